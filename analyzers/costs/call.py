@@ -1,0 +1,74 @@
+"""An op call as a trace records it, and what it costs."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Family = Literal["gemm", "attention", "norm", "softmax", "pointwise", "reduction", "embedding", "gather", "copy",
+                 "loss", "optimizer", "convolution", "other"]
+
+Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4"]
+
+
+@dataclass(frozen=True)
+class OpCall:
+    """`shapes[i]`, `dtypes[i]` and `values[i]` describe input i.
+
+    A tensor's shape is a tuple of ints and its dtype a torch C++ name ("float", "c10::Half"); a scalar has shape ()
+    and dtype "Scalar"; a list of tensors has a tuple of shapes and dtype "TensorList". Values are the decoded
+    concrete inputs, None where absent.
+    """
+
+    name: str
+    shapes: tuple[Any, ...]
+    dtypes: tuple[str, ...]
+    values: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """A batched matrix product: out[batch, m, n] = a[batch, m, k] · b[batch, k, n]."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Attention over `batch` sequences and `heads` query heads; causal halves the work where queries = keys."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    head_dim: int
+    causal: bool
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an op must do: floating-point operations (2 a multiply-add) and compulsory bytes of device memory.
+
+    Bytes count each input read once and each output written once; a gather counts the rows it touches.
+    """
+
+    flops: int
+    read_bytes: int
+    write_bytes: int
+    family: Family
+    precision: Precision
+    """The type that the arithmetic is done in."""
+    weight_bytes: int = 0
+    """The part of read_bytes that is a parameter matrix of a layer: does not grow with the batch."""
+    shape: Gemm | Attention | None = None
+
+    @property
+    def bytes(self) -> int:
+        return self.read_bytes + self.write_bytes
+
+    @property
+    def intensity(self) -> float:
+        """FLOPs a byte."""
+        return self.flops / self.bytes if self.bytes else 0.0

@@ -1,0 +1,54 @@
+"""Tables with documented columns: every column states its unit and its meaning.
+
+A `Table` is a schema; `Table.frame` builds a pandas DataFrame of exactly its columns. Every table registers itself
+in `TABLES`, from which the documentation of columns is generated and checked.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+TABLES: dict[str, "Table"] = {}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: `dtype` is a numpy dtype name, or "category" for interned strings; `unit` may be ""."""
+
+    name: str
+    dtype: str
+    unit: str
+    meaning: str
+
+
+class Table:
+    """A named schema of columns. Raises ValueError when two tables or two columns share a name."""
+
+    def __init__(self, name: str, meaning: str, *columns: Column) -> None:
+        if name in TABLES or len({c.name for c in columns}) != len(columns):
+            raise ValueError(f"duplicate name in table {name!r}")
+        self.name, self.meaning, self.columns = name, meaning, columns
+        TABLES[name] = self
+
+    def frame(self, values: Mapping[str, Any]) -> pd.DataFrame:
+        """A DataFrame of this table. `values` must hold exactly its columns, equally long."""
+        expected = [c.name for c in self.columns]
+        if set(values) != set(expected):
+            raise ValueError(f"table {self.name}: columns differ by {sorted(set(values) ^ set(expected))}")
+        return pd.DataFrame({c.name: _as_column(values[c.name], c.dtype) for c in self.columns})
+
+    def empty(self) -> pd.DataFrame:
+        return self.frame({c.name: [] for c in self.columns})
+
+
+def _as_column(values: Any, dtype: str) -> Any:
+    if isinstance(values, pd.Series):
+        values = values.array
+    if dtype == "category":
+        return values if isinstance(values, pd.Categorical) else pd.Categorical(values)
+    if dtype == "object":
+        return pd.Series(values, dtype=object).array
+    return np.asarray(values, dtype=dtype)

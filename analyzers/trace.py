@@ -1,0 +1,94 @@
+"""The Trace: one immutable value between reading and everything else.
+
+Times are integer nanoseconds after `Metadata.base_ns`. Absent integers are -1, absent floats NaN, absent strings "".
+"""
+
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from analyzers.capture_info import CaptureInfo
+from analyzers.tables import Column, Table
+
+HOST = Table(
+    "host",
+    "What ran on host threads, ordered by thread, start, and longest first (so that a parent precedes its children).",
+    Column("start_ns", "int64", "ns", "start, after the trace's base time"),
+    Column("duration_ns", "int64", "ns", "duration"),
+    Column("thread", "int32", "", "index into Metadata.threads"),
+    Column("category", "category", "", "op, range, runtime, module, or overhead"),
+    Column("name", "category", "", "name as recorded"),
+    Column("correlation", "int64", "", "links a runtime call to the device work that it launched; -1: none"),
+    Column("external_id", "int64", "", "the profiler's id of an op; -1: none"),
+    Column("sequence", "int64", "", "autograd sequence number, shared by a forward op and its backward; -1: none"),
+    Column("forward_thread", "int64", "", "on a backward op, the profiler's id of the thread of its forward op; -1: none"),
+    Column("shapes", "category", "", 'input shapes, as JSON text: "[[8,768],[768,2304],[]]"'),
+    Column("dtypes", "category", "", 'input types, as JSON text: "[\\"float\\",\\"Scalar\\"]"'),
+    Column("values", "category", "", "concrete scalar inputs, as JSON text of strings"),
+    Column("strides", "category", "", "input strides in elements, as JSON text"),
+)
+
+DEVICE = Table(
+    "device",
+    "Work on a device: kernels, copies and sets, ordered by start.",
+    Column("start_ns", "int64", "ns", "start, after the trace's base time"),
+    Column("duration_ns", "int64", "ns", "duration, as recorded or capped (then a problem says so)"),
+    Column("device", "int32", "", "device index; -1: not recorded"),
+    Column("stream", "int64", "", "stream id, 0 is a stream; -1: not recorded"),
+    Column("category", "category", "", "kernel, memcpy, or memset"),
+    Column("name", "category", "", "name as recorded"),
+    Column("correlation", "int64", "", "links to the launching runtime call; -1: none"),
+    Column("external_id", "int64", "", "the profiler's id of the launching op; -1: none"),
+    Column("bytes", "int64", "B", "bytes moved by a copy or set; -1: not recorded"),
+    Column("blocks", "int64", "", "thread blocks in the grid; -1: not recorded"),
+    Column("threads_per_block", "int32", "", "threads in a block; -1: not recorded"),
+    Column("registers", "int32", "", "registers a thread; -1: not recorded"),
+    Column("shared_memory_bytes", "int64", "B", "shared memory a block; -1: not recorded"),
+    Column("occupancy", "float64", "", "estimated achieved occupancy, 0 to 1; NaN: not recorded"),
+    Column("graph", "int64", "", "id of the CUDA graph that launched it; -1: none"),
+)
+
+PROBLEMS = Table(
+    "problems",
+    "What went wrong, or was left out, while reading and analyzing.",
+    Column("code", "object", "", "stable identifier, kebab-case"),
+    Column("severity", "object", "", "info, warning, or error"),
+    Column("count", "int64", "", "how many times"),
+    Column("message", "object", "", "what was seen"),
+    Column("advice", "object", "", "what to do about it"),
+)
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """A device as the profiler describes it. Absent numbers are 0."""
+
+    id: int
+    name: str
+    sms: int = 0
+    compute_capability: tuple[int, int] = (0, 0)
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What a trace says about itself; nothing of the environment is ever kept."""
+
+    format: str
+    base_ns: int = 0
+    devices: tuple[DeviceProperties, ...] = ()
+    threads: tuple[str, ...] = ()
+    rank: int | None = None
+    world_size: int | None = None
+    capture: CaptureInfo | None = None
+    """Present when tracekit wrote the trace."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace: host and device tables, metadata, and what went wrong while reading."""
+
+    metadata: Metadata
+    host: pd.DataFrame = field(repr=False)
+    device: pd.DataFrame = field(repr=False)
+    problems: pd.DataFrame = field(repr=False)
