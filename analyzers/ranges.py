@@ -1,8 +1,8 @@
 """The names of tracekit's ranges: written by capture (NVTX and record_function), recognised in any trace.
 
-    step: 3
-    phase: decode
-    module: transformer.h.0.attn (GPT2Attention)
+step: 3
+phase: decode
+module: transformer.h.0.attn (GPT2Attention)
 """
 
 import re

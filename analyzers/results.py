@@ -18,7 +18,12 @@ _COST = (
 )
 _ROOF = (
     Column("intensity", "float64", "FLOP/B", "arithmetic intensity: flops over bytes"),
-    Column("roof_fraction", "float64", "", "roofline time over measured time; NaN: unknown; above 1 is explained by a problem"),
+    Column(
+        "roof_fraction",
+        "float64",
+        "",
+        "roofline time over measured time; NaN: unknown; above 1 is explained by a problem",
+    ),
 )
 _SHARE = Column("share", "float64", "", "part of the device's busy time, 0 to 1 (of host time in a CPU trace)")
 _BOUND = Column("bound", "object", "", 'compute, memory, launch, latency or transfer; "": unknown')
@@ -28,7 +33,12 @@ WORK = Table(
     "Each piece of device work (in a CPU-only trace: each op's own time), attributed and costed; in DEVICE's order.",
     Column("start_ns", "int64", "ns", "start, after the trace's base time"),
     Column("duration_ns", "int64", "ns", "duration"),
-    Column("busy_ns", "int64", "ns", "the part of the duration not already covered by work that started before on the device; sums to busy time"),
+    Column(
+        "busy_ns",
+        "int64",
+        "ns",
+        "the part of the duration not already covered by work that started before on the device; sums to busy time",
+    ),
     Column("gap_ns", "int64", "ns", "how long the device was idle just before it, inside its step; 0 for the first"),
     Column("delay_ns", "int64", "ns", "from the start of its launch to its own start; -1: launch unknown"),
     Column("device", "int32", "", "device index; -1: host"),
@@ -60,7 +70,9 @@ LAYERS = Table(
     Column("self_ns", "int64", "ns", "busy time of the layer's own kernels; the whole column sums to busy time"),
     Column("cpu_ns", "int64", "ns", "host time inside the layer's ranges"),
     Column("kernels", "int64", "", "device work items in the layer and below"),
-    _SHARE, *_COST, _BOUND,
+    _SHARE,
+    *_COST,
+    _BOUND,
 )
 
 LAYER_TYPES = Table(
@@ -69,9 +81,16 @@ LAYER_TYPES = Table(
     Column("type", "object", "", "class of the module"),
     Column("layers", "int64", "", "instances"),
     Column("calls", "int64", "", "forward calls"),
-    Column("gpu_ns", "int64", "ns", "busy time of the instances and all below them (a nested instance of the same class is counted once)"),
+    Column(
+        "gpu_ns",
+        "int64",
+        "ns",
+        "busy time of the instances and all below them (a nested instance of the same class is counted once)",
+    ),
     Column("self_ns", "int64", "ns", "busy time of the instances' own kernels"),
-    _SHARE, *_COST, _BOUND,
+    _SHARE,
+    *_COST,
+    _BOUND,
 )
 
 OPS = Table(
@@ -83,7 +102,10 @@ OPS = Table(
     Column("kernels", "int64", "", "device work items launched"),
     Column("gpu_ns", "int64", "ns", "busy time"),
     Column("cpu_ns", "int64", "ns", "host time of the op itself, without the ops inside it"),
-    _SHARE, *_COST, *_ROOF, _BOUND,
+    _SHARE,
+    *_COST,
+    *_ROOF,
+    _BOUND,
 )
 
 KERNELS = Table(
@@ -99,7 +121,10 @@ KERNELS = Table(
     Column("op", "object", "", "the op that launched most of its time"),
     Column("layer", "object", "", "the layer type that it spent most of its time in"),
     Column("occupancy", "float64", "", "mean estimated occupancy; NaN: not recorded"),
-    _SHARE, *_COST, *_ROOF, _BOUND,
+    _SHARE,
+    *_COST,
+    *_ROOF,
+    _BOUND,
 )
 
 PHASES = Table(
@@ -110,7 +135,9 @@ PHASES = Table(
     Column("wall_ns", "int64", "ns", "host time inside its ranges"),
     Column("gpu_ns", "int64", "ns", "busy time of the work it launched"),
     Column("kernels", "int64", "", "device work items"),
-    _SHARE, *_COST, _BOUND,
+    _SHARE,
+    *_COST,
+    _BOUND,
 )
 
 STEPS = Table(
@@ -118,7 +145,9 @@ STEPS = Table(
     "Steps; one row for the whole trace when it marks none.",
     Column("step", "int64", "", "index"),
     Column("start_ns", "int64", "ns", "start of the step on the host"),
-    Column("wall_ns", "int64", "ns", "from the step's start on the host to the end of its range or of its last device work"),
+    Column(
+        "wall_ns", "int64", "ns", "from the step's start on the host to the end of its range or of its last device work"
+    ),
     Column("busy_ns", "int64", "ns", "device busy time"),
     Column("idle_ns", "int64", "ns", "wall minus busy"),
     Column("kernels", "int64", "", "device work items"),

@@ -21,7 +21,9 @@ HOST = Table(
     Column("correlation", "int64", "", "links a runtime call to the device work that it launched; -1: none"),
     Column("external_id", "int64", "", "the profiler's id of an op; -1: none"),
     Column("sequence", "int64", "", "autograd sequence number, shared by a forward op and its backward; -1: none"),
-    Column("forward_thread", "int64", "", "on a backward op, the profiler's id of the thread of its forward op; -1: none"),
+    Column(
+        "forward_thread", "int64", "", "on a backward op, the profiler's id of the thread of its forward op; -1: none"
+    ),
     Column("shapes", "category", "", 'input shapes, as JSON text: "[[8,768],[768,2304],[]]"'),
     Column("dtypes", "category", "", 'input types, as JSON text: "[\\"float\\",\\"Scalar\\"]"'),
     Column("values", "category", "", "concrete scalar inputs, as JSON text of strings"),

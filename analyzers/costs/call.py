@@ -3,8 +3,21 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Family = Literal["gemm", "attention", "norm", "softmax", "pointwise", "reduction", "embedding", "gather", "copy",
-                 "loss", "optimizer", "convolution", "other"]
+Family = Literal[
+    "gemm",
+    "attention",
+    "norm",
+    "softmax",
+    "pointwise",
+    "reduction",
+    "embedding",
+    "gather",
+    "copy",
+    "loss",
+    "optimizer",
+    "convolution",
+    "other",
+]
 
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4"]
 
