@@ -1,0 +1,90 @@
+"""Host and device timelines: ops in, latency out.
+
+The host issues ops one after another; each takes its host time and, at its end, launches its kernel, which starts once
+the device is free and the launch has arrived:
+
+    kernel_start = max(previous kernel_end + gap, host_end + launch_latency)
+
+A synchronisation makes the host wait for the device. Ops that launch nothing have a kernel time of 0.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Nanoseconds = npt.NDArray[np.int64]
+
+SYNC_RETURN_NS = 5_000
+"""From the end of the last kernel to the return of the synchronisation that waited for it."""
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """Start and end of every op on the host and of its kernel on the device, in nanoseconds after the start.
+
+    An op without a kernel has kernel_start = kernel_end = -1.
+    """
+
+    host_start: Nanoseconds
+    host_end: Nanoseconds
+    kernel_start: Nanoseconds
+    kernel_end: Nanoseconds
+    latency_ns: int
+    """Until both the host is done and the device is idle."""
+
+
+def simulate(
+    host_ns: npt.ArrayLike,
+    kernel_ns: npt.ArrayLike,
+    *,
+    launch_latency_ns: float,
+    gap_ns: float = 0.0,
+    sync: npt.ArrayLike | None = None,
+) -> Simulation:
+    """Lay out ops (arrays of one length, in host order) on one host thread and one stream.
+
+    `gap_ns` is the idle time between two kernels that are queued back to back. `sync[i]` says that the host waits
+    for the device after op i.
+    """
+    host, kernel = np.asarray(host_ns, dtype=np.float64), np.asarray(kernel_ns, dtype=np.float64)
+    waits = np.zeros(len(host), dtype=bool) if sync is None else np.asarray(sync, dtype=bool)
+    times = np.full((4, len(host)), -1.0)
+    host_now, device_free = 0.0, -np.inf
+    for part in _segments(waits):
+        times[:, part] = _queue(host[part], kernel[part], host_now, device_free, launch_latency_ns, gap_ns)
+        host_now = times[1, part.stop - 1]
+        device_free = times[3, part].max(initial=device_free, where=kernel[part] > 0)
+        if waits[part.stop - 1]:
+            host_now = max(host_now, max(device_free, 0.0) + SYNC_RETURN_NS)
+    host_start, host_end, kernel_start, kernel_end = np.rint(times).astype(np.int64)
+    return Simulation(host_start, host_end, kernel_start, kernel_end, round(max(host_now, device_free)))
+
+
+def _segments(waits: npt.NDArray[np.bool_]) -> list[slice]:
+    """The runs of ops between synchronisations."""
+    stops = [*(np.flatnonzero(waits) + 1), len(waits)]
+    return [slice(a, b) for a, b in zip([0, *stops], stops, strict=False) if b > a]
+
+
+def _queue(
+    host: npt.NDArray[np.float64],
+    kernel: npt.NDArray[np.float64],
+    host_now: float,
+    device_free: float,
+    latency: float,
+    gap: float,
+) -> npt.NDArray[np.float64]:
+    """One segment: rows of host start, host end, kernel start, kernel end.
+
+    end_i = max(end_{i-1} + gap, arrival_i) + k_i unrolls to W_i + max_{j <= i}(arrival_j - W_{j-1}) where W sums the
+    kernel times and gaps, so that a running maximum replaces the loop.
+    """
+    host_end = host_now + np.cumsum(host)
+    launches = kernel > 0
+    work = np.cumsum(kernel[launches] + gap)
+    arrival = np.maximum(host_end[launches] + latency, device_free + gap)
+    end = work - gap + np.maximum.accumulate(arrival - (work - kernel[launches] - gap))
+    kernel_start, kernel_end = np.full(len(host), -1.0), np.full(len(host), -1.0)
+    kernel_start[launches], kernel_end[launches] = end - kernel[launches], end
+    return np.stack([host_end - host, host_end, kernel_start, kernel_end])

@@ -1,0 +1,46 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzers.simulate import SYNC_RETURN_NS, simulate
+
+ops = st.lists(st.tuples(st.integers(0, 50_000), st.integers(0, 80_000), st.booleans()), min_size=1, max_size=60)
+
+
+def one_by_one(rows, latency, gap):
+    """The definition, op by op."""
+    host, device, spans = 0, -gap, []
+    for host_ns, kernel_ns, sync in rows:
+        host += host_ns
+        if kernel_ns:
+            start = max(device + gap, host + latency)
+            device = start + kernel_ns
+            spans.append((start, device))
+        else:
+            spans.append((-1, -1))
+        if sync:
+            host = max(host, max(device, 0) + SYNC_RETURN_NS)
+    return spans, max(host, device)
+
+
+@given(ops, st.integers(0, 9_000), st.integers(0, 2_000))
+def test_agrees_with_the_definition(rows, latency, gap):
+    host, kernel, sync = map(np.array, zip(*rows, strict=True))
+    result = simulate(host, kernel, launch_latency_ns=latency, gap_ns=gap, sync=sync)
+    spans, end = one_by_one(rows, latency, gap)
+    assert list(zip(result.kernel_start, result.kernel_end, strict=True)) == spans
+    assert result.latency_ns == end
+
+
+def test_launch_bound_work_takes_the_host_time():
+    result = simulate([20_000] * 100, [2_000] * 100, launch_latency_ns=5_000)
+    assert result.latency_ns == 100 * 20_000 + 5_000 + 2_000
+
+
+def test_device_bound_work_takes_the_kernel_time():
+    result = simulate([1_000] * 100, [50_000] * 100, launch_latency_ns=5_000, gap_ns=1_000)
+    assert result.latency_ns == 1_000 + 5_000 + 100 * 50_000 + 99 * 1_000
+
+
+def test_nothing_takes_no_time():
+    assert simulate([], [], launch_latency_ns=5_000).latency_ns == 0
