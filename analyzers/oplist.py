@@ -1,0 +1,110 @@
+"""The op list: one step of a run as the ops that launched device work, in launch order.
+
+It is what predictions transform and simulate again. Host time between launches belongs to the op that launches next,
+so that views and Python are in it; time spent waiting for the device is taken out and marked as a synchronisation.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers.costs import cost_of_signature
+from analyzers.results import Analysis
+from analyzers.tables import Column, Table
+from analyzers.trace import Trace
+
+OP_LIST = Table(
+    "op_list",
+    "The op calls of one step that launched device work, in launch order.",
+    Column("name", "object", "", "op, or the kernel's name where no op is known"),
+    Column("layer", "object", "", 'path of the layer; "": none'),
+    Column("layer_type", "object", "", 'class of the layer; "": none'),
+    Column("phase", "object", "", 'phase; "": none'),
+    Column("category", "object", "", "kernel, memcpy, or memset"),
+    Column("host_ns", "float64", "ns", "host time from the previous launch to this op's last one, without waiting"),
+    Column("kernel_ns", "float64", "ns", "busy time of its device work"),
+    Column("launches", "int64", "", "device work items"),
+    Column("sync", "bool", "", "the host then waits for the device"),
+    Column("cost", "object", "", "analyzers.costs.call.Cost, or None"),
+)
+
+_WAITING_CALLS = r"Synchronize|^(?:cuda|hip)Memcpy(?:WithStream)?$"
+
+
+def build(trace: Trace, analysis: Analysis) -> pd.DataFrame:
+    """The op list of the step with the median wall time; empty for a trace without device work."""
+    if analysis.source.device != "gpu" or analysis.work.empty:
+        return OP_LIST.empty()
+    steps = analysis.timeline.steps
+    step = steps.iloc[(steps.wall_ns - steps.wall_ns.median()).abs().argsort().iloc[0]]
+    work = analysis.work[analysis.work.step == step.step]
+    launched = _launch_end(trace, work)
+    order = np.lexsort((work.start_ns, launched))
+    work, launched = work.iloc[order], launched[order]
+    return _grouped(trace, analysis, work, launched, int(step.start_ns), int(step.wall_ns))
+
+
+def _launch_end(trace: Trace, work: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """When the host had launched each item; the item's own start where the launch is not in the trace."""
+    launch = work.launch.to_numpy()
+    host_end = (trace.host.start_ns + trace.host.duration_ns).to_numpy()
+    known = launch >= 0
+    return np.where(known, host_end[np.where(known, launch, 0)] if len(host_end) else 0, work.start_ns.to_numpy())
+
+
+def _grouped(
+    trace: Trace, analysis: Analysis, work: pd.DataFrame, launched: npt.NDArray[np.int64], start: int, wall: int
+) -> pd.DataFrame:
+    owner = np.where(work.cost_op >= 0, work.cost_op, np.where(work.op >= 0, work.op, -2 - np.arange(len(work))))
+    first = np.flatnonzero(np.diff(owner, prepend=owner[:1] - 1))
+    last = np.append(first[1:], len(work)) - 1
+    head, host_row = work.iloc[first], owner[first]
+    layer = head.layer.to_numpy()
+    waited_before, waits = _waiting(trace, launched[last], start, start + wall)
+    return OP_LIST.frame(
+        {
+            "name": np.where(host_row >= 0, _at(trace.host.name, host_row), head.name.astype(object)),
+            "layer": _at(analysis.layers.path, layer),
+            "layer_type": _at(analysis.layers.type, layer),
+            "phase": head.phase.astype(object).to_numpy(),
+            "category": head.category.astype(object).to_numpy(),
+            "host_ns": np.maximum(np.diff(launched[last] - waited_before, prepend=start), 0),
+            "kernel_ns": np.add.reduceat(work.busy_ns.to_numpy(), first),
+            "launches": last - first + 1,
+            "sync": waits,
+            "cost": _costs(trace, head.cost_op.to_numpy(), head.precision.astype(object).to_numpy()),
+        }
+    )
+
+
+def _waiting(
+    trace: Trace, launched: npt.NDArray[np.int64], start: int, stop: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """For launches at these times: host time spent waiting before each, and whether a wait follows each."""
+    host = trace.host[trace.host.category == "runtime"]
+    inside = (host.start_ns >= start) & (host.start_ns <= stop)
+    calls = host[inside & host.name.astype(str).str.contains(_WAITING_CALLS)].sort_values("start_ns")
+    ends = (calls.start_ns + calls.duration_ns).to_numpy()
+    total = np.concatenate([[0], np.cumsum(calls.duration_ns.to_numpy())])
+    follows = np.zeros(len(launched), dtype=bool)
+    after = np.searchsorted(launched, calls.start_ns.to_numpy(), side="right") - 1
+    follows[after[after >= 0]] = True
+    return total[np.searchsorted(ends, launched, side="right")], follows
+
+
+def _at(column: pd.Series, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+    values = np.append(column.astype(object).to_numpy(), "")
+    return values[np.where(rows >= 0, rows, len(values) - 1)]
+
+
+def _costs(trace: Trace, rows: npt.NDArray[np.int64], precision: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
+    """The cost of each op call, with the precision that its kernel really used."""
+    signature = [_at(trace.host[name], rows) for name in ("name", "shapes", "dtypes", "values")]
+    costs = np.empty(len(rows), dtype=object)
+    for i, (row, *call) in enumerate(zip(rows, *signature, strict=True)):
+        cost = cost_of_signature(*call) if row >= 0 else None
+        known = precision[i] or (cost and cost.precision)
+        costs[i] = replace(cost, precision=known) if cost and known != cost.precision else cost
+    return costs

@@ -1,0 +1,47 @@
+"""torch.compile: pointwise chains become one Triton kernel each, and Python leaves the loop."""
+
+import pandas as pd
+
+from analyzers.baseline import Baseline
+from analyzers.results import Interval
+from tracekit.optimizations.base import Optimization, Outcome, percent, pick
+from tracekit.optimizations.cuda_graphs import forward_passes
+from tracekit.optimizations.fusion import fused
+
+HOST_FACTOR = Interval(0.55, 0.38, 0.25)
+"""Host time a launch in compiled code, over eager."""
+ENTRY_NS = Interval(120_000, 60_000, 30_000)
+"""Guards and the call into compiled code, a forward pass."""
+
+
+class Compile(Optimization):
+    id = "compile"
+    title = "torch.compile"
+    caveats = (
+        "The first call compiles for a minute or so, and each new shape again, unless marked dynamic.",
+        "Graph breaks (data-dependent Python) reduce the gain.",
+    )
+
+    def objection(self, base: Baseline) -> str | None:
+        if not base.gpu.supports("compile"):
+            return f"Triton does not generate code for {base.gpu.name}."
+        if base.ops.name.str.startswith("triton_").any():
+            return "The run is compiled already."
+        return None
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        ops = fused(base.ops, base.gpu, outcome, within_layer=False)
+        host = ops.launches * (base.ops.host_ns.sum() / base.ops.launches.sum()) * pick(HOST_FACTOR, outcome)
+        host.iloc[0] += pick(ENTRY_NS, outcome) * forward_passes(base)
+        return ops.assign(host_ns=host)
+
+    def reason(self, base: Baseline) -> str:
+        before = int(base.ops.launches.sum())
+        after = int(fused(base.ops, base.gpu, "expected", within_layer=False).launches.sum())
+        return f"Fusing turns {before} kernels a step into about {after}, each launched without Python."
+
+    def evidence(self, base: Baseline) -> tuple[str, ...]:
+        return (f"the GPU is idle {percent(max(0.0, 1 - base.busy_ns / base.latency_ns))} of the step",)
+
+    def how_to(self, base: Baseline) -> str:
+        return "model = torch.compile(model)"

@@ -1,0 +1,57 @@
+"""One CUDA graph replay instead of a launch a kernel."""
+
+import pandas as pd
+
+from analyzers.baseline import Baseline
+from analyzers.results import Interval
+from tracekit.optimizations.base import Optimization, Outcome, percent, pick
+
+REPLAY_NS = Interval(60_000, 25_000, 12_000)
+"""Host time to replay a graph and to fill its static inputs."""
+NODE_NS = Interval(1_300, 900, 600)
+"""Idle time between two dependent kernels of a graph."""
+
+
+class CUDAGraphs(Optimization):
+    id = "cuda-graphs"
+    title = "CUDA graphs"
+    caveats = (
+        "Shapes and addresses must stay the same: decoding needs a static KV cache.",
+        "The graph keeps its memory for itself.",
+    )
+
+    def objection(self, base: Baseline) -> str | None:
+        if not base.gpu.supports("cuda-graphs"):
+            return f"{base.gpu.name} cannot replay graphs of kernels."
+        if base.source.capture and base.source.capture.workload == "train":
+            return "A whole training step needs make_graphed_callables and a capturable optimizer, by hand."
+        if base.ops.host_ns.sum() < 2 * REPLAY_NS.expected:
+            return "The host already spends less than two graph replays on a step."
+        return None
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        host = pd.Series(0.0, index=base.ops.index)
+        host.iloc[0] = pick(REPLAY_NS, outcome) * forward_passes(base)
+        gaps = (pick(NODE_NS, outcome) - base.gap_ns) * base.ops.launches
+        kernel = (base.ops.kernel_ns + gaps).clip(lower=1.0)
+        return base.ops.assign(host_ns=host, kernel_ns=kernel, sync=False)
+
+    def reason(self, base: Baseline) -> str:
+        idle = percent(1 - base.busy_ns / base.latency_ns)
+        return f"The GPU waits for launches {idle} of the time; a graph launches the whole step at once."
+
+    def evidence(self, base: Baseline) -> tuple[str, ...]:
+        launches = int(base.ops.launches.sum())
+        return (
+            f"{launches} kernels a step, {base.busy_ns / 1e3:.0f} µs of work in {base.latency_ns / 1e3:.0f} µs",
+            f"{base.ops.host_ns.sum() / launches / 1e3:.1f} µs of host time a kernel",
+        )
+
+    def how_to(self, base: Baseline) -> str:
+        return 'model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)'
+
+
+def forward_passes(base: Baseline) -> int:
+    """Forward passes in one step."""
+    capture = base.source.capture
+    return capture.new_tokens + 1 if capture and capture.workload == "generate" else 1

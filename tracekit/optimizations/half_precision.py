@@ -1,0 +1,41 @@
+"""Weights, activations and arithmetic in 16 bits: bfloat16 where the GPU has it, else float16."""
+
+import pandas as pd
+
+from analyzers.baseline import Baseline
+from analyzers.hardware import GPU
+from tracekit.optimizations.base import Optimization, Outcome, percent, share
+from tracekit.optimizations.retime import narrowed, retimed
+
+
+class HalfPrecision(Optimization):
+    id = "half-precision"
+    title = "Half precision"
+    caveats = (
+        "Outputs change in the third digit; compare them before you ship.",
+        "A run that waits for its host gains nothing: fewer bytes do not launch kernels sooner.",
+    )
+
+    def objection(self, base: Baseline) -> str | None:
+        if not _full_precision(base).any():
+            return "The arithmetic is in 16 bits already."
+        return None
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        return retimed(base.ops, lambda cost: narrowed(cost, half_type(base.gpu)), base.gpu, outcome)
+
+    def reason(self, base: Baseline) -> str:
+        part = percent(share(base, _full_precision(base)))
+        return f"{part} of the kernel time works on 32-bit numbers; {half_type(base.gpu)} halves their bytes."
+
+    def how_to(self, base: Baseline) -> str:
+        name = {"fp16": "float16", "bf16": "bfloat16"}[half_type(base.gpu)]
+        return f"model = model.to(torch.{name})"
+
+
+def half_type(gpu: GPU) -> str:
+    return "bf16" if gpu.supports("bf16") else "fp16"
+
+
+def _full_precision(base: Baseline) -> "pd.Series[bool]":
+    return base.ops.cost.map(lambda cost: bool(cost) and cost.precision in ("fp32", "tf32")).astype(bool)

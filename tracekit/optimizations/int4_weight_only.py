@@ -1,0 +1,17 @@
+"""Weights in 4 bits, in groups with a scale each."""
+
+from analyzers.baseline import Baseline
+from tracekit.optimizations.weight_only import WeightOnly
+
+
+class Int4WeightOnly(WeightOnly):
+    id = "int4-weight-only"
+    title = "Weights in int4"
+    bits = 4
+    caveats = (
+        "Quality drops measurably: check perplexity, and use calibrated weights (AWQ, GPTQ) if it matters.",
+        "Large batches lose: above some 64 rows the unpacking costs more than the bytes saved.",
+    )
+
+    def how_to(self, base: Baseline) -> str:
+        return "torchao.quantization.quantize_(model, Int4WeightOnlyConfig(group_size=128))"

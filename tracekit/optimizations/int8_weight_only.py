@@ -1,0 +1,14 @@
+"""Weights in 8 bits."""
+
+from analyzers.baseline import Baseline
+from tracekit.optimizations.weight_only import WeightOnly
+
+
+class Int8WeightOnly(WeightOnly):
+    id = "int8-weight-only"
+    title = "Weights in int8"
+    bits = 8
+    caveats = ("Compile with it: eager code unpacks the weights in a kernel of its own and loses the gain.",)
+
+    def how_to(self, base: Baseline) -> str:
+        return "torchao.quantization.quantize_(model, Int8WeightOnlyConfig()); model = torch.compile(model)"

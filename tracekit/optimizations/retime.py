@@ -1,0 +1,42 @@
+"""Kernel times of changed ops: what was measured, times modelled-after over modelled-before."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pandas as pd
+
+from analyzers.costs.call import Cost
+from analyzers.hardware import GPU
+from analyzers.kernel_time import estimate_ns
+from analyzers.results import Interval
+from tracekit.optimizations.base import Outcome, pick
+
+RATIO_EXPONENT = Interval(0.85, 1.0, 1.1)
+"""How far the modelled ratio is believed: modelled ratios of GEMM times are within about 15 % in the logarithm."""
+
+
+def retimed(ops: pd.DataFrame, change: Callable[[Cost], Cost], gpu: GPU, outcome: Outcome) -> pd.DataFrame:
+    """Ops with `change` applied to each cost and the kernel time scaled by the modelled ratio."""
+    before = ops.cost.to_list()
+    after = [change(cost) if cost else None for cost in before]
+    factor = [_ratio(a, b, gpu) ** pick(RATIO_EXPONENT, outcome) for a, b in zip(after, before, strict=True)]
+    return ops.assign(kernel_ns=ops.kernel_ns * factor, cost=pd.Series(after, index=ops.index, dtype=object))
+
+
+def _ratio(after: Cost | None, before: Cost | None, gpu: GPU) -> float:
+    if after is None or before is None or after == before:
+        return 1.0
+    return estimate_ns(after, gpu) / estimate_ns(before, gpu)
+
+
+def narrowed(cost: Cost, precision: str) -> Cost:
+    """The same op on 16-bit instead of 32-bit elements."""
+    if cost.precision not in ("fp32", "tf32"):
+        return cost
+    return replace(
+        cost,
+        precision=precision,
+        read_bytes=cost.read_bytes // 2,
+        write_bytes=cost.write_bytes // 2,
+        weight_bytes=cost.weight_bytes // 2,
+    )

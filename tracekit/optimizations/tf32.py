@@ -1,0 +1,41 @@
+"""fp32 matrix products on tensor cores, their inputs rounded to TF32."""
+
+from dataclasses import replace
+
+import pandas as pd
+
+from analyzers.baseline import Baseline
+from analyzers.costs.call import Cost
+from tracekit.optimizations.base import Optimization, Outcome, percent, share
+from tracekit.optimizations.retime import retimed
+
+
+class TF32(Optimization):
+    id = "tf32"
+    title = "TF32 matrix products"
+    caveats = ("Matrix products keep 10 bits of mantissa; sums stay in fp32.",)
+
+    def objection(self, base: Baseline) -> str | None:
+        if not base.gpu.supports("tf32"):
+            return f"{base.gpu.name} has no TF32 (it came with compute capability 8.0)."
+        if not base.ops.cost.map(_is_fp32_product).any():
+            return "No matrix product runs in fp32."
+        return None
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        return retimed(base.ops, _with_tf32, base.gpu, outcome)
+
+    def reason(self, base: Baseline) -> str:
+        part = percent(share(base, base.ops.cost.map(_is_fp32_product).astype(bool)))
+        return f"{part} of the kernel time is fp32 matrix products, which tensor cores can do."
+
+    def how_to(self, base: Baseline) -> str:
+        return 'torch.set_float32_matmul_precision("high")'
+
+
+def _is_fp32_product(cost: Cost | None) -> bool:
+    return cost is not None and cost.family in ("gemm", "convolution") and cost.precision == "fp32"
+
+
+def _with_tf32(cost: Cost) -> Cost:
+    return replace(cost, precision="tf32") if _is_fp32_product(cost) else cost
