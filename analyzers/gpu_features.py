@@ -1,0 +1,41 @@
+"""What a GPU can use, by rule from its compute capability (PyTorch 2.11 and later)."""
+
+_NVIDIA_FROM = {
+    "fp16-tensor": (7, 0),
+    "bf16": (8, 0),
+    "tf32": (8, 0),
+    "fp8": (8, 9),
+    "int8-tensor": (7, 5),
+    "flash-attention": (8, 0),
+    "efficient-attention": (5, 0),
+    "compile": (7, 0),
+    "llm-int8": (7, 5),
+    "float8-dynamic": (8, 9),
+    "cuda-graphs": (3, 5),
+}
+"""Feature -> the first compute capability that has it."""
+
+_CDNA3 = frozenset(_NVIDIA_FROM) - {"llm-int8"} | {"max-autotune-gemm"}
+_AUTOTUNE_SMS = 68
+
+FEATURES = frozenset(_NVIDIA_FROM) | {"int4-tensor", "cudnn-attention", "flash-attention-3", "max-autotune-gemm"}
+
+
+def features(vendor: str, architecture: str, capability: tuple[int, int], sms: int) -> frozenset[str]:
+    """The subset of FEATURES that a GPU has.
+
+    Sources: PyTorch's sdp_utils.cpp (attention backends; cuDNN's where it is preferred), inductor's is_big_gpu
+    (max-autotune-gemm), torchao and bitsandbytes (float8-dynamic, llm-int8), CUDA's table of capabilities.
+    """
+    if vendor == "amd":
+        return _CDNA3 if architecture == "cdna3" else frozenset()
+    found = {name for name, first in _NVIDIA_FROM.items() if capability >= first}
+    if (7, 5) <= capability < (9, 0):
+        found.add("int4-tensor")
+    if capability in ((9, 0), (10, 0)):
+        found.add("cudnn-attention")
+    if capability == (9, 0):
+        found.add("flash-attention-3")
+    if sms >= _AUTOTUNE_SMS:
+        found.add("max-autotune-gemm")
+    return frozenset(found)

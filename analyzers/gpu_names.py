@@ -1,0 +1,22 @@
+"""The names that drivers give GPUs, compared word by word."""
+
+import re
+
+_NOISE = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct", "tensor", "core", "gpu", "corporation"})
+_VARIANT = re.compile(r"pcie|sxm|\d+gb")
+
+
+def matches(device_name: str, gpu_id: str, driver_names: tuple[str, ...]) -> bool:
+    """Whether a name means this GPU: it has the model's words, and no word that this GPU does not go by.
+
+    A word too many ("Laptop", "Ti", "NVL", "MIG 1g.10gb") is another product; a word too few ("NVIDIA H100") is not.
+    """
+    words = _words(device_name)
+    own = _words(gpu_id)
+    model = {word for word in own if not _VARIANT.fullmatch(word)}
+    return model <= words <= own.union(*map(_words, driver_names))
+
+
+def _words(name: str) -> frozenset[str]:
+    words = re.findall(r"[a-z0-9]+", name.lower())
+    return frozenset(re.sub(r"^sxm\d$", "sxm", word) for word in words) - _NOISE
