@@ -1,0 +1,126 @@
+"""An analysis for other programs: the JSON of analysis.schema.json, and CSV tables."""
+
+import json
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from analyzers.hardware import GPU
+from analyzers.results import (
+    BOUNDS,
+    Analysis,
+    Considered,
+    Interval,
+    Projection,
+    Recommendation,
+    Source,
+    StepLatency,
+    Timeline,
+)
+from reports.public import number, public_frame, records
+
+SCHEMA_VERSION = "1.0"
+
+
+def to_dict(analysis: Analysis) -> dict[str, Any]:
+    """What analysis.schema.json describes, as plain Python values."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "source": _source(analysis.source),
+        "latency": _latency(analysis.latency),
+        "timeline": {**_timeline(analysis.timeline), "steps": records(analysis, "steps")},
+        "bound": {name: number(getattr(analysis.bound, name), 6) for name in BOUNDS},
+        "coverage": {name: number(getattr(analysis.coverage, name), 6) for name in ("op", "layer", "cost")},
+        **{table: records(analysis, table) for table in ("layers", "layer_types", "phases", "ops", "kernels")},
+        "recommendations": [_recommendation(each) for each in analysis.recommendations],
+        "considered": [_considered(each) for each in analysis.considered],
+        "projection": _projection(analysis.projection) if analysis.projection else None,
+        "problems": records(analysis, "problems"),
+    }
+
+
+def to_json(analysis: Analysis) -> str:
+    return json.dumps(to_dict(analysis), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def to_csv(analysis: Analysis, table: str = "kernels") -> str:
+    """One of `public.TABLES` with a header row; times in microseconds, unknown values empty."""
+    return public_frame(analysis, table).to_csv(index=False, lineterminator="\n")
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of `to_dict`."""
+    return json.loads((files("reports") / "analysis.schema.json").read_text("utf-8"))
+
+
+def _source(source: Source) -> dict[str, Any]:
+    return {
+        "kind": source.kind,
+        "format": source.format,
+        "device": source.device,
+        "device_name": source.device_name or None,
+        "gpu": source.gpu.id if source.gpu else None,
+        "roofs": _roofs(source.gpu) if source.gpu else None,
+        "precision": source.precision or None,
+        "layers_from": source.layers_from,
+        "capture": msgspec.to_builtins(source.capture) if source.capture else None,
+    }
+
+
+def _roofs(gpu: GPU) -> dict[str, Any]:
+    return {"bandwidth_gbs": gpu.bandwidth_gbs, "peaks_tflops": dict(gpu.peaks_tflops), "source": gpu.source}
+
+
+def _latency(latency: StepLatency) -> dict[str, Any]:
+    timed = latency.unprofiled
+    return {
+        "unprofiled_us": number(timed.median_us, 3) if timed else None,
+        "unprofiled_p10_us": number(timed.p10_us, 3) if timed else None,
+        "unprofiled_p90_us": number(timed.p90_us, 3) if timed else None,
+        "samples": timed.samples if timed else 0,
+        "profiled_us": number(latency.profiled_us, 3),
+    }
+
+
+def _timeline(timeline: Timeline) -> dict[str, Any]:
+    return {
+        "wall_us": timeline.wall_ns / 1000,
+        "gpu_busy_us": timeline.busy_ns / 1000,
+        "gpu_idle_us": timeline.idle_ns / 1000,
+    }
+
+
+def _recommendation(advice: Recommendation) -> dict[str, Any]:
+    return {
+        "id": advice.id,
+        "title": advice.title,
+        "speedup": _interval(advice.speedup),
+        "reason": advice.reason,
+        "evidence": list(advice.evidence),
+        "how_to": advice.how_to,
+        "caveats": list(advice.caveats),
+    }
+
+
+def _considered(option: Considered) -> dict[str, Any]:
+    return {
+        "id": option.id,
+        "title": option.title,
+        "recommended": option.recommended,
+        "reason": option.reason,
+        "speedup": _interval(option.speedup) if option.speedup else None,
+    }
+
+
+def _projection(projection: Projection) -> dict[str, Any]:
+    return {
+        "gpu": projection.gpu.id,
+        "latency_us": _interval(projection.latency_us),
+        "busy_us": _interval(projection.busy_us),
+        "reason": projection.reason,
+    }
+
+
+def _interval(interval: Interval) -> dict[str, Any]:
+    return {name: number(getattr(interval, name), 4) for name in ("low", "expected", "high")}

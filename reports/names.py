@@ -1,0 +1,38 @@
+"""Names as people write them: models, GPUs, and names too long to show whole."""
+
+from analyzers.results import Source
+
+_MODELS = {"gpt2": "GPT-2", "bert": "BERT", "llama": "Llama", "qwen2": "Qwen2", "mistral": "Mistral", "vit": "ViT"}
+_SPOKEN_WITH_A_VOWEL = frozenset("AEFHILMNORSX8")
+
+
+def model(name: str) -> str:
+    """gpt2-medium -> GPT-2-medium, mistral-7b -> Mistral-7B; a path loses its folders."""
+    first, *rest = name.rstrip("/").rsplit("/", 1)[-1].split("-")
+    head = next((nice + first[len(key) :] for key, nice in _MODELS.items() if first.startswith(key)), first)
+    return "-".join([head, *(part.upper() if part[:1].isdigit() else part for part in rest)])
+
+
+def device(source: Source) -> str:
+    """The device in few words: "H200", "T4", "CPU"; "" when unknown."""
+    if source.device == "cpu":
+        return "CPU"
+    name = source.gpu.name if source.gpu else source.device_name
+    for maker in ("NVIDIA ", "AMD ", "GeForce ", "Instinct ", "Tesla "):
+        name = name.removeprefix(maker)
+    return name
+
+
+def with_article(name: str) -> str:
+    """an H200, a T4, an A100, the CPU."""
+    if name == "CPU":
+        return "the CPU"
+    return f"{'an' if name[:1].upper() in _SPOKEN_WITH_A_VOWEL else 'a'} {name}"
+
+
+def middle_truncated(name: str, limit: int) -> str:
+    """At most `limit` characters, the middle left out."""
+    if len(name) <= limit:
+        return name
+    head = (limit - 1) * 2 // 3
+    return f"{name[:head]}…{name[len(name) - (limit - 1 - head) :]}"

@@ -1,0 +1,51 @@
+"""Numbers as people read them: three significant digits and a unit. NaN is an en dash."""
+
+import math
+
+from analyzers.results import Interval
+
+ABSENT = "–"
+_TIME = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"))
+_DECIMAL = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+
+
+def duration(microseconds: float) -> str:
+    """12.3 µs, 4.56 ms, 1.20 s."""
+    if math.isnan(microseconds):
+        return ABSENT
+    scale, unit = next((row for row in _TIME if abs(microseconds) >= row[0]), _TIME[-1])
+    return f"{significant(microseconds / scale)} {unit}"
+
+
+def percent(share: float) -> str:
+    """87 %, 3.4 %, < 0.1 %; 100 % is all of it, no less."""
+    if math.isnan(share):
+        return ABSENT
+    value = 100 * share
+    if 0 < value < 0.1:
+        return "< 0.1 %"
+    if 99 < value < 100:
+        return f"{min(value, 99.9):.1f} %"
+    return f"{value:.1f} %" if 0 < value < 9.95 else f"{value:.0f} %"
+
+
+def quantity(value: float, unit: str) -> str:
+    """1.23 GFLOP, 45.6 MB: decimal prefixes."""
+    if math.isnan(value):
+        return ABSENT
+    scale, prefix = next((row for row in _DECIMAL if abs(value) >= row[0]), _DECIMAL[-1])
+    return f"{significant(value / scale)} {prefix}{unit}"
+
+
+def speedup(interval: Interval) -> str:
+    """6.8–8.1×, with as many decimals as tell the ends apart."""
+    decimals = 2 if interval.high < 2 else 1 if interval.high < 10 else 0
+    low, high = f"{interval.low:.{decimals}f}", f"{interval.high:.{decimals}f}"
+    return f"{low}×" if low == high else f"{low}–{high}×"
+
+
+def significant(value: float) -> str:
+    """Three significant digits, never in scientific notation, thousands grouped."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else ABSENT
+    return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"

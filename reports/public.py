@@ -1,0 +1,47 @@
+"""Result tables as other programs see them: times in microseconds, the names of the JSON contract."""
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from analyzers.results import Analysis
+
+TABLES = ("layers", "layer_types", "phases", "steps", "ops", "kernels", "problems")
+_RENAMED = {"steps": {"busy_us": "gpu_busy_us", "idle_us": "gpu_idle_us"}}
+_COUNTED = ("flops", "bytes")
+_EMPTY_IS_UNKNOWN = ("bound", "op", "layer", "family")
+
+
+def public_frame(analysis: Analysis, table: str) -> pd.DataFrame:
+    """One of `TABLES`: every `_ns` column in microseconds with three decimals, fractions with six."""
+    frame = analysis.timeline.steps if table == "steps" else getattr(analysis, table)
+    frame = frame.set_axis(
+        [name.removesuffix("_ns") + "_us" if name.endswith("_ns") else name for name in frame], axis=1
+    )
+    frame = frame.rename(columns=_RENAMED.get(table, {}))
+    decimals = {name: 3 if name.endswith("_us") else 6 for name in frame.select_dtypes("float64")}
+    times = [name for name in frame.columns if name.endswith("_us")]
+    return frame.assign(**{name: frame[name] / 1000 for name in times}).round({**decimals, **dict.fromkeys(times, 3)})
+
+
+def records(analysis: Analysis, table: str) -> list[dict[str, Any]]:
+    """The rows of `public_frame` for JSON: NaN and unknown names are None, counts are integers."""
+    frame = public_frame(analysis, table)
+    columns = {name: [_plain(name, value) for value in frame[name].tolist()] for name in frame.columns}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def number(value: float, decimals: int) -> float | None:
+    """Rounded; None for NaN and infinities, which JSON has no words for."""
+    return round(float(value), decimals) if math.isfinite(value) else None
+
+
+def _plain(column: str, value: Any) -> Any:
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        return int(value) if column in _COUNTED else value
+    if column in _EMPTY_IS_UNKNOWN:
+        return value or None
+    return None if column == "parent" and value < 0 else value

@@ -1,0 +1,188 @@
+"""An analysis in a terminal: a summary of ten lines, and everything as tables."""
+
+import io
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from analyzers.results import BOUNDS, Analysis
+from reports.headline import headline
+from reports.names import middle_truncated
+from reports.numbers import duration, percent, quantity, speedup
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_KIND = {
+    "measured": "measured",
+    "modelled": "MODELLED: every number is a prediction, nothing was measured",
+    "imported": "imported",
+}
+_ROWS = 25
+_SHOWN = 3
+
+
+def summary(analysis: Analysis) -> str:
+    """About ten lines of plain text."""
+    lines = [
+        ("", headline(analysis)),
+        ("source", _source(analysis)),
+        ("step", _latency(analysis)),
+        ("bound", _bounds(analysis)),
+        ("layers", _top(_own_time(analysis))),
+        ("kernels", _top(analysis.kernels)),
+        *(("next" if rank == 0 else "", _advice(analysis, rank)) for rank in range(_advised(analysis))),
+        ("coverage", _coverage(analysis)),
+        ("problems", _problems(analysis)),
+    ]
+    if analysis.projection:
+        lines.insert(3, ("projected", _projection(analysis)))
+    return "\n".join(
+        text if not label and not rank else f"  {label:<10}{text}" for rank, (label, text) in enumerate(lines)
+    )
+
+
+def full(analysis: Analysis, *, width: int | None = None, colour: bool | None = None) -> str:
+    """The summary, then tables as wide as `width` (of the terminal, by default).
+
+    Colour, unless said, when standard output is a terminal and NO_COLOR is not set.
+    """
+    from rich.console import Console
+
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ if colour is None else colour
+    sink = io.StringIO()
+    console = Console(
+        file=sink,
+        width=width or shutil.get_terminal_size((120, 40)).columns,
+        force_terminal=colour,
+        no_color=not colour,
+        highlight=False,
+        markup=False,
+    )
+    console.print(summary(analysis), soft_wrap=False)
+    for table in _tables(analysis):
+        console.print()
+        console.print(table)
+    return sink.getvalue()
+
+
+def _source(analysis: Analysis) -> str:
+    source = analysis.source
+    name = source.gpu.name if source.gpu and source.kind == "modelled" else source.device_name
+    return ", ".join(
+        part for part in (_KIND[source.kind], name or source.device, source.precision, source.format) if part
+    )
+
+
+def _latency(analysis: Analysis) -> str:
+    timed, line = analysis.latency.unprofiled, analysis.timeline
+    device = "GPU" if analysis.source.device == "gpu" else "CPU"
+    busy = (
+        f"{device} busy {percent(line.busy_ns / line.wall_ns)}, idle {percent(line.idle_ns / line.wall_ns)}"
+        if line.wall_ns
+        else ""
+    )
+    profiled = f"{duration(analysis.latency.profiled_us)} in the trace"
+    if timed is None:
+        return "; ".join(part for part in (profiled, busy) if part)
+    how = "modelled" if analysis.source.kind == "modelled" else "unprofiled"
+    spread = f"{duration(timed.median_us)} {how} ({duration(timed.p10_us)} to {duration(timed.p90_us)})"
+    return "; ".join(part for part in (spread, profiled, busy) if part)
+
+
+def _projection(analysis: Analysis) -> str:
+    projection = analysis.projection
+    if projection is None:
+        return ""
+    low, high = duration(projection.latency_us.low), duration(projection.latency_us.high)
+    return f"{low} to {high} a step on {projection.gpu.name} (MODELLED from this run)"
+
+
+def _bounds(analysis: Analysis) -> str:
+    shares = {name: getattr(analysis.bound, name) for name in BOUNDS}
+    ranked = sorted(shares, key=lambda name: -shares[name])
+    return ", ".join(f"{name} {percent(shares[name])}" for name in ranked if shares[name] > 0) or "unknown"
+
+
+def _own_time(analysis: Analysis) -> pd.DataFrame:
+    """Types of layers by the time of their own kernels, which tells more than that the model holds everything."""
+    types = analysis.layer_types
+    names = [f"{count} × {name}" for count, name in zip(types["layers"], types["type"], strict=True)]
+    return types.assign(name=names, share=types["self_ns"] / max(1, analysis.timeline.busy_ns))
+
+
+def _top(frame: pd.DataFrame) -> str:
+    largest = frame.nlargest(_SHOWN, "share")
+    shown = zip(largest["name"], largest["share"], strict=True)
+    return ", ".join(f"{middle_truncated(str(name), 44)} {percent(share)}" for name, share in shown) or "none"
+
+
+def _advised(analysis: Analysis) -> int:
+    return max(1, min(_SHOWN, len(analysis.recommendations)))
+
+
+def _advice(analysis: Analysis, rank: int) -> str:
+    if not analysis.recommendations:
+        return "no recommendation"
+    advice = analysis.recommendations[rank]
+    return f"{advice.title}: predicted {speedup(advice.speedup)}. {advice.reason}"
+
+
+def _coverage(analysis: Analysis) -> str:
+    shares = analysis.coverage
+    return f"op {percent(shares.op)}, layer {percent(shares.layer)}, cost {percent(shares.cost)} of the busy time"
+
+
+def _problems(analysis: Analysis) -> str:
+    if analysis.problems.empty:
+        return "none"
+    return "; ".join(analysis.problems["message"])
+
+
+def _tables(analysis: Analysis) -> list["Table"]:
+    names = {"layers": "path", "layer_types": "type", "phases": "name", "ops": "name", "kernels": "name"}
+    shown = [_table(analysis, table, name) for table, name in names.items() if not getattr(analysis, table).empty]
+    return [*shown, *([_problem_table(analysis)] if not analysis.problems.empty else [])]
+
+
+def _table(analysis: Analysis, table: str, name: str) -> "Table":
+    frame: pd.DataFrame = getattr(analysis, table)
+    largest = frame.nlargest(_ROWS, "share")
+    modelled = ", modelled" if analysis.source.kind == "modelled" else ""
+    more = f": the {_ROWS} longest of {len(frame)}" if len(frame) > _ROWS else ""
+    device = "GPU" if analysis.source.device == "gpu" else "CPU"
+    title = f"{table.replace('_', ' ')}{modelled}{more}"
+    view = _empty_table(title, name, "calls", f"{device} time", "share", "FLOP", "bytes", "bound")
+    for row in largest.to_dict("records"):
+        view.add_row(
+            str(row[name]),
+            f"{row['calls']:,}",
+            duration(row["gpu_ns"] / 1000),
+            percent(row["share"]),
+            quantity(row["flops"], ""),
+            quantity(row["bytes"], "B"),
+            row["bound"],
+        )
+    return view
+
+
+def _problem_table(analysis: Analysis) -> "Table":
+    view = _empty_table("problems", "message", "count", "severity", "advice")
+    for row in analysis.problems.to_dict("records"):
+        view.add_row(row["message"], f"{row['count']:,}", row["severity"], row["advice"])
+    return view
+
+
+def _empty_table(title: str, name: str, *columns: str) -> "Table":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    view = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    view.add_column(name, overflow="ellipsis", no_wrap=True, ratio=None)
+    for column in columns:
+        text: Any = "left" if column in ("bound", "severity", "advice") else "right"
+        view.add_column(column, justify=text, no_wrap=column != "advice")
+    return view
