@@ -75,13 +75,14 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
 
 
 def _modelled(raw: Baseline) -> Baseline:
-    low, expected, high = raw.gpu.host_op_us
-    return replace(raw, host_range=Interval(low / expected, 1.0, high / expected))
+    host = raw.gpu.host_op_us
+    return replace(raw, host_range=Interval(host.low / host.expected, 1.0, host.high / host.expected))
 
 
 def _imported(raw: Baseline) -> Baseline:
-    low, expected, high = PROFILED_HOST.low, PROFILED_HOST.expected, PROFILED_HOST.high
-    return replace(_scaled(raw, expected), host_range=Interval(low / expected, 1.0, high / expected))
+    host = PROFILED_HOST
+    open_range = Interval(host.low / host.expected, 1.0, host.high / host.expected)
+    return replace(_scaled(raw, host.expected), host_range=open_range)
 
 
 def _measured(raw: Baseline) -> Baseline:

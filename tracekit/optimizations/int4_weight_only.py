@@ -8,6 +8,7 @@ class Int4WeightOnly(WeightOnly):
     id = "int4-weight-only"
     title = "Weights in int4"
     bits = 4
+    needs = "bf16"
     caveats = (
         "Quality drops measurably: check perplexity, and use calibrated weights (AWQ, GPTQ) if it matters.",
         "Large batches lose: above some 64 rows the unpacking costs more than the bytes saved.",

@@ -8,6 +8,7 @@ class Int8WeightOnly(WeightOnly):
     id = "int8-weight-only"
     title = "Weights in int8"
     bits = 8
+    needs = "compile"
     caveats = ("Compile with it: eager code unpacks the weights in a kernel of its own and loses the gain.",)
 
     def how_to(self, base: Baseline) -> str:

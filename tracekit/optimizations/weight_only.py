@@ -23,9 +23,11 @@ class WeightOnly(Optimization):
     """Shared by the widths: `bits` a weight."""
 
     bits: ClassVar[int]
+    needs: ClassVar[str]
+    """The GPU feature that its kernels are written for."""
 
     def objection(self, base: Baseline) -> str | None:
-        if not base.gpu.supports(self.id):
+        if not base.gpu.supports(self.needs):
             return f"{base.gpu.name} has no kernels for it."
         products = base.ops.cost.map(_reads_weights).astype(bool)
         if not products.any():
