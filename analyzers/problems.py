@@ -1,0 +1,163 @@
+"""Every problem that reading or analyzing can find: its code, severity, message and advice, in one place.
+
+A problem is data: rows of the table `PROBLEMS`, shown in every output.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+
+from analyzers.trace import PROBLEMS
+
+Severity = Literal["info", "warning", "error"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A kind of problem. `message` may use {count}, {s} (a plural s) and {detail}."""
+
+    code: str
+    severity: Severity
+    message: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """A problem that was seen `count` times."""
+
+    problem: Problem
+    count: int
+    detail: str
+
+    def row(self) -> tuple[str, str, int, str, str]:
+        plural = "" if self.count == 1 else "s"
+        message = self.problem.message.format(count=f"{self.count:,}", s=plural, detail=self.detail)
+        return self.problem.code, self.problem.severity, self.count, message.strip(), self.problem.advice
+
+
+def found(code: str, count: int = 1, detail: str = "") -> Found:
+    """An occurrence of a registered problem. Raises KeyError for an unknown code."""
+    return Found(KINDS[code], count, detail)
+
+
+def table(rows: Iterable[Found]) -> pd.DataFrame:
+    """The table PROBLEMS of what was found; what was found zero times is left out."""
+    return _frame(f.row() for f in rows if f.count > 0)
+
+
+def concat(*tables: pd.DataFrame) -> pd.DataFrame:
+    """One table PROBLEMS out of several; a row that occurs twice is kept once."""
+    rows = (row for t in tables for row in t.itertuples(index=False, name=None))
+    return _frame(dict.fromkeys(rows))
+
+
+def _frame(rows: Iterable[tuple[str, str, int, str, str]]) -> pd.DataFrame:
+    columns: Iterator[tuple] = zip(*rows, strict=True)
+    values = list(columns) or [()] * len(PROBLEMS.columns)
+    return PROBLEMS.frame({c.name: list(v) for c, v in zip(PROBLEMS.columns, values, strict=True)})
+
+
+_READING = (
+    Problem(
+        "truncated",
+        "error",
+        "The trace is cut off: {detail}.",
+        "Everything before the cut is analyzed. Copy or export the trace again for the rest.",
+    ),
+    Problem(
+        "repaired-events",
+        "info",
+        "{count} event{s} of invalid JSON were repaired (a quote or backslash in a name, NaN, a stray comma).",
+        "Nothing is lost. Avoid quotes and backslashes in record_function names.",
+    ),
+    Problem(
+        "skipped-events",
+        "warning",
+        "{count} event{s} could not be read and were left out.",
+        "Shares and totals miss them. Export the trace again if they matter.",
+    ),
+    Problem(
+        "bad-utf8",
+        "info",
+        "{count} event{s} held bytes that are not UTF-8; they were replaced.",
+        "Only names are affected. Avoid such bytes in record_function names.",
+    ),
+    Problem(
+        "negative-duration",
+        "warning",
+        "{count} event{s} had a negative duration, taken as 0.",
+        "Clocks jumped while recording; the times around these events are less certain.",
+    ),
+    Problem(
+        "missing-duration",
+        "warning",
+        "{count} event{s} had no duration, taken as 0.",
+        "They had not ended when recording stopped. End the profiled region before the profiler stops.",
+    ),
+    Problem(
+        "capped-duration",
+        "warning",
+        "{count} event{s} lasted longer than possible (past the end of later work on the same stream, or for over a "
+        "day) and were capped.",
+        "The profiler's end times were wrong; the capped times are upper bounds.",
+    ),
+    Problem(
+        "implausible-time",
+        "warning",
+        "{count} event{s} started at an impossible time and were left out.",
+        "Their time was zero, missing, or months away from the rest. Export the trace again if they matter.",
+    ),
+    Problem(
+        "unpaired-events",
+        "warning",
+        "{count} begin or end event{s} had no counterpart and were left out.",
+        "They began before recording, or ended after it.",
+    ),
+    Problem(
+        "unknown-category",
+        "info",
+        "{count} event{s} of unknown categories were left out: {detail}.",
+        "If this is work of a device, tell us its category.",
+    ),
+    Problem(
+        "secrets-in-metadata",
+        "warning",
+        "The trace's metadata holds {count} thing{s} that look like an environment or a secret; none was read.",
+        "Remove them before sharing the trace file, and revoke any token that was shared.",
+    ),
+    Problem(
+        "unreadable-metadata",
+        "info",
+        "Part of the trace's metadata could not be read: {detail}.",
+        "The events are not affected; the name of the device, the rank or the settings of the capture may be missing.",
+    ),
+    Problem(
+        "no-device-events",
+        "info",
+        "The trace holds no work of a device; times are of the host.",
+        "To profile a GPU, record with ProfilerActivity.CUDA (XPU, ...) on a machine that has one.",
+    ),
+    Problem(
+        "no-host-events",
+        "warning",
+        "The trace holds no host events; device work cannot be given to ops or layers.",
+        "Record with ProfilerActivity.CPU as well.",
+    ),
+    Problem(
+        "no-shapes",
+        "warning",
+        "Ops carry no input shapes; FLOPs and bytes are unknown.",
+        "Record with record_shapes=True.",
+    ),
+    Problem(
+        "duplicate-correlations",
+        "info",
+        "{count} runtime call{s} share the correlation id of another one.",
+        "A kernel is given to one of the calls; merged traces of several processes do this.",
+    ),
+)
+
+KINDS: dict[str, Problem] = {p.code: p for p in _READING}
