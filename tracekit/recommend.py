@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from analyzers.baseline import Baseline, baseline
+from analyzers.baseline import Baseline
 from analyzers.results import Analysis, Considered, Recommendation
-from analyzers.trace import Trace
 from tracekit.optimizations import OPTIMIZATIONS
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.predict import predicted_speedup
@@ -13,9 +12,8 @@ WORTHWHILE = 1.03
 """What promises less than this at the lower end is not recommended."""
 
 
-def recommend(trace: Trace, analysis: Analysis) -> Analysis:
+def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
     """The analysis with its recommendations, best lower end first (throughput after latency), and all considered."""
-    base = baseline(trace, analysis)
     if base is None:
         return replace(analysis, considered=_nothing_to_predict(analysis))
     judged = [(optimization, _judge(optimization, base)) for optimization in OPTIMIZATIONS]

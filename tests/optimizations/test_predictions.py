@@ -1,0 +1,107 @@
+import pytest
+from op_lists import base
+
+from tracekit.optimizations import OPTIMIZATIONS
+from tracekit.optimizations.predict import predicted_speedup
+from tracekit.optimizations.sdpa import backend, written_out
+
+BY_ID = {optimization.id: optimization for optimization in OPTIMIZATIONS}
+LAUNCH_BOUND = {"tokens": 1, "width": 768, "heads": 12, "layers": 12, "precision": "fp32"}
+DEVICE_BOUND = {"tokens": 4096, "keys": 4096, "width": 4096, "precision": "fp32", "host_us": 2.0}
+
+
+def speedup(name, baseline):
+    assert BY_ID[name].objection(baseline) is None
+    return predicted_speedup(BY_ID[name], baseline)
+
+
+def test_ids_are_unique():
+    assert len(BY_ID) == len(OPTIMIZATIONS)
+
+
+@pytest.mark.parametrize("name", BY_ID)
+@pytest.mark.parametrize("gpu", ["t4", "a100", "h200", "mi300x"])
+@pytest.mark.parametrize("shape", [LAUNCH_BOUND, DEVICE_BOUND, {**LAUNCH_BOUND, "precision": "fp16"}])
+def test_an_interval_holds_its_expectation_and_the_transform_keeps_the_table(name, gpu, shape):
+    baseline = base(gpu, batch_size=1, **shape)
+    if BY_ID[name].objection(baseline) is None:
+        found = predicted_speedup(BY_ID[name], baseline)
+        assert 0 < found.low <= found.expected <= found.high
+        assert list(BY_ID[name].transform(baseline, "expected").columns) == list(baseline.ops.columns)
+
+
+def test_the_transforms_leave_the_baseline_alone():
+    baseline = base(**LAUNCH_BOUND)
+    before = baseline.ops.copy()
+    for optimization in OPTIMIZATIONS:
+        if optimization.objection(baseline) is None:
+            optimization.transform(baseline, "expected")
+    assert before.equals(baseline.ops)
+
+
+def test_a_launch_bound_run_gains_from_graphs_and_not_from_smaller_numbers():
+    baseline = base("h200", **LAUNCH_BOUND)
+    assert speedup("cuda-graphs", baseline).low > 3
+    assert speedup("compile", baseline).low > 1.3
+    assert speedup("half-precision", baseline).high < 1.05
+    assert speedup("tf32", baseline).high < 1.05
+
+
+def test_a_compute_bound_run_gains_from_tensor_cores_and_not_from_graphs():
+    baseline = base("a100", **DEVICE_BOUND)
+    assert speedup("half-precision", baseline).low > 3
+    assert speedup("tf32", baseline).low > 2
+    assert speedup("cuda-graphs", baseline).high < 1.1 if BY_ID["cuda-graphs"].objection(baseline) is None else True
+
+
+def test_weights_in_four_bits_pay_where_weights_are_read_and_not_at_large_batch():
+    decode = base("a100", tokens=1, precision="bf16", host_us=2.0)
+    assert 1.5 < speedup("int4-weight-only", decode).expected < 4
+    assert speedup("int8-weight-only", decode).expected < speedup("int4-weight-only", decode).expected
+    prefill = base("a100", tokens=512, precision="bf16", host_us=2.0)
+    assert "rows" in BY_ID["int4-weight-only"].objection(prefill)
+
+
+def test_small_layers_are_not_quantized():
+    assert "small" in BY_ID["int4-weight-only"].objection(base("h200", **{**LAUNCH_BOUND, "precision": "bf16"}))
+
+
+def test_a_t4_is_never_offered_flash_attention_bf16_or_tf32():
+    baseline = base("t4", **DEVICE_BOUND)
+    half = base("t4", **{**DEVICE_BOUND, "precision": "fp16"})
+    assert "float16" in BY_ID["half-precision"].how_to(baseline)
+    assert "TF32" in BY_ID["tf32"].objection(baseline)
+    assert backend(baseline) == backend(half) == "memory-efficient attention"
+    assert BY_ID["int4-weight-only"].objection(half)
+
+
+def test_attention_written_out_is_found_once_a_layer_and_shrinks():
+    baseline = base(**DEVICE_BOUND, layers=3)
+    assert len(written_out(baseline)) == 3
+    after = BY_ID["sdpa"].transform(baseline, "expected")
+    assert len(baseline.ops) - len(after) == 3 * 3
+    assert after.kernel_ns.sum() < baseline.ops.kernel_ns.sum()
+    attention = next(cost for cost in after.cost if cost.family == "attention")
+    assert attention.flops == 4 * 32 * 4096 * 4096 * 128 // 2
+
+
+def test_half_precision_on_half_precision_is_refused():
+    assert "already" in BY_ID["half-precision"].objection(base(precision="bf16"))
+
+
+def test_batching_is_a_throughput_and_reads_the_weights_once():
+    baseline = base("h200", tokens=1, host_us=2.0, batch_size=1)
+    assert 4 < speedup("batching", baseline).expected <= 8
+    assert BY_ID["batching"].work_factor == 8
+
+
+def test_batching_that_does_not_fit_is_refused():
+    full = base("t4", batch_size=1, weight_bytes=2 * 10**9, peak_memory_bytes=14 * 10**9)
+    assert "needs 98 GB" in BY_ID["batching"].objection(full)
+
+
+def test_fusing_never_takes_longer_and_saves_launches():
+    baseline = base(tokens=2048, layers=2)
+    after = BY_ID["fused-kernels"].transform(baseline, "expected")
+    assert after.launches.sum() < baseline.ops.launches.sum()
+    assert after.kernel_ns.sum() < baseline.ops.kernel_ns.sum()

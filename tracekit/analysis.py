@@ -1,0 +1,34 @@
+"""From a trace file to the answer: read, analyze, recommend."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from analyzers import analyze as analyze_trace
+from analyzers import hardware
+from analyzers.baseline import Baseline, baseline
+from analyzers.hardware import GPU
+from analyzers.projection import project
+from analyzers.readers import load
+from analyzers.results import Analysis
+from tracekit.recommend import recommend
+
+
+def analyze(path: str | Path, gpu: str | None = None) -> Analysis:
+    """Analyze a trace file or a run's folder ("-": standard input).
+
+    `gpu` names the GPU of a trace that does not say where it ran; for one that does, the GPU to project it to.
+    Raises TracekitError when the file cannot be read.
+    """
+    named = hardware.find(gpu) if gpu else None
+    trace = load(path)
+    analysis = analyze_trace(trace, named)
+    base = baseline(trace, analysis)
+    return _projected(recommend(analysis, base), base, named)
+
+
+def _projected(analysis: Analysis, base: Baseline | None, named: GPU | None) -> Analysis:
+    capture = analysis.source.capture
+    target = named or (hardware.find(capture.gpu) if capture and capture.gpu else None)
+    if base is None or target is None or target.id == base.gpu.id:
+        return analysis
+    return replace(analysis, projection=project(base, target))
