@@ -1,0 +1,59 @@
+"""The floors of the house: who may import whom."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FLOORS = ["analyzers", "reports", "tracekit"]
+MODULES = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
+
+
+def imports(path):
+    """(module, whether at the top level of the file)."""
+    tree = ast.parse(path.read_text())
+    top = set(map(id, tree.body))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, id(node) in top) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or "", id(node) in top
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_floor_imports_only_from_below(path):
+    floor = FLOORS.index(path.relative_to(ROOT).parts[0])
+    for module, _ in imports(path):
+        root = module.split(".")[0]
+        assert root not in FLOORS or FLOORS.index(root) <= floor, module
+        assert floor == 2 or root not in ("torch", "transformers"), module
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_functions_stay_small(path):
+    text = path.read_text()
+    assert text.count("\n") <= 260
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno - node.lineno < 60, node.name
+
+
+def modules_after(statement):
+    code = f"import sys\n{statement}\nprint(*sys.modules)"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_help_imports_nothing_heavy():
+    loaded = modules_after(
+        "from click.testing import CliRunner\nfrom tracekit.cli import main\nCliRunner().invoke(main, ['--help'])"
+    )
+    assert not loaded & {"torch", "numpy", "pandas", "plotly", "jinja2", "transformers", "rich"}
+
+
+def test_analysis_never_imports_torch():
+    loaded = modules_after("import tracekit.analysis, reports.html, reports.terminal, reports.export")
+    assert "analyzers.readers" in loaded
+    assert not loaded & {"torch", "transformers", "nvtx"}
