@@ -1,0 +1,85 @@
+"""Time of a matrix product: tiles, waves, split-K, and a utilisation bounded by the roof.
+
+After NeuSight (Lee et al., ASPLOS 2025: tile x wave x bounded utilisation), with split-K and an L2 term added; the best
+tile is taken, as the library's own choice is not known. Shapes broadcast: an array of products is as good as one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+_SIDES = np.array([16, 32, 64, 128, 256], dtype=np.float64)
+_SPLITS = np.array([1, 2, 4, 8, 16], dtype=np.float64)
+_TM, _TN, _SPLIT = (side.ravel() for side in np.meshgrid(_SIDES, _SIDES, _SPLITS, indexing="ij"))
+_IS_SPLIT = _SPLIT > 1
+_PARTIAL_BYTES = np.where(_IS_SPLIT, 8 * _SPLIT, 0)
+"""Of an output element: each part's fp32 sum is written and read again."""
+_L2_BYTES_PER_CLOCK = 64
+"""What one multiprocessor can take from the L2 a clock."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The numbers of a GPU that an op of one precision meets."""
+
+    flops: float
+    """Sustained FLOP/s of the units."""
+    bandwidth: float
+    """Sustained B/s of device memory."""
+    sms: int
+    clock_hz: float
+    operand_bytes: float
+    """Of an input element."""
+
+    @property
+    def l2_bandwidth(self) -> float:
+        """B/s that the multiprocessors can take from the L2 at most."""
+        return _L2_BYTES_PER_CLOCK * self.sms * self.clock_hz
+
+
+@dataclass(frozen=True)
+class Products:
+    """Matrix products out[batch, m, n] = a[batch, m, k] · b[batch, k, n] and the bytes that each must move."""
+
+    batch: ArrayLike
+    m: ArrayLike
+    n: ArrayLike
+    k: ArrayLike
+    bytes: ArrayLike
+
+
+def gemm_seconds(products: Products, machine: Machine, fit: Mapping[str, float]) -> Floats:
+    """Seconds of each product."""
+    fields = (products.batch, products.m, products.n, products.k, products.bytes)
+    batch, m, n, k, moved = (np.asarray(field, dtype=np.float64)[..., None] for field in fields)
+    ctas = batch * np.ceil(m / _TM) * np.ceil(n / _TN) * _SPLIT
+    depth = np.ceil(k / _SPLIT)
+    compute = _compute_seconds(ctas, depth, machine, fit)
+    partial_sums = batch * m * n * _PARTIAL_BYTES
+    streaming = np.minimum(1, fit["stream_sms"] * ctas / machine.sms)
+    memory = (moved + partial_sums) / (machine.bandwidth * fit["stream"] * streaming)
+    l2 = ctas * (_TM + _TN) * depth * machine.operand_bytes / (machine.l2_bandwidth * fit["l2"])
+    p = fit["overlap"]
+    total = (compute**p + memory**p + l2**p) ** (1 / p) + _IS_SPLIT * fit["split_us"] * 1e-6
+    best: Floats = fit["start_us"] * 1e-6 + total.min(axis=-1)
+    return best
+
+
+def _compute_seconds(ctas: Floats, depth: Floats, machine: Machine, fit: Mapping[str, float]) -> Floats:
+    """Full waves and the tail; a multiprocessor with little work in flight stays below its rate."""
+    area = _TM * _TN
+    resident = np.maximum(1, np.floor(fit["resident"] / area))
+    per_wave = machine.sms * resident
+    waves = np.floor(ctas / per_wave)
+    tail = np.ceil((ctas - waves * per_wave) / machine.sms)
+    one_cta = 2 * area * (depth + fit["prologue"]) / (machine.flops / machine.sms)
+
+    def slowdown(in_flight: Floats) -> Floats:
+        return np.sqrt(np.maximum(1, fit["saturation"] / (np.maximum(1, in_flight) * area)))
+
+    seconds: Floats = one_cta * (waves * resident * slowdown(resident) + tail * slowdown(tail))
+    return seconds
