@@ -1,0 +1,20 @@
+"""A trace file to tables to answers: `load` a trace, `analyze` it."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from analyzers.analysis import analyze
+    from analyzers.readers import load
+
+__all__ = ["analyze", "load"]
+
+_HOMES = {"analyze": "analyzers.analysis", "load": "analyzers.readers"}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what is asked for, so that `import analyzers` costs nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

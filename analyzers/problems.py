@@ -160,4 +160,67 @@ _READING = (
     ),
 )
 
-KINDS: dict[str, Problem] = {p.code: p for p in _READING}
+_ANALYZING = (
+    Problem(
+        "unknown-gpu",
+        "warning",
+        "The GPU that ran the work{detail} is not known; nothing is placed on a roofline.",
+        "Name it with --gpu; `tracekit gpus` lists the known ones.",
+    ),
+    Problem(
+        "gpu-as-named",
+        "info",
+        "The trace does not say which GPU ran the work; the one named, {detail}, is taken for it.",
+        "Roofline fractions are wrong if another GPU ran it.",
+    ),
+    Problem(
+        "no-layers",
+        "info",
+        "The trace marks no layers.",
+        "Capture with tracekit, wrap the model in tracekit.annotate(model), or record with with_stack=True.",
+    ),
+    Problem(
+        "no-launch",
+        "info",
+        "{count} device event{s} have neither a launching call nor an op in the trace.",
+        "They were launched before recording began, or by code that is not recorded. Add warm-up steps to the profile.",
+    ),
+    Problem(
+        "launch-without-op",
+        "info",
+        "{count} device event{s} were launched outside every recorded op.",
+        "Custom kernels show up as ops when they are registered with torch.library.",
+    ),
+    Problem(
+        "device-before-launch",
+        "warning",
+        "{count} device event{s} start before their launch, by clocks that disagree; their delay is taken as 0.",
+        "Times on the device are right; launch delays and gaps at the borders of steps are less certain.",
+    ),
+    Problem(
+        "above-roof-l2",
+        "info",
+        "{count} device event{s} ran faster than the memory bandwidth allows; their data fit the L2 cache.",
+        "Nothing is wrong. Running in a larger model, with a cold cache, they would be slower.",
+    ),
+    Problem(
+        "above-roof",
+        "warning",
+        "{count} device event{s} ran faster than the roofline allows (the worst: {detail}).",
+        "Their FLOPs or bytes are overestimated, or the GPU is another one. Do not rely on their roof fractions.",
+    ),
+    Problem(
+        "estimated-bytes",
+        "info",
+        "The bytes of {count} generated kernel{s} are those of their inputs, read once; their FLOPs are unknown.",
+        "Their roof fractions are estimates.",
+    ),
+    Problem(
+        "busy-exceeds-latency",
+        "warning",
+        "The device was busy for longer, in the trace, than a step takes without the profiler; shares are scaled down.",
+        "The profiler slowed the device, or the runs differ. Profile again with more warm-up steps.",
+    ),
+)
+
+KINDS: dict[str, Problem] = {p.code: p for p in (*_READING, *_ANALYZING)}
