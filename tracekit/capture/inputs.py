@@ -1,0 +1,49 @@
+"""Inputs of a model: random tokens and images of the settings' size, on the settings' device."""
+
+from typing import TYPE_CHECKING, Any
+
+from tracekit.capture.model_kinds import kind_of
+from tracekit.capture.numerics import torch_dtype
+from tracekit.capture.packages import require
+from tracekit.capture.settings import Settings
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def prompt_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
+    """What one forward over the prompt takes: tokens of shape (batch, seq_len), or images."""
+    kind = kind_of(model.config)
+    if kind == "a model of images":
+        return {"pixel_values": _images(model, settings)}
+    inputs: dict[str, Any] = {"input_ids": _tokens(model, settings, settings.seq_len)}
+    if kind == "an encoder-decoder":
+        inputs["decoder_input_ids"] = _tokens(model, settings, 1)
+    if kind != "an encoder":
+        inputs["use_cache"] = True
+    return inputs
+
+
+def label_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
+    """What a forward with a loss takes: the prompt, and labels of its size (one a picture)."""
+    kind = kind_of(model.config)
+    if kind == "a model of images":
+        labels = _integers(model.config.num_labels, (settings.batch_size,), settings)
+        return {"pixel_values": _images(model, settings), "labels": labels}
+    inputs = {name: _tokens(model, settings, settings.seq_len) for name in ("input_ids", "labels")}
+    return inputs if kind in ("an encoder", "an encoder-decoder") else {**inputs, "use_cache": False}
+
+
+def _tokens(model: "nn.Module", settings: Settings, length: int) -> Any:
+    return _integers(model.config.vocab_size, (settings.batch_size, length), settings)
+
+
+def _integers(below: int, shape: tuple[int, ...], settings: Settings) -> Any:
+    return require("torch").randint(below, shape, device=settings.torch_device)
+
+
+def _images(model: "nn.Module", settings: Settings) -> Any:
+    size, channels = model.config.image_size, model.config.num_channels
+    height, width = (size, size) if isinstance(size, int) else size
+    shape = (settings.batch_size, channels, height, width)
+    return require("torch").randn(shape, dtype=torch_dtype(settings.dtype), device=settings.torch_device)

@@ -1,0 +1,46 @@
+"""The KV cache between decode steps."""
+
+import copy
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from tracekit.capture.inputs import prompt_inputs
+from tracekit.capture.packages import require
+from tracekit.capture.settings import Settings
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def fill_cache(model: "nn.Module", settings: Settings) -> Any:
+    """The model's output over a prompt of seq_len tokens, with the cache of it (an encoder-decoder: of both sides)."""
+    inputs = prompt_inputs(model, settings)
+    if "decoder_input_ids" in inputs:
+        inputs["decoder_input_ids"] = inputs["input_ids"]
+    return model(**inputs, **last_logits_only(model))
+
+
+def unshared(cache: Any) -> Any:
+    """A cache that starts as `cache` and can grow without changing it. Keys and values are not copied: they grow by
+    concatenation into new tensors."""
+    twin = copy.copy(cache)
+    if hasattr(cache, "self_attention_cache"):
+        twin.self_attention_cache = unshared(cache.self_attention_cache)
+        twin.cross_attention_cache = unshared(cache.cross_attention_cache)
+    else:
+        twin.layers = [copy.copy(layer) for layer in cache.layers]
+    return twin
+
+
+def continuation(model: "nn.Module", before: Any, token: Any, cache: Any) -> dict[str, Any]:
+    """What a decode step takes: one token a sequence, of shape (batch, 1), and the cache of all before it."""
+    if not model.config.is_encoder_decoder:
+        return {"input_ids": token, "past_key_values": cache, "use_cache": True}
+    outputs = require("transformers.modeling_outputs")
+    encoded = outputs.BaseModelOutput(last_hidden_state=before.encoder_last_hidden_state)
+    return {"encoder_outputs": encoded, "decoder_input_ids": token, "past_key_values": cache, "use_cache": True}
+
+
+def last_logits_only(model: "nn.Module") -> dict[str, Any]:
+    """As `generate` of transformers does: the LM head runs for the last position alone, where the model allows it."""
+    return {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}

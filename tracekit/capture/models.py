@@ -1,0 +1,165 @@
+"""Models by name: bundled architectures, a directory with a config.json, or a hub name; with random or real weights."""
+
+import json
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from analyzers.errors import InputError, TracekitError, UnknownNameError
+from tracekit.capture.numerics import torch_dtype
+from tracekit.capture.packages import require
+from tracekit.capture.settings import Attention, Dtype, Weights
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model's description, before anything of it is built."""
+
+    name: str
+    origin: Literal["bundled", "directory", "hub"]
+    location: str
+    """Where weights and configuration are loaded from: a hub name or a directory."""
+    aliases: tuple[str, ...] = ()
+    source: str = ""
+    training_class: str = ""
+    """Class of transformers to train, where the declared one has no loss."""
+    hyper_parameters: dict[str, Any] | None = None
+    """The bundled configuration; None: read from `location`."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases, self.location.lower())
+
+
+@cache
+def bundled() -> tuple[ModelSpec, ...]:
+    """Every bundled architecture, by name."""
+    folder = resources.files("tracekit.capture") / "architectures"
+    files = [entry for entry in folder.iterdir() if entry.name.endswith(".json")]
+    return tuple(_bundled_spec(json.loads(entry.read_text())) for entry in sorted(files, key=lambda entry: entry.name))
+
+
+def _bundled_spec(description: dict[str, Any]) -> ModelSpec:
+    return ModelSpec(
+        name=description["name"],
+        origin="bundled",
+        location=description["hub"],
+        aliases=tuple(description["aliases"]),
+        source=description["source"],
+        training_class=description.get("training_class", ""),
+        hyper_parameters=description["config"],
+    )
+
+
+def find(name: str) -> ModelSpec:
+    """The model of this name.
+
+    Raises UnknownNameError when it is neither bundled, nor a directory, nor of the form of a hub name, and InputError
+    when it is a directory without a config.json.
+    """
+    for spec in bundled():
+        if name.lower() in spec.names:
+            return spec
+    if Path(name).is_dir():
+        return _directory(Path(name))
+    if name.count("/") == 1 and not name.startswith((".", "/")) and not name.endswith("/"):
+        return ModelSpec(name, "hub", name)
+    raise _unknown(name, "It is not bundled, and there is no such directory.")
+
+
+def _directory(path: Path) -> ModelSpec:
+    if not (path / "config.json").is_file():
+        raise InputError(
+            f"{path} holds no model.", "It has no config.json.", "Give the directory that save_pretrained wrote."
+        )
+    return ModelSpec(path.resolve().name, "directory", str(path))
+
+
+def _unknown(name: str, why: str) -> UnknownNameError:
+    known = {known: spec.name for spec in bundled() for known in spec.names}
+    near = list(dict.fromkeys(known[match] for match in get_close_matches(name.lower(), known, n=8, cutoff=0.5)))[:3]
+    nearest = f"Nearest: {', '.join(near)}." if near else f"Known: {', '.join(spec.name for spec in bundled())}."
+    return UnknownNameError(
+        f"No model is called {name!r}.",
+        why,
+        f"{nearest} Or give a directory with a config.json, or a hub name (organisation/model).",
+    )
+
+
+def load_config(spec: ModelSpec) -> Any:
+    """The transformers configuration of the model."""
+    transformers = require("transformers")
+    if spec.hyper_parameters is not None:
+        parameters = dict(spec.hyper_parameters)
+        return transformers.AutoConfig.for_model(parameters.pop("model_type"), **parameters)
+    try:
+        return transformers.AutoConfig.from_pretrained(spec.location)
+    except (OSError, ValueError) as error:
+        if spec.origin == "directory":
+            raise InputError(f"The config.json of {spec.location} cannot be read.", _first_line(error)) from error
+        raise _unknown(spec.name, "The hub has no such model, or cannot be reached.") from error
+
+
+def build(
+    spec: ModelSpec,
+    *,
+    dtype: Dtype = "fp32",
+    attention: Attention = "sdpa",
+    device: str = "cpu",
+    weights: Weights = "random",
+    training: bool = False,
+) -> "nn.Module":
+    """The model on `device` in `dtype`, in evaluation mode unless `training`.
+
+    Random weights are drawn on the device itself, so that a 7B model takes seconds on a GPU; under FakeTensorMode
+    nothing is allocated. Raises TracekitError when the weights or the attention are not available.
+    """
+    torch = require("torch")
+    config = load_config(spec)
+    model_class = _model_class(config, spec.training_class if training else "")
+    options = {"dtype": torch_dtype(dtype), "attn_implementation": "eager" if attention == "eager" else "sdpa"}
+    try:
+        if weights == "pretrained":
+            model = model_class.from_pretrained(spec.location, **options).to(device)
+        else:
+            torch.manual_seed(0)
+            with torch.device(device), _initialization():
+                model = model_class._from_config(config, **options)
+    except (OSError, ValueError, ImportError) as error:
+        raise _cannot_build(spec, weights, error) from error
+    return model.train(training)
+
+
+def _initialization() -> AbstractContextManager[None]:
+    """Fake weights have no values to draw, and some initial distributions read one back."""
+    if require("torch._guards").detect_fake_mode() is None:
+        return nullcontext()
+    return require("transformers.initialization").no_init_weights()
+
+
+def _model_class(config: Any, chosen: str) -> Any:
+    """The class named, else the one that the configuration declares, else the causal one of its type."""
+    transformers = require("transformers")
+    for name in (chosen, *(config.architectures or ())):
+        if hasattr(transformers, name):
+            return getattr(transformers, name)
+    causal = transformers.AutoModelForCausalLM._model_mapping
+    return causal[type(config)] if type(config) in causal else transformers.AutoModel._model_mapping[type(config)]
+
+
+def _cannot_build(spec: ModelSpec, weights: Weights, error: Exception) -> TracekitError:
+    if weights == "pretrained":
+        hint = "Random weights take the same time: leave --weights out, or give a directory that holds the weights."
+        return InputError(f"The weights of {spec.name} cannot be loaded.", _first_line(error), hint)
+    return InputError(f"{spec.name} cannot be built.", _first_line(error), "Try --attention eager.")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

@@ -1,0 +1,33 @@
+"""The arithmetic asked for: torch types, TF32, and which attention kernels may run; set for a run, then restored."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from tracekit.capture.packages import require
+from tracekit.capture.settings import Attention, Dtype
+
+_TORCH_NAMES: dict[Dtype, str] = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+
+
+def torch_dtype(dtype: Dtype) -> Any:
+    """The torch.dtype of weights and activations; TF32 is fp32 in memory."""
+    return getattr(require("torch"), _TORCH_NAMES[dtype])
+
+
+@contextmanager
+def numerics(dtype: Dtype, attention: Attention) -> Iterator[None]:
+    """Matrix products in TF32 exactly when `dtype` says so, and only flash kernels when `attention` does."""
+    torch = require("torch")
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
+    try:
+        with _flash_only() if attention == "flash" else nullcontext():
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _flash_only() -> Any:
+    attention = require("torch.nn.attention")
+    return attention.sdpa_kernel(attention.SDPBackend.FLASH_ATTENTION)

@@ -1,0 +1,49 @@
+"""What is run: one frozen value from the command line to the trace file."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+WorkloadName = Literal["prefill", "decode", "generate", "train"]
+Dtype = Literal["fp32", "tf32", "fp16", "bf16"]
+Attention = Literal["eager", "sdpa", "flash"]
+Device = Literal["cuda", "cpu", "model"]
+Weights = Literal["random", "pretrained"]
+
+WORKLOAD_NAMES: tuple[WorkloadName, ...] = get_args(WorkloadName)
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+ATTENTIONS: tuple[Attention, ...] = get_args(Attention)
+DEVICES: tuple[Device, ...] = get_args(Device)
+WEIGHTS: tuple[Weights, ...] = get_args(Weights)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    model: str
+    """A bundled name, a directory with a config.json, or a hub name."""
+    gpu: str = ""
+    """Id of the GPU asked for; "" when none was."""
+    workload: WorkloadName = "prefill"
+    batch_size: int = 1
+    seq_len: int = 0
+    """Tokens of the prompt (prefill, generate, train), or held in the KV cache (decode). 0: 512, or what fits."""
+    new_tokens: int = 32
+    """Tokens that generate makes: the first by the prefill, the others by decode steps."""
+    dtype: Dtype = "fp32"
+    attention: Attention = "sdpa"
+    device: Device = "cpu"
+    weights: Weights = "random"
+    steps: int = 3
+    """Steps recorded in the trace."""
+    output: Path = Path("runs")
+
+    @property
+    def torch_device(self) -> str:
+        """Where tensors live: a modelled run makes fake ones on the CPU."""
+        return "cuda" if self.device == "cuda" else "cpu"
+
+    def with_seq_len(self, seq_len: int) -> "Settings":
+        return replace(self, seq_len=seq_len)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**self.__dict__, "output": str(self.output)}

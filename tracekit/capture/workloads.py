@@ -1,0 +1,143 @@
+"""Workloads: what one step of a run does. A step takes the emitter of its phase ranges, and returns nothing.
+
+The same steps run on real and on fake tensors: nothing reads a value back, and tensors are made on the device.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analyzers.errors import InputError
+from tracekit.capture.annotate import Emitter, phase
+from tracekit.capture.inputs import label_inputs, prompt_inputs
+from tracekit.capture.kv_cache import continuation, fill_cache, last_logits_only, unshared
+from tracekit.capture.model_kinds import Kind, kind_of, longest_sequence
+from tracekit.capture.packages import require
+from tracekit.capture.settings import Settings, WorkloadName
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Step = Callable[[Emitter], None]
+
+DEFAULT_SEQ_LEN = 512
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`setup(model, settings)` prepares inputs on the settings' device and returns the step to repeat."""
+
+    name: WorkloadName
+    meaning: str
+    phases: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    setup: Callable[["nn.Module", Settings], Step]
+
+    @property
+    def training(self) -> bool:
+        return self.name == "train"
+
+
+def prepare(model: "nn.Module", settings: Settings) -> Step:
+    """The step of the settings' workload on this model. `settings` has passed `complete`."""
+    return WORKLOADS[settings.workload].setup(model, settings)
+
+
+def complete(settings: Settings, config: Any) -> Settings:
+    """The settings with the sequence length filled in (0 for a model of images).
+
+    Raises InputError when the model cannot run the workload, or not at this length.
+    """
+    kind, workload = kind_of(config), WORKLOADS[settings.workload]
+    if kind not in workload.kinds:
+        able = ", ".join(name for name, other in WORKLOADS.items() if kind in other.kinds)
+        raise InputError(
+            f"{settings.model} has no {workload.name}.",
+            f"It is {kind}: it generates no tokens.",
+            f"It can run: {able}.",
+        )
+    return settings.with_seq_len(0 if kind == "a model of images" else _seq_len(settings, longest_sequence(config)))
+
+
+def _seq_len(settings: Settings, positions: int) -> int:
+    further = {"decode": 1, "generate": settings.new_tokens - 1}.get(settings.workload, 0)
+    longest = positions - further
+    if settings.seq_len > longest or longest < 1:
+        raise InputError(
+            f"{settings.model} cannot hold {max(settings.seq_len, 1) + further} tokens.",
+            f"It has {positions} positions, and {settings.workload} needs {further} beyond the prompt.",
+            f"Give --seq-len {longest} or less." if longest > 0 else "Ask for fewer --new-tokens.",
+        )
+    return settings.seq_len or min(DEFAULT_SEQ_LEN, longest)
+
+
+def _prefill(model: "nn.Module", settings: Settings) -> Step:
+    torch = require("torch")
+    inputs = prompt_inputs(model, settings)
+
+    def step(emitter: Emitter) -> None:
+        with torch.inference_mode(), phase("prefill", emitter):
+            model(**inputs)
+
+    return step
+
+
+def _decode(model: "nn.Module", settings: Settings) -> Step:
+    torch = require("torch")
+    with torch.inference_mode():
+        filled = fill_cache(model, settings)
+        token = torch.zeros(settings.batch_size, 1, dtype=torch.long, device=settings.torch_device)
+
+    def step(emitter: Emitter) -> None:
+        with torch.inference_mode(), phase("decode", emitter):
+            model(**continuation(model, filled, token, unshared(filled.past_key_values)))
+
+    return step
+
+
+def _generate(model: "nn.Module", settings: Settings) -> Step:
+    torch = require("torch")
+    inputs = {**prompt_inputs(model, settings), **last_logits_only(model)}
+
+    def step(emitter: Emitter) -> None:
+        with torch.inference_mode():
+            with phase("prefill", emitter):
+                output = prefilled = model(**inputs)
+                token = output.logits[:, -1:].argmax(-1)
+            for _ in range(settings.new_tokens - 1):
+                with phase("decode", emitter):
+                    output = model(**continuation(model, prefilled, token, output.past_key_values))
+                    token = output.logits[:, -1:].argmax(-1)
+
+    return step
+
+
+def _train(model: "nn.Module", settings: Settings) -> Step:
+    torch = require("torch")
+    inputs = label_inputs(model, settings)
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=settings.device != "cpu")
+
+    def step(emitter: Emitter) -> None:
+        with phase("forward", emitter):
+            loss = model(**inputs).loss
+        with phase("backward", emitter):
+            loss.backward()
+        with phase("optimizer", emitter):
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return step
+
+
+_TEXT: tuple[Kind, ...] = ("a decoder", "an encoder-decoder")
+_ALL: tuple[Kind, ...] = (*_TEXT, "an encoder", "a model of images")
+
+WORKLOADS: dict[WorkloadName, Workload] = {
+    workload.name: workload
+    for workload in (
+        Workload("prefill", "one forward over the prompt", ("prefill",), _ALL, _prefill),
+        Workload("decode", "one token on a filled KV cache", ("decode",), _TEXT, _decode),
+        Workload("generate", "a prompt, then token after token", ("prefill", "decode"), _TEXT, _generate),
+        Workload("train", "forward, backward, optimizer step", ("forward", "backward", "optimizer"), _ALL, _train),
+    )
+}
