@@ -1,0 +1,81 @@
+"""What bounds each work item, groups of items, and the run.
+
+An item's own bound, in this order:
+- transfer: a copy between host and device or between devices, or a communication kernel.
+- latency: below a third of its roof, and short (under 5 us), or with fewer blocks than the GPU has SMs, or with all
+  its data in the L2: too small to fill the GPU. Where the cost is unknown the first two decide.
+- compute or memory: the larger of the two roof times. "": cost or GPU unknown, and not short.
+
+An item is bound by launch instead when the device was idle before it for longer than it ran, and the host was the
+reason: it had been launched at most 10 us before the device went idle. For groups and for the run the idle time
+before items counts as launch time, and the items' own time goes to their own bounds.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers.costing import Costed
+from analyzers.hardware import GPU
+from analyzers.items import Items
+from analyzers.results import BOUNDS, BoundShares
+from analyzers.roofline import Roofs
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Names = npt.NDArray[np.object_]
+
+SHORT_NS = 5_000
+LAUNCH_LATENCY_NS = 10_000
+_NEAR_ROOF = 1 / 3
+
+
+def own_bound(items: Items, costed: Costed, roofs: Roofs, gpu: GPU | None) -> Names:
+    """Per item its own bound; "" throughout for host time, which no roof is known of."""
+    if not items.on_device:
+        return np.full(len(items.start), "", dtype=object)
+    transfer = costed.host_link | costed.peer_link
+    known = np.isfinite(roofs.fraction)
+    small = items.duration < SHORT_NS
+    fits = np.zeros(len(small), dtype=bool)
+    if gpu:
+        small |= (items.blocks >= 1) & (items.blocks < gpu.sms)
+        fits = costed.working_set < gpu.l2_bytes
+    latency = np.where(known, (roofs.fraction < _NEAR_ROOF) & (small | fits), small)
+    compute = np.nan_to_num(roofs.compute_s) > np.nan_to_num(roofs.memory_s)
+    names: Names = np.select(
+        [transfer, latency, ~known, compute], ["transfer", "latency", "", "compute"], default="memory"
+    ).astype(object)
+    return names
+
+
+def item_bound(own: Names, duration: Ints, gap: Ints, delay: Ints) -> Names:
+    """The items' bounds, launch included."""
+    late = (delay < 0) | (delay <= gap + LAUNCH_LATENCY_NS)
+    return np.where((gap > duration) & late, "launch", own)
+
+
+def bound_codes(names: Names) -> Ints:
+    """Position in BOUNDS; len(BOUNDS) for "": unknown."""
+    return pd.Categorical(names, categories=[*BOUNDS, ""]).codes.astype(np.int64)
+
+
+def dominant(times: Floats) -> Names:
+    """The bound of each group, from its time by bound (columns as BOUNDS, then unknown); "" without any time."""
+    names = np.array([*BOUNDS, ""], dtype=object)
+    return np.where(times.sum(axis=1) > 0, names[times.argmax(axis=1)], "")
+
+
+def run_shares(own: Names, busy: Ints, wall_ns: float) -> tuple[BoundShares, bool]:
+    """Shares of the run's time, and whether its work alone exceeds that time (it is then scaled down to fit).
+
+    Work of unknown bound counts as memory. Idle time is launch; in a run of nothing but transfers, transfer.
+    """
+    times = np.bincount(bound_codes(own), weights=busy, minlength=len(BOUNDS) + 1)
+    times[BOUNDS.index("memory")] += times[-1]
+    times, total = times[:-1], float(busy.sum())
+    idle = max(wall_ns - total, 0.0)
+    only_transfers = total > 0 and times[BOUNDS.index("transfer")] == total
+    times[BOUNDS.index("transfer" if only_transfers else "launch")] += idle
+    shares = times / times.sum() if times.sum() else np.eye(len(BOUNDS))[BOUNDS.index("launch")]
+    return BoundShares(**dict(zip(BOUNDS, shares.tolist(), strict=True))), total > wall_ns

@@ -1,0 +1,93 @@
+"""Breakdowns of the work by op, kernel and phase. Each item is in one row of each table, so every table sums to
+the busy time."""
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers.items import Items, own_time
+from analyzers.nesting import take
+from analyzers.results import KERNELS, OPS, PHASES
+from analyzers.steps import Marks
+from analyzers.totals import Totals, most_of
+
+Ints = npt.NDArray[np.int64]
+
+NO_OP = "(no op)"
+NO_PHASE = "(no phase)"
+
+
+def ops_table(host: pd.DataFrame, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
+    """OPS: every op name of the trace, those without device work included."""
+    is_op = (host["category"] == "op").to_numpy()
+    codes, names = pd.factorize(host["name"].astype(object)[is_op])
+    code_of_row = np.full(len(host), len(names), dtype=np.int64)
+    code_of_row[is_op] = codes
+    group = take(code_of_row, work["op"].to_numpy(), absent=len(names))
+    size = len(names) + bool((group == len(names)).any())
+    family = most_of(group, work["family"].cat.codes.to_numpy().astype(np.int64), work["busy_ns"].to_numpy(), size)
+    cpu_ns = np.zeros(size, dtype=np.int64)
+    np.add.at(cpu_ns, codes, own_time(host, is_op)[0][is_op])
+    table = OPS.frame(
+        {
+            "name": [*names, NO_OP][:size],
+            "family": take(work["family"].cat.categories.to_numpy().astype(object), family, absent=""),
+            "calls": np.bincount(codes, minlength=size),
+            "cpu_ns": cpu_ns,
+            **totals.columns(totals.by(group, size)),
+        }
+    )
+    return _by_time(table, "gpu_ns", "cpu_ns")
+
+
+def kernels_table(
+    items: Items, work: pd.DataFrame, op_names: pd.Series, layers: pd.DataFrame, totals: Totals
+) -> pd.DataFrame:
+    """KERNELS. `op_names`: the host table's names."""
+    categories = items.category.cat.categories
+    group, keys = pd.factorize(items.name.cat.codes.astype(np.int64) * len(categories) + items.category.cat.codes)
+    busy, size = work["busy_ns"].to_numpy(), len(keys)
+    duration = work["duration_ns"].groupby(group)
+    sums = totals.columns(totals.by(group, size))
+    calls = sums.pop("kernels")
+    op_code, ops = pd.factorize(take(op_names.astype(object).to_numpy(), work["op"].to_numpy(), absent=""))
+    type_code, types = pd.factorize(take(layers["type"].to_numpy(), work["layer"].to_numpy(), absent=""))
+    table = KERNELS.frame(
+        {
+            "name": items.name.cat.categories[keys // len(categories)],
+            "category": categories[keys % len(categories)],
+            "calls": calls,
+            "mean_ns": duration.mean(),
+            "min_ns": duration.min(),
+            "max_ns": duration.max(),
+            "op": np.asarray(ops, dtype=object)[most_of(group, op_code, busy, size)],
+            "layer": np.asarray(types, dtype=object)[most_of(group, type_code, busy, size)],
+            "occupancy": pd.Series(items.occupancy).groupby(group).mean(),
+            **sums,
+        }
+    )
+    return _by_time(table, "gpu_ns")
+
+
+def phases_table(host: pd.DataFrame, marks: Marks, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
+    """PHASES; empty for a trace that marks none. Work outside every phase is a row of its own."""
+    if not marks.phase_names:
+        return PHASES.empty()
+    names = list(dict.fromkeys(marks.phase_names))
+    of_mark = np.array([names.index(name) for name in marks.phase_names])
+    group = pd.Categorical(work["phase"], categories=[*names, ""]).codes.astype(np.int64)
+    size = len(names) + bool((group == len(names)).any())
+    duration = host["duration_ns"].to_numpy()[marks.phases]
+    table = PHASES.frame(
+        {
+            "name": [*names, NO_PHASE][:size],
+            "calls": np.bincount(of_mark, minlength=size),
+            "wall_ns": np.bincount(of_mark, weights=duration, minlength=size),
+            **totals.columns(totals.by(group, size), roof=False),
+        }
+    )
+    return _by_time(table, "gpu_ns")
+
+
+def _by_time(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    return table.sort_values(list(columns), ascending=False, kind="stable", ignore_index=True)

@@ -1,0 +1,92 @@
+"""FLOPs and bytes of each work item: the cost of its op, split over the op's items; a copy's own bytes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers.items import Items
+from analyzers.kernel_names import is_communication, is_host_copy, is_peer_copy, says_tf32
+from analyzers.nesting import take
+from analyzers.op_costs import charged_to, price
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+_TF32_FAMILIES = ("gemm", "convolution")
+
+
+@dataclass(frozen=True)
+class Costed:
+    """One entry an item; NaN: unknown."""
+
+    cost_op: Ints
+    family: npt.NDArray[np.object_]
+    precision: npt.NDArray[np.object_]
+    flops: Floats
+    bytes: Floats
+    working_set: Floats
+    """Bytes of the whole op that the item is part of."""
+    host_link: Bools
+    """Copies between host and device."""
+    peer_link: Bools
+    """Copies and collectives between devices."""
+    estimated: Bools
+    """Bytes are those of the op's inputs; FLOPs are unknown."""
+
+
+def cost_items(host: pd.DataFrame, items: Items, op: Ints, parent: Ints, tf32: bool) -> Costed:
+    """Costs of the items that come from these op rows. `tf32`: fp32 matrix products ran as TF32 by setting."""
+    known = price(host, parent, op)
+    communication = is_communication(items.name)
+    copies = (items.category != "kernel").to_numpy() & (items.bytes >= 0)
+    cost_op = np.where(communication, -1, charged_to(known, parent, op))
+    number = take(known.of_row, cost_op)
+    part = _part(np.where(copies, -1, cost_op), items.duration)
+    estimated = take(known.estimated, number, absent=False)
+    working_set = _numbers(number, [cost.bytes for cost in known.costs])
+    flops = np.where(estimated, np.nan, _numbers(number, [cost.flops for cost in known.costs]) * part)
+    family = _names(number, [cost.family for cost in known.costs])
+    copied = items.bytes * _touches(items)
+    return Costed(
+        cost_op=cost_op,
+        family=np.where(copies, "copy", family),
+        precision=_precision(items, family, _names(number, [cost.precision for cost in known.costs]), tf32),
+        flops=np.where(copies, 0.0, flops),
+        bytes=np.where(copies, copied, working_set * part),
+        working_set=np.where(copies, copied, working_set),
+        host_link=is_host_copy(items.name) & (items.category == "memcpy").to_numpy(),
+        peer_link=communication | (is_peer_copy(items.name) & (items.category == "memcpy").to_numpy()),
+        estimated=estimated & ~copies,
+    )
+
+
+def _touches(items: Items) -> Ints:
+    """How often a copy passes the memory of its device: read and written within it, else once."""
+    within = (items.category == "memcpy").to_numpy() & ~is_host_copy(items.name) & ~is_peer_copy(items.name)
+    return np.where(within, 2, 1)
+
+
+def _part(cost_op: Ints, duration: Ints) -> Floats:
+    """Each item's part of its op's cost, by duration; equal parts where all durations are 0."""
+    _, group = np.unique(cost_op, return_inverse=True)
+    total, count = np.bincount(group, weights=duration), np.bincount(group)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(total[group] > 0, duration / total[group], 1.0 / count[group])
+
+
+def _precision(
+    items: Items, family: npt.NDArray[np.object_], precision: npt.NDArray[np.object_], tf32: bool
+) -> npt.NDArray[np.object_]:
+    matrix = np.isin(family.astype(str), _TF32_FAMILIES)
+    return np.where((precision == "fp32") & (says_tf32(items.name) | (matrix & tf32)), "tf32", precision)
+
+
+def _numbers(number: Ints, values: list[int]) -> Floats:
+    return take(np.array(values, dtype=np.float64), number, absent=np.nan)
+
+
+def _names(number: Ints, values: list[str]) -> npt.NDArray[np.object_]:
+    return np.array([*values, ""], dtype=object)[number]

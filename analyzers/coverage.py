@@ -1,0 +1,57 @@
+"""How much of the busy time could be explained, and what to say about the rest."""
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers import problems
+from analyzers.costing import Costed
+from analyzers.hardware import GPU
+from analyzers.items import Items
+from analyzers.layers import Layers
+from analyzers.problems import Found
+from analyzers.results import Coverage
+
+Bools = npt.NDArray[np.bool_]
+
+
+def coverage(work: pd.DataFrame) -> Coverage:
+    """Shares of the busy time with an op, a layer, and counted FLOPs or bytes; 0 without any busy time."""
+    counted = np.isfinite(work["flops"].to_numpy()) | np.isfinite(work["bytes"].to_numpy())
+    busy = work["busy_ns"].to_numpy()
+    known = ((work["op"] >= 0).to_numpy(), (work["layer"] >= 0).to_numpy(), counted)
+    op, layer, cost = (float(busy[mask].sum() / busy.sum()) if busy.sum() else 0.0 for mask in known)
+    return Coverage(op, layer, cost)
+
+
+def attribution_problems(host: pd.DataFrame, items: Items, work: pd.DataFrame, layers: Layers) -> list[Found]:
+    """Work without an op, launches after their work, and a trace without layers."""
+    launch, op = work["launch"].to_numpy(), work["op"].to_numpy()
+    known = launch >= 0
+    launched = host["start_ns"].to_numpy()[launch[known]]
+    early = int((items.start[known] < launched).sum())
+    return [
+        problems.found("no-launch", int(((launch < 0) & (op < 0)).sum())),
+        problems.found("launch-without-op", int((known & (op < 0)).sum())),
+        problems.found("device-before-launch", early),
+        problems.found("no-layers", int(layers.source == "none")),
+    ]
+
+
+def roof_problems(work: pd.DataFrame, costed: Costed, gpu: GPU | None) -> list[Found]:
+    """Work faster than its roof: explained where its data fit the L2, doubtful otherwise; and estimated bytes."""
+    above = (work["roof_fraction"] > 1).to_numpy()
+    in_l2 = above & (costed.working_set < gpu.l2_bytes) if gpu else above
+    doubtful = above & ~in_l2
+    return [
+        problems.found("above-roof-l2", int(in_l2.sum())),
+        problems.found("above-roof", int(doubtful.sum()), _worst(work[doubtful])),
+        problems.found("estimated-bytes", int(costed.estimated.sum())),
+    ]
+
+
+def _worst(work: pd.DataFrame) -> str:
+    if work.empty:
+        return ""
+    worst = work.loc[work["roof_fraction"].idxmax()]
+    return f"{worst['name']}, at {worst['roof_fraction']:.2f} of it"

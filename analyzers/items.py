@@ -1,0 +1,132 @@
+"""Work items before anything is known about them: device work, or in a CPU-only trace each op's own time."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers.errors import InputError
+from analyzers.intervals import covered_until, idle_before_ns, newly_covered_ns
+from analyzers.nesting import Nest
+from analyzers.trace import Trace
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Items:
+    """One entry an item in every array, ordered by start; times in ns. See WORK in results.py for the meanings."""
+
+    on_device: bool
+    start: Ints
+    duration: Ints
+    busy: Ints
+    idle_before: Ints
+    """Idle time of the device before it; 0 for the first."""
+    device: Ints
+    stream: Ints
+    category: pd.Series
+    name: pd.Series
+    correlation: Ints
+    external_id: Ints
+    host_row: Ints
+    """The op itself in a CPU-only trace; -1 for device work."""
+    bytes: Ints
+    blocks: Ints
+    occupancy: npt.NDArray[np.float64]
+
+    @property
+    def end(self) -> Ints:
+        return self.start + self.duration
+
+
+def items_of(trace: Trace) -> Items:
+    """The work of a trace. Raises InputError when it has neither device work nor ops."""
+    if len(trace.device):
+        return _device_work(trace.device)
+    if (trace.host["category"] == "op").any():
+        return _own_time_of_ops(trace.host)
+    raise InputError(
+        "The trace holds no work to analyze.",
+        "It has neither device events (kernels, copies) nor op events.",
+        "Record it with ProfilerActivity.CPU and, on a GPU, ProfilerActivity.CUDA.",
+    )
+
+
+def _device_work(device: pd.DataFrame) -> Items:
+    start, duration = device["start_ns"].to_numpy(), device["duration_ns"].to_numpy()
+    index = device["device"].to_numpy().astype(np.int64)
+    return Items(
+        on_device=True,
+        start=start,
+        duration=duration,
+        busy=newly_covered_ns(start, start + duration, index),
+        idle_before=idle_before_ns(start, start + duration, index),
+        device=index,
+        stream=device["stream"].to_numpy(),
+        category=device["category"],
+        name=device["name"],
+        correlation=device["correlation"].to_numpy(),
+        external_id=device["external_id"].to_numpy(),
+        host_row=np.full(len(device), -1),
+        bytes=device["bytes"].to_numpy(),
+        blocks=device["blocks"].to_numpy(),
+        occupancy=device["occupancy"].to_numpy(),
+    )
+
+
+def _own_time_of_ops(host: pd.DataFrame) -> Items:
+    is_op = (host["category"] == "op").to_numpy()
+    rows = np.flatnonzero(is_op)
+    rows = rows[np.argsort(host["start_ns"].to_numpy()[rows], kind="stable")]
+    duration, busy = own_time(host, is_op)
+    ops = host.iloc[rows].reset_index(drop=True)
+    start, none = ops["start_ns"].to_numpy(), np.full(len(rows), -1)
+    return Items(
+        on_device=False,
+        start=start,
+        duration=duration[rows],
+        busy=busy[rows],
+        idle_before=idle_before_ns(start, start + ops["duration_ns"].to_numpy(), none),
+        device=none,
+        stream=none,
+        category=pd.Series(pd.Categorical(np.full(len(rows), "op"))),
+        name=ops["name"],
+        correlation=none,
+        external_id=none,
+        host_row=rows,
+        bytes=none,
+        blocks=none,
+        occupancy=np.full(len(rows), np.nan),
+    )
+
+
+def own_time(host: pd.DataFrame, mask: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Per host row of `mask`, its time outside the rows of `mask` inside it, and the part of that not already
+    covered by another thread; the second sums to the time that the rows cover. 0 for other rows."""
+    nest = Nest(host, mask)
+    start, end, owner = _own_segments(host, nest)
+    covered = newly_covered_ns(start, end, np.zeros(len(start), dtype=np.int64))
+    return _sum_by(owner, end - start, len(host)), _sum_by(owner, covered, len(host))
+
+
+def _own_segments(host: pd.DataFrame, nest: Nest) -> tuple[Ints, Ints, Ints]:
+    """Each row's time before, between and after its children, as segments with their owner."""
+    start, duration = host["start_ns"].to_numpy(), host["duration_ns"].to_numpy()
+    rows, end, parent = nest.rows, start + duration, nest.parents()
+    children = rows[parent[rows] >= 0]
+    children = children[np.lexsort((start[children], parent[children]))]
+    owner = parent[children]
+    begin = np.maximum(covered_until(start[children], end[children], owner), start[owner])
+    last_end = start.copy()
+    np.maximum.at(last_end, owner, end[children])
+    starts = np.concatenate([begin, last_end[rows]])
+    ends = np.concatenate([np.maximum(start[children], begin), end[rows]])
+    return starts, ends, np.concatenate([owner, rows])
+
+
+def _sum_by(owner: Ints, values: Ints, size: int) -> Ints:
+    total = np.zeros(size, dtype=np.int64)
+    np.add.at(total, owner, values)
+    return total

@@ -1,0 +1,48 @@
+"""What the names of kernels and runtime calls say, independent of the order in which patterns are tried."""
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+_LAUNCH = re.compile(r"launch|memcpy|memset|memprefetch", re.IGNORECASE)
+_COMMUNICATION = re.compile(
+    r"nccl(?:Dev)?Kernel|rccl|nvshmem|cross_device_reduce|deep_?ep\b|msccl|oneccl"
+    r"|(?:^|[^a-z])(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)"
+    r"|(?:one|two|multimem)_?shot_?all_?reduce",
+    re.IGNORECASE,
+)
+_TF32 = re.compile(r"tf32|s1688", re.IGNORECASE)
+_BETWEEN_HOST_AND_DEVICE = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost", re.IGNORECASE)
+_BETWEEN_DEVICES = re.compile(r"PtoP|PeerToPeer|Memcpy Peer", re.IGNORECASE)
+
+
+def is_launch(names: pd.Series) -> npt.NDArray[np.bool_]:
+    """Runtime and driver calls that put work on a device: kernel and graph launches, copies and sets, of any vendor."""
+    return _matches(names, _LAUNCH)
+
+
+def is_communication(names: pd.Series) -> npt.NDArray[np.bool_]:
+    """Kernels that move data between devices: NCCL, RCCL, NVSHMEM, DeepEP, and the all-reduces of serving engines."""
+    return _matches(names, _COMMUNICATION)
+
+
+def says_tf32(names: pd.Series) -> npt.NDArray[np.bool_]:
+    """Matrix kernels whose name says TF32 (for fp32 operands: s1688 is the shape of a TF32 tensor instruction)."""
+    return _matches(names, _TF32)
+
+
+def is_host_copy(names: pd.Series) -> npt.NDArray[np.bool_]:
+    return _matches(names, _BETWEEN_HOST_AND_DEVICE)
+
+
+def is_peer_copy(names: pd.Series) -> npt.NDArray[np.bool_]:
+    return _matches(names, _BETWEEN_DEVICES)
+
+
+def _matches(names: pd.Series, pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
+    """Each distinct name is searched once."""
+    codes, distinct = pd.factorize(names)
+    found = np.array([bool(pattern.search(str(name))) for name in distinct] + [False])
+    return found[codes]

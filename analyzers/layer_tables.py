@@ -1,0 +1,100 @@
+"""Breakdowns of the work by layer: the tree, and the classes of its modules."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers.layers import Layers, calls_and_host_time
+from analyzers.results import LAYER_TYPES, LAYERS
+from analyzers.totals import Totals, busy_ns, with_children
+
+Ints = npt.NDArray[np.int64]
+
+NO_LAYER = "(no layer)"
+OPTIMIZER = "(optimizer)"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The tree with its roots for work outside the model, and where each item belongs."""
+
+    paths: tuple[str, ...]
+    types: tuple[str, ...]
+    parents: tuple[int, ...]
+    of_item: Ints
+    """-1: no layer."""
+
+
+def place(layers: Layers, of_item: Ints, optimizer: npt.NDArray[np.bool_]) -> Placed:
+    """Adds the root "(optimizer)" for optimizer work that is in no layer, when there is any."""
+    tree = layers.tree
+    stray = (of_item < 0) & optimizer
+    if not stray.any():
+        return Placed(tree.paths, tree.types, tree.parents, of_item)
+    of_item = np.where(stray, len(tree.paths), of_item)
+    return Placed((*tree.paths, OPTIMIZER), (*tree.types, ""), (*tree.parents, -1), of_item)
+
+
+def layers_table(host: pd.DataFrame, layers: Layers, placed: Placed, totals: Totals) -> pd.DataFrame:
+    """LAYERS in tree order; work in no layer is a root row "(no layer)", so that self_ns sums to the busy time."""
+    stray = bool((placed.of_item < 0).any())
+    parents = [*placed.parents, -1] if stray else list(placed.parents)
+    size = len(parents)
+    own = totals.by(np.where(placed.of_item < 0, size - 1, placed.of_item), size)
+    calls, cpu_ns = (np.resize(np.append(values, [0, 0]), size) for values in calls_and_host_time(host, layers))
+    return LAYERS.frame(
+        {
+            "path": [*placed.paths, NO_LAYER][:size],
+            "type": [*placed.types, ""][:size],
+            "parent": parents,
+            "depth": _depths(parents),
+            "calls": calls,
+            "cpu_ns": cpu_ns,
+            "self_ns": busy_ns(own),
+            **totals.columns(with_children(own, parents), roof=False),
+        }
+    )
+
+
+def layer_types_table(layers: pd.DataFrame, placed: Placed, totals: Totals) -> pd.DataFrame:
+    """LAYER_TYPES of the rows of LAYERS that have a class."""
+    types = [name for name in dict.fromkeys(placed.types) if name]
+    code = np.array([types.index(name) if name else -1 for name in layers["type"]], dtype=np.int64)
+    parents = layers["parent"].tolist()
+    inside = with_children(totals.by(placed.of_item, len(layers)), parents)
+    outermost = np.where(_inside_own_type(code.tolist(), parents), -1, code)
+    columns = totals.columns(_sum_rows(inside, outermost, len(types)), roof=False)
+    columns.pop("kernels")
+    table = LAYER_TYPES.frame(
+        {
+            "type": types,
+            "layers": np.bincount(code[code >= 0], minlength=len(types)),
+            "calls": _sum_rows(layers["calls"].to_numpy()[:, None], code, len(types))[:, 0],
+            "self_ns": _sum_rows(layers["self_ns"].to_numpy()[:, None], code, len(types))[:, 0],
+            **columns,
+        }
+    )
+    return table.sort_values("gpu_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def _depths(parents: Sequence[int]) -> list[int]:
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(depths[parent] + 1 if parent >= 0 else 0)
+    return depths
+
+
+def _inside_own_type(code: Sequence[int], parents: Sequence[int]) -> list[bool]:
+    above: list[frozenset[int]] = []
+    for parent in parents:
+        above.append(above[parent] | {code[parent]} if parent >= 0 else frozenset())
+    return [own in types for own, types in zip(code, above, strict=True)]
+
+
+def _sum_rows(values: npt.NDArray, group: Ints, size: int) -> npt.NDArray:
+    total = np.zeros((size, values.shape[1]), dtype=values.dtype)
+    np.add.at(total, group[group >= 0], values[group >= 0])
+    return total

@@ -1,0 +1,115 @@
+"""A tree of layers out of nested host ranges."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers.nesting import Nest, take
+from analyzers.ranges import ROOT
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Label:
+    """What one distinct range name says about a layer."""
+
+    name: str
+    """An attribute path, or a name among the children of a layer."""
+    type: str
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Layers in tree order: a parent before its children, siblings by first call."""
+
+    paths: tuple[str, ...]
+    types: tuple[str, ...]
+    parents: tuple[int, ...]
+    of_row: Ints
+    """Per host row, the layer that it is a call of; -1: none."""
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    of_row: Ints
+    paths: list[str]
+    types: list[str]
+    parents: list[int]
+
+
+def tree_by_path(host: pd.DataFrame, code: Ints, labels: list[Label]) -> Tree:
+    """Names are attribute paths: a layer is a distinct one, below the longest other path that it continues.
+
+    `code` gives the label of each host row; -1: not a layer.
+    """
+    number = {path: i for i, path in enumerate(dict.fromkeys(label.name for label in labels))}
+    types = {label.name: label.type for label in reversed(labels)}
+    of_label = np.array([number[label.name] for label in labels], dtype=np.int64)
+    parents = [_parent_by_path(path, number) for path in number]
+    return _ordered(host, _Nodes(take(of_label, code), list(number), [types[path] for path in number], parents))
+
+
+def tree_by_nesting(host: pd.DataFrame, code: Ints, labels: list[Label], nest: Nest, separator: str) -> Tree:
+    """Names are local: a layer is a distinct chain of names from the outermost range in."""
+    parent_row = nest.parents()
+    depth = _depths(nest.rows, parent_row)
+    of_row = np.full(len(host), -1, dtype=np.int64)
+    chain: list[tuple[int, int]] = []
+    for level in range(int(depth.max(initial=-1)) + 1):
+        rows = nest.rows[depth == level]
+        keys = (take(of_row, parent_row[rows]) + 1) * len(labels) + code[rows]
+        distinct, node = np.unique(keys, return_inverse=True)
+        of_row[rows] = len(chain) + node
+        chain += [(int(key) // len(labels) - 1, int(key) % len(labels)) for key in distinct]
+    paths: list[str] = []
+    for above, label in chain:
+        paths.append(f"{paths[above]}{separator}{labels[label].name}" if above >= 0 else labels[label].name)
+    nodes = _Nodes(of_row, paths, [labels[label].type for _, label in chain], [above for above, _ in chain])
+    return _ordered(host, nodes)
+
+
+def _parent_by_path(path: str, number: dict[str, int]) -> int:
+    above = path
+    while "." in above:
+        above = above.rpartition(".")[0]
+        if above in number:
+            return number[above]
+    return -1 if path == ROOT else number.get(ROOT, -1)
+
+
+def _depths(rows: Ints, parent_row: Ints) -> Ints:
+    depth, above = np.zeros(len(rows), dtype=np.int64), parent_row[rows]
+    while (above >= 0).any():
+        depth += above >= 0
+        above = take(parent_row, above)
+    return depth
+
+
+def _ordered(host: pd.DataFrame, nodes: _Nodes) -> Tree:
+    first_ns = np.full(len(nodes.paths), np.iinfo(np.int64).max)
+    called = nodes.of_row >= 0
+    np.minimum.at(first_ns, nodes.of_row[called], host["start_ns"].to_numpy()[called])
+    order = _preorder(nodes.parents, first_ns)
+    place = np.argsort(order) if order else np.empty(0, dtype=np.int64)
+    return Tree(
+        paths=tuple(nodes.paths[i] for i in order),
+        types=tuple(nodes.types[i] for i in order),
+        parents=tuple(int(place[nodes.parents[i]]) if nodes.parents[i] >= 0 else -1 for i in order),
+        of_row=take(place, nodes.of_row),
+    )
+
+
+def _preorder(parents: list[int], first_ns: Ints) -> list[int]:
+    children = defaultdict(list)
+    for node in np.argsort(-first_ns, kind="stable").tolist():
+        children[parents[node]].append(node)
+    order: list[int] = []
+    pending = list(children[-1])
+    while pending:
+        order.append(pending.pop())
+        pending += children[order[-1]]
+    return order

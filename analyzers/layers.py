@@ -1,0 +1,113 @@
+"""Where a trace's layers come from: the host ranges that mark their calls, from the best source there is."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers import ranges
+from analyzers.attribution import Origin
+from analyzers.backward import forward_of
+from analyzers.layer_tree import Label, Tree, tree_by_nesting, tree_by_path
+from analyzers.nesting import Nest, take
+from analyzers.steps import is_step_name
+
+Ints = npt.NDArray[np.int64]
+LayersFrom = Literal["tracekit ranges", "nn.Module events", "record_function ranges", "none"]
+
+_MODULE_EVENT = re.compile(r"nn\.Module: (?P<name>(?P<type>.+?)(?:_\d+)?)")
+_NOT_A_LAYER = re.compile(r"(?:nccl|gloo|mpi|ucc|c10d):|Optimizer\.|enumerate\(DataLoader\)|(?:step|phase|module): ")
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The tree of layers, and the host ranges that are their calls."""
+
+    source: LayersFrom
+    tree: Tree
+    calls: Nest
+
+
+def find_layers(host: pd.DataFrame) -> Layers:
+    """Layers from tracekit's module ranges, else nn.Module events, else nested record_function ranges, else none."""
+    for source, category, read in _SOURCES:
+        code, labels = _labels(host, category, read)
+        if labels:
+            calls = Nest(host, code >= 0)
+            if source == "tracekit ranges":
+                return Layers(source, tree_by_path(host, code, labels), calls)
+            separator = "." if source == "nn.Module events" else "/"
+            return Layers(source, tree_by_nesting(host, code, labels, calls, separator), calls)
+    nothing = np.full(len(host), -1, dtype=np.int64)
+    return Layers("none", tree_by_path(host, nothing, []), Nest(host, nothing >= 0))
+
+
+def layer_of(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers) -> Ints:
+    """Per item, the layer whose call was open when it was issued, on its thread; -1: none.
+
+    Backward work belongs to the layer of the forward op that it differentiates, unless a layer was called inside the
+    backward op (checkpointing runs the forward again).
+    """
+    start, thread = host["start_ns"].to_numpy(), host["thread"].to_numpy().astype(np.int64)
+    call = layers.calls.around(origin.thread, origin.time_ns)
+    backward, forward = (take(of_op, origin.op) for of_op in forward_of(host, ops))
+    again = (call >= 0) & (take(start, call) >= take(start, backward))
+    differentiated = layers.calls.around(take(thread, forward), take(start, forward))
+    use_forward = (backward >= 0) & ~again & (differentiated >= 0)
+    return take(layers.tree.of_row, np.where(use_forward, differentiated, call))
+
+
+def in_optimizer(host: pd.DataFrame, origin: Origin) -> npt.NDArray[np.bool_]:
+    """Items issued inside a range of torch.optim (Optimizer.step#..., Optimizer.zero_grad#...)."""
+    is_range = (host["category"] == "range").to_numpy()
+    named = host["name"].astype(object)[is_range].astype(str).str.startswith("Optimizer.").to_numpy(dtype=bool)
+    is_range[is_range] = named
+    return Nest(host, is_range).around(origin.thread, origin.time_ns) >= 0
+
+
+def calls_and_host_time(host: pd.DataFrame, layers: Layers) -> tuple[Ints, Ints]:
+    """Per layer, its calls and the host time inside them; a call of a layer from itself adds no time."""
+    rows, of_row = layers.calls.rows, layers.tree.of_row
+    above = take(of_row, layers.calls.parents()[rows])
+    duration = np.where(above == of_row[rows], 0, host["duration_ns"].to_numpy()[rows])
+    size = len(layers.tree.paths)
+    time = np.zeros(size, dtype=np.int64)
+    np.add.at(time, of_row[rows], duration)
+    return np.bincount(of_row[rows], minlength=size).astype(np.int64), time
+
+
+def _tracekit(name: str) -> Label | None:
+    found = ranges.parse(name)
+    return Label(found[1], found[2]) if found and found[0] == "module" else None
+
+
+def _module_event(name: str) -> Label | None:
+    found = _MODULE_EVENT.fullmatch(name)
+    return Label(found["name"], found["type"]) if found else None
+
+
+def _user_range(name: str) -> Label | None:
+    return None if _NOT_A_LAYER.match(name) or is_step_name(name) else Label(name, name)
+
+
+_SOURCES: tuple[tuple[LayersFrom, str, Callable[[str], Label | None]], ...] = (
+    ("tracekit ranges", "range", _tracekit),
+    ("nn.Module events", "module", _module_event),
+    ("record_function ranges", "range", _user_range),
+)
+
+
+def _labels(host: pd.DataFrame, category: str, read: Callable[[str], Label | None]) -> tuple[Ints, list[Label]]:
+    """Per host row, the number of its label (-1: none), and the labels; each distinct name is read once."""
+    of_category = (host["category"] == category).to_numpy()
+    name_code, names = pd.factorize(host["name"].astype(object)[of_category])
+    found = [read(str(name)) for name in names]
+    labels = [label for label in found if label]
+    number = np.cumsum([label is not None for label in found]) - 1
+    code = np.full(len(host), -1, dtype=np.int64)
+    code[of_category] = np.where([label is not None for label in found], number, -1)[name_code] if len(names) else -1
+    return code, labels

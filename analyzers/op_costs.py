@@ -1,0 +1,122 @@
+"""Costs of the op calls that work comes from: each distinct signature once, and which op work is charged to."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers.costs import MalformedCall, cost_of_signature, parse_call
+from analyzers.costs.arguments import Arguments
+from analyzers.costs.call import Cost
+from analyzers.nesting import nearest, take
+
+Ints = npt.NDArray[np.int64]
+
+_SIGNATURE = ("name", "shapes", "dtypes", "values")
+_MATRIX_OPS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear", "aten::convolution")
+_PARAMETER_OPS = ("aten::linear", "aten::embedding", "aten::conv2d")
+_TAKES_PARAMETERS = re.compile(r"aten::_(?:foreach|fused)_")
+_MATRIX_FAMILIES = ("gemm", "attention", "convolution")
+_TRITON = "triton_"
+
+
+@dataclass(frozen=True)
+class OpCosts:
+    """`of_row` gives, per host row, the number of its cost in `costs`; -1: none, or not asked for."""
+
+    of_row: Ints
+    costs: tuple[Cost, ...]
+    estimated: npt.NDArray[np.bool_]
+    """Per cost: bytes are those of its tensor inputs, FLOPs unknown (a Triton kernel that inductor generated)."""
+
+
+def price(host: pd.DataFrame, parent: Ints, ops: Ints) -> OpCosts:
+    """The costs of these op rows and of all ops around them."""
+    rows = _with_ancestors(parent, ops)
+    signature = _signature_codes(host, rows)
+    _, first, inverse = np.unique(signature, return_index=True, return_inverse=True)
+    texts = [host[column].astype(object).iloc[rows[first]] for column in _SIGNATURE]
+    activation, parameter = _usual_element(host, _MATRIX_OPS), _usual_element(host, _PARAMETER_OPS)
+    found = [
+        _cost(*(str(text) for text in call), parameter if _TAKES_PARAMETERS.match(str(call[0])) else activation)
+        for call in zip(*texts, strict=True)
+    ]
+    number = np.where([cost is not None for cost in found], np.cumsum([cost is not None for cost in found]) - 1, -1)
+    of_row = np.full(len(host), -1, dtype=np.int64)
+    of_row[rows] = number[inverse] if len(rows) else -1
+    estimated = [str(name).startswith(_TRITON) for name, cost in zip(texts[0], found, strict=True) if cost is not None]
+    return OpCosts(of_row, tuple(cost for cost in found if cost is not None), np.array(estimated, dtype=bool))
+
+
+def charged_to(known: OpCosts, parent: Ints, ops: Ints) -> Ints:
+    """Per op row, the innermost op around it (or itself) whose cost is known; -1: none.
+
+    An op whose cost is already that of ops inside it is none: one that contains a charged op of its own family, or a
+    matrix product (aten::linear around aten::addmm, an attention made of two bmm and a softmax).
+    """
+    op = take(nearest(parent, known.of_row >= 0), ops)
+    return np.where(np.isin(op, _composites(known, parent, np.unique(op[op >= 0]))), -1, op)
+
+
+def _composites(known: OpCosts, parent: Ints, charged: Ints) -> Ints:
+    families = [cost.family for cost in known.costs]
+    code, names = pd.factorize(pd.Series(families, dtype=object))
+    family = np.full(len(parent), -1, dtype=np.int64)
+    family[charged] = take(code, known.of_row[charged])
+    matrix = np.isin(family, [i for i, name in enumerate(names) if name in _MATRIX_FAMILIES])
+    composite = np.zeros(len(parent), dtype=bool)
+    inner, outer = charged, parent[charged]
+    while outer.size:
+        composite[outer[(family[outer] >= 0) & ((family[outer] == family[inner]) | matrix[inner])]] = True
+        inner, outer = inner[outer >= 0], outer[outer >= 0]
+        outer = parent[outer]
+    return np.flatnonzero(composite)
+
+
+def _cost(name: str, shapes: str, dtypes: str, values: str, list_dtype: str | None) -> Cost | None:
+    if name.startswith(_TRITON):
+        return _bytes_of_inputs(name, shapes, dtypes, values)
+    return cost_of_signature(name, shapes, dtypes, values, list_dtype)
+
+
+def _bytes_of_inputs(name: str, shapes: str, dtypes: str, values: str) -> Cost | None:
+    """A generated kernel touches each tensor that it is given at least once; the outputs are among them."""
+    try:
+        tensors = Arguments(parse_call(name, shapes, dtypes, values)).every()
+    except MalformedCall:
+        return None
+    if not tensors:
+        return None
+    precision = tensors[0].dtype.precision
+    return Cost(0, sum(t.bytes for t in tensors), 0, family="pointwise", precision=precision)
+
+
+def _with_ancestors(parent: Ints, ops: Ints) -> Ints:
+    wanted = np.zeros(len(parent), dtype=bool)
+    level = np.unique(ops[ops >= 0])
+    while level.size:
+        wanted[level] = True
+        above = parent[level]
+        level = np.unique(above[(above >= 0) & ~take(wanted, above)])
+    return np.flatnonzero(wanted)
+
+
+def _signature_codes(host: pd.DataFrame, rows: Ints) -> Ints:
+    codes = np.zeros(len(rows), dtype=np.int64)
+    for column in _SIGNATURE:
+        values = host[column].cat.codes.to_numpy()[rows].astype(np.int64)
+        _, codes = np.unique(codes * (len(host[column].cat.categories) + 1) + values + 1, return_inverse=True)
+    return codes
+
+
+def _usual_element(host: pd.DataFrame, names: Iterable[str]) -> str | None:
+    """The commonest floating-point type among the inputs of these ops; None without any."""
+    ops = host["dtypes"].astype(object)[host["name"].isin(list(names)).to_numpy()]
+    found: dict[str, int] = {}
+    for text, count in ops.value_counts().items():
+        for dtype in re.findall(r'"(float|double|c10::Half|c10::BFloat16)"', str(text))[:1]:
+            found[dtype] = found.get(dtype, 0) + int(count)
+    return max(found, key=lambda dtype: found[dtype], default=None)

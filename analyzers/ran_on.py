@@ -1,0 +1,42 @@
+"""Which device ran the work, and whose roofs it is held against."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzers import hardware, problems
+from analyzers.hardware import GPU
+from analyzers.items import Items
+from analyzers.trace import DeviceProperties, Metadata
+
+
+@dataclass(frozen=True)
+class RanOn:
+    device_name: str
+    """"" where the trace does not say."""
+    gpu: GPU | None
+    found: tuple[problems.Found, ...] = ()
+
+
+def ran_on(metadata: Metadata, items: Items, named: GPU | None) -> RanOn:
+    """The GPU that the trace says ran it (or was modelled); `named` only where the trace does not say which."""
+    capture = metadata.capture
+    if not items.on_device:
+        return RanOn(capture.device_name if capture else "", None)
+    device = _busiest(metadata, items)
+    name = device.name if device else capture.device_name if capture else ""
+    if capture and capture.source == "modelled" and capture.gpu:
+        return RanOn(capture.device_name or name, hardware.find(capture.gpu))
+    if gpu := hardware.resolve(name, device.sms if device else 0, device.memory_bytes if device else 0):
+        return RanOn(name, gpu)
+    if named:
+        return RanOn(name, named, (problems.found("gpu-as-named", detail=named.name),))
+    return RanOn(name, None, (problems.found("unknown-gpu", detail=f' ("{name}")' if name else ""),))
+
+
+def _busiest(metadata: Metadata, items: Items) -> DeviceProperties | None:
+    """The device with the most work; the first of the trace where its index is not described."""
+    ids, inverse = np.unique(items.device, return_inverse=True)
+    busiest = int(ids[np.bincount(inverse, weights=items.busy).argmax()])
+    described = [device for device in metadata.devices if device.name]
+    return next((device for device in described if device.id == busiest), described[0] if described else None)
