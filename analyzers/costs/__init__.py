@@ -1,0 +1,56 @@
+"""FLOPs and compulsory bytes of an op call, from its recorded input shapes, types and values.
+
+    cost_of_signature("aten::mm", "[[8,768],[768,2304]]", '["float","float"]', '["",""]').flops
+
+An op without a formula (views, containers, communication) has no cost: None.
+"""
+
+from functools import lru_cache
+
+from analyzers.costs import (  # noqa: F401 (importing a family registers its formulas)
+    attention,
+    convolution,
+    copies,
+    gemm,
+    indexing,
+    losses,
+    norm,
+    optimizers,
+    pointwise,
+    pooling,
+    quantized,
+    reduction,
+    softmax,
+)
+from analyzers.costs.arguments import Arguments
+from analyzers.costs.call import Attention, Cost, Gemm, OpCall
+from analyzers.costs.parse import parse_call
+from analyzers.costs.registry import FORMULAS
+from analyzers.costs.tensors import MalformedCall
+
+__all__ = ["Attention", "Cost", "Gemm", "MalformedCall", "OpCall", "cost_of", "cost_of_signature", "parse_call"]
+
+
+def cost_of(call: OpCall) -> Cost | None:
+    """The cost of a call; None for an op without a formula, or whose recorded inputs do not determine it."""
+    formula = FORMULAS.get(call.name)
+    if formula is None:
+        return None
+    try:
+        return formula(Arguments(call))
+    except (MalformedCall, IndexError):
+        return None
+
+
+@lru_cache(maxsize=1 << 16)
+def cost_of_signature(
+    name: str, shapes_json: str, dtypes_json: str, values_json: str = "", list_dtype: str | None = None
+) -> Cost | None:
+    """`cost_of` the call recorded so; None also for text that is no signature. Never raises.
+
+    Traces leave out the element type of lists of tensors (cat, _foreach_*): it is float32 unless `list_dtype` tells.
+    """
+    try:
+        return cost_of(parse_call(name, shapes_json, dtypes_json, values_json, list_dtype))
+    except MalformedCall:
+        return None

@@ -1,0 +1,96 @@
+"""Typed access to the inputs of a recorded call; every misfit raises MalformedCall."""
+
+from analyzers.costs import dtypes
+from analyzers.costs.call import OpCall
+from analyzers.costs.dtypes import FLOAT32, DType
+from analyzers.costs.tensors import MalformedCall, Shape, Tensor
+
+LIST = "TensorList"
+
+
+class Arguments:
+    """The inputs of one call, by their position in the op's schema."""
+
+    def __init__(self, call: OpCall) -> None:
+        if not len(call.shapes) == len(call.dtypes) >= len(call.values):
+            raise MalformedCall("shapes, types and values differ in number")
+        self.name = call.name
+        self._call = call
+
+    def __len__(self) -> int:
+        return len(self._call.shapes)
+
+    def optional(self, index: int) -> Tensor | None:
+        """Input `index` when it is a tensor."""
+        if not 0 <= index < len(self):
+            return None
+        dtype = dtypes.find(self._call.dtypes[index])
+        return Tensor(_shape(self._call.shapes[index]), dtype) if dtype else None
+
+    def tensor(self, index: int) -> Tensor:
+        found = self.optional(index)
+        if found is None:
+            raise MalformedCall(f"{self.name}: input {index} is not a tensor")
+        return found
+
+    def every(self, start: int = 0, stop: int | None = None) -> list[Tensor]:
+        """The tensors among the inputs in [start, stop)."""
+        stop = len(self) if stop is None else min(stop, len(self))
+        return [found for index in range(start, stop) if (found := self.optional(index)) is not None]
+
+    def is_list(self, index: int) -> bool:
+        return 0 <= index < len(self) and self._call.dtypes[index].startswith(LIST)
+
+    def tensors(self, index: int) -> list[Tensor]:
+        """The list of tensors at `index`. Traces do not record its element type: float32 unless parse_call was told."""
+        if not self.is_list(index):
+            raise MalformedCall(f"{self.name}: input {index} is not a list of tensors")
+        element = dtypes.find(self._call.dtypes[index].removeprefix(LIST).strip("[]")) or FLOAT32
+        shapes = self._call.shapes[index]
+        if not isinstance(shapes, tuple):
+            raise MalformedCall(f"{shapes!r} is not a list of shapes")
+        return [Tensor(_shape(shape), element) for shape in shapes]
+
+    def is_scalar(self, index: int) -> bool:
+        return 0 <= index < len(self) and self._call.dtypes[index] == "Scalar"
+
+    def value(self, index: int) -> object:
+        """The recorded value, None where there is none."""
+        return self._call.values[index] if 0 <= index < len(self._call.values) else None
+
+    def flag(self, index: int, default: bool = False) -> bool:
+        value = self.value(index)
+        return bool(value) if isinstance(value, int) else default
+
+    def integer(self, index: int, default: int | None = None) -> int:
+        value = self.value(index)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if default is None:
+            raise MalformedCall(f"{self.name}: input {index} has no recorded value")
+        return default
+
+    def number(self, index: int, default: float) -> float:
+        value = self.value(index)
+        return value if isinstance(value, int | float) else default
+
+    def integers(self, index: int) -> tuple[int, ...] | None:
+        """A list of ints, or one int as a list of one; None when not recorded."""
+        value = self.value(index)
+        values = (value,) if isinstance(value, int) and not isinstance(value, bool) else value
+        if not isinstance(values, tuple) or not all(type(item) is int for item in values):
+            return None
+        return values
+
+    def dtype(self, index: int) -> DType | None:
+        """The value of a `dtype=` argument."""
+        value = self.value(index)
+        if isinstance(value, str):
+            return dtypes.find(value)
+        return dtypes.from_scalar_type(value) if type(value) is int else None
+
+
+def _shape(dims: object) -> Shape:
+    if not isinstance(dims, tuple) or not all(type(size) is int and size >= 0 for size in dims):
+        raise MalformedCall(f"{dims!r} is not a shape")
+    return dims

@@ -1,0 +1,141 @@
+"""Where each attention op keeps its sizes, mask and causality among its inputs."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from analyzers.costs.arguments import Arguments
+from analyzers.costs.tensors import MalformedCall, Tensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Positions in the op's schema; -1: it has no such input."""
+
+    causal: int
+    """A flag; with `mask_type`, a number: 0 none, 1 causal from the top left, 2 causal from the bottom right."""
+    query: int = 0
+    order: Literal["heads first", "heads last"] = "heads first"
+    """[batch, heads, length, dim], or [batch, length, heads, dim] (packed: [all lengths, heads, dim])."""
+    masks: tuple[int, ...] = ()
+    statistics: int | None = None
+    """The flag that asks for log-sum-exps; -1: always written; None: never."""
+    mask_type: bool = False
+    bottom_right: bool = False
+    """Causal attention of unequal lengths is aligned at the last query and key, as FlashAttention does since 2.1."""
+    sequences_q: int = -1
+    """Cumulative lengths of packed sequences, [batch + 1]; then they are taken for equally long."""
+    sequences_k: int = -1
+    windows: tuple[int, int] = (-1, -1)
+
+    def sizes(self, call: Arguments, tensor: Tensor, sequences: int) -> tuple[int, int, int]:
+        """batch, heads and length."""
+        cumulative = call.optional(sequences)
+        if cumulative is not None and len(tensor.shape) in (3, 4):
+            return _packed(tensor, cumulative)
+        if len(tensor.shape) == 3 and self.order == "heads first":
+            return tensor.shape[0], 1, tensor.shape[1]
+        if len(tensor.shape) != 4:
+            raise MalformedCall(f"{call.name}: {tensor.shape} is not batch, heads, length and dim")
+        batch, first, second, _ = tensor.shape
+        return (batch, first, second) if self.order == "heads first" else (batch, second, first)
+
+    def causality(self, call: Arguments) -> tuple[bool, bool]:
+        """Whether a causal mask applies, and whether from the bottom right."""
+        if self.mask_type:
+            kind = call.integer(self.causal, 0)
+            return kind in (1, 2), kind == 2
+        causal = call.flag(self.causal)
+        return causal, self.bottom_right
+
+    def window(self, call: Arguments) -> tuple[int | None, int | None]:
+        """Keys visible to the left and right of the diagonal; None: all."""
+        left, right = (call.integer(index, -1) for index in self.windows)
+        return (left if left >= 0 else None), (right if right >= 0 else None)
+
+    def writes_statistics(self, call: Arguments) -> bool:
+        return self.statistics is not None and (self.statistics < 0 or call.flag(self.statistics, default=True))
+
+
+def _packed(tensor: Tensor, cumulative: Tensor) -> tuple[int, int, int]:
+    """Packed sequences, as that many of the mean length: a lower bound where their lengths differ."""
+    batch = cumulative.numel - 1
+    *lengths, heads, _ = tensor.shape
+    total = lengths[-1] * (lengths[0] if len(lengths) == 2 else 1)
+    if batch < 1:
+        raise MalformedCall("no packed sequence")
+    return batch, heads, total // batch
+
+
+_FLASH = Layout(causal=-1, order="heads last", bottom_right=True, statistics=-1)
+_EFFICIENT = Layout(causal=-1, order="heads last", mask_type=True)
+
+FORWARD: list[tuple[tuple[str, ...], Layout]] = [
+    (
+        (
+            "aten::scaled_dot_product_attention",
+            "aten::_scaled_dot_product_attention_math",
+            "aten::_scaled_dot_product_attention_math_for_mps",
+        ),
+        Layout(causal=5, masks=(3,)),
+    ),
+    (("aten::_scaled_dot_product_flash_attention",), Layout(causal=4, statistics=-1)),
+    (("aten::_scaled_dot_product_flash_attention_for_cpu",), Layout(causal=4, masks=(5,), statistics=-1)),
+    (
+        ("aten::_scaled_dot_product_efficient_attention", "aten::_scaled_dot_product_cudnn_attention"),
+        Layout(causal=6, masks=(3,), statistics=4),
+    ),
+    (
+        ("aten::_scaled_dot_product_fused_attention_overrideable", "aten::_fused_attention_overrideable"),
+        Layout(causal=5, masks=(3,), statistics=-1),
+    ),
+    (
+        ("aten::_flash_attention_forward",),
+        replace(_FLASH, causal=8, masks=(14,), sequences_q=3, sequences_k=4, windows=(11, 12)),
+    ),
+    (
+        ("aten::_efficient_attention_forward",),
+        replace(_EFFICIENT, causal=9, masks=(3,), statistics=10, sequences_q=4, sequences_k=5),
+    ),
+    (
+        ("aten::_cudnn_attention_forward",),
+        Layout(causal=10, masks=(3,), statistics=8, sequences_q=4, sequences_k=5),
+    ),
+    (
+        ("flash_attn::_flash_attn_forward", "aiter::_flash_attn_forward"),
+        replace(_FLASH, causal=5, windows=(6, 7), masks=(9,)),
+    ),
+    (
+        ("flash_attn::_flash_attn_varlen_forward",),
+        replace(_FLASH, causal=9, sequences_q=3, sequences_k=4, windows=(10, 11)),
+    ),
+]
+
+BACKWARD: list[tuple[tuple[str, ...], Layout]] = [
+    (("aten::_scaled_dot_product_flash_attention_backward",), Layout(query=1, causal=11)),
+    (("aten::_scaled_dot_product_flash_attention_for_cpu_backward",), Layout(query=1, causal=7, masks=(8,))),
+    (("aten::_scaled_dot_product_efficient_attention_backward",), Layout(query=1, causal=11, masks=(4,))),
+    (
+        ("aten::_scaled_dot_product_cudnn_attention_backward", "aten::_cudnn_attention_backward"),
+        Layout(query=1, causal=14, masks=(8,), sequences_q=9, sequences_k=10),
+    ),
+    (
+        ("aten::_scaled_dot_product_fused_attention_overrideable_backward",),
+        Layout(query=1, causal=13, masks=(3,)),
+    ),
+    (
+        ("aten::_flash_attention_backward",),
+        replace(_FLASH, query=1, causal=11, sequences_q=6, sequences_k=7, windows=(15, 16)),
+    ),
+    (
+        ("aten::_efficient_attention_backward",),
+        replace(_EFFICIENT, query=1, causal=14, masks=(4,), sequences_q=6, sequences_k=7),
+    ),
+    (
+        ("flash_attn::_flash_attn_backward", "aiter::_flash_attn_backward"),
+        replace(_FLASH, query=1, causal=11, windows=(12, 13)),
+    ),
+    (
+        ("flash_attn::_flash_attn_varlen_backward",),
+        replace(_FLASH, query=1, causal=15, sequences_q=9, sequences_k=10, windows=(16, 17)),
+    ),
+]

@@ -1,0 +1,130 @@
+"""Convolutions: 2 FLOPs for each weight and position it is applied at; each gradient costs as much as the forward."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from analyzers.costs.arguments import Arguments
+from analyzers.costs.call import Cost, Gemm
+from analyzers.costs.registry import costs, moves
+from analyzers.costs.tensors import MalformedCall, Shape, Tensor, promote
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Where a convolution op keeps its parameters; -1: it has none, and the default holds."""
+
+    stride: int
+    padding: int
+    dilation: int
+    groups: int = -1
+    bias: int = 2
+    transposed: int = -1
+    output_padding: int = -1
+    always_transposed: bool = False
+
+
+_CONVOLUTION = Positions(stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8)
+_CONV = Positions(stride=3, padding=4, dilation=5, groups=6)
+_BACKEND = Positions(padding=3, stride=4, dilation=5, groups=6)
+
+
+@costs("aten::convolution", "aten::_convolution", "aten::convolution_overrideable", at=_CONVOLUTION)
+@costs("aten::conv1d", "aten::conv2d", "aten::conv3d", at=_CONV)
+@costs("aten::cudnn_convolution_relu", at=_CONV)
+@costs("aten::miopen_convolution", "aten::mkldnn_convolution", "aten::miopen_depthwise_convolution", at=_BACKEND)
+@costs("aten::cudnn_convolution", at=Positions(padding=2, stride=3, dilation=4, groups=5, bias=-1))
+@costs(
+    "aten::cudnn_convolution_transpose",
+    at=Positions(padding=2, output_padding=3, stride=4, dilation=5, groups=6, bias=-1, always_transposed=True),
+)
+@costs(
+    "aten::conv_transpose1d",
+    "aten::conv_transpose2d",
+    "aten::conv_transpose3d",
+    at=Positions(stride=3, padding=4, output_padding=5, groups=6, dilation=7, always_transposed=True),
+)
+@costs("aten::_slow_conv2d_forward", "aten::thnn_conv2d", at=Positions(bias=3, stride=4, padding=5, dilation=-1))
+@costs("aten::_conv_depthwise2d", "aten::conv_depthwise3d", at=Positions(bias=3, stride=4, padding=5, dilation=6))
+def convolution(call: Arguments, at: Positions) -> Cost:
+    x, weight = call.tensor(0), call.tensor(1)
+    transposed = at.always_transposed or call.flag(at.transposed)
+    groups = _groups(call, at, x, weight, transposed)
+    sizes = _spatial(call, at, x.shape[2:], weight.shape[2:], transposed)
+    channels = weight.shape[1] * groups if transposed else weight.shape[0]
+    out = Tensor((x.shape[0], channels, *sizes), x.dtype)
+    bias = call.optional(at.bias)
+    applied = prod(x.shape[2:] if transposed else sizes)
+    return moves(
+        "convolution",
+        2 * x.shape[0] * weight.numel * applied,
+        [x, weight, bias],
+        [out],
+        promote([x, weight]),
+        weight=weight,
+        shape=_gemm(x.shape[0] * applied, weight.shape, groups, transposed),
+    )
+
+
+@costs("aten::convolution_backward", "aten::convolution_backward_overrideable")
+def convolution_backward(call: Arguments) -> Cost:
+    """(grad_output, input, weight, bias_sizes, ..., transposed 7, ..., output_mask 10); all three when not recorded."""
+    grad, x, weight = call.tensor(0), call.tensor(1), call.tensor(2)
+    wants_input, wants_weight, wants_bias = _output_mask(call.value(10))
+    applied = prod((x if call.flag(7) else grad).shape[2:])
+    products = wants_input + wants_weight
+    flops = products * 2 * grad.shape[0] * weight.numel * applied + wants_bias * grad.numel
+    reads = [grad, weight if wants_input else None, x if wants_weight else None]
+    bias = grad.like(grad.shape[1:2]) if wants_bias else None
+    writes = [x if wants_input else None, weight if wants_weight else None, bias]
+    parameter = weight if wants_input else None
+    return moves("convolution", flops, reads, writes, promote([grad, weight]), weight=parameter)
+
+
+def _output_mask(value: object) -> tuple[bool, bool, bool]:
+    if isinstance(value, tuple) and len(value) == 3:
+        return bool(value[0]), bool(value[1]), bool(value[2])
+    return True, True, False
+
+
+def _groups(call: Arguments, at: Positions, x: Tensor, weight: Tensor, transposed: bool) -> int:
+    """The groups that the channels imply; of a transposed convolution the value tells."""
+    rank = len(x.shape)
+    if rank < 3 or len(weight.shape) != rank or not all(weight.shape):
+        raise MalformedCall(f"{call.name}: {x.shape} with weights {weight.shape}")
+    groups = call.integer(at.groups, 1) if transposed else x.shape[1] // weight.shape[1]
+    expected = weight.shape[0] if transposed else weight.shape[1] * groups
+    if groups < 1 or x.shape[1] != expected or weight.shape[0] % groups:
+        raise MalformedCall(f"{call.name}: {x.shape[1]} channels with weights {weight.shape}")
+    return groups
+
+
+def _spatial(call: Arguments, at: Positions, sizes: Shape, kernel: Shape, transposed: bool) -> Shape:
+    """The output's spatial sizes; raises MalformedCall when stride or padding are not recorded."""
+    if call.value(at.padding) == "same":
+        return sizes
+    stride, dilation = _each(call, at.stride, sizes, 1), _each(call, at.dilation, sizes, 1)
+    padding = (0,) * len(sizes) if call.value(at.padding) == "valid" else _each(call, at.padding, sizes, 0)
+    extra = _each(call, at.output_padding, sizes, 0)
+    spans = [step * (size - 1) + 1 for step, size in zip(dilation, kernel, strict=True)]
+    pieces = zip(sizes, stride, padding, spans, extra, strict=True)
+    if transposed:
+        return tuple(max((n - 1) * s - 2 * p + span + more, 0) for n, s, p, span, more in pieces)
+    return tuple(max((n + 2 * p - span) // s + 1, 0) for n, s, p, span, _ in pieces)
+
+
+def _each(call: Arguments, index: int, sizes: Shape, default: int) -> Sequence[int]:
+    """A parameter for each spatial dim; one given number holds for all."""
+    if index < 0:
+        return (default,) * len(sizes)
+    values = call.integers(index)
+    if values is None or len(values) not in (1, len(sizes)) or min(values) < default:
+        raise MalformedCall(f"{call.name}: input {index} is not recorded")
+    return values * len(sizes) if len(values) == 1 else values
+
+
+def _gemm(positions: int, weight: Shape, groups: int, transposed: bool) -> Gemm:
+    """The convolution as one matrix product a group."""
+    outer, inner = weight[0] // groups, weight[1]
+    taps = prod(weight[2:])
+    return Gemm(groups, positions, inner * taps, outer) if transposed else Gemm(groups, positions, outer, inner * taps)

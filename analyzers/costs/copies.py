@@ -1,0 +1,125 @@
+"""Copies, casts, fills and rearrangements: no FLOPs.
+
+aten::to, contiguous and reshape have no cost of their own: when they do move data, a clone or copy_ inside them does.
+"""
+
+from math import ceil, prod
+
+from analyzers.costs import dtypes
+from analyzers.costs.arguments import Arguments
+from analyzers.costs.call import Cost
+from analyzers.costs.registry import costs, moves
+from analyzers.costs.tensors import MalformedCall, Tensor, broadcast, promote
+
+
+@costs("aten::copy_")
+def copy_into(call: Arguments) -> Cost:
+    """(self, src): src may be broadcast and of another type."""
+    to, source = call.tensor(0), call.tensor(1)
+    broadcast(to.shape, source.shape)
+    return moves("copy", 0, [source], [to], promote([to, source]))
+
+
+@costs("aten::_to_copy")
+def to_copy(call: Arguments) -> Cost:
+    """(self, dtype, ...)."""
+    x = call.tensor(0)
+    out = x.like(dtype=call.dtype(1))
+    return moves("copy", 0, [x], [out], promote([x, out]))
+
+
+@costs(
+    "aten::clone",
+    "aten::flip",
+    "aten::roll",
+    "aten::tril",
+    "aten::tril_",
+    "aten::triu",
+    "aten::triu_",
+    "aten::rot90",
+    "aten::pin_memory",
+    "aten::_pin_memory",
+    "aten::pixel_shuffle",
+    "aten::pixel_unshuffle",
+)
+def rearrange(call: Arguments) -> Cost:
+    x = call.tensor(0)
+    return moves("copy", 0, [x], [x], x.dtype)
+
+
+@costs("aten::_local_scalar_dense")
+def local_scalar(call: Arguments) -> Cost:
+    """One element to the host."""
+    x = call.tensor(0)
+    return moves("copy", 0, [x], [x], x.dtype)
+
+
+@costs("aten::repeat")
+def repeat(call: Arguments) -> Cost:
+    """(self, repeats)."""
+    x, repeats = call.tensor(0), call.integers(1)
+    if repeats is None or min(repeats, default=1) < 0:
+        raise MalformedCall("repeats are not recorded")
+    return moves("copy", 0, [x], [x.like((prod(repeats), *x.shape))], x.dtype)
+
+
+@costs("aten::constant_pad_nd", "aten::reflection_pad1d", "aten::reflection_pad2d")
+@costs("aten::replication_pad1d", "aten::replication_pad2d")
+def pad(call: Arguments) -> Cost:
+    """(self, pad): pairs for the last dim first; a negative pad crops."""
+    x, pads = call.tensor(0), call.integers(1)
+    if pads is None or len(pads) % 2 or len(pads) > 2 * len(x.shape):
+        raise MalformedCall("pads are not recorded")
+    shape = list(x.shape)
+    for pair, (before, after) in enumerate(zip(pads[::2], pads[1::2], strict=True)):
+        shape[-1 - pair] = max(shape[-1 - pair] + before + after, 0)
+    return moves("copy", 0, [x], [x.like(shape)], x.dtype)
+
+
+@costs("aten::fill_", "aten::zero_")
+@costs("aten::uniform_", "aten::normal_", "aten::log_normal_", "aten::random_")
+@costs("aten::exponential_", "aten::geometric_", "aten::cauchy_")
+def fill(call: Arguments) -> Cost:
+    x = call.tensor(0)
+    return moves("copy", 0, [], [x], x.dtype)
+
+
+@costs("aten::bernoulli_", "aten::bernoulli")
+def bernoulli(call: Arguments) -> Cost:
+    """(self, p): a tensor of probabilities is read; out of place, self holds them."""
+    x = call.tensor(0)
+    probabilities = call.optional(1) if call.name.endswith("_") else x
+    return moves("copy", 0, [probabilities], [x], x.dtype)
+
+
+@costs("aten::zeros_like", "aten::ones_like", "aten::full_like", "aten::rand_like", "aten::randn_like")
+def fill_like(call: Arguments) -> Cost:
+    """(self, dtype, ...); full_like has the value first."""
+    x = call.tensor(0)
+    dtype = call.dtype(2 if call.name == "aten::full_like" else 1)
+    return moves("copy", 0, [], [x.like(dtype=dtype)], x.dtype)
+
+
+@costs("aten::zeros", "aten::ones", "aten::rand", "aten::randn", size=0, dtype=1)
+@costs("aten::full", size=0, dtype=2)
+@costs("aten::new_zeros", "aten::new_ones", size=1, dtype=2)
+@costs("aten::new_full", size=1, dtype=3)
+def create(call: Arguments, size: int, dtype: int) -> Cost:
+    shape, like = call.integers(size), call.optional(0)
+    if shape is None or min(shape, default=0) < 0:
+        raise MalformedCall("the size is not recorded")
+    default = like.dtype if like else dtypes.FLOAT32
+    out = Tensor(shape, call.dtype(dtype) or default)
+    return moves("copy", 0, [], [out], out.dtype)
+
+
+@costs("aten::arange")
+def arange(call: Arguments) -> Cost:
+    """(end, out) or (start, end, step, out): the variants that write a tensor, inside all others."""
+    out = call.tensor(len(call) - 1)
+    first, last = (1, 0) if len(call) == 2 else (0, 1)
+    start, end, step = (call.number(index, default) for index, default in ((first, 0), (last, 0), (2, 1)))
+    length = (end - start) / step if step else 0
+    if not abs(length) < 1 << 62:
+        raise MalformedCall(f"a range of {length}")
+    return moves("copy", 0, [], [out.like((max(ceil(length), 0),))], out.dtype)

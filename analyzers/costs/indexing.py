@@ -1,0 +1,151 @@
+"""Gathers and scatters: the rows touched are counted, not the table; indices are read at their own size."""
+
+from math import prod
+
+from analyzers.costs import dtypes
+from analyzers.costs.arguments import Arguments
+from analyzers.costs.call import Cost
+from analyzers.costs.registry import costs, moves
+from analyzers.costs.tensors import MalformedCall, Tensor, axes, broadcast
+
+
+def _touched(table: Tensor, elements: Tensor) -> Tensor:
+    """What a gather reads of its table: as much as it returns, and never more than there is."""
+    return elements.like(dtype=table.dtype) if elements.numel <= table.numel else table
+
+
+@costs("aten::embedding")
+def embedding(call: Arguments) -> Cost:
+    """(weight, indices, ...)."""
+    table, indices = call.tensor(0), call.tensor(1)
+    out = table.like((*indices.shape, *table.shape[1:]))
+    return moves("embedding", 0, [_touched(table, out), indices], [out], table.dtype)
+
+
+@costs("aten::embedding_dense_backward", "aten::embedding_backward")
+def embedding_backward(call: Arguments) -> Cost:
+    """(grad_output, indices, num_weights, ...): adds rows into a gradient that is as large as the table."""
+    grad, indices = call.tensor(0), call.tensor(1)
+    table = grad.like((call.integer(2), grad.shape[-1]))
+    return moves("embedding", grad.numel, [grad, indices], [table], grad.dtype)
+
+
+@costs("aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::embedding_bag")
+def embedding_bag(call: Arguments) -> Cost:
+    """(weight, indices, offsets, ...): one row of sums a bag."""
+    table, indices, offsets = call.tensor(0), call.tensor(1), call.tensor(2)
+    rows = table.like((indices.numel, table.shape[1]))
+    bags = table.like((indices.shape[0] if len(indices.shape) == 2 else offsets.numel, table.shape[1]))
+    return moves("embedding", rows.numel, [_touched(table, rows), indices, offsets], [bags], table.dtype)
+
+
+@costs("aten::index_select")
+def index_select(call: Arguments) -> Cost:
+    """(self, dim, index)."""
+    x, index = call.tensor(0), call.tensor(2)
+    chosen = axes(len(x.shape), (call.integer(1),))
+    out = x.like([index.numel if axis in chosen else size for axis, size in enumerate(x.shape)])
+    return moves("gather", 0, [_touched(x, out), index], [out], x.dtype)
+
+
+@costs("aten::gather")
+def gather(call: Arguments) -> Cost:
+    """(self, dim, index, sparse_grad): one element for each index."""
+    x, index = call.tensor(0), call.tensor(2)
+    out = x.like(index.shape)
+    return moves("gather", 0, [_touched(x, out), index], [out], x.dtype)
+
+
+@costs("aten::take")
+def take(call: Arguments) -> Cost:
+    x, index = call.tensor(0), call.tensor(1)
+    out = x.like(index.shape)
+    return moves("gather", 0, [_touched(x, out), index], [out], x.dtype)
+
+
+@costs("aten::index", "aten::_unsafe_index")
+def index(call: Arguments) -> Cost:
+    """(self, indices). torch's profiler does not record the shapes of `indices`; then the cost is unknown."""
+    x, indices = call.tensor(0), [found.like(dtype=dtypes.INT64) for found in call.tensors(1)]
+    out = x.like((*broadcast(*(found.shape for found in indices)), *x.shape[len(indices) :]))
+    return moves("gather", 0, [_touched(x, out), *indices], [out], x.dtype)
+
+
+@costs("aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index_put")
+def index_put(call: Arguments) -> Cost:
+    """(self, indices, values, accumulate): as many elements as there are values; a broadcast one tells nothing."""
+    values, accumulate = call.tensor(2), call.flag(3)
+    if not values.shape:
+        raise MalformedCall("how many elements are set is not recorded")
+    reads = [values, values] if accumulate else [values]
+    return moves("gather", values.numel if accumulate else 0, reads, [values], values.dtype)
+
+
+@costs("aten::scatter_", "aten::scatter", adds=False)
+@costs("aten::scatter_add_", "aten::scatter_add", "aten::scatter_reduce_", "aten::scatter_reduce", adds=True)
+def scatter(call: Arguments, adds: bool) -> Cost:
+    """(self, dim, index, src or value, ...): an element for each index; out of place copies self first."""
+    x, index = call.tensor(0), call.tensor(2)
+    elements = x.like(index.shape)
+    source = elements if call.optional(3) is not None and call.tensor(3).shape else None
+    copied = [] if call.name.endswith("_") else [x]
+    reads = [index, source, elements if adds else None, *copied]
+    return moves("gather", elements.numel if adds else 0, reads, [elements, *copied], x.dtype)
+
+
+@costs("aten::index_add_", "aten::index_add", "aten::index_reduce_", adds=True)
+@costs("aten::index_copy_", "aten::index_copy", adds=False)
+def index_add(call: Arguments, adds: bool) -> Cost:
+    """(self, dim, index, source, ...): out of place copies self first."""
+    x, index, source = call.tensor(0), call.tensor(2), call.tensor(3)
+    copied = [] if call.name.endswith("_") else [x]
+    reads = [index, source, source if adds else None, *copied]
+    return moves("gather", source.numel if adds else 0, reads, [source, *copied], x.dtype)
+
+
+@costs("aten::index_fill_", "aten::index_fill")
+def index_fill(call: Arguments) -> Cost:
+    """(self, dim, index, value)."""
+    x, index = call.tensor(0), call.tensor(2)
+    chosen = axes(len(x.shape), (call.integer(1),))
+    filled = x.like([index.numel if axis in chosen else size for axis, size in enumerate(x.shape)])
+    copied = [] if call.name.endswith("_") else [x]
+    return moves("gather", 0, [index, *copied], [filled, *copied], x.dtype)
+
+
+@costs("aten::masked_select", "aten::nonzero")
+def select_by_value(call: Arguments) -> Cost:
+    """How much is written depends on the data: only the reads are counted."""
+    inputs = call.every(0, 2)
+    return moves("gather", 0, inputs, [], call.tensor(0).dtype)
+
+
+@costs("aten::masked_scatter", "aten::masked_scatter_")
+def masked_scatter(call: Arguments) -> Cost:
+    """(self, mask, source): how much of source is read depends on the data; it is counted whole."""
+    x = call.tensor(0)
+    return moves("gather", 0, [x, call.tensor(1), call.tensor(2)], [x], x.dtype)
+
+
+@costs("aten::cat", "aten::_cat", "aten::concat", "aten::concatenate", "aten::stack", "aten::_chunk_cat")
+def cat(call: Arguments) -> Cost:
+    parts = call.tensors(0)
+    if not parts:
+        raise MalformedCall("an empty list")
+    return moves("copy", 0, parts, parts, parts[0].dtype)
+
+
+@costs("aten::split_with_sizes_copy", "aten::split_copy", "aten::unbind_copy")
+def split_copy(call: Arguments) -> Cost:
+    x = call.tensor(0)
+    return moves("copy", 0, [x], [x], x.dtype)
+
+
+@costs("aten::slice_backward", "aten::select_backward", "aten::diagonal_backward")
+def slice_backward(call: Arguments) -> Cost:
+    """(grad_output, input_sizes, ...): zeros of the input's size, with the gradient copied in."""
+    grad, sizes = call.tensor(0), call.integers(1)
+    if sizes is None or min(sizes, default=0) < 0:
+        raise MalformedCall("the input's sizes are not recorded")
+    write = max(prod(sizes), grad.numel) * grad.dtype.bytes
+    return Cost(0, grad.bytes, write, "copy", grad.dtype.precision)

@@ -1,0 +1,72 @@
+"""Losses, forward and backward."""
+
+from math import prod
+
+from analyzers.costs.arguments import Arguments
+from analyzers.costs.call import Cost
+from analyzers.costs.registry import costs, moves
+from analyzers.costs.softmax import FORWARD_FLOPS
+from analyzers.costs.tensors import Tensor, broadcast, promote
+
+_NO_REDUCTION = 0
+
+
+@costs("aten::nll_loss_forward", "aten::nll_loss2d_forward", "aten::nll_loss", "aten::nll_loss2d")
+def nll_loss(call: Arguments) -> Cost:
+    """(log_probabilities, target, weight, reduction, ...): gathers one log-probability a target."""
+    x, target = call.tensor(0), call.tensor(1)
+    picked = x.like(target.shape)
+    out = picked if call.integer(3, 1) == _NO_REDUCTION else x.like(())
+    return moves("loss", target.numel, [picked, target, call.optional(2)], [out], x.dtype)
+
+
+@costs("aten::nll_loss_backward", "aten::nll_loss2d_backward")
+def nll_loss_backward(call: Arguments) -> Cost:
+    """(grad_output, self, target, ...): zeros, with one element set for each target."""
+    grad, x, target = call.tensor(0), call.tensor(1), call.tensor(2)
+    return moves("loss", target.numel, [grad, target, call.optional(3)], [x], x.dtype)
+
+
+@costs("aten::cross_entropy_loss")
+def cross_entropy(call: Arguments) -> Cost:
+    """(self, target, weight, reduction, ...): log_softmax, then nll_loss on what it wrote."""
+    x, target = call.tensor(0), call.tensor(1)
+    classes = x.shape[1 if len(x.shape) > 1 else 0]
+    rows = x.numel // max(classes, 1)
+    out = x.like((rows,) if call.integer(3, 1) == _NO_REDUCTION else ())
+    picked = x.like((rows,))
+    return moves("loss", FORWARD_FLOPS * x.numel + rows, [x, target, picked], [x, out], x.dtype)
+
+
+_ELEMENTWISE = {
+    "mse_loss": 3,
+    "l1_loss": 3,
+    "smooth_l1_loss": 5,
+    "huber_loss": 5,
+    "binary_cross_entropy": 8,
+    "binary_cross_entropy_with_logits": 10,
+    "kl_div": 4,
+    "soft_margin_loss": 5,
+}
+
+
+def elementwise_loss(call: Arguments, flops: int) -> Cost:
+    """(self, target, [weight, pos_weight,] reduction, ...)."""
+    inputs = call.every()
+    shape = broadcast(inputs[0].shape, call.tensor(1).shape)
+    reduction = next((call.integer(index) for index in range(2, len(call)) if call.is_scalar(index)), 1)
+    dtype = promote(inputs)
+    out = Tensor(shape if reduction == _NO_REDUCTION else (), dtype)
+    return moves("loss", flops * prod(shape), inputs, [out], dtype)
+
+
+def elementwise_loss_backward(call: Arguments, flops: int) -> Cost:
+    """(grad_output, self, target, ...)."""
+    inputs = call.every()
+    x = call.tensor(1)
+    return moves("loss", flops * x.numel, inputs, [x], promote(inputs))
+
+
+for _name, _flops in _ELEMENTWISE.items():
+    costs(f"aten::{_name}", flops=_flops)(elementwise_loss)
+    costs(f"aten::{_name}_backward", flops=_flops)(elementwise_loss_backward)

@@ -1,0 +1,132 @@
+"""Normalizations: every element read and written once, with parameters and saved statistics counted.
+
+FLOPs an element: mean and variance 4 (sum; subtract, square, sum), normalize 2 (subtract, scale), affine 2.
+"""
+
+from math import prod
+
+from analyzers.costs.arguments import Arguments
+from analyzers.costs.call import Cost
+from analyzers.costs.dtypes import FLOAT32
+from analyzers.costs.registry import costs, moves
+from analyzers.costs.tensors import MalformedCall, Tensor
+
+_STATISTICS, _NORMALIZE, _AFFINE = 4, 2, 2
+_BACKWARD = 13
+"""Normalize again 2, gradients of the affine 3, of the normalized value 1, its two sums 3, of the input 4."""
+_RMS_BACKWARD = 10
+
+
+@costs("aten::native_layer_norm", saved=2)
+@costs("aten::layer_norm")
+def layer_norm(call: Arguments, saved: int = 0) -> Cost:
+    """(input, normalized_shape, weight, bias, eps); `saved` statistics a row in float32."""
+    x, parameters = call.tensor(0), call.every(2, 4)
+    flops = (_STATISTICS + _NORMALIZE) * x.numel + len(parameters) * x.numel
+    rows = x.numel // max(_row_size(call, x), 1)
+    return moves("norm", flops, [x, *parameters], [x, Tensor((saved, rows), FLOAT32)], x.dtype)
+
+
+@costs("aten::native_layer_norm_backward")
+def layer_norm_backward(call: Arguments) -> Cost:
+    """(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)."""
+    x = call.tensor(1)
+    parameters = call.every(5, 7)
+    reads = [call.tensor(0), x, *call.every(3, 5), *parameters[:1]]
+    return moves("norm", _BACKWARD * x.numel, reads, [x, *parameters], x.dtype)
+
+
+@costs("aten::_fused_rms_norm", saved=1)
+@costs("aten::rms_norm")
+def rms_norm(call: Arguments, saved: int = 0) -> Cost:
+    """(input, normalized_shape, weight, eps): square and sum 2, scale 1, weight 1."""
+    x, weight = call.tensor(0), call.optional(2)
+    rows = x.numel // max(_row_size(call, x), 1)
+    flops = (4 if weight else 3) * x.numel
+    return moves("norm", flops, [x, weight], [x, Tensor((saved, rows), FLOAT32)], x.dtype)
+
+
+@costs("aten::_fused_rms_norm_backward")
+def rms_norm_backward(call: Arguments) -> Cost:
+    """(grad_out, input, normalized_shape, rstd, weight, output_mask)."""
+    x, weight = call.tensor(1), call.optional(4)
+    return moves("norm", _RMS_BACKWARD * x.numel, [call.tensor(0), x, call.tensor(3), weight], [x, weight], x.dtype)
+
+
+@costs("aten::group_norm")
+def group_norm(call: Arguments) -> Cost:
+    """(input, num_groups, weight, bias, eps)."""
+    x = call.tensor(0)
+    return moves("norm", _forward_flops(x), [x, *call.every(2, 4)], [x], x.dtype)
+
+
+@costs("aten::native_group_norm")
+def native_group_norm(call: Arguments) -> Cost:
+    """(input, weight, bias, N, C, HxW, group, eps): two float32 statistics a sample and group."""
+    x = call.tensor(0)
+    statistics = Tensor((2, call.integer(3, 0), call.integer(6, 0)), FLOAT32)
+    return moves("norm", _forward_flops(x), [x, *call.every(1, 3)], [x, statistics], x.dtype)
+
+
+@costs("aten::native_group_norm_backward")
+def native_group_norm_backward(call: Arguments) -> Cost:
+    """(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask)."""
+    x, weight = call.tensor(1), call.optional(4)
+    reads = [call.tensor(0), x, *call.every(2, 5)]
+    return moves("norm", _BACKWARD * x.numel, reads, [x, weight, weight], x.dtype)
+
+
+@costs("aten::instance_norm")
+def instance_norm(call: Arguments) -> Cost:
+    x = call.tensor(0)
+    return moves("norm", _forward_flops(x), [x, *call.every(1, 5)], [x], x.dtype)
+
+
+@costs(
+    "aten::batch_norm",
+    "aten::native_batch_norm",
+    "aten::cudnn_batch_norm",
+    "aten::miopen_batch_norm",
+    "aten::_batch_norm_impl_index",
+    "aten::_native_batch_norm_legit",
+)
+def batch_norm(call: Arguments) -> Cost:
+    """(input, weight, bias, running_mean, running_var, training, ...): training also updates the running statistics."""
+    x, others = call.tensor(0), call.every(1, 5)
+    training = call.flag(5)
+    flops = (_forward_flops(x)) if training else (_NORMALIZE + _AFFINE) * x.numel
+    statistics = [call.optional(3), call.optional(4), *_channel_statistics(x)] if training else []
+    return moves("norm", flops, [x, *others], [x, *statistics], x.dtype)
+
+
+@costs("aten::_batch_norm_with_update")
+def batch_norm_with_update(call: Arguments) -> Cost:
+    x = call.tensor(0)
+    statistics = [call.optional(3), call.optional(4), *_channel_statistics(x)]
+    return moves("norm", _forward_flops(x), [x, *call.every(1, 5)], [x, *statistics], x.dtype)
+
+
+@costs("aten::native_batch_norm_backward", grad=0, x=1)
+@costs("aten::cudnn_batch_norm_backward", "aten::miopen_batch_norm_backward", grad=1, x=0)
+def batch_norm_backward(call: Arguments, grad: int, x: int) -> Cost:
+    """(grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, ...)."""
+    source, weight = call.tensor(x), call.optional(2)
+    reads = [call.tensor(grad), source, weight, *call.every(5, 7)]
+    return moves("norm", _BACKWARD * source.numel, reads, [source, weight, weight], source.dtype)
+
+
+def _forward_flops(x: Tensor) -> int:
+    return (_STATISTICS + _NORMALIZE + _AFFINE) * x.numel
+
+
+def _row_size(call: Arguments, x: Tensor) -> int:
+    """Elements normalized together: by normalized_shape, else by the weight, else the last dim."""
+    shape = call.integers(1)
+    weight = call.optional(2)
+    return prod(shape or (weight.shape if weight else x.shape[-1:]))
+
+
+def _channel_statistics(x: Tensor) -> list[Tensor]:
+    if len(x.shape) < 2:
+        raise MalformedCall(f"{x.shape} has no channels")
+    return [Tensor(x.shape[1:2], FLOAT32)] * 2

@@ -1,0 +1,48 @@
+"""Matrix products of quantized matrices."""
+
+from math import prod
+
+from analyzers.costs.arguments import Arguments
+from analyzers.costs.call import Cost, Gemm
+from analyzers.costs.dtypes import INT32
+from analyzers.costs.gemm import fit, grouped, product
+from analyzers.costs.registry import costs
+
+
+@costs("aten::_scaled_mm")
+def scaled_mm(call: Arguments) -> Cost:
+    a, b = call.tensor(0), call.tensor(1)
+    fit(len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[0], call.name)
+    gemm = Gemm(1, a.shape[0], b.shape[1], a.shape[1])
+    return product(a, b, gemm, *call.every(2, 6), out=call.dtype(6), weight=True)
+
+
+@costs("aten::_scaled_grouped_mm")
+def scaled_grouped_mm(call: Arguments) -> Cost:
+    scales = call.every(2, 4)
+    return grouped(call, call.optional(4), *scales, *call.every(5, 7), out=call.dtype(7))
+
+
+@costs("aten::_int_mm")
+def int_mm(call: Arguments) -> Cost:
+    a, b = call.tensor(0), call.tensor(1)
+    fit(len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[0], call.name)
+    return product(a, b, Gemm(1, a.shape[0], b.shape[1], a.shape[1]), out=INT32, weight=True)
+
+
+@costs("aten::_weight_int8pack_mm")
+def weight_int8pack_mm(call: Arguments) -> Cost:
+    """a[m, k] by int8 weights[n, k] with a scale a row; the weights are widened to a's type first."""
+    a, weight, scales = call.tensor(0), call.tensor(1), call.tensor(2)
+    fit(len(a.shape) == len(weight.shape) == 2 and a.shape[1] == weight.shape[1], call.name)
+    gemm = Gemm(1, a.shape[0], weight.shape[0], a.shape[1])
+    return product(a, weight, gemm, scales, compute=a.dtype, weight=True)
+
+
+@costs("aten::_weight_int4pack_mm", "aten::_weight_int4pack_mm_for_cpu")
+def weight_int4pack_mm(call: Arguments) -> Cost:
+    """a[m, k] by packed int4 weights, with a scale and a zero point a group: scales[k / group, n, 2]."""
+    a, weight, scales = call.tensor(0), call.tensor(1), call.tensor(3)
+    fit(len(scales.shape) == 3, call.name)
+    gemm = Gemm(1, prod(a.shape[:-1]), scales.shape[1], a.shape[-1])
+    return product(a, weight, gemm, scales, compute=a.dtype, weight=True)

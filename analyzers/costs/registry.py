@@ -1,0 +1,52 @@
+"""Which formula costs which op."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from analyzers.costs.arguments import Arguments
+from analyzers.costs.call import Attention, Cost, Family, Gemm
+from analyzers.costs.dtypes import DType
+from analyzers.costs.tensors import Tensor, total_bytes
+
+Formula = Callable[[Arguments], Cost | None]
+
+FORMULAS: dict[str, Formula] = {}
+
+
+class DuplicateFormulaError(ValueError):
+    """Two formulas for one op."""
+
+
+def costs(*names: str, **bound: Any) -> Callable[[Callable[..., Cost | None]], Callable[..., Cost | None]]:
+    """Register a formula for ops, with the keyword arguments of the formula that these ops share."""
+
+    def register(formula: Callable[..., Cost | None]) -> Callable[..., Cost | None]:
+        for name in names:
+            if name in FORMULAS:
+                raise DuplicateFormulaError(f"{name} has a formula already")
+            FORMULAS[name] = partial(formula, **bound) if bound else formula
+        return formula
+
+    return register
+
+
+def moves(
+    family: Family,
+    flops: int,
+    reads: Iterable[Tensor | None],
+    writes: Iterable[Tensor | None],
+    dtype: DType,
+    weight: Tensor | None = None,
+    shape: Gemm | Attention | None = None,
+) -> Cost:
+    """A cost that reads and writes whole tensors, computing in `dtype`."""
+    return Cost(
+        flops=flops,
+        read_bytes=total_bytes(reads),
+        write_bytes=total_bytes(writes),
+        family=family,
+        precision=dtype.precision,
+        weight_bytes=weight.bytes if weight else 0,
+        shape=shape,
+    )

@@ -1,0 +1,93 @@
+"""Shapes and types as torch derives them: broadcasting, reduction, type promotion."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from analyzers.costs.dtypes import FLOAT32, DType, Kind
+
+Shape = tuple[int, ...]
+
+
+class MalformedCall(ValueError):  # noqa: N818 (a condition of the input, never shown to a person)
+    """The recorded inputs do not fit the op."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    shape: Shape
+    dtype: DType
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.numel * self.dtype.bytes
+
+    def like(self, shape: Sequence[int] | None = None, dtype: DType | None = None) -> "Tensor":
+        return replace(self, shape=self.shape if shape is None else tuple(shape), dtype=dtype or self.dtype)
+
+
+def total_bytes(tensors: Iterable[Tensor | None]) -> int:
+    return sum(tensor.bytes for tensor in tensors if tensor is not None)
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    """The common shape; raises MalformedCall where two sizes differ and neither is 1."""
+    rank = max(map(len, shapes), default=0)
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    return tuple(_broadcast_size(set(sizes) - {1}) for sizes in zip(*padded, strict=True))
+
+
+def _broadcast_size(sizes: set[int]) -> int:
+    if len(sizes) > 1:
+        raise MalformedCall(f"sizes {sorted(sizes)} do not broadcast")
+    return sizes.pop() if sizes else 1
+
+
+def axes(rank: int, dims: Sequence[int] | None) -> frozenset[int]:
+    """Dims as non-negative axes; None and an empty list mean all, as in torch's reductions."""
+    if not dims:
+        return frozenset(range(rank))
+    if any(not -max(rank, 1) <= dim < max(rank, 1) for dim in dims):
+        raise MalformedCall(f"dims {list(dims)} of a tensor with {rank}")
+    return frozenset(dim % rank for dim in dims) if rank else frozenset()
+
+
+def reduced(shape: Shape, dims: Sequence[int] | None, keepdim: bool) -> Shape:
+    """The shape after a reduction over dims."""
+    gone = axes(len(shape), dims)
+    sizes = (1 if axis in gone else size for axis, size in enumerate(shape) if keepdim or axis not in gone)
+    return tuple(sizes)
+
+
+def promote(tensors: Sequence[Tensor], scalars: Iterable[Kind] = ()) -> DType:
+    """torch.result_type: tensors with dims decide, then 0-d tensors and Python numbers of a higher kind.
+
+    A 0-d double beside other tensors is taken for a wrapped Python number, since a trace does not tell them apart.
+    """
+    if not tensors:
+        raise MalformedCall("no tensor among the inputs")
+    result = _widest([tensor.dtype for tensor in tensors if tensor.shape])
+    zero_dim = _widest([tensor.dtype for tensor in tensors if not tensor.shape])
+    if result is None or (zero_dim is not None and zero_dim.kind > result.kind):
+        wrapped = result is not None and zero_dim is not None and zero_dim.name == "float64"
+        result = FLOAT32 if wrapped else zero_dim
+    assert result is not None
+    return FLOAT32 if max(scalars, default=Kind.BOOL) == Kind.FLOAT > result.kind else result
+
+
+def _widest(dtypes: Sequence[DType]) -> DType | None:
+    if not dtypes:
+        return None
+    kind = max(dtype.kind for dtype in dtypes)
+    largest = max((dtype for dtype in dtypes if dtype.kind == kind), key=lambda dtype: dtype.bytes)
+    names = {dtype.name for dtype in dtypes}
+    return FLOAT32 if largest.bytes == 2 and {"float16", "bfloat16"} <= names else largest
+
+
+def floating(dtype: DType) -> DType:
+    """The type of a result that cannot be an integer: integers and bools become float32."""
+    return dtype if dtype.kind >= Kind.FLOAT else FLOAT32
