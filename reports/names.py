@@ -1,9 +1,18 @@
 """Names as people write them: models, GPUs, and names too long to show whole."""
 
+import re
+
 from analyzers.results import Source
 
 _MODELS = {"gpt2": "GPT-2", "bert": "BERT", "llama": "Llama", "qwen2": "Qwen2", "mistral": "Mistral", "vit": "ViT"}
 _SPOKEN_WITH_A_VOWEL = frozenset("AEFHILMNORSX8")
+
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(name: str) -> str:
+    """Controls, marks that reorder text, and half characters replaced: a recorded name moves nothing but itself."""
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", name)
 
 
 def model(name: str) -> str:

@@ -16,12 +16,10 @@ _EMPTY_IS_UNKNOWN = ("bound", "op", "layer", "family")
 def public_frame(analysis: Analysis, table: str) -> pd.DataFrame:
     """One of `TABLES`: every `_ns` column in microseconds with three decimals, fractions with six."""
     frame = analysis.timeline.steps if table == "steps" else getattr(analysis, table)
-    frame = frame.set_axis(
-        [name.removesuffix("_ns") + "_us" if name.endswith("_ns") else name for name in frame], axis=1
-    )
-    frame = frame.rename(columns=_RENAMED.get(table, {}))
-    decimals = {name: 3 if name.endswith("_us") else 6 for name in frame.select_dtypes("float64")}
-    times = [name for name in frame.columns if name.endswith("_us")]
+    names = [_in_microseconds(str(name)) for name in frame.columns]
+    frame = frame.set_axis(names, axis=1).rename(columns=_RENAMED.get(table, {}))
+    decimals = dict.fromkeys(frame.select_dtypes("float64").columns, 6)
+    times = [str(name) for name in frame.columns if str(name).endswith("_us")]
     return frame.assign(**{name: frame[name] / 1000 for name in times}).round({**decimals, **dict.fromkeys(times, 3)})
 
 
@@ -35,6 +33,10 @@ def records(analysis: Analysis, table: str) -> list[dict[str, Any]]:
 def number(value: float, decimals: int) -> float | None:
     """Rounded; None for NaN and infinities, which JSON has no words for."""
     return round(float(value), decimals) if math.isfinite(value) else None
+
+
+def _in_microseconds(name: str) -> str:
+    return f"{name.removesuffix('_ns')}_us" if name.endswith("_ns") else name
 
 
 def _plain(column: str, value: Any) -> Any:

@@ -1,0 +1,125 @@
+"""The figures under the headline, and where every number of the page comes from."""
+
+from dataclasses import dataclass
+
+from analyzers.results import Analysis
+from reports.names import printable
+from reports.numbers import duration, percent, quantity, significant
+
+_TASKS = {"time_to_first_token": "Time to first token", "time_between_tokens": "Time between tokens"}
+_HOW = {
+    "measured": (
+        "Times of kernels and ops were recorded by torch.profiler on the device named here.",
+        "The step's latency was timed again without the profiler, which slows the host; predictions start from it.",
+    ),
+    "modelled": (
+        "Nothing was measured. The ops were recorded on fake tensors, and a model of the GPU named here gave each op "
+        "its kernel time, and each launch its host time.",
+        "The step's latency is the end of a simulated host and device timeline.",
+    ),
+    "imported": (
+        "Times are those that another tool recorded in the trace.",
+        "The step's latency holds the profiler's overhead: nothing was timed without it.",
+    ),
+}
+_EVERYWHERE = (
+    "FLOPs and bytes are counted from shapes and types: 2 FLOPs a multiply-add, each input read once, each output "
+    "written once.",
+    "Overlapping work counts once; the layers' own times sum to the busy time.",
+    "A predicted interval holds 80 % of the measurements expected; predictions re-time the ops and simulate the step "
+    "again.",
+)
+
+
+@dataclass(frozen=True)
+class Fact:
+    label: str
+    value: str
+    note: str = ""
+
+
+def key_figures(analysis: Analysis) -> list[Fact]:
+    """Latency, its parts, and memory: at most six."""
+    capture, line = analysis.source.capture, analysis.timeline
+    device = "GPU" if analysis.source.device == "gpu" else "CPU"
+    wall = max(1, line.wall_ns)
+    steps = max(1, len(line.steps))
+    facts = [
+        *_latency(analysis),
+        Fact(f"{device} busy", percent(line.busy_ns / wall), f"{duration(line.busy_ns / steps / 1000)} a step"),
+        Fact(f"{device} idle", percent(line.idle_ns / wall), f"{duration(line.idle_ns / steps / 1000)} a step"),
+    ]
+    for name, latency in capture.phases.items() if capture else ():
+        facts.append(Fact(_TASKS.get(name, name), duration(latency.median_us), _spread(latency.p10_us, latency.p90_us)))
+    if capture and capture.peak_memory_bytes:
+        weights = f"weights {quantity(capture.weight_bytes, 'B')}" if capture.weight_bytes else ""
+        facts.append(Fact("Peak memory", quantity(capture.peak_memory_bytes, "B"), weights))
+    return facts
+
+
+def _latency(analysis: Analysis) -> list[Fact]:
+    timed, profiled = analysis.latency.unprofiled, duration(analysis.latency.profiled_us)
+    if timed is None:
+        return [Fact("Step", profiled, "with the profiler")]
+    note = _spread(timed.p10_us, timed.p90_us)
+    if analysis.source.kind == "modelled":
+        return [Fact("Step", duration(timed.median_us), note)]
+    return [Fact("Step", duration(timed.median_us), note), Fact("Step, profiled", profiled, "as in the trace")]
+
+
+def _spread(low_us: float, high_us: float) -> str:
+    return f"{duration(low_us)} to {duration(high_us)}" if high_us > low_us else ""
+
+
+def how(analysis: Analysis) -> tuple[str, ...]:
+    return (*_HOW[analysis.source.kind], *_EVERYWHERE)
+
+
+def provenance(analysis: Analysis) -> list[Fact]:
+    """Device, settings, versions, and coverage; what is unknown is left out."""
+    source, coverage = analysis.source, analysis.coverage
+    facts = [
+        Fact("Trace format", source.format),
+        Fact("Device", source.device_name or ("CPU" if source.device == "cpu" else "not recorded")),
+        *_roofs(analysis),
+        *_capture(analysis),
+        Fact("Layers found by", source.layers_from),
+        Fact("Busy time with an op", percent(coverage.op)),
+        Fact("Busy time with a layer", percent(coverage.layer)),
+        Fact("Busy time with FLOPs and bytes", percent(coverage.cost)),
+    ]
+    return [Fact(fact.label, printable(fact.value), fact.note) for fact in facts if fact.value]
+
+
+def _roofs(analysis: Analysis) -> list[Fact]:
+    gpu = analysis.source.gpu
+    if gpu is None:
+        return []
+    peaks = ", ".join(f"{name} {significant(peak)}" for name, peak in gpu.peaks_tflops.items())
+    return [
+        Fact("Roofs of", gpu.name, gpu.source),
+        Fact("Bandwidth", f"{significant(gpu.bandwidth_gbs)} GB/s"),
+        Fact("Dense peaks (TFLOP/s)", peaks),
+    ]
+
+
+def _capture(analysis: Analysis) -> list[Fact]:
+    capture = analysis.source.capture
+    if capture is None:
+        return []
+    clocks = f"{capture.sm_clock_mhz} MHz SM, {capture.memory_clock_mhz} MHz memory" if capture.sm_clock_mhz else ""
+    tokens = f", {capture.new_tokens} new tokens" if capture.new_tokens else ""
+    shape = f"batch {capture.batch_size}, {capture.seq_len} tokens{tokens}" if capture.batch_size else ""
+    settings = (capture.dtype, f"{capture.attention} attention" if capture.attention else "", capture.weights)
+    return [
+        Fact("Driver", capture.driver),
+        Fact("Clocks", clocks),
+        Fact("Model", capture.model),
+        Fact("Parameters", quantity(capture.parameters, "") if capture.parameters else ""),
+        Fact("Workload", ", ".join(part for part in (capture.workload, shape) if part)),
+        Fact("Settings", ", ".join(part for part in settings if part)),
+        Fact("Steps recorded", str(capture.steps) if capture.steps else ""),
+        Fact("Host time an op", f"{significant(capture.host_op_us)} µs, assumed" if capture.host_op_us else ""),
+        Fact("Versions", ", ".join(f"{name} {version}" for name, version in capture.versions.items())),
+        Fact("tracekit", capture.version),
+    ]

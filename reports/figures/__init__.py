@@ -1,0 +1,1 @@
+"""Plotly figures as JSON values. A colour is the name of a CSS property of the page, such as "--memory"."""

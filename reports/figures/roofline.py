@@ -1,0 +1,116 @@
+"""Kernels under the roofs of their GPU: arithmetic intensity across, achieved rate up."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analyzers.hardware import GPU
+from analyzers.results import Analysis
+from reports.figures.style import BOUND_NAMES, SYMBOLS, Figure, bound_title, colour, logarithmic, text
+from reports.numbers import duration, percent, quantity, significant
+
+_SMALLEST, _LARGEST = 7.0, 56.0
+_SHALLOW = 0.9
+"""Part of a decade left free around the points."""
+
+
+def roofline(analysis: Analysis) -> Figure | None:
+    """None without a known GPU, or without a kernel whose FLOPs are known."""
+    gpu, points = analysis.source.gpu, placed(analysis.kernels)
+    if gpu is None or points.empty:
+        return None
+    precisions = _precisions(analysis.work, gpu) or [analysis.source.precision or "fp32"]
+    low = 10 ** (np.log10(points["intensity"].min()) - _SHALLOW)
+    high = 10 ** (np.log10(max(points["intensity"].max(), *map(gpu.ridge, precisions))) + _SHALLOW)
+    traces = [_bandwidth(gpu, precisions, low), *(_roof(gpu, each, high) for each in precisions)]
+    traces += [_sustained(gpu, each, high) for each in precisions]
+    traces += [
+        _dots(points[points["bound"] == bound], bound) for bound in BOUND_NAMES if (points["bound"] == bound).any()
+    ]
+    layout = {
+        "xaxis": logarithmic("arithmetic intensity (FLOP/B)") | {"range": [np.log10(low), np.log10(high)]},
+        "yaxis": logarithmic("achieved (TFLOP/s)"),
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        "margin": {"l": 64, "r": 16, "t": 40, "b": 48},
+    }
+    return {"data": traces, "layout": layout}
+
+
+def placed(kernels: pd.DataFrame) -> pd.DataFrame:
+    """The kernels that can stand on logarithmic axes, with their row."""
+    shown = kernels.assign(row=np.arange(len(kernels)))
+    return shown[(shown["intensity"] > 0) & (shown["flops"] > 0) & (shown["gpu_ns"] > 0)]
+
+
+def _precisions(work: pd.DataFrame, gpu: GPU) -> list[str]:
+    """Those that did arithmetic, one for each height of the roof."""
+    names = work.loc[work["flops"] > 0, "precision"].astype(str).unique()
+    return list({gpu.peak_flops(name): name for name in sorted(names, reverse=True) if name}.values())
+
+
+def _bandwidth(gpu: GPU, precisions: list[str], low: float) -> dict[str, Any]:
+    ridge = max(map(gpu.ridge, precisions))
+    label = f"{significant(gpu.bandwidth_gbs)} GB/s"
+    return _line(
+        [low, ridge], [low * gpu.bandwidth / 1e12, ridge * gpu.bandwidth / 1e12], label, "solid", "top right", 0
+    )
+
+
+def _roof(gpu: GPU, precision: str, high: float) -> dict[str, Any]:
+    peak = gpu.peak_flops(precision) / 1e12
+    label = f"{precision} {significant(peak)} TFLOP/s"
+    return _line([gpu.ridge(precision), high], [peak, peak], label, "solid", "top left", 1)
+
+
+def _sustained(gpu: GPU, precision: str, high: float) -> dict[str, Any]:
+    rate = gpu.sustained_flops(precision)
+    bandwidth = gpu.bandwidth * gpu.copy_efficiency
+    label = f"{precision} sustained {significant(rate / 1e12)} TFLOP/s"
+    return _line([rate / bandwidth, high], [rate / 1e12, rate / 1e12], label, "dot", "bottom left", 1)
+
+
+def _line(x: list[float], y: list[float], label: str, dash: str, side: str, labelled: int) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines+text",
+        "x": x,
+        "y": y,
+        "text": [label if end == labelled else "" for end in range(2)],
+        "textposition": side,
+        "textfont": {"color": "--soft", "size": 11},
+        "line": {"color": "--ink" if dash == "solid" else "--soft", "width": 1.25, "dash": dash},
+        "hoverinfo": "skip",
+        "showlegend": False,
+        "cliponaxis": False,
+    }
+
+
+def _dots(points: pd.DataFrame, bound: str) -> dict[str, Any]:
+    rate = points["flops"] / points["gpu_ns"] / 1000
+    size = np.clip(_LARGEST * np.sqrt(points["share"]), _SMALLEST, None)
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": bound_title(bound),
+        "x": points["intensity"].tolist(),
+        "y": rate.tolist(),
+        "customdata": [_told(row) for row in points.itertuples()],
+        "marker": {
+            "size": size.tolist(),
+            "symbol": SYMBOLS[bound],
+            "color": colour(bound),
+            "opacity": 0.8,
+            "line": {"color": "--paper", "width": 1},
+        },
+        "hovertemplate": "<b>%{customdata[1]}</b><br>%{customdata[2]}<extra></extra>",
+    }
+
+
+def _told(kernel: Any) -> list[Any]:
+    rate = quantity(1e9 * kernel.flops / kernel.gpu_ns, "FLOP/s")
+    lines = [
+        f"{duration(kernel.gpu_ns / 1000)} in {kernel.calls:,} calls, {percent(kernel.share)} of the busy time",
+        f"{significant(kernel.intensity)} FLOP/B, {rate}, {percent(kernel.roof_fraction)} of its roof",
+    ]
+    return [kernel.row, text(str(kernel.name), 100), "<br>".join(lines)]

@@ -1,0 +1,37 @@
+"""What the figures share: the look of a bound, and names that plotly shows as they are."""
+
+import html
+from typing import Any
+
+from analyzers.results import BOUNDS
+from reports.names import middle_truncated, printable
+
+Figure = dict[str, Any]
+"""`data` and `layout`, as plotly.js takes them."""
+
+BOUND_NAMES = (*BOUNDS, "")
+SYMBOLS = {
+    "compute": "square",
+    "memory": "circle",
+    "launch": "triangle-up",
+    "latency": "diamond",
+    "transfer": "cross",
+    "": "circle-open",
+}
+
+
+def colour(bound: str) -> str:
+    return f"--{bound or 'unknown'}"
+
+
+def bound_title(bound: str) -> str:
+    return bound or "unknown"
+
+
+def text(name: str, limit: int = 80) -> str:
+    """Plotly reads tags and entities in labels: a name must hold none."""
+    return html.escape(middle_truncated(printable(name), limit), quote=False)
+
+
+def logarithmic(title: str) -> dict[str, Any]:
+    return {"title": {"text": title}, "type": "log", "exponentformat": "power", "dtick": 1}

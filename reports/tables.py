@@ -1,0 +1,64 @@
+"""Which tables the page holds, and which of their columns."""
+
+from analyzers.results import Analysis
+from reports.views import Kind, TableView, table_view
+
+Spec = list[tuple[str, str, Kind]]
+
+
+def table_views(analysis: Analysis) -> dict[str, TableView]:
+    time = "GPU time" if analysis.source.device == "gpu" else "CPU time"
+    if analysis.source.kind == "modelled":
+        time += ", modelled"
+    views = {
+        "layer_types": table_view("layer_types", "By type of layer", analysis.layer_types, _layer_types(time)),
+        "phases": table_view("phases", "By phase", analysis.phases, _phases(time)),
+        "layers": table_view("layers", "Layers", analysis.layers, _layers(time)),
+        "ops": table_view("ops", "Ops", analysis.ops, _ops(time)),
+        "kernels": table_view("kernels", "Kernels", analysis.kernels, _kernels(time)),
+        "problems": table_view("problems", "Problems", analysis.problems, _PROBLEMS),
+    }
+    return {name: view for name, view in views.items() if view.rows}
+
+
+_COST: Spec = [("flops", "FLOPs", "flops"), ("bytes", "bytes", "bytes")]
+_ROOF: Spec = [("intensity", "FLOP/B", "ratio"), ("roof_fraction", "of roof", "share")]
+_BOUND: Spec = [("bound", "bound", "bound")]
+_PROBLEMS: Spec = [
+    ("severity", "severity", "text"),
+    ("count", "count", "count"),
+    ("message", "what was seen", "prose"),
+    ("advice", "what to do", "prose"),
+    ("code", "code", "text"),
+]
+
+
+def _time(label: str) -> Spec:
+    return [("gpu_ns", label, "time"), ("share", "share", "share")]
+
+
+def _layer_types(time: str) -> Spec:
+    own: Spec = [("self_ns", "own time", "time")]
+    return [("type", "type", "name"), ("layers", "layers", "count"), *_time(time), *own, *_COST, *_BOUND]
+
+
+def _phases(time: str) -> Spec:
+    wall: Spec = [("calls", "calls", "count"), ("wall_ns", "host time", "time")]
+    return [("name", "phase", "name"), *wall, *_time(time), ("kernels", "kernels", "count"), *_COST, *_BOUND]
+
+
+def _layers(time: str) -> Spec:
+    head: Spec = [("path", "layer", "name"), ("type", "type", "text"), ("calls", "calls", "count")]
+    own: Spec = [("self_ns", "own time", "time"), ("cpu_ns", "host time", "time"), ("kernels", "kernels", "count")]
+    return [*head, *_time(time), *own, *_COST, *_BOUND]
+
+
+def _ops(time: str) -> Spec:
+    head: Spec = [("name", "op", "name"), ("family", "family", "text"), ("calls", "calls", "count")]
+    return [*head, *_time(time), ("cpu_ns", "host time", "time"), *_COST, *_ROOF, *_BOUND]
+
+
+def _kernels(time: str) -> Spec:
+    head: Spec = [("name", "kernel", "name"), ("calls", "calls", "count")]
+    where: Spec = [("mean_ns", "mean", "time"), ("op", "op", "text"), ("layer", "layer type", "text")]
+    return [*head, *_time(time), *where, *_COST, *_ROOF, *_BOUND]

@@ -1,0 +1,127 @@
+"""Result tables as the page shows them: labelled columns in one unit each, cells with a value to sort by."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from analyzers.results import BOUNDS
+from analyzers.tables import TABLES
+from reports.names import middle_truncated, printable
+
+Kind = Literal["name", "text", "prose", "bound", "count", "time", "share", "flops", "bytes", "ratio"]
+ROW_LIMIT = 1_500
+_NAME_LIMIT = 96
+_UNITS: dict[str, tuple[tuple[float, str, int], ...]] = {
+    "time": ((1e10, "s", 3), (1e7, "ms", 3), (0, "µs", 1)),
+    "flops": ((1e12, "TFLOP", 3), (1e9, "GFLOP", 3), (1e6, "MFLOP", 3), (0, "kFLOP", 3)),
+    "bytes": ((1e9, "GB", 3), (1e6, "MB", 3), (0, "kB", 3)),
+}
+_SCALE = {"s": 1e9, "ms": 1e6, "µs": 1e3, "TFLOP": 1e12, "GFLOP": 1e9, "MFLOP": 1e6, "kFLOP": 1e3}
+_SCALE |= {"GB": 1e9, "MB": 1e6, "kB": 1e3}
+
+
+@dataclass(frozen=True)
+class Column:
+    label: str
+    unit: str
+    kind: Kind
+    help: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str
+    value: str
+    """What the page sorts by: a number, or "" when unknown."""
+    title: str = ""
+    """The whole name, when the text is not."""
+
+
+@dataclass(frozen=True)
+class Row:
+    index: int
+    cells: tuple[Cell, ...]
+    bound: str
+    depth: int = 0
+    parent: int = -1
+    short: str = ""
+    """Name under its parent."""
+
+
+@dataclass(frozen=True)
+class TableView:
+    id: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    bounds: tuple[str, ...]
+    left_out: int
+    tree: bool = False
+
+
+def table_view(
+    table: str, title: str, frame: pd.DataFrame, spec: Iterable[tuple[str, str, Kind]], row_limit: int = ROW_LIMIT
+) -> TableView:
+    """`spec` names the columns shown: (column, label, kind). Beyond `row_limit` the rows of least time are left out."""
+    shown = frame.reset_index(drop=True)
+    if len(shown) > row_limit:
+        shown = (shown.nlargest(row_limit, "gpu_ns") if "gpu_ns" in shown else shown.head(row_limit)).sort_index()
+    spec = list(spec)
+    help_of = {column.name: column.meaning for column in TABLES[table].columns}
+    columns, cells = [], []
+    for name, label, kind in spec:
+        unit, texts = _column(shown[name], kind)
+        columns.append(Column(label, unit, kind, help_of[name]))
+        cells.append(texts)
+    tree = "parent" in shown
+    bound = shown["bound"] if "bound" in shown else pd.Series("", index=shown.index)
+    rows = [Row(index, row, bound[index]) for index, row in zip(shown.index, zip(*cells, strict=True), strict=True)]
+    rows = _nested(rows, shown) if tree else rows
+    present = tuple(name for name in BOUNDS if (bound == name).any())
+    return TableView(table, title, tuple(columns), tuple(rows), present, len(frame) - len(shown), tree)
+
+
+def _nested(rows: list[Row], layers: pd.DataFrame) -> list[Row]:
+    paths = layers["path"].to_dict()
+    return [
+        Row(row.index, row.cells, row.bound, int(depth), int(parent), _short(paths[row.index], paths.get(parent, "")))
+        for row, depth, parent in zip(rows, layers["depth"], layers["parent"], strict=True)
+    ]
+
+
+def _short(path: str, above: str) -> str:
+    return middle_truncated(printable(path.removeprefix(f"{above}.")), _NAME_LIMIT)
+
+
+def _column(values: "pd.Series[Any]", kind: Kind) -> tuple[str, list[Cell]]:
+    if kind in ("name", "text", "prose", "bound"):
+        return "", [_words(str(value), kind) for value in values]
+    unit, scale, decimals = _unit(values, kind)
+    scaled = (values.astype(float) / scale).tolist()
+    return unit, [_figure(value, decimals) for value in scaled]
+
+
+def _unit(values: "pd.Series[Any]", kind: Kind) -> tuple[str, float, int]:
+    if kind == "share":
+        return "%", 0.01, 1
+    if kind not in _UNITS:
+        return "", 1.0, 0 if kind == "count" else 2
+    largest = float(np.nanmax(values.astype(float), initial=0))
+    _, unit, decimals = next(row for row in _UNITS[kind] if largest >= row[0])
+    return unit, _SCALE[unit], decimals
+
+
+def _figure(value: float, decimals: int) -> Cell:
+    if not math.isfinite(value):
+        return Cell("–", "")
+    return Cell(f"{value:,.{decimals}f}", f"{value:.10g}")
+
+
+def _words(name: str, kind: Kind) -> Cell:
+    whole = printable(name)
+    text = whole if kind == "prose" else middle_truncated(whole, _NAME_LIMIT)
+    return Cell(text, text, whole if text != whole else "")
