@@ -1,0 +1,135 @@
+"""Columns of chunks to the HOST and DEVICE tables: joined, checked, ordered."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from analyzers.problems import Found, found
+from analyzers.readers.categories import DEVICE_KINDS, HOST_KINDS
+from analyzers.readers.columns import Coded, Columns, join, take
+from analyzers.readers.durations import DAY_NS, cap_days, cap_overtaken, horizon
+from analyzers.readers.event_columns import EventColumns
+from analyzers.readers.pairs import paired
+from analyzers.readers.times import to_ns
+from analyzers.tables import Table
+from analyzers.trace import DEVICE, HOST
+
+_MONTH_NS = 30 * DAY_NS
+_LONGEST_US = 4e15
+_RUNTIME = HOST_KINDS.index("runtime")
+_SHOWN_CATEGORIES = 5
+_SHOWN_CHARACTERS = 40
+
+
+@dataclass(frozen=True)
+class Tables:
+    """HOST and DEVICE with times after `base_ns`, the names of HOST's threads, and what was found."""
+
+    host: pd.DataFrame
+    device: pd.DataFrame
+    base_ns: int
+    threads: tuple[str, ...]
+    found: list[Found]
+
+
+def assemble(parts: Sequence[EventColumns]) -> Tables | None:
+    """The tables of all chunks (at least one); None when there is neither host nor device work."""
+    pairs, unpaired = paired(join([p.marks for p in parts]))
+    host, device = join([*(p.host for p in parts), pairs]), join([p.device for p in parts])
+    host, device, outliers = _without_outliers(host, device)
+    if not len(host["start_ns"]) + len(device["start_ns"]):
+        return None
+    base_ns = _rebase(host, device)
+    changed = _durations(host, device)
+    host, device = take(host, _host_order(host)), take(device, np.lexsort((device["duration_ns"], device["start_ns"])))
+    changed["capped-duration"] += _cap_overtaken(device)
+    names = {thread: name for p in parts for thread, name in p.thread_names.items()}
+    return Tables(
+        host=_table(HOST, host, HOST_KINDS),
+        device=_table(DEVICE, device, DEVICE_KINDS),
+        base_ns=base_ns,
+        threads=tuple(names.get((pid, tid), f"thread {tid}") for pid, tid in host["thread"].values),
+        found=[
+            found("implausible-time", outliers + sum(p.dropped for p in parts)),
+            found("unpaired-events", unpaired),
+            _unknown(sum((p.unknown for p in parts), Counter())),
+            *(found(code, count) for code, count in changed.items()),
+        ],
+    )
+
+
+def _without_outliers(host: Columns, device: Columns) -> tuple[Columns, Columns, int]:
+    """Rows within a month of the median start, and how many are not."""
+    starts = np.concatenate([host["start_ns"], device["start_ns"]])
+    if not starts.size:
+        return host, device, 0
+    middle = np.partition(starts, starts.size // 2)[starts.size // 2]
+    near = np.abs(starts - middle) < _MONTH_NS
+    if near.all():
+        return host, device, 0
+    rows = len(host["start_ns"])
+    return take(host, near[:rows]), take(device, near[rows:]), int((~near).sum())
+
+
+def _rebase(host: Columns, device: Columns) -> int:
+    base = int(min(c["start_ns"].min() for c in (host, device) if len(c["start_ns"])))
+    for columns in (host, device):
+        columns["start_ns"] = columns["start_ns"] - base
+    return base
+
+
+def _durations(host: Columns, device: Columns) -> Counter[str]:
+    """Adds `duration_ns`, and counts what was changed, by problem code."""
+    changed: Counter[str] = Counter()
+    for columns in (host, device):
+        us = columns.pop("duration_us")
+        missing, negative = np.isnan(us), us < 0
+        columns["duration_ns"] = to_ns(np.clip(np.where(missing, 0, us), 0, _LONGEST_US))
+        columns["certain"] = ~(missing | negative)
+        changed.update({"missing-duration": int(missing.sum()), "negative-duration": int(negative.sum())})
+    last = max(horizon(c["start_ns"], c["duration_ns"]) for c in (host, device) if len(c["start_ns"]))
+    for columns in (host, device):
+        capped = cap_days(columns["start_ns"], columns["duration_ns"], last)
+        changed["capped-duration"] += int((capped != columns["duration_ns"]).sum())
+        columns["duration_ns"] = capped
+    return changed
+
+
+def _cap_overtaken(device: Columns) -> int:
+    """Caps durations (of rows ordered by start) and says how many.
+
+    Kernels of one CUDA graph may run at the same time under one stream id; unknown durations prove nothing.
+    """
+    correlation = pd.Series(device["correlation"])
+    one_launch = (correlation >= 0) & correlation.duplicated(keep=False)
+    in_order = device["certain"] & (device["stream"] >= 0) & (device["graph"] < 0) & ~one_launch.to_numpy()
+    numbers, streams = pd.factorize(device["stream"])
+    stream = device["device"].astype(np.int64) * len(streams) + numbers
+    stream = np.where(in_order, stream - stream.min(initial=0), -1)
+    capped = cap_overtaken(device["start_ns"], device["duration_ns"], stream)
+    changed = int((capped != device["duration_ns"]).sum())
+    device["duration_ns"] = capped
+    return changed
+
+
+def _host_order(host: Columns) -> np.ndarray:
+    """By thread, start, longest first; among equals a runtime call is innermost, and the rest are in recorded order."""
+    is_runtime = host["category"] == _RUNTIME
+    return np.lexsort((is_runtime, -host["duration_ns"], host["start_ns"], host["thread"].codes))
+
+
+def _table(table: Table, columns: Columns, kinds: Sequence[str]) -> pd.DataFrame:
+    category = pd.Categorical.from_codes(columns["category"], categories=pd.Index(kinds, dtype=object))
+    values = {c.name: columns[c.name] for c in table.columns} | {"category": category}
+    if "thread" in values:
+        values["thread"] = columns["thread"].codes
+    return table.frame({n: v.categorical() if isinstance(v, Coded) else v for n, v in values.items()})
+
+
+def _unknown(categories: Counter[str]) -> Found:
+    shown = [repr(c[:_SHOWN_CHARACTERS]) for c, _ in categories.most_common(_SHOWN_CATEGORIES)]
+    more = ", ..." if len(categories) > _SHOWN_CATEGORIES else ""
+    return found("unknown-category", categories.total(), ", ".join(shown) + more)

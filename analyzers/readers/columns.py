@@ -1,0 +1,73 @@
+"""Columns of one chunk, and of many chunks joined: numbers as numpy arrays, strings as codes into distinct values."""
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from analyzers.readers.events import BROKEN
+
+Value = TypeVar("Value", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Coded(Generic[Value]):
+    """Row i holds `values[codes[i]]`; values are distinct, in order of first appearance."""
+
+    codes: np.ndarray
+    values: list[Value]
+
+    def map_codes(self, numbers: Sequence[int] | Sequence[float], dtype: str) -> np.ndarray:
+        """A number a row, given one a value."""
+        return np.asarray(numbers, dtype=dtype)[self.codes] if len(numbers) else np.empty(0, dtype)
+
+    def categorical(self) -> pd.Categorical:
+        return pd.Categorical.from_codes(self.codes, categories=pd.Index(self.values, dtype=object))
+
+
+Columns = dict[str, np.ndarray | Coded]
+
+
+def coded(rows: Sequence[Value]) -> Coded[Value]:
+    index = {value: code for code, value in enumerate(dict.fromkeys(rows))}
+    codes = np.fromiter(map(index.__getitem__, rows), dtype=np.int32, count=len(rows))
+    return Coded(codes, list(index))
+
+
+def coded_json(rows: Iterable[msgspec.Raw]) -> Coded[str]:
+    """JSON texts without whitespace; an absent or null one is ""."""
+    raw = coded([bytes(row) for row in rows])
+    text = coded([_compact(value) for value in raw.values])
+    return Coded(text.codes[raw.codes], text.values)
+
+
+def join(chunks: Sequence[Columns]) -> Columns:
+    """All chunks' rows in order. There must be at least one chunk; all have the same columns."""
+    return {name: _join_column([chunk[name] for chunk in chunks]) for name in chunks[0]}
+
+
+def take(columns: Columns, rows: np.ndarray) -> Columns:
+    """The rows of a mask or of an order."""
+    return {n: Coded(c.codes[rows], c.values) if isinstance(c, Coded) else c[rows] for n, c in columns.items()}
+
+
+def _join_column(parts: list) -> np.ndarray | Coded:
+    if not isinstance(parts[0], Coded):
+        return np.concatenate(parts)
+    index: dict[Hashable, int] = {}
+    codes = [
+        np.array([index.setdefault(v, len(index)) for v in part.values], dtype=np.int32)[part.codes] for part in parts
+    ]
+    return Coded(np.concatenate(codes), list(index))
+
+
+def _compact(text: bytes) -> str:
+    if text in (b"", b"null"):
+        return ""
+    try:
+        return msgspec.json.format(text, indent=-1).decode("utf-8", "replace")
+    except BROKEN:
+        return ""

@@ -1,0 +1,197 @@
+"""Events of one chunk, sorted by what they are, as columns."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import msgspec
+import numpy as np
+
+from analyzers.readers.categories import DEVICE_KINDS, HOST_KINDS, kind_of
+from analyzers.readers.columns import Columns, coded, coded_json
+from analyzers.readers.events import BROKEN, DeviceArgs, Event, HostArgs, ThreadArgs, decode_args
+from analyzers.readers.times import LAST_US, starts_ns, starts_us
+
+MODULE_PREFIX = "nn.Module: "
+
+Thread = tuple[int | str, int | str]
+"""pid and tid, as written: thread "1" is not thread 1."""
+
+_LAST_INTEGER = re.compile(r"(?<![\d-])-?\d{1,9}\Z")
+_INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+
+
+@dataclass
+class EventColumns:
+    """Columns have `duration_us` (NaN: missing) instead of HOST's and DEVICE's duration_ns, and absolute start_ns.
+
+    `marks` are begin and end events in order: host columns and `begins`; their category code may be -1 (no host work).
+    `dropped` counts events without a possible start.
+    """
+
+    host: Columns
+    device: Columns
+    marks: Columns
+    thread_names: dict[Thread, str]
+    unknown: Counter[str]
+    dropped: int
+
+
+@dataclass
+class _Sorted:
+    host: list[Event] = field(default_factory=list)
+    modules: list[Event] = field(default_factory=list)
+    device: list[Event] = field(default_factory=list)
+    marks: list[Event] = field(default_factory=list)
+    metadata: list[Event] = field(default_factory=list)
+    unknown: list[Event] = field(default_factory=list)
+    not_work: list[Event] = field(default_factory=list)
+
+    def list_of(self, category: str) -> list[Event]:
+        kind = kind_of(category)
+        if kind in DEVICE_KINDS:
+            return self.device
+        if kind == "module":
+            return self.modules
+        return self.host if kind in HOST_KINDS else self.unknown if kind == "unknown" else self.not_work
+
+
+class _Sinks(dict[str, list[Event]]):
+    """The list that collects a category, chosen when it is first seen."""
+
+    def __init__(self, groups: _Sorted) -> None:
+        self._groups = groups
+
+    def __missing__(self, category: str) -> list[Event]:
+        sink = self[category] = self._groups.list_of(category)
+        return sink
+
+
+def event_columns(events: Sequence[Event]) -> EventColumns:
+    groups = _sort(events)
+    modules = [e for e in groups.modules if e.name.startswith(MODULE_PREFIX)]
+    host, host_dropped = _timed(modules + groups.host, _host_columns)
+    device, device_dropped = _timed(groups.device, _device_columns)
+    marks, marks_dropped = _timed(groups.marks, _host_columns)
+    return EventColumns(
+        host=host,
+        device=device,
+        marks=marks,
+        thread_names=_thread_names(groups.metadata),
+        unknown=Counter(e.cat for e in groups.unknown),
+        dropped=host_dropped + device_dropped + marks_dropped,
+    )
+
+
+def _sort(events: Sequence[Event]) -> _Sorted:
+    groups = _Sorted()
+    sinks = _Sinks(groups)
+    for event in events:
+        if event.ph == "X":
+            sinks[event.cat].append(event)
+        elif event.ph == "B" or event.ph == "E":
+            groups.marks.append(event)
+        elif event.ph == "M":
+            groups.metadata.append(event)
+    return groups
+
+
+def _timed(events: list[Event], build) -> tuple[Columns, int]:
+    """Columns of the events that have a possible start, and how many have none."""
+    us = starts_us([e.ts for e in events])
+    possible = np.abs(us) < LAST_US  # NaN is not
+    dropped = len(events) - int(possible.sum())
+    if dropped:
+        events, us = [e for e, keep in zip(events, possible, strict=True) if keep], us[possible]
+    columns = build(events)
+    columns["start_ns"] = starts_ns([e.ts for e in events], us)
+    columns["duration_us"] = np.array([e.dur for e in events], dtype=np.float64)
+    columns["name"] = coded([e.name for e in events])
+    return columns, dropped
+
+
+def _host_columns(events: list[Event]) -> Columns:
+    args = decode_args(HostArgs, [e.args for e in events])
+    return {
+        "begins": np.array([e.ph == "B" for e in events], dtype=bool),
+        "thread": coded([(e.pid, e.tid) for e in events]),
+        "category": _category_codes(events, HOST_KINDS),
+        "correlation": _int64([a.correlation for a in args]),
+        "external_id": _int64([a.external_id for a in args]),
+        "sequence": _int64([a.sequence for a in args]),
+        "forward_thread": _int64([a.forward_thread for a in args]),
+        "shapes": coded_json([a.shapes for a in args]),
+        "dtypes": coded_json([a.dtypes for a in args]),
+        "values": coded_json([a.values for a in args]),
+        "strides": coded_json([a.strides for a in args]),
+    }
+
+
+def _device_columns(events: list[Event]) -> Columns:
+    args = decode_args(DeviceArgs, [e.args for e in events])
+    occupancy = np.array([a.occupancy for a in args], dtype=np.float64)
+    return {
+        "device": _recorded_or_id(_int64([a.device for a in args]), [e.pid for e in events]).astype(np.int32),
+        "stream": _recorded_or_id(_int64([a.stream for a in args]), [e.tid for e in events]),
+        "category": _category_codes(events, DEVICE_KINDS),
+        "correlation": _int64([a.correlation for a in args]),
+        "external_id": _int64([a.external_id for a in args]),
+        "bytes": _int64([a.bytes for a in args]),
+        "blocks": _products([a.grid for a in args], _INT64_MAX),
+        "threads_per_block": _products([a.block for a in args], _INT32_MAX).astype(np.int32),
+        "registers": _int64([a.registers for a in args]).astype(np.int32),
+        "shared_memory_bytes": _int64([a.shared_memory for a in args]),
+        "occupancy": occupancy / 100,
+        "graph": _graphs(args),
+    }
+
+
+def _int64(numbers: list[int]) -> np.ndarray:
+    return np.array(numbers, dtype=np.int64)
+
+
+def _category_codes(events: list[Event], kinds: tuple[str, ...]) -> np.ndarray:
+    names = coded([e.cat for e in events])
+    codes = {kind: code for code, kind in enumerate(kinds)}
+    return names.map_codes([codes.get(kind_of(name), -1) for name in names.values], "int8")
+
+
+def _recorded_or_id(recorded: np.ndarray, ids: list[int | str]) -> np.ndarray:
+    """Where an argument is missing, the number that ends the pid or tid ("stream 7")."""
+    if (recorded >= 0).all():
+        return recorded
+    written = coded(ids)
+    return np.where(recorded >= 0, recorded, written.map_codes([_last_integer(v) for v in written.values], "int64"))
+
+
+def _last_integer(text: int | str) -> int:
+    number = _LAST_INTEGER.search(str(text))
+    return int(number[0]) if number else -1
+
+
+def _products(sizes: list[msgspec.Raw], largest: int) -> np.ndarray:
+    texts = coded_json(sizes)
+    return texts.map_codes([_product(text, largest) for text in texts.values], "int64")
+
+
+def _product(text: str, largest: int) -> int:
+    try:
+        size = prod(msgspec.json.decode(text, type=list[int])) if text else -1
+    except BROKEN:
+        return -1
+    return size if 0 < size <= largest else -1
+
+
+def _graphs(args: list[DeviceArgs]) -> np.ndarray:
+    """CUPTI's graph id 0 is no graph."""
+    graphs = _int64([a.graph for a in args])
+    return np.where(graphs > 0, graphs, -1)
+
+
+def _thread_names(events: list[Event]) -> dict[Thread, str]:
+    named = [e for e in events if e.name == "thread_name"]
+    args = decode_args(ThreadArgs, [e.args for e in named])
+    return {(e.pid, e.tid): a.name for e, a in zip(named, args, strict=True) if a.name}

@@ -1,0 +1,109 @@
+"""A Kineto event and its arguments as typed structs: only the fields that are needed, and sentinels for absent ones."""
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta, Raw, field
+
+BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for JSON that is malformed, of other types, or not UTF-8."""
+
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class Event(msgspec.Struct, gc=False):
+    """`ts` and `args` stay JSON text until their columns are built."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: int | str = ""
+    tid: int | str = ""
+    ts: Raw = Raw(b"null")
+    dur: float | None = math.nan
+    args: Raw = Raw(b"{}")
+
+
+class HostArgs(msgspec.Struct, gc=False):
+    correlation: Int64 = -1
+    external_id: Int64 = field(default=-1, name="External id")
+    sequence: Int64 = field(default=-1, name="Sequence number")
+    forward_thread: Int64 = field(default=-1, name="Fwd thread id")
+    shapes: Raw = field(default=Raw(), name="Input Dims")
+    dtypes: Raw = field(default=Raw(), name="Input type")
+    values: Raw = field(default=Raw(), name="Concrete Inputs")
+    strides: Raw = field(default=Raw(), name="Input Strides")
+
+
+class DeviceArgs(msgspec.Struct, gc=False):
+    device: Int32 = -1
+    stream: Int64 = -1
+    correlation: Int64 = -1
+    external_id: Int64 = field(default=-1, name="External id")
+    bytes: Int64 = -1
+    grid: Raw = Raw()
+    block: Raw = Raw()
+    registers: Int32 = field(default=-1, name="registers per thread")
+    shared_memory: Int64 = field(default=-1, name="shared memory")
+    occupancy: float = field(default=math.nan, name="est. achieved occupancy %")
+    graph: Int64 = field(default=-1, name="graph id")
+
+
+class ThreadArgs(msgspec.Struct, gc=False):
+    name: str = ""
+
+
+_OLD_SPELLINGS = (
+    (b'"external id"', b'"External id"'),
+    (b'"Input dims"', b'"Input Dims"'),
+    (b'"Input Types"', b'"Input type"'),
+    (b'"Input types"', b'"Input type"'),
+)
+
+_decode_events = msgspec.json.Decoder(list[Event]).decode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+
+_Args = TypeVar("_Args", HostArgs, DeviceArgs, ThreadArgs)
+
+
+def decode_events(text: bytes) -> list[Event]:
+    """Events of comma-separated JSON objects. Raises one of BROKEN."""
+    return _decode_events(b"[" + text.strip(b" \t\r\n,") + b"]")
+
+
+def decode_mistyped(text: bytes) -> Event:
+    """The event of one JSON object whose fields have other types; such a field becomes absent. Raises BROKEN."""
+    fields = _decode_fields(text)
+    return _known_fields(Event, fields)
+
+
+def decode_args(kind: type[_Args], texts: Sequence[Raw]) -> list[_Args]:
+    """The arguments of many events; a value of another type is absent."""
+    text = b"[" + b",".join(texts) + b"]"
+    for old, new in _OLD_SPELLINGS:
+        text = text.replace(old, new)
+    try:
+        return msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]
+    except BROKEN:
+        return [_decode_mistyped_args(kind, bytes(t)) for t in texts]
+
+
+def _decode_mistyped_args(kind: type[_Args], text: bytes) -> _Args:
+    try:
+        return _known_fields(kind, _decode_fields(text))
+    except BROKEN:
+        return kind()
+
+
+def _known_fields(kind: Any, fields: dict[str, Raw]) -> Any:
+    values = {}
+    for known in msgspec.structs.fields(kind):
+        if known.encode_name in fields:
+            try:
+                values[known.name] = msgspec.json.decode(fields[known.encode_name], type=known.type, strict=False)
+            except BROKEN:
+                continue
+    return kind(**values)

@@ -1,0 +1,130 @@
+"""Kineto JSON: the trace files of torch.profiler (and of tracekit), read in one pass, a chunk at a time."""
+
+import gc
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from analyzers import problems
+from analyzers.errors import InputError
+from analyzers.problems import Found, found
+from analyzers.readers.assembly import Tables, assemble
+from analyzers.readers.chunking import HEAD_BYTES, Chunks
+from analyzers.readers.decoding import decode_chunk
+from analyzers.readers.event_columns import EventColumns, event_columns
+from analyzers.readers.metadata import Header, read_header
+from analyzers.readers.source import Source
+from analyzers.trace import Metadata, Trace
+
+FORMAT = "PyTorch profiler (Kineto) JSON"
+
+_JSON_START = re.compile(rb"(?:\xef\xbb\xbf)?\s*+[\[{]")
+
+
+def sniff(head: bytes) -> bool:
+    return bool(_JSON_START.match(head))
+
+
+def read(source: Source) -> Trace:
+    """Raises InputError when the source holds no events of a PyTorch profiler."""
+    with _no_garbage_collection():
+        events = _read_events(source)
+        tables = assemble(events.parts)
+    if tables is None:
+        raise _no_events(source, events)
+    header = read_header(_text(events.head), _text(events.tail or b""))
+    metadata = Metadata(
+        format="kineto",
+        base_ns=header.base_ns + tables.base_ns,
+        devices=header.devices,
+        threads=tables.threads,
+        rank=header.rank,
+        world_size=header.world_size,
+        capture=header.capture,
+    )
+    rows = [*_found_in_file(source, events, header), *tables.found, *_found_in_tables(tables.host, tables.device)]
+    return Trace(metadata, tables.host, tables.device, problems.table(rows))
+
+
+@dataclass
+class _Events:
+    """The columns of all chunks, and the text around the events. `tail` is None when their end was not found."""
+
+    head: bytes
+    tail: bytes | None = None
+    parts: list[EventColumns] = field(default_factory=list)
+    repaired: int = 0
+    bad_utf8: int = 0
+    skipped: int = 0
+    total: int = 0
+
+
+def _read_events(source: Source) -> _Events:
+    chunks = Chunks(source.blocks())
+    if not chunks.opened:
+        raise InputError(
+            f"{source.name} is not a trace.",
+            'It is JSON without a list of "traceEvents".',
+            "Export one with torch.profiler's export_chrome_trace, or make one with tracekit profile.",
+        )
+    events, unread = _Events(chunks.head), b""
+    for chunk, final in chunks:
+        decoded = decode_chunk(chunk, final)
+        events.parts.append(event_columns(decoded.events))
+        events.total += len(decoded.events)
+        events.repaired += decoded.repaired
+        events.bad_utf8 += decoded.bad_utf8
+        events.skipped += decoded.skipped
+        if decoded.tail is not None:
+            events.tail = decoded.tail + (b"" if final else chunks.rest(HEAD_BYTES))
+            break
+        if decoded.unread and not final:
+            chunks.unread(decoded.unread)
+    return events
+
+
+def _found_in_file(source: Source, events: _Events, header: Header) -> list[Found]:
+    cut_off = source.damage or ("" if events.tail is not None and header.whole else "its JSON ends early")
+    return [
+        found("truncated", int(bool(cut_off)), cut_off),
+        found("repaired-events", events.repaired),
+        found("bad-utf8", events.bad_utf8),
+        found("skipped-events", events.skipped),
+        found("secrets-in-metadata", header.secrets),
+        found("unreadable-metadata", len(header.unreadable), ", ".join(header.unreadable)),
+    ]
+
+
+def _found_in_tables(host: pd.DataFrame, device: pd.DataFrame) -> list[Found]:
+    ops = host.loc[host["category"] == "op"]
+    return [
+        found("no-device-events", int(device.empty)),
+        found("no-host-events", int(host.empty)),
+        found("no-shapes", int(not ops.empty and bool((ops["shapes"] == "").all()))),
+    ]
+
+
+def _no_events(source: Source, events: _Events) -> InputError:
+    why = f"None of its {events.total:,} events is work of a PyTorch profiler." if events.total else "It has no events."
+    if source.damage or events.tail is None:
+        why += " It is cut off."
+    return InputError(f"{source.name} holds nothing to analyze.", why, "Record steps while the profiler is active.")
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Decoding makes millions of objects and no cycles."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

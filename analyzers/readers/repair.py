@@ -1,0 +1,61 @@
+"""What is broken in real traces, mended in the text of one event."""
+
+import re
+from collections.abc import Iterator
+
+from analyzers.readers.events import BROKEN, Event, decode_events, decode_mistyped
+
+_NO_NUMBER = re.compile(r"([:\[,]\s*+)[-+]?(?:NaN|nan|Infinity|inf)\b")
+_TRAILING_COMMA = re.compile(r",(?=\s*+[}\]])")
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_ESCAPE = re.compile(
+    r"""\\(?:(["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|)"""
+)
+_VALUE = re.compile(r'(:\s*+")(.{0,8192}?)("\s*+(?:,\s*+"[^"]{1,64}"\s*+:|\}))', re.DOTALL)
+_BARE_QUOTE = re.compile(r'(?<!\\)"')
+
+
+def repaired_event(raw: bytes) -> tuple[Event | None, bool]:
+    """(the event, or None when it is beyond repair; whether it held bytes that are not UTF-8)."""
+    text = raw.decode("utf-8", "replace").strip(" \t\r\n,")
+    for attempt in _attempts(text):
+        mended = attempt.encode()
+        event = _decoded(mended)
+        if event:
+            return event, not _is_utf8(raw)
+    return None, False
+
+
+def _attempts(text: str) -> Iterator[str]:
+    """More and more mended; quotes last, for they guess."""
+    yield text
+    text = _CONTROL.sub(" ", text)
+    text = _ESCAPE.sub(lambda m: m[0] if m[1] else r"\\", text)
+    text = _TRAILING_COMMA.sub("", _NO_NUMBER.sub(r"\1null", text))
+    yield text
+    yield _VALUE.sub(lambda m: m[1] + _BARE_QUOTE.sub(r"\"", m[2]) + _closing_escape(m[2]) + m[3], text)
+
+
+def _closing_escape(value: str) -> str:
+    """A backslash when one at the end would escape the closing quote."""
+    return "\\" * ((len(value) - len(value.rstrip("\\"))) % 2)
+
+
+def _decoded(text: bytes) -> Event | None:
+    try:
+        events = decode_events(text)
+        return events[0] if len(events) == 1 else None
+    except BROKEN:
+        pass
+    try:
+        return decode_mistyped(text)
+    except BROKEN:
+        return None
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

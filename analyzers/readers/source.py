@@ -1,0 +1,75 @@
+"""Where a trace comes from: a file, a run folder or stdin, compressed or not, as a stream of bytes."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO
+
+from analyzers.errors import InputError
+from analyzers.readers.inflate import MAGIC, inflate
+
+RUN_TRACE = "trace.json.gz"
+"""The trace inside a run folder."""
+
+MAX_BYTES = 16 << 30
+_BLOCK_BYTES = 1 << 22
+_GZIP_BLOCK_BYTES = 1 << 16
+
+
+class Source:
+    """The decompressed bytes of one input.
+
+    `head` is its beginning, for sniffing; `blocks()` yields all of it, once. `path` is None for stdin.
+    `damage` says, after reading, why the bytes ended early; "" when they did not.
+    """
+
+    def __init__(self, name: str, path: Path | None, stream: BinaryIO, max_bytes: int) -> None:
+        self.name, self.path, self.damage = name, path, ""
+        self._blocks = _decompressed(stream, max_bytes, self._damaged)
+        self.head = next(self._blocks, b"")
+
+    def blocks(self) -> Iterator[bytes]:
+        return chain([self.head], self._blocks)
+
+    def _damaged(self, why: str) -> None:
+        self.damage = why
+
+
+def _decompressed(stream: BinaryIO, max_bytes: int, damaged) -> Iterator[bytes]:
+    first = stream.read(_GZIP_BLOCK_BYTES)
+    if not first.startswith(MAGIC):
+        return chain([first] if first else [], iter(lambda: stream.read(_BLOCK_BYTES), b""))
+    return inflate(chain([first], iter(lambda: stream.read(_GZIP_BLOCK_BYTES), b"")), max_bytes, damaged)
+
+
+@contextmanager
+def open_source(path: str | Path, max_bytes: int) -> Iterator[Source]:
+    """Opens a file, a run folder (its trace), or "-" (stdin). Raises InputError when it cannot be read or is empty."""
+    if str(path) == "-":
+        yield _checked(Source("stdin", None, sys.stdin.buffer, max_bytes))
+        return
+    file = _resolve(Path(path))
+    try:
+        stream = file.open("rb")
+    except OSError as error:
+        raise InputError(f"{file} cannot be read.", f"{error.strerror}.", "Check its permissions.") from error
+    with stream:
+        yield _checked(Source(str(file), file, stream, max_bytes))
+
+
+def _resolve(path: Path) -> Path:
+    file = path / RUN_TRACE if path.is_dir() else path
+    if file.exists():
+        return file
+    if path.is_dir():
+        raise InputError(f"{path} is a folder without a {RUN_TRACE}.", "", "Name a trace file, or a folder of a run.")
+    raise InputError(f"{path} does not exist.", "", "Check the path; tracekit profile makes a trace.")
+
+
+def _checked(source: Source) -> Source:
+    if source.head.strip():
+        return source
+    why = f"Nothing could be decompressed: {source.damage}." if source.damage else "It holds no data."
+    raise InputError(f"{source.name} is empty.", why, "Export the trace again; the profiler writes it when it stops.")

@@ -1,0 +1,51 @@
+"""Microseconds as traces write them, to integer nanoseconds, exactly."""
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+LAST_US = 9e15
+"""Times beyond it (the year 2255) do not fit int64 nanoseconds."""
+
+_LAST_EXACT_US = 2.0**43
+"""Below it a double tells three decimals of a microsecond apart."""
+
+_NANOSECOND_DIGITS = re.compile(rb"(\d+)\.(\d{3,18})\Z")
+_decode_floats = msgspec.json.Decoder(list[float | None]).decode
+
+
+def to_ns(us: np.ndarray) -> np.ndarray:
+    """int64 nanoseconds of finite float microseconds below LAST_US, rounded after the whole microseconds are taken off."""
+    whole = np.floor(us)
+    return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
+
+
+def starts_us(texts: Sequence[msgspec.Raw]) -> np.ndarray:
+    """Floats of JSON numbers; NaN for whatever is none."""
+    try:
+        return np.array(_decode_floats(b"[" + b",".join(texts) + b"]"), dtype=np.float64)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return np.array([_number(bytes(t)) for t in texts], dtype=np.float64)
+
+
+def starts_ns(texts: Sequence[msgspec.Raw], us: np.ndarray) -> np.ndarray:
+    """int64 nanoseconds of the texts, whose floats are `us` (finite, below LAST_US).
+
+    An absolute time with nanosecond digits is no double: it is taken from its text.
+    """
+    ns = to_ns(us)
+    for i in np.flatnonzero(us >= _LAST_EXACT_US):
+        digits = _NANOSECOND_DIGITS.match(bytes(texts[i]))
+        if digits:
+            scale = 10 ** len(digits[2])
+            ns[i] = (int(digits[1] + digits[2]) * 2000 + scale) // (2 * scale)
+    return ns
+
+
+def _number(text: bytes) -> float:
+    try:
+        return float(text.strip(b'"'))
+    except ValueError:
+        return float("nan")
