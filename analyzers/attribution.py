@@ -49,9 +49,7 @@ def trace_origin(host: pd.DataFrame, items: Items, ops: Nest) -> Origin:
 
 def is_runtime_launch(host: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Rows of calls that put work on a device."""
-    mask = (host["category"] == "runtime").to_numpy()
-    mask[mask] = is_launch(host["name"][mask])
-    return mask
+    return (host["category"] == "runtime").to_numpy() & is_launch(host["name"])
 
 
 def _rows_by_id(host: pd.DataFrame, mask: npt.NDArray[np.bool_], column: str, wanted: Ints) -> Ints:

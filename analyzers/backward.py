@@ -1,14 +1,17 @@
 """Backward work to the forward op that it differentiates, by autograd's sequence numbers."""
 
+import re
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from analyzers.kernel_names import matching
 from analyzers.nesting import Nest, nearest, take
 
 Ints = npt.NDArray[np.int64]
 
-_ENGINE = "autograd::engine::evaluate_function"
+_ENGINE = re.compile(r"autograd::engine::evaluate_function")
 
 
 def forward_of(host: pd.DataFrame, ops: Nest) -> tuple[Ints, Ints]:
@@ -22,19 +25,13 @@ def forward_of(host: pd.DataFrame, ops: Nest) -> tuple[Ints, Ints]:
     sequence, parent = host["sequence"].to_numpy(), ops.parents()
     is_op = np.zeros(len(host), dtype=bool)
     is_op[ops.rows] = True
-    backward = is_op & (_is_engine(host) | ((host["forward_thread"].to_numpy() > 0) & (sequence >= 0)))
+    backward = is_op & (matching(host["name"], _ENGINE) | ((host["forward_thread"].to_numpy() > 0) & (sequence >= 0)))
     around = nearest(parent, backward)
     numbered = nearest(parent, backward & (sequence >= 0))
     differentiated = take(sequence, numbered)
     is_forward = is_op & ~backward & (sequence >= 0) & (sequence != differentiated)
     forward = _last_with(host, is_forward, differentiated)
     return around, np.where(around >= 0, forward, -1)
-
-
-def _is_engine(host: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    names = host["name"].cat
-    matches = np.append(np.array([str(name).startswith(_ENGINE) for name in names.categories], dtype=bool), False)
-    return matches[names.codes]
 
 
 def _last_with(host: pd.DataFrame, mask: npt.NDArray[np.bool_], wanted: Ints) -> Ints:

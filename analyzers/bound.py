@@ -2,8 +2,9 @@
 
 An item's own bound, in this order:
 - transfer: a copy between host and device or between devices, or a communication kernel.
-- latency: below a third of its roof, and short (under 5 us), or with fewer blocks than the GPU has SMs, or with all
-  its data in the L2: too small to fill the GPU. Where the cost is unknown the first two decide.
+- latency: below a third of its roof, and short (under 5 us: mostly start-up), or with fewer blocks than the GPU has
+  SMs (they cannot all work), or held back by memory though all its data fit the L2 (then the bandwidth of device
+  memory is not what it waits for). Where the cost is unknown, short or with few blocks.
 - compute or memory: the larger of the two roof times. "": cost or GPU unknown, and not short.
 
 An item is bound by launch instead when the device was idle before it for longer than it ran, and the host was the
@@ -37,12 +38,12 @@ def own_bound(items: Items, costed: Costed, roofs: Roofs, gpu: GPU | None) -> Na
     transfer = costed.host_link | costed.peer_link
     known = np.isfinite(roofs.fraction)
     small = items.duration < SHORT_NS
-    fits = np.zeros(len(small), dtype=bool)
+    compute = np.nan_to_num(roofs.compute_s) > np.nan_to_num(roofs.memory_s)
+    in_l2 = np.zeros(len(small), dtype=bool)
     if gpu:
         small |= (items.blocks >= 1) & (items.blocks < gpu.sms)
-        fits = costed.working_set < gpu.l2_bytes
-    latency = np.where(known, (roofs.fraction < _NEAR_ROOF) & (small | fits), small)
-    compute = np.nan_to_num(roofs.compute_s) > np.nan_to_num(roofs.memory_s)
+        in_l2 = ~compute & (costed.working_set < gpu.l2_bytes)
+    latency = np.where(known, (roofs.fraction < _NEAR_ROOF) & (small | in_l2), small)
     names: Names = np.select(
         [transfer, latency, ~known, compute], ["transfer", "latency", "", "compute"], default="memory"
     ).astype(object)

@@ -53,5 +53,5 @@ def roof_problems(work: pd.DataFrame, costed: Costed, gpu: GPU | None) -> list[F
 def _worst(work: pd.DataFrame) -> str:
     if work.empty:
         return ""
-    worst = work.loc[work["roof_fraction"].idxmax()]
+    worst = work.iloc[int(np.argmax(work["roof_fraction"].to_numpy()))]
     return f"{worst['name']}, at {worst['roof_fraction']:.2f} of it"

@@ -20,29 +20,29 @@ _BETWEEN_DEVICES = re.compile(r"PtoP|PeerToPeer|Memcpy Peer", re.IGNORECASE)
 
 def is_launch(names: pd.Series) -> npt.NDArray[np.bool_]:
     """Runtime and driver calls that put work on a device: kernel and graph launches, copies and sets, of any vendor."""
-    return _matches(names, _LAUNCH)
+    return matching(names, _LAUNCH)
 
 
 def is_communication(names: pd.Series) -> npt.NDArray[np.bool_]:
     """Kernels that move data between devices: NCCL, RCCL, NVSHMEM, DeepEP, and the all-reduces of serving engines."""
-    return _matches(names, _COMMUNICATION)
+    return matching(names, _COMMUNICATION)
 
 
 def says_tf32(names: pd.Series) -> npt.NDArray[np.bool_]:
     """Matrix kernels whose name says TF32 (for fp32 operands: s1688 is the shape of a TF32 tensor instruction)."""
-    return _matches(names, _TF32)
+    return matching(names, _TF32)
 
 
 def is_host_copy(names: pd.Series) -> npt.NDArray[np.bool_]:
-    return _matches(names, _BETWEEN_HOST_AND_DEVICE)
+    return matching(names, _BETWEEN_HOST_AND_DEVICE)
 
 
 def is_peer_copy(names: pd.Series) -> npt.NDArray[np.bool_]:
-    return _matches(names, _BETWEEN_DEVICES)
+    return matching(names, _BETWEEN_DEVICES)
 
 
-def _matches(names: pd.Series, pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
-    """Each distinct name is searched once."""
+def matching(names: pd.Series, pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
+    """Names in which the pattern is found; each distinct one is searched once."""
     codes, distinct = pd.factorize(names)
-    found = np.array([bool(pattern.search(str(name))) for name in distinct] + [False])
+    found = np.array([*(bool(pattern.search(str(name))) for name in distinct), False])
     return found[codes]

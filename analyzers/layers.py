@@ -13,6 +13,7 @@ from analyzers import ranges
 from analyzers.attribution import Origin
 from analyzers.backward import forward_of
 from analyzers.layer_tree import Label, Tree, tree_by_nesting, tree_by_path
+from analyzers.kernel_names import matching
 from analyzers.nesting import Nest, take
 from analyzers.steps import is_step_name
 
@@ -20,6 +21,7 @@ Ints = npt.NDArray[np.int64]
 LayersFrom = Literal["tracekit ranges", "nn.Module events", "record_function ranges", "none"]
 
 _MODULE_EVENT = re.compile(r"nn\.Module: (?P<name>(?P<type>.+?)(?:_\d+)?)")
+_OPTIMIZER = re.compile(r"Optimizer\.")
 _NOT_A_LAYER = re.compile(r"(?:nccl|gloo|mpi|ucc|c10d):|Optimizer\.|enumerate\(DataLoader\)|(?:step|phase|module): ")
 
 
@@ -63,10 +65,8 @@ def layer_of(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers) -> I
 
 def in_optimizer(host: pd.DataFrame, origin: Origin) -> npt.NDArray[np.bool_]:
     """Items issued inside a range of torch.optim (Optimizer.step#..., Optimizer.zero_grad#...)."""
-    is_range = (host["category"] == "range").to_numpy()
-    named = host["name"].astype(object)[is_range].astype(str).str.startswith("Optimizer.").to_numpy(dtype=bool)
-    is_range[is_range] = named
-    return Nest(host, is_range).around(origin.thread, origin.time_ns) >= 0
+    mask = (host["category"] == "range").to_numpy() & matching(host["name"], _OPTIMIZER)
+    return Nest(host, mask).around(origin.thread, origin.time_ns) >= 0
 
 
 def calls_and_host_time(host: pd.DataFrame, layers: Layers) -> tuple[Ints, Ints]:

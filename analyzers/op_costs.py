@@ -38,11 +38,11 @@ def price(host: pd.DataFrame, parent: Ints, ops: Ints) -> OpCosts:
     rows = _with_ancestors(parent, ops)
     signature = _signature_codes(host, rows)
     _, first, inverse = np.unique(signature, return_index=True, return_inverse=True)
-    texts = [host[column].astype(object).iloc[rows[first]] for column in _SIGNATURE]
+    texts = [host[column].astype(str).iloc[rows[first]] for column in _SIGNATURE]
     activation, parameter = _usual_element(host, _MATRIX_OPS), _usual_element(host, _PARAMETER_OPS)
     found = [
-        _cost(*(str(text) for text in call), parameter if _TAKES_PARAMETERS.match(str(call[0])) else activation)
-        for call in zip(*texts, strict=True)
+        _cost(name, shapes, dtypes, values, parameter if _TAKES_PARAMETERS.match(name) else activation)
+        for name, shapes, dtypes, values in zip(*texts, strict=True)
     ]
     number = np.where([cost is not None for cost in found], np.cumsum([cost is not None for cost in found]) - 1, -1)
     of_row = np.full(len(host), -1, dtype=np.int64)

@@ -77,8 +77,8 @@ def with_children(sums: Floats, parents: Sequence[int]) -> Floats:
 def most_of(group: Ints, code: Ints, weight: Ints, size: int) -> Ints:
     """Per group, the code that most of its weight has (the smallest of equals); -1 for an empty group or code -1."""
     pairs = pd.DataFrame({"group": group, "code": code, "weight": weight})
-    pairs = pairs.groupby(["group", "code"], as_index=False)["weight"].sum()
-    best = pairs.sort_values(["group", "weight", "code"], ascending=[True, False, True]).drop_duplicates("group")
+    sums = pairs.groupby(["group", "code"])["weight"].sum().reset_index()
+    best = sums.sort_values(["group", "weight", "code"], ascending=[True, False, True]).drop_duplicates("group")
     best = best[(best["group"] >= 0) & (best["group"] < size)]
     found = np.full(size, -1, dtype=np.int64)
     found[best["group"].to_numpy()] = best["code"].to_numpy()
