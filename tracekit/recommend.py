@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from analyzers.baseline import Baseline
-from analyzers.results import Analysis, Considered, Recommendation
+from analyzers.results import Analysis, Considered, Interval, Recommendation
 from tracekit.optimizations import OPTIMIZATIONS
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.predict import predicted_speedup
@@ -33,8 +33,13 @@ def _judge(optimization: Optimization, base: Baseline) -> Considered:
     speedup = predicted_speedup(optimization, base)
     if speedup.low >= WORTHWHILE:
         return Considered(optimization.id, optimization.title, True, optimization.reason(base), speedup)
-    against = f"Predicted {speedup.low:.2f} to {speedup.high:.2f} times: it may not pay."
-    return Considered(optimization.id, optimization.title, False, against, speedup)
+    return Considered(optimization.id, optimization.title, False, _against(speedup), speedup)
+
+
+def _against(speedup: Interval) -> str:
+    if speedup.high < 1:
+        return "It would make the run slower."
+    return "It changes nothing here." if speedup.high < WORTHWHILE else "It may not pay."
 
 
 def _recommendation(optimization: Optimization, considered: Considered, base: Baseline) -> Recommendation:
