@@ -103,9 +103,8 @@ def _cap_overtaken(device: Columns) -> int:
 
     Kernels of one CUDA graph may run at the same time under one stream id; unknown durations prove nothing.
     """
-    correlation = pd.Series(device["correlation"])
-    one_launch = (correlation >= 0) & correlation.duplicated(keep=False)
-    in_order = device["certain"] & (device["stream"] >= 0) & (device["graph"] < 0) & ~one_launch.to_numpy()
+    one_launch = pd.Index(device["correlation"]).duplicated(keep=False) & (device["correlation"] >= 0)
+    in_order = device["certain"] & (device["stream"] >= 0) & (device["graph"] < 0) & ~one_launch
     numbers, streams = pd.factorize(device["stream"])
     stream = device["device"].astype(np.int64) * len(streams) + numbers
     stream = np.where(in_order, stream - stream.min(initial=0), -1)
@@ -122,8 +121,8 @@ def _host_order(host: Columns) -> np.ndarray:
 
 
 def _table(table: Table, columns: Columns, kinds: Sequence[str]) -> pd.DataFrame:
-    category = pd.Categorical.from_codes(columns["category"], categories=pd.Index(kinds, dtype=object))
-    values = {c.name: columns[c.name] for c in table.columns} | {"category": category}
+    values = {c.name: columns[c.name] for c in table.columns}
+    values["category"] = Coded(columns["category"], list(kinds))
     if "thread" in values:
         values["thread"] = columns["thread"].codes
     return table.frame({n: v.categorical() if isinstance(v, Coded) else v for n, v in values.items()})

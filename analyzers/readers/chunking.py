@@ -20,40 +20,46 @@ _WINDOW_BYTES = 1 << 16
 
 
 class Chunks:
-    """Chunks of whole events of at least `CHUNK_BYTES`, then the final rest.
+    """Chunks of whole events, of about `CHUNK_BYTES`, then the final rest.
 
     `head` is the text before the events. `opened`: the events were found.
     """
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks = blocks
-        self.head, self._buffer, self.opened = _open(blocks)
+        self.head, first, self.opened = _open(blocks)
+        self._waiting = [first]
 
     def __iter__(self) -> Iterator[tuple[bytes, bool]]:
         """(chunk, final). The final chunk goes to the end of the file."""
         for block in self._blocks:
-            searched = len(self._buffer)
-            self._buffer += block
-            if len(self._buffer) < CHUNK_BYTES:
-                continue
-            cut = _last_boundary(self._buffer, searched)
-            if cut or len(self._buffer) > EVENT_BYTES:
-                chunk, self._buffer = self._buffer[: cut or None], self._buffer[cut:] if cut else b""
-                yield chunk, False
-        yield self._buffer, True
+            if self._size() + len(block) >= CHUNK_BYTES:
+                cut = _last_boundary(block)
+                if cut is None and self._size() + len(block) > EVENT_BYTES:
+                    cut = len(block), len(block)
+                if cut:
+                    chunk = b"".join([*self._waiting, memoryview(block)[: cut[0]]])
+                    self._waiting = [block[cut[1] :]]
+                    yield chunk, False
+                    continue
+            self._waiting.append(block)
+        yield b"".join(self._waiting), True
 
     def unread(self, text: bytes) -> None:
         """Puts the end of the last chunk back, in front of the next one."""
-        self._buffer = text + b"," + self._buffer
+        self._waiting[:0] = [text, b","]
 
     def rest(self, limit: int) -> bytes:
         """What follows the last chunk, up to about `limit` bytes."""
-        text = self._buffer
+        text = b"".join(self._waiting)
         for block in self._blocks:
             text += block
             if len(text) > limit:
                 break
         return text
+
+    def _size(self) -> int:
+        return sum(map(len, self._waiting))
 
 
 def _open(blocks: Iterator[bytes]) -> tuple[bytes, bytes, bool]:
@@ -62,7 +68,7 @@ def _open(blocks: Iterator[bytes]) -> tuple[bytes, bytes, bool]:
     bare = _BARE_ARRAY.match(text)
     if bare:
         return b"", text[bare.end() :], True
-    key, searched = _EVENTS_KEY.search(text), 0
+    key = _EVENTS_KEY.search(text)
     while key is None and len(text) < HEAD_BYTES:
         more = b"".join(islice(blocks, 1))
         if not more:
@@ -73,10 +79,12 @@ def _open(blocks: Iterator[bytes]) -> tuple[bytes, bytes, bool]:
     return (text[: key.start()], text[key.end() :], True) if key else (text, b"", False)
 
 
-def _last_boundary(text: bytes, searched: int) -> int:
-    """Offset behind the `}` of the last event that is whole, 0 without one. Before `searched` there is none."""
-    for start in (len(text) - _WINDOW_BYTES, max(searched - _WINDOW_BYTES, 0)):
-        ends = [m.start() + 1 for m in BOUNDARY.finditer(text, max(start, 0))]
-        if ends:
-            return ends[-1]
-    return 0
+def _last_boundary(block: bytes) -> tuple[int, int] | None:
+    """Offsets behind the last event that is whole, and of the one after it."""
+    for start in (max(len(block) - _WINDOW_BYTES, 0), 0):
+        found = None
+        for found in BOUNDARY.finditer(block, start):
+            pass
+        if found:
+            return found.start() + 1, found.end()
+    return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -28,7 +28,8 @@ class Coded(Generic[Value]):
         return pd.Categorical.from_codes(self.codes, categories=pd.Index(self.values, dtype=object))
 
 
-Columns = dict[str, np.ndarray | Coded]
+Columns = dict[str, Any]
+"""Equally long columns by name: numpy arrays and `Coded`."""
 
 
 def coded(rows: Sequence[Value]) -> Coded[Value]:
@@ -39,7 +40,7 @@ def coded(rows: Sequence[Value]) -> Coded[Value]:
 
 def coded_json(rows: Iterable[msgspec.Raw]) -> Coded[str]:
     """JSON texts without whitespace; an absent or null one is ""."""
-    raw = coded([bytes(row) for row in rows])
+    raw = coded(list(map(bytes, rows)))
     text = coded([_compact(value) for value in raw.values])
     return Coded(text.codes[raw.codes], text.values)
 

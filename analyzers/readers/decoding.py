@@ -7,6 +7,7 @@ from analyzers.readers.chunking import ARRAY_END, BOUNDARY
 from analyzers.readers.events import BROKEN, Event, decode_events
 from analyzers.readers.repair import repaired_event
 
+_BETWEEN = b" \t\r\n,"
 _FAN_OUT = 16
 _END_TRIES = 8
 _MAX_REPAIR_BYTES = 1 << 17
@@ -46,7 +47,7 @@ def _sound(text: bytes) -> list[Event] | None:
 
 def _up_to_end(text: bytes) -> Decoded | None:
     for end in islice(ARRAY_END.finditer(text), _END_TRIES):
-        events = _sound(text[: end.start(1)])
+        events = _sound(text[: end.start(1)].strip(_BETWEEN))
         if events is not None:
             return Decoded(events, tail=text[end.end(1) :])
     return None
@@ -69,7 +70,7 @@ class _Salvage:
         spans = [(0, len(self.starts))]
         while spans and self.out.tail is None:
             low, high = spans.pop()
-            events = _sound(self._text(low, high))
+            events = _sound(self._text(low, high).strip(_BETWEEN))
             if events is not None:
                 self._mend(broken)
                 broken = []

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -99,7 +99,7 @@ def _sort(events: Sequence[Event]) -> _Sorted:
     return groups
 
 
-def _timed(events: list[Event], build) -> tuple[Columns, int]:
+def _timed(events: list[Event], build: Callable[[list[Event]], Columns]) -> tuple[Columns, int]:
     """Columns of the events that have a possible start, and how many have none."""
     us = starts_us([e.ts for e in events])
     possible = np.abs(us) < LAST_US  # NaN is not

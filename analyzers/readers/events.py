@@ -56,6 +56,7 @@ class ThreadArgs(msgspec.Struct, gc=False):
     name: str = ""
 
 
+_SAMPLE_BYTES = 1 << 18
 _OLD_SPELLINGS = (
     (b'"external id"', b'"External id"'),
     (b'"Input dims"', b'"Input Dims"'),
@@ -70,8 +71,8 @@ _Args = TypeVar("_Args", HostArgs, DeviceArgs, ThreadArgs)
 
 
 def decode_events(text: bytes) -> list[Event]:
-    """Events of comma-separated JSON objects. Raises one of BROKEN."""
-    return _decode_events(b"[" + text.strip(b" \t\r\n,") + b"]")
+    """Events of JSON objects separated by commas. Raises one of BROKEN."""
+    return _decode_events(b"".join((b"[", text, b"]")))
 
 
 def decode_mistyped(text: bytes) -> Event:
@@ -83,8 +84,10 @@ def decode_mistyped(text: bytes) -> Event:
 def decode_args(kind: type[_Args], texts: Sequence[Raw]) -> list[_Args]:
     """The arguments of many events; a value of another type is absent."""
     text = b"[" + b",".join(texts) + b"]"
+    sample = text[:_SAMPLE_BYTES]
     for old, new in _OLD_SPELLINGS:
-        text = text.replace(old, new)
+        if old in sample:
+            text = text.replace(old, new)
     try:
         return msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]
     except BROKEN:

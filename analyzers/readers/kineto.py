@@ -11,7 +11,7 @@ import pandas as pd
 from analyzers import problems
 from analyzers.errors import InputError
 from analyzers.problems import Found, found
-from analyzers.readers.assembly import Tables, assemble
+from analyzers.readers.assembly import assemble
 from analyzers.readers.chunking import HEAD_BYTES, Chunks
 from analyzers.readers.decoding import decode_chunk
 from analyzers.readers.event_columns import EventColumns, event_columns
@@ -70,7 +70,7 @@ def _read_events(source: Source) -> _Events:
             'It is JSON without a list of "traceEvents".',
             "Export one with torch.profiler's export_chrome_trace, or make one with tracekit profile.",
         )
-    events, unread = _Events(chunks.head), b""
+    events = _Events(chunks.head)
     for chunk, final in chunks:
         decoded = decode_chunk(chunk, final)
         events.parts.append(event_columns(decoded.events))
@@ -100,9 +100,11 @@ def _found_in_file(source: Source, events: _Events, header: Header) -> list[Foun
 
 def _found_in_tables(host: pd.DataFrame, device: pd.DataFrame) -> list[Found]:
     ops = host.loc[host["category"] == "op"]
+    launches = host.loc[(host["category"] == "runtime") & (host["correlation"] >= 0), "correlation"]
     return [
         found("no-device-events", int(device.empty)),
         found("no-host-events", int(host.empty)),
+        found("duplicate-correlations", int(launches.duplicated().sum())),
         found("no-shapes", int(not ops.empty and bool((ops["shapes"] == "").all()))),
     ]
 

@@ -1,4 +1,4 @@
-"""Whether an entry of a trace's metadata looks like an environment or a secret. Such entries are counted, never kept."""
+"""Whether an entry of a trace's metadata looks like an environment or a secret. They are counted, never kept."""
 
 import re
 

@@ -1,7 +1,7 @@
 """Where a trace comes from: a file, a run folder or stdin, compressed or not, as a stream of bytes."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -37,7 +37,7 @@ class Source:
         self.damage = why
 
 
-def _decompressed(stream: BinaryIO, max_bytes: int, damaged) -> Iterator[bytes]:
+def _decompressed(stream: BinaryIO, max_bytes: int, damaged: Callable[[str], None]) -> Iterator[bytes]:
     first = stream.read(_GZIP_BLOCK_BYTES)
     if not first.startswith(MAGIC):
         return chain([first] if first else [], iter(lambda: stream.read(_BLOCK_BYTES), b""))

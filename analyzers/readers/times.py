@@ -17,7 +17,7 @@ _decode_floats = msgspec.json.Decoder(list[float | None]).decode
 
 
 def to_ns(us: np.ndarray) -> np.ndarray:
-    """int64 nanoseconds of finite float microseconds below LAST_US, rounded after the whole microseconds are taken off."""
+    """int64 nanoseconds of float microseconds (finite, below LAST_US); the fraction is rounded by itself."""
     whole = np.floor(us)
     return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
 
@@ -36,7 +36,7 @@ def starts_ns(texts: Sequence[msgspec.Raw], us: np.ndarray) -> np.ndarray:
     An absolute time with nanosecond digits is no double: it is taken from its text.
     """
     ns = to_ns(us)
-    for i in np.flatnonzero(us >= _LAST_EXACT_US):
+    for i in np.flatnonzero(us >= _LAST_EXACT_US).tolist():
         digits = _NANOSECOND_DIGITS.match(bytes(texts[i]))
         if digits:
             scale = 10 ** len(digits[2])
