@@ -52,6 +52,6 @@ class CUDAGraphs(Optimization):
 
 
 def forward_passes(base: Baseline) -> int:
-    """Forward passes in one step."""
+    """Forward passes in one step: generating takes one a token, the prompt yielding the first."""
     capture = base.source.capture
-    return capture.new_tokens + 1 if capture and capture.workload == "generate" else 1
+    return capture.new_tokens if capture and capture.workload == "generate" else 1
