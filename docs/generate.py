@@ -13,7 +13,7 @@ def columns() -> str:
     for module in ("trace", "results", "oplist"):
         import_module(f"analyzers.{module}")
     tables = import_module("analyzers.tables").TABLES
-    head = "# Columns\n\nGenerated from the declarations in `analyzers/`. The JSON of `tracekit analyze` gives times in µs."
+    head = "# Columns\n\nGenerated from the declarations in `analyzers/`. JSON output gives times in µs."
     return "\n\n".join([head, *(_table(table) for table in tables.values())]) + "\n"
 
 
