@@ -8,9 +8,14 @@ from analyzers.kernel_time.gemm import Machine
 
 
 def memory_seconds(cost: Cost, gpu: GPU, machine: Machine, fit: Mapping[str, float], l2: Mapping[str, float]) -> float:
-    """Seconds of one kernel: a start, then bytes at the copy rate; what the L2 still holds of activations is faster."""
-    moved = cost.read_bytes * fit["passes"] + cost.write_bytes
-    resident = min(moved - min(cost.weight_bytes, moved), l2["share"] * gpu.l2_bytes)
+    """Seconds of one kernel: a start, then its bytes at the copy rate; activations still in the L2 are faster."""
+    cached = _resident_bytes(cost, gpu.l2_bytes, l2["share"]) if fit["cached"] else 0.0
     l2_rate = max(machine.l2_bandwidth * l2["rate"], machine.bandwidth)
-    seconds = (moved - resident) / (machine.bandwidth * fit["rate"]) + resident / l2_rate
+    seconds = (cost.bytes - cached) / (machine.bandwidth * fit["rate"]) + cached / l2_rate
     return fit["start_us"] * 1e-6 + seconds
+
+
+def _resident_bytes(cost: Cost, l2_bytes: int, share: float) -> float:
+    """What of the kernel's bytes the L2 holds: a stream longer than the L2 evicts what it would have found there."""
+    evicted = max(0.0, cost.bytes / l2_bytes - 1)
+    return min(cost.bytes - cost.weight_bytes, share * l2_bytes * max(0.0, 1 - evicted))
