@@ -9,7 +9,8 @@ An item's own bound, in this order:
 
 An item is bound by launch instead when the device was idle before it for longer than it ran, and the host was the
 reason: it had been launched at most 10 us before the device went idle. For groups and for the run the idle time
-before items counts as launch time, and the items' own time goes to their own bounds.
+before items counts as launch time, and the items' own time goes to their own bounds. Where a capture also timed the
+run without a profiler, gaps are scaled down to that: the profiler slows the host.
 """
 
 import numpy as np
@@ -50,7 +51,7 @@ def own_bound(items: Items, costed: Costed, roofs: Roofs, gpu: GPU | None) -> Na
     return names
 
 
-def item_bound(own: Names, duration: Ints, gap: Ints, delay: Ints) -> Names:
+def item_bound(own: Names, duration: Ints, gap: npt.NDArray[np.floating], delay: Ints) -> Names:
     """The items' bounds, launch included."""
     late = (delay < 0) | (delay <= gap + LAUNCH_LATENCY_NS)
     return np.where((gap > duration) & late, "launch", own)

@@ -11,6 +11,9 @@ from analyzers.items import Items
 from analyzers.layers import Layers
 from analyzers.problems import Found
 from analyzers.results import Coverage
+from analyzers.roofline import Roofs
+
+_NOTABLE = 0.05
 
 Bools = npt.NDArray[np.bool_]
 
@@ -38,16 +41,27 @@ def attribution_problems(host: pd.DataFrame, items: Items, work: pd.DataFrame, l
     ]
 
 
-def roof_problems(work: pd.DataFrame, costed: Costed, gpu: GPU | None) -> list[Found]:
-    """Work faster than its roof: explained where its data fit the L2, doubtful otherwise; and estimated bytes."""
+def roof_problems(work: pd.DataFrame, costed: Costed, roofs: Roofs, gpu: GPU | None) -> list[Found]:
+    """Work faster than its roof: explained where only memory forbids it and what the L2 holds makes up the difference,
+    doubtful otherwise; and estimated bytes."""
     above = (work["roof_fraction"] > 1).to_numpy()
-    in_l2 = above & (costed.working_set < gpu.l2_bytes) if gpu else above
+    saved_s = gpu.l2_bytes / gpu.bandwidth if gpu else 0.0
+    duration_s = work["duration_ns"].to_numpy() * 1e-9
+    in_device = ~(costed.host_link | costed.peer_link)
+    in_l2 = above & in_device & ~(roofs.compute_s > duration_s) & (roofs.memory_s - saved_s <= duration_s)
     doubtful = above & ~in_l2
     return [
         problems.found("above-roof-l2", int(in_l2.sum())),
         problems.found("above-roof", int(doubtful.sum()), _worst(work[doubtful])),
         problems.found("estimated-bytes", int(costed.estimated.sum())),
     ]
+
+
+def bound_problem(own: npt.NDArray[np.object_], work: pd.DataFrame) -> Found:
+    """Said when a twentieth of the busy time or more has no known bound, since the run's shares count it as memory."""
+    busy = work["busy_ns"].to_numpy()
+    part = busy[own == ""].sum() / max(busy.sum(), 1)
+    return problems.found("bound-unknown", int((own == "").sum()) if part >= _NOTABLE else 0, f"{part:.0%}")
 
 
 def _worst(work: pd.DataFrame) -> str:

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers import ranges
-from analyzers.attribution import Origin
 from analyzers.backward import forward_of
-from analyzers.layer_tree import Label, Tree, tree_by_nesting, tree_by_path
 from analyzers.kernel_names import matching
+from analyzers.layer_tree import Label, Tree, tree_by_nesting, tree_by_path
 from analyzers.nesting import Nest, take
+from analyzers.origin import Origin
 from analyzers.steps import is_step_name
 
 Ints = npt.NDArray[np.int64]

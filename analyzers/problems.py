@@ -210,6 +210,13 @@ _ANALYZING = (
         "Their FLOPs or bytes are overestimated, or the GPU is another one. Do not rely on their roof fractions.",
     ),
     Problem(
+        "bound-unknown",
+        "info",
+        "What bounds {count} work item{s}, {detail} of the busy time, is not known; the run's shares count it as "
+        "memory.",
+        "Record with record_shapes=True on a known GPU.",
+    ),
+    Problem(
         "estimated-bytes",
         "info",
         "The bytes of {count} generated kernel{s} are those of their inputs, read once; their FLOPs are unknown.",

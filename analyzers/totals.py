@@ -20,10 +20,11 @@ _LAUNCH = BOUNDS.index("launch")
 class Totals:
     """Additive quantities of work items: one row an item, summed by any grouping.
 
-    Sums are float64 and exact for nanoseconds below 2**53 (104 days).
+    `idle_scale` takes out what the profiler adds to the gaps before items, which are launch time. Sums are float64,
+    exact for nanoseconds below 2**53 (104 days).
     """
 
-    def __init__(self, work: pd.DataFrame, own_bound: npt.NDArray[np.object_]) -> None:
+    def __init__(self, work: pd.DataFrame, own_bound: npt.NDArray[np.object_], idle_scale: float = 1.0) -> None:
         busy, duration = work["busy_ns"].to_numpy(dtype=float), work["duration_ns"].to_numpy(dtype=float)
         columns = [busy, np.ones(len(work))]
         for name in ("flops", "bytes"):
@@ -31,7 +32,7 @@ class Totals:
             columns += [np.nan_to_num(values), np.isfinite(values).astype(float)]
         fraction = work["roof_fraction"].to_numpy()
         columns += [np.nan_to_num(fraction) * duration, np.isfinite(fraction) * duration]
-        code, gap = bound_codes(own_bound), work["gap_ns"].to_numpy(dtype=float)
+        code, gap = bound_codes(own_bound), work["gap_ns"].to_numpy(dtype=float) * idle_scale
         columns += [busy * (code == i) + gap * (i == _LAUNCH) for i in range(len(BOUNDS) + 1)]
         self._items = np.column_stack(columns)
         self.busy_ns = float(busy.sum())

@@ -1,0 +1,62 @@
+"""Device work to its launch, and the launch to its op, on the host."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers.items import Items
+from analyzers.kernel_names import is_launch
+from analyzers.nesting import Nest, take
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where on the host each item comes from. Rows are of the host table; -1: unknown."""
+
+    launch: Ints
+    op: Ints
+    thread: Ints
+    time_ns: Ints
+    """When the host issued it: the start of the launch, else of the op; the item's own start where neither is known."""
+    delay_ns: Ints
+    """From the launch to the item's start; -1: launch unknown."""
+
+
+def trace_origin(host: pd.DataFrame, items: Items, ops: Nest) -> Origin:
+    """Links by correlation to a launching call, and by time to the innermost op open then on its thread.
+
+    Where no launching call was recorded, or no op is open, the external id names the op. Flows are never used: they
+    are incomplete in practice.
+    """
+    start, thread = host["start_ns"].to_numpy(), host["thread"].to_numpy().astype(np.int64)
+    launch = _rows_by_id(host, is_runtime_launch(host), "correlation", items.correlation)
+    op = ops.around(take(thread, launch), take(start, launch))
+    by_id = _rows_by_id(host, (host["category"] == "op").to_numpy(), "external_id", items.external_id)
+    op = np.where(items.host_row >= 0, items.host_row, np.where(op >= 0, op, by_id))
+    source = np.where(launch >= 0, launch, op)
+    return Origin(
+        launch=launch,
+        op=op,
+        thread=take(thread, source),
+        time_ns=np.where(source >= 0, take(start, source), items.start),
+        delay_ns=np.where(launch >= 0, np.maximum(items.start - take(start, launch), 0), -1),
+    )
+
+
+def is_runtime_launch(host: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Rows of calls that put work on a device."""
+    return (host["category"] == "runtime").to_numpy() & is_launch(host["name"])
+
+
+def _rows_by_id(host: pd.DataFrame, mask: npt.NDArray[np.bool_], column: str, wanted: Ints) -> Ints:
+    """The first row of `mask` whose `column` equals each wanted id; ids of -1 match nothing."""
+    rows = np.flatnonzero(mask & (host[column].to_numpy() >= 0))
+    ids, first = np.unique(host[column].to_numpy()[rows], return_index=True)
+    if not len(ids):
+        return np.full(len(wanted), -1, dtype=np.int64)
+    at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+    return np.where(ids[at] == wanted, rows[first[at]], -1)

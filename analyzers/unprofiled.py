@@ -1,0 +1,20 @@
+"""The run's time without a profiler, which slows the host, where the capture measured it."""
+
+from analyzers.capture_info import CaptureInfo
+from analyzers.results import Timeline
+
+
+def unprofiled_wall_ns(capture: CaptureInfo | None, times: Timeline) -> float | None:
+    """Time of all steps without a profiler; None where the capture did not measure it."""
+    if capture is None or capture.latency is None:
+        return None
+    return capture.latency.median_us * 1e3 * len(times.steps)
+
+
+def idle_scale(capture: CaptureInfo | None, times: Timeline, devices: int) -> float:
+    """The devices' idle time in steps without a profiler over that in the trace, 0 to 1; 1 where not measured."""
+    wall = unprofiled_wall_ns(capture, times)
+    idle = float(times.steps["idle_ns"].sum())
+    if wall is None or not idle:
+        return 1.0
+    return min(max(wall * devices - float(times.steps["busy_ns"].sum()), 0.0) / idle, 1.0)

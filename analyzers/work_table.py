@@ -1,0 +1,62 @@
+"""The table WORK: every item attributed, costed, and placed under the roofs of its GPU."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers.attribution import Attributed
+from analyzers.bound import item_bound, own_bound
+from analyzers.costing import Costed, cost_items
+from analyzers.hardware import GPU
+from analyzers.results import WORK
+from analyzers.roofline import Roofs, intensity, roofs
+from analyzers.timeline import gaps_in_steps
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One entry an item: its cost, its roofs, and what bounds it while it runs."""
+
+    costed: Costed
+    roofs: Roofs
+    own_bound: npt.NDArray[np.object_]
+
+
+def judge(host: pd.DataFrame, of: Attributed, gpu: GPU | None, tf32: bool) -> Judged:
+    """`tf32`: fp32 matrix products ran as TF32 by setting."""
+    costed = cost_items(host, of.items, of.origin.op, of.ops.parents(), tf32)
+    placed = roofs(costed, of.items.duration, gpu)
+    return Judged(costed, placed, own_bound(of.items, costed, placed, gpu))
+
+
+def work_table(of: Attributed, judged: Judged, idle_scale: float) -> pd.DataFrame:
+    """WORK. `idle_scale`: what a gap is without a profiler, over the gap in the trace; for bounds only."""
+    items, costed, gap = of.items, judged.costed, gaps_in_steps(of.items, of.step)
+    return WORK.frame(
+        {
+            "start_ns": items.start,
+            "duration_ns": items.duration,
+            "busy_ns": items.busy,
+            "gap_ns": gap,
+            "delay_ns": of.origin.delay_ns,
+            "device": items.device,
+            "stream": items.stream,
+            "category": items.category,
+            "name": items.name,
+            "launch": of.origin.launch,
+            "op": of.origin.op,
+            "cost_op": costed.cost_op,
+            "layer": of.placed.of_item,
+            "phase": of.phase,
+            "step": of.step,
+            "family": costed.family,
+            "precision": costed.precision,
+            "flops": costed.flops,
+            "bytes": costed.bytes,
+            "intensity": intensity(costed.flops, costed.bytes),
+            "roof_fraction": judged.roofs.fraction,
+            "bound": item_bound(judged.own_bound, items.duration, gap * idle_scale, of.origin.delay_ns),
+        }
+    )
