@@ -1,0 +1,48 @@
+"""What ops do on CUDA: which launch kernels, and which make the host wait."""
+
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+_LAUNCH_NOTHING = {
+    "aten::_local_scalar_dense",
+    "aten::_reshape_alias",
+    "aten::_unsafe_view",
+    "aten::detach",
+    "aten::detach_",
+    "aten::empty",
+    "aten::empty_like",
+    "aten::empty_strided",
+    "aten::is_same_size",
+    "aten::lift_fresh",
+    "aten::new_empty",
+    "aten::new_empty_strided",
+    "aten::resize_",
+    "aten::result_type",
+    "aten::set_",
+}
+
+
+def is_recorded(func: Any) -> bool:
+    """Whether a profiler would see the call: questions to a tensor about itself (prim::device, sizes) are no ops."""
+    return func.namespace != "prim" and not func._schema.name.startswith("aten::sym_")
+
+
+def launches(func: Any, tensors: list[torch.Tensor], outputs: list[torch.Tensor]) -> bool:
+    """Whether an op starts a kernel on CUDA: views and allocations do not, nor do ops that produce no element.
+
+    An optimizer's step counters stay on the CPU: list ops over scalar tensors only are theirs.
+    """
+    name = func._schema.name
+    if name in _LAUNCH_NOTHING or func.is_view:
+        return False
+    if name.startswith("aten::_foreach_"):
+        return any(t.dim() for t in tensors)
+    return not outputs or any(t.numel() for t in outputs)
+
+
+def reads_back(func: Any, tensors: list[torch.Tensor]) -> bool:
+    """Whether the host waits for a number. Floats that are read are an optimizer's step counters, on the CPU."""
+    return func is aten._local_scalar_dense.default and not tensors[0].dtype.is_floating_point

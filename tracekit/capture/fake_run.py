@@ -1,0 +1,70 @@
+"""A workload run on fake tensors: shapes without data, so that a model of any size runs on any machine."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch._subclasses import FakeTensorMode
+
+from analyzers.hardware import GPU
+from tracekit.capture import models, workloads
+from tracekit.capture.annotate import NoRanges, annotate
+from tracekit.capture.cuda_attention import AttentionChoice
+from tracekit.capture.cuda_functions import CudaFunctions
+from tracekit.capture.numerics import torch_dtype
+from tracekit.capture.op_recorder import OpRecorder
+from tracekit.capture.packages import require
+from tracekit.capture.recording import Recording
+from tracekit.capture.settings import Settings
+
+
+@dataclass(frozen=True)
+class FakeRun:
+    """One step of a workload, and the model that ran it."""
+
+    recording: Recording
+    parameters: int
+    weight_bytes: int
+
+
+def run(settings: Settings, gpu: GPU) -> FakeRun:
+    """One step of the settings' workload as `gpu` would run it, after a step of warm-up.
+
+    `settings` has passed `workloads.complete`. Raises TracekitError when the GPU cannot run it.
+    """
+    spec, training = models.find(settings.model), workloads.WORKLOADS[settings.workload].training
+    attention = AttentionChoice(gpu, flash=settings.attention == "flash", dtype=torch_dtype(settings.dtype))
+    recorder = OpRecorder(attention)
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with fake:
+        model = models.build(spec, dtype=settings.dtype, attention=settings.attention, training=training)
+        model.tie_weights()  # skipped where weights are not initialized
+    with fake, CudaFunctions(attention), recorder, _answering_as_real():
+        recorder.memory.add([*model.parameters(), *model.buffers()])
+        step = workloads.prepare(model, settings)
+        if training:
+            step(NoRanges())
+        with annotate(model, recorder):
+            recording = recorder.start()
+            step(recorder)
+    recording.peak_bytes = recorder.memory.peak_bytes
+    weights = list(model.parameters())
+    return FakeRun(
+        recording=recording,
+        parameters=sum(weight.numel() for weight in weights),
+        weight_bytes=sum(weight.numel() * weight.element_size() for weight in weights),
+    )
+
+
+@contextmanager
+def _answering_as_real() -> Iterator[None]:
+    """transformers leaves out questions about values, such as whether sequences are packed, on fake tensors; the
+    path that a GPU takes asks them."""
+    checks: Any = require("transformers.utils.import_utils")
+    before = getattr(checks, "is_fake_tensor", None)
+    checks.is_fake_tensor = lambda _: False
+    try:
+        yield
+    finally:
+        checks.is_fake_tensor = before

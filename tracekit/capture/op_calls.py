@@ -1,0 +1,46 @@
+"""One distinct op call, from its tensors to what a recording keeps of it."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from tracekit.capture.cuda_ops import launches, reads_back
+from tracekit.capture.op_signature import TENSOR_TYPES, Signature
+from tracekit.capture.recording import OpCall
+
+
+def op_call(func: Any, key: Signature, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> OpCall:
+    return OpCall(
+        name=key.name,
+        shapes=key.shapes,
+        dtypes=key.dtypes,
+        strides=key.strides,
+        values=key.values,
+        launches=launches(func, inputs, outputs),
+        reads_back=reads_back(func, inputs),
+        element_type=element_type(inputs or outputs),
+        read_bytes=_bytes(inputs),
+        write_bytes=_bytes(outputs),
+        elements=sum(tensor.numel() for tensor in outputs or inputs),
+    )
+
+
+def element_type(tensors: list[torch.Tensor]) -> str:
+    """The profiler's name of the first tensor's type; "" without tensors."""
+    return TENSOR_TYPES[tensors[0].dtype] if tensors else ""
+
+
+def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
+    """The tensors among `values`, those in lists included."""
+    found: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found.extend(item for item in value if isinstance(item, torch.Tensor))
+    return found
+
+
+def _bytes(tensors: list[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

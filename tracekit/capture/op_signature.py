@@ -1,0 +1,119 @@
+"""An op call in the profiler's spelling: shapes, types, strides and concrete inputs, one entry a schema argument."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import msgspec
+import torch
+
+TENSOR_TYPES = {
+    torch.float64: "double",
+    torch.float32: "float",
+    torch.float16: "c10::Half",
+    torch.bfloat16: "c10::BFloat16",
+    torch.float8_e4m3fn: "c10::Float8_e4m3fn",
+    torch.float8_e5m2: "c10::Float8_e5m2",
+    torch.int64: "long int",
+    torch.int32: "int",
+    torch.int16: "short int",
+    torch.int8: "signed char",
+    torch.uint8: "unsigned char",
+    torch.bool: "bool",
+    torch.complex64: "c10::complex<float>",
+    torch.complex128: "c10::complex<double>",
+}
+"""torch dtype -> the C++ type name that the profiler records."""
+
+_DTYPE_CODES = {
+    torch.uint8: 0,
+    torch.int8: 1,
+    torch.int16: 2,
+    torch.int32: 3,
+    torch.int64: 4,
+    torch.float16: 5,
+    torch.float32: 6,
+    torch.float64: 7,
+    torch.complex64: 9,
+    torch.complex128: 10,
+    torch.bool: 11,
+    torch.bfloat16: 15,
+    torch.float8_e5m2: 23,
+    torch.float8_e4m3fn: 24,
+}
+_FORMAT_CODES = {torch.contiguous_format: 0, torch.preserve_format: 1, torch.channels_last: 2}
+_NUMBER_TYPES = {bool: "bool", int: "long int", float: "double"}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One op call as JSON texts, the way a trace holds them."""
+
+    name: str
+    shapes: str
+    dtypes: str
+    strides: str
+    values: str
+
+
+@dataclass(frozen=True)
+class _Argument:
+    name: str
+    is_tensor: bool
+    is_tensors: bool
+    default: Any
+
+
+@cache
+def _arguments(func: Any) -> tuple[_Argument, ...]:
+    return tuple(
+        _Argument(a.name, str(a.type) in ("Tensor", "Optional[Tensor]"), str(a.type) == "List[Tensor]", a.default_value)
+        for a in func._schema.arguments
+    )
+
+
+def signature(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
+    """The signature of a call of an OpOverload, defaults filled in."""
+    arguments = _arguments(func)
+    given = [*args, *(kwargs.get(a.name, a.default) for a in arguments[len(args) :])]
+    columns = zip(*(_entry(a, value) for a, value in zip(arguments, given, strict=True)), strict=True)
+    shapes, types, strides, values = (_json(column) for column in columns) if arguments else ("[]",) * 4
+    return Signature(func._schema.name, shapes, types, strides, values)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _entry(argument: _Argument, value: Any) -> tuple[Any, str, Any, str]:
+    """Shape, type, stride and concrete value of one argument."""
+    if isinstance(value, torch.Tensor):
+        return list(value.shape), TENSOR_TYPES[value.dtype], list(value.stride()), ""
+    if argument.is_tensors:
+        return [list(t.shape) for t in value], "TensorList", [list(t.stride()) for t in value], ""
+    if argument.is_tensor and type(value) in _NUMBER_TYPES:
+        return [], _NUMBER_TYPES[type(value)], [], ""
+    kind, text = _scalar(value)
+    return [], kind, [], text
+
+
+def _scalar(value: Any) -> tuple[str, str]:
+    """(type, value) of a non-tensor; what the profiler does not record (strings, devices, generators) is ("", "")."""
+    if isinstance(value, (bool, int, float)):
+        return "Scalar", _number(value)
+    if isinstance(value, torch.dtype):
+        return "Scalar", str(_DTYPE_CODES[value])
+    if isinstance(value, torch.memory_format):
+        return "Scalar", str(_FORMAT_CODES[value])
+    if isinstance(value, torch.layout):
+        return "Scalar", "0"
+    if isinstance(value, (list, tuple)) and all(isinstance(v, (bool, int, float)) for v in value):
+        return "ScalarList", f"[{', '.join(_number(v) for v in value)}]"
+    return "", ""
+
+
+def _number(value: bool | float) -> str:
+    """As C++ prints it: 17 significant digits, and a point after a whole float."""
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.0f}." if abs(value) < 2**63 else f"{value:.17g}"
+    return f"{value:.17g}" if isinstance(value, float) else str(value)
