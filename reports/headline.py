@@ -1,15 +1,17 @@
 """What bounds the run and what to do next, in one sentence."""
 
-from analyzers.results import BOUNDS, Analysis, Bound
+from analyzers.results import Analysis
+from reports.bounds import bound_shares
 from reports.names import device, model, with_article
 from reports.numbers import percent, speedup
 
-_SAYING: dict[Bound, str] = {
+_SAYING = {
     "compute": "is bound by arithmetic {share} of the time",
     "memory": "is bound by memory bandwidth {share} of the time",
     "launch": "waits for the host {share} of the time",
     "latency": "spends {share} of the time in kernels too small to fill the GPU",
     "transfer": "spends {share} of the time moving data",
+    "": "spends {share} of the time in kernels whose bound is unknown",
 }
 _DOMINANT = 0.4
 
@@ -32,12 +34,13 @@ def _subject(analysis: Analysis) -> str:
 def _state(analysis: Analysis) -> str:
     if analysis.source.device == "cpu":
         return _largest_op(analysis)
-    main = analysis.bound.main
-    share = getattr(analysis.bound, main)
+    shares = bound_shares(analysis)
+    main, share = shares[0]
     if share >= _DOMINANT:
         return _SAYING[main].format(share=percent(share))
-    ranked = sorted(BOUNDS, key=lambda name: -getattr(analysis.bound, name))[:3]
-    return "has no single bound: " + ", ".join(f"{name} {percent(getattr(analysis.bound, name))}" for name in ranked)
+    return (
+        "has no single bound (" + ", ".join(f"{name or 'unknown'} {percent(share)}" for name, share in shares[:3]) + ")"
+    )
 
 
 def _largest_op(analysis: Analysis) -> str:
@@ -52,7 +55,7 @@ def _next_step(analysis: Analysis) -> str:
         first = analysis.recommendations[0]
         return f": try {lower_first(first.title)}, predicted {speedup(first.speedup)}"
     if analysis.considered:
-        return ", and none of the optimizations considered would help"
+        return "; no optimization is predicted to help"
     return ""
 
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import jinja2
 
-from analyzers.results import BOUNDS, Analysis
+from analyzers.results import Analysis
 from reports import embed, facts, numbers
+from reports.bounds import bound_shares
 from reports.figures.icicle import icicle
 from reports.figures.roofline import placed, roofline
 from reports.figures.style import Figure
@@ -14,6 +15,7 @@ from reports.figures.timeline import timeline
 from reports.headline import headline
 from reports.names import device, model, printable
 from reports.tables import table_views
+
 
 @dataclass(frozen=True)
 class Figures:
@@ -34,7 +36,7 @@ def render(analysis: Analysis) -> str:
         badge=analysis.source.kind,
         mark="modelled" if analysis.source.kind == "modelled" else "",
         device_label="GPU" if analysis.source.device == "gpu" else "CPU",
-        bounds=[(name, getattr(analysis.bound, name)) for name in BOUNDS],
+        bounds=bound_shares(analysis),
         key_figures=facts.key_figures(analysis),
         provenance=facts.provenance(analysis),
         how=facts.how(analysis),
@@ -96,6 +98,7 @@ def _environment() -> jinja2.Environment:
     filters: dict[str, Any] = {
         "percent": numbers.percent,
         "speedup": numbers.speedup,
+        "times": numbers.times,
         "duration": numbers.duration,
         "printable": printable,
         "unbroken": lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%"),

@@ -34,14 +34,19 @@ def quantity(value: float, unit: str) -> str:
     if math.isnan(value):
         return ABSENT
     scale, prefix = next((row for row in _DECIMAL if abs(value) >= row[0]), _DECIMAL[-1])
-    return f"{significant(value / scale)} {prefix}{unit}"
+    digits = f"{value:.0f}" if scale == 1 and value == int(value) else significant(value / scale)
+    return f"{digits} {prefix}{unit}".rstrip()
 
 
 def speedup(interval: Interval) -> str:
-    """6.8–8.1×, with as many decimals as tell the ends apart."""
-    decimals = 2 if interval.high < 2 else 1 if interval.high < 10 else 0
-    low, high = f"{interval.low:.{decimals}f}", f"{interval.high:.{decimals}f}"
-    return f"{low}×" if low == high else f"{low}–{high}×"
+    """6.8–8.1×; 1.08–1.31×, because below twice the second decimal counts."""
+    low, high = (times(end, interval.high) for end in (interval.low, interval.high))
+    return high if low == high else f"{low.removesuffix('×')}–{high}"
+
+
+def times(value: float, largest: float) -> str:
+    """7.4×; in an interval, two decimals when its `largest` is below 2."""
+    return f"{value:.{2 if largest < 2 else 1 if value < 10 else 0}f}×"
 
 
 def significant(value: float) -> str:

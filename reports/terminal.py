@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from analyzers.results import BOUNDS, Analysis
+from analyzers.results import Analysis
+from reports.bounds import bound_shares
 from reports.headline import headline
-from reports.names import middle_truncated
+from reports.names import middle_truncated, printable
 from reports.numbers import duration, percent, quantity, speedup
 
 if TYPE_CHECKING:
@@ -102,9 +103,8 @@ def _projection(analysis: Analysis) -> str:
 
 
 def _bounds(analysis: Analysis) -> str:
-    shares = {name: getattr(analysis.bound, name) for name in BOUNDS}
-    ranked = sorted(shares, key=lambda name: -shares[name])
-    return ", ".join(f"{name} {percent(shares[name])}" for name in ranked if shares[name] > 0) or "unknown"
+    shares = bound_shares(analysis)
+    return ", ".join(f"{name or 'unknown'} {percent(share)}" for name, share in shares if share > 0) or "unknown"
 
 
 def _own_time(analysis: Analysis) -> pd.DataFrame:
@@ -117,7 +117,13 @@ def _own_time(analysis: Analysis) -> pd.DataFrame:
 def _top(frame: pd.DataFrame) -> str:
     largest = frame.nlargest(_SHOWN, "share")
     shown = zip(largest["name"], largest["share"], strict=True)
-    return ", ".join(f"{middle_truncated(str(name), 44)} {percent(share)}" for name, share in shown) or "none"
+    return (
+        ", ".join(
+            f"{middle_truncated(printable(str(name).removeprefix('void ')), 44)} {percent(share)}"
+            for name, share in shown
+        )
+        or "none"
+    )
 
 
 def _advised(analysis: Analysis) -> int:
@@ -139,7 +145,9 @@ def _coverage(analysis: Analysis) -> str:
 def _problems(analysis: Analysis) -> str:
     if analysis.problems.empty:
         return "none"
-    return "; ".join(analysis.problems["message"])
+    messages = list(analysis.problems["message"])
+    more = [f"and {len(messages) - 2} more"] if len(messages) > 2 else []
+    return " ".join([*messages[:2], *more])
 
 
 def _tables(analysis: Analysis) -> list["Table"]:

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
 
 from analyzers.results import BOUNDS
@@ -60,16 +59,16 @@ class TableView:
     rows: tuple[Row, ...]
     bounds: tuple[str, ...]
     left_out: int
-    tree: bool = False
+    tree: bool
+    sorted_by: int
+    """Index of the column that the rows come in the order of, most first; -1: none."""
 
 
 def table_view(
     table: str, title: str, frame: pd.DataFrame, spec: Iterable[tuple[str, str, Kind]], row_limit: int = ROW_LIMIT
 ) -> TableView:
     """`spec` names the columns shown: (column, label, kind). Beyond `row_limit` the rows of least time are left out."""
-    shown = frame.reset_index(drop=True)
-    if len(shown) > row_limit:
-        shown = (shown.nlargest(row_limit, "gpu_ns") if "gpu_ns" in shown else shown.head(row_limit)).sort_index()
+    shown, tree = _chosen(frame.reset_index(drop=True), row_limit), "parent" in frame
     spec = list(spec)
     help_of = {column.name: column.meaning for column in TABLES[table].columns}
     columns, cells = [], []
@@ -77,12 +76,26 @@ def table_view(
         unit, texts = _column(shown[name], kind)
         columns.append(Column(label, unit, kind, help_of[name]))
         cells.append(texts)
-    tree = "parent" in shown
     bound = shown["bound"] if "bound" in shown else pd.Series("", index=shown.index)
     rows = [Row(index, row, bound[index]) for index, row in zip(shown.index, zip(*cells, strict=True), strict=True)]
     rows = _nested(rows, shown) if tree else rows
     present = tuple(name for name in BOUNDS if (bound == name).any())
-    return TableView(table, title, tuple(columns), tuple(rows), present, len(frame) - len(shown), tree)
+    return TableView(
+        table, title, tuple(columns), tuple(rows), present, len(frame) - len(shown), tree, _sorted_by(spec, tree)
+    )
+
+
+def _sorted_by(spec: list[tuple[str, str, Kind]], tree: bool) -> int:
+    names = [name for name, _, _ in spec]
+    return names.index("gpu_ns") if "gpu_ns" in names and not tree else -1
+
+
+def _chosen(frame: pd.DataFrame, row_limit: int) -> pd.DataFrame:
+    """By time, most first; a tree stays in its order."""
+    if "gpu_ns" not in frame:
+        return frame.head(row_limit)
+    longest = frame.nlargest(row_limit, "gpu_ns")
+    return longest.sort_index() if "parent" in frame else longest
 
 
 def _nested(rows: list[Row], layers: pd.DataFrame) -> list[Row]:
@@ -110,7 +123,7 @@ def _unit(values: "pd.Series[Any]", kind: Kind) -> tuple[str, float, int]:
         return "%", 0.01, 1
     if kind not in _UNITS:
         return "", 1.0, 0 if kind == "count" else 2
-    largest = float(np.nanmax(values.astype(float), initial=0))
+    largest = max(values.dropna().tolist(), default=0)
     _, unit, decimals = next(row for row in _UNITS[kind] if largest >= row[0])
     return unit, _SCALE[unit], decimals
 

@@ -32,7 +32,7 @@ for (const box of document.querySelectorAll(".tabular")) {
       row.hidden = !matches || (!flat && underClosed(row));
       count += matches;
     });
-    box.querySelector(".count").textContent = count === rows.length ? `${count} rows` : `${count} of ${rows.length} rows`;
+    box.querySelector(".count").textContent = count === rows.length ? `${count} row${count === 1 ? "" : "s"}` : `${count} of ${rows.length} rows`;
   }
 
   function sort(column, header) {

@@ -14,8 +14,8 @@ LIMIT = 2_500
 def icicle(analysis: Analysis) -> tuple[Figure, int]:
     """The figure, and how many boxes were left out for being too thin."""
     nodes = pd.concat([_layers(analysis.layers), _leaves(analysis.work, analysis.layers)], ignore_index=True)
-    nodes = nodes[nodes["time"] > 0]
-    kept = nodes.nlargest(LIMIT, "time").sort_index()
+    nodes = _under_one_root(nodes[nodes["time"] > 0])
+    kept = nodes.nlargest(LIMIT, "time", keep="first").sort_index()
     total = max(1, analysis.timeline.busy_ns)
     shares = [percent(time / total) for time in kept["time"]]
     times = [duration(time / 1000) for time in kept["time"]]
@@ -34,9 +34,28 @@ def icicle(analysis: Analysis) -> tuple[Figure, int]:
         "marker": {"colors": [colour(bound) for bound in kept["bound"]], "line": {"color": "--paper", "width": 1}},
         "textfont": {"color": [f"--on-{bound or 'unknown'}" for bound in kept["bound"]]},
         "pathbar": {"visible": True, "thickness": 22},
+        "leaf": {"opacity": 1},
         "sort": False,
     }
-    return {"data": [trace], "layout": {"margin": {"l": 0, "r": 0, "t": 26, "b": 0}}}, len(nodes) - len(kept)
+    return {"data": [trace], "layout": {"margin": {"l": 0, "r": 0, "t": 26, "b": 0}, "height": 440}}, len(nodes) - len(
+        kept
+    )
+
+
+def _under_one_root(nodes: pd.DataFrame) -> pd.DataFrame:
+    roots = nodes["above"] == ""
+    if roots.sum() < 2:
+        return nodes
+    run = {
+        "id": "run",
+        "above": "",
+        "label": "the run",
+        "name": "the run",
+        "time": nodes.loc[roots, "time"].sum(),
+        "bound": "",
+    }
+    nodes = nodes.assign(above=nodes["above"].mask(roots, "run"))
+    return pd.concat([pd.DataFrame([run]), nodes], ignore_index=True)
 
 
 def _layers(layers: pd.DataFrame) -> pd.DataFrame:

@@ -33,6 +33,7 @@ def roofline(analysis: Analysis) -> Figure | None:
         "yaxis": logarithmic("achieved (TFLOP/s)"),
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
         "margin": {"l": 64, "r": 16, "t": 40, "b": 48},
+        "height": 500,
     }
     return {"data": traces, "layout": layout}
 
@@ -51,38 +52,39 @@ def _precisions(work: pd.DataFrame, gpu: GPU) -> list[str]:
 
 def _bandwidth(gpu: GPU, precisions: list[str], low: float) -> dict[str, Any]:
     ridge = max(map(gpu.ridge, precisions))
-    label = f"{significant(gpu.bandwidth_gbs)} GB/s"
-    return _line(
-        [low, ridge], [low * gpu.bandwidth / 1e12, ridge * gpu.bandwidth / 1e12], label, "solid", "top right", 0
-    )
+    x = [low, low * (ridge / low) ** 0.55, ridge]
+    y = [each * gpu.bandwidth / 1e12 for each in x]
+    return _line(x, y, f"{significant(gpu.bandwidth_gbs)} GB/s", "solid", "top left")
 
 
 def _roof(gpu: GPU, precision: str, high: float) -> dict[str, Any]:
     peak = gpu.peak_flops(precision) / 1e12
     label = f"{precision} {significant(peak)} TFLOP/s"
-    return _line([gpu.ridge(precision), high], [peak, peak], label, "solid", "top left", 1)
+    ridge = gpu.ridge(precision)
+    return _line([ridge, high], [peak] * 2, label, "solid", "top left")
 
 
 def _sustained(gpu: GPU, precision: str, high: float) -> dict[str, Any]:
     rate = gpu.sustained_flops(precision)
     bandwidth = gpu.bandwidth * gpu.copy_efficiency
-    label = f"{precision} sustained {significant(rate / 1e12)} TFLOP/s"
-    return _line([rate / bandwidth, high], [rate / 1e12, rate / 1e12], label, "dot", "bottom left", 1)
+    label = f"{precision} sustained {significant(rate / 1e12)}"
+    ridge = rate / bandwidth
+    return _line([ridge, high], [rate / 1e12] * 2, label, "dot", "bottom left")
 
 
-def _line(x: list[float], y: list[float], label: str, dash: str, side: str, labelled: int) -> dict[str, Any]:
+def _line(x: list[float], y: list[float], label: str, dash: str, side: str) -> dict[str, Any]:
+    """The label stands at the second point."""
     return {
         "type": "scatter",
         "mode": "lines+text",
         "x": x,
         "y": y,
-        "text": [label if end == labelled else "" for end in range(2)],
+        "text": ["", label, *[""] * (len(x) - 2)],
         "textposition": side,
         "textfont": {"color": "--soft", "size": 11},
         "line": {"color": "--ink" if dash == "solid" else "--soft", "width": 1.25, "dash": dash},
         "hoverinfo": "skip",
         "showlegend": False,
-        "cliponaxis": False,
     }
 
 

@@ -34,4 +34,4 @@ def text(name: str, limit: int = 80) -> str:
 
 
 def logarithmic(title: str) -> dict[str, Any]:
-    return {"title": {"text": title}, "type": "log", "exponentformat": "power", "dtick": 1}
+    return {"title": {"text": title}, "type": "log", "tickformat": ",~r", "dtick": 1}
