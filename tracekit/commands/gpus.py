@@ -1,0 +1,110 @@
+"""tracekit gpus."""
+
+import csv
+import io
+import json
+import shutil
+from typing import Any
+
+import click
+
+from analyzers.hardware import ALIASES, GPU, all_gpus
+
+_PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4")
+_SHOWN = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
+
+
+@click.command()
+@click.option("--format", "format_", type=click.Choice(["text", "json", "csv"]), default="text", show_default=True)
+def command(format_: str) -> None:
+    """List the GPUs that --gpu knows, with dense peaks, bandwidth and memory.
+
+    JSON and CSV hold every field: what the GPU supports, what it sustains, the names drivers give it, and the source
+    of the numbers.
+    """
+    render = {"text": _text, "json": _json, "csv": _csv}[format_]
+    click.echo(render(all_gpus()), nl=False)
+
+
+def record(gpu: GPU) -> dict[str, Any]:
+    """Every field of a GPU, with its unit in the name. Peaks are dense; absent: no unit for that precision."""
+    return {
+        "id": gpu.id,
+        "name": gpu.name,
+        "vendor": gpu.vendor,
+        "architecture": gpu.architecture,
+        "compute_capability": _capability(gpu) or None,
+        "sms": gpu.sms,
+        "clock_ghz": gpu.clock_ghz,
+        "memory_gb": gpu.memory_gb,
+        "bandwidth_gb_per_s": gpu.bandwidth_gbs,
+        "l2_mib": gpu.l2_mb,
+        "tdp_w": gpu.tdp_w,
+        "host_link_gb_per_s": gpu.pcie_gbs,
+        "nvlink_gb_per_s": gpu.nvlink_gbs,
+        "peak_tflops": dict(gpu.peaks_tflops),
+        "sustained_tflops": {name: round(gpu.sustained_flops(name) / 1e12, 2) for name in gpu.peaks_tflops},
+        "copy_efficiency": gpu.copy_efficiency,
+        "host_op_us": [gpu.host_op_us.low, gpu.host_op_us.expected, gpu.host_op_us.high],
+        "launch_us": gpu.launch_us,
+        "features": sorted(gpu.features),
+        "driver_names": list(gpu.driver_names),
+        "aliases": [alias for alias, gpu_id in ALIASES.items() if gpu_id == gpu.id],
+        "source": gpu.source,
+        "sustained_source": gpu.basis,
+    }
+
+
+def _json(gpus: tuple[GPU, ...]) -> str:
+    return json.dumps([record(gpu) for gpu in gpus], indent=2) + "\n"
+
+
+def _csv(gpus: tuple[GPU, ...]) -> str:
+    rows = [_flat(record(gpu)) for gpu in gpus]
+    sink = io.StringIO()
+    writer = csv.DictWriter(sink, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return sink.getvalue()
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """One cell a value: a column a precision, lists joined with semicolons."""
+    flat: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, dict):
+            kind = key.removesuffix("_tflops")
+            flat |= {f"{kind}_{name}_tflops": value.get(name, "") for name in _PRECISIONS}
+        else:
+            flat[key] = ";".join(map(str, value)) if isinstance(value, list) else value
+    return flat
+
+
+def _text(gpus: tuple[GPU, ...]) -> str:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Dense peaks, TFLOP/s (int8: TOP/s)", box=None, pad_edge=False, title_justify="left")
+    for heading in ("id", "architecture", "cc"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("SMs", "GB", "GB/s", *_SHOWN, "W"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for gpu in gpus:
+        peaks = (_number(gpu.peaks_tflops.get(name)) for name in _SHOWN)
+        numbers = (_number(gpu.sms), _number(gpu.memory_gb), _number(gpu.bandwidth_gbs), *peaks, _number(gpu.tdp_w))
+        table.add_row(gpu.id, gpu.architecture, _capability(gpu), *numbers)
+    sink = io.StringIO()
+    width = max(shutil.get_terminal_size((120, 40)).columns, 100)
+    Console(file=sink, width=width).print(table)
+    aliases = ", ".join(f"{alias} is {gpu_id}" for alias, gpu_id in ALIASES.items())
+    lines = "\n".join(line.rstrip() for line in sink.getvalue().splitlines())
+    return f"{lines}\n\n{aliases}; driver names work too.\n"
+
+
+def _capability(gpu: GPU) -> str:
+    major, minor = gpu.compute_capability
+    return f"{major}.{minor}" if major else ""
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}"
