@@ -4,12 +4,30 @@ import os
 import tempfile
 from pathlib import Path
 
+from analyzers.errors import TracekitError
+
+
+def check_writable(path: Path) -> None:
+    """Raise TracekitError, before any work is done, when `path` cannot become a file."""
+    folder = next(above for above in path.absolute().parents if above.exists())
+    if path.is_dir():
+        raise TracekitError(f"Cannot write {path}.", "It is a folder.", "Name a file in it.")
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise TracekitError(f"Cannot write {path}.", f"{folder} is no folder to write to.", "Choose another with -o.")
+
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write beside `path`, then rename. Parent folders are made. Raises OSError when that is not possible."""
+    """Write beside `path`, then rename. Parent folders are made. Raises TracekitError when that is not possible."""
     data = content.encode("utf-8", "replace") if isinstance(content, str) else content
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, beside = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, data)
+    except OSError as error:
+        raise TracekitError(f"Cannot write {path}.", f"{error.strerror}.", "Choose another place with -o.") from error
+
+
+def _write(path: Path, data: bytes) -> None:
+    handle, beside = tempfile.mkstemp(prefix=".tracekit-", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)

@@ -2,7 +2,7 @@
 
 from analyzers.results import Analysis
 from reports.bounds import bound_shares
-from reports.names import device, model, with_article
+from reports.names import device, middle_truncated, model, printable, with_article
 from reports.numbers import percent, speedup
 
 _SAYING = {
@@ -18,7 +18,7 @@ _DOMINANT = 0.4
 
 def headline(analysis: Analysis) -> str:
     """Such as "GPT-2 decode on an H200 waits for the host 87 % of the time: try CUDA graphs, predicted 6.8–8.1×."."""
-    return f"{_subject(analysis)} {_state(analysis)}{_next_step(analysis)}."
+    return printable(f"{_subject(analysis)} {_state(analysis)}{_next_step(analysis)}.")
 
 
 def _subject(analysis: Analysis) -> str:
@@ -47,7 +47,7 @@ def _largest_op(analysis: Analysis) -> str:
     if analysis.ops.empty:
         return "holds no op"
     top = analysis.ops.nlargest(1, "share").iloc[0]
-    return f"spends {percent(top['share'])} of the time in {top['name']}"
+    return f"spends {percent(top['share'])} of its op time in {middle_truncated(str(top['name']), 60)}"
 
 
 def _next_step(analysis: Analysis) -> str:

@@ -4,7 +4,7 @@ import io
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+import textwrap
 
 import pandas as pd
 
@@ -12,18 +12,15 @@ from analyzers.results import Analysis
 from reports.bounds import bound_shares
 from reports.headline import headline
 from reports.names import middle_truncated, printable
-from reports.numbers import duration, percent, quantity, speedup
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from reports.numbers import duration, percent, speedup
 
 _KIND = {
     "measured": "measured",
     "modelled": "MODELLED: every number is a prediction, nothing was measured",
     "imported": "imported",
 }
-_ROWS = 25
 _SHOWN = 3
+_INDENT = 12
 
 
 def summary(analysis: Analysis) -> str:
@@ -42,7 +39,8 @@ def summary(analysis: Analysis) -> str:
     if analysis.projection:
         lines.insert(3, ("projected", _projection(analysis)))
     return "\n".join(
-        text if not label and not rank else f"  {label:<10}{text}" for rank, (label, text) in enumerate(lines)
+        text if not label and not rank else f"  {label:<{_INDENT - 2}}{text}"
+        for rank, (label, text) in enumerate(lines)
     )
 
 
@@ -52,19 +50,19 @@ def full(analysis: Analysis, *, width: int | None = None, colour: bool | None = 
     Colour, unless said, when standard output is a terminal and NO_COLOR is not set.
     """
     from rich.console import Console
+    from rich.text import Text
+
+    from reports.terminal_tables import tables
 
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ if colour is None else colour
+    width = width or shutil.get_terminal_size((120, 40)).columns
     sink = io.StringIO()
-    console = Console(
-        file=sink,
-        width=width or shutil.get_terminal_size((120, 40)).columns,
-        force_terminal=colour,
-        no_color=not colour,
-        highlight=False,
-        markup=False,
-    )
-    console.print(summary(analysis), soft_wrap=False)
-    for table in _tables(analysis):
+    console = Console(file=sink, width=width, force_terminal=colour, no_color=not colour, highlight=False)
+    first, *lines = summary(analysis).splitlines()
+    console.print(Text(first, style="bold"))
+    for line in lines:
+        console.print(Text(textwrap.fill(line, width, subsequent_indent=" " * _INDENT)))
+    for table in tables(analysis, width):
         console.print()
         console.print(table)
     return sink.getvalue()
@@ -148,49 +146,3 @@ def _problems(analysis: Analysis) -> str:
     messages = list(analysis.problems["message"])
     more = [f"and {len(messages) - 2} more"] if len(messages) > 2 else []
     return " ".join([*messages[:2], *more])
-
-
-def _tables(analysis: Analysis) -> list["Table"]:
-    names = {"layers": "path", "layer_types": "type", "phases": "name", "ops": "name", "kernels": "name"}
-    shown = [_table(analysis, table, name) for table, name in names.items() if not getattr(analysis, table).empty]
-    return [*shown, *([_problem_table(analysis)] if not analysis.problems.empty else [])]
-
-
-def _table(analysis: Analysis, table: str, name: str) -> "Table":
-    frame: pd.DataFrame = getattr(analysis, table)
-    largest = frame.nlargest(_ROWS, "share")
-    modelled = ", modelled" if analysis.source.kind == "modelled" else ""
-    more = f": the {_ROWS} longest of {len(frame)}" if len(frame) > _ROWS else ""
-    device = "GPU" if analysis.source.device == "gpu" else "CPU"
-    title = f"{table.replace('_', ' ')}{modelled}{more}"
-    view = _empty_table(title, name, "calls", f"{device} time", "share", "FLOP", "bytes", "bound")
-    for row in largest.to_dict("records"):
-        view.add_row(
-            str(row[name]),
-            f"{row['calls']:,}",
-            duration(row["gpu_ns"] / 1000),
-            percent(row["share"]),
-            quantity(row["flops"], ""),
-            quantity(row["bytes"], "B"),
-            row["bound"],
-        )
-    return view
-
-
-def _problem_table(analysis: Analysis) -> "Table":
-    view = _empty_table("problems", "message", "count", "severity", "advice")
-    for row in analysis.problems.to_dict("records"):
-        view.add_row(row["message"], f"{row['count']:,}", row["severity"], row["advice"])
-    return view
-
-
-def _empty_table(title: str, name: str, *columns: str) -> "Table":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    view = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    view.add_column(name, overflow="ellipsis", no_wrap=True, ratio=None)
-    for column in columns:
-        text: Any = "left" if column in ("bound", "severity", "advice") else "right"
-        view.add_column(column, justify=text, no_wrap=column != "advice")
-    return view

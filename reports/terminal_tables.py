@@ -1,0 +1,81 @@
+"""The tables of an analysis for a terminal."""
+
+from typing import Any
+
+import pandas as pd
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from analyzers.results import Analysis
+from reports.names import middle_truncated, printable
+from reports.numbers import duration, percent, quantity
+
+_NAMES = {"layers": "path", "layer_types": "type", "phases": "name", "ops": "name", "kernels": "name"}
+_COLOURS = {"compute": "red", "memory": "blue", "launch": "yellow", "latency": "magenta", "transfer": "green"}
+_ROWS = 25
+_NUMBERS_WIDTH = 68
+_SHORTEST_NAME = 16
+
+
+def tables(analysis: Analysis, width: int) -> list[Table]:
+    """Those that have rows, at most `_ROWS` of each."""
+    shown = [_table(analysis, table, width) for table in _NAMES if not getattr(analysis, table).empty]
+    return [*shown, *([_problems(analysis)] if not analysis.problems.empty else [])]
+
+
+def _table(analysis: Analysis, table: str, width: int) -> Table:
+    frame: pd.DataFrame = getattr(analysis, table)
+    longest = frame.nlargest(_ROWS, "share")
+    longest = longest.sort_index() if table == "layers" else longest
+    time = "GPU time" if analysis.source.device == "gpu" else "CPU time"
+    view = _headed(_title(analysis, table, len(frame)), table.replace("_", " ").removesuffix("s"))
+    for column in ("calls", time, "share", "FLOPs", "bytes"):
+        view.add_column(column, justify="right", no_wrap=True)
+    view.add_column("bound", no_wrap=True)
+    limit = max(_SHORTEST_NAME, width - _NUMBERS_WIDTH)
+    for name, row in zip(_shown_names(frame, longest, table), _rows(longest), strict=True):
+        view.add_row(
+            Text(middle_truncated(printable(name), limit)),
+            f"{row.calls:,}",
+            duration(row.gpu_ns / 1000),
+            percent(row.share),
+            quantity(row.flops, "FLOP"),
+            quantity(row.bytes, "B"),
+            Text(row.bound, style=_COLOURS.get(row.bound, "")),
+        )
+    return view
+
+
+def _rows(frame: pd.DataFrame) -> list[Any]:
+    return list(frame.itertuples())
+
+
+def _shown_names(frame: pd.DataFrame, longest: pd.DataFrame, table: str) -> list[str]:
+    names = longest[_NAMES[table]].astype(str)
+    if table != "layers":
+        return names.tolist()
+    above = [frame["path"].iloc[parent] if parent >= 0 else "" for parent in longest["parent"]]
+    nested = zip(names, above, longest["depth"], strict=True)
+    return ["  " * depth + name.removeprefix(f"{outer}.") for name, outer, depth in nested]
+
+
+def _title(analysis: Analysis, table: str, rows: int) -> str:
+    modelled = ", modelled" if analysis.source.kind == "modelled" else ""
+    more = f" (the {_ROWS} longest of {rows:,})" if rows > _ROWS else ""
+    return f"{table.replace('_', ' ').capitalize()}{modelled}{more}"
+
+
+def _problems(analysis: Analysis) -> Table:
+    view = _headed("Problems", "severity")
+    view.add_column("what was seen", ratio=1)
+    view.add_column("what to do", ratio=1)
+    for row in _rows(analysis.problems):
+        view.add_row(row.severity, Text(printable(row.message)), Text(printable(row.advice)))
+    return view
+
+
+def _headed(title: str, name: str) -> Table:
+    view = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    view.add_column(name, no_wrap=True)
+    return view

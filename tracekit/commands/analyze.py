@@ -1,0 +1,49 @@
+"""`tracekit analyze`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from analyzers.results import Analysis
+
+_EXTENSIONS = {".json": "json", ".csv": "csv"}
+
+
+@click.command()
+@click.argument("trace")
+@click.option("--gpu", help="The GPU it ran on, when the trace does not say; else the GPU to project it to.")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json", "csv"]), help="Default: by the name of FILE, else text."
+)
+@click.option(
+    "--table",
+    type=click.Choice(["layers", "layer_types", "phases", "steps", "ops", "kernels", "problems"]),
+    default="kernels",
+    show_default=True,
+    help="The table that csv holds.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write here, not to stdout.")
+def command(trace: str, gpu: str | None, form: str | None, table: str, output: Path | None) -> None:
+    """Say what bounds TRACE (a file or a run's folder), where its time goes, and what to do next."""
+    from reports.files import check_writable, write_atomically
+    from tracekit.analysis import analyze
+
+    if output:
+        check_writable(output)
+    form = form or _EXTENSIONS.get(output.suffix if output else "", "text")
+    text = _rendered(analyze(trace, gpu), form, table, colour=None if output is None else False)
+    if output is None:
+        click.echo(text.encode("utf-8", "replace"), nl=False)
+        return
+    write_atomically(output, text)
+    click.echo(f"Wrote {output}", err=True)
+
+
+def _rendered(analysis: "Analysis", form: str, table: str, colour: bool | None) -> str:
+    from reports import export, terminal
+
+    if form == "json":
+        return export.to_json(analysis)
+    return export.to_csv(analysis, table) if form == "csv" else terminal.full(analysis, colour=colour)

@@ -1,0 +1,42 @@
+"""`tracekit report`."""
+
+from pathlib import Path
+
+import click
+
+_SUFFIXES = (".gz", ".json", ".pt.trace")
+
+
+@click.command()
+@click.argument("trace")
+@click.option("--gpu", help="The GPU it ran on, when the trace does not say; else the GPU to project it to.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Default: TRACE's name with .html, or report.html in a run's folder.",
+)
+def command(trace: str, gpu: str | None, output: Path | None) -> None:
+    """Write the HTML report of TRACE (a file or a run's folder): one page that needs no network."""
+    from reports.files import check_writable, write_atomically
+    from reports.html import render
+    from tracekit.analysis import analyze
+
+    target = output or _beside(Path(trace))
+    check_writable(target)
+    write_atomically(target, render(analyze(trace, gpu)))
+    click.echo(f"Wrote {target}", err=True)
+
+
+def _beside(trace: Path) -> Path:
+    if trace == Path("-"):
+        return Path("report.html")
+    if trace.is_dir():
+        return trace / "report.html"
+    if (trace.parent / "run.json").exists():
+        return trace.parent / "report.html"
+    name = trace.name
+    for suffix in _SUFFIXES:
+        name = name.removesuffix(suffix)
+    return trace.with_name(f"{name}.html")
