@@ -1,6 +1,7 @@
 """A stream of JSON cut into chunks of whole events, without a scanner: between `}` and `{"ph":`."""
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 
@@ -82,9 +83,6 @@ def _open(blocks: Iterator[bytes]) -> tuple[bytes, bytes, bool]:
 def _last_boundary(block: bytes) -> tuple[int, int] | None:
     """Offsets behind the last event that is whole, and of the one after it."""
     for start in (max(len(block) - _WINDOW_BYTES, 0), 0):
-        found = None
-        for found in BOUNDARY.finditer(block, start):
-            pass
-        if found:
-            return found.start() + 1, found.end()
+        for last in deque(BOUNDARY.finditer(block, start), maxlen=1):
+            return last.start() + 1, last.end()
     return None

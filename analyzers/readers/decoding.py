@@ -11,7 +11,8 @@ _BETWEEN = b" \t\r\n,"
 _FAN_OUT = 16
 _END_TRIES = 8
 _MAX_REPAIR_BYTES = 1 << 17
-_MAX_UNREAD_BYTES = 1 << 22
+_MAX_UNREAD_BYTES = 1 << 18
+_MAX_JOINED = 16
 
 
 @dataclass
@@ -35,7 +36,7 @@ def decode_chunk(chunk: bytes, final: bool) -> Decoded:
         events = _sound(chunk)
         if events is not None:
             return Decoded(events)
-    return _up_to_end(chunk) or _Salvage(chunk).run()
+    return _up_to_end(chunk) or _Salvage(chunk, final).run()
 
 
 def _sound(text: bytes) -> list[Event] | None:
@@ -45,22 +46,28 @@ def _sound(text: bytes) -> list[Event] | None:
         return None
 
 
+def _whole(text: bytes) -> list[Event] | None:
+    """As `_sound`, of text that may be a part of an event: an event has a phase."""
+    events = _sound(text.strip(_BETWEEN))
+    return None if events is None or any(not e.ph for e in events) else events
+
+
 def _up_to_end(text: bytes) -> Decoded | None:
     for end in islice(ARRAY_END.finditer(text), _END_TRIES):
-        events = _sound(text[: end.start(1)].strip(_BETWEEN))
+        events = _whole(text[: end.start(1)])
         if events is not None:
             return Decoded(events, tail=text[end.end(1) :])
     return None
 
 
 class _Salvage:
-    """Splits a chunk at what looks like boundaries, and halves (by `_FAN_OUT`) until only broken pieces are left.
+    """Splits a chunk at what looks like boundaries, and into 16 parts again and again until the broken pieces are left.
 
-    Neighbouring broken pieces are tried together (a boundary may have been inside an event), then one by one.
+    A boundary may have been inside an event: so a broken piece is tried by itself, repaired, then with its neighbours.
     """
 
-    def __init__(self, chunk: bytes) -> None:
-        self.chunk, self.out = chunk, Decoded()
+    def __init__(self, chunk: bytes, final: bool) -> None:
+        self.chunk, self.final, self.out = chunk, final, Decoded()
         cuts = [(m.start() + 1, m.end()) for m in BOUNDARY.finditer(chunk)]
         self.starts = [0, *(end for _, end in cuts)]
         self.stops = [*(start for start, _ in cuts), len(chunk)]
@@ -68,14 +75,13 @@ class _Salvage:
     def run(self) -> Decoded:
         broken: list[int] = []
         spans = [(0, len(self.starts))]
-        while spans and self.out.tail is None:
+        while spans and not self._done:
             low, high = spans.pop()
-            events = _sound(self._text(low, high).strip(_BETWEEN))
+            events = _whole(self._text(low, high))
             if events is not None:
                 self._mend(broken)
                 broken = []
-                if self.out.tail is None:
-                    self.out.events += events
+                self.out.events += [] if self._done else events
             elif high - low == 1:
                 broken.append(low)
             else:
@@ -84,43 +90,62 @@ class _Salvage:
         self._mend(broken)
         return self.out
 
+    @property
+    def _done(self) -> bool:
+        return self.out.tail is not None
+
     def _text(self, low: int, high: int) -> bytes:
         return self.chunk[self.starts[low] : self.stops[high - 1]]
 
     def _mend(self, broken: list[int]) -> None:
-        if not broken:
-            return
-        joined = self._text(broken[0], broken[-1] + 1)
-        ended = _up_to_end(joined)
-        events = _sound(joined) if ended is None and len(broken) > 1 else None
-        if ended and ended.tail is not None:
-            self._end(ended.events, ended.tail, broken[-1])
-        elif events is not None:
-            self.out.events += events
-        else:
-            for piece in broken:
-                if self.out.tail is None:
-                    self._mend_one(piece)
+        """Neighbouring broken pieces, from the left."""
+        at, stop = (broken[0], broken[-1] + 1) if broken else (0, 0)
+        while at < stop and not self._done:
+            taken = self._mend_one(at) or self._joined(at, stop)
+            rest = self._text(at, stop)
+            unread = stop == len(self.starts) and (at == stop - 1 or not self.final) and len(rest) < _MAX_UNREAD_BYTES
+            if not taken and unread:
+                self.out.unread = rest
+                return
+            self.out.skipped += not taken
+            at += max(taken, 1)
 
-    def _mend_one(self, piece: int) -> None:
+    def _mend_one(self, piece: int) -> int:
+        """1 when the piece holds an event, perhaps the last one; else 0."""
         text = self._text(piece, piece + 1)
+        ended = _up_to_end(text)
+        if ended and ended.tail is not None:
+            self._end(ended.events, ended.tail, piece)
+            return 1
         if self._repaired(text):
-            return
+            return 1
         end = ARRAY_END.search(text)
         if end and self._repaired(text[: end.start(1)]):
             self._end([], text[end.end(1) :], piece)
-        elif piece == len(self.starts) - 1 and len(text) < _MAX_UNREAD_BYTES:
-            self.out.unread = text
-        else:
-            self.out.skipped += 1
+            return 1
+        return 0
+
+    def _joined(self, low: int, stop: int) -> int:
+        """How many pieces from `low` on are one event, perhaps the last one; else 0."""
+        for high in range(low + 2, min(low + _MAX_JOINED, stop) + 1):
+            text = self._text(low, high)
+            ended = _up_to_end(text)
+            events = ended.events if ended else _whole(text)
+            if events is not None:
+                self.out.events += events
+                if ended and ended.tail is not None:
+                    self._end([], ended.tail, high - 1)
+                return high - low
+        return 0
 
     def _repaired(self, text: bytes) -> bool:
         event, bad_utf8 = repaired_event(text) if len(text) <= _MAX_REPAIR_BYTES else (None, False)
-        if event:
-            self.out.events.append(event)
-            self.out.bad_utf8 += bad_utf8
-            self.out.repaired += not bad_utf8
-        return event is not None
+        if event is None or not event.ph:
+            return False
+        self.out.events.append(event)
+        self.out.bad_utf8 += bad_utf8
+        self.out.repaired += not bad_utf8
+        return True
 
     def _end(self, events: list[Event], tail: bytes, piece: int) -> None:
         """The events end inside `piece`: what follows it in the chunk belongs to the tail."""

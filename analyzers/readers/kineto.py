@@ -117,7 +117,7 @@ def _no_events(source: Source, events: _Events) -> InputError:
 
 
 def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
+    return raw.decode("utf-8", "replace").removeprefix("\ufeff")
 
 
 @contextmanager
