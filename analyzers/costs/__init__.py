@@ -38,19 +38,25 @@ def cost_of(call: OpCall) -> Cost | None:
         return None
     try:
         return formula(Arguments(call))
-    except (MalformedCall, IndexError):
+    except (ValueError, IndexError, ArithmeticError):  # MalformedCall, or sizes and dims that fit no call
         return None
 
 
 @lru_cache(maxsize=1 << 16)
 def cost_of_signature(
-    name: str, shapes_json: str, dtypes_json: str, values_json: str = "", list_dtype: str | None = None
+    name: str,
+    shapes_json: str,
+    dtypes_json: str,
+    values_json: str = "",
+    list_dtype: str | None = None,
+    list_elements: int | None = None,
 ) -> Cost | None:
     """`cost_of` the call recorded so; None also for text that is no signature. Never raises.
 
-    Traces leave out the element type of lists of tensors (cat, _foreach_*): it is float32 unless `list_dtype` tells.
+    Traces leave out the element type of lists of tensors (cat, _foreach_*), float32 unless `list_dtype` tells, and
+    the shapes of lists with more than 30; give an optimizer's `list_elements`, the number of parameters, for those.
     """
     try:
-        return cost_of(parse_call(name, shapes_json, dtypes_json, values_json, list_dtype))
+        return cost_of(parse_call(name, shapes_json, dtypes_json, values_json, list_dtype, list_elements))
     except MalformedCall:
         return None

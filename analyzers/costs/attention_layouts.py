@@ -85,7 +85,7 @@ FORWARD: list[tuple[tuple[str, ...], Layout]] = [
         Layout(causal=6, masks=(3,), statistics=4),
     ),
     (
-        ("aten::_scaled_dot_product_fused_attention_overrideable", "aten::_fused_attention_overrideable"),
+        ("aten::_scaled_dot_product_fused_attention_overrideable",),
         Layout(causal=5, masks=(3,), statistics=-1),
     ),
     (
@@ -118,10 +118,7 @@ BACKWARD: list[tuple[tuple[str, ...], Layout]] = [
         ("aten::_scaled_dot_product_cudnn_attention_backward", "aten::_cudnn_attention_backward"),
         Layout(query=1, causal=14, masks=(8,), sequences_q=9, sequences_k=10),
     ),
-    (
-        ("aten::_scaled_dot_product_fused_attention_overrideable_backward",),
-        Layout(query=1, causal=13, masks=(3,)),
-    ),
+    (("aten::_scaled_dot_product_fused_attention_overrideable_backward",), Layout(query=1, causal=13, masks=(4,))),
     (
         ("aten::_flash_attention_backward",),
         replace(_FLASH, query=1, causal=11, sequences_q=6, sequences_k=7, windows=(15, 16)),

@@ -113,13 +113,24 @@ def create(call: Arguments, size: int, dtype: int) -> Cost:
     return moves("copy", 0, [], [out], out.dtype)
 
 
+@costs("aten::scalar_tensor")
+def scalar_tensor(call: Arguments) -> Cost:
+    """(value, dtype, ...)."""
+    out = Tensor((), call.dtype(1) or dtypes.FLOAT32)
+    return moves("copy", 0, [], [out], out.dtype)
+
+
 @costs("aten::arange")
 def arange(call: Arguments) -> Cost:
-    """(end, out) or (start, end, step, out): the variants that write a tensor, inside all others."""
-    out = call.tensor(len(call) - 1)
-    first, last = (1, 0) if len(call) == 2 else (0, 1)
-    start, end, step = (call.number(index, default) for index, default in ((first, 0), (last, 0), (2, 1)))
+    """(end), (start, end) or (start, end, step), followed by the tensor to write or by (dtype, layout, device, pin)."""
+    out = call.optional(len(call) - 1)
+    bounds = [call.number(index, 0) for index in range(len(call) - (1 if out else 4))]
+    if not 1 <= len(bounds) <= 3:
+        raise MalformedCall(f"{call.name}: {len(call)} inputs")
+    start, end, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     length = (end - start) / step if step else 0
     if not abs(length) < 1 << 62:
         raise MalformedCall(f"a range of {length}")
-    return moves("copy", 0, [], [out.like((max(ceil(length), 0),))], out.dtype)
+    natural = dtypes.INT64 if all(isinstance(bound, int) for bound in bounds) else dtypes.FLOAT32
+    dtype = out.dtype if out else call.dtype(len(bounds)) or natural
+    return moves("copy", 0, [], [Tensor((max(ceil(length), 0),), dtype)], dtype)

@@ -1,6 +1,6 @@
 """Optimizer steps over lists of tensors: each list read once, what it updates written once.
 
-Traces do not record the element type of lists; see `parse_call` for how it is chosen.
+Traces do not record the element type of lists, nor the shapes of long ones: see `parse_call`.
 """
 
 from analyzers.costs.arguments import Arguments
@@ -69,13 +69,28 @@ def unscale(call: Arguments) -> Cost:
     return moves("optimizer", 2 * _numel(lists), lists, lists, _first(lists).dtype)
 
 
-@costs("aten::_fused_adam_", "aten::_fused_adamw_", states=(2, 3, 4), flops=14)
-@costs("aten::_fused_sgd_", states=(2,), flops=6)
-@costs("aten::_fused_adagrad_", states=(2,), flops=8)
-def fused(call: Arguments, states: tuple[int, ...], flops: int) -> Cost:
-    """(parameters, gradients, states..., ...): reads all, writes the parameters and their states."""
+@costs("aten::_fused_adam_", "aten::_fused_adamw_")
+def fused_adam(call: Arguments) -> Cost:
+    """(self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, ..., amsgrad 11): the maxima are kept for amsgrad only."""
+    return _fused(call, (2, 3, 4) if call.flag(11) else (2, 3), flops=14)
+
+
+@costs("aten::_fused_sgd_")
+def fused_sgd(call: Arguments) -> Cost:
+    """(self, grads, momentum_buffer_list, weight_decay, momentum 4, ...)."""
+    return _fused(call, (2,) if call.number(4, 0) else (), flops=6)
+
+
+@costs("aten::_fused_adagrad_")
+def fused_adagrad(call: Arguments) -> Cost:
+    """(self, grads, state_sums, ...)."""
+    return _fused(call, (2,), flops=8)
+
+
+def _fused(call: Arguments, states: tuple[int, ...], flops: int) -> Cost:
+    """Reads the parameters, their gradients and states; writes the parameters and states."""
     parameters, gradients = call.tensors(0), call.tensors(1)
-    state = [tensor for index in states if call.is_list(index) for tensor in call.tensors(index)]
+    state = [tensor for index in states for tensor in call.tensors(index)]
     reads, writes = [*parameters, *gradients, *state], [*parameters, *state]
     return moves("optimizer", flops * _numel(parameters), reads, writes, _first(parameters).dtype)
 

@@ -13,15 +13,26 @@ _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|nan)")
 
 
 def parse_call(
-    name: str, shapes_json: str, dtypes_json: str, values_json: str = "", list_dtype: str | None = None
+    name: str,
+    shapes_json: str,
+    dtypes_json: str,
+    values_json: str = "",
+    list_dtype: str | None = None,
+    list_elements: int | None = None,
 ) -> OpCall:
-    """The call that a trace records as JSON text ("" where it recorded nothing).
+    """The call that a trace records as JSON text ("" where it recorded nothing). Raises MalformedCall.
 
-    `list_dtype` is the element type of TensorLists, which traces leave out. Raises MalformedCall.
+    Of lists of tensors torch's profiler records no element type, and of lists with more than 30 no shapes ([]):
+    `list_dtype` and `list_elements` (the elements of all tensors of such a list together) stand in.
     """
     shapes, dtypes, values = (_array(text) for text in (shapes_json, dtypes_json, values_json))
-    if not all(isinstance(dtype, str) for dtype in dtypes):
-        raise MalformedCall(f"{name}: {dtypes_json} are not types")
+    if len(shapes) != len(dtypes) or not all(isinstance(dtype, str) for dtype in dtypes):
+        raise MalformedCall(f"{name}: {dtypes_json} are not the types of {shapes_json}")
+    if list_elements is not None:
+        shapes = [
+            [[list_elements]] if dtype == LIST and not dims else dims
+            for dims, dtype in zip(shapes, dtypes, strict=True)
+        ]
     if list_dtype:
         dtypes = [f"{LIST}[{list_dtype}]" if dtype == LIST else dtype for dtype in dtypes]
     return OpCall(name, tuple(map(_frozen, shapes)), tuple(dtypes), tuple(map(_decoded, values)))

@@ -95,8 +95,8 @@ _register()
 
 @costs("aten::div", "aten::div_", "aten::divide", "aten::divide_")
 def divide(call: Arguments) -> Cost:
-    """(self, other, rounding_mode): true division of integers gives floats."""
-    rounds = isinstance(call.value(2), str)
+    """(self, other): of integers gives floats; (self, other, rounding_mode), whose mode is not recorded, does not."""
+    rounds = len(call) == 3 and call.optional(2) is None
     return pointwise(call, arity=2, flops=1, result="promoted" if rounds else "floating")
 
 

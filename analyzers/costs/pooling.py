@@ -1,5 +1,7 @@
 """Pooling and resampling: the input read once, the output written once."""
 
+from math import prod
+
 from analyzers.costs import dtypes
 from analyzers.costs.arguments import Arguments
 from analyzers.costs.call import Cost
@@ -13,21 +15,17 @@ from analyzers.costs.tensors import MalformedCall, Shape, Tensor
 def pool(call: Arguments, dilation: int, ceil_mode: int, indices: bool = False) -> Cost:
     """(self, kernel_size, stride, padding, ...): an empty stride is the kernel's size."""
     x, kernel = call.tensor(0), call.integers(1)
-    if not kernel:
+    rank = len(x.shape) - 2 if kernel and len(kernel) == 1 else len(kernel or ())
+    if not kernel or rank < 1:
         raise MalformedCall("the kernel's size is not recorded")
-    rank = len(x.shape) - 2 if len(kernel) == 1 else len(kernel)
     kernel = kernel * rank if len(kernel) == 1 else kernel
     strides = _each(call.integers(2) or kernel, rank)
     paddings, dilations = _each(call.integers(3) or (0,), rank), _each(call.integers(dilation) or (1,), rank)
-    sizes = []
-    for size, taps, stride, padding, step in zip(x.shape[-rank:], kernel, strides, paddings, dilations, strict=True):
-        sizes.append(_length(size + 2 * padding - step * (taps - 1) - 1, stride, call.flag(ceil_mode)))
+    windows = zip(x.shape[-rank:], kernel, strides, paddings, dilations, strict=True)
+    sizes = [_length(n + 2 * p - d * (k - 1) - 1, s, call.flag(ceil_mode)) for n, k, s, p, d in windows]
     out = x.like((*x.shape[:-rank], *sizes))
-    taps_all = 1
-    for taps in kernel:
-        taps_all *= taps
     written = [out, out.like(dtype=dtypes.INT64)] if indices else [out]
-    return moves("reduction", out.numel * taps_all, [x], written, x.dtype)
+    return moves("reduction", out.numel * prod(kernel), [x], written, x.dtype)
 
 
 def _length(room: int, stride: int, ceil_mode: bool) -> int:
