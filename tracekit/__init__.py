@@ -1,0 +1,39 @@
+"""Profile PyTorch models, read GPU traces, and learn what to do next and how much it will give.
+
+Names are imported when they are first used, so that `import tracekit` costs nothing and needs no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from analyzers.hardware import all_gpus as gpus
+    from analyzers.readers import load
+    from tracekit import capture
+    from tracekit.analysis import analyze
+    from tracekit.capture.annotate import annotate
+    from tracekit.outputs import write_report as report
+    from tracekit.profiling import profile
+
+__all__ = ["analyze", "annotate", "capture", "gpus", "load", "profile", "report"]
+
+_HOMES = {
+    "analyze": "tracekit.analysis:analyze",
+    "annotate": "tracekit.capture.annotate:annotate",
+    "capture": "tracekit.capture:",
+    "gpus": "analyzers.hardware:all_gpus",
+    "load": "analyzers.readers:load",
+    "profile": "tracekit.profiling:profile",
+    "report": "tracekit.outputs:write_report",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, attribute = _HOMES[name].partition(":")
+    return getattr(import_module(module), attribute) if attribute else import_module(module)
+
+
+def __dir__() -> list[str]:
+    return __all__

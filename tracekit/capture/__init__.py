@@ -1,0 +1,23 @@
+"""Capture: from a model, a script or a block of torch code to a trace file.
+
+`tracekit.capture("run/")` is the context manager of `tracekit.capture.session`; this package makes itself callable
+because its name and the function's are the same.
+"""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tracekit.capture.session import Capture
+
+
+class _CallablePackage(ModuleType):
+    def __call__(self, folder: str | Path, *, gpu: str = "") -> "Capture":
+        from tracekit.capture.session import Capture
+
+        return Capture(Path(folder), gpu=gpu)
+
+
+sys.modules[__name__].__class__ = _CallablePackage

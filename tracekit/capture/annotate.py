@@ -79,19 +79,24 @@ def phase(name: str, emitter: Emitter) -> Any:
 
 
 class ModuleRange:
-    """The pair of hooks of one module. Counts what is open, so that a failing hook of others cannot unbalance it."""
+    """The pair of hooks of one module. Counts what is open, so that a failing hook of others cannot unbalance it.
 
-    __slots__ = ("_emitter", "_name", "_open")
+    Inside a compiled graph there are no module calls, and nothing is emitted.
+    """
+
+    __slots__ = ("_emitter", "_is_compiling", "_name", "_open")
 
     def __init__(self, name: str, emitter: Emitter) -> None:
         self._name, self._emitter, self._open = name, emitter, 0
+        self._is_compiling = require("torch.compiler").is_compiling
 
     def before(self, *_: Any) -> None:
-        self._open += 1
-        self._emitter.push(self._name)
+        if not self._is_compiling():
+            self._open += 1
+            self._emitter.push(self._name)
 
     def after(self, *_: Any) -> None:
-        if self._open:
+        if not self._is_compiling() and self._open:
             self._open -= 1
             self._emitter.pop()
 
@@ -130,6 +135,11 @@ def annotate(model: "nn.Module", emitter: Emitter | None = None) -> Annotation:
             handles.append(module.register_forward_pre_hook(span.before, prepend=True))
             handles.append(module.register_forward_hook(span.after, always_call=True))
     return Annotation(handles)
+
+
+def is_annotated(module: "nn.Module") -> bool:
+    """Whether `annotate` has given it ranges."""
+    return any(isinstance(getattr(hook, "__self__", None), ModuleRange) for hook in module._forward_pre_hooks.values())
 
 
 def has_forward(module: "nn.Module") -> bool:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tracekit.capture.model_kinds import kind_of
+from tracekit.capture.model_kinds import config_of, kind_of
 from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Settings
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def prompt_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
     """What one forward over the prompt takes: tokens of shape (batch, seq_len), or images."""
-    kind = kind_of(model.config)
+    kind = kind_of(config_of(model))
     if kind == "a model of images":
         return {"pixel_values": _images(model, settings)}
     inputs: dict[str, Any] = {"input_ids": _tokens(model, settings, settings.seq_len)}
@@ -26,16 +26,16 @@ def prompt_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
 
 def label_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
     """What a forward with a loss takes: the prompt, and labels of its size (one a picture)."""
-    kind = kind_of(model.config)
+    kind = kind_of(config_of(model))
     if kind == "a model of images":
-        labels = _integers(model.config.num_labels, (settings.batch_size,), settings)
+        labels = _integers(config_of(model).num_labels, (settings.batch_size,), settings)
         return {"pixel_values": _images(model, settings), "labels": labels}
     inputs = {name: _tokens(model, settings, settings.seq_len) for name in ("input_ids", "labels")}
     return inputs if kind in ("an encoder", "an encoder-decoder") else {**inputs, "use_cache": False}
 
 
 def _tokens(model: "nn.Module", settings: Settings, length: int) -> Any:
-    return _integers(model.config.vocab_size, (settings.batch_size, length), settings)
+    return _integers(config_of(model).vocab_size, (settings.batch_size, length), settings)
 
 
 def _integers(below: int, shape: tuple[int, ...], settings: Settings) -> Any:
@@ -43,7 +43,7 @@ def _integers(below: int, shape: tuple[int, ...], settings: Settings) -> Any:
 
 
 def _images(model: "nn.Module", settings: Settings) -> Any:
-    size, channels = model.config.image_size, model.config.num_channels
-    height, width = (size, size) if isinstance(size, int) else size
-    shape = (settings.batch_size, channels, height, width)
+    config = config_of(model)
+    height, width = (config.image_size,) * 2 if isinstance(config.image_size, int) else config.image_size
+    shape = (settings.batch_size, config.num_channels, height, width)
     return require("torch").randn(shape, dtype=torch_dtype(settings.dtype), device=settings.torch_device)

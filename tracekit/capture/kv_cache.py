@@ -5,6 +5,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from tracekit.capture.inputs import prompt_inputs
+from tracekit.capture.model_kinds import config_of
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Settings
 
@@ -34,7 +35,7 @@ def unshared(cache: Any) -> Any:
 
 def continuation(model: "nn.Module", before: Any, token: Any, cache: Any) -> dict[str, Any]:
     """What a decode step takes: one token a sequence, of shape (batch, 1), and the cache of all before it."""
-    if not model.config.is_encoder_decoder:
+    if not config_of(model).is_encoder_decoder:
         return {"input_ids": token, "past_key_values": cache, "use_cache": True}
     outputs = require("transformers.modeling_outputs")
     encoded = outputs.BaseModelOutput(last_hidden_state=before.encoder_last_hidden_state)

@@ -1,11 +1,19 @@
 """What a transformers configuration says a model can take and do."""
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from torch import nn
 
 Kind = Literal["a decoder", "an encoder-decoder", "an encoder", "a model of images"]
 
 _UNLIMITED = 1 << 20
 """Models with relative positions have no longest sequence; this bounds what may be asked of one."""
+
+
+def config_of(model: "nn.Module") -> Any:
+    """The transformers configuration of a model."""
+    return model.config
 
 
 def kind_of(config: Any) -> Kind:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from analyzers.errors import InputError, TracekitError, UnknownNameError
 from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.packages import require
-from tracekit.capture.settings import Attention, Dtype, Weights
+from tracekit.capture.settings import Attention, Dtype, Settings, Weights
+from tracekit.capture.workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -107,6 +108,18 @@ def load_config(spec: ModelSpec) -> Any:
         raise _unknown(spec.name, "The hub has no such model, or cannot be reached.") from error
 
 
+def build_for(settings: Settings) -> "nn.Module":
+    """The model that the settings run."""
+    return build(
+        find(settings.model),
+        dtype=settings.dtype,
+        attention=settings.attention,
+        device=settings.torch_device,
+        weights=settings.weights,
+        training=WORKLOADS[settings.workload].training,
+    )
+
+
 def build(
     spec: ModelSpec,
     *,
@@ -132,6 +145,7 @@ def build(
             torch.manual_seed(0)
             with torch.device(device), _initialization():
                 model = model_class._from_config(config, **options)
+                model.tie_weights()  # fake weights are not initialized, which would tie them
     except (OSError, ValueError, ImportError) as error:
         raise _cannot_build(spec, weights, error) from error
     return model.train(training)

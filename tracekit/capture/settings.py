@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 WorkloadName = Literal["prefill", "decode", "generate", "train"]
 Dtype = Literal["fp32", "tf32", "fp16", "bf16"]
 Attention = Literal["eager", "sdpa", "flash"]
-Device = Literal["cuda", "cpu", "model"]
+Device = Literal["auto", "cuda", "cpu", "model"]
 Weights = Literal["random", "pretrained"]
 
 WORKLOAD_NAMES: tuple[WorkloadName, ...] = get_args(WorkloadName)
@@ -21,6 +21,8 @@ WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 class Settings:
     model: str
     """A bundled name, a directory with a config.json, or a hub name."""
+    name: str = ""
+    """What reports and folders call it; "": as `model`."""
     gpu: str = ""
     """Id of the GPU asked for; "" when none was."""
     workload: WorkloadName = "prefill"
@@ -31,19 +33,45 @@ class Settings:
     """Tokens that generate makes: the first by the prefill, the others by decode steps."""
     dtype: Dtype = "fp32"
     attention: Attention = "sdpa"
-    device: Device = "cpu"
+    device: Device = "auto"
+    """auto, in settings that are planned: one of the others."""
     weights: Weights = "random"
     steps: int = 3
     """Steps recorded in the trace."""
-    output: Path = Path("runs")
+    output: str | Path = ""
+    """Folder of the files; "": runs/MODEL-GPU-WORKLOAD."""
 
     @property
     def torch_device(self) -> str:
         """Where tensors live: a modelled run makes fake ones on the CPU."""
         return "cuda" if self.device == "cuda" else "cpu"
 
+    @property
+    def folder(self) -> Path:
+        return Path(
+            self.output or f"runs/{self.shown_name.replace('/', '-')}-{self.gpu or self.device}-{self.workload}"
+        )
+
     def with_seq_len(self, seq_len: int) -> "Settings":
         return replace(self, seq_len=seq_len)
+
+    @property
+    def shown_name(self) -> str:
+        return self.name or self.model
+
+    def described(self) -> dict[str, Any]:
+        """The fields of a CaptureInfo that say what was run."""
+        return {
+            "model": self.shown_name,
+            "workload": self.workload,
+            "batch_size": self.batch_size,
+            "seq_len": self.seq_len,
+            "new_tokens": self.new_tokens if self.workload == "generate" else 0,
+            "dtype": self.dtype,
+            "attention": self.attention,
+            "weights": self.weights,
+            "steps": self.steps,
+        }
 
     def as_dict(self) -> dict[str, Any]:
         return {**self.__dict__, "output": str(self.output)}

@@ -52,7 +52,7 @@ def complete(settings: Settings, config: Any) -> Settings:
     if kind not in workload.kinds:
         able = ", ".join(name for name, other in WORKLOADS.items() if kind in other.kinds)
         raise InputError(
-            f"{settings.model} has no {workload.name}.",
+            f"{settings.shown_name} has no {workload.name}.",
             f"It is {kind}: it generates no tokens.",
             f"It can run: {able}.",
         )
@@ -64,7 +64,7 @@ def _seq_len(settings: Settings, positions: int) -> int:
     longest = positions - further
     if settings.seq_len > longest or longest < 1:
         raise InputError(
-            f"{settings.model} cannot hold {max(settings.seq_len, 1) + further} tokens.",
+            f"{settings.shown_name} cannot hold {max(settings.seq_len, 1) + further} tokens.",
             f"It has {positions} positions, and {settings.workload} needs {further} beyond the prompt.",
             f"Give --seq-len {longest} or less." if longest > 0 else "Ask for fewer --new-tokens.",
         )

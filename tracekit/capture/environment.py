@@ -1,0 +1,74 @@
+"""What a trace tells about the machine: driver, clocks and versions, and nothing else of the environment."""
+
+import platform
+import re
+import subprocess
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from tracekit.capture.packages import require
+
+_QUERY_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """A device as its driver reports it; 0 and "" where it does not."""
+
+    name: str
+    driver: str = ""
+    sm_clock_mhz: int = 0
+    memory_clock_mhz: int = 0
+
+
+def tracekit_version() -> str:
+    return version("tracekit")
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the run depends on, those that are installed."""
+    found = {}
+    for package in ("torch", "transformers"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    cuda = require("torch").version.cuda if "torch" in found else None
+    return {**found, "cuda": cuda} if cuda else found
+
+
+def cuda_state() -> DeviceState:
+    """The current CUDA device, with its clocks now: ask while it is busy, or just after."""
+    torch = require("torch")
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return parse_state(properties.name, _nvidia_smi(f"GPU-{properties.uuid}"))
+
+
+def cpu_state() -> DeviceState:
+    """The processor, by the name that Linux gives it, else by its architecture."""
+    names = re.findall(r"^model name\s*: (.+)$", _text_of(Path("/proc/cpuinfo")), re.M)
+    return DeviceState(names[0] if names else platform.machine())
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text() if path.is_file() else ""
+
+
+def parse_state(name: str, answer: str) -> DeviceState:
+    """`answer` is nvidia-smi's line of driver version, SM clock and memory clock; "" when there is none."""
+    fields = [part.strip() for part in answer.split(",")]
+    if len(fields) != 3:
+        return DeviceState(name)
+    return DeviceState(name, fields[0], *(int(clock) if clock.isdigit() else 0 for clock in fields[1:]))
+
+
+def _nvidia_smi(device: str) -> str:
+    command = ["nvidia-smi", f"--id={device}", "--query-gpu=driver_version,clocks.sm,clocks.mem"]
+    try:
+        answer = subprocess.run(
+            [*command, "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=_QUERY_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout.strip() if answer.returncode == 0 else ""

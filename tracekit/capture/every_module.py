@@ -1,0 +1,60 @@
+"""Ranges for the modules of code that we did not write: names are found when a module is first called."""
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from analyzers import ranges
+from tracekit.capture.annotate import Annotation, Emitter, ModuleRange, has_forward, is_annotated
+from tracekit.capture.packages import require
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def annotate_every_module(emitter: Emitter) -> Annotation:
+    """Hooks on every module call of the process. Modules that `annotate` has annotated keep their own ranges."""
+    modules, spans = require("torch.nn.modules.module"), _Spans(emitter)
+    return Annotation(
+        [
+            modules.register_module_forward_pre_hook(spans.before),
+            modules.register_module_forward_hook(spans.after, always_call=True),
+        ]
+    )
+
+
+class _Spans:
+    """The range of each module. A module not seen before is a root, and names all that it holds.
+
+    Paths are those inside the first root; those of a further root, such as a loss, begin with its class.
+    """
+
+    def __init__(self, emitter: Emitter) -> None:
+        self._emitter = emitter
+        self._spans: WeakKeyDictionary[nn.Module, ModuleRange | None] = WeakKeyDictionary()
+        self._roots: dict[str, int] = {}
+
+    def before(self, module: "nn.Module", *_: Any) -> None:
+        if module not in self._spans:
+            self._add_root(module)
+        span = self._spans[module]
+        if span:
+            span.before()
+
+    def after(self, module: "nn.Module", *_: Any) -> None:
+        span = self._spans.get(module)
+        if span:
+            span.after()
+
+    def _add_root(self, root: "nn.Module") -> None:
+        prefix = self._prefix(type(root).__name__)
+        for path, module in root.named_modules():
+            name = ranges.module(".".join(part for part in (prefix, path) if part), type(module).__name__)
+            wanted = has_forward(module) and not is_annotated(module)
+            self._spans[module] = ModuleRange(name, self._emitter) if wanted else None
+
+    def _prefix(self, type_name: str) -> str:
+        if not self._roots:
+            self._roots[type_name] = 1
+            return ""
+        number = self._roots[type_name] = self._roots.get(type_name, 0) + 1
+        return type_name if number == 1 else f"{type_name}_{number}"

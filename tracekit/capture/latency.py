@@ -1,0 +1,121 @@
+"""Time of a step without a profiler and without ranges: repeated, with the times of its phases."""
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from analyzers import ranges
+from analyzers.capture_info import Latency
+from tracekit.capture.packages import require
+from tracekit.capture.workloads import Step
+
+WARM_UP_STEPS = 3
+MOST_SAMPLES = 200
+FEWEST_SAMPLES = 3
+BUDGET_S = 2.0
+
+PHASE_NAMES = {
+    ranges.phase("prefill"): "time_to_first_token",
+    ranges.phase("decode"): "time_between_tokens",
+    **{ranges.phase(name): name for name in ("forward", "backward", "optimizer")},
+}
+
+
+class Clock(Protocol):
+    """Marks instants of the device's work, which are compared once it is done."""
+
+    def mark(self) -> Any: ...
+
+    def microseconds(self, first: Any, last: Any) -> float: ...
+
+    def synchronize(self) -> None: ...
+
+
+class HostClock:
+    """For work that the host does itself."""
+
+    def mark(self) -> int:
+        return time.perf_counter_ns()
+
+    def microseconds(self, first: int, last: int) -> float:
+        return (last - first) / 1e3
+
+    def synchronize(self) -> None: ...
+
+
+class CudaClock:
+    """Events in the current stream: an instant is when the device gets there."""
+
+    def __init__(self) -> None:
+        self._cuda = require("torch.cuda")
+
+    def mark(self) -> Any:
+        event = self._cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def microseconds(self, first: Any, last: Any) -> float:
+        return first.elapsed_time(last) * 1e3
+
+    def synchronize(self) -> None:
+        self._cuda.synchronize()
+
+
+def clock_of(device: str) -> Clock:
+    return CudaClock() if device == "cuda" else HostClock()
+
+
+@dataclass
+class Stopwatch:
+    """An emitter that marks where phases begin and end."""
+
+    clock: Clock
+    spans: list[tuple[str, Any, Any]] = field(default_factory=list)
+    _open: list[tuple[str, Any]] = field(default_factory=list)
+
+    def push(self, name: str) -> None:
+        self._open.append((name, self.clock.mark()))
+
+    def pop(self) -> None:
+        self.spans.append((*self._open.pop(), self.clock.mark()))
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    step: Latency
+    phases: dict[str, Latency]
+    """Of a step with several phases: time_to_first_token and time_between_tokens, or forward, backward, optimizer."""
+
+
+def time_step(step: Step, clock: Clock) -> StepTimes:
+    """Latency of a warm step, each run alone: the device is idle when it starts and done before the next."""
+    samples: list[float] = []
+    phases: dict[str, list[float]] = defaultdict(list)
+    deadline = time.monotonic() + BUDGET_S
+    while len(samples) < FEWEST_SAMPLES or (len(samples) < MOST_SAMPLES and time.monotonic() < deadline):
+        watch = Stopwatch(clock)
+        first = clock.mark()
+        step(watch)
+        last = clock.mark()
+        clock.synchronize()
+        samples.append(clock.microseconds(first, last))
+        for name, begin, end in watch.spans:
+            phases[name].append(clock.microseconds(begin, end))
+    named = {PHASE_NAMES[name]: summarize(values) for name, values in phases.items()} if len(phases) > 1 else {}
+    return StepTimes(summarize(samples), named)
+
+
+def summarize(samples_us: Sequence[float]) -> Latency:
+    """Median, 10th and 90th percentile (linear between samples)."""
+    ordered = sorted(samples_us)
+    return Latency(statistics.median(ordered), _percentile(ordered, 0.1), _percentile(ordered, 0.9), len(ordered))
+
+
+def _percentile(ordered: Sequence[float], share: float) -> float:
+    position = share * (len(ordered) - 1)
+    below = int(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])

@@ -1,0 +1,56 @@
+"""From what was asked for to settings that can run: the model found, the device and the GPU chosen, lengths checked."""
+
+from dataclasses import replace
+
+from analyzers import hardware
+from analyzers.errors import InputError
+from analyzers.hardware import GPU
+from tracekit.capture import models, workloads
+from tracekit.capture.packages import require
+from tracekit.capture.settings import Device, Settings
+
+
+def plan(asked: Settings) -> Settings:
+    """The settings with device, GPU and sequence length filled in.
+
+    Raises TracekitError when the model, the GPU or the workload is not known, or does not fit the others.
+    """
+    spec = models.find(asked.model)
+    device = _device(asked)
+    gpu = hardware.find(asked.gpu) if asked.gpu else _gpu_here(device)
+    if device == "model":
+        _check_modelled(asked, gpu)
+    config = models.load_config(spec)
+    settings = replace(asked, name=spec.name, device=device, gpu=gpu.id if gpu else "")
+    return workloads.complete(settings, config)
+
+
+def _device(asked: Settings) -> Device:
+    here = require("torch.cuda").is_available()
+    if asked.device == "cuda" and not here:
+        raise InputError(
+            "There is no CUDA device here.", "torch finds none.", "Try --device model, which models the run for --gpu."
+        )
+    if asked.device != "auto":
+        return asked.device
+    return "cuda" if here else "model"
+
+
+def _gpu_here(device: Device) -> GPU | None:
+    """The GPU that runs it; None when that is not one we know, or none."""
+    return hardware.resolve(require("torch.cuda").get_device_name()) if device == "cuda" else None
+
+
+def _check_modelled(asked: Settings, gpu: GPU | None) -> None:
+    if gpu is None:
+        raise InputError(
+            "No GPU is named.",
+            "There is none here, so the run is modelled, and that needs to know for which.",
+            "Add --gpu t4, or another that `tracekit gpus` lists; or --device cpu to run on this machine.",
+        )
+    if asked.attention == "flash" and not gpu.supports("flash-attention"):
+        raise InputError(
+            f"The {gpu.name} has no flash attention.", "Its architecture is too old for it.", "Try --attention sdpa."
+        )
+    if asked.attention == "flash" and asked.dtype in ("fp32", "tf32"):
+        raise InputError("Flash attention takes no fp32.", "It exists in half precision.", "Add --dtype bf16.")

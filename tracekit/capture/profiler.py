@@ -1,0 +1,31 @@
+"""torch.profiler as tracekit uses it: warmed up, with shapes, exported and stamped."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from analyzers.capture_info import CaptureInfo
+from tracekit.capture.packages import require
+from tracekit.capture.stamp import stamp
+
+
+def new_profiler() -> Any:
+    """A profiler of the host and of every kind of device that is here; begins with prepare_trace, start_trace."""
+    profiler = require("torch.profiler")
+    return profiler.profile(activities=profiler.supported_activities(), record_shapes=True)
+
+
+def synchronize() -> None:
+    """Wait for the device's work, so that it is recorded and belongs to its step."""
+    cuda = require("torch.cuda")
+    if cuda.is_available() and cuda.is_initialized():
+        cuda.synchronize()
+
+
+def export(profiler: Any, target: Path, info: CaptureInfo) -> None:
+    """Write what a stopped profiler recorded as a trace of ours; in between, uncompressed, into the same folder."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".trace-", dir=target.parent) as folder:
+        exported = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(exported))
+        stamp(exported, target, info)

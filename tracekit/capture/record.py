@@ -1,0 +1,114 @@
+"""A run on a real device: warmed up, timed without the profiler, then recorded with it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analyzers.capture_info import CaptureInfo
+from analyzers.errors import InputError
+from tracekit.capture import annotate, environment, models
+from tracekit.capture.annotate import NoRanges, ProfilerRanges
+from tracekit.capture.latency import WARM_UP_STEPS, StepTimes, clock_of, time_step
+from tracekit.capture.numerics import numerics
+from tracekit.capture.packages import require
+from tracekit.capture.profiler import export, new_profiler, synchronize
+from tracekit.capture.progress import Say
+from tracekit.capture.settings import Settings
+from tracekit.capture.workloads import Step, prepare
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class _Measurement:
+    times: StepTimes
+    peak_memory_bytes: int
+    device: environment.DeviceState
+
+
+def write(settings: Settings, path: Path, say: Say) -> None:
+    """Run the settings on their device and write the trace. Raises TracekitError when the device cannot run them."""
+    say(f"building {settings.shown_name} ({settings.weights} weights, {settings.dtype}) on {settings.device}")
+    model = models.build_for(settings)
+    with _explained(settings), numerics(settings.dtype, settings.attention):
+        step = prepare(model, settings)
+        say("warming up and timing without the profiler")
+        measured = _measure(step, settings)
+        say(f"profiling {settings.steps} steps")
+        profiler = _profile(model, step, settings)
+    say(f"writing {path}")
+    export(profiler, path, _info(settings, model, measured))
+
+
+def _measure(step: Step, settings: Settings) -> _Measurement:
+    for _ in range(WARM_UP_STEPS):
+        step(NoRanges())
+    synchronize()
+    if settings.device == "cpu":
+        return _Measurement(time_step(step, clock_of("cpu")), 0, environment.cpu_state())
+    cuda = require("torch.cuda")
+    cuda.reset_peak_memory_stats()
+    times = time_step(step, clock_of("cuda"))
+    return _Measurement(times, cuda.max_memory_allocated(), environment.cuda_state())
+
+
+def _profile(model: "nn.Module", step: Step, settings: Settings) -> Any:
+    """A stopped profiler that recorded the steps; one before them pays for its start."""
+    profiler, emitter = new_profiler(), ProfilerRanges()
+    with annotate.annotate(model, emitter):
+        profiler.prepare_trace()
+        step(emitter)
+        synchronize()
+        profiler.start_trace()
+        for index in range(settings.steps):
+            with annotate.step(index, emitter):
+                step(emitter)
+                synchronize()
+        profiler.stop_trace()
+    return profiler
+
+
+def _info(settings: Settings, model: "nn.Module", measured: _Measurement) -> CaptureInfo:
+    parameters = list(model.parameters())
+    return CaptureInfo(
+        version=environment.tracekit_version(),
+        source="measured",
+        device="cuda" if settings.device == "cuda" else "cpu",
+        gpu=settings.gpu,
+        device_name=measured.device.name,
+        driver=measured.device.driver,
+        sm_clock_mhz=measured.device.sm_clock_mhz,
+        memory_clock_mhz=measured.device.memory_clock_mhz,
+        versions=environment.versions(),
+        **settings.described(),
+        parameters=sum(each.numel() for each in parameters),
+        weight_bytes=sum(each.numel() * each.element_size() for each in parameters),
+        latency=measured.times.step,
+        phases=measured.times.phases,
+        peak_memory_bytes=measured.peak_memory_bytes,
+    )
+
+
+@contextmanager
+def _explained(settings: Settings) -> Iterator[None]:
+    """What a device refuses, said to people."""
+    torch = require("torch")
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise InputError(
+            f"{settings.shown_name} does not fit the device's memory.",
+            f"It ran out at batch size {settings.batch_size}, {settings.seq_len} tokens, {settings.dtype}.",
+            "Try fp16 or bf16, a smaller --batch-size or --seq-len, or --device model.",
+        ) from error
+    except RuntimeError as error:
+        if settings.attention != "flash" or "No available kernel" not in str(error):
+            raise
+        raise InputError(
+            f"Flash attention cannot run {settings.shown_name} in {settings.dtype} here.",
+            "It takes fp16 or bf16, no added mask or bias, and a GPU of compute capability 8.0.",
+            "Try --attention sdpa, which takes it where it can.",
+        ) from error

@@ -1,0 +1,45 @@
+"""A Python script, run as it stands, under the profiler."""
+
+import runpy
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from tracekit.capture.session import Capture
+
+
+def profile_script(script: Path, args: Sequence[str], folder: Path, gpu: str = "") -> BaseException | None:
+    """Run the script as __main__ and write its trace into the folder.
+
+    Returns what ended the script: an exception, or a SystemExit that reports failure; None when it ended well.
+    """
+    ended: BaseException | None = None
+    with _as_main(script, args), Capture(folder, gpu=gpu):
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except SystemExit as error:
+            ended = error if error.code not in (None, 0) else None
+        except BaseException as error:
+            ended = error.with_traceback(_in_script(error.__traceback__, script))
+    return ended
+
+
+def _in_script(trace: TracebackType | None, script: Path) -> TracebackType | None:
+    """The traceback from the script's own frame on; whole, when there is none, as for a syntax error."""
+    inner = trace
+    while inner and inner.tb_frame.f_code.co_filename != str(script):
+        inner = inner.tb_next
+    return inner or trace
+
+
+@contextmanager
+def _as_main(script: Path, args: Sequence[str]) -> Iterator[None]:
+    """What Python sets up for a script: its arguments, and its folder first in the search path."""
+    argv, path = sys.argv, sys.path
+    sys.argv, sys.path = [str(script), *args], [str(script.resolve().parent), *sys.path[1:]]
+    try:
+        yield
+    finally:
+        sys.argv, sys.path = argv, path

@@ -1,0 +1,56 @@
+"""The `tracekit` command: verbs are files in tracekit/commands, imported when they are needed; errors are explained."""
+
+import os
+import sys
+import traceback
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from analyzers.errors import TracekitError
+
+_COMMANDS = Path(__file__).parent / "commands"
+
+
+class Verbs(click.Group):
+    """One verb a file: tracekit/commands/VERB.py defines it as `command`."""
+
+    def list_commands(self, ctx: click.Context | None) -> list[str]:
+        return sorted(path.stem for path in _COMMANDS.glob("[a-z]*.py"))
+
+    def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        return import_module(f"tracekit.commands.{cmd_name}").command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except BrokenPipeError:
+            # The reader has gone. Nothing may be flushed to it at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(1)
+        except TracekitError as error:
+            _explain(ctx, error, error.what, error.why, error.hint)
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            _explain(ctx, error, what, "This is a bug of tracekit.", "Run it again with -v, and report what it prints.")
+
+
+def _explain(ctx: click.Context, error: BaseException, what: str, why: str, hint: str) -> None:
+    if ctx.params["verbose"]:
+        traceback.print_exception(error)
+    click.secho("error: ", fg="red", bold=True, err=True, nl=False)
+    click.echo("\n       ".join(part for part in (what, why, hint) if part), err=True)
+    ctx.exit(1)
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="tracekit", message="tracekit %(version)s")
+@click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
+def main(verbose: bool) -> None:
+    """Profile PyTorch models, read GPU traces, and learn what to do next and how much it will give."""

@@ -1,0 +1,70 @@
+"""`tracekit profile`."""
+
+import os
+from typing import Any
+
+import click
+
+from tracekit.capture.settings import ATTENTIONS, DEVICES, DTYPES, WEIGHTS, WORKLOAD_NAMES
+from tracekit.shown import say, show_outputs
+
+_POSITIVE = click.IntRange(min=1)
+
+
+@click.command()
+@click.option("--model", required=True, help="A bundled model, a directory with a config.json, or a hub name.")
+@click.option("--gpu", default="", help="A GPU that `tracekit gpus` lists.  [default: the one here]")
+@click.option("--workload", type=click.Choice(WORKLOAD_NAMES), default="prefill", show_default=True)
+@click.option("--batch-size", type=_POSITIVE, default=1, show_default=True)
+@click.option(
+    "--seq-len", type=_POSITIVE, default=None, help="Tokens of the prompt or cache.  [default: 512, if they fit]"
+)
+@click.option("--new-tokens", type=_POSITIVE, default=32, show_default=True, help="Tokens that generate makes.")
+@click.option("--dtype", type=click.Choice(DTYPES), default="fp32", show_default=True)
+@click.option("--attention", type=click.Choice(ATTENTIONS), default="sdpa", show_default=True)
+@click.option(
+    "--device",
+    type=click.Choice(DEVICES),
+    default="auto",
+    show_default=True,
+    help="model: nothing runs, times are modelled.",
+)
+@click.option("--weights", type=click.Choice(WEIGHTS), default="random", show_default=True)
+@click.option("--steps", type=_POSITIVE, default=3, show_default=True, help="Steps recorded in the trace.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False),
+    default="",
+    help="Folder of the files.  [default: runs/MODEL-GPU-WORKLOAD]",
+)
+def command(seq_len: int | None, **options: Any) -> None:
+    """Profile a model: where its time goes, what bounds it, what to do next.
+
+    On a GPU the model runs under torch.profiler, and is timed without it. Without a GPU, or with --device model,
+    nothing runs: the times of its ops are modelled for --gpu. With another GPU than the one named, the run is measured
+    here and projected there.
+
+    \b
+    Workloads:
+      prefill   one forward over the prompt
+      decode    one token on a KV cache of --seq-len tokens
+      generate  prefill, then decode steps until there are --new-tokens
+      train     forward, backward, optimizer step
+
+    \b
+    Files, in the output folder:
+      trace.json.gz  opens in Perfetto and in Chrome, too
+      report.html    one page that works offline
+      analysis.json  the same, as data
+      run.json       the settings, to repeat the run
+
+    Example: tracekit profile --model gpt2 --gpu t4 --workload decode
+    """
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    from tracekit import profiling
+    from tracekit.capture.plan import plan
+    from tracekit.capture.settings import Settings
+
+    settings = plan(Settings(seq_len=seq_len or 0, **options))
+    show_outputs(profiling.run(settings, say), settings.folder)

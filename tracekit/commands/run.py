@@ -1,0 +1,53 @@
+"""`tracekit run`."""
+
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from tracekit.folders import TRACE
+from tracekit.shown import say, show_outputs
+
+_INTERRUPTED = 130
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--gpu", default="", help="A GPU to project to, of those that `tracekit gpus` lists.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    help="Folder of the files.  [default: runs/SCRIPT]",
+)
+@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def command(gpu: str, output: Path | None, script: Path, args: tuple[str, ...]) -> None:
+    """Profile a Python script as it stands.
+
+    SCRIPT ARGS... runs as `python SCRIPT ARGS...` would. Every torch module that it calls is named in the trace. All
+    that it does is recorded, so keep it to a few steps. When the script fails, its error and its exit status are passed
+    on, and the trace is kept.
+
+    Example: tracekit run -o runs/mine train.py --epochs 1
+    """
+    from tracekit.capture.script import profile_script
+    from tracekit.outputs import write_outputs
+
+    folder = output or Path("runs") / script.stem
+    say(f"profiling {script}")
+    failure = profile_script(script, args, folder, gpu)
+    if failure:
+        say(f"the script failed; its trace is {folder / TRACE}")
+        _pass_on(failure)
+    say("analyzing")
+    show_outputs(write_outputs(folder), folder)
+
+
+def _pass_on(failure: BaseException) -> NoReturn:
+    """End as Python ends a script that raises this."""
+    if isinstance(failure, SystemExit):
+        raise failure
+    sys.excepthook(type(failure), failure, failure.__traceback__)
+    raise SystemExit(_INTERRUPTED if isinstance(failure, KeyboardInterrupt) else 1)

@@ -1,0 +1,25 @@
+"""What capturing commands print: progress on stderr, at the end a summary and the files on stdout."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tracekit.folders import ANALYSIS, REPORT, RUN, TRACE
+
+if TYPE_CHECKING:
+    from analyzers.results import Analysis
+
+
+def say(text: str) -> None:
+    click.echo(f"tracekit: {text}", err=True)
+
+
+def show_outputs(analysis: "Analysis", folder: Path) -> None:
+    """A summary of about ten lines, the files written, and the next command to try."""
+    from reports import terminal
+
+    click.echo(terminal.summary(analysis))
+    written = [name for name in (REPORT, TRACE, ANALYSIS, RUN) if (folder / name).is_file()]
+    click.echo(f"\nWritten to {folder}/: {', '.join(written)}")
+    click.echo(f"Next: open {folder / REPORT}, or list everything with: tracekit analyze {folder / TRACE}")
