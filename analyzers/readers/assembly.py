@@ -45,7 +45,8 @@ def assemble(parts: Sequence[EventColumns]) -> Tables | None:
     base_ns = _rebase(host, device)
     changed = _durations(host, device)
     host, device = take(host, _host_order(host)), take(device, np.lexsort((device["duration_ns"], device["start_ns"])))
-    changed["capped-duration"] += _cap_overtaken(device)
+    device["duration_ns"] = _cap_overtaken(device)
+    changed["capped-duration"] = sum(int((c["duration_ns"] != c["settled_ns"]).sum()) for c in (host, device))
     names = {thread: name for p in parts for thread, name in p.thread_names.items()}
     return Tables(
         host=_table(HOST, host, HOST_KINDS),
@@ -82,24 +83,22 @@ def _rebase(host: Columns, device: Columns) -> int:
 
 
 def _durations(host: Columns, device: Columns) -> Counter[str]:
-    """Adds `duration_ns`, and counts what was changed, by problem code."""
+    """Adds `settled_ns` (without missing and negative ones) and `duration_ns`, and counts these, by problem code."""
     changed: Counter[str] = Counter()
     for columns in (host, device):
         us = columns.pop("duration_us")
         missing, negative = np.isnan(us), us < 0
-        columns["duration_ns"] = to_ns(np.clip(np.where(missing, 0, us), 0, _LONGEST_US))
+        columns["settled_ns"] = to_ns(np.clip(np.where(missing, 0, us), 0, _LONGEST_US))
         columns["certain"] = ~(missing | negative)
         changed.update({"missing-duration": int(missing.sum()), "negative-duration": int(negative.sum())})
-    last = max(horizon(c["start_ns"], c["duration_ns"]) for c in (host, device) if len(c["start_ns"]))
+    last = max(horizon(c["start_ns"], c["settled_ns"]) for c in (host, device) if len(c["start_ns"]))
     for columns in (host, device):
-        capped = cap_days(columns["start_ns"], columns["duration_ns"], last)
-        changed["capped-duration"] += int((capped != columns["duration_ns"]).sum())
-        columns["duration_ns"] = capped
+        columns["duration_ns"] = cap_days(columns["start_ns"], columns["settled_ns"], last)
     return changed
 
 
-def _cap_overtaken(device: Columns) -> int:
-    """Caps durations (of rows ordered by start) and says how many.
+def _cap_overtaken(device: Columns) -> np.ndarray:
+    """Durations of rows ordered by start, capped.
 
     Kernels of one CUDA graph may run at the same time under one stream id; unknown durations prove nothing.
     """
@@ -108,10 +107,7 @@ def _cap_overtaken(device: Columns) -> int:
     numbers, streams = pd.factorize(device["stream"])
     stream = device["device"].astype(np.int64) * len(streams) + numbers
     stream = np.where(in_order, stream - stream.min(initial=0), -1)
-    capped = cap_overtaken(device["start_ns"], device["duration_ns"], stream)
-    changed = int((capped != device["duration_ns"]).sum())
-    device["duration_ns"] = capped
-    return changed
+    return cap_overtaken(device["start_ns"], device["duration_ns"], stream)
 
 
 def _host_order(host: Columns) -> np.ndarray:
