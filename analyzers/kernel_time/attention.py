@@ -22,10 +22,16 @@ def backend(cost: Cost, gpu: GPU) -> str:
 def attention_seconds(cost: Cost, shape: Attention, machine: Machine, fit: Mapping[str, float]) -> float:
     """Seconds of one fused attention op, forward or backward: FLOPs and bytes are the cost's own."""
     if shape.queries <= _FEW_QUERIES:
-        stream = cost.bytes / (machine.bandwidth * fit["decode_stream"])
-        return fit["decode_start_us"] * 1e-6 + stream + cost.flops / machine.flops
+        return fit["decode_start_us"] * 1e-6 + _stream_seconds(cost, shape, machine, fit)
     stream = cost.bytes / machine.bandwidth
     return fit["start_us"] * 1e-6 + max(stream, _tiles_seconds(cost, shape, machine, fit))
+
+
+def _stream_seconds(cost: Cost, shape: Attention, machine: Machine, fit: Mapping[str, float]) -> float:
+    """Reading keys and values, or starting a CTA for each head that has its own; then the little arithmetic."""
+    stream = cost.bytes / (machine.bandwidth * fit["decode_stream"])
+    ctas = shape.batch * shape.kv_heads / machine.sms * fit["decode_cta_us"] * 1e-6
+    return max(stream, ctas) + cost.flops / machine.flops
 
 
 def _tiles_seconds(cost: Cost, shape: Attention, machine: Machine, fit: Mapping[str, float]) -> float:
