@@ -44,10 +44,10 @@ def machine(gpu: GPU, precision: str) -> Machine:
 
 
 def _model_seconds(cost: Cost, gpu: GPU) -> float:
-    if isinstance(cost.shape, Attention):
+    if cost.flops and isinstance(cost.shape, Attention):
         fit = constants()["attention"][backend(cost, gpu)]
         return attention_seconds(cost, cost.shape, machine(gpu, cost.precision), fit)
-    if isinstance(cost.shape, Gemm):
+    if cost.flops and isinstance(cost.shape, Gemm):
         return _product_seconds(cost, cost.shape, gpu)
     families = constants()["memory"]
     fit = families.get(cost.family, families["other"])

@@ -192,3 +192,8 @@ def test_an_estimate_is_cached_by_cost_and_gpu() -> None:
     hits = estimate_ns.cache_info().hits
     assert estimate_ns(product(3, 5, 7), find("l4")) == estimate_ns(cost, find("NVIDIA L4"))
     assert estimate_ns.cache_info().hits == hits + 2
+
+
+@pytest.mark.parametrize("cost", [product(0, 8, 8), product(8, 8, 8, batch=0), attention(1, 12, 1, 0, 64)])
+def test_empty_inputs_take_the_time_of_an_empty_kernel(cost: Cost) -> None:
+    assert 1e3 < estimate_ns(cost, find("a100")) < 5e3
