@@ -1,4 +1,4 @@
-"""Hand-made traces: rows in any order, in microseconds, with defaults for everything that a test does not care about."""
+"""Hand-made traces: rows in any order, times in microseconds, defaults for what a test does not care about."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,9 +10,12 @@ from analyzers.trace import DEVICE, HOST, PROBLEMS, DeviceProperties, Metadata, 
 
 _TEXT = {"category": "", "name": "", "shapes": "", "dtypes": "", "values": "", "strides": ""}
 _HOST_DEFAULTS = {"thread": 0, "correlation": -1, "external_id": -1, "sequence": -1, "forward_thread": -1, **_TEXT}
-_DEVICE_DEFAULTS = {
-    **{column.name: -1 for column in DEVICE.columns},
-    **{"category": "kernel", "name": "", "device": 0, "stream": 7, "occupancy": float("nan")},
+_DEVICE_DEFAULTS = dict.fromkeys((column.name for column in DEVICE.columns), -1) | {
+    "category": "kernel",
+    "name": "",
+    "device": 0,
+    "stream": 7,
+    "occupancy": float("nan"),
 }
 
 

@@ -1,0 +1,163 @@
+"""What bounds items, groups and the run."""
+
+import pandas as pd
+import pytest
+from handmade import Handmade, addmm
+
+from analyzers import analyze, hardware
+from analyzers.capture_info import CaptureInfo, Latency
+from analyzers.kernel_names import is_communication
+from analyzers.ranges import module, step
+from analyzers.results import BOUNDS
+
+H200 = hardware.find("h200")
+NEG_100_MB = {"shapes": "[[25000000]]", "dtypes": '["float"]', "values": '[""]'}
+NEG_1_MB = {"shapes": "[[250000]]", "dtypes": '["float"]', "values": '[""]'}
+
+
+def bound_of(name="k", op="aten::neg", signature=NEG_100_MB, duration=50, **values):
+    made = Handmade().host("op", op, 0, 50, **signature).launched(name, 5, 60, duration, **values)
+    return analyze(made.trace()).work.bound[0]
+
+
+def shares(analysis):
+    return {name: getattr(analysis.bound, name) for name in BOUNDS}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)",
+        "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*)",
+        "nvshmemi_transfer_rma_nbi",
+        "void deep_ep::intranode::dispatch<8, 768>(int4*)",
+        "rcclGenericKernel",
+        "void two_shot_all_reduce_kernel<float>",
+        "multimem_all_gather_kernel",
+    ],
+)
+def test_communication_kernels_are_transfers(name):
+    assert is_communication(pd.Series([name, "gemm_kernel"])).tolist() == [True, False]
+    assert bound_of(name, blocks=1000) == "transfer"
+
+
+def test_reductions_on_one_device_are_no_communication():
+    names = [
+        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>",
+        "void cub::DeviceReduceKernel",
+        "triton_red_fused_all_mean_0",
+        "gather_kernel",
+    ]
+    assert not is_communication(pd.Series(names)).any()
+
+
+def test_memory_bound_work_has_more_bytes_than_flops_to_wait_for():
+    assert bound_of(blocks=5000) == "memory"
+
+
+def test_latency_is_short_or_too_small_to_fill_the_gpu():
+    slow = {"duration": 1000}
+    assert bound_of(**slow, blocks=5000) == "memory"
+    assert bound_of(**slow, blocks=H200.sms - 1) == "latency"
+    assert bound_of(signature=NEG_1_MB, **slow, blocks=5000) == "latency"
+    assert bound_of(signature=NEG_1_MB, duration=4, blocks=5000) == "latency"
+    assert bound_of(signature=NEG_1_MB, duration=0.5, blocks=5000) == "memory"
+
+
+def test_a_product_far_below_the_compute_roof_is_compute_bound_though_its_data_fit_the_l2():
+    product = {"op": "aten::addmm", "signature": addmm(512, 512, 512), "duration": 100}
+    assert bound_of(**product, blocks=500) == "compute"
+    assert bound_of(**product, blocks=64) == "latency"
+
+
+def test_unknown_cost_is_latency_when_short_and_unknown_when_long():
+    assert bound_of(op="unknown::x", duration=4) == "latency"
+    assert bound_of(op="unknown::x", duration=50) == ""
+
+
+def test_a_kernel_that_the_device_waited_for_is_launch_bound():
+    made = Handmade().host("range", step(0), 0, 500)
+    made.launched("first", 5, 10, 20).launched("late", 95, 100, 20).launched("long", 215, 220, 300)
+    assert analyze(made.trace()).work.bound.tolist() == ["", "launch", ""]
+
+
+def test_a_kernel_that_was_queued_long_before_is_not_launch_bound():
+    made = Handmade().host("range", step(0), 0, 500).launched("first", 5, 50, 20).launched("queued", 6, 200, 20)
+    assert analyze(made.trace()).work.bound.tolist() == ["", ""]
+
+
+def test_groups_count_the_gaps_before_their_items_as_launch_time():
+    made = Handmade().host("range", step(0), 0, 900)
+    for i in range(3):
+        made.host("range", module("h", "Block"), 100 * i, 90).host("op", "aten::neg", 100 * i + 1, 50, **NEG_100_MB)
+        made.launched("neg", 100 * i + 2, 100 * i + 10, 45, blocks=5000)
+    analysis = analyze(made.trace())
+    assert analysis.work.bound.tolist() == ["memory", "launch", "launch"]
+    assert analysis.layers.bound.tolist() == ["memory"]
+    assert analysis.kernels.bound.tolist() == ["memory"]
+
+
+def test_shares_of_the_run_sum_to_1_and_idle_is_launch():
+    made = Handmade().host("range", step(0), 0, 200).host("op", "aten::neg", 1, 50, **NEG_100_MB)
+    made.launched("neg", 2, 10, 60, blocks=5000)
+    made.launched("Memcpy HtoD", 80, 90, 20, call="cudaMemcpyAsync", category="memcpy", bytes=100)
+    found = shares(analyze(made.trace()))
+    assert found == pytest.approx({"compute": 0, "memory": 0.3, "launch": 0.6, "latency": 0, "transfer": 0.1})
+
+
+def test_a_run_of_nothing_but_copies_waits_for_transfers():
+    made = Handmade().host("range", step(0), 0, 200)
+    made.launched("Memcpy HtoD", 80, 90, 20, call="cudaMemcpyAsync", category="memcpy", bytes=100)
+    assert shares(analyze(made.trace()))["transfer"] == 1
+
+
+def capture(latency_us):
+    return CaptureInfo(
+        version="0",
+        source="measured",
+        device="cuda",
+        gpu="h200",
+        device_name="NVIDIA H200",
+        latency=Latency(latency_us, latency_us, latency_us, 10),
+    )
+
+
+def two_steps():
+    made = Handmade()
+    for i in range(2):
+        made.host("range", step(i), 300 * i, 290).host("op", "aten::neg", 300 * i + 1, 50, **NEG_100_MB)
+        made.launched("neg", 300 * i + 2, 300 * i + 10, 60, blocks=5000).launched("b", 300 * i + 200, 300 * i + 210, 2)
+    return made
+
+
+def test_shares_are_of_the_time_without_a_profiler_where_that_was_measured():
+    profiled, unprofiled = analyze(two_steps().trace()), analyze(two_steps().trace(capture=capture(100)))
+    assert profiled.bound.launch == pytest.approx(1 - 124 / 590)
+    assert shares(unprofiled) == pytest.approx(
+        {"compute": 0, "memory": 0.6, "launch": 0.38, "latency": 0.02, "transfer": 0}
+    )
+    assert unprofiled.latency.profiled_us == 290
+    assert unprofiled.latency.unprofiled.median_us == 100
+
+
+def test_gaps_are_scaled_to_the_time_without_a_profiler():
+    """Of 228 us idle in each step 38 remain, so that of the gap of 140 us before a kernel about 23 do."""
+    made = two_steps()
+    assert analyze(made.trace()).layers.bound.tolist() == ["launch"]
+    assert analyze(made.trace(capture=capture(100))).layers.bound.tolist() == ["memory"]
+
+
+def test_work_that_exceeds_the_latency_is_scaled_down_and_said():
+    analysis = analyze(two_steps().trace(capture=capture(50)))
+    assert sum(shares(analysis).values()) == pytest.approx(1)
+    assert analysis.bound.launch == 0
+    assert analysis.bound.memory == pytest.approx(60 / 62)
+    assert "busy-exceeds-latency" in set(analysis.problems["code"])
+
+
+def test_unknown_bounds_are_said():
+    analysis = analyze(Handmade().launched("k", 2, 10, 60).trace())
+    problem = analysis.problems[analysis.problems["code"] == "bound-unknown"].iloc[0]
+    assert "100%" in problem.message
+    assert analysis.bound.memory == pytest.approx(60 / 68)

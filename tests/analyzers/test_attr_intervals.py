@@ -1,0 +1,93 @@
+"""Intervals and nesting against brute force over every nanosecond, on random overlapping work."""
+
+import numpy as np
+import pandas as pd
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzers.intervals import idle_before_ns, newly_covered_ns, union_ns
+from analyzers.items import own_time
+from analyzers.nesting import Nest, nearest
+
+SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25), st.integers(0, 2)), min_size=1, max_size=25)
+
+
+def arrays(spans):
+    start, duration, track = (np.array(column, dtype=np.int64) for column in zip(*spans, strict=True))
+    return start, start + duration, track
+
+
+def covered(spans, track=None):
+    return {(s[2], t) for s in spans if track in (None, s[2]) for t in range(s[0], s[0] + s[1])}
+
+
+def host_table(spans):
+    rows = sorted(spans, key=lambda s: (s[2], s[0], -s[1]))
+    start, end, thread = arrays(rows)
+    return pd.DataFrame({"start_ns": start, "duration_ns": end - start, "thread": thread}), rows
+
+
+@given(SPANS)
+def test_newly_covered_time_sums_to_the_union_of_each_track(spans):
+    start, end, track = arrays(spans)
+    new = newly_covered_ns(start, end, track)
+    assert (new >= 0).all()
+    assert (new <= end - start).all()
+    for one in set(track.tolist()):
+        assert new[track == one].sum() == len(covered(spans, one))
+    assert union_ns(start, end) == len({t for _, t in covered(spans)})
+
+
+@given(SPANS)
+def test_idle_before_is_the_uncovered_time_since_the_latest_end(spans):
+    start, end, track = arrays(spans)
+    idle = idle_before_ns(start, end, track)
+    order = sorted(range(len(spans)), key=lambda i: (track[i], start[i], i))
+    for position, i in enumerate(order):
+        earlier = [end[j] for j in order[:position] if track[j] == track[i]]
+        assert idle[i] == (max(0, start[i] - max(earlier)) if earlier else 0)
+
+
+@given(SPANS)
+def test_a_parent_is_the_tightest_range_that_contains(spans):
+    host, rows = host_table(spans)
+    parents = Nest(host, np.ones(len(host), dtype=bool)).parents()
+    for i, (start, duration, track) in enumerate(rows):
+        around = [j for j, (s, d, t) in enumerate(rows[:i]) if t == track and s <= start and start + duration <= s + d]
+        assert parents[i] == (around[-1] if around else -1)
+
+
+@given(SPANS, st.lists(st.tuples(st.integers(0, 2), st.integers(-5, 90)), min_size=1, max_size=20))
+def test_around_is_the_last_started_range_still_open(spans, asked):
+    spans = [(start, duration + 1, track) for start, duration, track in spans]
+    host, rows = host_table(spans)
+    nest = Nest(host, np.ones(len(host), dtype=bool))
+    tracks, times = (np.array(column, dtype=np.int64) for column in zip(*asked, strict=True))
+    for track, time, found in zip(tracks, times, nest.around(tracks, times), strict=True):
+        still_open = [i for i, (s, d, t) in enumerate(rows) if t == track and s <= time < s + d]
+        assert found == (still_open[-1] if still_open else -1)
+
+
+@given(st.lists(st.tuples(st.integers(-1, 20), st.booleans()), min_size=1, max_size=20))
+def test_nearest_ancestor(tree):
+    parent = np.array([min(above, i - 1) for i, (above, _) in enumerate(tree)], dtype=np.int64)
+    mask = np.array([wanted for _, wanted in tree])
+    for row, found in enumerate(nearest(parent, mask)):
+        while row >= 0 and not mask[row]:
+            row = parent[row]
+        assert found == row
+
+
+@given(SPANS)
+def test_own_time_counts_every_covered_nanosecond_once(spans):
+    host, _ = host_table(spans)
+    own, once = own_time(host, np.ones(len(host), dtype=bool))
+    assert once.sum() == len({t for _, t in covered(spans)})
+    assert (once <= own).all()
+
+
+def test_own_time_of_an_op_excludes_the_ops_inside_it():
+    host, _ = host_table([(0, 100, 0), (10, 30, 0), (20, 10, 0), (50, 5, 0), (0, 40, 1)])
+    own, once = own_time(host, np.ones(len(host), dtype=bool))
+    assert own.tolist() == [65, 20, 10, 5, 40]
+    assert once.sum() == 100

@@ -1,0 +1,77 @@
+"""Breakdowns by op and kernel."""
+
+import pytest
+from handmade import Handmade, addmm
+
+from analyzers import analyze
+from analyzers.ranges import module
+
+
+def made():
+    built = Handmade().host("range", module("a", "Attention"), 0, 50).host("range", module("m", "MLP"), 50, 50)
+    built.host("op", "aten::layer_norm", 5, 30).host("op", "aten::native_layer_norm", 8, 20)
+    built.host("op", "aten::addmm", 55, 20, **addmm(8, 8, 8)).host("op", "aten::view", 80, 2)
+    built.launched("norm", 10, 100, 6, occupancy=0.5).launched("norm", 12, 110, 2, occupancy=0.7)
+    return built.launched("norm", 60, 120, 1).launched("gemm", 62, 130, 20).launched("gemm", 64, 160, 10)
+
+
+def test_kernels_by_name():
+    kernels = analyze(made().trace()).kernels.set_index("name")
+    assert kernels.index.tolist() == ["gemm", "norm"]
+    norm = kernels.loc["norm"]
+    assert (norm.calls, norm.gpu_ns, norm.mean_ns, norm.min_ns, norm.max_ns) == (3, 9_000, 3_000.0, 1_000, 6_000)
+    assert (norm.op, norm.layer) == ("aten::native_layer_norm", "Attention")
+    assert norm.occupancy == pytest.approx(0.6)
+    assert (kernels.loc["gemm"].op, kernels.loc["gemm"].layer) == ("aten::addmm", "MLP")
+    assert kernels.share.tolist() == pytest.approx([30 / 39, 9 / 39])
+
+
+def test_a_kernel_and_a_copy_of_one_name_are_two_rows():
+    built = Handmade().launched("x", 0, 10, 5).launched("x", 2, 20, 5, category="memcpy", bytes=8)
+    assert sorted(analyze(built.trace()).kernels.category) == ["kernel", "memcpy"]
+
+
+def test_work_is_in_the_op_that_launched_it_and_in_no_other():
+    ops = analyze(made().trace()).ops.set_index("name")
+    assert ops.gpu_ns.to_dict() == {
+        "aten::addmm": 31_000,
+        "aten::native_layer_norm": 8_000,
+        "aten::layer_norm": 0,
+        "aten::view": 0,
+    }
+    assert ops.cpu_ns.to_dict() == {
+        "aten::addmm": 20_000,
+        "aten::native_layer_norm": 20_000,
+        "aten::layer_norm": 10_000,
+        "aten::view": 2_000,
+    }
+    assert ops.kernels.to_dict() == {
+        "aten::addmm": 3,
+        "aten::native_layer_norm": 2,
+        "aten::layer_norm": 0,
+        "aten::view": 0,
+    }
+    assert ops.calls.tolist() == [1, 1, 1, 1]
+    assert ops.share.sum() == pytest.approx(1)
+    assert ops.loc["aten::addmm"].family == "gemm"
+    assert ops.loc["aten::view"].family == ""
+
+
+def test_times_of_many_threads_never_exceed_a_device():
+    """Overlapping streams: mean durations are as recorded, busy time is counted once."""
+    built = Handmade()
+    for i in range(4):
+        built.launched("k", i, 10, 100, stream=i)
+    analysis = analyze(built.trace())
+    assert analysis.kernels.gpu_ns.tolist() == [100_000]
+    assert analysis.kernels.mean_ns.tolist() == [100_000.0]
+    assert analysis.timeline.busy_ns == 100_000
+
+
+def test_devices_are_busy_side_by_side():
+    built = Handmade().launched("k", 0, 10, 100).launched("k", 1, 10, 100, device=1)
+    analysis = analyze(built.trace())
+    assert analysis.timeline.busy_ns == 200_000
+    assert analysis.timeline.wall_ns == 110_000
+    assert analysis.timeline.idle_ns == 20_000
+    assert analysis.bound.memory == pytest.approx(200 / 220)
