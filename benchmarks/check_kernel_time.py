@@ -32,10 +32,9 @@ Class = tuple[str, GPU, list[Row]]
 
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[2] / "shared" / "calibration"
-    if not folder.is_dir():
-        sys.exit(f"Nothing to check: {folder} does not exist.")
-    if not find_spec("pyarrow"):
-        sys.exit("Nothing to check: reading the measurements needs pyarrow.")
+    if not folder.is_dir() or not find_spec("pyarrow"):
+        print(f"Nothing to check: this needs pyarrow, and measurements in {folder}.")
+        return
     print(f"{'op':<24}{'GPU':<16}{'rows':>6}{'mean |error|':>14}{'median ratio':>14}{'90th pct':>10}")
     for name, gpu, rows in classes(folder):
         ratio = np.array([estimate_ns(cost, gpu) / nanoseconds for cost, nanoseconds in rows])
