@@ -20,7 +20,7 @@ NO_PHASE = "(no phase)"
 def ops_table(host: pd.DataFrame, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
     """OPS: every op name of the trace, those without device work included."""
     is_op = (host["category"] == "op").to_numpy()
-    codes, names = pd.factorize(host["name"].astype(object)[is_op])
+    codes, names = pd.factorize(host["name"][is_op])
     code_of_row = np.full(len(host), len(names), dtype=np.int64)
     code_of_row[is_op] = codes
     group = take(code_of_row, work["op"].to_numpy(), absent=len(names))

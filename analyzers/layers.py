@@ -104,7 +104,7 @@ _SOURCES: tuple[tuple[LayersFrom, str, Callable[[str], Label | None]], ...] = (
 def _labels(host: pd.DataFrame, category: str, read: Callable[[str], Label | None]) -> tuple[Ints, list[Label]]:
     """Per host row, the number of its label (-1: none), and the labels; each distinct name is read once."""
     of_category = (host["category"] == category).to_numpy()
-    name_code, names = pd.factorize(host["name"].astype(object)[of_category])
+    name_code, names = pd.factorize(host["name"][of_category])
     found = [read(str(name)) for name in names]
     labels = [label for label in found if label]
     number = np.cumsum([label is not None for label in found]) - 1

@@ -38,7 +38,7 @@ def price(host: pd.DataFrame, parent: Ints, ops: Ints) -> OpCosts:
     rows = _with_ancestors(parent, ops)
     signature = _signature_codes(host, rows)
     _, first, inverse = np.unique(signature, return_index=True, return_inverse=True)
-    texts = [host[column].astype(str).iloc[rows[first]] for column in _SIGNATURE]
+    texts = [host[column].iloc[rows[first]].astype(str) for column in _SIGNATURE]
     activation, parameter = _usual_element(host, _MATRIX_OPS), _usual_element(host, _PARAMETER_OPS)
     found = [
         _cost(name, shapes, dtypes, values, parameter if _TAKES_PARAMETERS.match(name) else activation)
@@ -114,7 +114,7 @@ def _signature_codes(host: pd.DataFrame, rows: Ints) -> Ints:
 
 def _usual_element(host: pd.DataFrame, names: Iterable[str]) -> str | None:
     """The commonest floating-point type among the inputs of these ops; None without any."""
-    ops = host["dtypes"].astype(object)[host["name"].isin(list(names)).to_numpy()]
+    ops = host["dtypes"][host["name"].isin(list(names)).to_numpy()]
     found: dict[str, int] = {}
     for text, count in ops.value_counts().items():
         for dtype in re.findall(r'"(float|double|c10::Half|c10::BFloat16)"', str(text))[:1]:

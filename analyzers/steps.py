@@ -76,7 +76,7 @@ def _steps(host: pd.DataFrame, is_range: npt.NDArray[np.bool_], ours: npt.NDArra
 def _per_name(host: pd.DataFrame, mask: npt.NDArray[np.bool_], answer) -> npt.NDArray[np.object_]:  # type: ignore[no-untyped-def]
     """answer(name) per row of `mask`, asked once a distinct name; None for other rows."""
     answers = np.full(len(host), None, dtype=object)
-    codes, names = pd.factorize(host["name"].astype(object)[mask])
+    codes, names = pd.factorize(host["name"][mask])
     found = np.empty(len(names), dtype=object)
     found[:] = [answer(str(name)) for name in names]
     answers[mask] = found[codes]
