@@ -59,9 +59,9 @@ class AttentionChoice:
         """The call as CUDA would dispatch it; calls other than the CPU's fused attention are returned as given."""
         mask = kwargs.get("attn_mask") is not None
         if func is aten._scaled_dot_product_flash_attention_for_cpu.default:
-            return _forward(self.backend(*args[:3], mask), *args, **kwargs)
+            return _forward(self.backend(args[0], args[1], args[2], mask), *args, **kwargs)
         if func is aten._scaled_dot_product_flash_attention_for_cpu_backward.default:
-            return _backward(self.backend(*args[1:4], mask), *args, **kwargs)
+            return _backward(self.backend(args[1], args[2], args[3], mask), *args, **kwargs)
         return func, args, kwargs
 
 

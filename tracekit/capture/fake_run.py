@@ -33,25 +33,25 @@ def run(settings: Settings, gpu: GPU) -> FakeRun:
 
     `settings` has passed `workloads.complete`. Raises TracekitError when the GPU cannot run it.
     """
-    spec, training = models.find(settings.model), workloads.WORKLOADS[settings.workload].training
+    spec, training = models.find(settings.model), settings.workload == "train"
     attention = AttentionChoice(gpu, flash=settings.attention == "flash", dtype=torch_dtype(settings.dtype))
     recorder = OpRecorder(attention)
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with fake:
-        model = models.build(spec, dtype=settings.dtype, attention=settings.attention, training=training)
+        model: Any = models.build(spec, dtype=settings.dtype, attention=settings.attention, training=training)
         model.tie_weights()  # skipped where weights are not initialized
     with fake, CudaFunctions(attention), recorder, _answering_as_real():
         recorder.memory.add([*model.parameters(), *model.buffers()])
         step = workloads.prepare(model, settings)
         if training:
             step(NoRanges())
-        with annotate(model, recorder):
-            recording = recorder.start()
-            step(recorder)
-    recording.peak_bytes = recorder.memory.peak_bytes
+        builder = recorder.start()
+        with annotate(model, builder):
+            step(builder)
+    builder.recording.peak_bytes = recorder.memory.peak_bytes
     weights = list(model.parameters())
     return FakeRun(
-        recording=recording,
+        recording=builder.recording,
         parameters=sum(weight.numel() for weight in weights),
         weight_bytes=sum(weight.numel() * weight.element_size() for weight in weights),
     )

@@ -11,15 +11,15 @@ from tracekit.capture.cuda_ops import aten, is_recorded
 from tracekit.capture.live_memory import LiveMemory
 from tracekit.capture.op_calls import element_type, op_call, tensors_in
 from tracekit.capture.op_signature import Signature, signature
-from tracekit.capture.recording import BackwardNode, Range, Recording
+from tracekit.capture.recording import BackwardNode, RecordingBuilder
 
-_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd  # type: ignore[attr-defined]
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _NO_SEQUENCE = 2**64 - 1
 """What gradient accumulation carries."""
 
 
 class OpRecorder(TorchDispatchMode):
-    """Records what is dispatched while it is entered, and the ranges pushed; `start` begins a new recording.
+    """Records what is dispatched while it is entered; `start` begins a new recording.
 
     A number read back to the host is taken for 1 (True): fake tensors hold no data, and what models ask, such as
     whether a mask is all ones, has that answer for the inputs that tracekit makes.
@@ -28,31 +28,15 @@ class OpRecorder(TorchDispatchMode):
     def __init__(self, attention: AttentionChoice) -> None:
         super().__init__()
         self.memory = LiveMemory()
-        self.recording = Recording()
         self._attention = attention
-        self._index: dict[tuple[Signature, str], int] = {}
-        self._open: list[int] = []
-        self._last_sequence = -1
-        self._last_node: object = None
+        self.start()
 
-    def start(self) -> Recording:
-        """A new recording, which is filled from now on."""
-        self.recording, self._index, self._open, self._last_node = Recording(), {}, [], None
-        self._last_sequence = _latest_sequence()
+    def start(self) -> RecordingBuilder:
+        """A new recording, filled from now on."""
+        self._builder, self._index = RecordingBuilder(), dict[tuple[Signature, str], int]()
+        self._last_sequence, self._last_node = _latest_sequence(), None
         self.memory.peak_bytes = self.memory.live_bytes
-        return self.recording
-
-    def push(self, name: str) -> None:
-        """Opens a range inside those that are open."""
-        self._open.append(len(self.recording.ranges))
-        slot = self._slot(-1)
-        self.recording.ranges.append(Range(name, slot, slot))
-
-    def pop(self) -> None:
-        """Closes the range opened last."""
-        index = self._open.pop()
-        opened = self.recording.ranges[index]
-        self.recording.ranges[index] = Range(opened.name, opened.opens, self._slot(-1))
+        return self._builder
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -72,25 +56,17 @@ class OpRecorder(TorchDispatchMode):
     def _record_function(self, func: Any, args: Any) -> None:
         """torch.profiler.record_function, of a model or of torch itself, is a range too."""
         if "_enter" in func._schema.name:
-            self.push(args[0])
+            self._builder.push(args[0])
         else:
-            self.pop()
+            self._builder.pop()
 
     def _append(self, func: Any, args: Any, kwargs: Any, outputs: list[torch.Tensor]) -> None:
         inputs = tensors_in((*args, *kwargs.values()))
-        key = (signature(func, args, kwargs), element_type(inputs))
+        calls, key = self._builder.recording.calls, (signature(func, args, kwargs), element_type(inputs))
         if key not in self._index:
-            self._index[key] = len(self.recording.calls)
-            self.recording.calls.append(op_call(func, key[0], inputs, outputs))
-        self._slot(self._index[key])
-
-    def _slot(self, call: int) -> int:
-        recording = self.recording
-        sequence, node = self._autograd() if call >= 0 else (-1, -1)
-        recording.call.append(call)
-        recording.sequence.append(sequence)
-        recording.node.append(node)
-        return len(recording.call) - 1
+            self._index[key] = len(calls)
+            calls.append(op_call(func, key[0], inputs, outputs))
+        self._builder.append(self._index[key], *self._autograd())
 
     def _autograd(self) -> tuple[int, int]:
         """(sequence of the node that this op creates, index of the node that it runs for)."""
@@ -99,11 +75,12 @@ class OpRecorder(TorchDispatchMode):
             latest = _latest_sequence()
             created, self._last_sequence = latest != self._last_sequence, latest
             return (latest if created else -1), -1
+        nodes = self._builder.recording.nodes
         if node is not self._last_node:
             self._last_node = node
             sequence = node._sequence_nr()
-            self.recording.nodes.append(BackwardNode(node.name(), -1 if sequence == _NO_SEQUENCE else sequence))
-        return -1, len(self.recording.nodes) - 1
+            nodes.append(BackwardNode(node.name(), -1 if sequence == _NO_SEQUENCE else sequence))
+        return -1, len(nodes) - 1
 
 
 @cache
@@ -114,7 +91,7 @@ def _is_composite(func: Any) -> bool:
 
 def _latest_sequence() -> int:
     """The sequence number of the autograd node created last."""
-    return torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
+    return torch.autograd._get_sequence_nr() - 1
 
 
 def _one(dtype: torch.dtype) -> float | bool:

@@ -59,3 +59,29 @@ class Recording:
     nodes: list[BackwardNode] = field(default_factory=list)
     peak_bytes: int = 0
     """The largest sum of live tensor storages, parameters included."""
+
+
+class RecordingBuilder:
+    """Fills a recording, op after op. It is an emitter of ranges (tracekit.capture.annotate)."""
+
+    def __init__(self) -> None:
+        self.recording = Recording()
+        self._open: list[int] = []
+
+    def push(self, name: str) -> None:
+        self._open.append(len(self.recording.ranges))
+        slot = self.append(-1)
+        self.recording.ranges.append(Range(name, slot, slot))
+
+    def pop(self) -> None:
+        index = self._open.pop()
+        opened = self.recording.ranges[index]
+        self.recording.ranges[index] = Range(opened.name, opened.opens, self.append(-1))
+
+    def append(self, call: int, sequence: int = -1, node: int = -1) -> int:
+        """Adds a slot and returns its number."""
+        recording = self.recording
+        recording.call.append(call)
+        recording.sequence.append(sequence)
+        recording.node.append(node)
+        return len(recording.call) - 1

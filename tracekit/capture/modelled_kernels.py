@@ -1,0 +1,58 @@
+"""The kernel that an op call starts on a GPU that is not here: its modelled time, and a name that says so."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from analyzers.costs import cost_of_signature
+from analyzers.costs.call import Cost, Gemm, Precision
+from analyzers.hardware import GPU
+from analyzers.kernel_time import estimate_ns
+from tracekit.capture.recording import OpCall
+
+_PRECISIONS: dict[str, Precision] = {"double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
+_READ_BACK_NS = 1_500
+"""A device-to-host copy of a few bytes."""
+
+
+@dataclass(frozen=True)
+class ModelledKernel:
+    name: str
+    duration_ns: int
+
+
+def kernel_of(call: OpCall, gpu: GPU, *, tf32: bool) -> ModelledKernel | None:
+    """The kernel of `call` on `gpu`; None when it starts none. With `tf32`, fp32 matrix products run as TF32."""
+    if call.reads_back:
+        return ModelledKernel("Memcpy DtoH (Device -> Pageable)", _READ_BACK_NS)
+    if not call.launches:
+        return None
+    cost = cost_of_call(call)
+    if tf32 and cost.precision == "fp32" and cost.family in ("gemm", "convolution"):
+        cost = replace(cost, precision="tf32")
+    name = f"modelled::{cost.family} {call.name} [{_size(call, cost)}] {cost.precision}"
+    return ModelledKernel(name, max(1, round(estimate_ns(cost, gpu))))
+
+
+def cost_of_call(call: OpCall) -> Cost:
+    """By the op's formula; an op without one counts as an operation an element over its inputs and outputs."""
+    known = cost_of_signature(call.name, call.shapes, call.dtypes, call.values, call.element_type or None)
+    return known or Cost(
+        flops=call.elements,
+        read_bytes=call.read_bytes,
+        write_bytes=call.write_bytes,
+        family="pointwise",
+        precision=_PRECISIONS.get(call.element_type, "fp32"),
+    )
+
+
+def _size(call: OpCall, cost: Cost) -> str:
+    """MxNxK of a matrix product, with its batch in front; else the size of the first tensor, or how many there are."""
+    if isinstance(cost.shape, Gemm):
+        gemm = cost.shape
+        batch = [gemm.batch] if gemm.batch > 1 else []
+        return "x".join(map(str, [*batch, gemm.m, gemm.n, gemm.k]))
+    shapes = msgspec.json.decode(call.shapes)
+    first: list[Any] = next((shape for shape in shapes if shape), [])
+    return f"{len(first)} tensors" if first and isinstance(first[0], list) else "x".join(map(str, first))

@@ -1,0 +1,74 @@
+"""Host and device timelines of a recorded step, repeated, on a GPU that is not here."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzers.hardware import GPU
+from analyzers.simulate import simulate
+from tracekit.capture.modelled_kernels import ModelledKernel
+from tracekit.capture.recording import Recording
+
+Nanoseconds = npt.NDArray[np.int64]
+
+QUEUED_GAP_NS = 1_000
+_SYNC_CALL_NS = 1_000
+LAUNCH_CALL = 0.5
+"""Of the time from a launch call to the kernel's start, the part that the call itself takes; it ends its op."""
+
+_OTHER_OP = 0.1
+_RANGE_END = 0.01
+"""Host time of what launches nothing, in parts of the host time of a kernel-launching op: an op, an end of a range."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Times in nanoseconds, arrays of (steps, slots + 1): the slots of the recording, and the synchronisation after.
+
+    Slots without device work have kernel times of -1.
+    """
+
+    host_start: Nanoseconds
+    host_end: Nanoseconds
+    """Including the wait, for calls that wait for the device."""
+    kernel_start: Nanoseconds
+    kernel_end: Nanoseconds
+
+    @property
+    def step_ns(self) -> int:
+        """Duration of the last step, which is that of any step."""
+        return int(self.host_end[-1, -1] - self.host_start[-1, 0])
+
+
+def lay_out(
+    recording: Recording, kernels: list[ModelledKernel | None], gpu: GPU, host_op_us: float, steps: int
+) -> Timeline:
+    """`kernels` are those of `recording.calls`; `host_op_us` is the host time a kernel-launching op, all else on the
+    host included: views and Python between the launches take their share of it, and add nothing."""
+    durations = np.array([*(kernel.duration_ns if kernel else 0 for kernel in kernels), 0])
+    waits = np.array([*(call.reads_back for call in recording.calls), False])
+    slots = np.array(recording.call, dtype=np.int64)
+    host = _host_times(slots, durations[slots], host_op_us * 1e3)
+    times = simulate(
+        np.tile(np.append(host, _SYNC_CALL_NS), steps),
+        np.tile(np.append(durations[slots], 0), steps),
+        launch_latency_ns=gpu.launch_us * 1e3 * (1 - LAUNCH_CALL),
+        gap_ns=QUEUED_GAP_NS,
+        sync=np.tile(np.append(waits[slots], True), steps),
+    )
+    returned = np.append(times.host_start[1:], times.latency_ns)
+    shape = (steps, len(slots) + 1)
+    return Timeline(
+        host_start=times.host_start.reshape(shape),
+        host_end=returned.reshape(shape),
+        kernel_start=times.kernel_start.reshape(shape),
+        kernel_end=times.kernel_end.reshape(shape),
+    )
+
+
+def _host_times(slots: Nanoseconds, kernel_ns: Nanoseconds, op_ns: float) -> Nanoseconds:
+    weight = np.where(slots < 0, _RANGE_END, np.where(kernel_ns > 0, 1.0, _OTHER_OP))
+    launches = int((kernel_ns > 0).sum())
+    scale = launches / weight.sum() if launches else 1.0
+    return np.maximum(np.rint(weight * scale * op_ns), 1).astype(np.int64)
