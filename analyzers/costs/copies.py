@@ -58,7 +58,7 @@ def local_scalar(call: Arguments) -> Cost:
 def repeat(call: Arguments) -> Cost:
     """(self, repeats)."""
     x, repeats = call.tensor(0), call.integers(1)
-    if repeats is None or min(repeats, default=1) < 0:
+    if repeats is None or min(repeats, default=0) < 0:
         raise MalformedCall("repeats are not recorded")
     return moves("copy", 0, [x], [x.like((prod(repeats), *x.shape))], x.dtype)
 
@@ -106,7 +106,7 @@ def fill_like(call: Arguments) -> Cost:
 @costs("aten::new_full", size=1, dtype=3)
 def create(call: Arguments, size: int, dtype: int) -> Cost:
     shape, like = call.integers(size), call.optional(0)
-    if shape is None or min(shape, default=0) < 0:
+    if shape is None:
         raise MalformedCall("the size is not recorded")
     default = like.dtype if like else dtypes.FLOAT32
     out = Tensor(shape, call.dtype(dtype) or default)

@@ -1,7 +1,5 @@
 """Gathers and scatters: the rows touched are counted, not the table; indices are read at their own size."""
 
-from math import prod
-
 from analyzers.costs import dtypes
 from analyzers.costs.arguments import Arguments
 from analyzers.costs.call import Cost
@@ -145,7 +143,6 @@ def split_copy(call: Arguments) -> Cost:
 def slice_backward(call: Arguments) -> Cost:
     """(grad_output, input_sizes, ...): zeros of the input's size, with the gradient copied in."""
     grad, sizes = call.tensor(0), call.integers(1)
-    if sizes is None or min(sizes, default=0) < 0:
+    if sizes is None:
         raise MalformedCall("the input's sizes are not recorded")
-    write = max(prod(sizes), grad.numel) * grad.dtype.bytes
-    return Cost(0, grad.bytes, write, "copy", grad.dtype.precision)
+    return moves("copy", 0, [grad], [grad.like(sizes)], grad.dtype)

@@ -16,7 +16,7 @@ def pool(call: Arguments, dilation: int, ceil_mode: int, indices: bool = False) 
     """(self, kernel_size, stride, padding, ...): an empty stride is the kernel's size."""
     x, kernel = call.tensor(0), call.integers(1)
     rank = len(x.shape) - 2 if kernel and len(kernel) == 1 else len(kernel or ())
-    if not kernel or rank < 1:
+    if not kernel or min(kernel) < 1 or rank < 1:
         raise MalformedCall("the kernel's size is not recorded")
     kernel = kernel * rank if len(kernel) == 1 else kernel
     strides = _each(call.integers(2) or kernel, rank)
@@ -59,7 +59,7 @@ def upsample(call: Arguments, flops: int) -> Cost:
 
 def _resized(call: Arguments, x: Tensor) -> Tensor:
     sizes = call.integers(1)
-    if not sizes or len(sizes) >= len(x.shape) or min(sizes) < 0:
+    if not sizes or len(sizes) >= len(x.shape):
         raise MalformedCall("the output's size is not recorded")
     return x.like((*x.shape[: -len(sizes)], *sizes))
 

@@ -18,6 +18,10 @@ class Tensor:
     shape: Shape
     dtype: DType
 
+    def __post_init__(self) -> None:
+        if not all(type(size) is int and size >= 0 for size in self.shape):
+            raise MalformedCall(f"{self.shape} is not a shape")
+
     @property
     def numel(self) -> int:
         return prod(self.shape)
