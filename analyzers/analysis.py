@@ -16,7 +16,7 @@ from analyzers.results import Analysis, BoundShares, Source, StepLatency, Timeli
 from analyzers.timeline import timeline
 from analyzers.totals import Totals
 from analyzers.trace import Metadata, Trace
-from analyzers.unprofiled import idle_scale, unprofiled_wall_ns
+from analyzers.unprofiled import busy_exceeds_it, idle_scale, unprofiled_wall_ns
 from analyzers.work_table import Judged, judge, work_table
 
 
@@ -34,7 +34,6 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
     scale = idle_scale(capture, times, len(np.unique(items.device)))
     work = work_table(of, judged, scale)
     totals = Totals(work, judged.own_bound, scale)
-    shares, exceeds = _shares(trace.metadata, judged, work, times)
     layers = layers_table(host, of.layers, of.placed, totals)
     return Analysis(
         source=_source(trace.metadata, of, ran, work),
@@ -47,26 +46,27 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
         kernels=kernels_table(items, work, host["name"], layers, totals),
         phases=phases_table(host, of.marks, work, totals),
         coverage=coverage(work),
-        bound=shares,
-        problems=problems.concat(trace.problems, _problems(trace, of, ran, judged, work, exceeds)),
+        bound=_shares(trace.metadata, judged, work, times),
+        problems=problems.concat(trace.problems, _problems(trace, of, ran, judged, work, times)),
     )
 
 
 def _problems(
-    trace: Trace, of: Attributed, ran: RanOn, judged: Judged, work: pd.DataFrame, exceeds: bool
+    trace: Trace, of: Attributed, ran: RanOn, judged: Judged, work: pd.DataFrame, times: Timeline
 ) -> pd.DataFrame:
+    exceeds = busy_exceeds_it(trace.metadata.capture, times, work["device"].nunique())
     return problems.table(
         [
             *ran.found,
             *attribution_problems(trace.host, of.items, work, of.layers),
             *roof_problems(work, judged.costed, judged.roofs, ran.gpu),
-            bound_problem(judged.own_bound, work),
+            bound_problem(of.items, judged.own_bound),
             problems.found("busy-exceeds-latency", int(exceeds)),
         ]
     )
 
 
-def _shares(metadata: Metadata, judged: Judged, work: pd.DataFrame, times: Timeline) -> tuple[BoundShares, bool]:
+def _shares(metadata: Metadata, judged: Judged, work: pd.DataFrame, times: Timeline) -> BoundShares:
     """Of the steps without a profiler where the capture timed them; else of the whole trace."""
     own, busy, devices = judged.own_bound, work["busy_ns"].to_numpy(), work["device"].nunique()
     wall = unprofiled_wall_ns(metadata.capture, times)

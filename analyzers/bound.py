@@ -68,8 +68,8 @@ def dominant(times: Floats) -> Names:
     return np.where(times.sum(axis=1) > 0, names[times.argmax(axis=1)], "")
 
 
-def run_shares(own: Names, busy: Ints, wall_ns: float) -> tuple[BoundShares, bool]:
-    """Shares of the run's time, and whether its work alone exceeds that time (it is then scaled down to fit).
+def run_shares(own: Names, busy: Ints, wall_ns: float) -> BoundShares:
+    """Shares of the run's time. Work that exceeds it is scaled down to fit.
 
     Work of unknown bound counts as memory. Idle time is launch; in a run of nothing but transfers, transfer.
     """
@@ -80,4 +80,4 @@ def run_shares(own: Names, busy: Ints, wall_ns: float) -> tuple[BoundShares, boo
     only_transfers = total > 0 and times[BOUNDS.index("transfer")] == total
     times[BOUNDS.index("transfer" if only_transfers else "launch")] += idle
     shares = times / times.sum() if times.sum() else np.eye(len(BOUNDS))[BOUNDS.index("launch")]
-    return BoundShares(**dict(zip(BOUNDS, shares.tolist(), strict=True))), total > wall_ns
+    return BoundShares(**dict(zip(BOUNDS, shares.tolist(), strict=True)))

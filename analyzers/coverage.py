@@ -57,9 +57,9 @@ def roof_problems(work: pd.DataFrame, costed: Costed, roofs: Roofs, gpu: GPU | N
     ]
 
 
-def bound_problem(own: npt.NDArray[np.object_], work: pd.DataFrame) -> Found:
-    """Said when a twentieth of the busy time or more has no known bound, since the run's shares count it as memory."""
-    busy = work["busy_ns"].to_numpy()
+def bound_problem(items: Items, own: npt.NDArray[np.object_]) -> Found:
+    """Said when a twentieth of a device's busy time or more has no known bound: the run's shares count it as memory."""
+    busy = items.busy if items.on_device else np.zeros(len(own))
     part = busy[own == ""].sum() / max(busy.sum(), 1)
     return problems.found("bound-unknown", int((own == "").sum()) if part >= _NOTABLE else 0, f"{part:.0%}")
 

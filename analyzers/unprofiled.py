@@ -11,6 +11,13 @@ def unprofiled_wall_ns(capture: CaptureInfo | None, times: Timeline) -> float | 
     return capture.latency.median_us * 1e3 * len(times.steps)
 
 
+def busy_exceeds_it(capture: CaptureInfo | None, times: Timeline, devices: int) -> bool:
+    """Whether the devices were busy in the steps for longer than even slow steps (90th percentile) take unprofiled."""
+    if capture is None or capture.latency is None:
+        return False
+    return float(times.steps["busy_ns"].sum()) > capture.latency.p90_us * 1e3 * len(times.steps) * devices
+
+
 def idle_scale(capture: CaptureInfo | None, times: Timeline, devices: int) -> float:
     """The devices' idle time in steps without a profiler over that in the trace, 0 to 1; 1 where not measured."""
     wall = unprofiled_wall_ns(capture, times)

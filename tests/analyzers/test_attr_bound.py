@@ -1,5 +1,6 @@
 """What bounds items, groups and the run."""
 
+import msgspec
 import pandas as pd
 import pytest
 from handmade import Handmade, addmm
@@ -154,6 +155,12 @@ def test_work_that_exceeds_the_latency_is_scaled_down_and_said():
     assert analysis.bound.launch == 0
     assert analysis.bound.memory == pytest.approx(60 / 62)
     assert "busy-exceeds-latency" in set(analysis.problems["code"])
+
+
+def test_work_within_the_spread_of_the_latency_is_no_problem():
+    latency = Latency(60, 55, 65, 10)
+    analysis = analyze(two_steps().trace(capture=msgspec.structs.replace(capture(60), latency=latency)))
+    assert "busy-exceeds-latency" not in set(analysis.problems["code"])
 
 
 def test_unknown_bounds_are_said():

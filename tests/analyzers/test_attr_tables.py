@@ -1,5 +1,8 @@
 """Breakdowns by op and kernel."""
 
+import subprocess
+import sys
+
 import pytest
 from handmade import Handmade, addmm
 
@@ -75,3 +78,9 @@ def test_devices_are_busy_side_by_side():
     assert analysis.timeline.wall_ns == 110_000
     assert analysis.timeline.idle_ns == 20_000
     assert analysis.bound.memory == pytest.approx(200 / 220)
+
+
+def test_importing_the_package_loads_nothing():
+    code = "import sys, analyzers; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"numpy", "pandas", "msgspec", "analyzers.analysis"} & set(loaded)
