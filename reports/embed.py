@@ -27,7 +27,7 @@ def packed_plotly() -> str:
 
 def packed(text: str) -> str:
     """Gzip in base64, the same for the same text: no time stamp inside. Holds no character that HTML reads."""
-    return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), 9, mtime=0)).decode("ascii")
+    return base64.b64encode(gzip.compress(text.encode("utf-8"), 9, mtime=0)).decode("ascii")
 
 
 def packed_json(value: Any) -> str:

@@ -41,22 +41,18 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
 
 
 def to_json(analysis: Analysis) -> str:
-    """The text of `to_dict`; half of a character, which a name may hold, is replaced."""
-    return _encodable(json.dumps(to_dict(analysis), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    """The text of `to_dict`."""
+    return json.dumps(to_dict(analysis), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def to_csv(analysis: Analysis, table: str = "kernels") -> str:
     """One of `public.TABLES` with a header row; times in microseconds, unknown values empty."""
-    return _encodable(public_frame(analysis, table).to_csv(index=False, lineterminator="\n"))
+    return public_frame(analysis, table).to_csv(index=False, lineterminator="\n")
 
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of `to_dict`."""
     return json.loads((files("reports") / "analysis.schema.json").read_text("utf-8"))
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _source(source: Source) -> dict[str, Any]:

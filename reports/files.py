@@ -18,7 +18,7 @@ def check_writable(path: Path) -> None:
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write beside `path`, then rename. Parent folders are made. Raises TracekitError when that is not possible."""
-    data = content.encode("utf-8", "replace") if isinstance(content, str) else content
+    data = content.encode("utf-8") if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _write(path, data)

@@ -14,7 +14,7 @@ from reports.figures.style import Figure
 from reports.figures.timeline import timeline
 from reports.headline import headline
 from reports.names import device, model, printable
-from reports.tables import table_views
+from reports.tables import glossary, table_views
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ def render(analysis: Analysis) -> str:
         provenance=facts.provenance(analysis),
         how=facts.how(analysis),
         scale=_scale(analysis),
-        tables=table_views(analysis),
+        tables=(tables := table_views(analysis)),
+        glossary=glossary(tables),
         notes=figures.notes,
         figures=embed.packed_json(figures.specs),
         plotly=embed.packed_plotly() if figures.specs else "",
@@ -73,7 +74,8 @@ def _unplaced(analysis: Analysis) -> str:
     if absent.empty:
         return ""
     share = numbers.percent(absent["share"].sum())
-    return f"Not on the plot: {len(absent)} kernels that do no counted arithmetic, {share} of the busy time."
+    count = f"{len(absent)} kernels" if len(absent) > 1 else "1 kernel"
+    return f"Not on the plot: {count} of no counted arithmetic or of next to no time, {share} of the busy time."
 
 
 def _scale(analysis: Analysis) -> float:

@@ -39,6 +39,11 @@ def with_article(name: str) -> str:
     return f"{'an' if name[:1].upper() in _SPOKEN_WITH_A_VOWEL else 'a'} {name}"
 
 
+def inside(path: str, above: str) -> str:
+    """The part of a layer's path below the layer `above`."""
+    return path.removeprefix(above).lstrip("./") if above and path.startswith(above) and path != above else path
+
+
 def middle_truncated(name: str, limit: int) -> str:
     """At most `limit` characters, the middle left out."""
     if len(name) <= limit:

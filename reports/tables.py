@@ -21,6 +21,12 @@ def table_views(analysis: Analysis) -> dict[str, TableView]:
     return {name: view for name, view in views.items() if view.rows}
 
 
+def glossary(views: dict[str, TableView]) -> list[tuple[str, str]]:
+    """Every column's label and meaning, once."""
+    columns = [column for view in views.values() for column in view.columns]
+    return sorted({column.label: column.help for column in columns}.items(), key=lambda pair: pair[0].lower())
+
+
 _COST: Spec = [("flops", "FLOPs", "flops"), ("bytes", "bytes", "bytes")]
 _ROOF: Spec = [("intensity", "FLOP/B", "ratio"), ("roof_fraction", "of roof", "share")]
 _BOUND: Spec = [("bound", "bound", "bound")]

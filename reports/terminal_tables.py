@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analyzers.results import Analysis
-from reports.names import middle_truncated, printable
+from reports.names import inside, middle_truncated, printable
 from reports.numbers import duration, percent, quantity
 
 _NAMES = {"layers": "path", "layer_types": "type", "phases": "name", "ops": "name", "kernels": "name"}
@@ -57,7 +57,7 @@ def _shown_names(frame: pd.DataFrame, longest: pd.DataFrame, table: str) -> list
         return names.tolist()
     above = [frame["path"].iloc[parent] if parent >= 0 else "" for parent in longest["parent"]]
     nested = zip(names, above, longest["depth"], strict=True)
-    return ["  " * depth + name.removeprefix(f"{outer}.") for name, outer, depth in nested]
+    return ["  " * depth + inside(name, outer) for name, outer, depth in nested]
 
 
 def _title(analysis: Analysis, table: str, rows: int) -> str:

@@ -9,11 +9,11 @@ import pandas as pd
 
 from analyzers.results import BOUNDS
 from analyzers.tables import TABLES
-from reports.names import middle_truncated, printable
+from reports.names import inside, middle_truncated, printable
 
 Kind = Literal["name", "text", "prose", "bound", "count", "time", "share", "flops", "bytes", "ratio"]
 ROW_LIMIT = 1_500
-_NAME_LIMIT = 96
+_LIMITS = {"name": 72, "text": 22}
 _UNITS: dict[str, tuple[tuple[float, str, int], ...]] = {
     "time": ((1e10, "s", 3), (1e7, "ms", 3), (0, "µs", 1)),
     "flops": ((1e12, "TFLOP", 3), (1e9, "GFLOP", 3), (1e6, "MFLOP", 3), (0, "kFLOP", 3)),
@@ -69,7 +69,7 @@ def table_view(
 ) -> TableView:
     """`spec` names the columns shown: (column, label, kind). Beyond `row_limit` the rows of least time are left out."""
     shown, tree = _chosen(frame.reset_index(drop=True), row_limit), "parent" in frame
-    spec = list(spec)
+    spec = [each for each in spec if _says_something(shown[each[0]], each[2])]
     help_of = {column.name: column.meaning for column in TABLES[table].columns}
     columns, cells = [], []
     for name, label, kind in spec:
@@ -98,6 +98,10 @@ def _chosen(frame: pd.DataFrame, row_limit: int) -> pd.DataFrame:
     return longest.sort_index() if "parent" in frame else longest
 
 
+def _says_something(values: "pd.Series[Any]", kind: Kind) -> bool:
+    return bool(values.notna().any()) and (kind != "text" or bool((values != "").any()))
+
+
 def _nested(rows: list[Row], layers: pd.DataFrame) -> list[Row]:
     paths = layers["path"].to_dict()
     return [
@@ -107,7 +111,7 @@ def _nested(rows: list[Row], layers: pd.DataFrame) -> list[Row]:
 
 
 def _short(path: str, above: str) -> str:
-    return middle_truncated(printable(path.removeprefix(f"{above}.")), _NAME_LIMIT)
+    return middle_truncated(printable(inside(path, above)), _LIMITS["name"])
 
 
 def _column(values: "pd.Series[Any]", kind: Kind) -> tuple[str, list[Cell]]:
@@ -136,5 +140,5 @@ def _figure(value: float, decimals: int) -> Cell:
 
 def _words(name: str, kind: Kind) -> Cell:
     whole = printable(name)
-    text = whole if kind == "prose" else middle_truncated(whole, _NAME_LIMIT)
+    text = middle_truncated(whole.removeprefix("void "), _LIMITS[kind]) if kind in _LIMITS else whole
     return Cell(text, text, whole if text != whole else "")

@@ -31,7 +31,7 @@ function look(layout) {
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: "--ink" },
     hoverlabel: { bgcolor: "--raised", bordercolor: "--line", font: { color: "--ink", size: 12 }, align: "left" },
     hovermode: "closest",
-    dragmode: layout.yaxis?.fixedrange ? "zoom" : "pan",
+    dragmode: "zoom",
     xaxis: { ...axis, ...layout.xaxis, ...title(layout.xaxis) },
     yaxis: { ...axis, ...layout.yaxis, ...title(layout.yaxis) },
   };

@@ -5,6 +5,7 @@ import pandas as pd
 
 from analyzers.results import Analysis
 from reports.figures.style import Figure, colour, text
+from reports.names import inside
 from reports.numbers import duration, percent
 
 LIMIT = 2_500
@@ -61,7 +62,7 @@ def _under_one_root(nodes: pd.DataFrame) -> pd.DataFrame:
 def _layers(layers: pd.DataFrame) -> pd.DataFrame:
     path, parent = layers["path"].astype(str), layers["parent"].to_numpy()
     above = np.where(parent >= 0, path.to_numpy()[np.maximum(parent, 0)] if len(layers) else "", "")
-    label = [name.removeprefix(f"{outer}.") for name, outer in zip(path, above, strict=True)]
+    label = [inside(name, outer) for name, outer in zip(path, above, strict=True)]
     return pd.DataFrame(
         {
             "id": [f"layer-{row}" for row in range(len(layers))],

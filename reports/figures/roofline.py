@@ -11,8 +11,10 @@ from reports.figures.style import BOUND_NAMES, SYMBOLS, Figure, bound_title, col
 from reports.numbers import duration, percent, quantity, significant
 
 _SMALLEST, _LARGEST = 7.0, 56.0
-_SHALLOW = 0.9
+_MARGIN = 0.9
 """Part of a decade left free around the points."""
+_SMALLEST_SHARE = 0.0005
+"""Kernels of less time would stretch the axes by decades for dots that nobody can see."""
 
 
 def roofline(analysis: Analysis) -> Figure | None:
@@ -21,8 +23,8 @@ def roofline(analysis: Analysis) -> Figure | None:
     if gpu is None or points.empty:
         return None
     precisions = _precisions(analysis.work, gpu) or [analysis.source.precision or "fp32"]
-    low = 10 ** (np.log10(points["intensity"].min()) - _SHALLOW)
-    high = 10 ** (np.log10(max(points["intensity"].max(), *map(gpu.ridge, precisions))) + _SHALLOW)
+    low = 10 ** (np.log10(points["intensity"].min()) - _MARGIN)
+    high = 10 ** (np.log10(max(points["intensity"].max(), *map(gpu.ridge, precisions))) + _MARGIN)
     traces = [_bandwidth(gpu, precisions, low), *(_roof(gpu, each, high) for each in precisions)]
     traces += [_sustained(gpu, each, high) for each in precisions]
     traces += [
@@ -39,9 +41,10 @@ def roofline(analysis: Analysis) -> Figure | None:
 
 
 def placed(kernels: pd.DataFrame) -> pd.DataFrame:
-    """The kernels that can stand on logarithmic axes, with their row."""
+    """The kernels that can stand on logarithmic axes and are large enough to be seen, with their row."""
     shown = kernels.assign(row=np.arange(len(kernels)))
-    return shown[(shown["intensity"] > 0) & (shown["flops"] > 0) & (shown["gpu_ns"] > 0)]
+    counted = (shown["intensity"] > 0) & (shown["flops"] > 0) & (shown["gpu_ns"] > 0)
+    return shown[counted & (shown["share"] >= _SMALLEST_SHARE)]
 
 
 def _precisions(work: pd.DataFrame, gpu: GPU) -> list[str]:

@@ -77,7 +77,7 @@ def _work(work: pd.DataFrame, lanes: dict[str, int], begin: int) -> list[dict[st
         mine = work["bound"] == bound
         if mine.any():
             bars = _bars(work[mine], height[mine], begin, [text(str(name)) for name in work.loc[mine, "name"]])
-            traces.append(bars | {"name": bound_title(bound), "line": {"color": colour(bound), "width": 26}})
+            traces.append(bars | {"name": bound_title(bound), "line": _thick(bound, 26)})
     return traces
 
 
@@ -86,7 +86,12 @@ def _gaps(work: pd.DataFrame, lanes: dict[str, int], begin: int) -> dict[str, An
     height = pd.Series(_lane_names(idle), index=idle.index, dtype=object).map(lanes)
     before = idle.assign(start_ns=idle["start_ns"] - idle["gap_ns"], duration_ns=idle["gap_ns"])
     bars = _bars(before, height, begin, ["idle"] * len(idle))
-    return bars | {"name": "idle before the next launch", "line": {"color": colour("launch"), "width": 3}}
+    return bars | {"name": "idle before the next launch", "line": _thick("launch", 3)}
+
+
+def _thick(bound: str, width: int) -> dict[str, Any]:
+    """Plotly would leave out bars shorter than a pixel, unless told not to simplify."""
+    return {"color": colour(bound), "width": width, "simplify": False}
 
 
 def _bars(rows: pd.DataFrame, height: "pd.Series[Any]", begin: int, names: list[str]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def chromium() -> str | None:
 class Page:
     """One page; `console` holds every message, error, and policy violation since it opened."""
 
-    def __init__(self, path: Path, *, width: int = 1400, height: int = 1000) -> None:
+    def __init__(self, path: Path, *, fragment: str = "", width: int = 1400, height: int = 1000) -> None:
         self.console: list[str] = []
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self._process, self._write, self._read = _start(Path(self._profile.name))
@@ -42,7 +42,8 @@ class Page:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
         self.resize(width, height)
-        self.send("Page.navigate", url=path.as_uri())
+        self.send("Page.navigate", url=f"{path.as_uri()}#{fragment}")
+        self.wait_for("location.protocol === 'file:' && document.readyState === 'complete'")
 
     def __enter__(self) -> Self:
         return self
@@ -87,7 +88,9 @@ class Page:
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
-            self._buffer += os.read(self._read, 1 << 20)
+            piece = os.read(self._read, 1 << 20)
+            assert piece, "Chromium is missing, or ended"
+            self._buffer += piece
         message, self._buffer = self._buffer.split(b"\0", 1)
         event = json.loads(message)
         self._note(event.get("method"), event.get("params", {}))

@@ -35,7 +35,7 @@ def command(trace: str, gpu: str | None, form: str | None, table: str, output: P
     form = form or _EXTENSIONS.get(output.suffix if output else "", "text")
     text = _rendered(analyze(trace, gpu), form, table, colour=None if output is None else False)
     if output is None:
-        click.echo(text.encode("utf-8", "replace"), nl=False)
+        click.echo(text, nl=False)
         return
     write_atomically(output, text)
     click.echo(f"Wrote {output}", err=True)

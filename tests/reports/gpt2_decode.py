@@ -1,0 +1,288 @@
+"""A made-up analysis: a GPT-2 decode step on an H200, 87 % of it waiting for the host."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analyzers import hardware, results
+from analyzers.capture_info import CaptureInfo, Latency
+from analyzers.trace import PROBLEMS
+
+H200 = hardware.find("h200")
+
+BLOCKS, GAP_NS, NAN = 12, 20_000, float("nan")
+# Per block: layer, type, kernel, op, family, busy ns, FLOPs, bytes, bound.
+GEMV = ("gemv2T_kernel_val<float>", "aten::addmm", "gemm")
+NORM = ("vectorized_layer_norm_kernel", "aten::native_layer_norm", "norm", 2_000, 6e3, 9e3, "latency")
+ATTENTION = ("fmha_cutlassF_f32", "aten::_efficient_attention_forward", "attention", 6_000, 1.6e6, 3.2e6, "latency")
+GELU = ("vectorized_elementwise_kernel<4, gelu>", "aten::gelu", "pointwise", 1_500, 3e4, 2.5e4, "latency")
+BLOCK = [
+    ("ln_1", "LayerNorm", *NORM),
+    ("attn.c_attn", "Conv1D", *GEMV, 4_100, 3.5e6, 7.1e6, "memory"),
+    ("attn", "GPT2Attention", *ATTENTION),
+    ("attn.c_proj", "Conv1D", *GEMV, 2_900, 1.2e6, 2.4e6, "memory"),
+    ("ln_2", "LayerNorm", *NORM),
+    ("mlp.c_fc", "Conv1D", *GEMV, 5_000, 4.7e6, 9.4e6, "memory"),
+    ("mlp.act", "NewGELUActivation", *GELU),
+    ("mlp.c_proj", "Conv1D", *GEMV, 5_100, 4.7e6, 9.4e6, "memory"),
+]
+TYPES = {
+    "model": "GPT2LMHeadModel",
+    "transformer": "GPT2Model",
+    "transformer.wte": "Embedding",
+    "attn": "GPT2Attention",
+    "mlp": "GPT2MLP",
+    "lm_head": "Linear",
+}
+
+
+def build() -> results.Analysis:
+    paths, types = _tree()
+    work = _work(paths)
+    layers = _layers(work, paths, types)
+    busy, wall = int(work["busy_ns"].sum()), int(work["start_ns"].iloc[-1] + work["duration_ns"].iloc[-1])
+    steps = {"step": [0], "start_ns": [0], "wall_ns": [wall], "busy_ns": [busy], "idle_ns": [wall - busy]}
+    return results.Analysis(
+        source=_source(),
+        latency=results.StepLatency(Latency(2_104.5, 2_051.25, 2_310.0, 50), wall / 1000),
+        timeline=results.Timeline(wall, busy, wall - busy, results.STEPS.frame({**steps, "kernels": [len(work)]})),
+        work=work,
+        layers=layers,
+        layer_types=_layer_types(layers),
+        ops=_ops(work),
+        kernels=_kernels(work),
+        phases=results.PHASES.frame(
+            {"name": ["decode"], "calls": [1], "wall_ns": [wall], "gpu_ns": [busy], "kernels": [len(work)]}
+            | {"share": [1.0], "flops": [work["flops"].sum()], "bytes": [work["bytes"].sum()], "bound": ["launch"]}
+        ),
+        coverage=results.Coverage(op=1.0, layer=0.995, cost=0.982),
+        bound=results.BoundShares(compute=0.0, memory=0.06, launch=0.87, latency=0.065, transfer=0.005),
+        problems=PROBLEMS.frame(
+            {"code": ["no-clock"], "severity": ["warning"], "count": [3], "message": ["3 events had no clock."]}
+            | {"advice": ["Record again with the profiler's default clock."]}
+        ),
+        recommendations=_recommendations(),
+        considered=_considered(),
+    )
+
+
+def _source() -> results.Source:
+    capture = CaptureInfo(
+        version="0.1.0",
+        source="measured",
+        device="cuda",
+        gpu="h200",
+        device_name="NVIDIA H200",
+        driver="570.86",
+        sm_clock_mhz=1980,
+        memory_clock_mhz=3201,
+        versions={"torch": "2.11.0", "transformers": "5.17.0", "cuda": "12.8"},
+        model="gpt2",
+        workload="decode",
+        batch_size=1,
+        seq_len=512,
+        dtype="fp32",
+        attention="sdpa",
+        weights="random",
+        parameters=124_439_808,
+        weight_bytes=497_759_232,
+        steps=1,
+        latency=Latency(2_104.5, 2_051.25, 2_310.0, 50),
+        peak_memory_bytes=620_000_000,
+    )
+    return results.Source("measured", "tracekit", "gpu", "NVIDIA H200", H200, "fp32", "tracekit ranges", capture)
+
+
+def _tree() -> tuple[list[str], list[str]]:
+    paths = ["model", "transformer", "transformer.wte"]
+    for block in range(BLOCKS):
+        head = f"transformer.h.{block}"
+        paths += [head, *(f"{head}.{name}" for name in ("ln_1", "attn", "attn.c_attn", "attn.c_proj", "ln_2", "mlp"))]
+        paths += [f"{head}.{name}" for name in ("mlp.c_fc", "mlp.act", "mlp.c_proj")]
+    paths += ["lm_head", "(no layer)"]
+    known = TYPES | {name: kind for name, kind, *_ in BLOCK}
+    names = [path.split(".", 3)[-1] if path.startswith("transformer.h.") else path for path in paths]
+    types = ["GPT2Block" if name.isdigit() else known.get(name, "") for name in names]
+    return paths, types
+
+
+def _work(paths: list[str]) -> pd.DataFrame:
+    copy = ("Memcpy DtoH (Device -> Pageable)", "aten::copy_", "copy", 1_700, NAN, 8, "transfer")
+    rows: list[tuple[Any, ...]] = [
+        ("transformer.wte", "", "indexSelectSmallIndex", "aten::embedding", "embedding", 1_800, 0, 6e3, "latency")
+    ]
+    for block in range(BLOCKS):
+        rows += [(f"transformer.h.{block}.{layer}", *rest) for layer, *rest in BLOCK]
+    rows.append(("lm_head", "", *GEMV, 41_000, 7.7e7, 1.54e8, "memory"))
+    rows.append(("(no layer)", "", *copy))
+    layer, _, kernel, _, family, busy, flops, size, bound = (list(column) for column in zip(*rows, strict=True))
+    n, time = len(rows), np.array(busy)
+    start = np.cumsum(time + GAP_NS) - time
+    roofline = np.maximum(np.nan_to_num(np.array(flops, float)) / 67e12, np.array(size, float) / 4.8e12) * 1e9
+    return results.WORK.frame(
+        {
+            "start_ns": start,
+            "duration_ns": time,
+            "busy_ns": time,
+            "gap_ns": np.r_[0, np.full(n - 1, GAP_NS)],
+            "delay_ns": np.full(n, 6_000),
+            "device": np.zeros(n),
+            "stream": np.full(n, 7),
+            "category": ["kernel"] * (n - 1) + ["memcpy"],
+            "name": kernel,
+            "launch": np.arange(n),
+            "op": np.arange(n),
+            "cost_op": np.arange(n),
+            "layer": [paths.index(path) for path in layer],
+            "phase": ["decode"] * n,
+            "step": np.zeros(n),
+            "family": family,
+            "precision": ["fp32"] * n,
+            "flops": flops,
+            "bytes": size,
+            "intensity": np.array(flops, float) / np.array(size, float),
+            "roof_fraction": roofline / time,
+            "bound": bound,
+        }
+    )
+
+
+def _layers(work: pd.DataFrame, paths: list[str], types: list[str]) -> pd.DataFrame:
+    parent = [_parent(path, paths) for path in paths]
+    own = work.groupby("layer")[["busy_ns", "flops", "bytes"]].sum().reindex(range(len(paths))).fillna(0)
+    own["kernels"] = work.groupby("layer").size().reindex(range(len(paths))).fillna(0)
+    total = own.copy()
+    for row in reversed(range(len(paths))):
+        if parent[row] >= 0:
+            total.iloc[parent[row]] += total.iloc[row]
+    depth = [0] * len(paths)
+    for row, above in enumerate(parent):
+        depth[row] = depth[above] + 1 if above >= 0 else 0
+    busy = work["busy_ns"].sum()
+    return results.LAYERS.frame(
+        {
+            "path": paths,
+            "type": types,
+            "parent": parent,
+            "depth": depth,
+            "calls": [0 if path == "(no layer)" else 1 for path in paths],
+            "gpu_ns": total["busy_ns"],
+            "self_ns": own["busy_ns"],
+            "cpu_ns": total["kernels"] * GAP_NS,
+            "kernels": total["kernels"],
+            "share": total["busy_ns"] / busy,
+            "flops": total["flops"],
+            "bytes": total["bytes"],
+            "bound": ["memory" if size > 1e6 else "latency" for size in total["bytes"]],
+        }
+    )
+
+
+def _parent(path: str, paths: list[str]) -> int:
+    if path in ("model", "(no layer)"):
+        return -1
+    above = path
+    while "." in above:
+        above = above.rsplit(".", 1)[0]
+        if above in paths:
+            return paths.index(above)
+    return 0
+
+
+def _layer_types(layers: pd.DataFrame) -> pd.DataFrame:
+    found = layers.loc[layers["type"] != ""].groupby("type", sort=False)
+    sums = found[["calls", "gpu_ns", "self_ns", "share", "flops", "bytes"]].sum()
+    return results.LAYER_TYPES.frame(
+        {"type": list(sums.index), "layers": found.size().to_numpy(), "bound": found["bound"].first().to_numpy()}
+        | {name: sums[name].to_numpy() for name in sums.columns}
+    )
+
+
+def _ops(work: pd.DataFrame) -> pd.DataFrame:
+    found = work.assign(name=work["family"].astype(str).map(lambda family: f"aten::{family}")).groupby("name")
+    sums = found[["busy_ns", "flops", "bytes"]].sum()
+    return results.OPS.frame(
+        {
+            "name": list(sums.index),
+            "family": found["family"].first().astype(object).to_numpy(),
+            "calls": found.size().to_numpy(),
+            "kernels": found.size().to_numpy(),
+            "gpu_ns": sums["busy_ns"],
+            "cpu_ns": found.size().to_numpy() * 9_000,
+            "share": sums["busy_ns"] / sums["busy_ns"].sum(),
+            "flops": sums["flops"],
+            "bytes": sums["bytes"],
+            "intensity": sums["flops"] / sums["bytes"],
+            "roof_fraction": found["roof_fraction"].mean(),
+            "bound": found["bound"].first().to_numpy(),
+        }
+    )
+
+
+def _kernels(work: pd.DataFrame) -> pd.DataFrame:
+    found = work.assign(name=work["name"].astype(str)).groupby("name")
+    sums = found[["busy_ns", "flops", "bytes"]].sum().assign(flops=found["flops"].sum(min_count=1))
+    return results.KERNELS.frame(
+        {
+            "name": list(sums.index),
+            "category": ["memcpy" if name.startswith("Memcpy") else "kernel" for name in sums.index],
+            "calls": found.size().to_numpy(),
+            "gpu_ns": sums["busy_ns"],
+            "mean_ns": found["duration_ns"].mean(),
+            "min_ns": found["duration_ns"].min(),
+            "max_ns": found["duration_ns"].max(),
+            "op": found["family"].first().astype(object).map(lambda family: f"aten::{family}").to_numpy(),
+            "layer": ["GPT2Block"] * len(sums),
+            "occupancy": np.full(len(sums), NAN),
+            "share": sums["busy_ns"] / sums["busy_ns"].sum(),
+            "flops": sums["flops"],
+            "bytes": sums["bytes"],
+            "intensity": sums["flops"] / sums["bytes"],
+            "roof_fraction": found["roof_fraction"].mean(),
+            "bound": found["bound"].first().to_numpy(),
+        }
+    )
+
+
+def _recommendations() -> tuple[results.Recommendation, ...]:
+    return (
+        results.Recommendation(
+            "cuda-graphs",
+            "CUDA graphs",
+            results.Interval(6.8, 7.4, 8.1),
+            "The GPU is idle 87 % of the step because the host issues 99 kernels at 20 µs each.",
+            ("99 kernels a step, mean duration 4.3 µs", "idle between kernels 87 % of the step"),
+            'model.generation_config.cache_implementation = "static"\n'
+            'model.forward = torch.compile(model.forward, mode="reduce-overhead")',
+            ("Needs a static KV cache: shapes must not change between steps.",),
+        ),
+        results.Recommendation(
+            "batching",
+            "Batching",
+            results.Interval(5.1, 6.9, 7.8),
+            "The host time of a step does not grow with the batch.",
+            ("weights are 94 % of the bytes read",),
+            "tracekit profile --model gpt2 --gpu h200 --workload decode --batch-size 8",
+            ("Throughput, not latency.",),
+        ),
+        results.Recommendation(
+            "fused-kernels",
+            "Fused kernels",
+            results.Interval(1.08, 1.19, 1.31),
+            "48 small kernels become 24.",
+            ("pointwise and norm kernels are 36 % of the launches",),
+            "model = torch.compile(model)",
+            (),
+        ),
+    )
+
+
+def _considered() -> tuple[results.Considered, ...]:
+    taken = tuple(results.Considered(r.id, r.title, True, r.reason, r.speedup) for r in _recommendations())
+    half = results.Interval(0.98, 1.0, 1.03)
+    return (
+        *taken,
+        results.Considered("half-precision", "Half precision", False, "The run waits for the host, not the GPU.", half),
+        results.Considered("tensor-parallel", "Tensor parallelism", False, "The model fits one GPU.", None),
+    )

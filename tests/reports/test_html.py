@@ -1,0 +1,232 @@
+import base64
+import gzip
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from hostile import LONG, SCRIPT, hostile
+
+from analyzers import hardware
+from analyzers.results import Analysis, Interval, Projection
+from reports import embed
+from reports.html import render
+
+
+class Parsed(HTMLParser):
+    """The page as a browser's parser sees it: elements, the text of each script, and all other text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.cdata_elem == "script":
+            self.scripts.append((self.elements[-1][1], data))
+        elif self.cdata_elem is None:
+            self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def page(analysis: Analysis) -> str:
+    return render(analysis)
+
+
+def figures(page: str) -> dict[str, Any]:
+    packed = next(text for attributes, text in Parsed(page).scripts if attributes.get("id") == "figures")
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
+
+
+def test_it_is_one_file_without_network(page: str) -> None:
+    parsed = Parsed(page)
+    assert len(page.encode()) < 3_000_000
+    for tag in ("link", "iframe", "img", "object", "embed", "base", "form"):
+        assert parsed.all(tag) == []
+    loaded = [attributes.get(name) for _, attributes in parsed.elements for name in ("src", "href", "action", "srcset")]
+    assert all(url.startswith("#") for url in loaded if url)
+    assert not re.search(r"https?://|url\(|@import", page)
+
+
+def test_the_policy_allows_the_scripts_by_their_hashes_and_nothing_else(page: str) -> None:
+    parsed = Parsed(page)
+    policy = next(each["content"] for each in parsed.all("meta") if each.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert "unsafe" not in rules["script-src"]
+    run = [text for attributes, text in parsed.scripts if "type" not in attributes] + [embed.plotly_source()]
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in run]
+    assert rules["script-src"].split() == [f"'sha256-{each}'" for each in hashes]
+    assert [name for _, each in parsed.elements for name in each if name.startswith("on")] == []
+
+
+def test_plotly_is_in_it_whole(page: str) -> None:
+    packed = next(text for attributes, text in Parsed(page).scripts if attributes.get("id") == "plotly")
+    assert gzip.decompress(base64.b64decode(packed)).decode() == embed.plotly_source()
+
+
+def test_the_same_analysis_gives_the_same_page(analysis: Analysis, page: str) -> None:
+    assert render(analysis) == page
+
+
+def test_sections_in_their_order(page: str) -> None:
+    ids = [each["id"] for each in Parsed(page).all("section")]
+    assert ids == ["summary", "plan", "time", "roofline", "timeline", "tables", "provenance"]
+    assert Parsed(page).all("html")[0]["lang"] == "en"
+
+
+def test_it_tells_headline_plan_and_provenance(page: str) -> None:
+    text = Parsed(page).text.replace("\N{NO-BREAK SPACE}", " ")
+    for said in (
+        "GPT-2 decode on an H200 waits for the host 87 % of the time: try CUDA graphs, predicted 6.8–8.1×.",
+        'model.forward = torch.compile(model.forward, mode="reduce-overhead")',
+        "Needs a static KV cache: shapes must not change between steps.",
+        "The run waits for the host, not the GPU.",
+        "570.86",
+        "1980 MHz SM, 3201 MHz memory",
+        "batch 1, 512 tokens",
+        "3 events had no clock.",
+    ):
+        assert said in text
+
+
+def test_every_table_has_every_row(page: str, analysis: Analysis) -> None:
+    rows = [each["id"] for each in Parsed(page).all("tr") if each.get("id")]
+    for table in ("layers", "layer_types", "ops", "kernels", "phases", "problems"):
+        expected = {f"{table}-{row}" for row in range(len(getattr(analysis, table)))}
+        assert {each for each in rows if each and re.fullmatch(rf"{table}-\d+", each)} == expected
+
+
+def test_modelled_is_marked_on_every_section_figure_and_table(modelled: Analysis, page: str) -> None:
+    marked = render(modelled)
+    sections = re.split("<section ", marked)[1:]
+    assert len(sections) == 7
+    assert all('class="mark">modelled<' in section or 'class="badge modelled"' in section for section in sections)
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", marked)
+    assert len(captions) == 3
+    assert all("modelled" in caption for caption in captions)
+    headings = re.findall(
+        r"<h3>([^<]*)(<span class=\"mark\">)?", "".join(re.findall(r'"tools">(.*?)</div>', marked, re.S))
+    )
+    assert headings
+    assert all(mark for _, mark in headings)
+    assert "modelled" not in Parsed(page).text
+
+
+def test_projection_stands_beside_the_measurement(analysis: Analysis) -> None:
+    projection = Projection(hardware.find("t4"), Interval(3000, 3400, 4100), Interval(900, 1000, 1200), "Scaled.")
+    text = re.sub(r"\s+", " ", Parsed(render(replace(analysis, projection=projection))).text)
+    assert "measured here NVIDIA H200 2.10 ms a step" in text
+    assert "projected, modelled NVIDIA T4 3.00 ms to 4.10 ms a step" in text
+
+
+def test_hostile_names_are_text(analysis: Analysis) -> None:
+    nasty, plain = Parsed(render(hostile(analysis))), Parsed(render(analysis))
+    assert len(nasty.scripts) == len(plain.scripts)
+    assert {tag for tag, _ in nasty.elements} == {tag for tag, _ in plain.elements}
+    assert [each for _, attributes in nasty.elements for each in attributes if each.startswith("on")] == []
+    assert SCRIPT in nasty.text
+    assert "\u202e" not in nasty.text
+    titles = [each.get("title") or "" for each in nasty.all("th")]
+    assert LONG in titles
+    assert max(map(len, re.split(r"\s", nasty.text.replace("x" * 9_000, "!")))) < 2_000
+
+
+def test_figures_escape_what_plotly_would_read_as_tags(analysis: Analysis) -> None:
+    told = json.dumps(figures(render(hostile(analysis))))
+    assert "<script" not in told
+    assert "<img" not in told
+    assert "&lt;img" in told
+
+
+def test_the_icicle_adds_up(page: str, analysis: Analysis) -> None:
+    trace = figures(page)["icicle"]["data"][0]
+    values = dict(zip(trace["ids"], trace["values"], strict=True))
+    inside: dict[str, int] = {}
+    for above, value in zip(trace["parents"], trace["values"], strict=True):
+        inside[above] = inside.get(above, 0) + value
+    assert values["run"] == analysis.timeline.busy_ns
+    assert {node: (total, values[node]) for node, total in inside.items() if node and total != values[node]} == {}
+
+
+def test_the_roofline_places_kernels_under_their_roofs(page: str) -> None:
+    traces = figures(page)["roofline"]["data"]
+    slope = traces[0]
+    assert [y / x for x, y in zip(slope["x"], slope["y"], strict=True)] == pytest.approx([4.8] * 3)
+    flat = next(trace for trace in traces if "fp32 67.0 TFLOP/s" in trace.get("text", []))
+    assert flat["y"] == [67, 67]
+    memory = next(trace for trace in traces if trace.get("name") == "memory")
+    # 12 x 14.1 MFLOP and 77 MFLOP in 246.2 us, over 12 x 28.3 MB and 154 MB.
+    assert memory["y"] == pytest.approx([246.2e6 / 246.2e-6 / 1e12])
+    assert memory["x"] == pytest.approx([246.2 / 493.6])
+
+
+def test_the_timeline_holds_every_piece_of_the_step(page: str, analysis: Analysis) -> None:
+    traces = figures(page)["timeline"]["data"]
+    bars = [trace for trace in traces if trace["name"] in ("memory", "latency", "transfer")]
+    busy = sum(end - start for trace in bars for start, end in zip(trace["x"][::4], trace["x"][2::4], strict=True))
+    assert busy * 1e6 == pytest.approx(analysis.timeline.busy_ns)
+    idle = next(trace for trace in traces if trace["name"].startswith("idle"))
+    assert len(idle["x"]) == 4 * 98
+
+
+def test_long_steps_are_sampled_and_say_so(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reports.figures.timeline.LIMIT", 20)
+    monkeypatch.setattr("reports.figures.icicle.LIMIT", 40)
+    text = Parsed(render(analysis)).text
+    assert "Drawn: the 20 longest of 99 pieces of work" in text
+    assert "boxes too thin to see are left out" in text
+
+
+def test_long_tables_say_what_they_leave_out(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reports.views.table_view.__defaults__", (25,))
+    assert "100 rows of less time are left out here" in Parsed(render(analysis)).text
+
+
+def test_an_empty_analysis_makes_a_page(analysis: Analysis) -> None:
+    tables = ("work", "layers", "layer_types", "phases", "ops", "kernels", "problems")
+    line = replace(analysis.timeline, wall_ns=0, busy_ns=0, idle_ns=0, steps=analysis.timeline.steps.iloc[:0])
+    bare = replace(
+        analysis,
+        **{name: getattr(analysis, name).iloc[:0] for name in tables},
+        source=replace(analysis.source, gpu=None, capture=None),
+        timeline=line,
+        recommendations=(),
+        considered=(),
+    )
+    assert "None: everything in the trace was read and is counted." in Parsed(render(bare)).text
+
+
+def tokens(scheme: int) -> dict[str, tuple[float, ...]]:
+    found = re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", embed.asset("report.css"))
+    return {each[0]: tuple(int(each[1 + scheme][at : at + 2], 16) / 255 for at in (1, 3, 5)) for each in found}
+
+
+def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+    """WCAG 2.2: (L1 + 0.05) / (L2 + 0.05) of the relative luminances."""
+    linear = [[c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour] for colour in (one, other)]
+    dark, light = sorted(0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in linear)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_colours_have_the_contrast_that_wcag_aa_asks_for(scheme: int) -> None:
+    colours = tokens(scheme)
+    for text in ("ink", "soft", "modelled", "transfer", "compute"):
+        assert contrast(colours[text], colours["paper"]) >= 4.5, text
+    assert contrast(colours["soft"], colours["raised"]) >= 4.5
+    for bound in ("compute", "memory", "launch", "latency", "transfer", "unknown"):
+        assert contrast(colours[bound], colours["paper"]) >= 3, bound
+        assert contrast(colours[f"on-{bound}"], colours[bound]) >= 4.5, bound

@@ -1,0 +1,141 @@
+"""Numbers, names and the headline."""
+
+from dataclasses import replace
+
+import pytest
+
+from analyzers import hardware
+from analyzers.results import Analysis, BoundShares, Interval, Source
+from reports.bounds import bound_shares
+from reports.headline import headline, lower_first
+from reports.names import device, inside, middle_truncated, model, printable, with_article
+from reports.numbers import duration, percent, quantity, speedup
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "expected"),
+    [(0, "0 µs"), (0.5, "0.500 µs"), (4.13, "4.13 µs"), (2104.5, "2.10 ms"), (1.5e6, "1.50 s"), (float("nan"), "–")],
+)
+def test_durations(microseconds: float, expected: str) -> None:
+    assert duration(microseconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [
+        (0, "0 %"),
+        (0.0004, "< 0.1 %"),
+        (0.034, "3.4 %"),
+        (0.87, "87 %"),
+        (0.99961, "99.9 %"),
+        (1, "100 %"),
+        (1.2, "120 %"),
+    ],
+)
+def test_percentages(share: float, expected: str) -> None:
+    assert percent(share) == expected
+
+
+def test_quantities() -> None:
+    assert quantity(1.234e9, "FLOP") == "1.23 GFLOP"
+    assert quantity(8, "B") == "8 B"
+    assert quantity(124_439_808, "") == "124 M"
+    assert quantity(float("nan"), "B") == "–"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(6.8, 8.1, "6.8–8.1×"), (1.08, 1.31, "1.08–1.31×"), (3.9, 12.2, "3.9–12×"), (11, 18.4, "11–18×"), (1, 1, "1.00×")],
+)
+def test_speedups(low: float, high: float, expected: str) -> None:
+    assert speedup(Interval(low, (low + high) / 2, high)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("gpt2", "GPT-2"),
+        ("gpt2-medium", "GPT-2-medium"),
+        ("mistral-7b", "Mistral-7B"),
+        ("qwen2.5-0.5b", "Qwen2.5-0.5B"),
+        ("/home/me/llama-1b/", "Llama-1B"),
+        ("my-own", "my-own"),
+    ],
+)
+def test_model_names(name: str, expected: str) -> None:
+    assert model(name) == expected
+
+
+def test_articles() -> None:
+    spoken = [
+        with_article(name) for name in ("H200", "T4", "A100 80GB SXM", "L4", "RTX 4090", "GH200", "MI300X", "CPU")
+    ]
+    assert spoken == [
+        "an H200", "a T4", "an A100 80GB SXM", "an L4", "an RTX 4090", "a GH200", "an MI300X", "the CPU",
+    ]  # fmt: skip
+
+
+def test_names_are_shortened_in_the_middle() -> None:
+    assert middle_truncated("abcdefghij", 10) == "abcdefghij"
+    assert middle_truncated("abcdefghijk", 7) == "abcd…jk"
+    assert inside("model.layers.0", "model") == "layers.0"
+    assert inside("modelling", "") == "modelling"
+
+
+def test_controls_and_marks_that_reorder_are_replaced() -> None:
+    assert printable("a\u202eb\x1b[31mc\ud83d\u2066") == "a�b�[31mc��"
+    assert printable("naïve λ 名") == "naïve λ 名"
+
+
+def test_titles_keep_their_names() -> None:
+    titles = ("Half precision", "CUDA graphs", "torch.compile", "TF32 matrix products", "A batch 8 times as large")
+    assert [lower_first(title) for title in titles] == [
+        "half precision", "CUDA graphs", "torch.compile", "TF32 matrix products", "a batch 8 times as large",
+    ]  # fmt: skip
+
+
+def test_headline_of_a_launch_bound_run(analysis: Analysis) -> None:
+    assert headline(analysis) == (
+        "GPT-2 decode on an H200 waits for the host 87 % of the time: try CUDA graphs, predicted 6.8–8.1×."
+    )
+
+
+def test_headline_says_that_it_is_modelled(modelled: Analysis) -> None:
+    assert headline(modelled).startswith("GPT-2 decode, modelled for a T4, waits for the host 87 % of the time")
+
+
+def test_headline_of_an_imported_trace(imported: Analysis) -> None:
+    bare = replace(imported, recommendations=(), bound=BoundShares(0.1, 0.75, 0.1, 0.05, 0))
+    assert headline(bare) == (
+        "This run on an H200 is bound by memory bandwidth 75 % of the time; no optimization is predicted to help."
+    )
+    assert headline(replace(bare, considered=())).endswith("is bound by memory bandwidth 75 % of the time.")
+
+
+def test_headline_without_a_main_bound(imported: Analysis) -> None:
+    mixed = replace(imported, recommendations=(), considered=(), bound=BoundShares(0.3, 0.35, 0.25, 0.1, 0))
+    assert headline(mixed) == "This run on an H200 has no single bound (memory 35 %, compute 30 %, launch 25 %)."
+
+
+def test_headline_of_a_cpu_trace_names_its_largest_op(imported: Analysis) -> None:
+    source = replace(imported.source, device="cpu", gpu=None, device_name="")
+    assert headline(replace(imported, source=source, recommendations=(), considered=())) == (
+        "This run on the CPU spends 64 % of its op time in aten::gemm."
+    )
+
+
+def test_work_of_unknown_bound_is_not_called_memory(imported: Analysis) -> None:
+    work = imported.work.assign(bound="", roof_fraction=float("nan"))
+    unknown = replace(imported, work=work, bound=BoundShares(0, 0.75, 0.2, 0.05, 0))
+    shares = dict(bound_shares(unknown))
+    assert shares[""] == pytest.approx(0.75)
+    assert shares["memory"] == 0
+    assert "kernels whose bound is unknown" in headline(unknown)
+    assert "" not in dict(bound_shares(replace(imported, work=imported.work.assign(bound="memory"))))
+    assert bound_shares(replace(imported, source=replace(imported.source, device="cpu"))) == []
+
+
+def test_every_gpu_has_a_short_name() -> None:
+    names = [device(Source("measured", "tracekit", "gpu", gpu.name, gpu)) for gpu in hardware.all_gpus()]
+    assert {"T4", "H200", "RTX 4090", "MI300X", "A100 80GB SXM"} <= set(names)
+    assert [name for name in names if name.split()[0] in ("NVIDIA", "AMD", "GeForce")] == []

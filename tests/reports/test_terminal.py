@@ -1,0 +1,85 @@
+import re
+from dataclasses import replace
+
+import pytest
+from hostile import hostile
+
+from analyzers.results import Analysis
+from analyzers.trace import PROBLEMS
+from reports.headline import headline
+from reports.terminal import full, summary
+
+
+def test_the_summary_is_ten_lines_or_so(analysis: Analysis) -> None:
+    lines = summary(analysis).splitlines()
+    assert lines[0] == headline(analysis)
+    assert 8 <= len(lines) <= 12
+    labels = [line.split()[0] for line in lines[1:]]
+    assert labels == [
+        "source",
+        "step",
+        "bound",
+        "layers",
+        "kernels",
+        "next",
+        "Batching:",
+        "Fused",
+        "coverage",
+        "problems",
+    ]
+
+
+def test_what_the_summary_says(analysis: Analysis) -> None:
+    text = summary(analysis)
+    assert "2.10 ms unprofiled (2.05 ms to 2.31 ms); 2.37 ms in the trace; GPU busy 16 %, idle 84 %" in text
+    assert "launch 87 %, latency 6.5 %, memory 6.0 %, transfer 0.5 %" in text
+    assert "48 × Conv1D 53 %" in text
+    assert "CUDA graphs: predicted 6.8–8.1×." in text
+    assert "op 100 %, layer 99.5 %, cost 98 % of the busy time" in text
+    assert "3 events had no clock." in text
+
+
+def test_modelled_is_unmistakable(modelled: Analysis) -> None:
+    assert "MODELLED: every number is a prediction, nothing was measured" in summary(modelled)
+    assert "2.10 ms modelled" in summary(modelled)
+    assert "Kernels, modelled" in full(modelled, width=120)
+
+
+def test_nothing_to_say(imported: Analysis) -> None:
+    bare = replace(imported, recommendations=(), problems=PROBLEMS.empty())
+    assert "no recommendation" in summary(bare)
+    assert "problems  none" in summary(bare)
+
+
+@pytest.mark.parametrize("width", [60, 100, 160])
+def test_tables_fit_the_terminal(analysis: Analysis, width: int) -> None:
+    assert max(map(len, full(hostile(analysis), width=width, colour=False).splitlines())) <= max(width, 86)
+
+
+def test_tables_hold_the_numbers(analysis: Analysis) -> None:
+    text = full(analysis, width=120, colour=False)
+    row = next(line for line in text.splitlines() if line.strip().startswith("gemv2T_kernel_val<float>"))
+    assert row.split() == [
+        "gemv2T_kernel_val<float>",
+        "49",
+        "246",
+        "µs",
+        "64",
+        "%",
+        "246",
+        "MFLOP",
+        "494",
+        "MB",
+        "memory",
+    ]
+    assert "Layers (the 25 longest of 125)" in text
+
+
+def test_colour_only_when_asked_or_on_a_terminal(analysis: Analysis) -> None:
+    assert "\x1b" not in full(analysis, width=100)
+    assert "\x1b[" in full(analysis, width=100, colour=True)
+
+
+def test_names_cannot_control_the_terminal(analysis: Analysis) -> None:
+    text = summary(hostile(analysis)) + full(hostile(analysis), width=100, colour=False)
+    assert re.findall("[\x00-\x09\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", text) == []
