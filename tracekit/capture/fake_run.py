@@ -39,7 +39,6 @@ def run(settings: Settings, gpu: GPU) -> FakeRun:
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with fake:
         model: Any = models.build(spec, dtype=settings.dtype, attention=settings.attention, training=training)
-        model.tie_weights()  # skipped where weights are not initialized
     with fake, CudaFunctions(attention), recorder, _answering_as_real():
         recorder.memory.add([*model.parameters(), *model.buffers()])
         step = workloads.prepare(model, settings)

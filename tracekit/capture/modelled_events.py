@@ -160,17 +160,9 @@ def _complete(category: str, name: str, process: int, thread: int, start: int, e
 
 
 def _flow(kind: str, number: int, process: int, thread: int, time: int) -> Event:
-    event = {
-        "ph": kind,
-        "id": number,
-        "pid": process,
-        "tid": thread,
-        "ts": time / 1000,
-        "cat": "ac2g",
-        "name": "ac2g",
-        "args": {"modelled": True},
-    }
-    return event | {"bp": "e"} if kind == "f" else event
+    """One end of an arrow. Viewers merge the arguments of both ends, so that one carries them."""
+    event = {"ph": kind, "id": number, "pid": process, "tid": thread, "ts": time / 1000, "cat": "ac2g", "name": "ac2g"}
+    return event | ({"bp": "e"} if kind == "f" else {"args": {"modelled": True}})
 
 
 def _track_names(gpu: GPU) -> Iterator[Event]:

