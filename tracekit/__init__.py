@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tracekit.outputs import write_report as report
     from tracekit.profiling import profile
 
+__version__ = "0.1.0"
+
 __all__ = ["analyze", "annotate", "capture", "gpus", "load", "profile", "report"]
 
 _HOMES = {

@@ -36,6 +36,8 @@ class Verbs(click.Group):
             ctx.exit(1)
         except TracekitError as error:
             _explain(ctx, error, error.what, error.why, error.hint)
+        except OSError as error:
+            _explain(ctx, error, str(error), "The system refused it.", "Check path, rights and free space.")
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
             _explain(ctx, error, what, "This is a bug of tracekit.", "Run it again with -v, and report what it prints.")

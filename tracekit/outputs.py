@@ -6,6 +6,7 @@ from pathlib import Path
 from analyzers.results import Analysis
 from reports import export, html
 from reports.files import write_atomically
+from tracekit import __version__
 from tracekit.analysis import analyze
 from tracekit.capture import environment
 from tracekit.capture.settings import Settings
@@ -28,7 +29,7 @@ def write_report(analysis: Analysis, path: str | Path) -> None:
 def write_run(settings: Settings, folder: Path) -> None:
     """Write the settings with which the run can be repeated, and the versions that it ran with."""
     run = {
-        "tracekit": environment.tracekit_version(),
+        "tracekit": __version__,
         "settings": settings.as_dict(),
         "versions": environment.versions(),
     }

@@ -22,10 +22,6 @@ class DeviceState:
     memory_clock_mhz: int = 0
 
 
-def tracekit_version() -> str:
-    return version("tracekit")
-
-
 def versions() -> dict[str, str]:
     """Versions of what the run depends on, those that are installed."""
     found = {}

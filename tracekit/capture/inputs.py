@@ -1,7 +1,9 @@
 """Inputs of a model: random tokens and images of the settings' size, on the settings' device."""
 
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
+from analyzers.errors import InputError
 from tracekit.capture.model_kinds import config_of, kind_of
 from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.packages import require
@@ -25,7 +27,16 @@ def prompt_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
 
 
 def label_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
-    """What a forward with a loss takes: the prompt, and labels of its size (one a picture)."""
+    """What a forward with a loss takes: the prompt, and labels of its size (one a picture).
+
+    Raises InputError when the model has no loss.
+    """
+    if "labels" not in signature(model.forward).parameters:
+        raise InputError(
+            f"{settings.shown_name} cannot be trained as it is.",
+            f"Its class, {type(model).__name__}, has no loss.",
+            "Name one with a loss in the architectures of its config.json.",
+        )
     kind = kind_of(config_of(model))
     if kind == "a model of images":
         labels = _integers(config_of(model).num_labels, (settings.batch_size,), settings)

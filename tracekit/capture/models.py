@@ -8,6 +8,8 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from analyzers.errors import InputError, TracekitError, UnknownNameError
 from tracekit.capture.numerics import torch_dtype
@@ -17,6 +19,8 @@ from tracekit.capture.workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from torch import nn
+
+_HUB_SECONDS = 5
 
 
 @dataclass(frozen=True)
@@ -101,11 +105,24 @@ def load_config(spec: ModelSpec) -> Any:
         parameters = dict(spec.hyper_parameters)
         return transformers.AutoConfig.for_model(parameters.pop("model_type"), **parameters)
     try:
-        return transformers.AutoConfig.from_pretrained(spec.location)
+        return transformers.AutoConfig.from_pretrained(spec.location, local_files_only=not _hub_answers(spec))
     except (OSError, ValueError) as error:
         if spec.origin == "directory":
             raise InputError(f"The config.json of {spec.location} cannot be read.", _first_line(error)) from error
         raise _unknown(spec.name, "The hub has no such model, or cannot be reached.") from error
+
+
+def _hub_answers(spec: ModelSpec) -> bool:
+    """Asked once, because the hub's client tries for half a minute; without it, what it cached can still be loaded."""
+    if spec.origin == "directory":
+        return False
+    try:
+        urlopen(Request(require("huggingface_hub").constants.ENDPOINT, method="HEAD"), timeout=_HUB_SECONDS).close()
+    except HTTPError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def build_for(settings: Settings) -> "nn.Module":
@@ -140,7 +157,8 @@ def build(
     options = {"dtype": torch_dtype(dtype), "attn_implementation": "eager" if attention == "eager" else "sdpa"}
     try:
         if weights == "pretrained":
-            model = model_class.from_pretrained(spec.location, **options).to(device)
+            here = not _hub_answers(spec)
+            model = model_class.from_pretrained(spec.location, local_files_only=here, **options).to(device)
         else:
             torch.manual_seed(0)
             with torch.device(device), _initialization():

@@ -12,7 +12,7 @@ from tracekit.capture.stamp import stamp
 def new_profiler() -> Any:
     """A profiler of the host and of every kind of device that is here; begins with prepare_trace, start_trace."""
     profiler = require("torch.profiler")
-    return profiler.profile(activities=profiler.supported_activities(), record_shapes=True)
+    return profiler.profile(activities=profiler.supported_activities(), record_shapes=True, acc_events=True)
 
 
 def synchronize() -> None:

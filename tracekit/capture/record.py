@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers.capture_info import CaptureInfo
 from analyzers.errors import InputError
+from tracekit import __version__
 from tracekit.capture import annotate, environment, models
 from tracekit.capture.annotate import NoRanges, ProfilerRanges
 from tracekit.capture.latency import WARM_UP_STEPS, StepTimes, clock_of, time_step
@@ -74,7 +75,7 @@ def _profile(model: "nn.Module", step: Step, settings: Settings) -> Any:
 def _info(settings: Settings, model: "nn.Module", measured: _Measurement) -> CaptureInfo:
     parameters = list(model.parameters())
     return CaptureInfo(
-        version=environment.tracekit_version(),
+        version=__version__,
         source="measured",
         device="cuda" if settings.device == "cuda" else "cpu",
         gpu=settings.gpu,
@@ -98,7 +99,7 @@ def _explained(settings: Settings) -> Iterator[None]:
     torch = require("torch")
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except torch.cuda.OutOfMemoryError as error:
         raise InputError(
             f"{settings.shown_name} does not fit the device's memory.",
             f"It ran out at batch size {settings.batch_size}, {settings.seq_len} tokens, {settings.dtype}.",

@@ -7,6 +7,7 @@ from typing import Any
 from analyzers import hardware
 from analyzers.capture_info import CaptureInfo
 from reports.files import check_writable
+from tracekit import __version__
 from tracekit.capture import annotate, environment
 from tracekit.capture.annotate import ProfilerRanges
 from tracekit.capture.every_module import annotate_every_module
@@ -54,7 +55,7 @@ class Capture:
         on_cuda = require("torch.cuda").is_initialized()
         device = environment.cuda_state() if on_cuda else environment.cpu_state()
         return CaptureInfo(
-            version=environment.tracekit_version(),
+            version=__version__,
             source="measured",
             device="cuda" if on_cuda else "cpu",
             gpu=self._gpu,

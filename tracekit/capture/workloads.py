@@ -65,7 +65,7 @@ def _seq_len(settings: Settings, positions: int) -> int:
     if settings.seq_len > longest or longest < 1:
         raise InputError(
             f"{settings.shown_name} cannot hold {max(settings.seq_len, 1) + further} tokens.",
-            f"It has {positions} positions, and {settings.workload} needs {further} beyond the prompt.",
+            f"It has {positions} positions" + (f", and {settings.workload} adds {further}." if further else "."),
             f"Give --seq-len {longest} or less." if longest > 0 else "Ask for fewer --new-tokens.",
         )
     return settings.seq_len or min(DEFAULT_SEQ_LEN, longest)
