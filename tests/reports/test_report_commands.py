@@ -1,0 +1,126 @@
+import csv
+import io
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import CliRunner
+
+from analyzers.errors import TracekitError
+from analyzers.results import Analysis
+from reports.export import schema, to_csv, to_json
+from reports.files import check_writable, write_atomically
+from reports.html import render
+from tracekit.commands import analyze, report
+
+
+@pytest.fixture
+def asked(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
+    """What was asked of `tracekit.analysis.analyze`, which answers with the made-up analysis."""
+    calls: list[tuple[str, str | None]] = []
+
+    def answer(path: str, gpu: str | None = None) -> Analysis:
+        calls.append((path, gpu))
+        return analysis
+
+    monkeypatch.setattr("tracekit.analysis.analyze", answer)
+    return calls
+
+
+def test_analyze_prints_data_and_nothing_else(asked: list, analysis: Analysis) -> None:
+    result = CliRunner().invoke(analyze.command, ["some.json", "--gpu", "t4", "--format", "json"])
+    assert (result.exit_code, result.stdout, result.stderr) == (0, to_json(analysis), "")
+    assert asked == [("some.json", "t4")]
+    result = CliRunner().invoke(analyze.command, ["some.json", "--format", "csv", "--table", "ops"])
+    assert (result.stdout, result.stderr) == (to_csv(analysis, "ops"), "")
+
+
+@pytest.mark.usefixtures("asked")
+def test_analyze_prints_text_without_colour_into_a_pipe() -> None:
+    result = CliRunner().invoke(analyze.command, ["some.json"])
+    assert result.stdout.startswith("GPT-2 decode on an H200 waits for the host 87 % of the time")
+    assert "\x1b" not in result.stdout
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize(("name", "start"), [("a.json", "{"), ("a.csv", "name,category,calls"), ("a.txt", "GPT-2")])
+def test_analyze_takes_the_format_from_the_file_name(tmp_path: Path, name: str, start: str) -> None:
+    target = tmp_path / "new" / name
+    result = CliRunner().invoke(analyze.command, ["some.json", "-o", str(target)])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert str(target) in result.stderr
+    assert target.read_text("utf-8").startswith(start)
+
+
+@pytest.mark.usefixtures("asked")
+def test_report_writes_the_page(analysis: Analysis, tmp_path: Path) -> None:
+    target = tmp_path / "page.html"
+    result = CliRunner().invoke(report.command, ["some.json", "-o", str(target)])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert target.read_text("utf-8") == render(analysis)
+
+
+@pytest.mark.usefixtures("asked")
+def test_report_names_its_file_after_the_trace(tmp_path: Path) -> None:
+    for name in ("plain.json", "zipped.json.gz", "rank0.pt.trace.json"):
+        CliRunner().invoke(report.command, [str(tmp_path / name)])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plain.html", "rank0.html", "zipped.html"]
+
+
+@pytest.mark.usefixtures("asked")
+def test_report_of_a_run_stands_in_its_folder(tmp_path: Path) -> None:
+    CliRunner().invoke(report.command, [str(tmp_path)])
+    assert (tmp_path / "report.html").exists()
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text("{}")
+    CliRunner().invoke(report.command, [str(run / "trace.json.gz")])
+    assert (run / "report.html").exists()
+
+
+def test_a_target_that_cannot_be_is_refused_before_the_work(asked: list, tmp_path: Path) -> None:
+    result = CliRunner().invoke(report.command, ["some.json", "-o", str(tmp_path)])
+    assert isinstance(result.exception, TracekitError)
+    assert result.exception.why == "It is a folder."
+    (tmp_path / "file").write_text("")
+    result = CliRunner().invoke(analyze.command, ["some.json", "-o", str(tmp_path / "file" / "below.json")])
+    assert isinstance(result.exception, TracekitError)
+    assert asked == []
+
+
+def test_files_are_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "a.txt"
+    write_atomically(target, "first")
+    target.chmod(0o640)
+    write_atomically(target, "µ second")
+    assert target.read_bytes() == "µ second".encode()
+    assert target.stat().st_mode & 0o777 == 0o640
+
+    def broken(*_: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", broken)
+    with pytest.raises(TracekitError, match="No space left on device"):
+        write_atomically(target, "third")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    assert target.read_bytes() == "µ second".encode()
+
+
+def test_new_files_have_the_usual_permissions(tmp_path: Path) -> None:
+    (tmp_path / "usual").write_text("")
+    check_writable(tmp_path / "new" / "deep" / "file")
+    write_atomically(tmp_path / "new" / "deep" / "file", b"x")
+    assert (tmp_path / "new" / "deep" / "file").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_real_traces_from_file_to_every_output(shared: Path) -> None:
+    from tracekit.analysis import analyze as analyze_file
+
+    for trace in sorted((shared / "traces").glob("*.json.gz")):
+        analysis = analyze_file(trace)
+        exported = json.loads(to_json(analysis))
+        jsonschema.validate(exported, schema())
+        assert exported["kernels"], trace.name
+        assert len(list(csv.DictReader(io.StringIO(to_csv(analysis))))) == len(exported["kernels"])
+        assert len(render(analysis).encode()) < 3_000_000
