@@ -42,12 +42,12 @@ def key_figures(analysis: Analysis) -> list[Fact]:
     """Latency, its parts, and memory: at most six."""
     capture, line = analysis.source.capture, analysis.timeline
     device = "GPU" if analysis.source.device == "gpu" else "CPU"
-    wall = max(1, line.wall_ns)
+    total = max(1, line.busy_ns + line.idle_ns)
     steps = max(1, len(line.steps))
     facts = [
         *_latency(analysis),
-        Fact(f"{device} busy", percent(line.busy_ns / wall), f"{duration(line.busy_ns / steps / 1000)} a step"),
-        Fact(f"{device} idle", percent(line.idle_ns / wall), f"{duration(line.idle_ns / steps / 1000)} a step"),
+        Fact(f"{device} busy", percent(line.busy_ns / total), f"{duration(line.busy_ns / steps / 1000)} a step"),
+        Fact(f"{device} idle", percent(line.idle_ns / total), f"{duration(line.idle_ns / steps / 1000)} a step"),
     ]
     for name, latency in capture.phases.items() if capture else ():
         facts.append(Fact(_TASKS.get(name, name), duration(latency.median_us), _spread(latency.p10_us, latency.p90_us)))

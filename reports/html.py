@@ -70,12 +70,12 @@ def _figures(analysis: Analysis) -> Figures:
 
 
 def _unplaced(analysis: Analysis) -> str:
-    absent = analysis.kernels.drop(placed(analysis.kernels).index)
+    absent = analysis.kernels.drop(placed(analysis).index)
     if absent.empty:
         return ""
     share = numbers.percent(absent["share"].sum())
     count = f"{len(absent)} kernels" if len(absent) > 1 else "1 kernel"
-    return f"Not on the plot: {count} of no counted arithmetic or of next to no time, {share} of the busy time."
+    return f"Not on the plot: {count} of next to no arithmetic or time, {share} of the busy time."
 
 
 def _scale(analysis: Analysis) -> float:

@@ -77,19 +77,21 @@ def _source(analysis: Analysis) -> str:
 
 
 def _latency(analysis: Analysis) -> str:
-    timed, line = analysis.latency.unprofiled, analysis.timeline
-    device = "GPU" if analysis.source.device == "gpu" else "CPU"
-    busy = (
-        f"{device} busy {percent(line.busy_ns / line.wall_ns)}, idle {percent(line.idle_ns / line.wall_ns)}"
-        if line.wall_ns
-        else ""
-    )
-    profiled = f"{duration(analysis.latency.profiled_us)} in the trace"
-    if timed is None:
-        return "; ".join(part for part in (profiled, busy) if part)
-    how = "modelled" if analysis.source.kind == "modelled" else "unprofiled"
-    spread = f"{duration(timed.median_us)} {how} ({duration(timed.p10_us)} to {duration(timed.p90_us)})"
-    return "; ".join(part for part in (spread, profiled, busy) if part)
+    timed, profiled = analysis.latency.unprofiled, f"{duration(analysis.latency.profiled_us)} in the trace"
+    spread = f"{duration(timed.median_us)} ({duration(timed.p10_us)} to {duration(timed.p90_us)})" if timed else ""
+    if timed and analysis.source.kind == "modelled":
+        parts = [f"MODELLED {spread}"]
+    else:
+        parts = [f"unprofiled {spread}", profiled] if timed else [profiled]
+    return "; ".join([*parts, *_busy(analysis)])
+
+
+def _busy(analysis: Analysis) -> list[str]:
+    line, device = analysis.timeline, "GPU" if analysis.source.device == "gpu" else "CPU"
+    if not line.wall_ns:
+        return []
+    total = line.busy_ns + line.idle_ns
+    return [f"{device} busy {percent(line.busy_ns / total)}, idle {percent(line.idle_ns / total)}"]
 
 
 def _projection(analysis: Analysis) -> str:

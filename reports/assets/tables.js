@@ -15,6 +15,7 @@ for (const box of document.querySelectorAll(".tabular")) {
   const byIndex = new Map(rows.map((row) => [row.dataset.row, row]));
   const parent = (row) => byIndex.get(row.dataset.parent);
   const parents = new Set(rows.map((row) => row.dataset.parent));
+  const upTo = (depth) => rows.filter((row) => row.dataset.depth <= depth).length;
 
   function underClosed(row) {
     for (let above = parent(row); above; above = parent(above)) if (closed.has(above)) return true;
@@ -59,9 +60,11 @@ for (const box of document.querySelectorAll(".tabular")) {
   bound?.addEventListener("change", show);
 
   if (table.classList.contains("tree")) {
+    let open = 0;
+    while (open < 64 && upTo(open + 1) <= 48) open += 1;
     for (const row of rows) {
       if (!parents.has(row.dataset.row)) continue;
-      if (row.dataset.depth >= 2) closed.add(row);
+      if (row.dataset.depth >= open) closed.add(row);
       const twist = document.createElement("button");
       twist.type = "button";
       twist.className = "twist";

@@ -76,10 +76,11 @@ def _layers(layers: pd.DataFrame) -> pd.DataFrame:
 
 
 def _leaves(work: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame:
-    """The kernels of each layer; without any layer, the kernels of the run."""
-    work = work.assign(name=work["name"].astype(object), bound=work["bound"].where(work["busy_ns"] > 0, ""))
-    found = work.groupby(["layer", "name"], sort=False).agg(time=("busy_ns", "sum"), bound=("bound", "first"))
-    found = found.reset_index()
+    """The kernels of each layer, in the colour of most of their time; without any layer, the kernels of the run."""
+    work = work.assign(name=work["name"].astype(object))
+    parts = work.groupby(["layer", "name", "bound"])["busy_ns"].sum().sort_values(ascending=False).reset_index()
+    found = parts.groupby(["layer", "name"], sort=False).agg(time=("busy_ns", "sum"), bound=("bound", "first"))
+    found = found.reset_index().sort_values("layer", kind="stable")
     found = found[(found["layer"] >= 0) | layers.empty]
     return pd.DataFrame(
         {

@@ -14,12 +14,14 @@ _SMALLEST, _LARGEST = 7.0, 56.0
 _MARGIN = 0.9
 """Part of a decade left free around the points."""
 _SMALLEST_SHARE = 0.0005
-"""Kernels of less time would stretch the axes by decades for dots that nobody can see."""
+_LOWEST = 1e-5
+"""Kernels of a smaller share of the time, or of the peak, would stretch the axes by decades."""
 
 
 def roofline(analysis: Analysis) -> Figure | None:
     """None without a known GPU, or without a kernel whose FLOPs are known."""
-    gpu, points = analysis.source.gpu, placed(analysis.kernels)
+    gpu = analysis.source.gpu
+    points = placed(analysis)
     if gpu is None or points.empty:
         return None
     precisions = _precisions(analysis.work, gpu) or [analysis.source.precision or "fp32"]
@@ -40,11 +42,13 @@ def roofline(analysis: Analysis) -> Figure | None:
     return {"data": traces, "layout": layout}
 
 
-def placed(kernels: pd.DataFrame) -> pd.DataFrame:
-    """The kernels that can stand on logarithmic axes and are large enough to be seen, with their row."""
-    shown = kernels.assign(row=np.arange(len(kernels)))
-    counted = (shown["intensity"] > 0) & (shown["flops"] > 0) & (shown["gpu_ns"] > 0)
-    return shown[counted & (shown["share"] >= _SMALLEST_SHARE)]
+def placed(analysis: Analysis) -> pd.DataFrame:
+    """The kernels that can stand on the plot and be seen there, with their row; those of most time first."""
+    kernels, gpu = analysis.kernels.assign(row=np.arange(len(analysis.kernels))), analysis.source.gpu
+    counted = (kernels["intensity"] > 0) & (kernels["flops"] > 0) & (kernels["gpu_ns"] > 0)
+    peak = gpu.peak_flops(analysis.source.precision or "fp32") if gpu else 0.0
+    fast = 1e9 * kernels["flops"] > _LOWEST * peak * kernels["gpu_ns"]
+    return kernels[counted & fast & (kernels["share"] >= _SMALLEST_SHARE)].sort_values("gpu_ns", ascending=False)
 
 
 def _precisions(work: pd.DataFrame, gpu: GPU) -> list[str]:
@@ -55,7 +59,7 @@ def _precisions(work: pd.DataFrame, gpu: GPU) -> list[str]:
 
 def _bandwidth(gpu: GPU, precisions: list[str], low: float) -> dict[str, Any]:
     ridge = max(map(gpu.ridge, precisions))
-    x = [low, low * (ridge / low) ** 0.55, ridge]
+    x = [low, low * (ridge / low) ** 0.8, ridge]
     y = [each * gpu.bandwidth / 1e12 for each in x]
     return _line(x, y, f"{significant(gpu.bandwidth_gbs)} GB/s", "solid", "top left")
 

@@ -30,7 +30,7 @@ def bound_title(bound: str) -> str:
 
 def text(name: str, limit: int = 80) -> str:
     """Plotly reads tags and entities in labels: a name must hold none."""
-    return html.escape(middle_truncated(printable(name), limit), quote=False)
+    return html.escape(middle_truncated(printable(name).removeprefix("void "), limit), quote=False)
 
 
 def logarithmic(title: str) -> dict[str, Any]:

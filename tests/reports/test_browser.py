@@ -76,11 +76,19 @@ def test_searching_and_filtering(page: Page) -> None:
 
 
 def test_layers_fold(page: Page) -> None:
+    # The model, its transformer, 14 below that, the head, and what is in no layer.
     assert len(shown(page, "layers")) == 17
     click(page, "#layers-3 button.twist")
-    assert shown(page, "layers")[4:7] == ["ln_1", "attn", "ln_2"] or "attn" in shown(page, "layers")[4:8][1]
+    assert shown(page, "layers")[3:8] == ["▾\nh.0", "ln_1", "▸\nattn", "ln_2", "▸\nmlp"]
+    assert page.evaluate("document.querySelector('#layers-3 button.twist').ariaExpanded") == "true"
     click(page, "#layers-3 button.twist")
     assert len(shown(page, "layers")) == 17
+
+
+def test_a_point_of_the_roofline_leads_to_its_row(page: Page) -> None:
+    row = "document.querySelector('#table-kernels tr.found')?.cells[0].innerText.trim()"
+    page.evaluate("document.getElementById('plot-roofline').emit('plotly_click', { points: [{ customdata: [1] }] })")
+    assert page.evaluate(row) == "fmha_cutlassF_f32"
 
 
 def test_slash_searches(page: Page) -> None:
