@@ -80,7 +80,10 @@ def provenance(analysis: Analysis) -> list[Fact]:
     source, coverage = analysis.source, analysis.coverage
     facts = [
         Fact("Trace format", source.format),
-        Fact("Device", source.device_name or ("CPU" if source.device == "cpu" else "not recorded")),
+        Fact(
+            "Modelled for" if source.kind == "modelled" else "Device",
+            source.device_name or ("CPU" if source.device == "cpu" else "not recorded"),
+        ),
         *_roofs(analysis),
         *_capture(analysis),
         Fact("Layers found by", source.layers_from),
@@ -110,12 +113,16 @@ def _capture(analysis: Analysis) -> list[Fact]:
     clocks = f"{capture.sm_clock_mhz} MHz SM, {capture.memory_clock_mhz} MHz memory" if capture.sm_clock_mhz else ""
     tokens = f", {capture.new_tokens} new tokens" if capture.new_tokens else ""
     shape = f"batch {capture.batch_size}, {capture.seq_len} tokens{tokens}" if capture.batch_size else ""
-    settings = (capture.dtype, f"{capture.attention} attention" if capture.attention else "", capture.weights)
+    settings = (
+        capture.dtype,
+        f"{capture.attention} attention" if capture.attention else "",
+        f"{capture.weights} weights" if capture.weights else "",
+    )
     return [
         Fact("Driver", capture.driver),
         Fact("Clocks", clocks),
         Fact("Model", capture.model),
-        Fact("Parameters", quantity(capture.parameters, "") if capture.parameters else ""),
+        Fact("Parameters", f"{capture.parameters:,}" if capture.parameters else ""),
         Fact("Workload", ", ".join(part for part in (capture.workload, shape) if part)),
         Fact("Settings", ", ".join(part for part in settings if part)),
         Fact("Steps recorded", str(capture.steps) if capture.steps else ""),
