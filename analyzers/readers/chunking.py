@@ -30,6 +30,7 @@ class Chunks:
         self._blocks = blocks
         self.head, first, self.opened = _open(blocks)
         self._waiting = [first]
+        self._between = b""
 
     def __iter__(self) -> Iterator[tuple[bytes, bool]]:
         """(chunk, final). The final chunk goes to the end of the file."""
@@ -40,7 +41,7 @@ class Chunks:
                     cut = len(block), len(block)
                 if cut:
                     chunk = b"".join([*self._waiting, memoryview(block)[: cut[0]]])
-                    self._waiting = [block[cut[1] :]]
+                    self._between, self._waiting = block[slice(*cut)], [block[cut[1] :]]
                     yield chunk, False
                     continue
             self._waiting.append(block)
@@ -52,7 +53,7 @@ class Chunks:
 
     def rest(self, limit: int) -> bytes:
         """What follows the last chunk, up to about `limit` bytes."""
-        text = b"".join(self._waiting)
+        text = b"".join([self._between, *self._waiting])
         for block in self._blocks:
             text += block
             if len(text) > limit:

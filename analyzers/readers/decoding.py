@@ -10,7 +10,8 @@ from analyzers.readers.repair import repaired_event
 _BETWEEN = b" \t\r\n,"
 _FAN_OUT = 16
 _END_TRIES = 8
-_MAX_REPAIR_BYTES = 1 << 17
+_MAX_REPAIR_BYTES = 1 << 16
+_MAX_FAILURES = 1000
 _MAX_UNREAD_BYTES = 1 << 18
 _MAX_JOINED = 16
 
@@ -102,13 +103,16 @@ class _Salvage:
         at, stop = (broken[0], broken[-1] + 1) if broken else (0, 0)
         while at < stop and not self._done:
             taken = self._mend_one(at) or self._joined(at, stop)
-            rest = self._text(at, stop)
-            unread = stop == len(self.starts) and (at == stop - 1 or not self.final) and len(rest) < _MAX_UNREAD_BYTES
-            if not taken and unread:
-                self.out.unread = rest
+            if not taken and self._may_go_on(at, stop):
+                self.out.unread = self._text(at, stop)
                 return
             self.out.skipped += not taken
             at += max(taken, 1)
+
+    def _may_go_on(self, at: int, stop: int) -> bool:
+        """Whether the pieces may be the beginning of an event that ends in the next chunk (or was cut off)."""
+        at_end = stop == len(self.starts) and (at == stop - 1 or not self.final)
+        return at_end and self.stops[stop - 1] - self.starts[at] < _MAX_UNREAD_BYTES
 
     def _mend_one(self, piece: int) -> int:
         """1 when the piece holds an event, perhaps the last one; else 0."""
@@ -117,16 +121,20 @@ class _Salvage:
         if ended and ended.tail is not None:
             self._end(ended.events, ended.tail, piece)
             return 1
+        if self.out.skipped > _MAX_FAILURES:
+            return 0
         if self._repaired(text):
             return 1
-        end = ARRAY_END.search(text)
-        if end and self._repaired(text[: end.start(1)]):
-            self._end([], text[end.end(1) :], piece)
-            return 1
+        for end in islice(ARRAY_END.finditer(text), _END_TRIES):
+            if self._repaired(text[: end.start(1)]):
+                self._end([], text[end.end(1) :], piece)
+                return 1
         return 0
 
     def _joined(self, low: int, stop: int) -> int:
         """How many pieces from `low` on are one event, perhaps the last one; else 0."""
+        if self.out.skipped > _MAX_FAILURES:
+            return 0
         for high in range(low + 2, min(low + _MAX_JOINED, stop) + 1):
             text = self._text(low, high)
             ended = _up_to_end(text)

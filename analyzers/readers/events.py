@@ -1,7 +1,8 @@
 """A Kineto event and its arguments as typed structs: only the fields that are needed, and sentinels for absent ones."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -103,10 +104,17 @@ def _decode_mistyped_args(kind: type[_Args], text: bytes) -> _Args:
 
 def _known_fields(kind: Any, fields: dict[str, Raw]) -> Any:
     values = {}
-    for known in msgspec.structs.fields(kind):
-        if known.encode_name in fields:
+    for key, name, decode in _field_decoders(kind):
+        if key in fields:
             try:
-                values[known.name] = msgspec.json.decode(fields[known.encode_name], type=known.type, strict=False)
+                values[name] = decode(fields[key])
             except BROKEN:
                 continue
     return kind(**values)
+
+
+@cache
+def _field_decoders(kind: Any) -> list[tuple[str, str, Callable[[Raw], Any]]]:
+    """(key in the JSON, name, decoder) of each field of a struct."""
+    fields = msgspec.structs.fields(kind)
+    return [(f.encode_name, f.name, msgspec.json.Decoder(f.type, strict=False).decode) for f in fields]

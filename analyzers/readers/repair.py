@@ -11,7 +11,7 @@ _CONTROL = re.compile(r"[\x00-\x1f]")
 _ESCAPE = re.compile(
     r"""\\(?:(["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|)"""
 )
-_VALUE = re.compile(r'(:\s*+")(.{0,8192}?)("\s*+(?:,\s*+"[^"]{1,64}"\s*+:|\}))', re.DOTALL)
+_VALUE = re.compile(r'(:\s*+")(.{0,2048}?)("\s*+(?:,\s*+"[^"]{1,64}"\s*+:|\}))', re.DOTALL)
 _BARE_QUOTE = re.compile(r'(?<!\\)"')
 
 

@@ -69,6 +69,12 @@ def test_the_last_event_broken_before_the_end(tmp_path):
     assert damage(trace) == {"repaired-events": 1}
 
 
+def test_the_last_event_broken_and_with_objects_inside(tmp_path):
+    inside = '"args": {"list": [{"a": 1}], "more": 2}'
+    trace = load_text(tmp_path, trace_text(('"op39"', '"a"b"'), ('"args": {}', inside)))
+    assert trace.host["name"].tolist() == [*NAMES[:-1], 'a"b'] and damage(trace) == {"repaired-events": 1}
+
+
 def test_a_trailing_comma_in_the_list(tmp_path):
     trace = load_text(tmp_path, trace_text(("\n  ],", ",\n  ],")))
     assert len(trace.host) == 40 and damage(trace) == {}

@@ -71,6 +71,16 @@ def test_other_arrays_after_the_events(tmp_path):
     assert trace.metadata.base_ns == 1000 + 10_000
 
 
+def test_other_events_after_the_events(tmp_path, monkeypatch):
+    """A second list of objects that look like events is metadata, however many chunks it fills."""
+    monkeypatch.setattr("analyzers.readers.chunking.CHUNK_BYTES", 2_000)
+    monkeypatch.setattr("analyzers.readers.source._BLOCK_BYTES", 1_000)
+    monkeypatch.setattr("analyzers.readers.source._GZIP_BLOCK_BYTES", 1_000)
+    events = [op(ts=float(i)) for i in range(50)]
+    trace = load_text(tmp_path, json.dumps({"traceEvents": events, "others": events, "baseTimeNanoseconds": 7}))
+    assert len(trace.host) == 50 and trace.metadata.base_ns == 7 and "truncated" not in codes(trace)
+
+
 def test_compact_rank_is_read(tmp_path):
     text = '{"distributedInfo":{"backend":"nccl","rank":3,"world_size":8},"traceEvents":[' + json.dumps(op()) + "]}"
     metadata = load_text(tmp_path, text).metadata
