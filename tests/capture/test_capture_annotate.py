@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.checkpoint import checkpoint
 
 from analyzers import ranges
 from tracekit.capture.annotate import ProfilerRanges, annotate, phase, step
@@ -160,3 +161,21 @@ def test_every_module_closes_its_ranges_when_a_forward_raises():
         Net(fails=True)(torch.ones(1, 4))
     assert seen.paths == EXPECTED[:-1]
     assert seen.open == []
+
+
+def test_a_compiled_module_is_one_range_and_one_graph():
+    graphs, seen = [], Recorder()
+    compiled = torch.compile(Net(), backend=lambda graph, _: graphs.append(graph) or graph.forward)
+    with annotate_every_module(seen):
+        compiled(torch.ones(1, 4))
+    assert len(graphs) == 1
+    assert seen.paths == [ROOT]
+    assert seen.open == []
+
+
+def test_recomputed_modules_have_ranges_in_the_backward_pass_too():
+    seen, net = Recorder(), Net()
+    x = torch.ones(1, 4, requires_grad=True)
+    with annotate(net, seen):
+        checkpoint(net, x, use_reentrant=False).sum().backward()
+    assert seen.paths == EXPECTED * 2

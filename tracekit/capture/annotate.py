@@ -13,6 +13,9 @@ from tracekit.capture.packages import require
 if TYPE_CHECKING:
     from torch import nn
 
+_COMPILED = "_orig_mod"
+"""Where the wrapper that torch.compile makes keeps the module."""
+
 
 class Emitter(Protocol):
     """Where ranges go. Pushes and pops are balanced on each thread."""
@@ -131,7 +134,7 @@ def annotate(model: "nn.Module", emitter: Emitter | None = None) -> Annotation:
     handles: list[Any] = []
     for path, module in model.named_modules():
         if has_forward(module):
-            span = ModuleRange(ranges.module(path, type(module).__name__), emitter)
+            span = ModuleRange(range_name(path, module), emitter)
             handles.append(module.register_forward_pre_hook(span.before, prepend=True))
             handles.append(module.register_forward_hook(span.after, always_call=True))
     return Annotation(handles)
@@ -142,7 +145,12 @@ def is_annotated(module: "nn.Module") -> bool:
     return any(isinstance(getattr(hook, "__self__", None), ModuleRange) for hook in module._forward_pre_hooks.values())
 
 
+def range_name(path: str, module: "nn.Module") -> str:
+    """Named by path and class; what torch.compile wraps around a module leaves no mark in either."""
+    parts = [part for part in path.split(".") if part and part != _COMPILED]
+    return ranges.module(".".join(parts), type(getattr(module, _COMPILED, module)).__name__)
+
+
 def has_forward(module: "nn.Module") -> bool:
     """Whether the module can be called: a container without a forward inherits nn.Module's, which only raises."""
-    unimplemented = require("torch.nn").Module.forward
-    return getattr(type(module), "forward", unimplemented) is not unimplemented
+    return getattr(module.forward, "__func__", module.forward) is not require("torch.nn").Module.forward

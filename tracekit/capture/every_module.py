@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from analyzers import ranges
-from tracekit.capture.annotate import Annotation, Emitter, ModuleRange, has_forward, is_annotated
+from tracekit.capture.annotate import Annotation, Emitter, ModuleRange, has_forward, is_annotated, range_name
 from tracekit.capture.packages import require
 
 if TYPE_CHECKING:
@@ -30,10 +29,13 @@ class _Spans:
 
     def __init__(self, emitter: Emitter) -> None:
         self._emitter = emitter
+        self._is_compiling = require("torch.compiler").is_compiling
         self._spans: WeakKeyDictionary[nn.Module, ModuleRange | None] = WeakKeyDictionary()
         self._roots: dict[str, int] = {}
 
     def before(self, module: "nn.Module", *_: Any) -> None:
+        if self._is_compiling():
+            return
         if module not in self._spans:
             self._add_root(module)
         span = self._spans[module]
@@ -41,6 +43,8 @@ class _Spans:
             span.before()
 
     def after(self, module: "nn.Module", *_: Any) -> None:
+        if self._is_compiling():
+            return
         span = self._spans.get(module)
         if span:
             span.after()
@@ -48,7 +52,7 @@ class _Spans:
     def _add_root(self, root: "nn.Module") -> None:
         prefix = self._prefix(type(root).__name__)
         for path, module in root.named_modules():
-            name = ranges.module(".".join(part for part in (prefix, path) if part), type(module).__name__)
+            name = range_name(f"{prefix}.{path}" if prefix else path, module)
             wanted = has_forward(module) and not is_annotated(module)
             self._spans[module] = ModuleRange(name, self._emitter) if wanted else None
 
