@@ -33,8 +33,8 @@ class _Measurement:
 def write(settings: Settings, path: Path, say: Say) -> None:
     """Run the settings on their device and write the trace. Raises TracekitError when the device cannot run them."""
     say(f"building {settings.shown_name} ({settings.weights} weights, {settings.dtype}) on {settings.device}")
-    model = models.build_for(settings)
     with _explained(settings), numerics(settings.dtype, settings.attention):
+        model = models.build_for(settings)
         step = prepare(model, settings)
         say("warming up and timing without the profiler")
         measured = _measure(step, settings)
