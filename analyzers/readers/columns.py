@@ -32,8 +32,16 @@ Columns = dict[str, Any]
 """Equally long columns by name: numpy arrays and `Coded`."""
 
 
+class _Numbering(dict[Any, int]):
+    """Numbers a value when it is first looked up."""
+
+    def __missing__(self, value: Hashable) -> int:
+        code = self[value] = len(self)
+        return code
+
+
 def coded(rows: Sequence[Value]) -> Coded[Value]:
-    index = {value: code for code, value in enumerate(dict.fromkeys(rows))}
+    index = _Numbering()
     codes = np.fromiter(map(index.__getitem__, rows), dtype=np.int32, count=len(rows))
     return Coded(codes, list(index))
 
@@ -58,10 +66,8 @@ def take(columns: Columns, rows: np.ndarray) -> Columns:
 def _join_column(parts: list) -> np.ndarray | Coded:
     if not isinstance(parts[0], Coded):
         return np.concatenate(parts)
-    index: dict[Hashable, int] = {}
-    codes = [
-        np.array([index.setdefault(v, len(index)) for v in part.values], dtype=np.int32)[part.codes] for part in parts
-    ]
+    index = _Numbering()
+    codes = [np.array([index[v] for v in part.values], dtype=np.int32)[part.codes] for part in parts]
     return Coded(np.concatenate(codes), list(index))
 
 
