@@ -65,14 +65,6 @@ class AttentionChoice:
         return func, args, kwargs
 
 
-def in_cuda_layout(func: Any, result: Any) -> Any:
-    """The result with the attention's output laid out as [batch, length, heads, head_dim], as CUDA's kernels do."""
-    if func is not aten._scaled_dot_product_flash_attention_for_cpu.default:
-        return result
-    out, log_sumexp = result
-    return torch.empty_permuted(out.shape, (0, 2, 1, 3), dtype=out.dtype, device=out.device), log_sumexp
-
-
 def _refused(what: str, why: str) -> TracekitError:
     return TracekitError(what, why, "Try --attention sdpa, which takes the best kernels that the GPU has.")
 

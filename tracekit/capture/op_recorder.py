@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tracekit.capture.cuda_attention import AttentionChoice, in_cuda_layout
+from tracekit.capture.cuda_attention import AttentionChoice
 from tracekit.capture.cuda_ops import aten, is_recorded
+from tracekit.capture.fake_results import as_real
 from tracekit.capture.live_memory import LiveMemory
 from tracekit.capture.op_calls import element_type, op_call, tensors_in
 from tracekit.capture.op_signature import Signature, signature
@@ -45,7 +46,7 @@ class OpRecorder(TorchDispatchMode):
             with self:
                 return func._op_dk(_COMPOSITE, *args, **kwargs)
         result = _one(args[0].dtype) if func is aten._local_scalar_dense.default else func(*args, **kwargs)
-        result = in_cuda_layout(func, result)
+        result = as_real(func, args, result)
         if func.namespace == "profiler":
             self._record_function(func, args)
         elif is_recorded(func):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 from isal import igzip
@@ -19,13 +19,18 @@ def write(path: Path, info: CaptureInfo, gpu: GPU, events: Iterable[Mapping[str,
     """Write the events, whose times are microseconds after 0. The file appears whole or not at all."""
     encode = msgspec.json.Encoder().encode
     rest = iter(events)
-    with written(path) as beside, igzip.open(beside, "wb", compresslevel=2) as out:
+    with written(path) as beside, beside.open("wb") as file, _compressed(file) as out:
         out.write(encode(_header(info, gpu))[:-1] + b',"traceEvents":[')
         separator = b"\n"
         while batch := list(islice(rest, _BATCH)):
             out.write(separator + b",\n".join(map(encode, batch)))
             separator = b",\n"
         out.write(b"\n]}\n")
+
+
+def _compressed(file: IO[bytes]) -> igzip.IGzipFile:
+    """Without a name and a time in its header: the same run is the same file."""
+    return igzip.IGzipFile(filename="", mode="wb", compresslevel=2, fileobj=file, mtime=0)
 
 
 def _header(info: CaptureInfo, gpu: GPU) -> dict[str, Any]:

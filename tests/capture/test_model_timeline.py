@@ -1,0 +1,97 @@
+"""Host and device timelines of a recorded step, computed by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from analyzers import hardware
+from analyzers.hardware import Spread
+from tracekit.capture.modelled_kernels import ModelledKernel, kernel_of
+from tracekit.capture.modelled_timeline import Timeline, lay_out
+from tracekit.capture.recording import OpCall, RecordingBuilder
+
+T4 = replace(hardware.find("t4"), launch_us=6.0, host_op_us=Spread(10.0, 20.0, 30.0))
+VIEW = OpCall(
+    "aten::view",
+    "[[8,8],[]]",
+    '["float","ScalarList"]',
+    "[[8,1],[]]",
+    '["","[64]"]',
+    False,
+    False,
+    "float",
+    256,
+    256,
+    64,
+)
+MM = replace(
+    VIEW, name="aten::mm", shapes="[[512,768],[768,2304]]", dtypes='["float","float"]', values='["",""]', launches=True
+)
+READ = replace(VIEW, name="aten::_local_scalar_dense", shapes="[[]]", dtypes='["bool"]', reads_back=True)
+
+
+def test_a_kernel_waits_for_its_launch_and_for_the_kernel_before() -> None:
+    times = _lay_out([MM, MM], [50_000, 1_000])
+    assert times.host_start.tolist() == [[0, 20_000, 40_000]]
+    assert times.kernel_start.tolist() == [[23_000, 74_000, -1]]  # launched 3 µs before the op's end, begun 6 µs later
+    assert times.kernel_end.tolist() == [[73_000, 75_000, -1]]
+    assert times.step_ns == 80_000  # and 5 µs to return from the synchronisation
+
+
+def test_views_take_their_share_of_the_host_time_and_add_none() -> None:
+    times = _lay_out([VIEW, MM], [0, 1_000])
+    view, op, _ = np.diff(times.host_start[0], append=0).tolist()
+    assert (view, op) == (round(20_000 * 0.1 / 1.1), round(20_000 / 1.1))
+
+
+def test_reading_back_makes_the_host_wait() -> None:
+    times = _lay_out([MM, READ, MM], [100_000, 1_500, 1_000])
+    copied = 23_000 + 100_000 + 1_000 + 1_500
+    assert times.kernel_end[0, 1] == copied
+    assert times.host_end[0, 1] == times.host_start[0, 2] == copied + 5_000
+
+
+def test_steps_are_alike() -> None:
+    times = _lay_out([MM, VIEW, MM], [50_000, 0, 30_000], steps=3)
+    since = (times.kernel_start - times.host_start[:, :1])[:, [0, 2]]
+    assert (since == since[0]).all()
+    assert (np.diff(times.host_start[:, 0]) == times.step_ns).all()
+
+
+def test_kernels_are_named_as_modelled_and_timed_by_their_cost() -> None:
+    kernel = kernel_of(MM, T4, tf32=False)
+    assert kernel and kernel.name == "modelled::gemm aten::mm [512x2304x768] fp32"
+    assert kernel.duration_ns > 2 * 512 * 768 * 2304 / 8.1e12 * 1e9
+    assert kernel_of(VIEW, T4, tf32=False) is None
+
+
+def test_tf32_is_of_matrix_products_alone() -> None:
+    a100 = hardware.find("a100")
+    add = replace(
+        MM,
+        name="aten::add",
+        shapes="[[512,768],[512,768],[]]",
+        dtypes='["float","float","Scalar"]',
+        values='["","","1"]',
+    )
+    names = [kernel_of(call, a100, tf32=True) for call in (MM, add)]
+    assert [kernel.name for kernel in names if kernel] == [
+        "modelled::gemm aten::mm [512x2304x768] tf32",
+        "modelled::pointwise aten::add [512x768] fp32",
+    ]
+
+
+def test_an_op_without_a_formula_is_an_operation_an_element() -> None:
+    unknown = replace(MM, name="aten::of_tomorrow", read_bytes=4_000_000, write_bytes=4_000_000, elements=1_000_000)
+    kernel = kernel_of(unknown, T4, tf32=False)
+    assert kernel and kernel.name == "modelled::pointwise aten::of_tomorrow [512x768] fp32"
+    assert kernel.duration_ns > 8_000_000 / T4.bandwidth * 1e9
+
+
+def _lay_out(ops: list[OpCall], kernel_ns: list[int], steps: int = 1) -> Timeline:
+    builder = RecordingBuilder()
+    builder.recording.calls.extend(ops)
+    for number in range(len(ops)):
+        builder.append(number)
+    kernels = [ModelledKernel("k", duration) if duration else None for duration in kernel_ns]
+    return lay_out(builder.recording, kernels, T4, 20.0, steps)

@@ -1,0 +1,32 @@
+"""Properties of results that get lost on fake tensors, set right: whether a matrix product folds its batch depends on
+strides, and on whether its second factor is a parameter."""
+
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+_VIEWS = (aten.view.default, aten._unsafe_view.default)
+
+
+def as_real(func: Any, args: tuple[Any, ...], result: Any) -> Any:
+    """The result of `func` as CUDA returns it: in its layout, and a transposed parameter still requiring a gradient."""
+    if func is aten.t.default and args[0].requires_grad and torch.is_inference_mode_enabled():
+        return result.requires_grad_()
+    if func in _VIEWS:
+        return _canonical(result)
+    if func is aten._scaled_dot_product_flash_attention_for_cpu.default:
+        out, log_sumexp = result
+        return torch.empty_permuted(out.shape, (0, 2, 1, 3), dtype=out.dtype, device=out.device), log_sumexp
+    return result
+
+
+def _canonical(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous view has the strides of its shape; a fake one keeps others along dimensions of size 1."""
+    if not tensor.is_contiguous():
+        return tensor
+    strides = [1]
+    for size in reversed(tensor.shape[1:]):
+        strides.insert(0, strides[0] * max(size, 1))
+    return tensor if list(tensor.stride()) == strides[: tensor.dim()] else tensor.as_strided(tensor.shape, strides)
