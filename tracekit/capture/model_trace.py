@@ -12,6 +12,7 @@ import numpy.typing as npt
 from analyzers import ranges
 from analyzers.capture_info import CaptureInfo, Latency
 from analyzers.hardware import GPU
+from tracekit import __version__
 from tracekit.capture import environment, fake_run, modelled_events, trace_file
 from tracekit.capture.fake_run import FakeRun
 from tracekit.capture.latency import PHASE_NAMES
@@ -42,7 +43,7 @@ def write(settings: Settings, gpu: GPU, path: Path, say: Say = silent) -> Captur
 def _info(settings: Settings, gpu: GPU, run: FakeRun, timelines: tuple[Timeline, Timeline, Timeline]) -> CaptureInfo:
     described = settings.described() | {"steps": len(timelines[0].host_start)}
     return CaptureInfo(
-        version=environment.tracekit_version(),
+        version=__version__,
         source="modelled",
         device="model",
         gpu=gpu.id,
