@@ -29,7 +29,7 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
     items = items_of(trace)
     of = attribute(host, items)
     ran = ran_on(trace.metadata, items, gpu)
-    judged = judge(host, of, ran.gpu, tf32=bool(capture and capture.dtype == "tf32"))
+    judged = judge(host, of, ran.gpu, capture)
     times = timeline(host, items, of.marks, of.step)
     scale = idle_scale(capture, times, len(np.unique(items.device)))
     work = work_table(of, judged, scale)
@@ -69,6 +69,8 @@ def _problems(
 def _shares(metadata: Metadata, judged: Judged, work: pd.DataFrame, times: Timeline) -> BoundShares:
     """Of the steps without a profiler where the capture timed them; else of the whole trace."""
     own, busy, devices = judged.own_bound, work["busy_ns"].to_numpy(), work["device"].nunique()
+    if (work["category"] == "op").all():
+        return BoundShares(0.0, 0.0, 0.0, 0.0, 0.0, unknown=1.0)
     wall = unprofiled_wall_ns(metadata.capture, times)
     if wall is None:
         return run_shares(own, busy, times.wall_ns * devices)

@@ -71,13 +71,12 @@ def dominant(times: Floats) -> Names:
 def run_shares(own: Names, busy: Ints, wall_ns: float) -> BoundShares:
     """Shares of the run's time. Work that exceeds it is scaled down to fit.
 
-    Work of unknown bound counts as memory. Idle time is launch; in a run of nothing but transfers, transfer.
+    Idle time is launch; in a run of nothing but transfers, transfer.
     """
     times = np.bincount(bound_codes(own), weights=busy, minlength=len(BOUNDS) + 1)
-    times[BOUNDS.index("memory")] += times[-1]
-    times, total = times[:-1], float(busy.sum())
+    total = float(busy.sum())
     idle = max(wall_ns - total, 0.0)
     only_transfers = total > 0 and times[BOUNDS.index("transfer")] == total
     times[BOUNDS.index("transfer" if only_transfers else "launch")] += idle
-    shares = times / times.sum() if times.sum() else np.eye(len(BOUNDS))[BOUNDS.index("launch")]
-    return BoundShares(**dict(zip(BOUNDS, shares.tolist(), strict=True)))
+    shares = times / times.sum() if times.sum() else np.eye(len(times))[-1]
+    return BoundShares(**dict(zip((*BOUNDS, "unknown"), shares.tolist(), strict=True)))

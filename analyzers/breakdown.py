@@ -7,7 +7,7 @@ import pandas as pd
 
 from analyzers.items import Items, own_time
 from analyzers.nesting import take
-from analyzers.results import KERNELS, OPS, PHASES
+from analyzers.result_tables import KERNELS, OPS, PHASES
 from analyzers.steps import Marks
 from analyzers.totals import Totals, most_of
 

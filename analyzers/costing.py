@@ -9,7 +9,7 @@ import pandas as pd
 from analyzers.items import Items
 from analyzers.kernel_names import is_communication, is_host_copy, is_peer_copy, says_tf32
 from analyzers.nesting import take
-from analyzers.op_costs import charged_to, price
+from analyzers.op_costs import charged_to, price, with_ancestors
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -37,9 +37,10 @@ class Costed:
     """Bytes are those of the op's inputs; FLOPs are unknown."""
 
 
-def cost_items(host: pd.DataFrame, items: Items, op: Ints, parent: Ints, tf32: bool) -> Costed:
-    """Costs of the items that come from these op rows. `tf32`: fp32 matrix products ran as TF32 by setting."""
-    known = price(host, parent, op)
+def cost_items(host: pd.DataFrame, items: Items, op: Ints, parent: Ints, tf32: bool, parameters: int | None) -> Costed:
+    """Costs of the items that come from these op rows. `tf32`: fp32 matrix products ran as TF32 by setting.
+    `parameters`: the model's weights, where the trace says."""
+    known = price(host, with_ancestors(parent, op), parameters)
     communication = is_communication(items.name)
     copies = (items.category != "kernel").to_numpy() & (items.bytes >= 0)
     cost_op = np.where(communication, -1, charged_to(known, parent, op))

@@ -58,7 +58,7 @@ def roof_problems(work: pd.DataFrame, costed: Costed, roofs: Roofs, gpu: GPU | N
 
 
 def bound_problem(items: Items, own: npt.NDArray[np.object_]) -> Found:
-    """Said when a twentieth of a device's busy time or more has no known bound: the run's shares count it as memory."""
+    """Said when a twentieth of a device's busy time or more has no known bound."""
     busy = items.busy if items.on_device else np.zeros(len(own))
     part = busy[own == ""].sum() / max(busy.sum(), 1)
     return problems.found("bound-unknown", int((own == "").sum()) if part >= _NOTABLE else 0, f"{part:.0%}")

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers.layers import Layers, calls_and_host_time
-from analyzers.results import LAYER_TYPES, LAYERS
+from analyzers.result_tables import LAYER_TYPES, LAYERS
 from analyzers.totals import Totals, busy_ns, with_children
 
 Ints = npt.NDArray[np.int64]

@@ -33,15 +33,26 @@ class OpCosts:
     """Per cost: bytes are those of its tensor inputs, FLOPs unknown (a Triton kernel that inductor generated)."""
 
 
-def price(host: pd.DataFrame, parent: Ints, ops: Ints) -> OpCosts:
-    """The costs of these op rows and of all ops around them."""
-    rows = _with_ancestors(parent, ops)
+def with_ancestors(parent: Ints, ops: Ints) -> Ints:
+    """These op rows and those of all ops around them."""
+    wanted = np.zeros(len(parent), dtype=bool)
+    level = np.unique(ops[ops >= 0])
+    while level.size:
+        wanted[level] = True
+        above = parent[level]
+        level = np.unique(above[(above >= 0) & ~take(wanted, above)])
+    return np.flatnonzero(wanted)
+
+
+def price(host: pd.DataFrame, rows: Ints, parameters: int | None = None) -> OpCosts:
+    """The costs of these op rows. `parameters` is the number of a model's weights, which its optimizer goes through;
+    a trace does not record the shapes of long lists."""
     signature = _signature_codes(host, rows)
     _, first, inverse = np.unique(signature, return_index=True, return_inverse=True)
     texts = [host[column].iloc[rows[first]].astype(str) for column in _SIGNATURE]
     activation, parameter = _usual_element(host, _MATRIX_OPS), _usual_element(host, _PARAMETER_OPS)
     found = [
-        _cost(name, shapes, dtypes, values, parameter if _TAKES_PARAMETERS.match(name) else activation)
+        _cost(name, shapes, dtypes, values, *((parameter, parameters) if _optimizes(name) else (activation, None)))
         for name, shapes, dtypes, values in zip(*texts, strict=True)
     ]
     number = np.where([cost is not None for cost in found], np.cumsum([cost is not None for cost in found]) - 1, -1)
@@ -76,10 +87,16 @@ def _composites(known: OpCosts, parent: Ints, charged: Ints) -> Ints:
     return np.flatnonzero(composite)
 
 
-def _cost(name: str, shapes: str, dtypes: str, values: str, list_dtype: str | None) -> Cost | None:
+def _optimizes(name: str) -> bool:
+    return _TAKES_PARAMETERS.match(name) is not None
+
+
+def _cost(
+    name: str, shapes: str, dtypes: str, values: str, list_dtype: str | None, list_elements: int | None
+) -> Cost | None:
     if name.startswith(_TRITON):
         return _bytes_of_inputs(name, shapes, dtypes, values)
-    return cost_of_signature(name, shapes, dtypes, values, list_dtype)
+    return cost_of_signature(name, shapes, dtypes, values, list_dtype, list_elements)
 
 
 def _bytes_of_inputs(name: str, shapes: str, dtypes: str, values: str) -> Cost | None:
@@ -92,16 +109,6 @@ def _bytes_of_inputs(name: str, shapes: str, dtypes: str, values: str) -> Cost |
         return None
     precision = tensors[0].dtype.precision
     return Cost(0, sum(t.bytes for t in tensors), 0, family="pointwise", precision=precision)
-
-
-def _with_ancestors(parent: Ints, ops: Ints) -> Ints:
-    wanted = np.zeros(len(parent), dtype=bool)
-    level = np.unique(ops[ops >= 0])
-    while level.size:
-        wanted[level] = True
-        above = parent[level]
-        level = np.unique(above[(above >= 0) & ~take(wanted, above)])
-    return np.flatnonzero(wanted)
 
 
 def _signature_codes(host: pd.DataFrame, rows: Ints) -> Ints:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.costs import cost_of_signature
+from analyzers.op_costs import price
 from analyzers.results import Analysis
 from analyzers.tables import Column, Table
 from analyzers.trace import Trace
@@ -101,10 +101,12 @@ def _at(column: pd.Series, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.object
 
 def _costs(trace: Trace, rows: npt.NDArray[np.int64], precision: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
     """The cost of each op call, with the precision that its kernel really used."""
-    signature = [_at(trace.host[name], rows) for name in ("name", "shapes", "dtypes", "values")]
+    capture = trace.metadata.capture
+    known = price(trace.host, np.unique(rows[rows >= 0]), capture.parameters or None if capture else None)
+    numbers = np.append(known.of_row, -1)[rows]
     costs = np.empty(len(rows), dtype=object)
-    for i, (row, *call) in enumerate(zip(rows, *signature, strict=True)):
-        cost = cost_of_signature(*call) if row >= 0 else None
-        known = precision[i] or (cost and cost.precision)
-        costs[i] = replace(cost, precision=known) if cost and known != cost.precision else cost
+    for i, number in enumerate(numbers):
+        if number >= 0:
+            cost = known.costs[number]
+            costs[i] = replace(cost, precision=precision[i]) if precision[i] else cost
     return costs

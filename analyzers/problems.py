@@ -212,8 +212,7 @@ _ANALYZING = (
     Problem(
         "bound-unknown",
         "info",
-        "What bounds {count} work item{s}, {detail} of the busy time, is not known; the run's shares count it as "
-        "memory.",
+        "What bounds {count} work item{s}, {detail} of the busy time, is not known.",
         "Record with record_shapes=True on a known GPU.",
     ),
     Problem(

@@ -7,8 +7,8 @@ module: transformer.h.0.attn (GPT2Attention)
 
 import re
 
-ROOT = "model"
-"""The path of the outermost module."""
+ROOT = "(model)"
+"""The path of the outermost module, which has none; no attribute can be called so."""
 
 _RANGE = re.compile(r"(?P<kind>step|phase|module): (?P<path>\S+)(?: \((?P<type>.+)\))?\Z")
 

@@ -5,7 +5,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers.items import Items
-from analyzers.results import STEPS, Timeline
+from analyzers.result_tables import STEPS
+from analyzers.results import Timeline
 from analyzers.steps import Marks
 
 Ints = npt.NDArray[np.int64]

@@ -8,9 +8,10 @@ import pandas as pd
 
 from analyzers.attribution import Attributed
 from analyzers.bound import item_bound, own_bound
+from analyzers.capture_info import CaptureInfo
 from analyzers.costing import Costed, cost_items
 from analyzers.hardware import GPU
-from analyzers.results import WORK
+from analyzers.result_tables import WORK
 from analyzers.roofline import Roofs, intensity, roofs
 from analyzers.timeline import gaps_in_steps
 
@@ -24,9 +25,10 @@ class Judged:
     own_bound: npt.NDArray[np.object_]
 
 
-def judge(host: pd.DataFrame, of: Attributed, gpu: GPU | None, tf32: bool) -> Judged:
-    """`tf32`: fp32 matrix products ran as TF32 by setting."""
-    costed = cost_items(host, of.items, of.origin.op, of.ops.parents(), tf32)
+def judge(host: pd.DataFrame, of: Attributed, gpu: GPU | None, capture: CaptureInfo | None) -> Judged:
+    """`capture`: what a trace of ours says about its run."""
+    tf32, parameters = (capture.dtype == "tf32", capture.parameters or None) if capture else (False, None)
+    costed = cost_items(host, of.items, of.origin.op, of.ops.parents(), tf32, parameters)
     placed = roofs(costed, of.items.duration, gpu)
     return Judged(costed, placed, own_bound(of.items, costed, placed, gpu))
 

@@ -30,7 +30,7 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
         "source": _source(analysis.source),
         "latency": _latency(analysis.latency),
         "timeline": {**_timeline(analysis.timeline), "steps": records(analysis, "steps")},
-        "bound": {name: number(getattr(analysis.bound, name), 6) for name in BOUNDS},
+        "bound": {name: number(getattr(analysis.bound, name), 6) for name in (*BOUNDS, "unknown")},
         "coverage": {name: number(getattr(analysis.coverage, name), 6) for name in ("op", "layer", "cost")},
         **{table: records(analysis, table) for table in ("layers", "layer_types", "phases", "ops", "kernels")},
         "recommendations": [_recommendation(each) for each in analysis.recommendations],

@@ -1,7 +1,6 @@
 """What bounds the run and what to do next, in one sentence."""
 
 from analyzers.results import Analysis
-from reports.bounds import bound_shares
 from reports.names import device, middle_truncated, model, printable, with_article
 from reports.numbers import percent, speedup
 
@@ -11,7 +10,7 @@ _SAYING = {
     "launch": "waits for the host {share} of the time",
     "latency": "spends {share} of the time in kernels too small to fill the GPU",
     "transfer": "spends {share} of the time moving data",
-    "": "spends {share} of the time in kernels whose bound is unknown",
+    "unknown": "spends {share} of the time in kernels whose bound is unknown",
 }
 _DOMINANT = 0.4
 
@@ -34,13 +33,11 @@ def _subject(analysis: Analysis) -> str:
 def _state(analysis: Analysis) -> str:
     if analysis.source.device == "cpu":
         return _largest_op(analysis)
-    shares = bound_shares(analysis)
+    shares = analysis.bound.ranked()
     main, share = shares[0]
     if share >= _DOMINANT:
         return _SAYING[main].format(share=percent(share))
-    return (
-        "has no single bound (" + ", ".join(f"{name or 'unknown'} {percent(share)}" for name, share in shares[:3]) + ")"
-    )
+    return "has no single bound (" + ", ".join(f"{name} {percent(share)}" for name, share in shares[:3]) + ")"
 
 
 def _largest_op(analysis: Analysis) -> str:

@@ -7,7 +7,6 @@ import jinja2
 
 from analyzers.results import Analysis
 from reports import embed, facts, numbers
-from reports.bounds import bound_shares
 from reports.figures.icicle import icicle
 from reports.figures.roofline import placed, roofline
 from reports.figures.style import Figure
@@ -36,7 +35,7 @@ def render(analysis: Analysis) -> str:
         badge=analysis.source.kind,
         mark="modelled" if analysis.source.kind == "modelled" else "",
         device_label="GPU" if analysis.source.device == "gpu" else "CPU",
-        bounds=bound_shares(analysis),
+        bounds=analysis.bound.ranked(),
         key_figures=facts.key_figures(analysis),
         provenance=facts.provenance(analysis),
         how=facts.how(analysis),

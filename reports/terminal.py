@@ -9,7 +9,6 @@ import textwrap
 import pandas as pd
 
 from analyzers.results import Analysis
-from reports.bounds import bound_shares
 from reports.headline import headline
 from reports.names import middle_truncated, printable
 from reports.numbers import duration, percent, speedup
@@ -103,8 +102,7 @@ def _projection(analysis: Analysis) -> str:
 
 
 def _bounds(analysis: Analysis) -> str:
-    shares = bound_shares(analysis)
-    return ", ".join(f"{name or 'unknown'} {percent(share)}" for name, share in shares if share > 0) or "unknown"
+    return ", ".join(f"{name} {percent(share)}" for name, share in analysis.bound.ranked() if share > 0)
 
 
 def _own_time(analysis: Analysis) -> pd.DataFrame:

@@ -167,4 +167,4 @@ def test_unknown_bounds_are_said():
     analysis = analyze(Handmade().launched("k", 2, 10, 60).trace())
     problem = analysis.problems[analysis.problems["code"] == "bound-unknown"].iloc[0]
     assert "100%" in problem.message
-    assert analysis.bound.memory == pytest.approx(60 / 68)
+    assert analysis.bound.unknown == pytest.approx(60 / 68)

@@ -26,7 +26,7 @@ def test_tree_of_tracekit_ranges():
     made = gpt().launched("a", 15, 200, 8).launched("b", 30, 210, 4).launched("c", 55, 220, 2)
     analysis = analyze(made.launched("d", 95, 230, 1).launched("e", 150, 240, 16).trace())
     layers = analysis.layers
-    assert layers.path.tolist() == ["model", "h.0", "h.0.attn", "h.1", "h.1.attn", "(no layer)"]
+    assert layers.path.tolist() == ["(model)", "h.0", "h.0.attn", "h.1", "h.1.attn", "(no layer)"]
     assert layers.type.tolist() == ["Net", "Block", "Attention", "Block", "Attention", ""]
     assert layers.parent.tolist() == [-1, 0, 1, 0, 3, -1]
     assert layers.depth.tolist() == [0, 1, 2, 1, 2, 0]

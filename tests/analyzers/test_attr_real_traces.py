@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analyzers import analyze, load
-from analyzers.results import BOUNDS, KERNELS, LAYER_TYPES, LAYERS, OPS, PHASES, STEPS, WORK
+from analyzers.result_tables import KERNELS, LAYER_TYPES, LAYERS, OPS, PHASES, STEPS, WORK
 
 TRACES = [
     "a100_resnet-ddp_nccl",
@@ -81,7 +81,7 @@ def test_tables_are_as_documented_and_sum_to_the_busy_time(named):
     assert busy == analysis.work.busy_ns.sum() == analysis.layers.self_ns.sum()
     assert busy == analysis.kernels.gpu_ns.sum() == analysis.ops.gpu_ns.sum()
     assert analysis.timeline.idle_ns >= 0
-    assert sum(getattr(analysis.bound, name) for name in BOUNDS) == pytest.approx(1)
+    assert sum(share for _, share in analysis.bound.ranked()) == pytest.approx(1)
     assert analysis.layers.gpu_ns.max() <= busy
     assert analysis.layer_types.gpu_ns.max() <= busy or analysis.layer_types.empty
 
@@ -187,7 +187,7 @@ def test_steps_of_gpt2(gpt2):
 
 def test_the_decode_of_llama_waits_for_launches(shared):
     analysis = analyze(load(shared / "traces" / "h200_llama-1b_bf16_decode.json.gz"))
-    assert analysis.bound.main == "launch"
+    assert analysis.bound.ranked()[0][0] == "launch"
     assert analysis.source.precision == "bf16"
     assert analysis.coverage.cost >= 0.95
     gemm = analysis.work[analysis.work.family == "gemm"]

@@ -77,7 +77,7 @@ def test_devices_are_busy_side_by_side():
     assert analysis.timeline.busy_ns == 200_000
     assert analysis.timeline.wall_ns == 110_000
     assert analysis.timeline.idle_ns == 20_000
-    assert analysis.bound.memory == pytest.approx(200 / 220)
+    assert analysis.bound.unknown == pytest.approx(200 / 220)
 
 
 def test_importing_the_package_loads_nothing():

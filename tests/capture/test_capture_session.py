@@ -48,7 +48,7 @@ def test_a_block(tmp_path):
             with capture.step():
                 net(torch.ones(2, 4))
     trace = tracekit.load(tmp_path / "run")
-    assert modules_of(trace) == [("model", "Sequential"), ("0", "Linear"), ("1", "ReLU")] * 3
+    assert modules_of(trace) == [("(model)", "Sequential"), ("0", "Linear"), ("1", "ReLU")] * 3
     assert [name for name in trace.host["name"].astype(str) if name.startswith("step")] == [
         f"step: {i}" for i in range(3)
     ]
@@ -61,7 +61,7 @@ def test_a_block_that_raises_leaves_its_trace(tmp_path):
     with pytest.raises(KeyError), tracekit.capture(tmp_path):
         nn.ReLU()(torch.ones(2))
         raise KeyError("mine")
-    assert modules_of(tracekit.load(tmp_path)) == [("model", "ReLU")]
+    assert modules_of(tracekit.load(tmp_path)) == [("(model)", "ReLU")]
     assert not torch.nn.modules.module._global_forward_hooks
 
 
@@ -89,7 +89,7 @@ def test_a_script(script, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("__main__ ['--flag', '0']\n")
     assert {path.name for path in tmp_path.iterdir()} == {"trace.json.gz", "report.html", "analysis.json"}
-    assert modules_of(tracekit.load(tmp_path)) == [("model", "Net"), ("layers.0", "Linear"), ("layers.1", "Linear")]
+    assert modules_of(tracekit.load(tmp_path)) == [("(model)", "Net"), ("layers.0", "Linear"), ("layers.1", "Linear")]
 
 
 @pytest.mark.parametrize(("args", "status"), [(["--raise", "0"], 1), (["7"], 7)])
@@ -99,4 +99,4 @@ def test_a_script_that_fails_is_passed_on_and_its_trace_kept(script, tmp_path, a
     assert ("ValueError: of the script" in done.stderr) == ("--raise" in args)
     assert "runpy" not in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["trace.json.gz"]
-    assert ("model", "Net") in modules_of(tracekit.load(tmp_path))
+    assert ("(model)", "Net") in modules_of(tracekit.load(tmp_path))

@@ -42,7 +42,7 @@ def test_the_transforms_leave_the_baseline_alone():
 def test_a_launch_bound_run_gains_from_graphs_and_not_from_smaller_numbers():
     baseline = base("h200", **LAUNCH_BOUND)
     assert speedup("cuda-graphs", baseline).low > 3
-    assert speedup("compile", baseline).low > 1.3
+    assert 0.9 < speedup("compile", baseline).low < speedup("compile", baseline).high < 2
     assert speedup("half-precision", baseline).high < 1.05
     assert speedup("tf32", baseline).high < 1.05
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyzers import hardware, results
+from analyzers import hardware, result_tables, results
 from analyzers.capture_info import CaptureInfo, Latency
 from analyzers.trace import PROBLEMS
 
@@ -46,13 +46,15 @@ def build() -> results.Analysis:
     return results.Analysis(
         source=_source(),
         latency=results.StepLatency(Latency(2_104.5, 2_051.25, 2_310.0, 50), wall / 1000),
-        timeline=results.Timeline(wall, busy, wall - busy, results.STEPS.frame({**steps, "kernels": [len(work)]})),
+        timeline=results.Timeline(
+            wall, busy, wall - busy, result_tables.STEPS.frame({**steps, "kernels": [len(work)]})
+        ),
         work=work,
         layers=layers,
         layer_types=_layer_types(layers),
         ops=_ops(work),
         kernels=_kernels(work),
-        phases=results.PHASES.frame(
+        phases=result_tables.PHASES.frame(
             {"name": ["decode"], "calls": [1], "wall_ns": [wall], "gpu_ns": [busy], "kernels": [len(work)]}
             | {"share": [1.0], "flops": [work["flops"].sum()], "bytes": [work["bytes"].sum()], "bound": ["launch"]}
         ),
@@ -120,7 +122,7 @@ def _work(paths: list[str]) -> pd.DataFrame:
     n, time = len(rows), np.array(busy)
     start = np.cumsum(time + GAP_NS) - time
     roofline = np.maximum(np.nan_to_num(np.array(flops, float)) / 67e12, np.array(size, float) / 4.8e12) * 1e9
-    return results.WORK.frame(
+    return result_tables.WORK.frame(
         {
             "start_ns": start,
             "duration_ns": time,
@@ -160,7 +162,7 @@ def _layers(work: pd.DataFrame, paths: list[str], types: list[str]) -> pd.DataFr
     for row, above in enumerate(parent):
         depth[row] = depth[above] + 1 if above >= 0 else 0
     busy = work["busy_ns"].sum()
-    return results.LAYERS.frame(
+    return result_tables.LAYERS.frame(
         {
             "path": paths,
             "type": types,
@@ -193,7 +195,7 @@ def _parent(path: str, paths: list[str]) -> int:
 def _layer_types(layers: pd.DataFrame) -> pd.DataFrame:
     found = layers.loc[layers["type"] != ""].groupby("type", sort=False)
     sums = found[["calls", "gpu_ns", "self_ns", "share", "flops", "bytes"]].sum()
-    return results.LAYER_TYPES.frame(
+    return result_tables.LAYER_TYPES.frame(
         {"type": list(sums.index), "layers": found.size().to_numpy(), "bound": found["bound"].first().to_numpy()}
         | {name: sums[name].to_numpy() for name in sums.columns}
     )
@@ -202,7 +204,7 @@ def _layer_types(layers: pd.DataFrame) -> pd.DataFrame:
 def _ops(work: pd.DataFrame) -> pd.DataFrame:
     found = work.assign(name=work["family"].astype(str).map(lambda family: f"aten::{family}")).groupby("name")
     sums = found[["busy_ns", "flops", "bytes"]].sum()
-    return results.OPS.frame(
+    return result_tables.OPS.frame(
         {
             "name": list(sums.index),
             "family": found["family"].first().astype(object).to_numpy(),
@@ -223,7 +225,7 @@ def _ops(work: pd.DataFrame) -> pd.DataFrame:
 def _kernels(work: pd.DataFrame) -> pd.DataFrame:
     found = work.assign(name=work["name"].astype(str)).groupby("name")
     sums = found[["busy_ns", "flops", "bytes"]].sum().assign(flops=found["flops"].sum(min_count=1))
-    return results.KERNELS.frame(
+    return result_tables.KERNELS.frame(
         {
             "name": list(sums.index),
             "category": ["memcpy" if name.startswith("Memcpy") else "kernel" for name in sums.index],

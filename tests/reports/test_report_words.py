@@ -6,7 +6,6 @@ import pytest
 
 from analyzers import hardware
 from analyzers.results import Analysis, BoundShares, Interval, Source
-from reports.bounds import bound_shares
 from reports.headline import headline, lower_first
 from reports.names import device, inside, middle_truncated, model, printable, with_article
 from reports.numbers import duration, percent, quantity, speedup
@@ -124,15 +123,11 @@ def test_headline_of_a_cpu_trace_names_its_largest_op(imported: Analysis) -> Non
     )
 
 
-def test_work_of_unknown_bound_is_not_called_memory(imported: Analysis) -> None:
-    work = imported.work.assign(bound="", roof_fraction=float("nan"))
-    unknown = replace(imported, work=work, bound=BoundShares(0, 0.75, 0.2, 0.05, 0))
-    shares = dict(bound_shares(unknown))
-    assert shares[""] == pytest.approx(0.75)
-    assert shares["memory"] == 0
+def test_work_of_unknown_bound_is_called_unknown(imported: Analysis) -> None:
+    unknown = replace(imported, bound=BoundShares(0, 0, 0.2, 0.05, 0, unknown=0.75))
     assert "kernels whose bound is unknown" in headline(unknown)
-    assert "" not in dict(bound_shares(replace(imported, work=imported.work.assign(bound="memory"))))
-    assert bound_shares(replace(imported, source=replace(imported.source, device="cpu"))) == []
+    assert unknown.bound.ranked()[0] == ("unknown", 0.75)
+    assert "unknown" not in dict(imported.bound.ranked())
 
 
 def test_every_gpu_has_a_short_name() -> None:

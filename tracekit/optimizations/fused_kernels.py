@@ -32,6 +32,8 @@ class FusedKernels(Optimization):
         return tuple(f"{t or 'no layer'}: {r.launches} launches, {r.ns / 1e3:.0f} µs" for t, r in top.iterrows())
 
     def how_to(self, base: Baseline) -> str:
+        if (base.ops[_fusible(base)].layer_type == "NewGELUActivation").any():
+            return 'config.activation_function = "gelu_pytorch_tanh"  # the same function, in one kernel'
         return "from liger_kernel.transformers import AutoLigerKernelForCausalLM  # pip install liger-kernel"
 
 

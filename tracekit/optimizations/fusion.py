@@ -43,25 +43,28 @@ def fused(ops: pd.DataFrame, gpu: GPU, outcome: Outcome, *, within_layer: bool) 
     """The op list with every chain as one op, never slower on the host than the ops it replaces."""
     chain = chains(ops, within_layer=within_layer)
     first = np.flatnonzero(np.diff(chain, prepend=-1))
-    stops = np.append(first[1:], len(ops))
-    result = ops.iloc[first].copy()
-    long = np.flatnonzero(stops - first > 1)
-    for row in long:
-        members = ops.iloc[first[row] : stops[row]]
-        costs = list(members.cost)
-        one = _fused_cost(costs, pick(INTERMEDIATES_SAVED, outcome))
-        ratio = min(1.0, estimate_ns(one, gpu) / sum(estimate_ns(cost, gpu) for cost in costs))
-        result.iloc[row, [result.columns.get_loc(c) for c in ("host_ns", "kernel_ns", "launches", "sync")]] = [
-            min(members.host_ns.mean() * pick(FUSED_HOST, outcome), members.host_ns.sum()),
-            members.kernel_ns.sum() * ratio,
-            1,
-            members.sync.any(),
-        ]
-        result.iat[row, result.columns.get_loc("cost")] = one
-    return result
+    costs = np.split(ops.cost.to_numpy(), first[1:])
+    length = np.array([len(members) for members in costs])
+    after = [_fused_cost(list(members), outcome) if len(members) > 1 else members[0] for members in costs]
+    ratio = [_ratio(one, members, gpu) for one, members in zip(after, costs, strict=True)]
+    host = np.add.reduceat(ops.host_ns.to_numpy(), first)
+    return ops.iloc[first].assign(
+        host_ns=np.where(length > 1, host * np.minimum(pick(FUSED_HOST, outcome) / length, 1.0), host),
+        kernel_ns=np.add.reduceat(ops.kernel_ns.to_numpy(), first) * ratio,
+        launches=np.where(length > 1, 1, ops.launches.to_numpy()[first]),
+        sync=np.logical_or.reduceat(ops.sync.to_numpy(), first),
+        cost=pd.Series(after, index=ops.index[first], dtype=object),
+    )
 
 
-def _fused_cost(costs: list[Cost], saved: float) -> Cost:
+def _ratio(one: Cost | None, members: npt.NDArray[np.object_], gpu: GPU) -> float:
+    if one is None or len(members) == 1:
+        return 1.0
+    return min(1.0, estimate_ns(one, gpu) / sum(estimate_ns(cost, gpu) for cost in members))
+
+
+def _fused_cost(costs: list[Cost], outcome: Outcome) -> Cost:
+    saved = pick(INTERMEDIATES_SAVED, outcome)
     between = sum(min(a.write_bytes, b.read_bytes) for a, b in pairwise(costs))
     reads = sum(cost.read_bytes for cost in costs) - saved * between
     writes = sum(cost.write_bytes for cost in costs) - saved * between

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analyzers.costs.call import Cost
+from analyzers.costs.call import Cost, Precision
 from analyzers.hardware import GPU
 from analyzers.kernel_time import estimate_ns
 from analyzers.results import Interval
@@ -29,7 +29,7 @@ def _ratio(after: Cost | None, before: Cost | None, gpu: GPU) -> float:
     return estimate_ns(after, gpu) / estimate_ns(before, gpu)
 
 
-def narrowed(cost: Cost, precision: str) -> Cost:
+def narrowed(cost: Cost, precision: Precision) -> Cost:
     """The same op on 16-bit instead of 32-bit elements."""
     if cost.precision not in ("fp32", "tf32"):
         return cost

@@ -1,0 +1,144 @@
+"""The tables of an analysis, with documented columns."""
+
+from analyzers.tables import Column, Table
+
+_COST = (
+    Column("flops", "float64", "FLOP", "floating-point operations counted, 2 a multiply-add; NaN: none known"),
+    Column("bytes", "float64", "B", "compulsory bytes counted; NaN: none known"),
+)
+_ROOF = (
+    Column("intensity", "float64", "FLOP/B", "arithmetic intensity: flops over bytes"),
+    Column(
+        "roof_fraction",
+        "float64",
+        "",
+        "roofline time over measured time; NaN: unknown; above 1 is explained by a problem",
+    ),
+)
+_SHARE = Column("share", "float64", "", "part of the device's busy time, 0 to 1 (of host time in a CPU trace)")
+_BOUND = Column("bound", "object", "", 'compute, memory, launch, latency or transfer; "": unknown')
+
+WORK = Table(
+    "work",
+    "Each piece of device work (in a CPU-only trace: each op's own time), attributed and costed; in DEVICE's order.",
+    Column("start_ns", "int64", "ns", "start, after the trace's base time"),
+    Column("duration_ns", "int64", "ns", "duration"),
+    Column(
+        "busy_ns",
+        "int64",
+        "ns",
+        "the part of the duration not already covered by work that started before on the device; sums to busy time",
+    ),
+    Column("gap_ns", "int64", "ns", "how long the device was idle just before it, inside its step; 0 for the first"),
+    Column("delay_ns", "int64", "ns", "from the start of its launch to its own start; -1: launch unknown"),
+    Column("device", "int32", "", "device index; -1: host"),
+    Column("stream", "int64", "", "stream id; -1: not recorded"),
+    Column("category", "category", "", "kernel, memcpy, memset, or op (CPU-only trace)"),
+    Column("name", "category", "", "kernel name, or op name in a CPU-only trace"),
+    Column("launch", "int64", "", "row in host of the runtime call that launched it; -1: unknown"),
+    Column("op", "int64", "", "row in host of the innermost op around the launch; -1: unknown"),
+    Column("cost_op", "int64", "", "row in host of the innermost op around the launch whose cost is known; -1: none"),
+    Column("layer", "int64", "", "row in layers; -1: none"),
+    Column("phase", "category", "", 'name of the phase; "": none'),
+    Column("step", "int64", "", "index of the step; -1: outside every step"),
+    Column("family", "category", "", 'family of the costed op (gemm, attention, ...); "": unknown'),
+    Column("precision", "category", "", 'type of the arithmetic; "": unknown'),
+    *_COST,
+    *_ROOF,
+    _BOUND,
+)
+
+LAYERS = Table(
+    "layers",
+    "The tree of layers (module instances), parents first.",
+    Column("path", "object", "", "attribute path in the model, such as transformer.h.0.attn"),
+    Column("type", "object", "", "class of the module"),
+    Column("parent", "int64", "", "row of the parent; -1: a root"),
+    Column("depth", "int64", "", "0 for a root"),
+    Column("calls", "int64", "", "forward calls in the trace"),
+    Column("gpu_ns", "int64", "ns", "busy time of the layer and all below it"),
+    Column("self_ns", "int64", "ns", "busy time of the layer's own kernels; the whole column sums to busy time"),
+    Column("cpu_ns", "int64", "ns", "host time inside the layer's ranges"),
+    Column("kernels", "int64", "", "device work items in the layer and below"),
+    _SHARE,
+    *_COST,
+    _BOUND,
+)
+
+LAYER_TYPES = Table(
+    "layer_types",
+    'Layers by class: "12 x GPT2Attention".',
+    Column("type", "object", "", "class of the module"),
+    Column("layers", "int64", "", "instances"),
+    Column("calls", "int64", "", "forward calls"),
+    Column(
+        "gpu_ns",
+        "int64",
+        "ns",
+        "busy time of the instances and all below them (a nested instance of the same class is counted once)",
+    ),
+    Column("self_ns", "int64", "ns", "busy time of the instances' own kernels"),
+    _SHARE,
+    *_COST,
+    _BOUND,
+)
+
+OPS = Table(
+    "ops",
+    "Ops by name; an op's time is that of the work it launched itself, so that nothing is counted twice.",
+    Column("name", "object", "", "op name, such as aten::addmm"),
+    Column("family", "object", "", 'gemm, attention, norm, ...; "": unknown'),
+    Column("calls", "int64", "", "calls"),
+    Column("kernels", "int64", "", "device work items launched"),
+    Column("gpu_ns", "int64", "ns", "busy time"),
+    Column("cpu_ns", "int64", "ns", "host time of the op itself, without the ops inside it"),
+    _SHARE,
+    *_COST,
+    *_ROOF,
+    _BOUND,
+)
+
+KERNELS = Table(
+    "kernels",
+    "Kernels (and copies and sets) by name.",
+    Column("name", "object", "", "kernel name as recorded"),
+    Column("category", "object", "", "kernel, memcpy, or memset"),
+    Column("calls", "int64", "", "launches"),
+    Column("gpu_ns", "int64", "ns", "busy time"),
+    Column("mean_ns", "float64", "ns", "mean duration"),
+    Column("min_ns", "int64", "ns", "shortest"),
+    Column("max_ns", "int64", "ns", "longest"),
+    Column("op", "object", "", "the op that launched most of its time"),
+    Column("layer", "object", "", "the layer type that it spent most of its time in"),
+    Column("occupancy", "float64", "", "mean estimated occupancy; NaN: not recorded"),
+    _SHARE,
+    *_COST,
+    *_ROOF,
+    _BOUND,
+)
+
+PHASES = Table(
+    "phases",
+    "Phases of the workload: prefill, decode, forward, backward, optimizer.",
+    Column("name", "object", "", "phase"),
+    Column("calls", "int64", "", "times it ran"),
+    Column("wall_ns", "int64", "ns", "host time inside its ranges"),
+    Column("gpu_ns", "int64", "ns", "busy time of the work it launched"),
+    Column("kernels", "int64", "", "device work items"),
+    _SHARE,
+    *_COST,
+    _BOUND,
+)
+
+STEPS = Table(
+    "steps",
+    "Steps; one row for the whole trace when it marks none.",
+    Column("step", "int64", "", "index"),
+    Column("start_ns", "int64", "ns", "start of the step on the host"),
+    Column(
+        "wall_ns", "int64", "ns", "from the step's start on the host to the end of its range or of its last device work"
+    ),
+    Column("busy_ns", "int64", "ns", "device busy time"),
+    Column("idle_ns", "int64", "ns", "wall minus busy"),
+    Column("kernels", "int64", "", "device work items"),
+)
