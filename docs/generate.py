@@ -4,6 +4,7 @@ from importlib import import_module
 from pathlib import Path
 
 import click
+from click.testing import CliRunner
 
 HERE = Path(__file__).parent
 
@@ -27,13 +28,13 @@ def _table(table) -> str:
 def commands() -> str:
     """The help of every command."""
     cli = import_module("tracekit.cli").main
-    context = click.Context(cli, info_name="tracekit", terminal_width=100, max_content_width=100)
-    pages = [("tracekit", cli.get_help(context))]
-    for name in cli.list_commands(context):
-        command = cli.get_command(context, name)
-        inner = click.Context(command, parent=context, info_name=name, terminal_width=100, max_content_width=100)
-        pages.append((f"tracekit {name}", command.get_help(inner)))
-    return "# Commands\n\nGenerated from `--help`.\n" + "".join(f"\n## {n}\n\n```\n{text}\n```\n" for n, text in pages)
+    names = cli.list_commands(click.Context(cli))
+    pages = [("tracekit", _help(cli, [])), *((f"tracekit {name}", _help(cli, [name])) for name in names)]
+    return "# Commands\n\nGenerated from `--help`.\n" + "".join(f"\n## {n}\n\n```\n{text}```\n" for n, text in pages)
+
+
+def _help(cli: click.Group, words: list[str]) -> str:
+    return CliRunner().invoke(cli, [*words, "--help"], prog_name="tracekit", terminal_width=100).output
 
 
 if __name__ == "__main__":

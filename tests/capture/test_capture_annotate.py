@@ -50,7 +50,7 @@ class Net(nn.Module):
         return x
 
 
-ROOT = "module: model (Net)"
+ROOT = "module: (model) (Net)"
 BLOCKS = [f"{ROOT} > module: blocks.{i} (Block)" for i in range(2)]
 EXPECTED = [
     ROOT,

@@ -16,7 +16,7 @@ PUBLISHED_PARAMETERS = {
     "distilgpt2": 81_912_576,
     "bert-base-uncased": 109_482_240,
     "bert-large-uncased": 335_141_888,
-    "mistral-7b-v0.1": 7_241_732_096,
+    "mistral-7b": 7_241_732_096,
     "mistral-7b-v0.3": 7_248_023_552,
     "llama-3.2-1b": 1_235_814_400,
     "llama-3.2-3b": 3_212_749_824,
@@ -55,7 +55,7 @@ def test_parameters_are_as_published(name):
     [
         ("bert", "bert-base-uncased"),
         ("BERT-base", "bert-base-uncased"),
-        ("mistral-7b", "mistral-7b-v0.1"),
+        ("mistral-7b-v0.1", "mistral-7b"),
         ("llama-1b", "llama-3.2-1b"),
         ("llama-3b", "llama-3.2-3b"),
         ("llama-8b", "llama-3.1-8b"),
@@ -73,7 +73,7 @@ def test_no_name_means_two_models():
 
 
 @pytest.mark.parametrize(
-    ("asked", "nearest"), [("gtp2", "gpt2"), ("mistral7b", "mistral-7b-v0.1"), ("lama-8b", "llama-3.1-8b")]
+    ("asked", "nearest"), [("gtp2", "gpt2"), ("mistral7b", "mistral-7b"), ("lama-8b", "llama-3.1-8b")]
 )
 def test_an_unknown_name_is_answered_with_the_nearest(asked, nearest):
     with pytest.raises(UnknownNameError) as caught:

@@ -91,10 +91,23 @@ def test_an_unknown_gpu_is_answered_with_the_nearest():
         plan(Settings(model="gpt2", gpu="a101"))
 
 
+@pytest.mark.parametrize(
+    ("options", "dtype"),
+    [
+        ({"model": "mistral-7b", "gpu": "h100"}, "bf16"),
+        ({"model": "mistral-7b", "gpu": "t4"}, "fp16"),
+        ({"model": "mistral-7b", "gpu": "t4", "dtype": "fp32"}, "fp32"),
+        ({"model": "gpt2", "gpu": "h100"}, "fp32"),
+    ],
+)
+def test_a_model_runs_in_the_type_it_is_published_in(options, dtype):
+    assert plan(Settings(**options)).dtype == dtype
+
+
 def test_the_folder_is_named_after_the_run(tiny_gpt2):
     assert (
         str(plan(Settings(model="mistral-7b", gpu="h100", workload="decode")).folder)
-        == "runs/mistral-7b-v0.1-h100-sxm-decode"
+        == "runs/mistral-7b-h100-sxm-decode"
     )
     assert str(plan(Settings(model=tiny_gpt2, device="cpu")).folder) == "runs/tiny-gpt2-cpu-prefill"
 

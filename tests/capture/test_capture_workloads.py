@@ -24,7 +24,7 @@ class Seen(NoRanges):
 
 
 def settings_for(model, workload, **options):
-    settings = Settings(model=model, workload=workload, device="cpu", **options)
+    settings = Settings(**{"model": model, "workload": workload, "device": "cpu", "dtype": "fp32", **options})
     return workloads.complete(settings, models.load_config(models.find(model)))
 
 

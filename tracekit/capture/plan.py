@@ -6,6 +6,7 @@ from analyzers import hardware
 from analyzers.errors import InputError
 from analyzers.hardware import GPU
 from tracekit.capture import models, workloads
+from tracekit.capture.numerics import published_dtype
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Device, Settings
 
@@ -18,10 +19,11 @@ def plan(asked: Settings) -> Settings:
     spec = models.find(asked.model)
     device = _device(asked)
     gpu = hardware.find(asked.gpu) if asked.gpu else _gpu_here(device)
-    if device == "model":
-        _check_modelled(asked, gpu)
     config = models.load_config(spec)
-    settings = replace(asked, name=spec.name, device=device, gpu=gpu.id if gpu else "")
+    dtype = published_dtype(config, gpu) if asked.dtype == "auto" else asked.dtype
+    settings = replace(asked, name=spec.name, device=device, gpu=gpu.id if gpu else "", dtype=dtype)
+    if device == "model":
+        _check_modelled(settings, gpu)
     return workloads.complete(settings, config)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 WorkloadName = Literal["prefill", "decode", "generate", "train"]
-Dtype = Literal["fp32", "tf32", "fp16", "bf16"]
+Dtype = Literal["auto", "fp32", "tf32", "fp16", "bf16"]
 Attention = Literal["eager", "sdpa", "flash"]
 Device = Literal["auto", "cuda", "cpu", "model"]
 Weights = Literal["random", "pretrained"]
@@ -31,7 +31,8 @@ class Settings:
     """Tokens of the prompt (prefill, generate, train), or held in the KV cache (decode). 0: 512, or what fits."""
     new_tokens: int = 32
     """Tokens that generate makes: the first by the prefill, the others by decode steps."""
-    dtype: Dtype = "fp32"
+    dtype: Dtype = "auto"
+    """auto: what the weights are published in; fp16 for bf16 where the GPU has none."""
     attention: Attention = "sdpa"
     device: Device = "auto"
     """auto, in settings that are planned: one of the others."""

@@ -20,7 +20,13 @@ _POSITIVE = click.IntRange(min=1)
     "--seq-len", type=_POSITIVE, default=None, help="Tokens of the prompt or cache.  [default: 512, if they fit]"
 )
 @click.option("--new-tokens", type=_POSITIVE, default=32, show_default=True, help="Tokens that generate makes.")
-@click.option("--dtype", type=click.Choice(DTYPES), default="fp32", show_default=True)
+@click.option(
+    "--dtype",
+    type=click.Choice(DTYPES),
+    default="auto",
+    show_default=True,
+    help="auto: what the weights are published in.",
+)
 @click.option("--attention", type=click.Choice(ATTENTIONS), default="sdpa", show_default=True)
 @click.option(
     "--device",
