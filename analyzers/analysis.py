@@ -4,20 +4,20 @@ import numpy as np
 import pandas as pd
 
 from analyzers import problems
-from analyzers.attribution import Attributed, attribute
-from analyzers.bound import run_shares
-from analyzers.breakdown import kernels_table, ops_table, phases_table
-from analyzers.coverage import attribution_problems, bound_problem, coverage, roof_problems
+from analyzers.attribution.attribute import Attributed, attribute
+from analyzers.attribution.items import items_of
+from analyzers.breakdown.coverage import attribution_problems, bound_problem, coverage, roof_problems
+from analyzers.breakdown.layer_tables import layer_types_table, layers_table
+from analyzers.breakdown.op_tables import kernels_table, ops_table, phases_table
+from analyzers.breakdown.timeline import timeline
+from analyzers.breakdown.totals import Totals
+from analyzers.breakdown.unprofiled import busy_exceeds_it, idle_scale, unprofiled_wall_ns
 from analyzers.hardware import GPU
-from analyzers.items import items_of
-from analyzers.layer_tables import layer_types_table, layers_table
-from analyzers.ran_on import RanOn, ran_on
 from analyzers.results import Analysis, BoundShares, Source, StepLatency, Timeline
-from analyzers.timeline import timeline
-from analyzers.totals import Totals
+from analyzers.roofline.bound import run_shares
+from analyzers.roofline.ran_on import RanOn, ran_on
+from analyzers.roofline.work_table import Judged, judge, work_table
 from analyzers.trace import Metadata, Trace
-from analyzers.unprofiled import busy_exceeds_it, idle_scale, unprofiled_wall_ns
-from analyzers.work_table import Judged, judge, work_table
 
 
 def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:

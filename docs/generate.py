@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 
 def columns() -> str:
     """Every table and column, from their declarations."""
-    for module in ("trace", "result_tables", "oplist"):
+    for module in ("trace", "result_tables", "prediction.oplist"):
         import_module(f"analyzers.{module}")
     tables = import_module("analyzers.tables").TABLES
     head = "# Columns\n\nGenerated from the declarations in `analyzers/`. JSON output gives times in µs."

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from analyzers import analyze as analyze_trace
 from analyzers import hardware
-from analyzers.baseline import Baseline, baseline
 from analyzers.hardware import GPU
-from analyzers.projection import project
+from analyzers.prediction.baseline import Baseline, baseline
+from analyzers.prediction.projection import project
 from analyzers.readers import load
 from analyzers.results import Analysis
 from tracekit.recommend import recommend

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from analyzers.baseline import Baseline
+from analyzers.prediction.baseline import Baseline
 from analyzers.results import Analysis, Considered, Interval, Recommendation
 from tracekit.optimizations import OPTIMIZATIONS
 from tracekit.optimizations.base import Optimization

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers import analyze
-from analyzers.intervals import union_ns
+from analyzers.attribution.intervals import union_ns
 from analyzers.ranges import module, phase
 
 ENGINE = "autograd::engine::evaluate_function: AddmmBackward0"

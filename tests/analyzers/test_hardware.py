@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from analyzers import gpu_features, hardware
+from analyzers import hardware
 from analyzers.errors import UnknownNameError
 from analyzers.hardware import GPU, all_gpus, find, resolve
+from analyzers.hardware import features as gpu_features
 
 IDS = [
     "t4",

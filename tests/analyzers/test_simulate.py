@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.simulate import SYNC_RETURN_NS, simulate
+from analyzers.prediction.simulate import SYNC_RETURN_NS, simulate
 
 ops = st.lists(st.tuples(st.integers(0, 50_000), st.integers(0, 80_000), st.booleans()), min_size=1, max_size=60)
 

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from analyzers import hardware
-from analyzers.baseline import Baseline
 from analyzers.capture_info import CaptureInfo
 from analyzers.costs.call import Cost, Gemm
 from analyzers.kernel_time import estimate_ns
-from analyzers.oplist import OP_LIST
+from analyzers.prediction.baseline import Baseline
+from analyzers.prediction.oplist import OP_LIST
 from analyzers.results import Interval, Source
 
 ELEMENT = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzers.hardware import GPU
-from analyzers.simulate import simulate
+from analyzers.prediction.simulate import simulate
 from tracekit.capture.modelled_kernels import ModelledKernel
 from tracekit.capture.recording import Recording
 

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 import pandas as pd
 
-from analyzers.baseline import Baseline
+from analyzers.prediction.baseline import Baseline
 from analyzers.results import Interval
 
 Outcome = Literal["low", "expected", "high"]

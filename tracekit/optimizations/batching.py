@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analyzers.baseline import Baseline
 from analyzers.costs.call import Attention, Cost, Gemm
+from analyzers.prediction.baseline import Baseline
 from tracekit.optimizations.base import Optimization, Outcome, percent, share
 from tracekit.optimizations.retime import retimed
 

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from analyzers.baseline import Baseline
+from analyzers.prediction.baseline import Baseline
 from analyzers.results import Interval
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick
 

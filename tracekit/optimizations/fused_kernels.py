@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from analyzers.baseline import Baseline
+from analyzers.prediction.baseline import Baseline
 from tracekit.optimizations.base import Optimization, Outcome, percent, share
 from tracekit.optimizations.fusion import chains, fused
 

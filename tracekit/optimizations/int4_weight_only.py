@@ -1,6 +1,6 @@
 """Weights in 4 bits, in groups with a scale each."""
 
-from analyzers.baseline import Baseline
+from analyzers.prediction.baseline import Baseline
 from tracekit.optimizations.weight_only import WeightOnly
 
 

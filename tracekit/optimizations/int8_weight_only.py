@@ -1,6 +1,6 @@
 """Weights in 8 bits."""
 
-from analyzers.baseline import Baseline
+from analyzers.prediction.baseline import Baseline
 from tracekit.optimizations.weight_only import WeightOnly
 
 

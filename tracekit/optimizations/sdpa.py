@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analyzers.baseline import Baseline
 from analyzers.costs.call import Attention, Cost, Gemm
 from analyzers.kernel_time import estimate_ns
+from analyzers.prediction.baseline import Baseline
 from analyzers.results import Interval
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
 

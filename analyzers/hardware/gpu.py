@@ -1,18 +1,12 @@
-"""GPUs by name: what their data sheets promise (gpus.toml) and what they sustain (calibration.toml)."""
+"""A GPU: what its data sheet promises (gpus.toml) and what it sustains (calibration.toml)."""
 
 import difflib
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from analyzers import gpu_features, gpu_names
 from analyzers.errors import UnknownNameError
-
-ALIASES = {"v100": "v100-sxm", "a100": "a100-80gb-sxm", "h100": "h100-sxm"}
-"""The usual part of a family; an A100 without a size is the 80 GB one."""
+from analyzers.hardware import features as gpu_features
 
 _RUNS_AS = {
     "int4": "int8",
@@ -96,7 +90,7 @@ class GPU:
         """Whether the GPU can use a feature of `gpu_features.FEATURES`; UnknownNameError for another name."""
         if feature not in gpu_features.FEATURES:
             raise UnknownNameError(
-                f"GPU feature '{feature}' is not known.", hint=_nearest(feature, gpu_features.FEATURES)
+                f"GPU feature '{feature}' is not known.", hint=nearest(feature, gpu_features.FEATURES)
             )
         return feature in self.features
 
@@ -105,7 +99,7 @@ class GPU:
         nearest wider type that there is a unit for."""
         while precision not in self.peaks_tflops:
             if precision not in _RUNS_AS:
-                raise UnknownNameError(f"Precision '{precision}' is not known.", hint=_nearest(precision, _RUNS_AS))
+                raise UnknownNameError(f"Precision '{precision}' is not known.", hint=nearest(precision, _RUNS_AS))
             precision = _RUNS_AS[precision]
         return precision
 
@@ -125,61 +119,7 @@ class GPU:
         return self.peak_flops(precision) / self.bandwidth
 
 
-@cache
-def all_gpus() -> tuple[GPU, ...]:
-    """Every known GPU, in the order of gpus.toml."""
-    calibration = _table("calibration.toml")
-    return tuple(_gpu(gpu_id, row, calibration[gpu_id]) for gpu_id, row in _table("gpus.toml").items())
-
-
-def find(name: str) -> GPU:
-    """The GPU of an id, an alias (v100, a100, h100) or a driver's name; UnknownNameError with the nearest ids."""
-    wanted = name.strip().lower()
-    wanted = ALIASES.get(wanted, wanted)
-    found = next((gpu for gpu in all_gpus() if gpu.id == wanted), None) or resolve(name)
-    if found is None:
-        known = [gpu.id for gpu in all_gpus()] + list(ALIASES)
-        raise UnknownNameError(f"GPU '{name}' is not known.", hint=_nearest(wanted, known))
-    return found
-
-
-def resolve(device_name: str, sms: int = 0, memory_bytes: int = 0) -> GPU | None:
-    """The GPU that a driver names so, or None.
-
-    `sms` and `memory_bytes` as the driver reports them (0: unknown) choose between parts of one name, and tell a slice
-    of a GPU (MIG, vGPU) from a whole one: a slice is None. A part sold with more memory than its row keeps what the
-    driver reports.
-    """
-    matches = [gpu for gpu in all_gpus() if gpu_names.matches(device_name, gpu.id, gpu.driver_names)]
-    whole = [gpu for gpu in matches if _is_whole(gpu, sms, memory_bytes)]
-    if not whole:
-        return None
-    usual = ALIASES.values()
-    best = min(whole, key=lambda gpu: (*_distance(gpu, sms, memory_bytes), gpu.id not in usual, "pcie" in gpu.id))
-    if memory_bytes > 1.15 * best.memory_bytes:
-        return replace(best, memory_gb=round(memory_bytes / 1e9, 1))
-    return best
-
-
-def _is_whole(gpu: GPU, sms: int, memory_bytes: int) -> bool:
-    return (not sms or sms > 0.9 * gpu.sms) and (not memory_bytes or memory_bytes > 0.85 * gpu.memory_bytes)
-
-
-def _distance(gpu: GPU, sms: int, memory_bytes: int) -> tuple[float, float]:
-    return abs(sms - gpu.sms) if sms else 0, abs(memory_bytes - gpu.memory_bytes) if memory_bytes else 0
-
-
-def _nearest(name: str, known: Mapping[str, Any] | frozenset[str] | list[str]) -> str:
+def nearest(name: str, known: Mapping[str, Any] | frozenset[str] | list[str]) -> str:
+    """A hint: the known names most like this one."""
     close = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.4)
     return f"Nearest: {', '.join(close)}." if close else f"Known: {', '.join(sorted(known))}."
-
-
-def _table(file: str) -> dict[str, Any]:
-    return tomllib.loads((Path(__file__).parent / file).read_text(encoding="utf-8"))
-
-
-def _gpu(gpu_id: str, row: dict[str, Any], calibration: dict[str, Any]) -> GPU:
-    major, minor = row.pop("compute_capability")
-    names = tuple(row.pop("driver_names"))
-    host = Spread(*calibration.pop("host_op_us"))
-    return GPU(id=gpu_id, compute_capability=(major, minor), driver_names=names, host_op_us=host, **row, **calibration)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzers import hardware, problems
+from analyzers.attribution.items import Items
 from analyzers.hardware import GPU
-from analyzers.items import Items
 from analyzers.trace import DeviceProperties, Metadata
 
 

@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers import ranges
-from analyzers.backward import forward_of
-from analyzers.kernel_names import matching
-from analyzers.layer_tree import Label, Tree, tree_by_nesting, tree_by_path
-from analyzers.nesting import Nest, take
-from analyzers.origin import Origin
-from analyzers.steps import is_step_name
+from analyzers.attribution.backward import forward_of
+from analyzers.attribution.layer_tree import Label, Tree, tree_by_nesting, tree_by_path
+from analyzers.attribution.nesting import Nest, take
+from analyzers.attribution.origin import Origin
+from analyzers.attribution.steps import is_step_name
+from analyzers.roofline.kernel_names import matching
 
 Ints = npt.NDArray[np.int64]
 LayersFrom = Literal["tracekit ranges", "nn.Module events", "record_function ranges", "none"]

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers import ranges
-from analyzers.nesting import Nest, take
+from analyzers.attribution.nesting import Nest, take
 
 Ints = npt.NDArray[np.int64]
 

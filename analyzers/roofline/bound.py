@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.costing import Costed
+from analyzers.attribution.items import Items
 from analyzers.hardware import GPU
-from analyzers.items import Items
 from analyzers.results import BOUNDS, BoundShares
-from analyzers.roofline import Roofs
+from analyzers.roofline.costing import Costed
+from analyzers.roofline.roofs import Roofs
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

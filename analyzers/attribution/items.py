@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from analyzers.attribution.intervals import covered_until, idle_before_ns, newly_covered_ns
+from analyzers.attribution.nesting import Nest
 from analyzers.errors import InputError
-from analyzers.intervals import covered_until, idle_before_ns, newly_covered_ns
-from analyzers.nesting import Nest
 from analyzers.trace import Trace
 
 Ints = npt.NDArray[np.int64]

@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.layers import Layers, calls_and_host_time
+from analyzers.attribution.layers import Layers, calls_and_host_time
+from analyzers.breakdown.totals import Totals, busy_ns, with_children
 from analyzers.result_tables import LAYER_TYPES, LAYERS
-from analyzers.totals import Totals, busy_ns, with_children
 
 Ints = npt.NDArray[np.int64]
 

@@ -6,14 +6,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution import Attributed
-from analyzers.bound import item_bound, own_bound
+from analyzers.attribution.attribute import Attributed
+from analyzers.breakdown.timeline import gaps_in_steps
 from analyzers.capture_info import CaptureInfo
-from analyzers.costing import Costed, cost_items
 from analyzers.hardware import GPU
 from analyzers.result_tables import WORK
-from analyzers.roofline import Roofs, intensity, roofs
-from analyzers.timeline import gaps_in_steps
+from analyzers.roofline.bound import item_bound, own_bound
+from analyzers.roofline.costing import Costed, cost_items
+from analyzers.roofline.roofs import Roofs, intensity, roofs
 
 
 @dataclass(frozen=True)

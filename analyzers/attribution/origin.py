@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.items import Items
-from analyzers.kernel_names import is_launch
-from analyzers.nesting import Nest, take
+from analyzers.attribution.items import Items
+from analyzers.attribution.nesting import Nest, take
+from analyzers.roofline.kernel_names import is_launch
 
 Ints = npt.NDArray[np.int64]
 

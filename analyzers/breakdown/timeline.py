@@ -4,10 +4,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.items import Items
+from analyzers.attribution.items import Items
+from analyzers.attribution.steps import Marks
 from analyzers.result_tables import STEPS
 from analyzers.results import Timeline
-from analyzers.steps import Marks
 
 Ints = npt.NDArray[np.int64]
 

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from analyzers.attribution.nesting import nearest, take
 from analyzers.costs import MalformedCall, cost_of_signature, parse_call
 from analyzers.costs.arguments import Arguments
 from analyzers.costs.call import Cost
-from analyzers.nesting import nearest, take
 
 Ints = npt.NDArray[np.int64]
 

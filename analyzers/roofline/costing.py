@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.items import Items
-from analyzers.kernel_names import is_communication, is_host_copy, is_peer_copy, says_tf32
-from analyzers.nesting import take
-from analyzers.op_costs import charged_to, price, with_ancestors
+from analyzers.attribution.items import Items
+from analyzers.attribution.nesting import take
+from analyzers.roofline.kernel_names import is_communication, is_host_copy, is_peer_copy, says_tf32
+from analyzers.roofline.op_costs import charged_to, price, with_ancestors
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

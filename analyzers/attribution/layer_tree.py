@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.nesting import Nest, take
+from analyzers.attribution.nesting import Nest, take
 from analyzers.ranges import ROOT
 
 Ints = npt.NDArray[np.int64]

@@ -5,11 +5,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.items import Items, own_time
-from analyzers.nesting import take
+from analyzers.attribution.items import Items, own_time
+from analyzers.attribution.nesting import take
+from analyzers.attribution.steps import Marks
+from analyzers.breakdown.totals import Totals, most_of
 from analyzers.result_tables import KERNELS, OPS, PHASES
-from analyzers.steps import Marks
-from analyzers.totals import Totals, most_of
 
 Ints = npt.NDArray[np.int64]
 

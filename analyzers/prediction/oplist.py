@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.op_costs import price
 from analyzers.results import Analysis
+from analyzers.roofline.op_costs import price
 from analyzers.tables import Column, Table
 from analyzers.trace import Trace
 

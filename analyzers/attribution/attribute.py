@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.items import Items
-from analyzers.layer_tables import Placed, place
-from analyzers.layers import Layers, find_layers, in_optimizer, layer_of
-from analyzers.nesting import Nest
-from analyzers.origin import Origin, trace_origin
-from analyzers.steps import Marks, find_marks, phase_at, step_at
+from analyzers.attribution.items import Items
+from analyzers.attribution.layers import Layers, find_layers, in_optimizer, layer_of
+from analyzers.attribution.nesting import Nest
+from analyzers.attribution.origin import Origin, trace_origin
+from analyzers.attribution.steps import Marks, find_marks, phase_at, step_at
+from analyzers.breakdown.layer_tables import Placed, place
 
 _OPTIMIZER_PHASE = "optimizer"
 

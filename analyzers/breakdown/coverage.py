@@ -5,13 +5,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers import problems
-from analyzers.costing import Costed
+from analyzers.attribution.items import Items
+from analyzers.attribution.layers import Layers
 from analyzers.hardware import GPU
-from analyzers.items import Items
-from analyzers.layers import Layers
 from analyzers.problems import Found
 from analyzers.results import Coverage
-from analyzers.roofline import Roofs
+from analyzers.roofline.costing import Costed
+from analyzers.roofline.roofs import Roofs
 
 _NOTABLE = 0.05
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analyzers.baseline import Baseline
 from analyzers.costs.call import Cost
 from analyzers.hardware import GPU
 from analyzers.kernel_time import estimate_ns
+from analyzers.prediction.baseline import Baseline
 from analyzers.results import Interval, Projection
 
 KERNEL_ERROR = Interval(0.85, 1.0, 1.2)

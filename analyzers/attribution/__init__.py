@@ -1,0 +1,1 @@
+"""Device work to its launch, op, layer, phase and step."""

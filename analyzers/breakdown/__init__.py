@@ -1,0 +1,1 @@
+"""Sums of work: layers, ops, kernels, phases, steps, and how much of it is covered."""

@@ -1,0 +1,1 @@
+"""A step as a list of ops that can be changed and simulated again."""

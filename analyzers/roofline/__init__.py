@@ -1,0 +1,1 @@
+"""What work costs, where it stands under the roofs of its GPU, and what bounds it."""
