@@ -10,8 +10,8 @@ from analyzers.attribution.items import Items
 from analyzers.attribution.layers import Layers, find_layers, in_optimizer, layer_of
 from analyzers.attribution.nesting import Nest
 from analyzers.attribution.origin import Origin, trace_origin
+from analyzers.attribution.placing import Placed, place
 from analyzers.attribution.steps import Marks, find_marks, phase_at, step_at
-from analyzers.breakdown.layer_tables import Placed, place
 
 _OPTIMIZER_PHASE = "optimizer"
 

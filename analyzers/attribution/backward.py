@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from analyzers.attribution.kernel_names import matching
 from analyzers.attribution.nesting import Nest, nearest, take
-from analyzers.roofline.kernel_names import matching
 
 Ints = npt.NDArray[np.int64]
 

@@ -130,3 +130,11 @@ def _sum_by(owner: Ints, values: Ints, size: int) -> Ints:
     total = np.zeros(size, dtype=np.int64)
     np.add.at(total, owner, values)
     return total
+
+
+def gaps_in_steps(items: Items, step: Ints) -> Ints:
+    """Idle time of the device before each item; 0 for the first of its step on its device, and outside steps."""
+    order = np.lexsort((items.start, step, items.device))
+    follows = np.zeros(len(step), dtype=bool)
+    follows[order[1:]] = (np.diff(step[order]) == 0) & (np.diff(items.device[order]) == 0)
+    return np.where(follows & (step >= 0), items.idle_before, 0)

@@ -11,11 +11,11 @@ import pandas as pd
 
 from analyzers import ranges
 from analyzers.attribution.backward import forward_of
+from analyzers.attribution.kernel_names import matching
 from analyzers.attribution.layer_tree import Label, Tree, tree_by_nesting, tree_by_path
 from analyzers.attribution.nesting import Nest, take
 from analyzers.attribution.origin import Origin
 from analyzers.attribution.steps import is_step_name
-from analyzers.roofline.kernel_names import matching
 
 Ints = npt.NDArray[np.int64]
 LayersFrom = Literal["tracekit ranges", "nn.Module events", "record_function ranges", "none"]

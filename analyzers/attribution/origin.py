@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers.attribution.items import Items
+from analyzers.attribution.kernel_names import is_launch
 from analyzers.attribution.nesting import Nest, take
-from analyzers.roofline.kernel_names import is_launch
 
 Ints = npt.NDArray[np.int64]
 

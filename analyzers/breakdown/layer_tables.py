@@ -1,41 +1,19 @@
 """Breakdowns of the work by layer: the tree, and the classes of its modules."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from analyzers.attribution.layers import Layers, calls_and_host_time
+from analyzers.attribution.placing import Placed
 from analyzers.breakdown.totals import Totals, busy_ns, with_children
 from analyzers.result_tables import LAYER_TYPES, LAYERS
 
 Ints = npt.NDArray[np.int64]
 
 NO_LAYER = "(no layer)"
-OPTIMIZER = "(optimizer)"
-
-
-@dataclass(frozen=True)
-class Placed:
-    """The tree with its roots for work outside the model, and where each item belongs."""
-
-    paths: tuple[str, ...]
-    types: tuple[str, ...]
-    parents: tuple[int, ...]
-    of_item: Ints
-    """-1: no layer."""
-
-
-def place(layers: Layers, of_item: Ints, optimizer: npt.NDArray[np.bool_]) -> Placed:
-    """Adds the root "(optimizer)" for optimizer work that is in no layer, when there is any."""
-    tree = layers.tree
-    stray = (of_item < 0) & optimizer
-    if not stray.any():
-        return Placed(tree.paths, tree.types, tree.parents, of_item)
-    of_item = np.where(stray, len(tree.paths), of_item)
-    return Placed((*tree.paths, OPTIMIZER), (*tree.types, ""), (*tree.parents, -1), of_item)
 
 
 def layers_table(host: pd.DataFrame, layers: Layers, placed: Placed, totals: Totals) -> pd.DataFrame:

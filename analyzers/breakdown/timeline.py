@@ -39,14 +39,6 @@ def timeline(host: pd.DataFrame, items: Items, marks: Marks, step: Ints) -> Time
     return Timeline(wall_ns=wall, busy_ns=total, idle_ns=wall * devices - total, steps=steps)
 
 
-def gaps_in_steps(items: Items, step: Ints) -> Ints:
-    """Idle time of the device before each item; 0 for the first of its step on its device, and outside steps."""
-    order = np.lexsort((items.start, step, items.device))
-    follows = np.zeros(len(step), dtype=bool)
-    follows[order[1:]] = (np.diff(step[order]) == 0) & (np.diff(items.device[order]) == 0)
-    return np.where(follows & (step >= 0), items.idle_before, 0)
-
-
 def _step_spans(host: pd.DataFrame, items: Items, marks: Marks, step: Ints) -> tuple[Ints, Ints]:
     host_start = host["start_ns"].to_numpy()
     host_end = host_start + host["duration_ns"].to_numpy()

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers.attribution.items import Items
+from analyzers.attribution.kernel_names import is_communication, is_host_copy, is_peer_copy, says_tf32
 from analyzers.attribution.nesting import take
-from analyzers.roofline.kernel_names import is_communication, is_host_copy, is_peer_copy, says_tf32
 from analyzers.roofline.op_costs import charged_to, price, with_ancestors
 
 Ints = npt.NDArray[np.int64]

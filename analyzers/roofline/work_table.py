@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers.attribution.attribute import Attributed
-from analyzers.breakdown.timeline import gaps_in_steps
+from analyzers.attribution.items import gaps_in_steps
 from analyzers.capture_info import CaptureInfo
 from analyzers.hardware import GPU
 from analyzers.result_tables import WORK

@@ -6,10 +6,10 @@ import pytest
 from handmade import Handmade, addmm
 
 from analyzers import analyze, hardware
+from analyzers.attribution.kernel_names import is_communication
 from analyzers.capture_info import CaptureInfo, Latency
 from analyzers.ranges import module, step
 from analyzers.results import BOUNDS
-from analyzers.roofline.kernel_names import is_communication
 
 H200 = hardware.find("h200")
 NEG_100_MB = {"shapes": "[[25000000]]", "dtypes": '["float"]', "values": '[""]'}

@@ -1,0 +1,33 @@
+"""The layer tree with places for work outside the model."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzers.attribution.layers import Layers
+
+Ints = npt.NDArray[np.int64]
+
+OPTIMIZER = "(optimizer)"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The tree with its roots for work outside the model, and where each item belongs."""
+
+    paths: tuple[str, ...]
+    types: tuple[str, ...]
+    parents: tuple[int, ...]
+    of_item: Ints
+    """-1: no layer."""
+
+
+def place(layers: Layers, of_item: Ints, optimizer: npt.NDArray[np.bool_]) -> Placed:
+    """Adds the root "(optimizer)" for optimizer work that is in no layer, when there is any."""
+    tree = layers.tree
+    stray = (of_item < 0) & optimizer
+    if not stray.any():
+        return Placed(tree.paths, tree.types, tree.parents, of_item)
+    of_item = np.where(stray, len(tree.paths), of_item)
+    return Placed((*tree.paths, OPTIMIZER), (*tree.types, ""), (*tree.parents, -1), of_item)
