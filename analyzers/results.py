@@ -138,3 +138,10 @@ class Analysis:
     projection: Projection | None = None
     recommendations: tuple[Recommendation, ...] = ()
     considered: tuple[Considered, ...] = ()
+
+    @property
+    def busy_share(self) -> float:
+        """Part of a step in which the device is busy, 0 to 1; without a profiler where that was timed."""
+        if self.source.device == "gpu":
+            return 1.0 - self.bound.launch
+        return self.timeline.busy_ns / max(1, self.timeline.wall_ns)

@@ -42,12 +42,11 @@ def key_figures(analysis: Analysis) -> list[Fact]:
     """Latency, its parts, and memory: at most six."""
     capture, line = analysis.source.capture, analysis.timeline
     device = "GPU" if analysis.source.device == "gpu" else "CPU"
-    total = max(1, line.busy_ns + line.idle_ns)
-    steps = max(1, len(line.steps))
+    busy_us = line.busy_ns / max(1, len(line.steps)) / 1000
     facts = [
         *_latency(analysis),
-        Fact(f"{device} busy", percent(line.busy_ns / total), f"{duration(line.busy_ns / steps / 1000)} a step"),
-        Fact(f"{device} idle", percent(line.idle_ns / total), f"{duration(line.idle_ns / steps / 1000)} a step"),
+        Fact(f"{device} busy", percent(analysis.busy_share), f"{duration(busy_us)} a step"),
+        Fact(f"{device} idle", percent(1 - analysis.busy_share)),
     ]
     for name, latency in capture.phases.items() if capture else ():
         facts.append(Fact(_TASKS.get(name, name), duration(latency.median_us), _spread(latency.p10_us, latency.p90_us)))

@@ -82,15 +82,8 @@ def _latency(analysis: Analysis) -> str:
         parts = [f"MODELLED {spread}"]
     else:
         parts = [f"unprofiled {spread}", profiled] if timed else [profiled]
-    return "; ".join([*parts, *_busy(analysis)])
-
-
-def _busy(analysis: Analysis) -> list[str]:
-    line, device = analysis.timeline, "GPU" if analysis.source.device == "gpu" else "CPU"
-    if not line.wall_ns:
-        return []
-    total = line.busy_ns + line.idle_ns
-    return [f"{device} busy {percent(line.busy_ns / total)}, idle {percent(line.idle_ns / total)}"]
+    busy, device = analysis.busy_share, "GPU" if analysis.source.device == "gpu" else "CPU"
+    return "; ".join([*parts, f"{device} busy {percent(busy)}, idle {percent(1 - busy)}"])
 
 
 def _projection(analysis: Analysis) -> str:

@@ -31,7 +31,7 @@ def test_the_summary_is_ten_lines_or_so(analysis: Analysis) -> None:
 
 def test_what_the_summary_says(analysis: Analysis) -> None:
     text = summary(analysis)
-    assert "unprofiled 2.10 ms (2.05 ms to 2.31 ms); 2.37 ms in the trace; GPU busy 16 %, idle 84 %" in text
+    assert "unprofiled 2.10 ms (2.05 ms to 2.31 ms); 2.37 ms in the trace; GPU busy 13 %, idle 87 %" in text
     assert "launch 87 %, latency 6.5 %, memory 6.0 %, transfer 0.5 %" in text
     assert "48 × Conv1D 53 %" in text
     assert "CUDA graphs: predicted 6.8–8.1×." in text

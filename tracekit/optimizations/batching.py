@@ -39,8 +39,9 @@ class Batching(Optimization):
         )
 
     def how_to(self, base: Baseline) -> str:
-        size = base.source.capture.batch_size if base.source.capture else 1
-        return f"--batch-size {size * FACTOR}"
+        capture = base.source.capture
+        assert capture is not None
+        return f"tracekit profile --model {capture.model} --batch-size {capture.batch_size * FACTOR}  # to see it"
 
 
 def _memory(base: Baseline) -> int:

@@ -29,7 +29,8 @@ class FusedKernels(Optimization):
         rows = base.ops[_fusible(base)]
         types = rows.groupby("layer_type").agg(launches=("launches", "sum"), ns=("kernel_ns", "sum"))
         top = types.sort_values("ns", ascending=False).head(3)
-        return tuple(f"{t or 'no layer'}: {r.launches} launches, {r.ns / 1e3:.0f} µs" for t, r in top.iterrows())
+        seen = zip(top.index, top.launches, top.ns / 1e3, strict=True)
+        return tuple(f"{layer or 'no layer'}: {launches} launches, {us:.0f} µs" for layer, launches, us in seen)
 
     def how_to(self, base: Baseline) -> str:
         if (base.ops[_fusible(base)].layer_type == "NewGELUActivation").any():

@@ -13,6 +13,7 @@ from tracekit.optimizations.retime import narrowed, retimed
 HOST_FACTOR = Interval(1.08, 1.0, 0.98)
 """Host time over that in fp32: other backends are chosen, with other checks. Published: 0.95 to 1.04 times as fast
 where the host sets the pace."""
+_WIDE = ("fp32", "tf32")
 
 
 class HalfPrecision(Optimization):
@@ -24,9 +25,11 @@ class HalfPrecision(Optimization):
     )
 
     def objection(self, base: Baseline) -> str | None:
-        if not _full_precision(base).any():
-            return "The arithmetic is in 16 bits already."
-        return None
+        products = [cost for cost in base.ops.cost if cost and cost.family in ("gemm", "convolution", "attention")]
+        wide = sum(cost.flops for cost in products if cost.precision in _WIDE)
+        if 2 * wide < sum(cost.flops for cost in products):
+            return "The matrix products are in 16 bits already."
+        return None if _full_precision(base).any() else "Nothing works on 32-bit numbers."
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         ops = retimed(base.ops, lambda cost: narrowed(cost, half_type(base.gpu)), base.gpu, outcome)
@@ -46,4 +49,4 @@ def half_type(gpu: GPU) -> Literal["fp16", "bf16"]:
 
 
 def _full_precision(base: Baseline) -> "pd.Series[bool]":
-    return base.ops.cost.map(lambda cost: bool(cost) and cost.precision in ("fp32", "tf32")).astype(bool)
+    return base.ops.cost.map(lambda cost: bool(cost) and cost.precision in _WIDE).astype(bool)

@@ -1,6 +1,7 @@
 """Weights in 4 bits, in groups with a scale each."""
 
 from analyzers.prediction.baseline import Baseline
+from analyzers.results import Interval
 from tracekit.optimizations.weight_only import WeightOnly
 
 
@@ -9,6 +10,7 @@ class Int4WeightOnly(WeightOnly):
     title = "Weights in int4"
     bits = 4
     needs = "bf16"
+    efficiency = Interval(0.5, 0.65, 0.85)
     caveats = (
         "Quality drops measurably: check perplexity, and use calibrated weights (AWQ, GPTQ) if it matters.",
         "Large batches lose: above some 64 rows the unpacking costs more than the bytes saved.",

@@ -1,6 +1,7 @@
 """Weights in 8 bits."""
 
 from analyzers.prediction.baseline import Baseline
+from analyzers.results import Interval
 from tracekit.optimizations.weight_only import WeightOnly
 
 
@@ -9,6 +10,7 @@ class Int8WeightOnly(WeightOnly):
     title = "Weights in int8"
     bits = 8
     needs = "compile"
+    efficiency = Interval(0.7, 0.85, 0.95)
     caveats = ("Compile with it: eager code unpacks the weights in a kernel of its own and loses the gain.",)
 
     def how_to(self, base: Baseline) -> str:

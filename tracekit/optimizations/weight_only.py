@@ -15,8 +15,6 @@ MAX_TOKENS = 64
 """Above so many rows a product is no longer bound by reading weights."""
 MIN_WEIGHTS = 4_000_000
 """Below so many weights the unpacking costs more than the bytes saved (measured: 0.42x at 0.5 to 4 million)."""
-EFFICIENCY = Interval(0.6, 0.8, 0.95)
-"""Bandwidth of the unpacking product over that of the plain one."""
 
 
 class WeightOnly(Optimization):
@@ -25,6 +23,8 @@ class WeightOnly(Optimization):
     bits: ClassVar[int]
     needs: ClassVar[str]
     """The GPU feature that its kernels are written for."""
+    efficiency: ClassVar[Interval]
+    """Bandwidth of the unpacking product over that of the plain one."""
 
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports(self.needs):
@@ -43,7 +43,7 @@ class WeightOnly(Optimization):
         rows = _gains(base)
         smaller = retimed(base.ops[rows], self._quantized, base.gpu, outcome)
         kernel = base.ops.kernel_ns.copy()
-        kernel[rows] = smaller.kernel_ns / pick(EFFICIENCY, outcome)
+        kernel[rows] = smaller.kernel_ns / pick(self.efficiency, outcome)
         return base.ops.assign(kernel_ns=kernel)
 
     def _quantized(self, cost: Cost) -> Cost:
