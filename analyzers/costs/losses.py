@@ -22,9 +22,9 @@ def nll_loss(call: Arguments) -> Cost:
 
 @costs("aten::nll_loss_backward", "aten::nll_loss2d_backward")
 def nll_loss_backward(call: Arguments) -> Cost:
-    """(grad_output, self, target, ...): zeros, with one element set for each target."""
+    """(grad_output, self, target, ...): sets one element a target; the zeros around them are written by zero_ inside."""
     grad, x, target = call.tensor(0), call.tensor(1), call.tensor(2)
-    return moves("loss", target.numel, [grad, target, call.optional(3)], [x], x.dtype)
+    return moves("loss", target.numel, [grad, target, call.optional(3)], [x.like(target.shape)], x.dtype)
 
 
 @costs("aten::cross_entropy_loss")

@@ -16,6 +16,8 @@ from analyzers.trace import Trace
 
 LAUNCH_LATENCY_NS = 5_000.0
 QUEUED_GAP_NS = 1_000.0
+MOST_TO_LAUNCH_NS = 500_000.0
+"""Host time before a launch beyond this is no launching: data loading, compiling, Python of the caller."""
 PROFILED_HOST = Interval(0.4, 0.5, 1.0)
 """Host time without a profiler over host time under one; measured: 9.8 ms of 22 ms on GPT-2 prefill."""
 
@@ -42,6 +44,16 @@ class Baseline:
     @property
     def busy_ns(self) -> float:
         return float(self.ops.kernel_ns.sum())
+
+    @property
+    def launching_ns(self) -> float:
+        """Host time of a step that goes into launching."""
+        return float(self.ops.host_ns.sum() - self.other_host_ns)
+
+    @property
+    def other_host_ns(self) -> float:
+        """Host time of a step that no way of launching saves."""
+        return float((self.ops.host_ns - MOST_TO_LAUNCH_NS).clip(lower=0).sum())
 
     def simulate(self, ops: pd.DataFrame, host_factor: float = 1.0) -> float:
         """Latency of a step of these ops, in nanoseconds."""

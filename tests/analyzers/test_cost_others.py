@@ -126,7 +126,7 @@ def test_losses() -> None:
     forward = record_one(lambda: aten.nll_loss_forward(x, target, None, 1, -100)).cost()
     assert (forward.read_bytes, forward.write_bytes) == (512 * 4 + 512 * 8, 4)
     back = record_one(lambda: aten.nll_loss_backward(meta(), x, target, None, 1, -100, meta())).cost()
-    assert back.write_bytes == 512 * 50257 * 4
+    assert back.write_bytes == 512 * 4
     squares = record_one(lambda: aten.mse_loss(meta(4, 6), meta(4, 6))).cost()
     assert (squares.read_bytes, squares.write_bytes, squares.flops) == (2 * 96, 4, 3 * 24)
     each = record_one(lambda: aten.mse_loss(meta(4, 6), meta(4, 6), 0)).cost()

@@ -34,8 +34,8 @@ class Compile(Optimization):
         ops = fused(base.ops, base.gpu, outcome, within_layer=False)
         launches_left = ops.launches.sum() / base.ops.launches.sum()
         host_left = min(launches_left * pick(HOST_FACTOR, outcome), 1.0)
-        host = ops.launches * base.ops.host_ns.sum() * host_left / ops.launches.sum()
-        host.iloc[0] += pick(ENTRY_NS, outcome) * forward_passes(base)
+        host = ops.launches * base.launching_ns * host_left / ops.launches.sum()
+        host.iloc[0] += pick(ENTRY_NS, outcome) * forward_passes(base) + base.other_host_ns
         return ops.assign(host_ns=host)
 
     def reason(self, base: Baseline) -> str:
