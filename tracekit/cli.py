@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from analyzers.errors import TracekitError
+from tracekit import __version__
 
 _COMMANDS = Path(__file__).parent / "commands"
 
@@ -52,7 +53,7 @@ def _explain(ctx: click.Context, error: BaseException, what: str, why: str, hint
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="tracekit", message="tracekit %(version)s")
+@click.version_option(__version__, message="tracekit %(version)s")
 @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
 def main(verbose: bool) -> None:
     """Profile PyTorch models, read GPU traces, and learn what to do next and how much it will give."""

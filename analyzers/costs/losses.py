@@ -22,7 +22,7 @@ def nll_loss(call: Arguments) -> Cost:
 
 @costs("aten::nll_loss_backward", "aten::nll_loss2d_backward")
 def nll_loss_backward(call: Arguments) -> Cost:
-    """(grad_output, self, target, ...): sets one element a target; the zeros around them are written by zero_ inside."""
+    """(grad_output, self, target, ...): sets an element a target; zero_ inside it writes the zeros."""
     grad, x, target = call.tensor(0), call.tensor(1), call.tensor(2)
     return moves("loss", target.numel, [grad, target, call.optional(3)], [x.like(target.shape)], x.dtype)
 
