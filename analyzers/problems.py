@@ -105,6 +105,24 @@ _READING = (
         "The profiler's end times were wrong; the capped times are upper bounds.",
     ),
     Problem(
+        "unended-ranges",
+        "info",
+        "{count} range{s} or call{s} had not ended when the recording did; they are taken to last until then.",
+        "What they hold is counted in full. End the profiled region before recording stops.",
+    ),
+    Problem(
+        "graphs-as-a-whole",
+        "info",
+        "{count} run{s} of CUDA graphs were traced as a whole; each counts as one kernel.",
+        "For their kernels, record with nsys profile --cuda-graph-trace=node, which costs some time.",
+    ),
+    Problem(
+        "unused-gpu-metrics",
+        "info",
+        "The report holds {count} sample{s} of GPU metrics, which are not used yet.",
+        "Nothing is lost; look at them in Nsight Systems.",
+    ),
+    Problem(
         "implausible-time",
         "warning",
         "{count} event{s} started at an impossible time and were left out.",
@@ -138,19 +156,19 @@ _READING = (
         "no-device-events",
         "info",
         "The trace holds no work of a device; times are of the host.",
-        "To profile a GPU, record with ProfilerActivity.CUDA (XPU, ...) on a machine that has one.",
+        "To profile a GPU, record with ProfilerActivity.CUDA (XPU, ...; nsys: -t cuda) on a machine that has one.",
     ),
     Problem(
         "no-host-events",
         "warning",
         "The trace holds no host events; device work cannot be given to ops or layers.",
-        "Record with ProfilerActivity.CPU as well.",
+        "Record with ProfilerActivity.CPU as well (nsys: -t cuda,nvtx).",
     ),
     Problem(
         "no-shapes",
         "warning",
         "Ops carry no input shapes; FLOPs and bytes are unknown.",
-        "Record with record_shapes=True.",
+        "Record with record_shapes=True (of torch.profiler, or of emit_nvtx under nsys).",
     ),
     Problem(
         "duplicate-correlations",
@@ -190,6 +208,14 @@ _ANALYZING = (
         "info",
         "{count} device event{s} were launched outside every recorded op.",
         "Custom kernels show up as ops when they are registered with torch.library.",
+    ),
+    Problem(
+        "graph-not-mapped",
+        "warning",
+        "{count} device event{s} of CUDA graphs, {detail} of the busy time, cannot be given to ops: the trace holds no "
+        "capture of their graph, or several that fit. Their layer is the one around the graph's launch.",
+        "Record the capture too: start the profiler before the warm-up in which graphs are made. Or profile once "
+        "without graphs (enforce_eager, torch.compile without mode=reduce-overhead).",
     ),
     Problem(
         "device-before-launch",

@@ -47,7 +47,8 @@ DEVICE = Table(
     Column("registers", "int32", "", "registers a thread; -1: not recorded"),
     Column("shared_memory_bytes", "int64", "B", "shared memory a block; -1: not recorded"),
     Column("occupancy", "float64", "", "estimated achieved occupancy, 0 to 1; NaN: not recorded"),
-    Column("graph", "int64", "", "id of the CUDA graph that launched it; -1: none"),
+    Column("graph", "int64", "", "id of the CUDA graph that launched it, as recorded; -1: none, or not recorded"),
+    Column("graph_node", "int64", "", "id of its node in that graph, as recorded; -1: none, or not recorded"),
 )
 
 PROBLEMS = Table(

@@ -35,6 +35,8 @@ class Items:
     bytes: Ints
     blocks: Ints
     occupancy: npt.NDArray[np.float64]
+    graph: Ints
+    graph_node: Ints
 
     @property
     def end(self) -> Ints:
@@ -73,6 +75,8 @@ def _device_work(device: pd.DataFrame) -> Items:
         bytes=device["bytes"].to_numpy(),
         blocks=device["blocks"].to_numpy(),
         occupancy=device["occupancy"].to_numpy(),
+        graph=device["graph"].to_numpy(),
+        graph_node=device["graph_node"].to_numpy(),
     )
 
 
@@ -99,6 +103,8 @@ def _own_time_of_ops(host: pd.DataFrame) -> Items:
         bytes=none,
         blocks=none,
         occupancy=np.full(len(rows), np.nan),
+        graph=none,
+        graph_node=none,
     )
 
 

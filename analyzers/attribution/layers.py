@@ -51,11 +51,13 @@ def find_layers(host: pd.DataFrame) -> Layers:
 def layer_of(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers) -> Ints:
     """Per item, the layer whose call was open when it was issued, on its thread; -1: none.
 
+    Work of a CUDA graph belongs to the layer that was open when it was captured, else to the one around the launch.
     Backward work belongs to the layer of the forward op that it differentiates, unless a layer was called inside the
     backward op (checkpointing runs the forward again).
     """
     start, thread = host["start_ns"].to_numpy(), host["thread"].to_numpy().astype(np.int64)
-    call = layers.calls.around(origin.thread, origin.time_ns)
+    captured_in = layers.calls.around(take(thread, origin.captured), take(start, origin.captured))
+    call = np.where(captured_in >= 0, captured_in, layers.calls.around(origin.thread, origin.time_ns))
     backward, forward = (take(of_op, origin.op) for of_op in forward_of(host, ops))
     again = (call >= 0) & (take(start, call) >= take(start, backward))
     differentiated = layers.calls.around(take(thread, forward), take(start, forward))

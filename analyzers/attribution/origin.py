@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from analyzers.attribution.graphs import find_graphs
 from analyzers.attribution.items import Items
 from analyzers.attribution.kernel_names import is_launch
 from analyzers.attribution.nesting import Nest, take
@@ -18,6 +19,10 @@ class Origin:
     """Where on the host each item comes from. Rows are of the host table; -1: unknown."""
 
     launch: Ints
+    graph: Ints
+    """Id of the CUDA graph that launched it; -1: none."""
+    captured: Ints
+    """The call that was captured into that graph as this item; -1: none, or not in the trace."""
     op: Ints
     thread: Ints
     time_ns: Ints
@@ -29,17 +34,21 @@ class Origin:
 def trace_origin(host: pd.DataFrame, items: Items, ops: Nest) -> Origin:
     """Links by correlation to a launching call, and by time to the innermost op open then on its thread.
 
-    Where no launching call was recorded, or no op is open, the external id names the op. Flows are never used: they
-    are incomplete in practice.
+    Work of a CUDA graph comes from the op that was captured, if the trace holds the capture. Where no launching call
+    was recorded, or no op is open, the external id names the op. Flows are never used: they are incomplete in practice.
     """
     start, thread = host["start_ns"].to_numpy(), host["thread"].to_numpy().astype(np.int64)
     launch = _rows_by_id(host, is_runtime_launch(host), "correlation", items.correlation)
-    op = ops.around(take(thread, launch), take(start, launch))
+    graphs = find_graphs(host, items, launch, ops)
+    called = np.where(graphs.captured >= 0, graphs.captured, launch)
+    op = ops.around(take(thread, called), take(start, called))
     by_id = _rows_by_id(host, (host["category"] == "op").to_numpy(), "external_id", items.external_id)
     op = np.where(items.host_row >= 0, items.host_row, np.where(op >= 0, op, by_id))
     source = np.where(launch >= 0, launch, op)
     return Origin(
         launch=launch,
+        graph=graphs.graph,
+        captured=graphs.captured,
         op=op,
         thread=take(thread, source),
         time_ns=np.where(source >= 0, take(start, source), items.start),

@@ -28,14 +28,16 @@ def coverage(work: pd.DataFrame) -> Coverage:
 
 
 def attribution_problems(host: pd.DataFrame, items: Items, work: pd.DataFrame, layers: Layers) -> list[Found]:
-    """Work without an op, launches after their work, and a trace without layers."""
+    """Work without an op, of graphs without their capture, launches after their work, and a trace without layers."""
     launch, op = work["launch"].to_numpy(), work["op"].to_numpy()
-    known = launch >= 0
+    known, by_graph = launch >= 0, (work["graph"] >= 0).to_numpy()
+    unmapped = by_graph & (work["captured"] < 0).to_numpy()
     launched = host["start_ns"].to_numpy()[launch[known]]
     early = int((items.start[known] < launched).sum())
     return [
         problems.found("no-launch", int(((launch < 0) & (op < 0)).sum())),
-        problems.found("launch-without-op", int((known & (op < 0)).sum())),
+        problems.found("launch-without-op", int((known & (op < 0) & ~by_graph).sum())),
+        problems.found("graph-not-mapped", int(unmapped.sum()), f"{_share(work, unmapped):.1%}"),
         problems.found("device-before-launch", early),
         problems.found("no-layers", int(layers.source == "none")),
     ]
@@ -62,6 +64,11 @@ def bound_problem(items: Items, own: npt.NDArray[np.object_]) -> Found:
     busy = items.busy if items.on_device else np.zeros(len(own))
     part = busy[own == ""].sum() / max(busy.sum(), 1)
     return problems.found("bound-unknown", int((own == "").sum()) if part >= _NOTABLE else 0, f"{part:.0%}")
+
+
+def _share(work: pd.DataFrame, mask: Bools) -> float:
+    busy = work["busy_ns"].to_numpy()
+    return float(busy[mask].sum() / max(busy.sum(), 1))
 
 
 def _worst(work: pd.DataFrame) -> str:

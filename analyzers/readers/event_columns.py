@@ -145,7 +145,8 @@ def _device_columns(events: list[Event]) -> Columns:
         "registers": _int64([a.registers for a in args]).astype(np.int32),
         "shared_memory_bytes": _int64([a.shared_memory for a in args]),
         "occupancy": occupancy / 100,
-        "graph": _graphs(args),
+        "graph": _graph_ids([a.graph for a in args]),
+        "graph_node": _graph_ids([a.graph_node for a in args]),
     }
 
 
@@ -185,10 +186,10 @@ def _product(text: str, largest: int) -> int:
     return size if 0 < size <= largest else -1
 
 
-def _graphs(args: list[DeviceArgs]) -> np.ndarray:
-    """CUPTI's graph id 0 is no graph."""
-    graphs = _int64([a.graph for a in args])
-    return np.where(graphs > 0, graphs, -1)
+def _graph_ids(recorded: list[int]) -> np.ndarray:
+    """CUPTI's id 0 is no graph, and no node."""
+    ids = _int64(recorded)
+    return np.where(ids > 0, ids, -1)
 
 
 def _thread_names(events: list[Event]) -> dict[Thread, str]:

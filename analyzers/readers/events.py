@@ -51,6 +51,7 @@ class DeviceArgs(msgspec.Struct, gc=False):
     shared_memory: Int64 = field(default=-1, name="shared memory")
     occupancy: float = field(default=math.nan, name="est. achieved occupancy %")
     graph: Int64 = field(default=-1, name="graph id")
+    graph_node: Int64 = field(default=-1, name="graph node id")
 
 
 class ThreadArgs(msgspec.Struct, gc=False):

@@ -37,15 +37,18 @@ class Costed:
     """Bytes are those of the op's inputs; FLOPs are unknown."""
 
 
-def cost_items(host: pd.DataFrame, items: Items, op: Ints, parent: Ints, tf32: bool, parameters: int | None) -> Costed:
-    """Costs of the items that come from these op rows. `tf32`: fp32 matrix products ran as TF32 by setting.
-    `parameters`: the model's weights, where the trace says."""
+def cost_items(
+    host: pd.DataFrame, items: Items, op: Ints, replay: Ints, parent: Ints, tf32: bool, parameters: int | None
+) -> Costed:
+    """Costs of the items that come from these op rows; an op captured in a graph costs as much in each `replay` (-1: no
+    replay). `tf32`: fp32 matrix products ran as TF32 by setting. `parameters`: the model's weights, where the trace
+    says."""
     known = price(host, with_ancestors(parent, op), parameters)
     communication = is_communication(items.name)
     copies = (items.category != "kernel").to_numpy() & (items.bytes >= 0)
     cost_op = np.where(communication, -1, charged_to(known, parent, op))
     number = take(known.of_row, cost_op)
-    part = _part(np.where(copies, -1, cost_op), items.duration)
+    part = _part(np.where(copies, -1, cost_op), replay, items.duration)
     estimated = take(known.estimated, number, absent=False)
     working_set = _numbers(number, [cost.bytes for cost in known.costs])
     flops = np.where(estimated, np.nan, _numbers(number, [cost.flops for cost in known.costs]) * part)
@@ -70,9 +73,9 @@ def _touches(items: Items) -> Ints:
     return np.where(within, 2, 1)
 
 
-def _part(cost_op: Ints, duration: Ints) -> Floats:
-    """Each item's part of its op's cost, by duration; equal parts where all durations are 0."""
-    _, group = np.unique(cost_op, return_inverse=True)
+def _part(cost_op: Ints, replay: Ints, duration: Ints) -> Floats:
+    """Each item's part of its op's cost in one replay, by duration; equal parts where all durations are 0."""
+    _, group = np.unique(np.column_stack([cost_op, replay]), axis=0, return_inverse=True)
     total, count = np.bincount(group, weights=duration), np.bincount(group)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(total[group] > 0, duration / total[group], 1.0 / count[group])

@@ -28,7 +28,8 @@ class Judged:
 def judge(host: pd.DataFrame, of: Attributed, gpu: GPU | None, capture: CaptureInfo | None) -> Judged:
     """`capture`: what a trace of ours says about its run."""
     tf32, parameters = (capture.dtype == "tf32", capture.parameters or None) if capture else (False, None)
-    costed = cost_items(host, of.items, of.origin.op, of.ops.parents(), tf32, parameters)
+    replay = np.where(of.origin.captured >= 0, of.origin.launch, -1)
+    costed = cost_items(host, of.items, of.origin.op, replay, of.ops.parents(), tf32, parameters)
     placed = roofs(costed, of.items.duration, gpu)
     return Judged(costed, placed, own_bound(of.items, costed, placed, gpu))
 
@@ -48,6 +49,8 @@ def work_table(of: Attributed, judged: Judged, idle_scale: float) -> pd.DataFram
             "category": items.category,
             "name": items.name,
             "launch": of.origin.launch,
+            "graph": of.origin.graph,
+            "captured": of.origin.captured,
             "op": of.origin.op,
             "cost_op": costed.cost_op,
             "layer": of.placed.of_item,

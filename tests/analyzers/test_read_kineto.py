@@ -210,8 +210,10 @@ def test_arguments_of_other_types_are_absent(tmp_path):
 
 
 def test_graph_ids(tmp_path):
-    graphs = [kernel(ts=10.0 * i, **{"graph id": g}) for i, g in enumerate((0, 5))]
-    assert load_events(tmp_path, *graphs, kernel(ts=90.0)).device["graph"].tolist() == [-1, 5, -1]
+    graphs = [kernel(ts=10.0 * i, **{"graph id": g, "graph node id": 3 * g}) for i, g in enumerate((0, 5))]
+    device = load_events(tmp_path, *graphs, kernel(ts=90.0)).device
+    assert device["graph"].tolist() == [-1, 5, -1]
+    assert device["graph_node"].tolist() == [-1, 15, -1]
 
 
 def test_threads_have_the_names_of_the_profiler(tmp_path):

@@ -129,6 +129,8 @@ def _work(paths: list[str]) -> pd.DataFrame:
             "busy_ns": time,
             "gap_ns": np.r_[0, np.full(n - 1, GAP_NS)],
             "delay_ns": np.full(n, 6_000),
+            "graph": np.full(n, -1),
+            "captured": np.full(n, -1),
             "device": np.zeros(n),
             "stream": np.full(n, 7),
             "category": ["kernel"] * (n - 1) + ["memcpy"],

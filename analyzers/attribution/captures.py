@@ -1,0 +1,101 @@
+"""Captures of CUDA graphs on the host: the launches that were recorded into a graph instead of being run."""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers.attribution.items import Items
+from analyzers.attribution.kernel_names import is_launch, matching
+from analyzers.attribution.nesting import Nest, take
+
+Ints = npt.NDArray[np.int64]
+
+_BEGIN = re.compile(r"StreamBeginCapture")
+_END = re.compile(r"StreamEndCapture")
+_NO_DEVICE_WORK = re.compile(r"HostFunc|GraphLaunch")
+_FORK = re.compile(r"StreamWaitEvent")
+_KINDS = ("memcpy", "memset")
+_SAID = ("name", "shapes", "dtypes", "values")
+_GENERATED = "triton_"
+
+
+@dataclass(frozen=True)
+class Capture:
+    """One capture: its launches in order, and what is known of each."""
+
+    end_ns: int
+    rows: Ints
+    """Host rows of the launching calls."""
+    kinds: list[str]
+    """kernel, memcpy or memset, one a launch."""
+    ops: list[str]
+    """Name of the op around each; "": none."""
+    said: tuple[bytes, ...]
+    """Op, shapes, types, values and the range around each launch: captures that say the same are interchangeable."""
+    forked: bool
+    """Whether another stream joined: then the order of start is not that of the launches."""
+
+    def fits(self, names: list[str], kinds: list[str]) -> bool:
+        """Whether a graph of these nodes can be of this capture. A generated kernel has the name of its op."""
+        return self.kinds == kinds and all(
+            op == name for op, name in zip(self.ops, names, strict=True) if op.startswith(_GENERATED)
+        )
+
+
+def find_captures(host: pd.DataFrame, items: Items, ops: Nest) -> list[Capture]:
+    """All captures of the trace, in the order of their end. Launches of every thread belong to an open capture (the
+    backward pass has its own), if they put no work on the device."""
+    runtime = (host["category"] == "runtime").to_numpy()
+    spans = _spans(host, runtime)
+    if not spans:
+        return []
+    start = host["start_ns"].to_numpy()
+    launches = runtime & is_launch(host["name"]) & ~matching(host["name"], _NO_DEVICE_WORK)
+    rows = np.flatnonzero(launches & ~np.isin(host["correlation"].to_numpy(), items.correlation))
+    rows = rows[np.argsort(start[rows], kind="stable")]
+    forks = np.sort(start[runtime & matching(host["name"], _FORK)])
+    found = []
+    for begin, end in spans:
+        inside = rows[slice(*np.searchsorted(start[rows], [begin, end]))]
+        forked = bool(np.diff(np.searchsorted(forks, [begin, end]))[0])
+        found.append(_capture(host, _once(host, inside), end, forked, ops))
+    return found
+
+
+def _spans(host: pd.DataFrame, runtime: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Start and end of each capture: a begin and the next call on its thread that ends one."""
+    thread, start = host["thread"].to_numpy(), host["start_ns"].to_numpy()
+    begins = runtime & matching(host["name"], _BEGIN)
+    calls = np.flatnonzero(begins | (runtime & matching(host["name"], _END)))
+    calls = calls[np.lexsort((start[calls], thread[calls]))]
+    first, second = calls[:-1], calls[1:]
+    pairs = begins[first] & ~begins[second] & (thread[first] == thread[second])
+    spans = zip(start[first[pairs]].tolist(), start[second[pairs]].tolist(), strict=True)
+    return sorted(spans, key=lambda span: span[1])
+
+
+def _once(host: pd.DataFrame, rows: Ints) -> Ints:
+    """Without the driver's row of a call that the runtime recorded too."""
+    correlation = pd.Index(host["correlation"].to_numpy()[rows])
+    return rows[~correlation.duplicated() | (correlation < 0)]
+
+
+def _capture(host: pd.DataFrame, rows: Ints, end_ns: int, forked: bool, ops: Nest) -> Capture:
+    thread, start = host["thread"].to_numpy()[rows].astype(np.int64), host["start_ns"].to_numpy()[rows]
+    op = ops.around(thread, start)
+    ranges = Nest(host, host["category"].isin(["range", "module"]).to_numpy()).around(thread, start)
+    said = [take(host[column].cat.codes.to_numpy().astype(np.int64), op).tobytes() for column in _SAID]
+    said.append(take(host["name"].cat.codes.to_numpy().astype(np.int64), ranges).tobytes())
+    calls = host["name"].iloc[rows].astype(str).str.lower()
+    names = host["name"].astype(object).to_numpy()
+    return Capture(
+        end_ns=end_ns,
+        rows=rows,
+        kinds=[next((kind for kind in _KINDS if kind in call), "kernel") for call in calls],
+        ops=[str(names[row]) if row >= 0 else "" for row in op.tolist()],
+        said=tuple(said),
+        forked=forked,
+    )

@@ -1,0 +1,116 @@
+"""Work of CUDA graphs to the calls that were captured into them.
+
+A replayed graph is one launch on the host. While it was captured, its ops ran on the host as ever, but their launches
+put no work on the device: the k-th work node of the graph comes from the k-th of these launches. Nodes are in the order
+of their recorded ids, else of their start, which is only certain while nothing forked the captured stream.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers.attribution.captures import Capture, find_captures
+from analyzers.attribution.items import Items
+from analyzers.attribution.kernel_names import matching
+from analyzers.attribution.nesting import Nest, take
+
+Ints = npt.NDArray[np.int64]
+
+_GRAPH_LAUNCH = re.compile(r"GraphLaunch", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """One entry an item."""
+
+    graph: Ints
+    """Id of the graph that launched it; -1: none. Graphs without a recorded id are told apart by what they launch, and
+    numbered behind the recorded ones."""
+    captured: Ints
+    """Host row of the call that was captured into the graph as this item; -1: none, or not in the trace."""
+
+
+@dataclass(frozen=True)
+class _Launches:
+    """Launches of graphs; the items of launch i are items[starts[i]:stops[i]], in the order of the nodes."""
+
+    items: Ints
+    starts: Ints
+    stops: Ints
+    recorded: Ints
+    """The recorded graph id of each; -1: none."""
+    content: Ints
+    """Number of what each launches: the same names and categories in the same order."""
+    time_ns: Ints
+    """When the first of its items started."""
+    numbered: npt.NDArray[np.bool_]
+    """Whether its nodes have recorded ids."""
+
+
+def find_graphs(host: pd.DataFrame, items: Items, launch: Ints, ops: Nest) -> Graphs:
+    """`launch`: the host row of each item's launching call; -1: unknown."""
+    by_graph = (items.graph >= 0) | take(matching(host["name"], _GRAPH_LAUNCH), launch, absent=False)
+    none = np.full(len(launch), -1, dtype=np.int64)
+    if not by_graph.any():
+        return Graphs(none, none)
+    launches = _launches(items, np.flatnonzero(by_graph & (items.correlation >= 0)))
+    graph, captured = items.graph.copy(), none
+    captures = find_captures(host, items, ops)
+    unnumbered = max(int(items.graph.max()), 0)
+    for content in range(int(launches.content.max(initial=-1)) + 1):
+        alike = np.flatnonzero(launches.content == content)
+        for number in np.unique(launches.recorded[alike]).tolist():
+            of_graph = alike[launches.recorded[alike] == number]
+            rows = _captured_rows(captures, launches, alike, number, items)
+            inside = _items_of(launches, of_graph)
+            if rows is not None:
+                captured[inside] = np.tile(rows, len(of_graph))
+            if number < 0:
+                unnumbered += 1
+                graph[inside] = unnumbered
+    return Graphs(graph, captured)
+
+
+def _launches(items: Items, rows: Ints) -> _Launches:
+    node, start, correlation = items.graph_node[rows], items.start[rows], items.correlation[rows]
+    order = np.lexsort((start, node, correlation))
+    rows, correlation = rows[order], correlation[order]
+    starts = np.flatnonzero(np.diff(correlation, prepend=correlation[:1] - 1))
+    stops = np.append(starts[1:], len(rows))
+    spans = list(zip(starts.tolist(), stops.tolist(), strict=True))
+    names = np.column_stack([items.name.cat.codes, items.category.cat.codes]).astype(np.int64)[rows]
+    content, _ = pd.factorize(pd.Series([names[a:b].tobytes() for a, b in spans], dtype=object))
+    first = np.minimum.reduceat(items.start[rows], starts) if len(starts) else starts
+    lowest = np.minimum.reduceat(items.graph_node[rows], starts) if len(starts) else starts
+    return _Launches(rows, starts, stops, items.graph[rows[starts]], content.astype(np.int64), first, lowest >= 0)
+
+
+def _items_of(launches: _Launches, which: Ints) -> Ints:
+    return np.concatenate([launches.items[launches.starts[i] : launches.stops[i]] for i in which.tolist()])
+
+
+def _captured_rows(
+    captures: Sequence[Capture], launches: _Launches, alike: Ints, number: int, items: Items
+) -> Ints | None:
+    """Host rows captured as the nodes of the graph `number`; `alike` are the launches of all graphs of its content."""
+    first = alike[launches.recorded[alike] == number][0]
+    nodes = launches.items[launches.starts[first] : launches.stops[first]]
+    names = items.name.iloc[nodes].astype(str).tolist()
+    kinds = items.category.iloc[nodes].astype(str).tolist()
+    before = int(launches.time_ns[alike[launches.recorded[alike] == number]].min())
+    fitting = [
+        capture
+        for capture in captures
+        if capture.end_ns <= before and (not capture.forked or launches.numbered[first]) and capture.fits(names, kinds)
+    ]
+    if not fitting:
+        return None
+    if all(capture.said == fitting[0].said for capture in fitting):
+        return fitting[-1].rows
+    graphs = np.unique(launches.recorded[alike]).tolist()
+    in_turn = number >= 0 and len(graphs) == len(fitting)
+    return fitting[graphs.index(number)].rows if in_turn else None
