@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Protocol
 
 from analyzers.errors import InputError
-from analyzers.readers import kineto
+from analyzers.readers import kineto, nsys, nsys_report
 from analyzers.readers.source import MAX_BYTES, Source, open_source
 from analyzers.trace import Trace
 
@@ -21,7 +21,7 @@ class Reader(Protocol):
         """Raises InputError when the source holds no usable events."""
 
 
-READERS: tuple[Reader, ...] = (kineto,)
+READERS: tuple[Reader, ...] = (kineto, nsys)
 
 
 def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
@@ -34,6 +34,8 @@ def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
         for reader in READERS:
             if reader.sniff(source.head):
                 return reader.read(source)
+        if source.path and nsys_report.is_named_so(source.path):
+            return nsys_report.read(source.path)
         raise InputError(
             f"{source.name} is not a trace that tracekit reads.",
             f"It begins with {source.head[:16]!r}.",

@@ -1,0 +1,128 @@
+"""Nsight Systems: the SQLite export of a report (nsys export --type sqlite), of any version.
+
+Tables and columns differ by version and are made only when there is something to put in: what is there is read.
+"""
+
+import numpy as np
+import pandas as pd
+
+from analyzers import problems
+from analyzers.errors import InputError
+from analyzers.problems import Found, found
+from analyzers.readers.nsys import api_calls, device_work, nvtx, target
+from analyzers.readers.nsys.database import MAGIC, Database, Rows, open_database
+from analyzers.readers.nsys.identity import Processes, thread_names
+from analyzers.readers.nsys.strings import Strings, joined
+from analyzers.readers.nsys.times import Timed, timed
+from analyzers.readers.source import Source
+from analyzers.tables import Table
+from analyzers.trace import DEVICE, HOST, Metadata, Trace
+
+FORMAT = "Nsight Systems SQLite"
+
+_WORK = (device_work.KERNELS, device_work.COPIES, device_work.SETS, device_work.GRAPHS)
+_KNOWN = {"StringIds", api_calls.TABLE, nvtx.TABLE, "TARGET_INFO_GPU", *_WORK}
+_METRICS = "GPU_METRICS"
+_CAPTURE = "META_DATA_CAPTURE"
+
+
+def sniff(head: bytes) -> bool:
+    return head.startswith(MAGIC)
+
+
+def read(source: Source) -> Trace:
+    """Raises InputError when it is no export of Nsight Systems, is damaged beyond reading, or holds no work."""
+    with open_database(source) as database:
+        if not _KNOWN & set(database.tables):
+            raise InputError(
+                f"{source.name} is an SQLite file, but no export of Nsight Systems.",
+                "It has none of its tables.",
+                "Make one with nsys export --type sqlite report.nsys-rep",
+            )
+        trace = _read(database, source)
+    if trace.host.empty and trace.device.empty:
+        raise InputError(
+            f"{source.name} holds nothing to analyze.",
+            "It has no CUDA calls, device work or NVTX ranges" + (f": {database.damage}." if database.damage else "."),
+            "Record with nsys profile -t cuda,nvtx",
+        )
+    return trace
+
+
+def _read(database: Database, source: Source) -> Trace:
+    strings = Strings(database)
+    calls, events = api_calls.read_calls(database), nvtx.read_events(database)
+    work = [device_work.kernels(database, strings), device_work.copies(database), device_work.sets(database)]
+    work.append(device_work.graphs(database))
+    processes = Processes(calls["globalTid"], events["globalTid"], *(w["globalPid"] for w in work))
+    hosts = [api_calls.host_rows(calls, strings, processes), nvtx.host_rows(events, strings, processes)]
+    times = timed([*hosts, *(_linked(database, w, processes) for w in work)])
+    host_columns, device_columns = _joined(times.tables[: len(hosts)]), _joined(times.tables[len(hosts) :])
+    host, tids = _host(host_columns)
+    device = _device(device_columns)
+    return Trace(
+        Metadata(
+            format="nsys",
+            base_ns=target.epoch_ns(database) + times.base_ns,
+            devices=target.devices(database),
+            threads=thread_names(database, strings, tids, len(processes)),
+        ),
+        host,
+        device,
+        problems.table(_found(database, source, times, host, device, graphs=len(work[-1]["start"]))),
+    )
+
+
+def _linked(database: Database, work: Rows, processes: Processes) -> Rows:
+    columns = dict(work)
+    pid, correlation = columns.pop("globalPid"), columns.pop("correlationId")
+    columns["correlation"] = processes.unique_ids(correlation, pid)
+    columns["device"] = target.gpu_of(database, columns["device"], pid)
+    return columns
+
+
+def _joined(tables: list[Rows]) -> Rows:
+    def column(parts: list) -> np.ndarray | pd.Categorical:
+        return joined(parts) if isinstance(parts[0], pd.Categorical) else np.concatenate(parts)
+
+    return {name: column([table[name] for table in tables]) for name in (tables[0] if tables else ())}
+
+
+def _host(columns: Rows) -> tuple[pd.DataFrame, np.ndarray]:
+    """HOST, and the global id of each of its threads."""
+    if not columns:
+        return HOST.empty(), np.empty(0, dtype=np.int64)
+    tids, columns["thread"] = np.unique(columns.pop("globalTid"), return_inverse=True)
+    is_call = columns["category"] == "runtime"  # innermost of what has the same times
+    order = np.lexsort((is_call, -columns["duration_ns"], columns["start_ns"], columns["thread"]))
+    return _table(HOST, columns, order), tids
+
+
+def _device(columns: Rows) -> pd.DataFrame:
+    if not columns:
+        return DEVICE.empty()
+    return _table(DEVICE, columns, np.lexsort((columns["duration_ns"], columns["start_ns"])))
+
+
+def _table(table: Table, columns: Rows, order: np.ndarray) -> pd.DataFrame:
+    return table.frame({column.name: columns[column.name][order] for column in table.columns})
+
+
+def _found(
+    database: Database, source: Source, times: Timed, host: pd.DataFrame, device: pd.DataFrame, graphs: int
+) -> list[Found]:
+    cut_off = source.damage or database.damage
+    ops = host.loc[host["category"] == "op"]
+    calls = host.loc[(host["category"] == "runtime") & (host["correlation"] >= 0), ["correlation", "thread"]]
+    elsewhere = calls["correlation"].duplicated() & ~calls.duplicated()  # a call inside itself is the same call
+    return [
+        found("truncated", int(bool(cut_off)), cut_off),
+        *times.found,
+        found("secrets-in-metadata", database.count(_CAPTURE, "name LIKE '%ENVIRONMENT_VARIABLE%'")),
+        found("graphs-as-a-whole", graphs),
+        found("unused-gpu-metrics", database.count(_METRICS)),
+        found("no-device-events", int(device.empty)),
+        found("no-host-events", int(host.empty)),
+        found("duplicate-correlations", int(elsewhere.sum())),
+        found("no-shapes", int(not ops.empty and bool((ops["shapes"] == "").all()))),
+    ]

@@ -1,0 +1,129 @@
+"""Kernels, copies, sets, and CUDA graphs traced as a whole, as device rows."""
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers.readers.nsys.database import MISSING, Columns, Database, Rows
+from analyzers.readers.nsys.strings import Strings, categories, constant
+
+Ints = npt.NDArray[np.int64]
+
+KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
+SETS = "CUPTI_ACTIVITY_KIND_MEMSET"
+GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+
+_TIMES = {"start": MISSING, "end": MISSING}
+_WHERE = {"deviceId": -1, "streamId": -1, "correlationId": -1, "globalPid": -1}
+_IN_GRAPH = {"graphId": -1, "graphNodeId": -1}
+_GRAPH_ID_SHIFT = 32
+_INT32_MAX = 2**31 - 1
+
+_COPY_KINDS = {
+    1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP",
+    11: "Unified HtoD", 12: "Unified DtoH", 13: "Unified DtoD",
+}  # fmt: skip
+_MEMORY_KINDS = {
+    0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device Static", 6: "Managed Static",
+}  # fmt: skip
+
+
+def kernels(database: Database, strings: Strings) -> Rows:
+    """DEVICE's columns with `start`, `end`, `globalPid` and the process's own correlation instead of its times."""
+    rows = database.read(
+        KERNELS,
+        _TIMES,
+        {
+            **_WHERE,
+            **_IN_GRAPH,
+            **dict.fromkeys(("demangledName", "shortName", "mangledName", "registersPerThread"), -1),
+            **dict.fromkeys(("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"), -1),
+            **dict.fromkeys(("staticSharedMemory", "dynamicSharedMemory"), -1),
+        },
+    )
+    shared = (rows["staticSharedMemory"], rows["dynamicSharedMemory"])
+    return {
+        **_common(rows, "kernel"),
+        "name": _kernel_names(rows, strings),
+        "blocks": _product([rows[f"grid{axis}"] for axis in "XYZ"]),
+        "threads_per_block": np.minimum(_product([rows[f"block{axis}"] for axis in "XYZ"]), _INT32_MAX),
+        "registers": np.clip(rows["registersPerThread"], -1, _INT32_MAX),
+        "shared_memory_bytes": np.where(
+            (shared[0] < 0) & (shared[1] < 0), -1, sum(np.clip(s, 0, 1 << 40) for s in shared)
+        ),
+        **_graph(rows),
+    }
+
+
+def copies(database: Database) -> Rows:
+    """Named as Kineto does: Memcpy HtoD (Pinned -> Device)."""
+    kinds = dict.fromkeys(("copyKind", "srcKind", "dstKind"), -1)
+    rows = database.read(COPIES, _TIMES, {**_WHERE, **_IN_GRAPH, **kinds, "bytes": -1})
+    names = _distinct_names([rows[kind] for kind in kinds], _copy_name)
+    return {**_common(rows, "memcpy"), "name": names, "bytes": rows["bytes"], **_graph(rows)}
+
+
+def sets(database: Database) -> Rows:
+    rows = database.read(SETS, _TIMES, {**_WHERE, **_IN_GRAPH, "memKind": -1, "bytes": -1})
+    names = _distinct_names([rows["memKind"]], lambda kind: f"Memset ({_MEMORY_KINDS.get(kind, 'Unknown')})")
+    return {**_common(rows, "memset"), "name": names, "bytes": rows["bytes"], **_graph(rows)}
+
+
+def graphs(database: Database) -> Rows:
+    """Launches of CUDA graphs whose kernels were not traced one by one: each counts as one kernel."""
+    rows = database.read(GRAPHS, _TIMES, {**_WHERE, "graphId": -1})
+    names = _distinct_names([rows["graphId"]], lambda graph: f"CUDA graph {graph}" if graph >= 0 else "CUDA graph")
+    return {**_common(rows, "kernel"), "name": names, "graph": np.maximum(rows["graphId"], 0)}
+
+
+def _common(rows: Columns, category: str) -> Rows:
+    size = len(rows["start"])
+    none = np.full(size, -1, dtype=np.int64)
+    return {
+        **{name: rows[name] for name in ("start", "end", "globalPid", "correlationId")},
+        "device": np.clip(rows["deviceId"], -1, _INT32_MAX),
+        "stream": rows["streamId"],
+        "category": constant(category, size),
+        "external_id": none,
+        **dict.fromkeys(
+            ("bytes", "blocks", "threads_per_block", "registers", "shared_memory_bytes", "graph_node"), none
+        ),
+        "occupancy": np.full(size, np.nan),
+    }
+
+
+def _kernel_names(rows: Columns, strings: Strings) -> pd.Categorical:
+    best = rows["demangledName"]
+    for other in ("shortName", "mangledName"):
+        best = np.where(best >= 0, best, rows[other])
+    code, ids = pd.factorize(best)
+    names = strings.of(np.asarray(ids, dtype=np.int64))
+    return categories(code, np.where(names == "", "kernel without a name", names).tolist())
+
+
+def _distinct_names(keys: list[Ints], name) -> pd.Categorical:  # type: ignore[no-untyped-def]
+    """name(*keys) a row, asked once for each distinct combination."""
+    code, distinct = pd.factorize(pd.MultiIndex.from_arrays(keys))
+    return categories(code, [name(*key) for key in distinct])
+
+
+def _copy_name(kind: int, source: int, target: int) -> str:
+    name = f"Memcpy {_COPY_KINDS.get(kind, 'of an unknown kind')}"
+    if source not in _MEMORY_KINDS or target not in _MEMORY_KINDS:
+        return name
+    return f"{name} ({_MEMORY_KINDS[source]} -> {_MEMORY_KINDS[target]})"
+
+
+def _graph(rows: Columns) -> Columns:
+    """The graph's id is also the upper half of its nodes' ids; 0 is no graph."""
+    node = np.where(rows["graphNodeId"] > 0, rows["graphNodeId"], -1)
+    graph = np.where(rows["graphId"] > 0, rows["graphId"], node >> _GRAPH_ID_SHIFT)
+    return {"graph": np.where(graph > 0, graph, -1), "graph_node": node}
+
+
+def _product(sizes: list[Ints]) -> Ints:
+    """Of positive sizes that fit together; else -1."""
+    valid = np.all([(size > 0) & (size <= _INT32_MAX) for size in sizes], axis=0)
+    exact = np.prod([np.where(valid, size, 1).astype(np.float64) for size in sizes], axis=0) < 2.0**62
+    return np.where(valid & exact, np.prod([np.where(valid & exact, size, 1) for size in sizes], axis=0), -1)

@@ -1,0 +1,48 @@
+"""Names that torch.autograd.profiler.emit_nvtx gives to NVTX ranges, taken apart.
+
+"aten::linear, seq = 3, op_id = 7, sizes = [[8, 768], [2304, 768], [2304]], input_op_ids = [(6,0)]"; each part but the
+name may be missing. Which torch versions write which parts differs; ranges of users carry an op_id, too.
+"""
+
+import re
+from dataclasses import dataclass
+
+import msgspec
+
+_PARTS = re.compile(
+    r"(?P<name>.+?)(?:, seq = (?P<sequence>\d{1,9}))?(?:, op_id = (?P<op_id>\d{1,18}))?"
+    r"(?:, sizes = (?P<sizes>\[[\d\[\], -]*\]))?(?:, input_op_ids = \[[^\[\]]*\])?",
+    re.DOTALL,
+)
+_OP = re.compile(r"autograd::engine::evaluate_function: .*|\w+(?:::\w+)*::[\w.]+", re.DOTALL)
+_decode_shapes = msgspec.json.Decoder(list[list[int]]).decode
+
+
+@dataclass(frozen=True)
+class RangeName:
+    """`sequence` and `op_id` are -1, and `shapes` (as JSON text) "", where they are not given."""
+
+    name: str
+    is_op: bool
+    sequence: int = -1
+    op_id: int = -1
+    shapes: str = ""
+
+
+def parse(text: str) -> RangeName:
+    """An op is what has a sequence number or is called namespace::name; all else is a range."""
+    if "::" not in text and ", " not in text:
+        return RangeName(text, is_op=False)
+    parts = _PARTS.fullmatch(text)
+    if not parts:
+        return RangeName(text, is_op=False)
+    name, sequence = parts["name"], int(parts["sequence"] or -1)
+    is_op = sequence >= 0 or bool(_OP.fullmatch(name))
+    return RangeName(name, is_op, sequence, int(parts["op_id"] or -1), _shapes(parts["sizes"] or ""))
+
+
+def _shapes(sizes: str) -> str:
+    try:
+        return msgspec.json.encode(_decode_shapes(sizes)).decode() if sizes else ""
+    except (msgspec.DecodeError, ValueError):
+        return ""

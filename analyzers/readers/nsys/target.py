@@ -1,0 +1,40 @@
+"""The machine of a report: its GPUs, and when the recording began."""
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers.readers.nsys.database import Database
+from analyzers.readers.nsys.identity import pid_of
+from analyzers.trace import DeviceProperties
+
+Ints = npt.NDArray[np.int64]
+
+_GPUS = "TARGET_INFO_GPU"
+_CUDA_DEVICES = "TARGET_INFO_CUDA_DEVICE"
+_SESSION = "TARGET_INFO_SESSION_START_TIME"
+
+
+def devices(database: Database) -> tuple[DeviceProperties, ...]:
+    sizes = dict.fromkeys(("smCount", "totalMemory", "computeMajor", "computeMinor"), 0)
+    rows = database.read(_GPUS, {"id": -1}, sizes, texts=("name",))
+    columns = (rows[name].tolist() for name in ("id", "name", *sizes))
+    return tuple(
+        DeviceProperties(id, name, sms, (major, minor), memory)
+        for id, name, sms, memory, major, minor in zip(*columns, strict=True)
+    )
+
+
+def gpu_of(database: Database, device: Ints, global_pid: Ints) -> Ints:
+    """The GPU of each process's own device number; the number itself where the report does not map it."""
+    rows = database.read(_CUDA_DEVICES, {"gpuId": -1, "cudaId": -1, "pid": -1})
+    known = pd.MultiIndex.from_arrays([rows["pid"], rows["cudaId"]])
+    gpus = pd.Series(rows["gpuId"], index=known)[~known.duplicated()]
+    found = gpus.reindex(pd.MultiIndex.from_arrays([pid_of(global_pid), device]), fill_value=-1).to_numpy()
+    return np.where(found >= 0, found, device)
+
+
+def epoch_ns(database: Database) -> int:
+    """When the report's clock was 0, in ns since 1970; 0 where it does not say."""
+    rows = database.read(_SESSION, {"utcEpochNs": 0}, {"systemClockNs": 0})
+    return int(rows["utcEpochNs"][0] - rows["systemClockNs"][0]) if len(rows["utcEpochNs"]) else 0
