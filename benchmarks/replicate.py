@@ -33,7 +33,7 @@ class Copies(NamedTuple):
 
 
 def replicate(source: Path, target: Path, megabytes: float) -> int:
-    """Writes about that many (decimal, uncompressed) megabytes; returns the number of events of each kind of phase X."""
+    """Writes about that many (decimal, uncompressed) megabytes; returns the number of events."""
     text = _read(source)
     key = _EVENTS_KEY.search(text)
     if key is None:

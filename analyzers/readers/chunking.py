@@ -3,6 +3,7 @@
 import re
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*+:\s*+\[')
@@ -20,6 +21,15 @@ EVENT_BYTES = 64 << 20
 _WINDOW_BYTES = 1 << 16
 
 
+@dataclass(frozen=True)
+class Chunk:
+    """Text of whole events; `before`: what lies between it and the chunk before. The final one goes to the end."""
+
+    text: bytes
+    final: bool
+    before: bytes = b""
+
+
 class Chunks:
     """Chunks of whole events, of about `CHUNK_BYTES`, then the final rest.
 
@@ -32,24 +42,21 @@ class Chunks:
         self._waiting = [first]
         self._between = b""
 
-    def __iter__(self) -> Iterator[tuple[bytes, bool]]:
-        """(chunk, final). The final chunk goes to the end of the file."""
+    def __iter__(self) -> Iterator[Chunk]:
         for block in self._blocks:
             if self._size() + len(block) >= CHUNK_BYTES:
                 cut = _last_boundary(block)
                 if cut is None and self._size() + len(block) > EVENT_BYTES:
                     cut = len(block), len(block)
                 if cut:
-                    chunk = b"".join([*self._waiting, memoryview(block)[: cut[0]]])
+                    chunk = Chunk(b"".join([*self._waiting, memoryview(block)[: cut[0]]]), False, self._between)
                     self._between, self._waiting = block[slice(*cut)], [block[cut[1] :]]
-                    yield chunk, False
+                    yield chunk
                     continue
             self._waiting.append(block)
-        yield b"".join(self._waiting), True
-
-    def unread(self, text: bytes) -> None:
-        """Puts the end of the last chunk back, in front of the next one."""
-        self._waiting[:0] = [text, b","]
+        between, self._between = self._between, b""
+        last, self._waiting = b"".join(self._waiting), []
+        yield Chunk(last, True, between)
 
     def rest(self, limit: int) -> bytes:
         """What follows the last chunk, up to about `limit` bytes."""

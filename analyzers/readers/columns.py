@@ -2,13 +2,15 @@
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
-import pandas as pd
 
 from analyzers.readers.events import BROKEN
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -24,7 +26,9 @@ class Coded(Generic[Value]):
         """A number a row, given one a value."""
         return np.asarray(numbers, dtype=dtype)[self.codes] if len(numbers) else np.empty(0, dtype)
 
-    def categorical(self) -> pd.Categorical:
+    def categorical(self) -> "pd.Categorical":
+        import pandas as pd
+
         return pd.Categorical.from_codes(self.codes, categories=pd.Index(self.values, dtype=object))
 
 

@@ -34,13 +34,13 @@ class Decoded:
 def decode_chunk(chunk: bytes, final: bool) -> Decoded:
     """Never raises. A final chunk is expected to hold the end of the events."""
     if not final:
-        events = _sound(chunk)
+        events = decode_sound(chunk)
         if events is not None:
             return Decoded(events)
     return _up_to_end(chunk) or _Salvage(chunk, final).run()
 
 
-def _sound(text: bytes) -> list[Event] | None:
+def decode_sound(text: bytes) -> list[Event] | None:
     try:
         return decode_events(text)
     except BROKEN:
@@ -49,7 +49,7 @@ def _sound(text: bytes) -> list[Event] | None:
 
 def _whole(text: bytes) -> list[Event] | None:
     """As `_sound`, of text that may be a part of an event: an event has a phase."""
-    events = _sound(text.strip(_BETWEEN))
+    events = decode_sound(text.strip(_BETWEEN))
     return None if events is None or any(not e.ph for e in events) else events
 
 

@@ -12,10 +12,10 @@ from analyzers import problems
 from analyzers.errors import InputError
 from analyzers.problems import Found, found
 from analyzers.readers.assembly import assemble
-from analyzers.readers.chunking import HEAD_BYTES, Chunks
-from analyzers.readers.decoding import decode_chunk
-from analyzers.readers.event_columns import EventColumns, event_columns
+from analyzers.readers.chunking import Chunks
+from analyzers.readers.event_columns import EventColumns
 from analyzers.readers.metadata import Header, read_header
+from analyzers.readers.parallel import read_parts
 from analyzers.readers.source import Source
 from analyzers.trace import Metadata, Trace
 
@@ -71,18 +71,13 @@ def _read_events(source: Source) -> _Events:
             "Export one with torch.profiler's export_chrome_trace, or make one with tracekit profile.",
         )
     events = _Events(chunks.head)
-    for chunk, final in chunks:
-        decoded = decode_chunk(chunk, final)
-        events.parts.append(event_columns(decoded.events))
-        events.total += len(decoded.events)
-        events.repaired += decoded.repaired
-        events.bad_utf8 += decoded.bad_utf8
-        events.skipped += decoded.skipped
-        if decoded.tail is not None:
-            events.tail = decoded.tail + (b"" if final else chunks.rest(HEAD_BYTES))
-            break
-        if decoded.unread and not final:
-            chunks.unread(decoded.unread)
+    for part in read_parts(chunks):
+        events.parts.append(part.columns)
+        events.total += part.total
+        events.repaired += part.repaired
+        events.bad_utf8 += part.bad_utf8
+        events.skipped += part.skipped
+        events.tail = part.tail
     return events
 
 

@@ -1,0 +1,102 @@
+"""Processes that decode chunks beside this one.
+
+They are started as commands, not by multiprocessing: the caller may be a script without a main guard, a daemonic
+process, or hold threads and a GPU, none of which a fork or a spawn gets along with.
+"""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from concurrent.futures import Future
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
+from types import TracebackType
+
+from analyzers.readers.part import Part
+from analyzers.readers.worker import receive, send
+
+MOST_WORKERS = 7
+DEPTH = 2
+"""Chunks that a worker is given at a time, so that one waits for it while it decodes another."""
+
+_PIPE_BYTES = 1 << 20
+_RUN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from analyzers.readers.worker import main; main()"
+
+Answer = Future[Part | None]
+"""None: the chunk is not sound, or the worker is gone."""
+
+
+class _Worker:
+    """A process, and the two threads that feed it and take its answers in order."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-c", _RUN, json.dumps(sys.path)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, pipesize=_PIPE_BYTES
+        )
+        self._texts: SimpleQueue[bytes | None] = SimpleQueue()
+        self._asked: SimpleQueue[Answer | None] = SimpleQueue()
+        self._given = self._answered = 0  # each has one thread that counts it up
+        for work in (self._feed, self._take):
+            Thread(target=work, daemon=True).start()
+
+    @property
+    def waiting(self) -> int:
+        return self._given - self._answered
+
+    def submit(self, text: bytes) -> Answer:
+        answer: Answer = Future()
+        self._given += 1
+        self._asked.put(answer)
+        self._texts.put(text)
+        return answer
+
+    def close(self) -> None:
+        self._process.kill()
+        self._texts.put(None)
+        self._asked.put(None)
+        self._process.wait()
+
+    def _feed(self) -> None:
+        assert self._process.stdin
+        with suppress(OSError), self._process.stdin as stdin:
+            while (text := self._texts.get()) is not None:
+                send(stdin, text)
+
+    def _take(self) -> None:
+        assert self._process.stdout
+        with self._process.stdout as stdout:
+            while (answer := self._asked.get()) is not None:
+                message = receive(stdout)
+                answer.set_result(pickle.loads(message) if message else None)
+                self._answered += 1
+
+
+class Pool:
+    """Workers for the cores that this process does not use itself. Closing it kills them."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = [_Worker() for _ in range(workers)]
+
+    @property
+    def has_room(self) -> bool:
+        return any(worker.waiting < DEPTH for worker in self._workers)
+
+    def submit(self, text: bytes) -> Answer:
+        return min(self._workers, key=lambda worker: worker.waiting).submit(text)
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for worker in self._workers:
+            worker.close()
+
+
+def spare_cores() -> int:
+    """Cores that this process may run on, without one; 0 also where no Python can be started."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores - 1, MOST_WORKERS) if sys.executable else 0

@@ -1,0 +1,43 @@
+"""A process that decodes chunks: on stdin and stdout, each message is its length in 8 bytes, then the message.
+
+In: the text of a chunk. Out: its `Part`, or None when the chunk is not sound, pickled. It ends when stdin does.
+"""
+
+import gc
+import os
+import pickle
+import signal
+import sys
+from typing import IO
+
+from analyzers.readers.part import sound_part
+
+LENGTH_BYTES = 8
+
+
+def send(stream: IO[bytes], message: bytes) -> None:
+    stream.write(len(message).to_bytes(LENGTH_BYTES, "little"))
+    stream.write(message)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> bytes | None:
+    """The next message; None when the stream ended."""
+    length = stream.read(LENGTH_BYTES)
+    if len(length) < LENGTH_BYTES:
+        return None
+    size = int.from_bytes(length, "little")
+    message = stream.read(size)
+    return message if len(message) == size else None
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it decides
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    gc.disable()
+    while (text := receive(sys.stdin.buffer)) is not None:
+        try:
+            send(answers, pickle.dumps(sound_part(text), protocol=5))
+        except BrokenPipeError:
+            return

@@ -1,0 +1,130 @@
+"""Several processes read what one reads, whatever the file looks like and whatever becomes of them."""
+
+import gzip
+import json
+import multiprocessing
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kineto_files import TRACES, assert_same, load_events, load_text, op, shared_text, shared_trace
+
+from analyzers.errors import InputError
+from analyzers.readers import load, parallel, pool
+
+
+@pytest.fixture
+def pools(monkeypatch):
+    """Workers from the second chunk on; what was started is noted here."""
+    started = []
+
+    class Noted(pool.Pool):
+        def __init__(self, workers):
+            super().__init__(workers)
+            started.append(self)
+
+    monkeypatch.setattr(parallel, "Pool", Noted)
+    monkeypatch.setattr(parallel, "ALONE_CHUNKS", 2)
+    monkeypatch.setattr(parallel, "spare_cores", lambda: 2)
+    return started
+
+
+def cut_into(monkeypatch, size):
+    monkeypatch.setattr("analyzers.readers.chunking.CHUNK_BYTES", size)
+    monkeypatch.setattr("analyzers.readers.source._BLOCK_BYTES", size // 3)
+    monkeypatch.setattr("analyzers.readers.inflate._OUTPUT_BYTES", size // 3)
+
+
+@pytest.mark.parametrize("size", [60_000, 250_000])
+@pytest.mark.parametrize("name", [name for name in TRACES if name not in ("a100_triton", "cpu_only")])
+def test_shared_traces(shared, monkeypatch, pools, name, size):
+    with monkeypatch.context() as serial:
+        serial.setattr(parallel, "spare_cores", lambda: 0)
+        alone = load(shared_trace(shared, name))
+    cut_into(monkeypatch, size if name != "mi300_torch-compile" else size // 10)
+    assert_same(load(shared_trace(shared, name)), alone)
+    assert len(pools) == 1
+
+
+def mutated(text, seed):
+    """Bytes flipped, quotes and braces put in, a stretch left out, and the end cut off."""
+    chance, text = random.Random(seed), bytearray(text)
+    for _ in range(5):
+        text[chance.randrange(len(text))] ^= 1 << chance.randrange(8)
+        at = chance.randrange(len(text))
+        text[at:at] = chance.choice([b'"', b"}", b"{", b"\\", b"]", b"\xff"])
+    start = chance.randrange(len(text))
+    del text[start : start + chance.randrange(2000)]
+    return bytes(text[: chance.randrange(len(text) // 2, len(text) * 2)])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_mutated_traces(shared, tmp_path, monkeypatch, pools, seed):
+    text = mutated(shared_text(shared, "h100_bert-small"), seed)
+    cut_into(monkeypatch, 30_000)
+    with monkeypatch.context() as serial:
+        serial.setattr(parallel, "spare_cores", lambda: 0)
+        alone = load_text(tmp_path, text)
+    assert pools == []
+    assert_same(load_text(tmp_path, text), alone)
+    assert len(pools) == 1
+
+
+def test_metadata_behind_the_events_that_was_read_ahead(tmp_path, monkeypatch, pools):
+    """A list that looks like more events, many chunks long, between the events and the metadata."""
+    others = [op(f"other {i}", ts=float(i)) for i in range(3000)]
+    cut_into(monkeypatch, 9_000)
+    events = [op(f"op {i}", ts=float(i)) for i in range(1000)]
+    trace = load_text(tmp_path, json.dumps({"traceEvents": events, "others": others, "baseTimeNanoseconds": 7}))
+    assert len(trace.host) == 1000 and trace.metadata.base_ns == 7 and len(pools) == 1
+
+
+def test_workers_that_die_are_done_without(tmp_path, monkeypatch, pools):
+    monkeypatch.setattr(pool, "_RUN", "import os, sys; sys.stdin.buffer.read(1000); os._exit(1)")
+    cut_into(monkeypatch, 9_000)
+    trace = load_events(tmp_path, *(op(f"op {i}", ts=float(i)) for i in range(2000)))
+    assert trace.host["name"].tolist() == [f"op {i}" for i in range(2000)] and len(pools) == 1
+
+
+def test_workers_are_gone_after_an_error(tmp_path, monkeypatch, pools):
+    cut_into(monkeypatch, 9_000)
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(json.dumps({"traceEvents": [op(ts=float(i)) for i in range(2000)]}).encode()))
+    with pytest.raises(InputError, match="larger than"):
+        load(path, max_bytes=100_000)
+    assert [worker._process.poll() is not None for worker in pools[0]._workers] == [True, True]
+
+
+_SCRIPT = """
+from analyzers.readers import chunking, load, parallel, source
+chunking.CHUNK_BYTES, source._BLOCK_BYTES = 60_000, 20_000
+parallel.ALONE_CHUNKS, parallel.spare_cores = 2, lambda: 1
+print(len(load({path!r}).host))
+"""
+
+
+def test_a_script_without_a_main_guard(tmp_path):
+    events = [op(f"op {i}", ts=float(i)) for i in range(2000)]
+    load_events(tmp_path, *events)
+    script = tmp_path / "script.py"
+    script.write_text(_SCRIPT.format(path=str(tmp_path / "trace.json")))
+    root = Path(__file__).parents[2]
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, env={"PYTHONPATH": str(root)})
+    assert (run.stdout, run.stderr) == ("2000\n", "")
+
+
+def _rows(path, answers):
+    parallel.ALONE_CHUNKS, parallel.spare_cores = 2, lambda: 1
+    answers.put(len(load(path).host))
+
+
+def test_a_daemonic_process(shared, monkeypatch):
+    cut_into(monkeypatch, 60_000)
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    process = context.Process(target=_rows, args=(shared_trace(shared, "h100_bert-small"), answers), daemon=True)
+    process.start()
+    assert answers.get(timeout=60) == len(load(shared_trace(shared, "h100_bert-small")).host)
+    process.join()
