@@ -110,7 +110,12 @@ KERNELS = Table(
     Column("mean_ns", "float64", "ns", "mean duration"),
     Column("min_ns", "int64", "ns", "shortest"),
     Column("max_ns", "int64", "ns", "longest"),
-    Column("op", "object", "", "the op that launched most of its time"),
+    Column(
+        "op",
+        "object",
+        "",
+        'the op that launched most of its time; of a kernel that torch.compile generated, what it fuses ("fused: add, gelu")',
+    ),
     Column("layer", "object", "", "the layer type that it spent most of its time in"),
     Column("occupancy", "float64", "", "mean estimated occupancy; NaN: not recorded"),
     _SHARE,

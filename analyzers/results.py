@@ -26,7 +26,9 @@ class Source:
     gpu: GPU | None
     """Whose roofs are used: the GPU that ran the work, or was modelled. None: unknown; nothing is placed on a roof."""
     precision: str = ""
-    layers_from: Literal["tracekit ranges", "nn.Module events", "record_function ranges", "none"] = "none"
+    layers_from: Literal[
+        "tracekit ranges", "nn.Module events", "record_function ranges", "compiled regions", "none"
+    ] = "none"
     capture: CaptureInfo | None = None
 
 

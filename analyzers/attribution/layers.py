@@ -18,11 +18,16 @@ from analyzers.attribution.origin import Origin
 from analyzers.attribution.steps import is_step_name
 
 Ints = npt.NDArray[np.int64]
-LayersFrom = Literal["tracekit ranges", "nn.Module events", "record_function ranges", "none"]
+LayersFrom = Literal["tracekit ranges", "nn.Module events", "record_function ranges", "compiled regions", "none"]
 
 _MODULE_EVENT = re.compile(r"nn\.Module: (?P<name>(?P<type>.+?)(?:_\d+)?)")
 _OPTIMIZER = re.compile(r"Optimizer\.")
-_NOT_A_LAYER = re.compile(r"(?:nccl|gloo|mpi|ucc|c10d):|Optimizer\.|enumerate\(DataLoader\)|(?:step|phase|module): ")
+_COMPILED_GRAPH = re.compile(r"## Call CompiledFxGraph (?P<hash>\w+) ##")
+_COMPILED_REGION = re.compile(r"Torch-Compiled Region: (?P<id>\S+)")
+_NOT_A_LAYER = re.compile(
+    r"(?:nccl|gloo|mpi|ucc|c10d):|Optimizer\.|enumerate\(DataLoader\)|(?:step|phase|module): |.*compile_id=\d+/\d+\Z"
+)
+_HASH_CHARACTERS = 8
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,8 @@ class Layers:
 
 
 def find_layers(host: pd.DataFrame) -> Layers:
-    """Layers from tracekit's module ranges, else nn.Module events, else nested record_function ranges, else none."""
+    """Layers from tracekit's module ranges, else nn.Module events, else nested record_function ranges, else the regions
+    that torch.compile made, else none."""
     for source, category, read in _SOURCES:
         code, labels = _labels(host, category, read)
         if labels:
@@ -93,13 +99,21 @@ def _module_event(name: str) -> Label | None:
 
 
 def _user_range(name: str) -> Label | None:
+    if graph := _COMPILED_GRAPH.fullmatch(name):
+        return Label(f"compiled graph {graph['hash'][:_HASH_CHARACTERS]}", "CompiledFxGraph")
     return None if _NOT_A_LAYER.match(name) or is_step_name(name) else Label(name, name)
+
+
+def _compiled_region(name: str) -> Label | None:
+    region = _COMPILED_REGION.fullmatch(name)
+    return Label(f"compiled region {region['id']}", "compiled region") if region else None
 
 
 _SOURCES: tuple[tuple[LayersFrom, str, Callable[[str], Label | None]], ...] = (
     ("tracekit ranges", "range", _tracekit),
     ("nn.Module events", "module", _module_event),
     ("record_function ranges", "range", _user_range),
+    ("compiled regions", "op", _compiled_region),
 )
 
 

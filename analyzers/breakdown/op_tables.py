@@ -9,28 +9,32 @@ from analyzers.attribution.items import Items, own_time
 from analyzers.attribution.nesting import take
 from analyzers.attribution.steps import Marks
 from analyzers.breakdown.totals import Totals, most_of
+from analyzers.costs.generated import generated
 from analyzers.result_tables import KERNELS, OPS, PHASES
 
 Ints = npt.NDArray[np.int64]
 
 NO_OP = "(no op)"
+OF_GRAPH = "(CUDA graph)"
 NO_PHASE = "(no phase)"
 
 
 def ops_table(host: pd.DataFrame, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
-    """OPS: every op name of the trace, those without device work included."""
+    """OPS: every op name of the trace, those without device work included; and rows for work without an op."""
     is_op = (host["category"] == "op").to_numpy()
     codes, names = pd.factorize(host["name"][is_op])
-    code_of_row = np.full(len(host), len(names), dtype=np.int64)
+    code_of_row = np.full(len(host), -1, dtype=np.int64)
     code_of_row[is_op] = codes
-    group = take(code_of_row, work["op"].to_numpy(), absent=len(names))
-    size = len(names) + bool((group == len(names)).any())
+    op = take(code_of_row, work["op"].to_numpy())
+    stray, rows = pd.factorize(np.where((work["graph"] >= 0).to_numpy(), OF_GRAPH, NO_OP)[op < 0])
+    group, size = op.copy(), len(names) + len(rows)
+    group[op < 0] = len(names) + stray
     family = most_of(group, work["family"].cat.codes.to_numpy().astype(np.int64), work["busy_ns"].to_numpy(), size)
     cpu_ns = np.zeros(size, dtype=np.int64)
     np.add.at(cpu_ns, codes, own_time(host, is_op)[0][is_op])
     table = OPS.frame(
         {
-            "name": [*names, NO_OP][:size],
+            "name": [*names, *rows],
             "family": take(work["family"].cat.categories.to_numpy().astype(object), family, absent=""),
             "calls": np.bincount(codes, minlength=size),
             "cpu_ns": cpu_ns,
@@ -50,7 +54,7 @@ def kernels_table(
     duration = work["duration_ns"].groupby(group)
     sums = totals.columns(totals.by(group, size))
     calls = sums.pop("kernels")
-    op_code, ops = pd.factorize(take(op_names.astype(object).to_numpy(), work["op"].to_numpy(), absent=""))
+    op_code, ops = pd.factorize(_op_labels(items, work, op_names))
     type_code, types = pd.factorize(take(layers["type"].to_numpy(), work["layer"].to_numpy(), absent=""))
     table = KERNELS.frame(
         {
@@ -67,6 +71,15 @@ def kernels_table(
         }
     )
     return _by_time(table, "gpu_ns")
+
+
+def _op_labels(items: Items, work: pd.DataFrame, op_names: pd.Series) -> npt.NDArray[np.object_]:
+    """Per item: what a generated kernel fuses, else its op, else that a graph launched it."""
+    codes, names = pd.factorize(items.name)
+    fused = np.array([said.label if (said := generated(str(name))) else "" for name in names], dtype=object)[codes]
+    op = take(op_names.astype(object).to_numpy(), work["op"].to_numpy(), absent="")
+    other = np.where((work["graph"] >= 0).to_numpy(), OF_GRAPH, "")
+    return np.where(fused != "", fused, np.where(op != "", op, other))
 
 
 def phases_table(host: pd.DataFrame, marks: Marks, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:

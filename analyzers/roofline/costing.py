@@ -9,6 +9,7 @@ import pandas as pd
 from analyzers.attribution.items import Items
 from analyzers.attribution.kernel_names import is_communication, is_host_copy, is_peer_copy, says_tf32
 from analyzers.attribution.nesting import take
+from analyzers.costs.generated import generated
 from analyzers.roofline.op_costs import charged_to, price, with_ancestors
 
 Ints = npt.NDArray[np.int64]
@@ -53,6 +54,7 @@ def cost_items(
     working_set = _numbers(number, [cost.bytes for cost in known.costs])
     flops = np.where(estimated, np.nan, _numbers(number, [cost.flops for cost in known.costs]) * part)
     family = _names(number, [cost.family for cost in known.costs])
+    family = np.where(family == "", _generated_families(items.name), family)
     copied = items.bytes * _touches(items)
     return Costed(
         cost_op=cost_op,
@@ -65,6 +67,13 @@ def cost_items(
         peer_link=communication | (is_peer_copy(items.name) & (items.category == "memcpy").to_numpy()),
         estimated=estimated & ~copies,
     )
+
+
+def _generated_families(names: pd.Series) -> npt.NDArray[np.object_]:
+    """Of kernels that torch.compile generated, by their names: they may run without an op, as in a CUDA graph."""
+    codes, distinct = pd.factorize(names)
+    said = [generated(str(name)) for name in distinct]
+    return np.array([*(each.family if each else "" for each in said), ""], dtype=object)[codes]
 
 
 def _touches(items: Items) -> Ints:

@@ -12,6 +12,7 @@ from analyzers.attribution.nesting import nearest, take
 from analyzers.costs import MalformedCall, cost_of_signature, parse_call
 from analyzers.costs.arguments import Arguments
 from analyzers.costs.call import Cost
+from analyzers.costs.generated import generated
 
 Ints = npt.NDArray[np.int64]
 
@@ -107,8 +108,9 @@ def _bytes_of_inputs(name: str, shapes: str, dtypes: str, values: str) -> Cost |
         return None
     if not tensors:
         return None
-    precision = tensors[0].dtype.precision
-    return Cost(0, sum(t.bytes for t in tensors), 0, family="pointwise", precision=precision)
+    precision, said = tensors[0].dtype.precision, generated(name)
+    family = said.family if said else "pointwise"
+    return Cost(0, sum(t.bytes for t in tensors), 0, family=family, precision=precision)
 
 
 def _signature_codes(host: pd.DataFrame, rows: Ints) -> Ints:
