@@ -6,6 +6,7 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 
 _NEVER = np.iinfo(np.int64).min
+_FITS = 2**62
 
 
 def covered_until(start: Ints, end: Ints, track: Ints) -> Ints:
@@ -13,20 +14,39 @@ def covered_until(start: Ints, end: Ints, track: Ints) -> Ints:
 
     Of intervals that start together, the one that comes first in the input counts as earlier.
     """
+    if len(start) < 2:
+        return np.full(len(start), _NEVER, dtype=np.int64)
+    if _in_order(start, track):
+        return _covered_in_order(end, track)
     order = np.lexsort((start, track))
-    tracks = track[order]
-    is_first = np.diff(tracks, prepend=tracks[:1] - 1) != 0
-    until = np.full(len(start), _NEVER, dtype=np.int64)
-    latest = _running_max(end[order], np.cumsum(is_first) - 1)
-    until[order[1:]] = np.where(is_first[1:], _NEVER, latest[:-1])
+    until = np.empty(len(start), dtype=np.int64)
+    until[order] = _covered_in_order(end[order], track[order])
+    return until
+
+
+def _in_order(start: Ints, track: Ints) -> bool:
+    step = np.diff(track)
+    return bool((step >= 0).all() and (np.diff(start)[step == 0] >= 0).all())
+
+
+def _covered_in_order(end: Ints, track: Ints) -> Ints:
+    is_first = np.diff(track, prepend=track[:1] - 1) != 0
+    until = np.empty(len(end), dtype=np.int64)
+    until[1:] = _running_max(end, np.cumsum(is_first) - 1)[:-1]
+    until[is_first] = _NEVER
     return until
 
 
 def _running_max(values: Ints, group: Ints) -> Ints:
     """Running maximum that starts anew in each group; groups are numbered from 0 and contiguous.
 
-    Ranks instead of values: group and rank fit one integer, so that a later group always wins.
+    Each group is lifted above all values of the groups before it; where that does not fit, ranks stand for the values.
     """
+    low = int(values.min())
+    height = int(values.max()) - low + 1
+    if height * (int(group[-1]) + 1) < _FITS:
+        lift = group * height - low
+        return np.maximum.accumulate(values + lift) - lift
     by_value = np.argsort(values, kind="stable")
     rank = np.empty(len(values), dtype=np.int64)
     rank[by_value] = np.arange(len(values))

@@ -111,10 +111,15 @@ def _own_time_of_ops(host: pd.DataFrame) -> Items:
 def own_time(host: pd.DataFrame, mask: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
     """Per host row of `mask`, its time outside the rows of `mask` inside it, and the part of that not already
     covered by another thread; the second sums to the time that the rows cover. 0 for other rows."""
-    nest = Nest(host, mask)
-    start, end, owner = _own_segments(host, nest)
+    start, end, owner = _own_segments(host, Nest(host, mask))
     covered = newly_covered_ns(start, end, np.zeros(len(start), dtype=np.int64))
     return _sum_by(owner, end - start, len(host)), _sum_by(owner, covered, len(host))
+
+
+def time_outside_others(host: pd.DataFrame, nest: Nest) -> Ints:
+    """Per row of the nest, its time outside the other rows inside it."""
+    start, end, owner = _own_segments(host, nest)
+    return _sum_by(owner, end - start, len(host))[nest.rows]
 
 
 def _own_segments(host: pd.DataFrame, nest: Nest) -> tuple[Ints, Ints, Ints]:
@@ -122,7 +127,7 @@ def _own_segments(host: pd.DataFrame, nest: Nest) -> tuple[Ints, Ints, Ints]:
     start, duration = host["start_ns"].to_numpy(), host["duration_ns"].to_numpy()
     rows, end, parent = nest.rows, start + duration, nest.parents()
     children = rows[parent[rows] >= 0]
-    children = children[np.lexsort((start[children], parent[children]))]
+    children = children[np.argsort(parent[children], kind="stable")]  # on a thread, rows are ordered by start
     owner = parent[children]
     begin = np.maximum(covered_until(start[children], end[children], owner), start[owner])
     last_end = start.copy()

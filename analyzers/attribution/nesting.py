@@ -17,13 +17,13 @@ class Nest:
 
     def __init__(self, host: pd.DataFrame, mask: Bools, by_time: bool = False) -> None:
         rows = np.flatnonzero(mask)
-        start = host["start_ns"].to_numpy()[rows]
-        duration = host["duration_ns"].to_numpy()[rows]
-        track = np.zeros(len(rows), dtype=np.int64) if by_time else host["thread"].to_numpy()[rows].astype(np.int64)
-        order = np.lexsort((-duration, start, track))
-        self.rows: Ints = rows[order].astype(np.int64)
-        """Host rows, ordered by track, start, and longest first."""
-        self._track, self._start, self._end = track[order], start[order], (start + duration)[order]
+        start, duration = host["start_ns"].to_numpy(), host["duration_ns"].to_numpy()
+        if by_time:
+            rows = rows[np.lexsort((-duration[rows], start[rows]))]
+        self.rows: Ints = rows
+        """Host rows, ordered by track, start, and longest first, as the host table is on each thread."""
+        self._track: npt.NDArray = np.zeros(len(rows), dtype=np.int32) if by_time else host["thread"].to_numpy()[rows]
+        self._start, self._end = start[rows], start[rows] + duration[rows]
         self._parent = containers(self._track, self._end)
         self._size = len(host)
 
@@ -54,7 +54,7 @@ class Nest:
         return np.where(take(self._track, found, absent=-2) == track, found, -1)
 
 
-def containers(track: Ints, end: Ints) -> Ints:
+def containers(track: npt.NDArray, end: Ints) -> Ints:
     """Per range, the position of the tightest range that contains it; -1: none.
 
     Ranges are ordered by track, start, and longest first, so the container is the nearest earlier range of the track

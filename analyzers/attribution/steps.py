@@ -28,12 +28,11 @@ class Marks:
 
 def find_marks(host: pd.DataFrame) -> Marks:
     """Steps from tracekit's ranges, else ProfilerStep#N, else ranges like step_N that no other such range contains."""
-    is_range = (host["category"] == "range").to_numpy()
-    parsed = _per_name(host, is_range, ranges.parse)
-    kinds = np.array([found[0] if found else "" for found in parsed], dtype=object)
-    phases = np.flatnonzero(kinds == "phase")
-    names = tuple(parsed[row][1] for row in phases)
-    return Marks(_steps(host, is_range, kinds == "step"), phases, names)
+    ranges_of = _Ranges(host)
+    parsed = [ranges.parse(name) or ("", "", "") for name in ranges_of.names]
+    phases, number = ranges_of.named([kind == "phase" for kind, _, _ in parsed])
+    steps = _steps(host, ranges_of, [kind == "step" for kind, _, _ in parsed])
+    return Marks(steps, phases, tuple(parsed[i][1] for i in number.tolist()))
 
 
 def is_step_name(name: str) -> bool:
@@ -60,24 +59,34 @@ def phase_at(host: pd.DataFrame, marks: Marks, time: Ints) -> pd.Categorical:
 
 
 def _open_at(host: pd.DataFrame, rows: Ints, time: Ints) -> Ints:
-    mask = np.zeros(len(host), dtype=bool)
-    mask[rows] = True
-    return Nest(host, mask, by_time=True).around(np.zeros(len(time), dtype=np.int64), time)
+    return _nest(host, rows).around(np.zeros(len(time), dtype=np.int64), time)
 
 
-def _steps(host: pd.DataFrame, is_range: npt.NDArray[np.bool_], ours: npt.NDArray[np.bool_]) -> Ints:
-    candidates = [ours, _per_name(host, is_range, _PROFILER_STEP.fullmatch).astype(bool)]
-    user = _per_name(host, is_range, _USER_STEP.fullmatch).astype(bool)
-    candidates.append(user & (Nest(host, user, by_time=True).parents() < 0))
-    rows = next((np.flatnonzero(mask) for mask in candidates if mask.any()), np.empty(0, dtype=np.int64))
+class _Ranges:
+    """Host rows of user ranges, and their distinct names."""
+
+    def __init__(self, host: pd.DataFrame) -> None:
+        self._rows = np.flatnonzero((host["category"] == "range").to_numpy())
+        self._number, names = pd.factorize(host["name"].iloc[self._rows])
+        self.names = [str(name) for name in names]
+
+    def named(self, wanted: list[bool]) -> tuple[Ints, Ints]:
+        """The rows whose name is wanted, and the number of each one's name."""
+        mask = np.array([*wanted, False])[self._number]
+        return self._rows[mask], self._number[mask]
+
+
+def _steps(host: pd.DataFrame, ranges_of: _Ranges, ours: list[bool]) -> Ints:
+    rows, _ = ranges_of.named(ours)
+    if not rows.size:
+        rows, _ = ranges_of.named([bool(_PROFILER_STEP.fullmatch(name)) for name in ranges_of.names])
+    if not rows.size:
+        rows, _ = ranges_of.named([bool(_USER_STEP.fullmatch(name)) for name in ranges_of.names])
+        rows = rows[_nest(host, rows).parents()[rows] < 0]
     return rows[np.argsort(host["start_ns"].to_numpy()[rows], kind="stable")]
 
 
-def _per_name(host: pd.DataFrame, mask: npt.NDArray[np.bool_], answer) -> npt.NDArray[np.object_]:  # type: ignore[no-untyped-def]
-    """answer(name) per row of `mask`, asked once a distinct name; None for other rows."""
-    answers = np.full(len(host), None, dtype=object)
-    codes, names = pd.factorize(host["name"][mask])
-    found = np.empty(len(names), dtype=object)
-    found[:] = [answer(str(name)) for name in names]
-    answers[mask] = found[codes]
-    return answers
+def _nest(host: pd.DataFrame, rows: Ints) -> Nest:
+    mask = np.zeros(len(host), dtype=bool)
+    mask[rows] = True
+    return Nest(host, mask, by_time=True)
