@@ -5,8 +5,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.items import Items, own_time
-from analyzers.attribution.nesting import take
+from analyzers.attribution.items import Items, time_outside_others
+from analyzers.attribution.nesting import Nest, take
 from analyzers.attribution.steps import Marks
 from analyzers.breakdown.totals import Totals, most_of
 from analyzers.costs.generated import generated
@@ -31,7 +31,7 @@ def ops_table(host: pd.DataFrame, work: pd.DataFrame, totals: Totals) -> pd.Data
     group[op < 0] = len(names) + stray
     family = most_of(group, work["family"].cat.codes.to_numpy().astype(np.int64), work["busy_ns"].to_numpy(), size)
     cpu_ns = np.zeros(size, dtype=np.int64)
-    np.add.at(cpu_ns, codes, own_time(host, is_op)[0][is_op])
+    np.add.at(cpu_ns, codes, time_outside_others(host, Nest(host, is_op)))
     table = OPS.frame(
         {
             "name": [*names, *rows],
