@@ -25,7 +25,8 @@ _OPTIMIZER = re.compile(r"Optimizer\.")
 _COMPILED_GRAPH = re.compile(r"## Call CompiledFxGraph (?P<hash>\w+) ##")
 _COMPILED_REGION = re.compile(r"Torch-Compiled Region: (?P<id>\S+)")
 _NOT_A_LAYER = re.compile(
-    r"(?:nccl|gloo|mpi|ucc|c10d):|Optimizer\.|enumerate\(DataLoader\)|(?:step|phase|module): |.*compile_id=\d+/\d+\Z"
+    r"(?i:nccl|gloo|mpi|ucc|c10d|nvshmem|cublas|cudnn|cusolver|cusparse|cufft|cccl|thrust):|Optimizer\."
+    r"|enumerate\(DataLoader\)|(?:step|phase|module): |.*compile_id=\d+/\d+\Z"
 )
 _HASH_CHARACTERS = 8
 

@@ -24,6 +24,7 @@ _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
 _LONGEST_TEXT = 1 << 16
 _LARGEST_VALUE_BYTES = 1 << 26
 _SMALLEST_ROW_BYTES = 2
+_PAGE_SIZE, _PAGES = slice(16, 18), slice(28, 32)  # in the header; a page size of 1 is 65536
 _ROWS_AT_ONCE = 1 << 16
 
 
@@ -97,7 +98,17 @@ def open_database(source: Source) -> Iterator[Database]:
                 f"SQLite says: {error}." + (f" The file is cut off: {source.damage}." if source.damage else ""),
                 "Export it again: nsys export --type sqlite report.nsys-rep",
             ) from error
+        if not database.damage and _is_cut_off(path):
+            database.damage = "the file is shorter than it says"
         yield database
+
+
+def _is_cut_off(path: Path) -> bool:
+    with path.open("rb") as file:
+        head = file.read(100)
+    page_bytes = int.from_bytes(head[_PAGE_SIZE], "big")
+    pages = int.from_bytes(head[_PAGES], "big")
+    return path.stat().st_size < pages * (65536 if page_bytes == 1 else page_bytes)
 
 
 def _connected(path: Path) -> sqlite3.Connection:
