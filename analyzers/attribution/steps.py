@@ -9,6 +9,7 @@ import pandas as pd
 
 from analyzers import ranges
 from analyzers.attribution.nesting import Nest, take
+from analyzers.attribution.serving import serving_phase
 
 Ints = npt.NDArray[np.int64]
 
@@ -27,17 +28,21 @@ class Marks:
 
 
 def find_marks(host: pd.DataFrame) -> Marks:
-    """Steps from tracekit's ranges, else ProfilerStep#N, else ranges like step_N that no other such range contains."""
+    """Steps from tracekit's ranges, else ProfilerStep#N, else batches of a serving engine, else ranges like step_N; of
+    nested ones the outermost. Phases from tracekit's ranges, else what each batch of a serving engine does."""
     ranges_of = _Ranges(host)
     parsed = [ranges.parse(name) or ("", "", "") for name in ranges_of.names]
-    phases, number = ranges_of.named([kind == "phase" for kind, _, _ in parsed])
+    names = [path if kind == "phase" else "" for kind, path, _ in parsed]
+    if not any(names):
+        names = [serving_phase(name) or "" for name in ranges_of.names]
+    phases, number = ranges_of.named([bool(name) for name in names])
     steps = _steps(host, ranges_of, [kind == "step" for kind, _, _ in parsed])
-    return Marks(steps, phases, tuple(parsed[i][1] for i in number.tolist()))
+    return Marks(steps, phases, tuple(names[i] for i in number.tolist()))
 
 
 def is_step_name(name: str) -> bool:
     """A range of this name marks a step rather than a part of the model."""
-    return bool(_PROFILER_STEP.fullmatch(name) or _USER_STEP.fullmatch(name))
+    return bool(_PROFILER_STEP.fullmatch(name) or _USER_STEP.fullmatch(name) or serving_phase(name))
 
 
 def step_at(host: pd.DataFrame, marks: Marks, time: Ints) -> Ints:
@@ -80,9 +85,10 @@ def _steps(host: pd.DataFrame, ranges_of: _Ranges, ours: list[bool]) -> Ints:
     rows, _ = ranges_of.named(ours)
     if not rows.size:
         rows, _ = ranges_of.named([bool(_PROFILER_STEP.fullmatch(name)) for name in ranges_of.names])
-    if not rows.size:
-        rows, _ = ranges_of.named([bool(_USER_STEP.fullmatch(name)) for name in ranges_of.names])
-        rows = rows[_nest(host, rows).parents()[rows] < 0]
+    for is_step in (serving_phase, _USER_STEP.fullmatch):
+        if not rows.size:
+            rows, _ = ranges_of.named([bool(is_step(name)) for name in ranges_of.names])
+            rows = rows[_nest(host, rows).parents()[rows] < 0]
     return rows[np.argsort(host["start_ns"].to_numpy()[rows], kind="stable")]
 
 

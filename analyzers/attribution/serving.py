@@ -1,0 +1,43 @@
+"""Steps of serving engines, by the ranges that vLLM and SGLang record around each forward pass of a batch.
+
+vLLM, vllm/v1/worker/gpu_worker.py, Worker.annotate_profile:
+    execute_new_<requests>_cached_<requests>                                    vllm-project/vllm#22496, 0.10.2 on
+    execute_context_<requests>(<tokens>)_generation_<requests>(<tokens>)        since then
+    execute_<tokens>_context_<requests>(sq..sk..)_generation_<requests>(sq..)   with detailed_trace_annotation, #37524
+SGLang, build_step_span_name (sgl-project/sglang#23419; roofline_annotations add a suffix, #24911):
+    step[EXTEND bs=<requests> toks=<tokens>], step[<ForwardMode> bs=<requests>]
+"""
+
+import re
+
+_VLLM = re.compile(r"execute_(?:\d+_)?context_(?P<prefill>\d+)\([^()]*\)_generation_(?P<decode>\d+)\([^()]*\)")
+_VLLM_2025 = re.compile(r"execute_new_(?P<prefill>\d+)_cached_(?P<decode>\d+)")
+_SGLANG = re.compile(r"step\[(?P<mode>[A-Z][A-Z0-9_]*) bs=\d+(?: [^\[\]]*)?\]")
+_MODES = {
+    "EXTEND": "prefill",
+    "SPLIT_PREFILL": "prefill",
+    "DECODE": "decode",
+    "MIXED": "mixed",
+    "TARGET_VERIFY": "verify",
+    "DRAFT_EXTEND": "draft",
+    "DRAFT_EXTEND_V2": "draft",
+}
+_IDLE = "idle"
+
+
+def serving_phase(name: str) -> str | None:
+    """What the batch of a range does: prefill, decode, mixed (both), verify, draft or idle; None of any other range.
+
+    vLLM's first spelling counts a prompt that goes on in a later chunk as cached: then decode includes it.
+    """
+    if batch := _VLLM.fullmatch(name) or _VLLM_2025.fullmatch(name):
+        return _of_batch(int(batch["prefill"]), int(batch["decode"]))
+    if step := _SGLANG.fullmatch(name):
+        return _MODES.get(step["mode"], step["mode"].lower().replace("_", " "))
+    return None
+
+
+def _of_batch(prefill: int, decode: int) -> str:
+    if prefill and decode:
+        return "mixed"
+    return "prefill" if prefill else "decode" if decode else _IDLE
