@@ -1,0 +1,144 @@
+"""Traces kept from one reading to the next."""
+
+import os
+import shutil
+
+import pytest
+from kineto_files import TRACES, assert_same, load_events, op, shared_trace
+
+from analyzers import cache, readers, trace_store
+from analyzers.errors import InputError
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """The cache's folder, which holds traces of any size."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    monkeypatch.setattr(cache, "LEAST_ROWS", 1)
+    return tmp_path / "caches" / "tracekit"
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """The files that were really read."""
+    found, load = [], readers.load
+    monkeypatch.setattr(readers, "load", lambda path, **more: found.append(path) or load(path, **more))
+    return found
+
+
+@pytest.fixture
+def trace_path(tmp_path):
+    load_events(tmp_path, op("first"), op("second"))
+    return tmp_path / "trace.json"
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_a_trace_is_what_it_was(shared, tmp_path, name):
+    trace = readers.load(shared_trace(shared, name))
+    with (tmp_path / "kept").open("wb") as file:
+        trace_store.save(trace, file)
+    again = trace_store.load(tmp_path / "kept")
+    assert_same(again, trace)
+    for table in ("host", "device", "problems"):
+        assert getattr(again, table).dtypes.equals(getattr(trace, table).dtypes)
+
+
+@pytest.mark.usefixtures("kept")
+def test_the_second_look_reads_nothing(reads, trace_path):
+    first, second = cache.load(trace_path), cache.load(trace_path)
+    assert_same(first, second)
+    assert reads == [trace_path]
+
+
+@pytest.mark.usefixtures("kept")
+def test_another_name_or_a_run_folder_is_the_same_trace(shared, reads, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    shutil.copy(shared_trace(shared, "cpu_only"), run / "trace.json.gz")
+    shutil.copy(shared_trace(shared, "cpu_only"), tmp_path / "other.gz")
+    assert_same(cache.load(run), cache.load(tmp_path / "other.gz"))
+    assert reads == [run]
+
+
+@pytest.mark.usefixtures("kept")
+def test_an_edit_that_keeps_size_and_time_is_seen(trace_path):
+    cache.load(trace_path)
+    stat = trace_path.stat()
+    trace_path.write_bytes(trace_path.read_bytes().replace(b"second", b"2nd op"))
+    os.utime(trace_path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert trace_path.stat().st_size == stat.st_size
+    assert cache.load(trace_path).host["name"].tolist() == ["first", "2nd op"]
+
+
+def test_other_code_reads_anew(kept, reads, trace_path, monkeypatch):
+    cache.load(trace_path)
+    monkeypatch.setattr(cache, "_code_digest", lambda: "other")
+    cache.load(trace_path)
+    assert len(reads) == 2 and len(list(kept.iterdir())) == 2
+
+
+def damages(raw):
+    yield b""
+    yield raw[:-1]
+    yield raw[: len(raw) // 3]
+    for at in (3, 20, 40, len(raw) // 2, len(raw) - 1):
+        yield raw[:at] + bytes([raw[at] ^ 64]) + raw[at + 1 :]
+
+
+def test_a_damaged_entry_is_replaced(kept, reads, trace_path):
+    trace = cache.load(trace_path)
+    (entry,) = kept.iterdir()
+    raw = entry.read_bytes()
+    for count, damaged in enumerate(damages(raw), 2):
+        entry.write_bytes(damaged)
+        assert_same(cache.load(trace_path), trace)
+        assert len(reads) == count and entry.read_bytes() == raw
+
+
+def test_the_least_recently_used_go_first(kept, tmp_path, monkeypatch):
+    def path_of(number):
+        load_events(tmp_path, *[op(f"op {number}")] * 100)
+        return (tmp_path / "trace.json").rename(tmp_path / f"{number}.json")
+
+    paths = [path_of(number) for number in range(4)]
+    for age, path in enumerate(paths[:3]):
+        cache.load(path)
+        for entry in kept.iterdir():
+            if entry.stat().st_mtime > len(paths):
+                os.utime(entry, (age, age))
+    entries = {entry.stat().st_mtime: entry for entry in kept.iterdir()}
+    cache.load(paths[0])  # used again
+    monkeypatch.setattr(cache, "MOST_BYTES", 2 * entries[1.0].stat().st_size + 10)
+    cache.load(paths[3])
+    left = set(kept.iterdir())
+    assert entries[0.0] in left and len(left) == 2 and not {entries[1.0], entries[2.0]} & left
+
+
+def test_small_traces_and_broken_ones_are_not_kept(kept, trace_path, monkeypatch):
+    monkeypatch.setattr(cache, "LEAST_ROWS", 3)
+    cache.load(trace_path)
+    trace_path.write_text("no trace")
+    with pytest.raises(InputError):
+        cache.load(trace_path)
+    assert not kept.exists()
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("content", [None, b""])
+def test_what_cannot_be_read_is_explained_as_without_a_cache(tmp_path, content):
+    path = tmp_path / "trace.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError) as cached:
+        cache.load(path)
+    with pytest.raises(InputError) as read:
+        readers.load(path)
+    assert str(cached.value) == str(read.value)
+
+
+def test_where_nothing_can_be_written_nothing_is_kept(tmp_path, reads, trace_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(cache, "LEAST_ROWS", 1)
+    assert_same(cache.load(trace_path), cache.load(trace_path))
+    assert len(reads) == 2
