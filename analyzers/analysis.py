@@ -6,6 +6,7 @@ import pandas as pd
 from analyzers import problems
 from analyzers.attribution.attribute import Attributed, attribute
 from analyzers.attribution.items import items_of
+from analyzers.breakdown.compared import counter_problems, counter_source, counters_comparison
 from analyzers.breakdown.coverage import attribution_problems, bound_problem, coverage, roof_problems
 from analyzers.breakdown.layer_tables import layer_types_table, layers_table
 from analyzers.breakdown.op_tables import kernels_table, ops_table, phases_table
@@ -15,6 +16,7 @@ from analyzers.breakdown.unprofiled import busy_exceeds_it, idle_scale, unprofil
 from analyzers.hardware import GPU
 from analyzers.results import Analysis, BoundShares, Source, StepLatency, Timeline
 from analyzers.roofline.bound import run_shares
+from analyzers.roofline.measured import with_measured
 from analyzers.roofline.ran_on import RanOn, ran_on
 from analyzers.roofline.work_table import Judged, judge, work_table
 from analyzers.trace import Metadata, Trace
@@ -29,14 +31,17 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
     items = items_of(trace)
     of = attribute(host, items)
     ran = ran_on(trace.metadata, items, gpu)
-    judged = judge(host, of, ran.gpu, capture)
+    judged = counted = judge(host, of, ran.gpu, capture)
+    if trace.counters is not None:
+        judged = with_measured(counted, items, trace.device, trace.counters, ran.gpu)
     times = timeline(host, items, of.marks, of.step)
     scale = idle_scale(capture, times, len(np.unique(items.device)))
     work = work_table(of, judged, scale)
     totals = Totals(work, judged.own_bound, scale)
     layers = layers_table(host, of.layers, of.placed, totals)
+    compared = counters_comparison(work, counted.costed)
     return Analysis(
-        source=_source(trace.metadata, of, ran, work),
+        source=_source(trace, of, ran, work),
         latency=StepLatency(capture.latency if capture else None, float(times.steps["wall_ns"].median()) / 1e3),
         timeline=times,
         work=work,
@@ -47,7 +52,12 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
         phases=phases_table(host, of.marks, work, totals),
         coverage=coverage(work),
         bound=_shares(trace.metadata, judged, work, times),
-        problems=problems.concat(trace.problems, _problems(trace, of, ran, judged, work, times)),
+        problems=problems.concat(
+            trace.problems,
+            _problems(trace, of, ran, judged, work, times),
+            counter_problems(work, trace.counters, compared),
+        ),
+        counters_comparison=compared,
     )
 
 
@@ -78,8 +88,8 @@ def _shares(metadata: Metadata, judged: Judged, work: pd.DataFrame, times: Timel
     return run_shares(own[inside], busy[inside], wall * devices)
 
 
-def _source(metadata: Metadata, of: Attributed, ran: RanOn, work: pd.DataFrame) -> Source:
-    capture = metadata.capture
+def _source(trace: Trace, of: Attributed, ran: RanOn, work: pd.DataFrame) -> Source:
+    metadata, capture = trace.metadata, trace.metadata.capture
     return Source(
         kind=capture.source if capture else "imported",
         format=metadata.format,
@@ -89,6 +99,7 @@ def _source(metadata: Metadata, of: Attributed, ran: RanOn, work: pd.DataFrame) 
         precision=(capture.dtype if capture else "") or _main_precision(work),
         layers_from=of.layers.source,
         capture=capture,
+        counters=None if trace.counters is None else counter_source(work, trace.counters),
     )
 
 

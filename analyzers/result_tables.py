@@ -46,6 +46,7 @@ WORK = Table(
     Column("family", "category", "", 'family of the costed op (gemm, attention, ...); "": unknown'),
     Column("precision", "category", "", 'type of the arithmetic; "": unknown'),
     *_COST,
+    Column("counters", "int64", "", "row in counters whose measured FLOPs and bytes these are; -1: they are counted"),
     *_ROOF,
     _BOUND,
 )
@@ -135,6 +136,24 @@ PHASES = Table(
     _SHARE,
     *_COST,
     _BOUND,
+)
+
+COUNTERS_COMPARISON = Table(
+    "counters_comparison",
+    "Measured against counted, by op family: the kernels that Nsight Compute measured and whose op has a known cost.",
+    Column("family", "object", "", "family of the op: gemm, attention, ..."),
+    Column("kernels", "int64", "", "kernels measured"),
+    _SHARE,
+    Column("counted_flops", "float64", "FLOP", "counted from shapes and types; NaN: none known"),
+    Column("measured_flops", "float64", "FLOP", "measured; NaN: not measured"),
+    Column("flops_ratio", "float64", "", "measured over counted, the median kernel; NaN: none counted"),
+    Column("flops_ratio_p10", "float64", "", "a tenth of the kernels is below"),
+    Column("flops_ratio_p90", "float64", "", "a tenth of the kernels is above"),
+    Column("counted_bytes", "float64", "B", "compulsory bytes, counted from shapes and types; NaN: none known"),
+    Column("measured_bytes", "float64", "B", "read from and written to device memory, measured; NaN: not measured"),
+    Column("bytes_ratio", "float64", "", "measured over counted, the median kernel; NaN: none counted"),
+    Column("bytes_ratio_p10", "float64", "", "a tenth of the kernels is below"),
+    Column("bytes_ratio_p90", "float64", "", "a tenth of the kernels is above"),
 )
 
 STEPS = Table(

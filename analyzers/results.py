@@ -7,9 +7,26 @@ import pandas as pd
 
 from analyzers.capture_info import CaptureInfo, Latency
 from analyzers.hardware import GPU
+from analyzers.result_tables import COUNTERS_COMPARISON
 
 Bound = Literal["compute", "memory", "launch", "latency", "transfer"]
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "launch", "latency", "transfer")
+
+
+@dataclass(frozen=True)
+class CounterSource:
+    """How much of the work has FLOPs and bytes that Nsight Compute measured."""
+
+    launches: int
+    """Kernel launches measured."""
+    unmatched: int
+    """Those that are none of the trace's kernels."""
+    matched: int
+    """Kernels of the trace that take their FLOPs or bytes from them."""
+    kernels: int
+    """Kernels of the trace."""
+    busy_share: float
+    """Part of the busy time that the matched kernels make up."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +47,8 @@ class Source:
         "tracekit ranges", "nn.Module events", "record_function ranges", "compiled regions", "none"
     ] = "none"
     capture: CaptureInfo | None = None
+    counters: CounterSource | None = None
+    """None: every FLOP and byte is counted."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +62,26 @@ class StepLatency:
 
 
 @dataclass(frozen=True)
+class DeviceTime:
+    """Times of the device work by kind, summed over devices. Where kinds overlap, the time counts in each."""
+
+    span_ns: int
+    """From the start of a device's first work to the end of its last."""
+    compute_ns: int
+    copy_ns: int
+    communication_ns: int
+    exposed_communication_ns: int
+    """Communication while nothing is computed; the rest of it is hidden behind computation."""
+
+
+@dataclass(frozen=True)
 class Timeline:
     wall_ns: int
     busy_ns: int
     idle_ns: int
     steps: pd.DataFrame = field(repr=False)
+    device: DeviceTime | None = None
+    """None: no device work."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +171,7 @@ class Analysis:
     coverage: Coverage
     bound: BoundShares
     problems: pd.DataFrame = field(repr=False)
+    counters_comparison: pd.DataFrame = field(default_factory=COUNTERS_COMPARISON.empty, repr=False)
     projection: Projection | None = None
     recommendations: tuple[Recommendation, ...] = ()
     considered: tuple[Considered, ...] = ()

@@ -95,3 +95,5 @@ class Trace:
     host: pd.DataFrame = field(repr=False)
     device: pd.DataFrame = field(repr=False)
     problems: pd.DataFrame = field(repr=False)
+    counters: pd.DataFrame | None = field(default=None, repr=False)
+    """COUNTERS: what Nsight Compute measured of kernels like those of the device table."""

@@ -8,12 +8,14 @@ from click.testing import CliRunner
 
 HERE = Path(__file__).parent
 
+_DECLARING = ("trace", "counters.counters_table", "result_tables", "prediction.oplist")
+
 
 def columns() -> str:
     """Every table and column, from their declarations."""
-    for module in ("trace", "result_tables", "prediction.oplist"):
-        import_module(f"analyzers.{module}")
-    tables = import_module("analyzers.tables").TABLES
+    modules = [import_module(f"analyzers.{name}") for name in _DECLARING]
+    table = import_module("analyzers.tables").Table
+    tables = {each.name: each for module in modules for each in vars(module).values() if isinstance(each, table)}
     head = "# Columns\n\nGenerated from the declarations in `analyzers/`. JSON output gives times in µs."
     return "\n\n".join([head, *(_table(table) for table in tables.values())]) + "\n"
 

@@ -1,6 +1,7 @@
 """An analysis for other programs: the JSON of analysis.schema.json, and CSV tables."""
 
 import json
+from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
@@ -11,6 +12,8 @@ from analyzers.results import (
     BOUNDS,
     Analysis,
     Considered,
+    DeviceTime,
+    CounterSource,
     Interval,
     Projection,
     Recommendation,
@@ -36,6 +39,7 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
         "recommendations": [_recommendation(each) for each in analysis.recommendations],
         "considered": [_considered(each) for each in analysis.considered],
         "projection": _projection(analysis.projection) if analysis.projection else None,
+        "counters_comparison": records(analysis, "counters_comparison"),
         "problems": records(analysis, "problems"),
     }
 
@@ -66,7 +70,12 @@ def _source(source: Source) -> dict[str, Any]:
         "precision": source.precision or None,
         "layers_from": source.layers_from,
         "capture": msgspec.to_builtins(source.capture) if source.capture else None,
+        "counters": _counters(source.counters) if source.counters else None,
     }
+
+
+def _counters(counters: CounterSource) -> dict[str, Any]:
+    return {**asdict(counters), "provenance": "measured", "busy_share": number(counters.busy_share, 6)}
 
 
 def _roofs(gpu: GPU) -> dict[str, Any]:
@@ -89,6 +98,17 @@ def _timeline(timeline: Timeline) -> dict[str, Any]:
         "wall_us": timeline.wall_ns / 1000,
         "gpu_busy_us": timeline.busy_ns / 1000,
         "gpu_idle_us": timeline.idle_ns / 1000,
+        "device": _device_time(timeline.device) if timeline.device else None,
+    }
+
+
+def _device_time(device: DeviceTime) -> dict[str, Any]:
+    return {
+        "span_us": device.span_ns / 1000,
+        "compute_us": device.compute_ns / 1000,
+        "copy_us": device.copy_ns / 1000,
+        "communication_us": device.communication_ns / 1000,
+        "exposed_communication_us": device.exposed_communication_ns / 1000,
     }
 
 

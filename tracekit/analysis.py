@@ -3,8 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
+
 from analyzers import analyze as analyze_trace
 from analyzers import hardware
+from analyzers.errors import InputError
 from analyzers.hardware import GPU
 from analyzers.prediction.baseline import Baseline, baseline
 from analyzers.prediction.projection import project
@@ -13,17 +16,29 @@ from analyzers.results import Analysis
 from tracekit.recommend import recommend
 
 
-def analyze(path: str | Path, gpu: str | None = None) -> Analysis:
+def analyze(path: str | Path, gpu: str | None = None, counters: str | Path | None = None) -> Analysis:
     """Analyze a trace file or a run's folder ("-": standard input).
 
     `gpu` names the GPU of a trace that does not say where it ran; for one that does, the GPU to project it to.
-    Raises TracekitError when the file cannot be read.
+    `counters` is a report of Nsight Compute of the same run, whose FLOPs and bytes replace the counted ones.
+    Raises TracekitError when a file cannot be read.
     """
     named = hardware.find(gpu) if gpu else None
-    trace = load(path)
+    trace = load(path) if counters is None else replace(load(path), counters=_counters(counters))
     analysis = analyze_trace(trace, named)
     base = baseline(trace, analysis)
     return _projected(recommend(analysis, base), base, named)
+
+
+def _counters(path: str | Path) -> pd.DataFrame:
+    measured = load(path).counters
+    if measured is None:
+        raise InputError(
+            f"{path} holds no counters.",
+            "It is a trace, not a report of Nsight Compute.",
+            "Make one with: ncu --set full --csv --page raw --log-file FILE COMMAND.",
+        )
+    return measured
 
 
 def _projected(analysis: Analysis, base: Baseline | None, named: GPU | None) -> Analysis:

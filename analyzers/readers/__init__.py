@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Protocol
 
 from analyzers.errors import InputError
-from analyzers.readers import kineto, nsys, nsys_report
+from analyzers.readers import kineto, ncu, ncu_report_file, nsys, nsys_report
 from analyzers.readers.source import MAX_BYTES, Source, open_source
 from analyzers.trace import Trace
 
@@ -21,7 +21,7 @@ class Reader(Protocol):
         """Raises InputError when the source holds no usable events."""
 
 
-READERS: tuple[Reader, ...] = (kineto, nsys)
+READERS: tuple[Reader, ...] = (kineto, ncu, ncu_report_file, nsys)
 
 
 def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:

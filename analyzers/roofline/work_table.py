@@ -23,6 +23,8 @@ class Judged:
     costed: Costed
     roofs: Roofs
     own_bound: npt.NDArray[np.object_]
+    measured: npt.NDArray[np.int64]
+    """Row in COUNTERS that its cost is from; -1: it is counted."""
 
 
 def judge(host: pd.DataFrame, of: Attributed, gpu: GPU | None, capture: CaptureInfo | None) -> Judged:
@@ -31,7 +33,7 @@ def judge(host: pd.DataFrame, of: Attributed, gpu: GPU | None, capture: CaptureI
     replay = np.where(of.origin.captured >= 0, of.origin.launch, -1)
     costed = cost_items(host, of.items, of.origin.op, replay, of.ops.parents(), tf32, parameters)
     placed = roofs(costed, of.items.duration, gpu)
-    return Judged(costed, placed, own_bound(of.items, costed, placed, gpu))
+    return Judged(costed, placed, own_bound(of.items, costed, placed, gpu), np.full(len(of.items.start), -1))
 
 
 def work_table(of: Attributed, judged: Judged, idle_scale: float) -> pd.DataFrame:
@@ -60,6 +62,7 @@ def work_table(of: Attributed, judged: Judged, idle_scale: float) -> pd.DataFram
             "precision": costed.precision,
             "flops": costed.flops,
             "bytes": costed.bytes,
+            "counters": judged.measured,
             "intensity": intensity(costed.flops, costed.bytes),
             "roof_fraction": judged.roofs.fraction,
             "bound": item_bound(judged.own_bound, items.duration, gap * idle_scale, of.origin.delay_ns),

@@ -145,6 +145,7 @@ def _work(paths: list[str]) -> pd.DataFrame:
             "precision": ["fp32"] * n,
             "flops": flops,
             "bytes": size,
+            "counters": np.full(n, -1),
             "intensity": np.array(flops, float) / np.array(size, float),
             "roof_fraction": roofline / time,
             "bound": bound,

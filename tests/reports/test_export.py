@@ -93,6 +93,9 @@ def test_csv_holds_the_columns_and_rows_of_the_json(analysis: Analysis) -> None:
     for table in TABLES:
         rows = list(csv.DictReader(io.StringIO(to_csv(analysis, table))))
         expected = exported["timeline"]["steps"] if table == "steps" else exported[table]
+        if table == "counters_comparison":
+            assert rows == expected == []
+            continue
         assert len(rows) == len(expected) > 0
         assert list(rows[0]) == list(expected[0]) == list(public_frame(analysis, table).columns)
     kernels = list(csv.DictReader(io.StringIO(to_csv(analysis))))

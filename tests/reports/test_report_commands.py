@@ -20,8 +20,8 @@ def asked(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
     """What was asked of `tracekit.analysis.analyze`, which answers with the made-up analysis."""
     calls: list[tuple[str, str | None]] = []
 
-    def answer(path: str, gpu: str | None = None) -> Analysis:
-        calls.append((path, gpu))
+    def answer(path: str, gpu: str | None = None, counters: str | None = None) -> Analysis:
+        calls.append((path, gpu, *([counters] if counters else [])))
         return analysis
 
     monkeypatch.setattr("tracekit.analysis.analyze", answer)
@@ -34,6 +34,12 @@ def test_analyze_prints_data_and_nothing_else(asked: list, analysis: Analysis) -
     assert asked == [("some.json", "t4")]
     result = CliRunner().invoke(analyze.command, ["some.json", "--format", "csv", "--table", "ops"])
     assert (result.stdout, result.stderr) == (to_csv(analysis, "ops"), "")
+
+
+def test_both_commands_hand_counters_on(asked: list, tmp_path: Path) -> None:
+    CliRunner().invoke(analyze.command, ["some.json", "--counters", "ncu.csv"])
+    CliRunner().invoke(report.command, ["some.json", "--counters", "ncu.csv", "-o", str(tmp_path / "a.html")])
+    assert asked == [("some.json", None, "ncu.csv")] * 2
 
 
 @pytest.mark.usefixtures("asked")

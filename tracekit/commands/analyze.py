@@ -15,17 +15,24 @@ _EXTENSIONS = {".json": "json", ".csv": "csv"}
 @click.argument("trace")
 @click.option("--gpu", help="The GPU it ran on, when the trace does not say; else the GPU to project it to.")
 @click.option(
+    "--counters", metavar="FILE", help="A report of Nsight Compute of the same run: measured FLOPs and bytes."
+)
+@click.option(
     "--format", "form", type=click.Choice(["text", "json", "csv"]), help="Default: by the name of FILE, else text."
 )
 @click.option(
     "--table",
-    type=click.Choice(["layers", "layer_types", "phases", "steps", "ops", "kernels", "problems"]),
+    type=click.Choice(
+        ["layers", "layer_types", "phases", "steps", "ops", "kernels", "counters_comparison", "problems"]
+    ),
     default="kernels",
     show_default=True,
     help="The table that csv holds.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write here, not to stdout.")
-def command(trace: str, gpu: str | None, form: str | None, table: str, output: Path | None) -> None:
+def command(
+    trace: str, gpu: str | None, counters: str | None, form: str | None, table: str, output: Path | None
+) -> None:
     """Say what bounds TRACE (a file or a run's folder), where its time goes, and what to do next."""
     from reports.files import check_writable, write_atomically
     from tracekit.analysis import analyze
@@ -33,7 +40,7 @@ def command(trace: str, gpu: str | None, form: str | None, table: str, output: P
     if output:
         check_writable(output)
     form = form or _EXTENSIONS.get(output.suffix if output else "", "text")
-    text = _rendered(analyze(trace, gpu), form, table, colour=None if output is None else False)
+    text = _rendered(analyze(trace, gpu, counters), form, table, colour=None if output is None else False)
     if output is None:
         click.echo(text, nl=False)
         return

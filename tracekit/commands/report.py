@@ -11,13 +11,16 @@ _SUFFIXES = (".gz", ".json", ".pt.trace")
 @click.argument("trace")
 @click.option("--gpu", help="The GPU it ran on, when the trace does not say; else the GPU to project it to.")
 @click.option(
+    "--counters", metavar="FILE", help="A report of Nsight Compute of the same run: measured FLOPs and bytes."
+)
+@click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Default: TRACE's name with .html, or report.html in a run's folder.",
 )
-def command(trace: str, gpu: str | None, output: Path | None) -> None:
+def command(trace: str, gpu: str | None, counters: str | None, output: Path | None) -> None:
     """Write the HTML report of TRACE (a file or a run's folder): one page that needs no network."""
     from reports.files import check_writable, write_atomically
     from reports.html import render
@@ -25,7 +28,7 @@ def command(trace: str, gpu: str | None, output: Path | None) -> None:
 
     target = output or _beside(Path(trace))
     check_writable(target)
-    write_atomically(target, render(analyze(trace, gpu)))
+    write_atomically(target, render(analyze(trace, gpu, counters)))
     click.echo(f"Wrote {target}", err=True)
 
 

@@ -1,0 +1,24 @@
+"""What either page of a report says, in one shape: launches in order, and their metrics in base units."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+
+@dataclass(frozen=True)
+class Launches:
+    """One row a launch in both frames."""
+
+    identity: pd.DataFrame
+    """Text columns IDENTITY; "" where not reported."""
+    metrics: pd.DataFrame
+    """float64 columns by the tool's own names of metrics, in seconds, bytes, hz, percent; NaN: not reported."""
+    unreadable: int = 0
+    """Lines that could not be read."""
+    cut: bool = False
+    """The last line is incomplete."""
+
+
+NAME, GRID, BLOCK, DEVICE, STREAM, CAPABILITY = "Kernel Name", "Grid Size", "Block Size", "Device", "Stream", "CC"
+DEVICE_NAME = "device__attribute_display_name"
+IDENTITY = (NAME, GRID, BLOCK, DEVICE, STREAM, CAPABILITY, DEVICE_NAME)

@@ -1,0 +1,47 @@
+"""Which measured launch a kernel of a trace is.
+
+By name, blocks and threads a block, and among those alike by order: the k-th in the trace is the k-th measured,
+beginning again after the last one, for a report usually holds one step, or some layers, of what a trace holds. Names
+are compared with their template arguments first, then without.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers.counters import names
+
+Ints = npt.NDArray[np.int64]
+
+_KEY = ["name", "blocks", "threads_per_block"]
+
+
+def match(kernels: pd.DataFrame, counters: pd.DataFrame) -> Ints:
+    """Per row of the table DEVICE, its row in COUNTERS; -1: not measured, or no kernel."""
+    row = np.full(len(kernels), -1, dtype=np.int64)
+    for form in (names.full, names.base):
+        wanted = np.flatnonzero((row < 0) & (kernels["category"] == "kernel").to_numpy())
+        measured = np.setdiff1d(np.arange(len(counters)), row)
+        found = _match_as(_keyed(kernels.iloc[wanted], form), _keyed(counters.iloc[measured], form))
+        row[wanted] = np.append(measured, -1)[found]
+    return row
+
+
+def _match_as(kernels: pd.DataFrame, launches: pd.DataFrame) -> Ints:
+    """Positions in the launches; -1: none."""
+    by_turn = launches.drop(columns="device").assign(turn=launches.groupby(_KEY).cumcount())
+    by_turn["position"] = np.arange(len(launches))
+    size = launches.groupby(_KEY).size().rename("size").reset_index()
+    turn = kernels.groupby([*_KEY, "device"]).cumcount()
+    wanted = kernels.assign(turn=turn).merge(size, on=_KEY, how="left")
+    wanted["turn"] = (wanted["turn"] % wanted["size"]).fillna(-1).astype(np.int64)
+    found = wanted.merge(by_turn, on=[*_KEY, "turn"], how="left")["position"]
+    return found.fillna(-1).to_numpy(np.int64)
+
+
+def _keyed(launches: pd.DataFrame, form: Callable[[str], str]) -> pd.DataFrame:
+    codes, distinct = pd.factorize(launches["name"])
+    forms = np.array([*(form(str(name)) for name in distinct), ""], dtype=object)
+    return launches[["blocks", "threads_per_block", "device"]].assign(name=forms[codes]).reset_index(drop=True)

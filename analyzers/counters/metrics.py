@@ -1,0 +1,133 @@
+"""Metrics of Nsight Compute to FLOPs, bytes and shares.
+
+Instruction counts are of threads, predicated on: adds and multiplies are 1 FLOP, multiply-adds 2. Half-precision ones
+are packed since 2025 (derived metrics then say `hfma..._x4`, before `_x2`): 2, 2 and 4. Tensor operations of
+`sm__ops_path_tensor_*` are FLOPs already; before them, an instruction of the tensor pipe was taken as 512 FLOPs, which
+holds for Volta's. A sum that was not collected follows from its rate: a second, times the duration, or a cycle, times
+the elapsed cycles.
+"""
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+Floats = npt.NDArray[np.float64]
+
+_WANTED = re.compile(
+    r"(?:smsp|sm)__sass_thread_inst_executed_op_[fhd](?:add|mul|fma)_pred_on\.sum"
+    r"|derived__\w*hfma_pred_on_x[24]"
+    r"|sm__ops_path_tensor_\w+\.sum|sm__inst_executed_pipe_tensor\w*\.sum"
+    r"|(?:smsp|sm)__cycles_elapsed\.avg$|gpu__time_duration\.sum"
+    r"|dram__bytes(?:_read|_write)?\.sum|lts__t_(?:bytes|sectors)\.sum"
+    r"|(?:gpu__dram_|dram__|sm__)throughput\.avg\.pct|sm__warps_active\.avg\.pct"
+    r"|launch__(?:registers_per_thread|sm_count)$|device__attribute_total_memory$"
+)
+_TENSOR_OF = re.compile(r"sm__ops_path_tensor_(?P<op>op_[a-z]+_)?src_(?P<type>[a-z]+\d+)\w*\.sum")
+_OLD_TENSOR = "sm__inst_executed_pipe_tensor"
+_FLOPS_AN_OLD_TENSOR_INSTRUCTION = 512
+_SECTOR_BYTES = 32
+_PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
+PIPES = ("fp16", "fp32", "fp64", "tensor")
+
+
+def wanted(name: str) -> bool:
+    """Whether a metric is used here at all; a report holds a thousand others."""
+    return _WANTED.match(name) is not None
+
+
+def flops_by_pipe(metrics: pd.DataFrame) -> dict[str, Floats]:
+    """fp16, fp32, fp64, tensor, and their sum as "all"; NaN where a pipe was not measured."""
+    packed = 1 if any(name.endswith("hfma_pred_on_x2") for name in metrics.columns) else 2
+    scalar = {"fp16": _instructions(metrics, "h") * packed}
+    scalar |= {"fp32": _instructions(metrics, "f"), "fp64": _instructions(metrics, "d")}
+    by_type = tensor_by_type(metrics)
+    tensor = _sum(by_type.values()) if by_type else _nothing(metrics)
+    others = np.nan_to_num(scalar["fp16"]) + np.nan_to_num(scalar["fp64"])
+    return {**scalar, "tensor": tensor, "all": scalar["fp32"] + tensor + others}
+
+
+def tensor_by_type(metrics: pd.DataFrame) -> dict[str, Floats]:
+    """FLOPs of the tensor cores by operand type; "" where an old report does not say the type.
+
+    A type is counted as a whole where the report has it, else by its kinds of instruction.
+    """
+    found: dict[str, dict[bool, list[str]]] = {}
+    for name in metrics.columns:
+        if match := _TENSOR_OF.match(str(name)):
+            base = str(name)[: match.end() - len(".sum")]
+            kinds = found.setdefault(match["type"], {}).setdefault(match["op"] is None, [])
+            kinds.extend([base] if base not in kinds else [])
+    if found:
+        return {
+            of: _sum(total(metrics, base) for base in kinds.get(True) or kinds[False]) for of, kinds in found.items()
+        }
+    old = total(metrics, _OLD_TENSOR)
+    return {} if np.isnan(old).all() else {"": old * _FLOPS_AN_OLD_TENSOR_INSTRUCTION}
+
+
+def main_precision(metrics: pd.DataFrame) -> npt.NDArray[np.object_]:
+    """The type of most FLOPs; "" without any, or where the pipe does not tell."""
+    pipes = flops_by_pipe(metrics)
+    kinds = {"fp64": [pipes["fp64"]], "fp32": [pipes["fp32"]], "": [pipes["fp16"]]}
+    for of, flops in tensor_by_type(metrics).items():
+        kinds.setdefault(of if of in _PRECISIONS else "", []).append(flops)
+    names = np.array([*kinds, ""], dtype=object)
+    sums = np.column_stack([*(np.nan_to_num(_sum(flops)) for flops in kinds.values()), np.zeros(len(metrics))])
+    unknown = np.isnan(pipes["all"]) | (sums.max(axis=1) <= 0)
+    return names[np.where(unknown, len(kinds), sums.argmax(axis=1))]
+
+
+def memory_bytes(metrics: pd.DataFrame) -> dict[str, Floats]:
+    """Bytes of device memory read, written and both ("all"), and of the L2 cache ("l2")."""
+    read, write = total(metrics, "dram__bytes_read"), total(metrics, "dram__bytes_write")
+    both, l2 = total(metrics, "dram__bytes"), total(metrics, "lts__t_bytes")
+    sectors = total(metrics, "lts__t_sectors") * _SECTOR_BYTES
+    return {
+        "read": read,
+        "write": write,
+        "all": np.where(np.isnan(read + write), both, read + write),
+        "l2": np.where(np.isnan(l2), sectors, l2),
+    }
+
+
+def total(metrics: pd.DataFrame, name: str) -> Floats:
+    """The sum of a counter, measured or from its rates."""
+    seconds = column(metrics, "gpu__time_duration.sum")
+    cycles = column(metrics, "smsp__cycles_elapsed.avg", "sm__cycles_elapsed.avg")
+    found = column(metrics, f"{name}.sum")
+    for rate in (
+        column(metrics, f"{name}.sum.per_second") * seconds,
+        column(metrics, f"{name}.sum.per_cycle_elapsed") * cycles,
+    ):
+        found = np.where(np.isnan(found), rate, found)
+    return found
+
+
+def share(metrics: pd.DataFrame, *names: str) -> Floats:
+    """A percentage as a part of 1."""
+    return column(metrics, *names) / 100
+
+
+def column(metrics: pd.DataFrame, *names: str) -> Floats:
+    """The first of these metrics that the report has; NaN without."""
+    return next((metrics[name].to_numpy(dtype=float) for name in names if name in metrics.columns), _nothing(metrics))
+
+
+def _instructions(metrics: pd.DataFrame, kind: str) -> Floats:
+    counts = []
+    for op, flops in (("add", 1), ("mul", 1), ("fma", 2)):
+        name = f"__sass_thread_inst_executed_op_{kind}{op}_pred_on"
+        of_smsp = total(metrics, f"smsp{name}")
+        counts.append(flops * np.where(np.isnan(of_smsp), total(metrics, f"sm{name}"), of_smsp))
+    return _sum(counts)
+
+
+def _sum(parts: Iterable[Floats]) -> Floats:
+    return np.sum(np.array(list(parts)), axis=0)
+
+
+def _nothing(metrics: pd.DataFrame) -> Floats:
+    return np.full(len(metrics), np.nan)

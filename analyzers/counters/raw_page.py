@@ -1,0 +1,49 @@
+"""`--page raw`: a row a launch, a column a metric, units in the row below the header."""
+
+from collections.abc import Callable
+
+import pandas as pd
+
+from analyzers.counters.csv_lines import Lines
+from analyzers.counters.decimals import decimal_mark, parse
+from analyzers.counters.launches import IDENTITY, Launches
+from analyzers.counters.units import scale
+
+
+def is_raw(lines: Lines) -> bool:
+    return "Metric Name" not in lines.columns
+
+
+def launches(lines: Lines, wanted: Callable[[str], bool]) -> Launches:
+    """A row shorter or longer than the header is not read; its columns cannot be told."""
+    width, number = len(lines.columns), lines.columns.index("ID")
+    whole = [row for row in lines.rows if len(row) == width]
+    units = next((row for row in whole if not row[number].strip()), [""] * width)
+    rows = [row for row in whole if row[number].strip().isdigit()]
+    cut = lines.cut or (bool(lines.rows) and len(lines.rows[-1]) < width)
+    short = len(lines.rows) - len(whole) - (cut and not lines.cut)
+    return Launches(
+        _identity(lines.columns, rows),
+        _metrics(lines.columns, units, rows, wanted),
+        lines.unreadable + short,
+        cut,
+    )
+
+
+def _identity(columns: tuple[str, ...], rows: list[list[str]]) -> pd.DataFrame:
+    at = {name: columns.index(name) for name in IDENTITY if name in columns}
+    return pd.DataFrame(
+        {name: [row[at[name]] if name in at else "" for row in rows] for name in IDENTITY}, dtype=object
+    )
+
+
+def _metrics(
+    columns: tuple[str, ...], units: list[str], rows: list[list[str]], wanted: Callable[[str], bool]
+) -> pd.DataFrame:
+    at = {name: i for i, name in enumerate(columns) if wanted(name)}
+    mark = decimal_mark(row[i] for row in rows for i in at.values())
+    return pd.DataFrame(
+        {name: [parse(row[i], mark) * scale(units[i])[0] for row in rows] for name, i in at.items()},
+        index=range(len(rows)),
+        dtype="float64",
+    )

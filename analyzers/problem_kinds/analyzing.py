@@ -1,0 +1,98 @@
+"""Problems that analyzing a trace can find."""
+
+from analyzers.problem_kinds.problem import Problem
+
+ANALYZING = (
+    Problem(
+        "unknown-gpu",
+        "warning",
+        "The GPU that ran the work{detail} is not known; nothing is placed on a roofline.",
+        "Name it with --gpu; `tracekit gpus` lists the known ones.",
+    ),
+    Problem(
+        "gpu-as-named",
+        "info",
+        "The trace does not say which GPU ran the work; the one named, {detail}, is taken for it.",
+        "Roofline fractions are wrong if another GPU ran it.",
+    ),
+    Problem(
+        "no-layers",
+        "info",
+        "The trace marks no layers.",
+        "Capture with tracekit, wrap the model in tracekit.annotate(model), or record with with_stack=True.",
+    ),
+    Problem(
+        "no-launch",
+        "info",
+        "{count} device event{s} have neither a launching call nor an op in the trace.",
+        "They were launched before recording began, or by code that is not recorded. Add warm-up steps to the profile.",
+    ),
+    Problem(
+        "launch-without-op",
+        "info",
+        "{count} device event{s} were launched outside every recorded op.",
+        "Custom kernels show up as ops when they are registered with torch.library.",
+    ),
+    Problem(
+        "graph-not-mapped",
+        "warning",
+        "{count} device event{s} of CUDA graphs, {detail} of the busy time, cannot be given to ops: the trace holds no "
+        "capture of their graph, or several that fit. Their layer is the one around the graph's launch.",
+        "Record the capture too: start the profiler before the warm-up in which graphs are made. Or profile once "
+        "without graphs (enforce_eager, torch.compile without mode=reduce-overhead).",
+    ),
+    Problem(
+        "device-before-launch",
+        "warning",
+        "{count} device event{s} start before their launch, by clocks that disagree; their delay is taken as 0.",
+        "Times on the device are right; launch delays and gaps at the borders of steps are less certain.",
+    ),
+    Problem(
+        "above-roof-l2",
+        "info",
+        "{count} device event{s} ran faster than the memory bandwidth allows; their data fit the L2 cache.",
+        "Nothing is wrong. Running in a larger model, with a cold cache, they would be slower.",
+    ),
+    Problem(
+        "above-roof",
+        "warning",
+        "{count} device event{s} ran faster than the roofline allows (the worst: {detail}).",
+        "Their FLOPs or bytes are overestimated, or the GPU is another one. Do not rely on their roof fractions.",
+    ),
+    Problem(
+        "bound-unknown",
+        "info",
+        "What bounds {count} work item{s}, {detail} of the busy time, is not known.",
+        "Record with record_shapes=True on a known GPU.",
+    ),
+    Problem(
+        "estimated-bytes",
+        "info",
+        "The bytes of {count} generated kernel{s} are those of their inputs, read once; their FLOPs are unknown.",
+        "Their roof fractions are estimates.",
+    ),
+    Problem(
+        "measured-counters",
+        "info",
+        "FLOPs or bytes of {count} of {detail} were measured by Nsight Compute; what was not measured is counted.",
+        "It measures with cold caches, each kernel by itself: in the run, more of the data may come from the L2.",
+    ),
+    Problem(
+        "counters-unmatched",
+        "warning",
+        "{count} measured kernel{s} matched none of the trace by name, grid and block{detail}.",
+        "Measure the same model, shapes, types and versions that the trace is of.",
+    ),
+    Problem(
+        "counters-disagree",
+        "warning",
+        "Measured and counted differ by more than a factor of two in {count} place{s}: {detail}.",
+        "The measured ones are used. Where bytes are fewer, what was written is still in the L2 when the kernel ends.",
+    ),
+    Problem(
+        "busy-exceeds-latency",
+        "warning",
+        "The device was busy for longer, in the trace, than a step takes without the profiler; shares are scaled down.",
+        "The profiler slowed the device, or the runs differ. Profile again with more warm-up steps.",
+    ),
+)

@@ -1,0 +1,16 @@
+"""What a kind of problem is."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["info", "warning", "error"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A kind of problem. `message` may use {count}, {s} (a plural s) and {detail}."""
+
+    code: str
+    severity: Severity
+    message: str
+    advice: str

@@ -1,0 +1,98 @@
+"""Nsight Compute: `ncu --csv --page raw` or `--page details`, read alone.
+
+A report measures kernels one by one; it has no timeline. Its launches are laid end to end, in order, as one step.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from analyzers import problems
+from analyzers.counters import csv_lines
+from analyzers.counters.launches import CAPABILITY, DEVICE_NAME, Launches
+from analyzers.counters.metrics import column
+from analyzers.counters.read import counters, launches_of
+from analyzers.errors import InputError
+from analyzers.readers.source import Source
+from analyzers.trace import DEVICE, HOST, DeviceProperties, Metadata, Trace
+
+FORMAT = "ncu"
+
+
+def sniff(head: bytes) -> bool:
+    return csv_lines.has_header(head)
+
+
+def read(source: Source) -> Trace:
+    """Raises InputError when no launch can be read."""
+    try:
+        launches = launches_of(b"".join(source.blocks()))
+    except ValueError:
+        launches = None
+    if launches is None or launches.identity.empty:
+        raise InputError(
+            f"{source.name} holds no kernel that Nsight Compute measured.",
+            "There is no readable row below its header.",
+            "Export it again: ncu --import report.ncu-rep --csv --page raw.",
+        )
+    return trace_of(launches, source.damage)
+
+
+def trace_of(launches: Launches, damage: str = "") -> Trace:
+    """A trace of nothing but these launches, with their counters."""
+    measured = counters(launches)
+    return Trace(
+        metadata=Metadata(format=FORMAT, devices=tuple(_devices(launches, measured))),
+        host=HOST.empty(),
+        device=_device(measured),
+        problems=problems.table(
+            [
+                problems.found("no-timeline", len(measured)),
+                problems.found("truncated", int(launches.cut or bool(damage)), damage or "its last line is incomplete"),
+                problems.found("skipped-events", launches.unreadable),
+                problems.found("missing-duration", int((measured["duration_ns"] < 0).sum())),
+            ]
+        ),
+        counters=measured,
+    )
+
+
+def _device(measured: pd.DataFrame) -> pd.DataFrame:
+    duration = np.maximum(measured["duration_ns"].to_numpy(), 0)
+    return DEVICE.frame(
+        {
+            **{column.name: np.full(len(measured), -1) for column in DEVICE.columns},
+            "start_ns": np.cumsum(duration) - duration,
+            "duration_ns": duration,
+            "device": measured["device"],
+            "stream": measured["stream"],
+            "category": pd.Categorical(["kernel"] * len(measured)),
+            "name": measured["name"],
+            "blocks": measured["blocks"],
+            "threads_per_block": measured["threads_per_block"],
+            "registers": measured["registers"],
+            "occupancy": measured["occupancy"],
+        }
+    )
+
+
+def _devices(launches: Launches, measured: pd.DataFrame) -> Iterator[DeviceProperties]:
+    """Each device once, as its first launch describes it."""
+    sms, memory = (
+        np.nan_to_num(column(launches.metrics, name)) for name in ("launch__sm_count", "device__attribute_total_memory")
+    )
+    for row in measured.index[~measured["device"].duplicated()]:
+        yield DeviceProperties(
+            id=int(measured["device"][row]),
+            name=str(launches.identity[DEVICE_NAME][row]),
+            sms=int(min(max(sms[row], 0), 1e6)),
+            compute_capability=_capability(str(launches.identity[CAPABILITY][row])),
+            memory_bytes=int(min(max(memory[row], 0), 1e15)),
+        )
+
+
+def _capability(text: str) -> tuple[int, int]:
+    major, _, minor = text.partition(".")
+    known = major.isascii() and minor.isascii() and major.isdigit() and minor.isdigit() and len(text) < 8
+    return (int(major), int(minor)) if known else (0, 0)

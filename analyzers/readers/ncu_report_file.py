@@ -1,0 +1,111 @@
+"""Nsight Compute's own files, `.ncu-rep`, through NVIDIA's Python module (the extra `ncu`)."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pandas as pd
+
+from analyzers.counters import launches as shape
+from analyzers.counters.launches import Launches
+from analyzers.counters.metrics import wanted
+from analyzers.counters.units import scale
+from analyzers.errors import InputError, MissingPackageError
+from analyzers.readers import ncu
+from analyzers.readers.source import Source
+from analyzers.trace import Trace
+
+FORMAT = "ncu-rep"
+
+_MAGIC = b"NVR\x00"
+_IDENTITY = {
+    shape.DEVICE: "launch__device_id",
+    shape.STREAM: "launch__stream_id",
+    shape.DEVICE_NAME: "device__attribute_display_name",
+}
+_SIZES = {shape.GRID: "launch__grid_dim_{}", shape.BLOCK: "launch__block_dim_{}"}
+_CAPABILITY = ("device__attribute_compute_capability_major", "device__attribute_compute_capability_minor")
+
+
+def sniff(head: bytes) -> bool:
+    return head.startswith(_MAGIC)
+
+
+def read(source: Source) -> Trace:
+    """Raises MissingPackageError without the module, InputError when it finds no launch."""
+    module = _module()
+    with _as_file(source) as path:
+        actions = list(_actions(module.load_report(str(path))))
+    if not actions:
+        raise InputError(
+            f"{source.name} holds no kernel that Nsight Compute measured.",
+            "Its module finds none in it; the file may be cut off.",
+            "Save the report again.",
+        )
+    return ncu.trace_of(_launches(actions))
+
+
+def _module() -> ModuleType:
+    try:
+        return import_module("ncu_report")
+    except ImportError as error:
+        raise MissingPackageError(
+            "A .ncu-rep file needs NVIDIA's Python module to be read.",
+            "The package ncu-report is not installed.",
+            "pip install ncu-report, or export the report: ncu --import FILE --csv --page raw > FILE.csv.",
+        ) from error
+
+
+@contextmanager
+def _as_file(source: Source) -> Iterator[Path]:
+    """The module reads files only: what came compressed or from stdin is written to one."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "report.ncu-rep"
+        with path.open("wb") as file:
+            file.writelines(source.blocks())
+        yield path
+
+
+def _actions(context: Any) -> Iterator[dict[str, Any]]:
+    """Per launch, the values of its metrics by name, in base units, and the kernel's name."""
+    for number in range(context.num_ranges()):
+        part = context.range_by_idx(number)
+        for index in range(part.num_actions()):
+            action = part.action_by_idx(index)
+            metrics = {name: action.metric_by_name(name) for name in action.metric_names() if _used(name)}
+            values = {name: _value(metric) for name, metric in metrics.items()}
+            yield {**values, shape.NAME: action.name(action.NameBase_DEMANGLED)}
+
+
+def _used(name: str) -> bool:
+    sizes = [size.format(axis) for size in _SIZES.values() for axis in "xyz"]
+    return wanted(name) or name in {*_IDENTITY.values(), *_CAPABILITY, *sizes}
+
+
+def _value(metric: Any) -> float | str:
+    value = metric.value()
+    return value if isinstance(value, str) else float(value) * scale(metric.unit() or "")[0]
+
+
+def _launches(actions: list[dict[str, Any]]) -> Launches:
+    identity = pd.DataFrame([_identity(action) for action in actions], columns=list(shape.IDENTITY), dtype=object)
+    numbers = [{name: value for name, value in a.items() if wanted(name)} for a in actions]
+    return Launches(identity, pd.DataFrame(numbers, index=range(len(actions)), dtype="float64"))
+
+
+def _identity(action: dict[str, Any]) -> dict[str, str]:
+    named = {column: _text(action.get(metric, "")) for column, metric in _IDENTITY.items()}
+    sizes = {
+        column: f"({', '.join(_text(action.get(size.format(axis), '')) for axis in 'xyz')})"
+        for column, size in _SIZES.items()
+    }
+    capability = ".".join(_text(action.get(name, "")) for name in _CAPABILITY)
+    return {shape.NAME: str(action[shape.NAME]), **named, **sizes, shape.CAPABILITY: capability}
+
+
+def _text(value: float | str) -> str:
+    return f"{value:.0f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,50 @@
+"""Measured FLOPs and bytes in place of counted ones.
+
+The type of the arithmetic follows the pipe that did it: an fp32 attention that runs on the tensor cores is held
+against their roof. Bytes are those of device memory, measured from a cold L2.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers.attribution.items import Items
+from analyzers.attribution.nesting import take
+from analyzers.counters.match import match
+from analyzers.hardware import GPU
+from analyzers.roofline.bound import own_bound
+from analyzers.roofline.roofs import roofs
+from analyzers.roofline.work_table import Judged
+
+
+def with_measured(
+    judged: Judged, items: Items, device: pd.DataFrame, counters: pd.DataFrame, gpu: GPU | None
+) -> Judged:
+    """Judged again by the measured launches that are the kernels of this table DEVICE. What was not measured of a
+    matched kernel stays as counted."""
+    row = match(device, counters)
+    flops, moved = (take(counters[name].to_numpy(), row, absent=np.nan) for name in ("flops", "dram_bytes"))
+    used = np.isfinite(flops) | np.isfinite(moved)
+    row = np.where(used, row, -1)
+    costed = replace(
+        judged.costed,
+        flops=_or(flops, judged.costed.flops),
+        bytes=_or(moved, judged.costed.bytes),
+        precision=_precisions(counters, row, judged.costed.precision),
+        estimated=judged.costed.estimated & ~used,
+    )
+    placed = roofs(costed, items.duration, gpu)
+    return Judged(costed, placed, own_bound(items, costed, placed, gpu), row)
+
+
+def _or(measured: npt.NDArray[np.float64], counted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return np.where(np.isfinite(measured), measured, counted)
+
+
+def _precisions(
+    counters: pd.DataFrame, row: npt.NDArray[np.int64], counted: npt.NDArray[np.object_]
+) -> npt.NDArray[np.object_]:
+    names = np.array([*counters["precision"].astype(object), ""], dtype=object)[row]
+    return np.where(names != "", names, counted)
