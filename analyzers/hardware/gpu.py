@@ -59,7 +59,7 @@ class GPU:
     copy_efficiency: float
     """Part of the bandwidth that large copies reach."""
     host_op_us: Spread
-    """Host time of a kernel-launching op in eager PyTorch, on machines that such GPUs sit in."""
+    """Host time of an average kernel-launching op of GPT-2 in eager PyTorch, on machines that such GPUs sit in."""
     launch_us: float
     """From a launch call to the kernel's start on an idle device."""
     basis: str

@@ -9,7 +9,7 @@ from analyzers.kernel_time.gemm import Machine
 
 _HALF = ("fp16", "bf16")
 _FEW_QUERIES = 16
-"""Up to here keys are split over the multiprocessors (flash decoding), and tiles of queries are hardly filled."""
+"""Up to here flash attention splits the keys over the multiprocessors; tiles of queries are hardly filled."""
 
 
 def backend(cost: Cost, gpu: GPU) -> str:
@@ -21,7 +21,7 @@ def backend(cost: Cost, gpu: GPU) -> str:
 
 def attention_seconds(cost: Cost, shape: Attention, machine: Machine, fit: Mapping[str, float]) -> float:
     """Seconds of one fused attention op, forward or backward: FLOPs and bytes are the cost's own."""
-    if shape.queries <= _FEW_QUERIES:
+    if shape.queries <= _FEW_QUERIES and fit["splits_keys"]:
         return fit["decode_start_us"] * 1e-6 + _stream_seconds(cost, shape, machine, fit)
     stream = cost.bytes / machine.bandwidth
     return fit["start_us"] * 1e-6 + max(stream, _tiles_seconds(cost, shape, machine, fit))

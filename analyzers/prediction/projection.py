@@ -16,17 +16,16 @@ KERNEL_ERROR = Interval(0.85, 1.0, 1.2)
 
 def project(base: Baseline, gpu: GPU) -> Projection:
     """The baseline's step on `gpu`, in microseconds. The host is taken as it is here; its range is that of machines
-    that such GPUs sit in."""
+    that such GPUs sit in, relative to those that the GPU here sits in."""
     kernel = _kernel_ns(base, gpu)
     there = replace(base, gpu=gpu, ops=base.ops.assign(kernel_ns=kernel), launch_latency_ns=gpu.launch_us * 1e3)
-    here_us = base.ops.host_ns.sum() / base.ops.launches.sum() / 1e3
 
-    def latency(error: float, host_us: float) -> float:
-        ops = there.ops.assign(kernel_ns=kernel * error)
-        return there.simulate(ops, host_us / max(here_us, 1e-3)) / 1e3
+    def latency(error: float, host_factor: float) -> float:
+        return there.simulate(there.ops.assign(kernel_ns=kernel * error), host_factor) / 1e3
 
-    hosts = (gpu.host_op_us.low, gpu.host_op_us.high, here_us)
-    expected = latency(1.0, here_us)
+    here_us = base.gpu.host_op_us.expected
+    hosts = (gpu.host_op_us.low / here_us, gpu.host_op_us.high / here_us, 1.0)
+    expected = latency(1.0, 1.0)
     return Projection(
         gpu=gpu,
         latency_us=Interval(latency(KERNEL_ERROR.low, min(hosts)), expected, latency(KERNEL_ERROR.high, max(hosts))),

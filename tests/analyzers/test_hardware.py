@@ -58,7 +58,7 @@ def test_rows_are_physically_ordered(gpu: GPU) -> None:
     assert ("int4" in gpu.peaks_tflops) == gpu.supports("int4-tensor")
     assert all(0.2 < part <= 1 for part in gpu.sustained.values())
     assert 0.7 <= gpu.copy_efficiency <= 0.95
-    assert 5 < gpu.host_op_us.low < gpu.host_op_us.expected < gpu.host_op_us.high < 60
+    assert 5 < gpu.host_op_us.low < gpu.host_op_us.expected < gpu.host_op_us.high < 70
     assert gpu.source and gpu.basis and gpu.driver_names
 
 

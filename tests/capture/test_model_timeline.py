@@ -30,23 +30,33 @@ MM = replace(
 READ = replace(VIEW, name="aten::_local_scalar_dense", shapes="[[]]", dtypes='["bool"]', reads_back=True)
 
 
+OP_NS, VIEW_NS, MODULE_NS = 7_200, 600, 15_600  # of 20 µs: 0.36, 0.03, 0.78
+ARRIVES_NS = OP_NS + 3_000  # launched 3 µs before the op's end, begun 6 µs later
+
+
 def test_a_kernel_waits_for_its_launch_and_for_the_kernel_before() -> None:
     times = _lay_out([MM, MM], [50_000, 1_000])
-    assert times.host_start.tolist() == [[0, 20_000, 40_000]]
-    assert times.kernel_start.tolist() == [[23_000, 74_000, -1]]  # launched 3 µs before the op's end, begun 6 µs later
-    assert times.kernel_end.tolist() == [[73_000, 75_000, -1]]
-    assert times.step_ns == 80_000  # and 5 µs to return from the synchronisation
+    assert times.host_start.tolist() == [[0, OP_NS, 2 * OP_NS]]
+    assert times.kernel_start.tolist() == [[ARRIVES_NS, ARRIVES_NS + 51_000, -1]]
+    assert times.kernel_end.tolist() == [[ARRIVES_NS + 50_000, ARRIVES_NS + 52_000, -1]]
+    assert times.step_ns == ARRIVES_NS + 52_000 + 5_000  # 5 µs to return from the synchronisation
 
 
-def test_views_take_their_share_of_the_host_time_and_add_none() -> None:
+def test_views_and_modules_take_host_time_of_their_own() -> None:
     times = _lay_out([VIEW, MM], [0, 1_000])
-    view, op, _ = np.diff(times.host_start[0], append=0).tolist()
-    assert (view, op) == (round(20_000 * 0.1 / 1.1), round(20_000 / 1.1))
+    assert np.diff(times.host_start[0]).tolist() == [VIEW_NS, OP_NS]
+    builder = RecordingBuilder()
+    builder.recording.calls.append(MM)
+    builder.push("module: h (Block)")
+    builder.append(0)
+    builder.pop()
+    inside = lay_out(builder.recording, [ModelledKernel("k", 1_000)], T4, 20.0, 1)
+    assert np.diff(inside.host_start[0]).tolist() == [MODULE_NS, OP_NS, 200]
 
 
 def test_reading_back_makes_the_host_wait() -> None:
     times = _lay_out([MM, READ, MM], [100_000, 1_500, 1_000])
-    copied = 23_000 + 100_000 + 1_000 + 1_500
+    copied = ARRIVES_NS + 100_000 + 1_000 + 1_500
     assert times.kernel_end[0, 1] == copied
     assert times.host_end[0, 1] == times.host_start[0, 2] == copied + 5_000
 
