@@ -6,6 +6,7 @@ import pandas as pd
 
 from analyzers.attribution.items import Items
 from analyzers.attribution.steps import Marks
+from analyzers.breakdown.communication import device_time
 from analyzers.result_tables import STEPS
 from analyzers.results import Timeline
 
@@ -36,7 +37,7 @@ def timeline(host: pd.DataFrame, items: Items, marks: Marks, step: Ints) -> Time
     )
     wall = int(max(end.max(), items.end.max()) - min(start.min(), items.start.min()))
     total = int(items.busy.sum())
-    return Timeline(wall_ns=wall, busy_ns=total, idle_ns=wall * devices - total, steps=steps)
+    return Timeline(wall, total, wall * devices - total, steps, device_time(items))
 
 
 def _step_spans(host: pd.DataFrame, items: Items, marks: Marks, step: Ints) -> tuple[Ints, Ints]:
