@@ -80,7 +80,7 @@ def _launches(items: Items, rows: Ints) -> _Launches:
     order = np.lexsort((start, node, correlation))
     rows, correlation = rows[order], correlation[order]
     starts = np.flatnonzero(np.diff(correlation, prepend=correlation[:1] - 1))
-    stops = np.append(starts[1:], len(rows))
+    stops = np.append(starts, len(rows))[1:]
     spans = list(zip(starts.tolist(), stops.tolist(), strict=True))
     names = np.column_stack([items.name.cat.codes, items.category.cat.codes]).astype(np.int64)[rows]
     content, _ = pd.factorize(pd.Series([names[a:b].tobytes() for a, b in spans], dtype=object))

@@ -14,7 +14,7 @@ _PARTS = re.compile(
     r"(?:, sizes = (?P<sizes>\[[\d\[\], -]*\]))?(?:, input_op_ids = \[[^\[\]]*\])?",
     re.DOTALL,
 )
-_OP = re.compile(r"autograd::engine::evaluate_function: .*|\w+(?:::\w+)*::[\w.]+", re.DOTALL)
+_OP = re.compile(r"autograd::engine::evaluate_function: .*|\w+(?:::\w+)*::[\w.]+|detach_?", re.DOTALL)
 _decode_shapes = msgspec.json.Decoder(list[list[int]]).decode
 
 
@@ -30,7 +30,7 @@ class RangeName:
 
 
 def parse(text: str) -> RangeName:
-    """An op is what has a sequence number or is called namespace::name; all else is a range."""
+    """An op has a sequence number, or is called namespace::name (detach alone has none); all else is a range."""
     if "::" not in text and ", " not in text:
         return RangeName(text, is_op=False)
     parts = _PARTS.fullmatch(text)
