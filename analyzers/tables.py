@@ -16,7 +16,10 @@ TABLES: dict[str, "Table"] = {}
 
 @dataclass(frozen=True)
 class Column:
-    """One column: `dtype` is a numpy dtype name, or "category" for interned strings; `unit` may be ""."""
+    """One column: `dtype` is a numpy dtype name, or "category" for interned strings; `unit` may be "".
+
+    An int64 column of values that fit may be held as int32.
+    """
 
     name: str
     dtype: str
@@ -51,4 +54,5 @@ def _as_column(values: Any, dtype: str) -> Any:
         return values if isinstance(values, pd.Categorical) else pd.Categorical(values)
     if dtype == "object":
         return pd.Series(values, dtype=object).array
-    return np.asarray(values, dtype=dtype)
+    narrow = dtype == "int64" and getattr(values, "dtype", None) == np.int32
+    return np.asarray(values, dtype=np.int32 if narrow else dtype)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from analyzers.problems import Found, found
 from analyzers.readers.categories import DEVICE_KINDS, HOST_KINDS
-from analyzers.readers.columns import Coded, Columns, join, take
+from analyzers.readers.columns import Coded, Columns, join, reorder, take
 from analyzers.readers.durations import DAY_NS, cap_days, cap_overtaken, horizon
 from analyzers.readers.event_columns import EventColumns
 from analyzers.readers.pairs import paired
@@ -44,9 +44,10 @@ def assemble(parts: Sequence[EventColumns]) -> Tables | None:
         return None
     base_ns = _rebase(host, device)
     changed = _durations(host, device)
-    host, device = take(host, _host_order(host)), take(device, np.lexsort((device["duration_ns"], device["start_ns"])))
+    reorder(device, np.lexsort((device["duration_ns"], device["start_ns"])))
     device["duration_ns"] = _cap_overtaken(device)
-    changed["capped-duration"] = sum(int((c["duration_ns"] != c["settled_ns"]).sum()) for c in (host, device))
+    changed["capped-duration"] = sum(_pop_capped(columns) for columns in (host, device))
+    reorder(host, _host_order(host))
     names = {thread: name for p in parts for thread, name in p.thread_names.items()}
     return Tables(
         host=_table(HOST, host, HOST_KINDS),
@@ -78,7 +79,7 @@ def _without_outliers(host: Columns, device: Columns) -> tuple[Columns, Columns,
 def _rebase(host: Columns, device: Columns) -> int:
     base = int(min(c["start_ns"].min() for c in (host, device) if len(c["start_ns"])))
     for columns in (host, device):
-        columns["start_ns"] = columns["start_ns"] - base
+        columns["start_ns"] -= base
     return base
 
 
@@ -95,6 +96,12 @@ def _durations(host: Columns, device: Columns) -> Counter[str]:
     for columns in (host, device):
         columns["duration_ns"] = cap_days(columns["start_ns"], columns["settled_ns"], last)
     return changed
+
+
+def _pop_capped(columns: Columns) -> int:
+    """How many durations were capped; takes out what only the capping needs."""
+    del columns["certain"]
+    return int((columns["duration_ns"] != columns.pop("settled_ns")).sum())
 
 
 def _cap_overtaken(device: Columns) -> np.ndarray:

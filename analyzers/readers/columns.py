@@ -47,7 +47,7 @@ class _Numbering(dict[Any, int]):
 def coded(rows: Sequence[Value]) -> Coded[Value]:
     index = _Numbering()
     codes = np.fromiter(map(index.__getitem__, rows), dtype=np.int32, count=len(rows))
-    return Coded(codes, list(index))
+    return Coded(codes.astype(_code_type(len(index))), list(index))
 
 
 def coded_json(rows: Iterable[msgspec.Raw]) -> Coded[str]:
@@ -58,8 +58,11 @@ def coded_json(rows: Iterable[msgspec.Raw]) -> Coded[str]:
 
 
 def join(chunks: Sequence[Columns]) -> Columns:
-    """All chunks' rows in order. There must be at least one chunk; all have the same columns."""
-    return {name: _join_column([chunk[name] for chunk in chunks]) for name in chunks[0]}
+    """All chunks' rows in order. There must be at least one chunk; all have the same columns.
+
+    The chunks are emptied, so that there is never more than one column twice.
+    """
+    return {name: _join_column([chunk.pop(name) for chunk in chunks]) for name in list(chunks[0])}
 
 
 def take(columns: Columns, rows: np.ndarray) -> Columns:
@@ -67,12 +70,24 @@ def take(columns: Columns, rows: np.ndarray) -> Columns:
     return {n: Coded(c.codes[rows], c.values) if isinstance(c, Coded) else c[rows] for n, c in columns.items()}
 
 
+def reorder(columns: Columns, rows: np.ndarray) -> None:
+    """As `take`, in place."""
+    for name in columns:
+        columns |= take({name: columns[name]}, rows)
+
+
 def _join_column(parts: list) -> np.ndarray | Coded:
     if not isinstance(parts[0], Coded):
         return np.concatenate(parts)
     index = _Numbering()
-    codes = [np.array([index[v] for v in part.values], dtype=np.int32)[part.codes] for part in parts]
-    return Coded(np.concatenate(codes), list(index))
+    numbers = [[index[value] for value in part.values] for part in parts]
+    dtype = _code_type(len(index))
+    codes = np.concatenate([part.map_codes(of, dtype) for part, of in zip(parts, numbers, strict=True)])
+    return Coded(codes, list(index))
+
+
+def _code_type(values: int) -> str:
+    return "int16" if values < 2**15 else "int32"
 
 
 def _compact(text: bytes) -> str:

@@ -119,10 +119,10 @@ def _host_columns(events: list[Event]) -> Columns:
         "begins": np.array([e.ph == "B" for e in events], dtype=bool),
         "thread": coded([(e.pid, e.tid) for e in events]),
         "category": _category_codes(events, HOST_KINDS),
-        "correlation": _int64([a.correlation for a in args]),
-        "external_id": _int64([a.external_id for a in args]),
-        "sequence": _int64([a.sequence for a in args]),
-        "forward_thread": _int64([a.forward_thread for a in args]),
+        "correlation": _ids([a.correlation for a in args]),
+        "external_id": _ids([a.external_id for a in args]),
+        "sequence": _ids([a.sequence for a in args]),
+        "forward_thread": _ids([a.forward_thread for a in args]),
         "shapes": coded_json([a.shapes for a in args]),
         "dtypes": coded_json([a.dtypes for a in args]),
         "values": coded_json([a.values for a in args]),
@@ -152,6 +152,13 @@ def _device_columns(events: list[Event]) -> Columns:
 
 def _int64(numbers: list[int]) -> np.ndarray:
     return np.array(numbers, dtype=np.int64)
+
+
+def _ids(numbers: list[int]) -> np.ndarray:
+    """int32 where they fit: there are four to a row of the host, and most are small or absent."""
+    ids = _int64(numbers)
+    fit = not len(ids) or (ids.max() <= _INT32_MAX and ids.min() >= -_INT32_MAX)
+    return ids.astype(np.int32) if fit else ids
 
 
 def _category_codes(events: list[Event], kinds: tuple[str, ...]) -> np.ndarray:
