@@ -16,8 +16,10 @@ from analyzers.results import Analysis
 from tracekit.recommend import recommend
 
 
-def analyze(path: str | Path, gpu: str | None = None, counters: str | Path | None = None) -> Analysis:
-    """Analyze a trace file or a run's folder ("-": standard input).
+def analyze(
+    path: str | Path, gpu: str | None = None, counters: str | Path | None = None, *, use_cache: bool = True
+) -> Analysis:
+    """Analyze a trace file, a run's folder, or a URL such as s3://... ("-": standard input).
 
     `gpu` names the GPU of a trace that does not say where it ran; for one that does, the GPU to project it to.
     `counters` is a report of Nsight Compute of the same run, whose FLOPs and bytes replace the counted ones.

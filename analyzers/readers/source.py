@@ -1,4 +1,4 @@
-"""Where a trace comes from: a file, a run folder or stdin, compressed or not, as a stream of bytes."""
+"""Where a trace comes from: a file, a run folder, a URL or stdin, compressed or not, as a stream of bytes."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 from analyzers.errors import InputError
 from analyzers.readers.inflate import MAGIC, inflate
+from analyzers.readers.remote import is_url, open_url, shown
 
 RUN_TRACE = "trace.json.gz"
 """The trace inside a run folder."""
@@ -21,7 +22,7 @@ _GZIP_BLOCK_BYTES = 1 << 16
 class Source:
     """The decompressed bytes of one input.
 
-    `head` is its beginning, for sniffing; `blocks()` yields all of it, once. `path` is None for stdin.
+    `head` is its beginning, for sniffing; `blocks()` yields all of it, once. `path` is None for stdin and URLs.
     `damage` says, after reading, why the bytes ended early; "" when they did not.
     """
 
@@ -46,9 +47,14 @@ def _decompressed(stream: BinaryIO, max_bytes: int, damaged: Callable[[str], Non
 
 @contextmanager
 def open_source(path: str | Path, max_bytes: int) -> Iterator[Source]:
-    """Opens a file, a run folder (its trace), or "-" (stdin). Raises InputError when it cannot be read or is empty."""
+    """Opens a file, a run folder (its trace), a URL, or "-" (stdin). Raises InputError when it cannot be read or is
+    empty, MissingPackageError for a URL without fsspec."""
     if str(path) == "-":
         yield _checked(Source("stdin", None, sys.stdin.buffer, max_bytes))
+        return
+    if is_url(path):
+        with open_url(str(path)) as remote:
+            yield _checked(Source(shown(str(path)), None, remote, max_bytes))
         return
     file = _resolve(Path(path))
     try:

@@ -33,7 +33,7 @@ _EXTENSIONS = {".json": "json", ".csv": "csv"}
 def command(
     trace: str, gpu: str | None, counters: str | None, form: str | None, table: str, output: Path | None
 ) -> None:
-    """Say what bounds TRACE (a file or a run's folder), where its time goes, and what to do next."""
+    """Say what bounds TRACE (a file, a run's folder, or a URL), where its time goes, and what to do next."""
     from reports.files import check_writable, write_atomically
     from tracekit.analysis import analyze
 

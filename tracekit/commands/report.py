@@ -13,22 +13,24 @@ _SUFFIXES = (".gz", ".json", ".pt.trace")
 @click.option(
     "--counters", metavar="FILE", help="A report of Nsight Compute of the same run: measured FLOPs and bytes."
 )
+@click.option("--no-cache", is_flag=True, help="Read TRACE again, and keep nothing of it.")
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Default: TRACE's name with .html, or report.html in a run's folder.",
+    help="Default: TRACE's name with .html, or report.html in a run's folder; of a URL, here.",
 )
-def command(trace: str, gpu: str | None, counters: str | None, output: Path | None) -> None:
-    """Write the HTML report of TRACE (a file or a run's folder): one page that needs no network."""
+def command(trace: str, gpu: str | None, counters: str | None, no_cache: bool, output: Path | None) -> None:
+    """Write the HTML report of TRACE (a file, a run's folder, or a URL): one page that needs no network."""
+    from analyzers.readers.remote import is_url
     from reports.files import check_writable, write_atomically
     from reports.html import render
     from tracekit.analysis import analyze
 
-    target = output or _beside(Path(trace))
+    target = output or (_here(trace) if is_url(trace) else _beside(Path(trace)))
     check_writable(target)
-    write_atomically(target, render(analyze(trace, gpu, counters)))
+    write_atomically(target, render(analyze(trace, gpu, counters, use_cache=not no_cache)))
     click.echo(f"Wrote {target}", err=True)
 
 
@@ -39,7 +41,16 @@ def _beside(trace: Path) -> Path:
         return trace / "report.html"
     if (trace.parent / "run.json").exists():
         return trace.parent / "report.html"
-    name = trace.name
+    return trace.with_name(f"{_stem(trace.name)}.html")
+
+
+def _here(url: str) -> Path:
+    from analyzers.readers.remote import shown
+
+    return Path(f"{_stem(Path(shown(url)).name)}.html")
+
+
+def _stem(name: str) -> str:
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
-    return trace.with_name(f"{name}.html")
+    return name
