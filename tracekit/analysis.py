@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from analyzers import analyze as analyze_trace
-from analyzers import hardware
+from analyzers import cache, hardware
 from analyzers.errors import InputError
 from analyzers.hardware import GPU
 from analyzers.prediction.baseline import Baseline, baseline
@@ -23,10 +23,13 @@ def analyze(
 
     `gpu` names the GPU of a trace that does not say where it ran; for one that does, the GPU to project it to.
     `counters` is a report of Nsight Compute of the same run, whose FLOPs and bytes replace the counted ones.
+    A trace that was read before comes from the cache, if `use_cache`.
     Raises TracekitError when a file cannot be read.
     """
     named = hardware.find(gpu) if gpu else None
-    trace = load(path) if counters is None else replace(load(path), counters=_counters(counters))
+    trace = cache.load(path) if use_cache else load(path)
+    if counters is not None:
+        trace = replace(trace, counters=_counters(counters))
     analysis = analyze_trace(trace, named)
     base = baseline(trace, analysis)
     return _projected(recommend(analysis, base), base, named)

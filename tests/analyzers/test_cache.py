@@ -4,10 +4,12 @@ import os
 import shutil
 
 import pytest
+from click.testing import CliRunner
 from kineto_files import TRACES, assert_same, load_events, op, shared_trace
 
 from analyzers import cache, readers, trace_store
 from analyzers.errors import InputError
+from tracekit.cli import main
 
 
 @pytest.fixture
@@ -142,3 +144,11 @@ def test_where_nothing_can_be_written_nothing_is_kept(tmp_path, reads, trace_pat
     monkeypatch.setattr(cache, "LEAST_ROWS", 1)
     assert_same(cache.load(trace_path), cache.load(trace_path))
     assert len(reads) == 2
+
+
+@pytest.mark.parametrize(("options", "entries"), [([], 1), (["--no-cache"], 0)])
+@pytest.mark.parametrize("verb", ["analyze", "report"])
+def test_the_commands_keep_a_trace_unless_told_not_to(kept, shared, tmp_path, verb, options, entries):
+    trace = shutil.copy(shared_trace(shared, "cpu_only"), tmp_path)
+    assert CliRunner().invoke(main, [verb, str(trace), *options]).exit_code == 0
+    assert len(list(kept.glob("*"))) == entries
