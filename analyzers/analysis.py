@@ -6,6 +6,7 @@ import pandas as pd
 from analyzers import problems
 from analyzers.attribution.attribute import Attributed, attribute
 from analyzers.attribution.items import items_of
+from analyzers.attribution.range_projection import RANGES_ONLY, project, ranges_table
 from analyzers.breakdown.compared import counter_problems, counter_source, counters_comparison
 from analyzers.breakdown.coverage import attribution_problems, bound_problem, coverage, roof_problems
 from analyzers.breakdown.layer_tables import layer_types_table, layers_table
@@ -57,6 +58,7 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
             _problems(trace, of, ran, judged, work, times),
             counter_problems(work, trace.counters, compared),
         ),
+        ranges=ranges_table(host, project(host, work, RANGES_ONLY)),
         counters_comparison=compared,
     )
 

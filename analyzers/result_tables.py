@@ -171,27 +171,27 @@ STEPS = Table(
 
 RANGES = Table(
     "ranges",
-    "Ranges and ops by name, with the device work launched inside them, nested ones included; as nsys projects NVTX.",
-    Column("category", "object", "", "range, op, or module"),
-    Column("name", "object", "", "name of the range or op"),
-    Column("calls", "int64", "", "how many of them launched work"),
+    "Ranges and modules by name, with the device work launched inside them, projected as nsys does NVTX ranges.",
+    Column("category", "object", "", "range, or module"),
+    Column("name", "object", "", "name as recorded"),
+    Column("calls", "int64", "", "how many launched work"),
     Column("cpu_ns", "int64", "ns", "host time of these"),
     Column("projected_ns", "int64", "ns", "from the start of the first work launched inside to the end of the last"),
     Column("mean_ns", "float64", "ns", "mean projection"),
     Column("min_ns", "int64", "ns", "shortest projection"),
     Column("max_ns", "int64", "ns", "longest projection"),
     Column("kernels", "int64", "", "device work items launched inside"),
-    Column("level", "float64", "", "mean number of ranges and ops around it on its thread"),
-    Column("children", "float64", "", "mean number of ranges and ops directly inside it that launched work"),
+    Column("level", "float64", "", "mean number of such ranges around it on its thread"),
+    Column("children", "float64", "", "mean number of such ranges directly inside it"),
 )
 
 PROJECTIONS = Table(
     "projections",
-    "Each range or op that launched device work, and when that ran; by thread, start, and longest first.",
+    "Each range, module and op that launched device work, and when that ran; in HOST's order.",
     Column("row", "int64", "", "row in host"),
     Column("start_ns", "int64", "ns", "start of the first work launched inside"),
     Column("duration_ns", "int64", "ns", "from there to the end of the last"),
     Column("items", "int64", "", "device work items launched inside"),
-    Column("level", "int64", "", "ranges and ops around it on its thread"),
-    Column("children", "int64", "", "ranges and ops directly inside it that launched work"),
+    Column("level", "int64", "", "how many of these are around it on its thread"),
+    Column("children", "int64", "", "how many of these are directly inside it"),
 )

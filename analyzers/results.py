@@ -7,7 +7,7 @@ import pandas as pd
 
 from analyzers.capture_info import CaptureInfo, Latency
 from analyzers.hardware import GPU
-from analyzers.result_tables import COUNTERS_COMPARISON
+from analyzers.result_tables import COUNTERS_COMPARISON, RANGES
 
 Bound = Literal["compute", "memory", "launch", "latency", "transfer"]
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "launch", "latency", "transfer")
@@ -171,6 +171,7 @@ class Analysis:
     coverage: Coverage
     bound: BoundShares
     problems: pd.DataFrame = field(repr=False)
+    ranges: pd.DataFrame = field(default_factory=RANGES.empty, repr=False)
     counters_comparison: pd.DataFrame = field(default_factory=COUNTERS_COMPARISON.empty, repr=False)
     projection: Projection | None = None
     recommendations: tuple[Recommendation, ...] = ()

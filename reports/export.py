@@ -35,7 +35,9 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
         "timeline": {**_timeline(analysis.timeline), "steps": records(analysis, "steps")},
         "bound": {name: number(getattr(analysis.bound, name), 6) for name in (*BOUNDS, "unknown")},
         "coverage": {name: number(getattr(analysis.coverage, name), 6) for name in ("op", "layer", "cost")},
-        **{table: records(analysis, table) for table in ("layers", "layer_types", "phases", "ops", "kernels")},
+        **{
+            table: records(analysis, table) for table in ("layers", "layer_types", "phases", "ops", "kernels", "ranges")
+        },
         "recommendations": [_recommendation(each) for each in analysis.recommendations],
         "considered": [_considered(each) for each in analysis.considered],
         "projection": _projection(analysis.projection) if analysis.projection else None,

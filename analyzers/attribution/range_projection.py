@@ -14,7 +14,8 @@ from analyzers.result_tables import PROJECTIONS, RANGES
 
 Ints = npt.NDArray[np.int64]
 
-_PROJECTED = ("range", "op", "module")
+RANGES_ONLY = ("range", "module")
+WITH_OPS = (*RANGES_ONLY, "op")
 _TIMES = ("thread", "start_ns", "duration_ns")
 _NEVER = np.iinfo(np.int64).max
 
@@ -41,11 +42,11 @@ class _OnDevice:
     items: Ints
 
 
-def project(host: pd.DataFrame, work: pd.DataFrame) -> pd.DataFrame:
-    """The table PROJECTIONS of HOST and WORK (of which launch, start_ns and duration_ns are used)."""
+def project(host: pd.DataFrame, work: pd.DataFrame, categories: tuple[str, ...] = WITH_OPS) -> pd.DataFrame:
+    """The table PROJECTIONS of HOST's rows of the categories, and of WORK (its launch, start_ns and duration_ns)."""
     known = work[work["launch"] >= 0]
-    calls = _spans(host, np.unique(known["launch"].to_numpy()))
-    spans = _spans(host, np.flatnonzero(host["category"].isin(_PROJECTED)))
+    calls = _spans(host, _marked(known["launch"].to_numpy(), len(host)))
+    spans = _spans(host, np.flatnonzero(host["category"].isin(categories)))
     first, stop = _calls_within(spans, calls)
     holds = stop > first
     spans, first, stop = spans[holds], first[holds], stop[holds]
@@ -89,13 +90,20 @@ def ranges_table(host: pd.DataFrame, projections: pd.DataFrame) -> pd.DataFrame:
 
 
 def _spans(host: pd.DataFrame, row: Ints) -> _Spans:
+    """Of rows in order: HOST is ordered so already."""
     thread, start, duration = (host[name].to_numpy()[row].astype(np.int64) for name in _TIMES)
-    return _Spans(row, thread, start, start + duration)[np.lexsort((-duration, start, thread))]
+    return _Spans(row, thread, start, start + duration)
+
+
+def _marked(rows: Ints, size: int) -> Ints:
+    """Distinct rows in order."""
+    mask = np.zeros(size, dtype=bool)
+    mask[rows] = True
+    return np.flatnonzero(mask)
 
 
 def _on_device(calls: _Spans, work: pd.DataFrame) -> _OnDevice:
-    place = np.argsort(calls.row)
-    call = place[np.searchsorted(calls.row[place], work["launch"].to_numpy())]
+    call = np.searchsorted(calls.row, work["launch"].to_numpy())
     start, end = np.full(len(calls.row), _NEVER), np.full(len(calls.row), -_NEVER)
     np.minimum.at(start, call, work["start_ns"].to_numpy())
     np.maximum.at(end, call, (work["start_ns"] + work["duration_ns"]).to_numpy())
@@ -108,14 +116,13 @@ def _calls_within(spans: _Spans, calls: _Spans) -> tuple[Ints, Ints]:
     Calls of a thread follow each other, so those inside a span do, too. One call inside another counts as ending with
     it: nothing is between them.
     """
-    times = np.unique(np.concatenate([spans.start, spans.end, calls.start, calls.end]))
-    ends = pd.Series(calls.end).groupby(calls.thread).cummax().to_numpy(dtype=np.int64)
-
-    def key(thread: Ints, time: Ints) -> Ints:
-        return thread * len(times) + np.searchsorted(times, time)
-
-    first = np.searchsorted(key(calls.thread, calls.start), key(spans.thread, spans.start), side="left")
-    stop = np.searchsorted(key(calls.thread, ends), key(spans.thread, spans.end), side="right")
+    first, stop = np.zeros(len(spans.row), dtype=np.int64), np.zeros(len(spans.row), dtype=np.int64)
+    for thread in np.unique(calls.thread).tolist():
+        of_thread = slice(*np.searchsorted(spans.thread, [thread, thread + 1]))
+        begin, end = np.searchsorted(calls.thread, [thread, thread + 1])
+        ends = np.maximum.accumulate(calls.end[begin:end])
+        first[of_thread] = begin + np.searchsorted(calls.start[begin:end], spans.start[of_thread], side="left")
+        stop[of_thread] = begin + np.searchsorted(ends, spans.end[of_thread], side="right")
     return first, stop
 
 

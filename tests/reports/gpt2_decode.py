@@ -64,6 +64,17 @@ def build() -> results.Analysis:
             {"code": ["no-clock"], "severity": ["warning"], "count": [3], "message": ["3 events had no clock."]}
             | {"advice": ["Record again with the profiler's default clock."]}
         ),
+        ranges=result_tables.RANGES.frame(
+            {"category": ["range"], "name": ["phase: decode"], "calls": [1], "cpu_ns": [wall], "kernels": [len(work)]}
+            | {
+                "projected_ns": [wall],
+                "mean_ns": [wall],
+                "min_ns": [wall],
+                "max_ns": [wall],
+                "level": [0],
+                "children": [1],
+            }
+        ),
         recommendations=_recommendations(),
         considered=_considered(),
     )
