@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers import ranges
+from analyzers.attribution.intervals import covered_until
 from analyzers.attribution.nesting import Nest, take
 from analyzers.attribution.serving import serving_phase
 
@@ -28,8 +29,11 @@ class Marks:
 
 
 def find_marks(host: pd.DataFrame) -> Marks:
-    """Steps from tracekit's ranges, else ProfilerStep#N, else batches of a serving engine, else ranges like step_N; of
-    nested ones the outermost. Phases from tracekit's ranges, else what each batch of a serving engine does."""
+    """Steps from tracekit's ranges, else ProfilerStep#N, else batches of a serving engine, else ranges like step_N.
+
+    Of nested steps the outermost, of several ranks' one's. Phases from tracekit's ranges, else what each batch of a
+    serving engine does.
+    """
     ranges_of = _Ranges(host)
     parsed = [ranges.parse(name) or ("", "", "") for name in ranges_of.names]
     names = [path if kind == "phase" else "" for kind, path, _ in parsed]
@@ -89,7 +93,18 @@ def _steps(host: pd.DataFrame, ranges_of: _Ranges, ours: list[bool]) -> Ints:
         if not rows.size:
             rows, _ = ranges_of.named([bool(is_step(name)) for name in ranges_of.names])
             rows = rows[_nest(host, rows).parents()[rows] < 0]
-    return rows[np.argsort(host["start_ns"].to_numpy()[rows], kind="stable")]
+    rows = rows[np.argsort(host["start_ns"].to_numpy()[rows], kind="stable")]
+    return _of_one_rank(host, rows)
+
+
+def _of_one_rank(host: pd.DataFrame, rows: Ints) -> Ints:
+    """Ranks that were recorded together step together: where steps of several threads overlap, one thread's stand for
+    all, that of the most steps."""
+    start = host["start_ns"].to_numpy()[rows]
+    end, thread = start + host["duration_ns"].to_numpy()[rows], host["thread"].to_numpy()[rows]
+    if not (covered_until(start, end, np.zeros(len(rows), dtype=np.int64)) > start).any():
+        return rows
+    return rows[thread == np.bincount(thread).argmax()]
 
 
 def _nest(host: pd.DataFrame, rows: Ints) -> Nest:

@@ -98,6 +98,21 @@ def test_correlations_repeat_across_processes(tmp_path):
     assert "duplicate-correlations" not in codes(trace)
 
 
+def test_ranks_step_together(tmp_path):
+    made = Export()
+    for rank in (0, 1):
+        ids = {"pid": 7 + rank, "tid": 7 + rank}
+        for i in (0, 1):
+            at = 1000 * i + 50 * rank
+            made.range(step(i), at, at + 600, **ids).launched("k", at + 10, at + 100, at + 300, i, deviceId=rank, **ids)
+    analysis = analyze(made.load(tmp_path))
+    assert rows(analysis.timeline.steps, "start_ns", "wall_ns", "busy_ns", "kernels") == [
+        (0, 600, 400, 2),
+        (1000, 600, 400, 2),
+    ]
+    assert analysis.work["step"].tolist() == [0, 0, 1, 1]
+
+
 def test_sequence_numbers_repeat_across_processes(tmp_path):
     made = Export()
     for pid in (7, 8):
