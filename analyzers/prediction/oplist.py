@@ -34,16 +34,24 @@ _WAITING_CALLS = r"Synchronize|^(?:cuda|hip)Memcpy(?:WithStream)?$"
 
 
 def build(trace: Trace, analysis: Analysis) -> pd.DataFrame:
-    """The op list of the step with the median wall time; empty for a trace without device work."""
+    """The op list of the step with the median wall time, on its busiest device; empty for a trace without device work.
+
+    Devices work side by side: one of them, with the threads that launch its work, stands for all.
+    """
     if analysis.source.device != "gpu" or analysis.work.empty:
         return OP_LIST.empty()
     steps = analysis.timeline.steps
     step = steps.iloc[(steps.wall_ns - steps.wall_ns.median()).abs().argsort().iloc[0]]
-    work = analysis.work[analysis.work.step == step.step]
+    work = _of_busiest_device(analysis.work[analysis.work.step == step.step])
     launched = _launch_end(trace, work)
     order = np.lexsort((work.start_ns, launched))
     work, launched = work.iloc[order], launched[order]
     return _grouped(trace, analysis, work, launched, int(step.start_ns), int(step.wall_ns))
+
+
+def _of_busiest_device(work: pd.DataFrame) -> pd.DataFrame:
+    busy = work.busy_ns.groupby(work.device).sum()
+    return work[work.device == busy.idxmax()] if len(busy) else work
 
 
 def _launch_end(trace: Trace, work: pd.DataFrame) -> npt.NDArray[np.int64]:
@@ -62,7 +70,9 @@ def _grouped(
     last = np.append(first[1:], len(work)) - 1
     head, host_row = work.iloc[first], owner[first]
     layer = head.layer.to_numpy()
-    waited_before, waits = _waiting(trace, launched[last], start, start + wall)
+    threads = trace.host.thread.iloc[work.launch[work.launch >= 0]].unique()
+    calls = trace.host[(trace.host.category == "runtime") & trace.host.thread.isin(threads)]
+    waited_before, waits = _waiting(calls, launched[last], start, start + wall)
     return OP_LIST.frame(
         {
             "name": np.where(host_row >= 0, _at(trace.host.name, host_row), head.name.astype(object)),
@@ -80,10 +90,9 @@ def _grouped(
 
 
 def _waiting(
-    trace: Trace, launched: npt.NDArray[np.int64], start: int, stop: int
+    host: pd.DataFrame, launched: npt.NDArray[np.int64], start: int, stop: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """For launches at these times: host time spent waiting before each, and whether a wait follows each."""
-    host = trace.host[trace.host.category == "runtime"]
+    """For launches at these times: host time spent waiting in calls before each, and whether a wait follows each."""
     inside = (host.start_ns >= start) & (host.start_ns <= stop)
     calls = host[inside & host.name.astype(str).str.contains(_WAITING_CALLS)].sort_values("start_ns")
     ends = (calls.start_ns + calls.duration_ns).to_numpy()
