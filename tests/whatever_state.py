@@ -1,0 +1,53 @@
+"""A small real trace, and what must hold of the analysis of whatever is left of it."""
+
+import gzip
+import json
+from functools import cache
+from pathlib import Path
+
+import tracekit
+from analyzers.errors import TracekitError
+from reports import export
+
+SAMPLE = Path(__file__).parents[1] / "examples/traces/h200_compile-and-graph.json.gz"
+FROM_US = 4367329725000.0
+"""The sample's last 5 ms: eager ops in layers, the capture of a graph, and its replays."""
+
+
+@cache
+def sample_text() -> str:
+    """Its events as profilers write them, one a line, with metadata before and after."""
+    trace = json.loads(gzip.decompress(SAMPLE.read_bytes()))
+    events = [e for e in trace.pop("traceEvents") if e["ph"] == "M" or e.get("ts", 0) >= FROM_US]
+    capture = trace.pop("tracekit")
+    lines = ",\n".join(json.dumps(e) for e in events)
+    return f'{json.dumps(trace)[:-1]}, "traceEvents": [\n{lines}\n], "tracekit": {json.dumps(capture)}}}'
+
+
+def check(folder: Path, content: bytes | str) -> str:
+    """ "analyzed" or "refused"; anything else than a sound analysis or an error for people fails."""
+    path = folder / "trace.json"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    try:
+        analysis = tracekit.analyze(path)
+    except TracekitError as error:
+        assert error.what and error.why
+        return "refused"
+    check_sums(analysis)
+    exported = json.loads(export.to_json(analysis))
+    assert exported["schema_version"] == export.SCHEMA_VERSION
+    return "analyzed"
+
+
+def check_sums(analysis: "tracekit.Analysis") -> None:
+    """Every table sums to the busy time, and nothing is longer than the whole."""
+    timeline, work = analysis.timeline, analysis.work
+    assert min(timeline.busy_ns, timeline.idle_ns) >= 0
+    assert timeline.wall_ns * max(work["device"].nunique(), 1) == timeline.busy_ns + timeline.idle_ns
+    for own in (work["busy_ns"], analysis.layers["self_ns"], analysis.ops["gpu_ns"], analysis.kernels["gpu_ns"]):
+        assert own.sum() == timeline.busy_ns
+    assert ((work["busy_ns"] >= 0) & (work["busy_ns"] <= work["duration_ns"])).all()
+    assert (timeline.steps["wall_ns"] >= 0).all() and (timeline.steps["idle_ns"] >= 0).all()
+    assert abs(sum(share for _, share in analysis.bound.ranked()) - 1) < 1e-6
+    if timeline.device:
+        assert timeline.device.exposed_communication_ns <= timeline.device.communication_ns <= timeline.device.span_ns
