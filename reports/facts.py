@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from analyzers.results import Analysis
+from analyzers.results import Analysis, CounterSource
 from reports.names import printable
 from reports.numbers import duration, percent, quantity, significant
 
@@ -28,6 +28,10 @@ _EVERYWHERE = (
     "Overlapping work counts once; the layers' own times sum to the busy time.",
     "A predicted interval holds 80 % of the measurements expected; predictions re-time the ops and simulate the step "
     "again.",
+)
+_MEASURED = (
+    "FLOPs and bytes of {covered}, are not counted but measured by Nsight Compute: operations as executed, and bytes "
+    "of device memory, each kernel by itself from cold caches."
 )
 
 
@@ -71,7 +75,13 @@ def _spread(low_us: float, high_us: float) -> str:
 
 
 def how(analysis: Analysis) -> tuple[str, ...]:
-    return (*_HOW[analysis.source.kind], *_EVERYWHERE)
+    measured = (_MEASURED.format(covered=_covered(counters)),) if (counters := analysis.source.counters) else ()
+    return (*_HOW[analysis.source.kind], *_EVERYWHERE, *measured)
+
+
+def _covered(counters: CounterSource) -> str:
+    share = percent(counters.busy_share)
+    return f"{counters.matched:,} of {counters.kernels:,} kernels, {share} of the busy time"
 
 
 def provenance(analysis: Analysis) -> list[Fact]:
@@ -85,6 +95,7 @@ def provenance(analysis: Analysis) -> list[Fact]:
         ),
         *_roofs(analysis),
         *_capture(analysis),
+        Fact("Measured counters", _covered(source.counters) if source.counters else "", "by Nsight Compute"),
         Fact("Layers found by", source.layers_from),
         Fact("Busy time with an op", percent(coverage.op)),
         Fact("Busy time with a layer", percent(coverage.layer)),

@@ -16,6 +16,9 @@ def table_views(analysis: Analysis) -> dict[str, TableView]:
         "layers": table_view("layers", "Layers", analysis.layers, _layers(time)),
         "ops": table_view("ops", "Ops", analysis.ops, _ops(time)),
         "kernels": table_view("kernels", "Kernels", analysis.kernels, _kernels(time)),
+        "counters_comparison": table_view(
+            "counters_comparison", "Measured and counted", analysis.counters_comparison, _COUNTERS
+        ),
         "problems": table_view("problems", "Problems", analysis.problems, _PROBLEMS),
     }
     return {name: view for name, view in views.items() if view.rows}
@@ -30,6 +33,17 @@ def glossary(views: dict[str, TableView]) -> list[tuple[str, str]]:
 _COST: Spec = [("flops", "FLOPs", "flops"), ("bytes", "bytes", "bytes")]
 _ROOF: Spec = [("intensity", "FLOP/B", "ratio"), ("roof_fraction", "of roof", "share")]
 _BOUND: Spec = [("bound", "bound", "bound")]
+_COUNTERS: Spec = [
+    ("family", "family", "name"),
+    ("kernels", "kernels", "count"),
+    ("share", "share", "share"),
+    ("counted_flops", "FLOPs, counted", "flops"),
+    ("measured_flops", "FLOPs, measured", "flops"),
+    ("flops_ratio", "ratio of FLOPs", "ratio"),
+    ("counted_bytes", "bytes, counted", "bytes"),
+    ("measured_bytes", "bytes, measured", "bytes"),
+    ("bytes_ratio", "ratio of bytes", "ratio"),
+]
 _PROBLEMS: Spec = [
     ("severity", "severity", "text"),
     ("count", "count", "count"),

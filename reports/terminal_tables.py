@@ -1,5 +1,6 @@
 """The tables of an analysis for a terminal."""
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -9,7 +10,7 @@ from rich.text import Text
 
 from analyzers.results import Analysis
 from reports.names import inside, middle_truncated, printable
-from reports.numbers import duration, percent, quantity
+from reports.numbers import duration, percent, quantity, significant
 
 _NAMES = {"layers": "path", "layer_types": "type", "phases": "name", "ops": "name", "kernels": "name"}
 _COLOURS = {"compute": "red", "memory": "blue", "launch": "yellow", "latency": "magenta", "transfer": "green"}
@@ -21,7 +22,8 @@ _SHORTEST_NAME = 16
 def tables(analysis: Analysis, width: int) -> list[Table]:
     """Those that have rows, at most `_ROWS` of each."""
     shown = [_table(analysis, table, width) for table in _NAMES if not getattr(analysis, table).empty]
-    return [*shown, *([_problems(analysis)] if not analysis.problems.empty else [])]
+    compared = [] if analysis.counters_comparison.empty else [_counters(analysis)]
+    return [*shown, *compared, *([_problems(analysis)] if not analysis.problems.empty else [])]
 
 
 def _table(analysis: Analysis, table: str, width: int) -> Table:
@@ -64,6 +66,30 @@ def _title(analysis: Analysis, table: str, rows: int) -> str:
     modelled = ", modelled" if analysis.source.kind == "modelled" else ""
     more = f" (the {_ROWS} longest of {rows:,})" if rows > _ROWS else ""
     return f"{table.replace('_', ' ').capitalize()}{modelled}{more}"
+
+
+def _counters(analysis: Analysis) -> Table:
+    """Ratios are measured over counted: the median kernel, and the range of four fifths of the kernels."""
+    view = _headed("Measured by Nsight Compute over counted", "family")
+    for column in ("kernels", "share", "FLOPs", "ratio", "80 % in", "bytes", "ratio", "80 % in"):
+        view.add_column(column, justify="right", no_wrap=True)
+    for row in _rows(analysis.counters_comparison):
+        view.add_row(
+            row.family,
+            f"{row.kernels:,}",
+            percent(row.share),
+            quantity(row.measured_flops, "FLOP"),
+            *_ratio(row.flops_ratio, row.flops_ratio_p10, row.flops_ratio_p90),
+            quantity(row.measured_bytes, "B"),
+            *_ratio(row.bytes_ratio, row.bytes_ratio_p10, row.bytes_ratio_p90),
+        )
+    return view
+
+
+def _ratio(median: float, low: float, high: float) -> tuple[str, str]:
+    if not math.isfinite(median):
+        return "", ""
+    return significant(median), f"{significant(low)} to {significant(high)}"
 
 
 def _problems(analysis: Analysis) -> Table:

@@ -35,7 +35,7 @@ def attribution_problems(host: pd.DataFrame, items: Items, work: pd.DataFrame, l
     launched = host["start_ns"].to_numpy()[launch[known]]
     early = int((items.start[known] < launched).sum())
     return [
-        problems.found("no-launch", int(((launch < 0) & (op < 0)).sum())),
+        problems.found("no-launch", 0 if host.empty else int(((launch < 0) & (op < 0)).sum())),
         problems.found("launch-without-op", int((known & (op < 0) & ~by_graph).sum())),
         problems.found("graph-not-mapped", int(unmapped.sum()), f"{_share(work, unmapped):.1%}"),
         problems.found("device-before-launch", early),

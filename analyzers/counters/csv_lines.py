@@ -2,6 +2,7 @@
 
 import csv
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 _ID, _NAME = "ID", "Kernel Name"
@@ -10,12 +11,18 @@ _HEADER = re.compile(rb'^(?:\xef\xbb\xbf)?"?ID"?,[^\r\n]*Kernel Name', re.MULTIL
 
 @dataclass(frozen=True)
 class Lines:
-    """The header's columns, the rows below it (of any length), and what could not be read."""
+    """The header's columns and the rows below it, of any length; one that could not be read is empty."""
 
     columns: tuple[str, ...]
     rows: list[list[str]]
-    unreadable: int
-    cut: bool
+    open_end: bool
+    """The last line does not end."""
+
+    def losses(self, readable: Callable[[list[str]], bool]) -> tuple[int, bool]:
+        """(rows that are not readable, whether the file is cut off in another one, its last)."""
+        bad = sum(not readable(row) for row in self.rows)
+        cut = self.open_end and bool(self.rows) and not readable(self.rows[-1])
+        return bad - cut, cut
 
 
 def has_header(head: bytes) -> bool:
@@ -33,12 +40,10 @@ def split(data: bytes) -> Lines:
     text = data[found.start() :].decode("utf-8-sig", "replace")
     header, *below = text.split("\n")
     columns = _fields(header)
-    if columns is None or _NAME not in columns:
+    if _NAME not in columns:
         raise ValueError("no header")
-    rows = [(line, _fields(line)) for line in below if _is_row(line)]
-    unreadable = sum(fields is None for _, fields in rows)
-    cut = bool(rows) and rows[-1][1] is None and below[-1] == rows[-1][0]
-    return Lines(tuple(columns), [fields for _, fields in rows if fields], unreadable - cut, cut)
+    rows = [_fields(line) for line in below if _is_row(line)]
+    return Lines(tuple(columns), rows, open_end=_is_row(below[-1]) if below else False)
 
 
 def _is_row(line: str) -> bool:
@@ -46,8 +51,8 @@ def _is_row(line: str) -> bool:
     return bool(line.strip()) and not line.startswith("==")
 
 
-def _fields(line: str) -> list[str] | None:
+def _fields(line: str) -> list[str]:
     try:
-        return next(csv.reader([line.rstrip("\r")], strict=True), None)
+        return next(csv.reader([line.rstrip("\r")], strict=True), [])
     except csv.Error:
-        return None
+        return []

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from math import nan
 
 _GROUPED = re.compile(r"[\s'\u2019\u00a0\u202f]")
+_OTHER = {".": ",", ",": "."}
 _ENDS_IN_A_GROUP = re.compile(r"\d{1,3}[.,]\d{3}")
 
 
@@ -20,9 +21,9 @@ def decimal_mark(texts: Iterable[str]) -> str:
 
 def parse(text: str, mark: str) -> float:
     """NaN for what is no number ("", "n/a", "PolicySpread", a list of instances)."""
-    plain = _GROUPED.sub("", text).replace("," if mark == "." else ".", "").replace(mark, ".")
+    whole, found, fraction = _GROUPED.sub("", text).partition(mark)
     try:
-        return float(plain)
+        return float(whole.replace(_OTHER[mark], "") + found.replace(",", ".") + fraction)
     except ValueError:
         return nan
 

@@ -36,16 +36,14 @@ def launches(lines: Lines, wanted: Callable[[str], bool]) -> Launches:
     at = {name: i for i, name in enumerate(lines.columns)}
     width = max(at[name] for name in (*_LAUNCH, *_METRIC, *IDENTITY) if name in at) + 1
     rows = [row for row in lines.rows if len(row) >= width and row[at["ID"]].strip().isdigit()]
-    cut = lines.cut or (bool(lines.rows) and len(lines.rows[-1]) < width)
+    unreadable, cut = lines.losses(lambda row: len(row) >= width)
     key = [tuple(row[at[name]] for name in _LAUNCH if name in at) for row in rows]
     number = {launch: i for i, launch in enumerate(dict.fromkeys(key))}
     first = {number[launch]: row for launch, row in zip(reversed(key), reversed(rows), strict=True)}
     identity = {name: [first[i][at[name]] if name in at else "" for i in range(len(number))] for name in IDENTITY}
-    missing = sum(len(row) < width for row in lines.rows) - (cut and not lines.cut)
     cells = [(number[launch], *_cell(row, at)) for launch, row in zip(key, rows, strict=True)]
-    return Launches(
-        pd.DataFrame(identity, dtype=object), _metrics(cells, len(number), wanted), lines.unreadable + missing, cut
-    )
+    metrics = _metrics(cells, len(number), wanted)
+    return Launches(pd.DataFrame(identity, dtype=object), metrics, unreadable, cut)
 
 
 def _cell(row: list[str], at: dict[str, int]) -> tuple[str, float, str]:

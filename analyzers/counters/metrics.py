@@ -75,7 +75,7 @@ def main_precision(metrics: pd.DataFrame) -> npt.NDArray[np.object_]:
     for of, flops in tensor_by_type(metrics).items():
         kinds.setdefault(of if of in _PRECISIONS else "", []).append(flops)
     names = np.array([*kinds, ""], dtype=object)
-    sums = np.column_stack([*(np.nan_to_num(_sum(flops)) for flops in kinds.values()), np.zeros(len(metrics))])
+    sums = np.column_stack([*(np.nansum(flops, axis=0) for flops in kinds.values()), np.zeros(len(metrics))])
     unknown = np.isnan(pipes["all"]) | (sums.max(axis=1) <= 0)
     return names[np.where(unknown, len(kinds), sums.argmax(axis=1))]
 

@@ -20,14 +20,9 @@ def launches(lines: Lines, wanted: Callable[[str], bool]) -> Launches:
     whole = [row for row in lines.rows if len(row) == width]
     units = next((row for row in whole if not row[number].strip()), [""] * width)
     rows = [row for row in whole if row[number].strip().isdigit()]
-    cut = lines.cut or (bool(lines.rows) and len(lines.rows[-1]) < width)
-    short = len(lines.rows) - len(whole) - (cut and not lines.cut)
-    return Launches(
-        _identity(lines.columns, rows),
-        _metrics(lines.columns, units, rows, wanted),
-        lines.unreadable + short,
-        cut,
-    )
+    unreadable, cut = lines.losses(lambda row: len(row) == width)
+    metrics = _metrics(lines.columns, units, rows, wanted)
+    return Launches(_identity(lines.columns, rows), metrics, unreadable, cut)
 
 
 def _identity(columns: tuple[str, ...], rows: list[list[str]]) -> pd.DataFrame:
