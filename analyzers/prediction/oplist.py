@@ -43,7 +43,7 @@ def build(trace: Trace, analysis: Analysis) -> pd.DataFrame:
     steps = analysis.timeline.steps
     step = steps.iloc[(steps.wall_ns - steps.wall_ns.median()).abs().argsort().iloc[0]]
     work = _of_busiest_device(analysis.work[analysis.work.step == step.step])
-    launched = _launch_end(trace, work)
+    launched = _launch_end(trace, work, int(step.start_ns))
     order = np.lexsort((work.start_ns, launched))
     work, launched = work.iloc[order], launched[order]
     return _grouped(trace, analysis, work, launched, int(step.start_ns), int(step.wall_ns))
@@ -54,12 +54,16 @@ def _of_busiest_device(work: pd.DataFrame) -> pd.DataFrame:
     return work[work.device == busy.idxmax()] if len(busy) else work
 
 
-def _launch_end(trace: Trace, work: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """When the host had launched each item; the item's own start where the launch is not in the trace."""
+def _launch_end(trace: Trace, work: pd.DataFrame, step_start: int) -> npt.NDArray[np.int64]:
+    """When the host had launched each item.
+
+    Where the launch is not in the trace, the last known one of what started before stands in: it took no host time
+    that can be told, and a device start would make the host wait for the device.
+    """
     launch = work.launch.to_numpy()
-    host_end = (trace.host.start_ns + trace.host.duration_ns).to_numpy()
-    known = launch >= 0
-    return np.where(known, host_end[np.where(known, launch, 0)] if len(host_end) else 0, work.start_ns.to_numpy())
+    host_end = np.append((trace.host.start_ns + trace.host.duration_ns).to_numpy(), step_start)
+    launched = host_end[np.where(launch >= 0, launch, len(host_end) - 1)]
+    return np.where(launch >= 0, launched, np.maximum.accumulate(np.maximum(launched, step_start)))
 
 
 def _grouped(

@@ -7,8 +7,10 @@ import pandas as pd
 import pytest
 from nsys_files import SAMPLES, shared_export
 
+import tracekit
 from analyzers import analyze
 from analyzers.attribution.range_projection import project, ranges_table
+from analyzers.prediction import oplist
 from analyzers.readers import load
 
 EMIT_NVTX = "h100x2_emit-nvtx"
@@ -184,3 +186,18 @@ def test_every_launch_is_before_its_work_on_the_host_clock(shared, name):
     launches = trace.host.iloc[known["launch"]]
     assert len(known) and (launches["start_ns"].to_numpy() <= known["start_ns"].to_numpy()).all()
     assert (launches["correlation"].to_numpy() == trace.device["correlation"].to_numpy()[known.index]).all()
+
+
+def test_a_gpu_that_is_always_busy_gains_nothing_from_faster_launches(shared):
+    """Two GPUs side by side, half of the launches before the window, the rest waiting in a full queue."""
+    answer = tracekit.analyze(shared_export(shared, EMIT_NVTX), gpu="h100")
+    assert answer.bound.launch < 0.01
+    assert not {"cuda-graphs", "compile"} & {advice.id for advice in answer.recommendations}
+
+
+def test_the_op_list_is_of_one_gpu(trace, analysis):
+    ops = oplist.build(trace, analysis)
+    busiest = analysis.work.groupby("device")["busy_ns"].sum().max()
+    assert ops["kernel_ns"].sum() == busiest
+    orphans = ops[ops["name"].str.startswith("sm80")]
+    assert len(orphans) > 100 and orphans["host_ns"].sum() == 0
