@@ -37,11 +37,11 @@ class Table:
         TABLES[name] = self
 
     def frame(self, values: Mapping[str, Any]) -> pd.DataFrame:
-        """A DataFrame of this table. `values` must hold exactly its columns, equally long."""
+        """A DataFrame of this table, which takes over `values`: exactly its columns, equally long."""
         expected = [c.name for c in self.columns]
         if set(values) != set(expected):
             raise ValueError(f"table {self.name}: columns differ by {sorted(set(values) ^ set(expected))}")
-        return pd.DataFrame({c.name: _as_column(values[c.name], c.dtype) for c in self.columns})
+        return pd.DataFrame({c.name: _as_column(values[c.name], c.dtype) for c in self.columns}, copy=False)
 
     def empty(self) -> pd.DataFrame:
         return self.frame({c.name: [] for c in self.columns})

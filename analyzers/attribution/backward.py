@@ -22,10 +22,14 @@ def forward_of(host: pd.DataFrame, ops: Nest) -> tuple[Ints, Ints]:
     autograd node share the number of the next op that does. Ops that a checkpoint runs again inside the backward are
     forward ops too.
     """
-    sequence, parent = host["sequence"].to_numpy(), ops.parents()
+    sequence = host["sequence"].to_numpy()
     is_op = np.zeros(len(host), dtype=bool)
     is_op[ops.rows] = True
     backward = is_op & (matching(host["name"], _ENGINE) | ((host["forward_thread"].to_numpy() > 0) & (sequence >= 0)))
+    if not backward.any():
+        none = np.full(len(host), -1, dtype=np.int64)
+        return none, none
+    parent = ops.parents()
     around = nearest(parent, backward)
     numbered = nearest(parent, backward & (sequence >= 0))
     differentiated = take(sequence, numbered)

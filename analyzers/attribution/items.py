@@ -118,8 +118,15 @@ def own_time(host: pd.DataFrame, mask: npt.NDArray[np.bool_]) -> tuple[Ints, Int
 
 def time_outside_others(host: pd.DataFrame, nest: Nest) -> Ints:
     """Per row of the nest, its time outside the other rows inside it."""
-    start, end, owner = _own_segments(host, nest)
-    return _sum_by(owner, end - start, len(host))[nest.rows]
+    start, duration = host["start_ns"].to_numpy()[nest.rows], host["duration_ns"].to_numpy()[nest.rows]
+    own = duration.copy()
+    children = np.flatnonzero(nest.parent >= 0)
+    children = children[np.argsort(nest.parent[children], kind="stable")]  # on a thread, rows are ordered by start
+    owner, start = nest.parent[children], start[children]
+    np.subtract.at(
+        own, owner, newly_covered_ns(start, start + host["duration_ns"].to_numpy()[nest.rows[children]], owner)
+    )
+    return own
 
 
 def _own_segments(host: pd.DataFrame, nest: Nest) -> tuple[Ints, Ints, Ints]:

@@ -17,41 +17,44 @@ class Nest:
 
     def __init__(self, host: pd.DataFrame, mask: Bools, by_time: bool = False) -> None:
         rows = np.flatnonzero(mask)
-        start, duration = host["start_ns"].to_numpy(), host["duration_ns"].to_numpy()
+        self._start_of, self._duration_of = host["start_ns"].to_numpy(), host["duration_ns"].to_numpy()
         if by_time:
-            rows = rows[np.lexsort((-duration[rows], start[rows]))]
+            rows = rows[np.lexsort((-self._duration_of[rows], self._start_of[rows]))]
         self.rows: Ints = rows
         """Host rows, ordered by track, start, and longest first, as the host table is on each thread."""
         self._track: npt.NDArray = np.zeros(len(rows), dtype=np.int32) if by_time else host["thread"].to_numpy()[rows]
-        self._start, self._end = start[rows], start[rows] + duration[rows]
-        self._parent = containers(self._track, self._end)
-        self._size = len(host)
+        self.parent: Ints = containers(self._track, self._start_of[rows] + self._duration_of[rows])
+        """Per row of the nest, the position in it of the tightest range that contains it; -1: none."""
 
     def parents(self) -> Ints:
         """Per host row, the host row of the tightest range of this nest that contains it; -1 outside the nest too."""
-        parents = np.full(self._size, -1, dtype=np.int64)
-        parents[self.rows] = take(self.rows, self._parent)
+        parents = np.full(len(self._start_of), -1, dtype=np.int64)
+        parents[self.rows] = take(self.rows, self.parent)
         return parents
 
     def around(self, track: Ints, time: Ints) -> Ints:
         """The host row of the innermost range open at each moment on each track (its start counts as open)."""
         at = self._last_started(track, time)
-        while (closed := np.flatnonzero((at >= 0) & (take(self._end, at) <= time) & ~self._starts_at(at, time))).size:
-            at[closed] = self._parent[at[closed]]
+        pending = np.flatnonzero(at >= 0)
+        while (pending := pending[self._is_over(at[pending], time[pending])]).size:
+            at[pending] = self.parent[at[pending]]
+            pending = pending[at[pending] >= 0]
         return take(self.rows, at)
 
-    def _starts_at(self, at: Ints, time: Ints) -> Bools:
-        return take(self._start, at) == time
+    def _is_over(self, at: Ints, time: Ints) -> Bools:
+        start = self._start_of[self.rows[at]]
+        return (start + self._duration_of[self.rows[at]] <= time) & (start != time)
 
     def _last_started(self, track: Ints, time: Ints) -> Ints:
         """Position of the last range that started on the track by then."""
-        tracks, times = np.concatenate([self._track, track]), np.concatenate([self._start, time])
-        asks = np.repeat([False, True], [len(self._track), len(track)])
-        order = np.lexsort((asks, times, tracks))
-        last = np.empty(len(asks), dtype=np.int64)
-        last[order] = np.cumsum(~asks[order]) - 1
-        found = last[asks]
-        return np.where(take(self._track, found, absent=-2) == track, found, -1)
+        found = np.full(len(track), -1, dtype=np.int64)
+        order = np.argsort(track, kind="stable")
+        tracks, first = np.unique(track[order], return_index=True)
+        for number, asks in zip(tracks.tolist(), np.split(order, first[1:]), strict=True):
+            low, high = np.searchsorted(self._track, [number, number + 1])
+            at = np.searchsorted(self._start_of[self.rows[low:high]], time[asks], side="right") - 1
+            found[asks] = np.where(at >= 0, at + low, -1)
+        return found
 
 
 def containers(track: npt.NDArray, end: Ints) -> Ints:

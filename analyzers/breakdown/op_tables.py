@@ -19,19 +19,18 @@ OF_GRAPH = "(CUDA graph)"
 NO_PHASE = "(no phase)"
 
 
-def ops_table(host: pd.DataFrame, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
+def ops_table(host: pd.DataFrame, ops: Nest, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
     """OPS: every op name of the trace, those without device work included; and rows for work without an op."""
-    is_op = (host["category"] == "op").to_numpy()
-    codes, names = pd.factorize(host["name"][is_op])
-    code_of_row = np.full(len(host), -1, dtype=np.int64)
-    code_of_row[is_op] = codes
+    codes, names = pd.factorize(host["name"].iloc[ops.rows])
+    code_of_row = np.full(len(host), -1, dtype=np.int32)
+    code_of_row[ops.rows] = codes
     op = take(code_of_row, work["op"].to_numpy())
     stray, rows = pd.factorize(np.where((work["graph"] >= 0).to_numpy(), OF_GRAPH, NO_OP)[op < 0])
-    group, size = op.copy(), len(names) + len(rows)
+    group, size = op.astype(np.int64), len(names) + len(rows)
     group[op < 0] = len(names) + stray
     family = most_of(group, work["family"].cat.codes.to_numpy().astype(np.int64), work["busy_ns"].to_numpy(), size)
     cpu_ns = np.zeros(size, dtype=np.int64)
-    np.add.at(cpu_ns, codes, time_outside_others(host, Nest(host, is_op)))
+    np.add.at(cpu_ns, codes, time_outside_others(host, ops))
     table = OPS.frame(
         {
             "name": [*names, *rows],

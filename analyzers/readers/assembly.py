@@ -13,12 +13,11 @@ from analyzers.readers.columns import Coded, Columns, join, reorder, take
 from analyzers.readers.durations import DAY_NS, cap_days, cap_overtaken, horizon
 from analyzers.readers.event_columns import EventColumns
 from analyzers.readers.pairs import paired
-from analyzers.readers.times import to_ns
+from analyzers.readers.times import MISSING, NEGATIVE
 from analyzers.tables import Table
 from analyzers.trace import DEVICE, HOST
 
 _MONTH_NS = 30 * DAY_NS
-_LONGEST_US = 4e15
 _RUNTIME = HOST_KINDS.index("runtime")
 _SHOWN_CATEGORIES = 5
 _SHOWN_CHARACTERS = 40
@@ -44,10 +43,11 @@ def assemble(parts: Sequence[EventColumns]) -> Tables | None:
         return None
     base_ns = _rebase(host, device)
     changed = _durations(host, device)
+    capped = _pop_capped(host)
+    reorder(host, _host_order(host))
     reorder(device, np.lexsort((device["duration_ns"], device["start_ns"])))
     device["duration_ns"] = _cap_overtaken(device)
-    changed["capped-duration"] = sum(_pop_capped(columns) for columns in (host, device))
-    reorder(host, _host_order(host))
+    changed["capped-duration"] = capped + _pop_capped(device)
     names = {thread: name for p in parts for thread, name in p.thread_names.items()}
     return Tables(
         host=_table(HOST, host, HOST_KINDS),
@@ -84,24 +84,29 @@ def _rebase(host: Columns, device: Columns) -> int:
 
 
 def _durations(host: Columns, device: Columns) -> Counter[str]:
-    """Adds `settled_ns` (without missing and negative ones) and `duration_ns`, and counts these, by problem code."""
+    """Settles `duration_ns` and counts, by problem code, what was wrong. Adds what was `settled_ns` before any capping,
+    and whether that is `certain`."""
     changed: Counter[str] = Counter()
     for columns in (host, device):
-        us = columns.pop("duration_us")
-        missing, negative = np.isnan(us), us < 0
-        columns["settled_ns"] = to_ns(np.clip(np.where(missing, 0, us), 0, _LONGEST_US))
-        columns["certain"] = ~(missing | negative)
-        changed.update({"missing-duration": int(missing.sum()), "negative-duration": int(negative.sum())})
-    last = max(horizon(c["start_ns"], c["settled_ns"]) for c in (host, device) if len(c["start_ns"]))
+        ns = columns["duration_ns"]
+        changed.update({"missing-duration": _count(ns == MISSING), "negative-duration": _count(ns == NEGATIVE)})
+        columns["certain"] = ns >= 0
+        np.maximum(ns, 0, out=ns)
+    last = max(horizon(c["start_ns"], c["duration_ns"]) for c in (host, device) if len(c["start_ns"]))
     for columns in (host, device):
-        columns["duration_ns"] = cap_days(columns["start_ns"], columns["settled_ns"], last)
+        columns["settled_ns"] = columns["duration_ns"]
+        columns["duration_ns"] = cap_days(columns["start_ns"], columns["duration_ns"], last)
     return changed
+
+
+def _count(mask: np.ndarray) -> int:
+    return int(mask.sum())
 
 
 def _pop_capped(columns: Columns) -> int:
     """How many durations were capped; takes out what only the capping needs."""
     del columns["certain"]
-    return int((columns["duration_ns"] != columns.pop("settled_ns")).sum())
+    return _count(columns["duration_ns"] != columns.pop("settled_ns"))
 
 
 def _cap_overtaken(device: Columns) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from analyzers.readers.categories import DEVICE_KINDS, HOST_KINDS, kind_of
 from analyzers.readers.columns import Columns, coded, coded_json
 from analyzers.readers.events import BROKEN, DeviceArgs, Event, HostArgs, ThreadArgs, decode_args
-from analyzers.readers.times import LAST_US, starts_ns, starts_us
+from analyzers.readers.times import LAST_US, durations_ns, starts_ns, starts_us
 
 MODULE_PREFIX = "nn.Module: "
 
@@ -26,7 +26,7 @@ _INT64_MAX = 2**63 - 1
 
 @dataclass
 class EventColumns:
-    """Columns have `duration_us` (NaN: missing) instead of HOST's and DEVICE's duration_ns, and absolute start_ns.
+    """As HOST and DEVICE, but start_ns is absolute, and a duration_ns may be MISSING or NEGATIVE.
 
     `marks` are begin and end events in order: host columns and `begins`; their category code may be -1 (no host work).
     `dropped` counts events without a possible start.
@@ -108,7 +108,7 @@ def _timed(events: list[Event], build: Callable[[list[Event]], Columns]) -> tupl
         events, us = [e for e, keep in zip(events, possible, strict=True) if keep], us[possible]
     columns = build(events)
     columns["start_ns"] = starts_ns([e.ts for e in events], us)
-    columns["duration_us"] = np.array([e.dur for e in events], dtype=np.float64)
+    columns["duration_ns"] = durations_ns(np.array([e.dur for e in events], dtype=np.float64))
     columns["name"] = coded([e.name for e in events])
     return columns, dropped
 

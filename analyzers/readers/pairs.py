@@ -21,5 +21,5 @@ def paired(marks: Columns) -> tuple[Columns, int]:
     pairs = begins[first] & ~begins[second] & (level[first] == level[second]) & (thread[first] == thread[second])
     first, second = first[pairs], second[pairs]
     events = take(rows, first)
-    events["duration_us"] = (start[second] - start[first]) / 1000
+    events["duration_ns"] = start[second] - start[first]
     return take(events, np.asarray(events["category"]) >= 0), len(start) - 2 * len(first)

@@ -9,6 +9,10 @@ import numpy as np
 LAST_US = 9e15
 """Times beyond it (the year 2255) do not fit int64 nanoseconds."""
 
+MISSING, NEGATIVE = -1, -2
+"""Instead of a duration."""
+
+_LONGEST_US = 4e15
 _LAST_EXACT_US = 2.0**43
 """Below it a double tells three decimals of a microsecond apart."""
 
@@ -20,6 +24,14 @@ def to_ns(us: np.ndarray) -> np.ndarray:
     """int64 nanoseconds of float microseconds (finite, below LAST_US); the fraction is rounded by itself."""
     whole = np.floor(us)
     return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
+
+
+def durations_ns(us: np.ndarray) -> np.ndarray:
+    """int64 nanoseconds of float microseconds (NaN: missing), those of 127 years and more all the same."""
+    missing, negative = np.isnan(us), us < 0
+    ns = to_ns(np.clip(np.where(missing, 0, us), 0, _LONGEST_US))
+    ns[missing], ns[negative] = MISSING, NEGATIVE
+    return ns
 
 
 def starts_us(texts: Sequence[msgspec.Raw]) -> np.ndarray:
