@@ -2,21 +2,25 @@
 
 import csv
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-_ID, _NAME = "ID", "Kernel Name"
+_NAME, _OF_DETAILS = "Kernel Name", "Metric Name"
 _HEADER = re.compile(rb'^(?:\xef\xbb\xbf)?"?ID"?,[^\r\n]*Kernel Name', re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Lines:
-    """The header's columns and the rows below it, of any length; one that could not be read is empty."""
+    """The columns and the rows below them; a row that could not be read is empty."""
 
     columns: tuple[str, ...]
     rows: list[list[str]]
     open_end: bool
     """The last line does not end."""
+
+    @property
+    def of_details(self) -> bool:
+        return _OF_DETAILS in self.columns
 
     def losses(self, readable: Callable[[list[str]], bool]) -> tuple[int, bool]:
         """(rows that are not readable, whether the file is cut off in another one, its last)."""
@@ -29,10 +33,12 @@ def has_header(head: bytes) -> bool:
     return _HEADER.search(head) is not None
 
 
-def split(data: bytes) -> Lines:
+def split(data: bytes, wanted: Callable[[str], bool]) -> Lines:
     """Each line by itself: a report has no line breaks inside its fields, and a broken line then costs only itself.
 
-    Raises ValueError without a header.
+    Of the raw page's thousand columns only those that are `wanted` are kept, and of its rows those as long as its
+    header: the columns of others cannot be told. Rows of details may have any length. Raises ValueError without a
+    header.
     """
     found = _HEADER.search(data)
     if found is None:
@@ -42,8 +48,12 @@ def split(data: bytes) -> Lines:
     columns = _fields(header)
     if _NAME not in columns:
         raise ValueError("no header")
-    rows = [_fields(line) for line in below if _is_row(line)]
-    return Lines(tuple(columns), rows, open_end=_is_row(below[-1]) if below else False)
+    rows: Iterable[list[str]] = (_fields(line) for line in below if _is_row(line))
+    if _OF_DETAILS not in columns:
+        kept, width = [i for i, name in enumerate(columns) if wanted(name)], len(columns)
+        rows = ([row[i] for i in kept] if len(row) == width else [] for row in rows)
+        columns = [columns[i] for i in kept]
+    return Lines(tuple(columns), list(rows), open_end=_is_row(below[-1]) if below else False)
 
 
 def _is_row(line: str) -> bool:

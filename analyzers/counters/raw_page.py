@@ -10,17 +10,13 @@ from analyzers.counters.launches import IDENTITY, Launches
 from analyzers.counters.units import scale
 
 
-def is_raw(lines: Lines) -> bool:
-    return "Metric Name" not in lines.columns
-
-
 def launches(lines: Lines, wanted: Callable[[str], bool]) -> Launches:
-    """A row shorter or longer than the header is not read; its columns cannot be told."""
-    width, number = len(lines.columns), lines.columns.index("ID")
-    whole = [row for row in lines.rows if len(row) == width]
-    units = next((row for row in whole if not row[number].strip()), [""] * width)
+    """`lines` hold the columns that are wanted, and those of IDENTITY and "ID"."""
+    number = lines.columns.index("ID")
+    whole = [row for row in lines.rows if row]
+    units = next((row for row in whole if not row[number].strip()), [""] * len(lines.columns))
     rows = [row for row in whole if row[number].strip().isdigit()]
-    unreadable, cut = lines.losses(lambda row: len(row) == width)
+    unreadable, cut = lines.losses(bool)
     metrics = _metrics(lines.columns, units, rows, wanted)
     return Launches(_identity(lines.columns, rows), metrics, unreadable, cut)
 

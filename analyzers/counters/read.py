@@ -8,7 +8,7 @@ import pandas as pd
 
 from analyzers.counters import csv_lines, details_page, metrics, raw_page
 from analyzers.counters.counters_table import COUNTERS
-from analyzers.counters.launches import BLOCK, DEVICE, GRID, NAME, STREAM, Launches
+from analyzers.counters.launches import BLOCK, DEVICE, GRID, IDENTITY, NAME, STREAM, Launches
 
 _NUMBER = re.compile(r"\d+")
 _LONGEST_NS = 86_400e9
@@ -16,8 +16,8 @@ _LONGEST_NS = 86_400e9
 
 def launches_of(data: bytes) -> Launches:
     """The launches of a CSV of either page. Raises ValueError without a header."""
-    lines = csv_lines.split(data)
-    page = raw_page.launches if raw_page.is_raw(lines) else details_page.launches
+    lines = csv_lines.split(data, lambda name: name in ("ID", *IDENTITY) or metrics.wanted(name))
+    page = details_page.launches if lines.of_details else raw_page.launches
     return page(lines, metrics.wanted)
 
 
