@@ -54,7 +54,7 @@ def test_a_run_folder_is_its_trace(tmp_path, sound):
         (b" \n\n ", "is empty"),
         (gzip.compress(b"", mtime=0), "is empty"),
         (b"\x1f\x8b", "is empty"),
-        (b"SQLite format 3\x00" + bytes(100), "is not a trace that tracekit reads"),
+        (b"SQLite format 3\x00" + bytes(100), "is a damaged SQLite file"),
         (bytes(range(256)) * 20, "is not a trace that tracekit reads"),
         (b"hello", "is not a trace that tracekit reads"),
         ('{"traceEvents": []}'.encode("utf-16"), "is not a trace that tracekit reads"),
