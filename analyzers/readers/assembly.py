@@ -65,13 +65,12 @@ def assemble(parts: Sequence[EventColumns]) -> Tables | None:
 
 def _without_outliers(host: Columns, device: Columns) -> tuple[Columns, Columns, int]:
     """Rows within a month of the median start, and how many are not."""
-    starts = np.concatenate([host["start_ns"], device["start_ns"]])
-    if not starts.size:
+    spans = [(c["start_ns"].min(), c["start_ns"].max()) for c in (host, device) if len(c["start_ns"])]
+    if not spans or max(last for _, last in spans) - min(first for first, _ in spans) < _MONTH_NS:
         return host, device, 0
+    starts = np.concatenate([host["start_ns"], device["start_ns"]])
     middle = np.partition(starts, starts.size // 2)[starts.size // 2]
     near = np.abs(starts - middle) < _MONTH_NS
-    if near.all():
-        return host, device, 0
     rows = len(host["start_ns"])
     return take(host, near[:rows]), take(device, near[rows:]), int((~near).sum())
 

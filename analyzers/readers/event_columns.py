@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from analyzers.readers.categories import DEVICE_KINDS, HOST_KINDS, kind_of
-from analyzers.readers.columns import Columns, coded, coded_json
+from analyzers.readers.columns import Columns, coded, coded_json, join
 from analyzers.readers.events import BROKEN, DeviceArgs, Event, HostArgs, ThreadArgs, decode_args
 from analyzers.readers.times import LAST_US, durations_ns, starts_ns, starts_us
 
@@ -83,6 +83,18 @@ def event_columns(events: Sequence[Event]) -> EventColumns:
         thread_names=_thread_names(groups.metadata),
         unknown=Counter(e.cat for e in groups.unknown),
         dropped=host_dropped + device_dropped + marks_dropped,
+    )
+
+
+def joined(parts: Sequence[EventColumns]) -> EventColumns:
+    """All parts' events in order; the parts are emptied."""
+    return EventColumns(
+        host=join([p.host for p in parts]),
+        device=join([p.device for p in parts]),
+        marks=join([p.marks for p in parts]),
+        thread_names={thread: name for p in parts for thread, name in p.thread_names.items()},
+        unknown=sum((p.unknown for p in parts), Counter()),
+        dropped=sum(p.dropped for p in parts),
     )
 
 

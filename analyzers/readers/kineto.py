@@ -13,7 +13,7 @@ from analyzers.errors import InputError
 from analyzers.problems import Found, found
 from analyzers.readers.assembly import assemble
 from analyzers.readers.chunking import Chunks
-from analyzers.readers.event_columns import EventColumns
+from analyzers.readers.event_columns import EventColumns, joined
 from analyzers.readers.metadata import Header, read_header
 from analyzers.readers.parallel import read_parts
 from analyzers.readers.source import Source
@@ -21,6 +21,7 @@ from analyzers.trace import Metadata, Trace
 
 FORMAT = "PyTorch profiler (Kineto) JSON"
 
+_JOINED = 32
 _JSON_START = re.compile(rb"(?:\xef\xbb\xbf)?\s*+[\[{]")
 
 
@@ -60,6 +61,15 @@ class _Events:
     bad_utf8: int = 0
     skipped: int = 0
     total: int = 0
+    _apart: int = 0
+
+    def add(self, columns: EventColumns) -> None:
+        """Many small columns would leave the memory between them unusable: they are joined now and then."""
+        self.parts.append(columns)
+        self._apart += 1
+        if self._apart == _JOINED:
+            self.parts[-_JOINED:] = [joined(self.parts[-_JOINED:])]
+            self._apart = 0
 
 
 def _read_events(source: Source) -> _Events:
@@ -72,7 +82,7 @@ def _read_events(source: Source) -> _Events:
         )
     events = _Events(chunks.head)
     for part in read_parts(chunks):
-        events.parts.append(part.columns)
+        events.add(part.columns)
         events.total += part.total
         events.repaired += part.repaired
         events.bad_utf8 += part.bad_utf8
