@@ -29,9 +29,16 @@ _EXTENSIONS = {".json": "json", ".csv": "csv"}
     show_default=True,
     help="The table that csv holds.",
 )
+@click.option("--no-cache", is_flag=True, help="Read TRACE again, and keep nothing of it.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write here, not to stdout.")
 def command(
-    trace: str, gpu: str | None, counters: str | None, form: str | None, table: str, output: Path | None
+    trace: str,
+    gpu: str | None,
+    counters: str | None,
+    form: str | None,
+    table: str,
+    no_cache: bool,
+    output: Path | None,
 ) -> None:
     """Say what bounds TRACE (a file, a run's folder, or a URL), where its time goes, and what to do next."""
     from reports.files import check_writable, write_atomically
@@ -40,7 +47,8 @@ def command(
     if output:
         check_writable(output)
     form = form or _EXTENSIONS.get(output.suffix if output else "", "text")
-    text = _rendered(analyze(trace, gpu, counters), form, table, colour=None if output is None else False)
+    analysis = analyze(trace, gpu, counters, use_cache=not no_cache)
+    text = _rendered(analysis, form, table, colour=None if output is None else False)
     if output is None:
         click.echo(text, nl=False)
         return
