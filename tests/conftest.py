@@ -1,11 +1,13 @@
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# The same examples in every run of continuous integration, new ones in every other.
+settings.register_profile("tracekit", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("tracekit")
 
 SHARED = Path(__file__).parents[2] / "shared"
 

@@ -56,9 +56,12 @@ def _recommendation(optimization: Optimization, considered: Considered, base: Ba
 
 
 def _nothing_to_predict(analysis: Analysis) -> tuple[Considered, ...]:
-    why = (
-        "The trace has no GPU work to predict from."
-        if analysis.source.device == "cpu"
-        else "The trace does not name a GPU that tracekit knows: name it with --gpu."
-    )
-    return tuple(Considered(o.id, o.title, False, why, None) for o in OPTIMIZATIONS)
+    return tuple(Considered(o.id, o.title, False, _why_nothing(analysis), None) for o in OPTIMIZATIONS)
+
+
+def _why_nothing(analysis: Analysis) -> str:
+    if analysis.source.device == "cpu":
+        return "The trace has no GPU work to predict from."
+    if analysis.source.gpu is None:
+        return "The trace does not name a GPU that tracekit knows: name it with --gpu."
+    return "No step that the trace marks holds GPU work."

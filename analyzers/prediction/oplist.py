@@ -34,13 +34,13 @@ _WAITING_CALLS = r"Synchronize|^(?:cuda|hip)Memcpy(?:WithStream)?$"
 
 
 def build(trace: Trace, analysis: Analysis) -> pd.DataFrame:
-    """The op list of the step with the median wall time, on its busiest device; empty for a trace without device work.
+    """The op list of the step with the median wall time, on its busiest device; empty when no step has device work.
 
     Devices work side by side: one of them, with the threads that launch its work, stands for all.
     """
-    if analysis.source.device != "gpu" or analysis.work.empty:
+    steps = analysis.timeline.steps[analysis.timeline.steps.kernels > 0]
+    if analysis.source.device != "gpu" or steps.empty:
         return OP_LIST.empty()
-    steps = analysis.timeline.steps
     step = steps.iloc[(steps.wall_ns - steps.wall_ns.median()).abs().argsort().iloc[0]]
     work = _of_busiest_device(analysis.work[analysis.work.step == step.step])
     launched = _launch_end(trace, work, int(step.start_ns))
@@ -51,7 +51,7 @@ def build(trace: Trace, analysis: Analysis) -> pd.DataFrame:
 
 def _of_busiest_device(work: pd.DataFrame) -> pd.DataFrame:
     busy = work.busy_ns.groupby(work.device).sum()
-    return work[work.device == busy.idxmax()] if len(busy) else work
+    return work[work.device == busy.idxmax()]
 
 
 def _launch_end(trace: Trace, work: pd.DataFrame, step_start: int) -> npt.NDArray[np.int64]:

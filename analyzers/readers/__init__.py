@@ -27,7 +27,8 @@ READERS: tuple[Reader, ...] = (kineto, ncu, ncu_report_file, nsys)
 def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
     """Reads a trace file, the trace of a run folder, a URL (s3://, https://, ...), or stdin (`-`), compressed or not.
 
-    Raises MissingPackageError for a URL without fsspec. Raises InputError when it is missing, empty, of no known format, without usable events, or decompresses to more
+    Raises MissingPackageError for a URL without fsspec. Raises InputError when it is missing, empty, of no known
+    format, without usable events, or decompresses to more
     than `max_bytes`.
     """
     with open_source(path, max_bytes) as source:

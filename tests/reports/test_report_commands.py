@@ -20,7 +20,7 @@ def asked(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
     """What was asked of `tracekit.analysis.analyze`, which answers with the made-up analysis."""
     calls: list[tuple[str, str | None]] = []
 
-    def answer(path: str, gpu: str | None = None, counters: str | None = None, *, use_cache: bool = True) -> Analysis:
+    def answer(path: str, gpu: str | None = None, counters: str | None = None, **_: bool) -> Analysis:
         calls.append((path, gpu, *([counters] if counters else [])))
         return analysis
 
