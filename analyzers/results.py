@@ -7,6 +7,7 @@ import pandas as pd
 
 from analyzers.capture_info import CaptureInfo, Latency
 from analyzers.hardware import GPU
+from analyzers.interval import Interval
 from analyzers.result_tables import COUNTERS_COMPARISON, RANGES
 
 Bound = Literal["compute", "memory", "launch", "latency", "transfer"]
@@ -111,15 +112,6 @@ class BoundShares:
         """(bound, share), the largest first; without an unknown that is nothing."""
         shares = [(name, getattr(self, name)) for name in BOUNDS]
         return sorted([*shares, *([("unknown", self.unknown)] if self.unknown else [])], key=lambda pair: -pair[1])
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A predicted value with its bounds: 80 % of measurements are expected inside."""
-
-    low: float
-    expected: float
-    high: float
 
 
 @dataclass(frozen=True)

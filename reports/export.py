@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from analyzers.hardware import GPU
+from analyzers.interval import Interval
 from analyzers.results import (
     BOUNDS,
     Analysis,
     Considered,
     CounterSource,
     DeviceTime,
-    Interval,
     Projection,
     Recommendation,
     Source,

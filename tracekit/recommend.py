@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
-from analyzers.results import Analysis, Considered, Interval, Recommendation
+from analyzers.results import Analysis, Considered, Recommendation
 from tracekit.optimizations import OPTIMIZATIONS
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.predict import predicted_speedup

@@ -1,6 +1,6 @@
 """The GPUs that tracekit knows."""
 
 from analyzers.hardware.catalogue import ALIASES, all_gpus, find, resolve
-from analyzers.hardware.gpu import GPU, Spread
+from analyzers.hardware.gpu import GPU
 
-__all__ = ["ALIASES", "GPU", "Spread", "all_gpus", "find", "resolve"]
+__all__ = ["ALIASES", "GPU", "all_gpus", "find", "resolve"]

@@ -8,7 +8,8 @@ from typing import Any
 
 from analyzers.errors import UnknownNameError
 from analyzers.hardware import names as gpu_names
-from analyzers.hardware.gpu import GPU, Spread, nearest
+from analyzers.hardware.gpu import GPU, nearest
+from analyzers.interval import Interval
 
 ALIASES = {"v100": "v100-sxm", "a100": "a100-80gb-sxm", "h100": "h100-sxm"}
 """The usual part of a family; an A100 without a size is the 80 GB one."""
@@ -65,5 +66,5 @@ def _table(file: str) -> dict[str, Any]:
 def _gpu(gpu_id: str, row: dict[str, Any], calibration: dict[str, Any]) -> GPU:
     major, minor = row.pop("compute_capability")
     names = tuple(row.pop("driver_names"))
-    host = Spread(*calibration.pop("host_op_us"))
+    host = Interval(*calibration.pop("host_op_us"))
     return GPU(id=gpu_id, compute_capability=(major, minor), driver_names=names, host_op_us=host, **row, **calibration)

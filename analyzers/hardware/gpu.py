@@ -7,6 +7,7 @@ from typing import Any
 
 from analyzers.errors import UnknownNameError
 from analyzers.hardware import features as gpu_features
+from analyzers.interval import Interval
 
 _RUNS_AS = {
     "int4": "int8",
@@ -17,15 +18,6 @@ _RUNS_AS = {
     "tf32": "fp32",
 }
 _SUSTAINED_AS = {"int4": "int8", "int8": "fp8", "fp8": "fp16", "bf16": "fp16", "tf32": "fp16", "fp64": "fp32"}
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A typical value and the range that machines of a kind show."""
-
-    low: float
-    expected: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -58,7 +50,7 @@ class GPU:
     """Precision -> part of the peak that large matrix products reach."""
     copy_efficiency: float
     """Part of the bandwidth that large copies reach."""
-    host_op_us: Spread
+    host_op_us: Interval
     """Host time of an average kernel-launching op of GPT-2 in eager PyTorch, on machines that such GPUs sit in."""
     launch_us: float
     """From a launch call to the kernel's start on an idle device."""

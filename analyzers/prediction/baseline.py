@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from analyzers.hardware import GPU
+from analyzers.interval import Interval
 from analyzers.prediction.oplist import build
 from analyzers.prediction.simulate import simulate
-from analyzers.results import Analysis, Interval, Source
+from analyzers.results import Analysis, Source
 from analyzers.trace import Trace
 
 LAUNCH_LATENCY_NS = 5_000.0

@@ -6,9 +6,10 @@ import pandas as pd
 
 from analyzers.costs.call import Cost
 from analyzers.hardware import GPU
+from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
 from analyzers.prediction.baseline import Baseline
-from analyzers.results import Interval, Projection
+from analyzers.results import Projection
 
 KERNEL_ERROR = Interval(0.85, 1.0, 1.2)
 """Modelled over real kernel time on a GPU that was held out of the fit."""

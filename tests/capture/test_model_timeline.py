@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 
 from analyzers import hardware
-from analyzers.hardware import Spread
+from analyzers.interval import Interval
 from tracekit.capture.modelled_kernels import ModelledKernel, kernel_of
 from tracekit.capture.modelled_timeline import Timeline, lay_out
 from tracekit.capture.recording import OpCall, RecordingBuilder
 
-T4 = replace(hardware.find("t4"), launch_us=6.0, host_op_us=Spread(10.0, 20.0, 30.0))
+T4 = replace(hardware.find("t4"), launch_us=6.0, host_op_us=Interval(10.0, 20.0, 30.0))
 VIEW = OpCall(
     "aten::view",
     "[[8,8],[]]",

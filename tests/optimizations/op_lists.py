@@ -5,10 +5,11 @@ from dataclasses import replace
 from analyzers import hardware
 from analyzers.capture_info import CaptureInfo
 from analyzers.costs.call import Cost, Gemm
+from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.oplist import OP_LIST
-from analyzers.results import Interval, Source
+from analyzers.results import Source
 
 ELEMENT = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 

@@ -9,7 +9,8 @@ import pytest
 from hostile import hostile
 
 from analyzers import hardware
-from analyzers.results import Analysis, Interval, Projection
+from analyzers.interval import Interval
+from analyzers.results import Analysis, Projection
 from analyzers.trace import PROBLEMS
 from reports.export import schema, to_csv, to_dict, to_json
 from reports.public import TABLES, public_frame

@@ -11,7 +11,8 @@ import pytest
 from hostile import LONG, SCRIPT, hostile
 
 from analyzers import hardware
-from analyzers.results import Analysis, Interval, Projection
+from analyzers.interval import Interval
+from analyzers.results import Analysis, Projection
 from reports import embed
 from reports.html import render
 

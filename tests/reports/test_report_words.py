@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from analyzers import hardware
-from analyzers.results import Analysis, BoundShares, Interval, Source
+from analyzers.interval import Interval
+from analyzers.results import Analysis, BoundShares, Source
 from reports.headline import headline, lower_first
 from reports.names import device, inside, middle_truncated, model, printable, with_article
 from reports.numbers import duration, percent, quantity, speedup

@@ -5,8 +5,8 @@ from typing import ClassVar, Literal
 
 import pandas as pd
 
+from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
-from analyzers.results import Interval
 
 Outcome = Literal["low", "expected", "high"]
 """How well an optimization turns out: the end of the interval that a prediction is for."""

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
+from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
-from analyzers.results import Interval
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick
 from tracekit.optimizations.cuda_graphs import forward_passes
 from tracekit.optimizations.fusion import fused

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
+from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
-from analyzers.results import Interval
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick
 
 REPLAY_NS = Interval(80_000, 30_000, 12_000)

@@ -8,8 +8,8 @@ import pandas as pd
 
 from analyzers.costs.call import Cost
 from analyzers.hardware import GPU
+from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
-from analyzers.results import Interval
 from tracekit.optimizations.base import Outcome, pick
 
 _POINTWISE = ("pointwise", "copy", "gather", "embedding")

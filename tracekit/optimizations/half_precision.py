@@ -5,8 +5,8 @@ from typing import Literal
 import pandas as pd
 
 from analyzers.hardware import GPU
+from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
-from analyzers.results import Interval
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
 from tracekit.optimizations.retime import narrowed, retimed
 

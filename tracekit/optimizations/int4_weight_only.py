@@ -1,7 +1,7 @@
 """Weights in 4 bits, in groups with a scale each."""
 
+from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
-from analyzers.results import Interval
 from tracekit.optimizations.weight_only import WeightOnly
 
 

@@ -1,7 +1,7 @@
 """Weights in 8 bits."""
 
+from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
-from analyzers.results import Interval
 from tracekit.optimizations.weight_only import WeightOnly
 
 

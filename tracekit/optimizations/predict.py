@@ -2,8 +2,8 @@
 
 from itertools import product
 
+from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
-from analyzers.results import Interval
 from tracekit.optimizations.base import Optimization, Outcome
 
 OUTCOMES: tuple[Outcome, ...] = ("low", "expected", "high")

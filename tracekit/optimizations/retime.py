@@ -7,8 +7,8 @@ import pandas as pd
 
 from analyzers.costs.call import Cost, Precision
 from analyzers.hardware import GPU
+from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
-from analyzers.results import Interval
 from tracekit.optimizations.base import Outcome, pick
 
 RATIO_EXPONENT = Interval(0.85, 1.0, 1.1)

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 
 from analyzers.costs.call import Attention, Cost, Gemm
+from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
 from analyzers.prediction.baseline import Baseline
-from analyzers.results import Interval
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
 
 REACH = 8

@@ -6,8 +6,8 @@ from typing import ClassVar
 import pandas as pd
 
 from analyzers.costs.call import Cost, Gemm
+from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
-from analyzers.results import Interval
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
 from tracekit.optimizations.retime import retimed
 
