@@ -4,7 +4,6 @@ A trace is found by what the file holds and by the readers' source code: an edit
 tracekit, is read anew. What cannot be used is replaced, and what cannot be written is not cached.
 """
 
-import mmap
 import os
 import tempfile
 from contextlib import suppress
@@ -25,7 +24,7 @@ MOST_BYTES = 2 << 30
 
 _SUFFIX = ".trace"
 _CODE = ("*.py", "readers/**/*.py", "problems/**/*.py")
-_BLOCK_BYTES = 1 << 24
+_BLOCK_BYTES = 1 << 22
 
 
 def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
@@ -34,7 +33,7 @@ def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
     try:
         before = _state(file)
         entry = folder() / f"{_code_digest()}-{_content_digest(file)}{_SUFFIX}"
-    except (OSError, ValueError):
+    except OSError:
         return readers.load(path, max_bytes=max_bytes)
     trace = _cached(entry)
     if trace is None:
@@ -88,16 +87,11 @@ def _state(file: Path) -> tuple[int, int]:
 
 
 def _content_digest(file: Path) -> str:
-    """A 128-bit hash of all bytes of the file, compressed or not. Raises OSError or ValueError for what is no file."""
-    digest = xxhash.xxh3_128()
-    with (
-        file.open("rb") as stream,
-        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-        memoryview(mapped) as view,
-    ):
-        for start in range(0, len(view), _BLOCK_BYTES):
-            with view[start : start + _BLOCK_BYTES] as block:
-                digest.update(block)
+    """A 128-bit hash of all bytes of the file, compressed or not. Raises OSError where it cannot."""
+    digest, block = xxhash.xxh3_128(), memoryview(bytearray(_BLOCK_BYTES))
+    with file.open("rb", buffering=0) as stream:
+        while size := stream.readinto(block):
+            digest.update(block[:size])
     return digest.hexdigest()
 
 
