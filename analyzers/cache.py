@@ -1,18 +1,20 @@
-"""Traces that were read before, kept beside the user's other caches, so that the second look need not read again.
+"""What was made of a file before, kept beside the user's other caches, so that the second look need not read it again.
 
-A trace is found by what the file holds and by the readers' source code: an edited file, or another version of
-tracekit, is read anew. What cannot be used is replaced, and what cannot be written is not cached.
+It is found by what the file holds and by the source code that made it: an edited file, or another version of tracekit,
+is read anew. What cannot be used is replaced, and what cannot be written is not kept.
 """
 
 import os
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any, TypeVar
 
 import xxhash
 
-from analyzers import readers, trace_store
+from analyzers import readers, store
 from analyzers.readers.source import MAX_BYTES, RUN_TRACE
 from analyzers.trace import Trace
 
@@ -20,49 +22,75 @@ LEAST_ROWS = 50_000
 """A smaller trace is read as fast as it is found."""
 
 MOST_BYTES = 2 << 30
-"""Of all cached traces together; those not used for longest go first."""
+"""Of all that is kept together; what was not used for longest goes first."""
 
-_SUFFIX = ".trace"
-_CODE = ("*.py", "readers/**/*.py", "problems/**/*.py")
+_SUFFIX = ".kept"
 _BLOCK_BYTES = 1 << 22
+_HERE = Path(__file__).parent
+
+Value = TypeVar("Value")
 
 
 def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
     """As `readers.load`, from the cache where the same content was read before."""
+    return recall(path, Trace, lambda: readers.load(path, max_bytes=max_bytes), worth=_is_large)
+
+
+def recall(
+    path: str | Path,
+    kind: type[Value],
+    make: Callable[[], Value],
+    *,
+    worth: Callable[[Value], bool],
+    asked: str = "",
+    code: Path = _HERE,
+) -> Value:
+    """What `make` made of the file when the same was `asked` before, or makes now, and keeps if it is `worth` that.
+
+    `kind` is a dataclass. `code` is the folder of the code that decides, beside this package, what is made.
+    """
     file = Path(path) / RUN_TRACE if Path(path).is_dir() else Path(path)
     try:
         before = _state(file)
-        entry = folder() / f"{_code_digest()}-{_content_digest(file)}{_SUFFIX}"
+        entry = folder() / _name(kind.__name__, asked, _content_digest(file), _code_digest(_HERE), _code_digest(code))
     except OSError:
-        return readers.load(path, max_bytes=max_bytes)
-    trace = _cached(entry)
-    if trace is None:
-        trace = readers.load(path, max_bytes=max_bytes)
-        if len(trace.host) + len(trace.device) >= LEAST_ROWS and _state(file) == before:
+        return make()
+    found = _kept(entry, kind)
+    if found is None:
+        found = make()
+        if worth(found) and _state(file) == before:
             with suppress(OSError):
-                _keep(trace, entry)
-    return trace
+                _keep(found, entry)
+    return found
+
+
+def _is_large(trace: Trace) -> bool:
+    return len(trace.host) + len(trace.device) >= LEAST_ROWS
+
+
+def _name(*parts: str) -> str:
+    return xxhash.xxh3_128_hexdigest("\0".join(parts).encode()) + _SUFFIX
 
 
 def folder() -> Path:
-    """Where cached traces are: $XDG_CACHE_HOME/tracekit, by default ~/.cache/tracekit."""
+    """Where it is kept: $XDG_CACHE_HOME/tracekit, by default ~/.cache/tracekit."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tracekit"
 
 
-def _cached(entry: Path) -> Trace | None:
+def _kept(entry: Path, kind: type[Value]) -> Value | None:
     try:
-        trace = trace_store.load(entry)
+        value = store.load(entry, kind)
         os.utime(entry)
-    except (OSError, trace_store.BadStoreError):
+    except (OSError, store.BadStoreError):
         return None
-    return trace
+    return value
 
 
-def _keep(trace: Trace, entry: Path) -> None:
+def _keep(value: Any, entry: Path) -> None:
     entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=entry.parent, delete=False) as file:
         try:
-            trace_store.save(trace, file)
+            store.save(value, file)
             file.close()
             Path(file.name).replace(entry)
         except BaseException:
@@ -96,9 +124,9 @@ def _content_digest(file: Path) -> str:
 
 
 @cache
-def _code_digest() -> str:
-    """What the readers are: a trace read by other code may be another trace."""
-    root, digest = Path(__file__).parent, xxhash.xxh3_64()
-    for file in sorted(file for pattern in _CODE for file in root.glob(pattern)):
+def _code_digest(folder: Path) -> str:
+    """Of the code in a folder: other code may make something else of a file."""
+    digest = xxhash.xxh3_128()
+    for file in sorted(file for kind in ("*.py", "*.toml") for file in folder.rglob(kind)):
         digest.update(file.read_bytes())
     return digest.hexdigest()

@@ -7,8 +7,9 @@ import pytest
 from click.testing import CliRunner
 from kineto_files import TRACES, assert_same, load_events, op, shared_trace
 
-from analyzers import cache, readers, trace_store
+from analyzers import cache, readers, store
 from analyzers.errors import InputError
+from analyzers.trace import Trace
 from tracekit.cli import main
 
 
@@ -38,8 +39,8 @@ def trace_path(tmp_path):
 def test_a_trace_is_what_it_was(shared, tmp_path, name):
     trace = readers.load(shared_trace(shared, name))
     with (tmp_path / "kept").open("wb") as file:
-        trace_store.save(trace, file)
-    again = trace_store.load(tmp_path / "kept")
+        store.save(trace, file)
+    again = store.load(tmp_path / "kept", Trace)
     assert_same(again, trace)
     for table in ("host", "device", "problems"):
         assert getattr(again, table).dtypes.equals(getattr(trace, table).dtypes)
@@ -74,7 +75,7 @@ def test_an_edit_that_keeps_size_and_time_is_seen(trace_path):
 
 def test_other_code_reads_anew(kept, reads, trace_path, monkeypatch):
     cache.load(trace_path)
-    monkeypatch.setattr(cache, "_code_digest", lambda: "other")
+    monkeypatch.setattr(cache, "_code_digest", lambda _: "other")
     cache.load(trace_path)
     assert len(reads) == 2 and len(list(kept.iterdir())) == 2
 
