@@ -13,7 +13,11 @@ from analyzers.prediction.baseline import Baseline, baseline
 from analyzers.prediction.projection import project
 from analyzers.readers import load
 from analyzers.results import Analysis
+from analyzers.trace import Trace
 from tracekit.recommend import recommend
+
+LEAST_WORK = 10_000
+"""Less is analyzed as fast as it is found in the cache."""
 
 
 def analyze(
@@ -23,11 +27,24 @@ def analyze(
 
     `gpu` names the GPU of a trace that does not say where it ran; for one that does, the GPU to project it to.
     `counters` is a report of Nsight Compute of the same run, whose FLOPs and bytes replace the counted ones.
-    A trace that was read before comes from the cache, if `use_cache`.
-    Raises TracekitError when a file cannot be read.
+    What was analyzed before comes from the cache, if `use_cache`. Raises TracekitError when a file cannot be read.
     """
     named = hardware.find(gpu) if gpu else None
-    trace = cache.load(path) if use_cache else load(path)
+    if not use_cache:
+        return _analyzed(load(path), named, counters)
+    if counters is not None:
+        return _analyzed(cache.load(path), named, counters)
+    return cache.recall(
+        path,
+        Analysis,
+        lambda: _analyzed(cache.load(path), named, None),
+        worth=lambda analysis: len(analysis.work) >= LEAST_WORK,
+        asked=named.id if named else "",
+        code=Path(__file__).parent,
+    )
+
+
+def _analyzed(trace: Trace, named: GPU | None, counters: str | Path | None) -> Analysis:
     if counters is not None:
         trace = replace(trace, counters=_counters(counters))
     analysis = analyze_trace(trace, named)

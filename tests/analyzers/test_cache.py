@@ -1,15 +1,20 @@
 """Traces kept from one reading to the next."""
 
+import json
 import os
 import shutil
 
 import pytest
 from click.testing import CliRunner
 from kineto_files import TRACES, assert_same, load_events, op, shared_trace
+from pandas.testing import assert_frame_equal
 
 from analyzers import cache, readers, store
 from analyzers.errors import InputError
+from analyzers.results import Analysis
 from analyzers.trace import Trace
+from reports.export import to_json
+from tracekit import analysis
 from tracekit.cli import main
 
 
@@ -153,3 +158,21 @@ def test_the_commands_keep_a_trace_unless_told_not_to(kept, shared, tmp_path, ve
     trace = shutil.copy(shared_trace(shared, "cpu_only"), tmp_path)
     assert CliRunner().invoke(main, [verb, str(trace), *options]).exit_code == 0
     assert len(list(kept.glob("*"))) == entries
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_an_analysis_is_what_it_was(shared, tmp_path, name):
+    once = analysis.analyze(shared_trace(shared, name), use_cache=False)
+    with (tmp_path / "kept").open("wb") as file:
+        store.save(once, file)
+    again = store.load(tmp_path / "kept", Analysis)
+    assert json.loads(to_json(again)) == json.loads(to_json(once))
+    assert_frame_equal(again.work, once.work)
+
+
+def test_an_analysis_is_kept_for_each_gpu(kept, shared, monkeypatch):
+    monkeypatch.setattr(analysis, "LEAST_WORK", 1)
+    path = shared_trace(shared, "h100_bert-small")
+    asked = [analysis.analyze(path, gpu) for gpu in (None, "t4", "v100-sxm", None, "t4")]
+    assert len(list(kept.iterdir())) == 4  # the trace, and three analyses
+    assert [a.projection and a.projection.gpu.id for a in asked] == [None, "t4", "v100-sxm", None, "t4"]
