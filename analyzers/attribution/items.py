@@ -118,14 +118,12 @@ def own_time(host: pd.DataFrame, mask: npt.NDArray[np.bool_]) -> tuple[Ints, Int
 
 def time_outside_others(host: pd.DataFrame, nest: Nest) -> Ints:
     """Per row of the nest, its time outside the other rows inside it."""
-    start, duration = host["start_ns"].to_numpy()[nest.rows], host["duration_ns"].to_numpy()[nest.rows]
-    own = duration.copy()
+    own = host["duration_ns"].to_numpy()[nest.rows]
     children = np.flatnonzero(nest.parent >= 0)
     children = children[np.argsort(nest.parent[children], kind="stable")]  # on a thread, rows are ordered by start
-    owner, start = nest.parent[children], start[children]
-    np.subtract.at(
-        own, owner, newly_covered_ns(start, start + host["duration_ns"].to_numpy()[nest.rows[children]], owner)
-    )
+    owner, start = nest.parent[children], host["start_ns"].to_numpy()[nest.rows[children]]
+    end = start + own[children]
+    np.subtract.at(own, owner, newly_covered_ns(start, end, owner))
     return own
 
 

@@ -62,7 +62,7 @@ def layer_of(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers) -> I
     Backward work belongs to the layer of the forward op that it differentiates, unless a layer was called inside the
     backward op (checkpointing runs the forward again).
     """
-    start, thread = host["start_ns"].to_numpy(), host["thread"].to_numpy().astype(np.int64)
+    start, thread = host["start_ns"].to_numpy(), host["thread"].to_numpy()
     captured_in = layers.calls.around(take(thread, origin.captured), take(start, origin.captured))
     call = np.where(captured_in >= 0, captured_in, layers.calls.around(origin.thread, origin.time_ns))
     backward, forward = (take(of_op, origin.op) for of_op in forward_of(host, ops))

@@ -37,7 +37,7 @@ def trace_origin(host: pd.DataFrame, items: Items, ops: Nest) -> Origin:
     Work of a CUDA graph comes from the op that was captured, if the trace holds the capture. Where no launching call
     was recorded, or no op is open, the external id names the op. Flows are never used: they are incomplete in practice.
     """
-    start, thread = host["start_ns"].to_numpy(), host["thread"].to_numpy().astype(np.int64)
+    start, thread = host["start_ns"].to_numpy(), host["thread"].to_numpy()
     launch = _rows_by_id(host, is_runtime_launch(host), "correlation", items.correlation)
     graphs = find_graphs(host, items, launch, ops)
     called = np.where(graphs.captured >= 0, graphs.captured, launch)

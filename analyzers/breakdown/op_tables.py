@@ -21,6 +21,7 @@ NO_PHASE = "(no phase)"
 
 def ops_table(host: pd.DataFrame, ops: Nest, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
     """OPS: every op name of the trace, those without device work included; and rows for work without an op."""
+    outside_ns = time_outside_others(host, ops)
     codes, names = pd.factorize(host["name"].iloc[ops.rows])
     code_of_row = np.full(len(host), -1, dtype=np.int32)
     code_of_row[ops.rows] = codes
@@ -30,7 +31,7 @@ def ops_table(host: pd.DataFrame, ops: Nest, work: pd.DataFrame, totals: Totals)
     group[op < 0] = len(names) + stray
     family = most_of(group, work["family"].cat.codes.to_numpy().astype(np.int64), work["busy_ns"].to_numpy(), size)
     cpu_ns = np.zeros(size, dtype=np.int64)
-    np.add.at(cpu_ns, codes, time_outside_others(host, ops))
+    np.add.at(cpu_ns, codes, outside_ns)
     table = OPS.frame(
         {
             "name": [*names, *rows],

@@ -14,6 +14,7 @@ from analyzers.problems import Found, found
 from analyzers.readers.assembly import assemble
 from analyzers.readers.chunking import Chunks
 from analyzers.readers.event_columns import EventColumns, joined
+from analyzers.readers.heap import release_freed
 from analyzers.readers.metadata import Header, read_header
 from analyzers.readers.parallel import read_parts
 from analyzers.readers.source import Source
@@ -47,6 +48,7 @@ def read(source: Source) -> Trace:
         capture=header.capture,
     )
     rows = [*_found_in_file(source, events, header), *tables.found, *_found_in_tables(tables.host, tables.device)]
+    release_freed()
     return Trace(metadata, tables.host, tables.device, problems.table(rows))
 
 
@@ -104,13 +106,13 @@ def _found_in_file(source: Source, events: _Events, header: Header) -> list[Foun
 
 
 def _found_in_tables(host: pd.DataFrame, device: pd.DataFrame) -> list[Found]:
-    ops = host.loc[host["category"] == "op"]
+    shapes = host.loc[host["category"] == "op", "shapes"]
     launches = host.loc[(host["category"] == "runtime") & (host["correlation"] >= 0), "correlation"]
     return [
         found("no-device-events", int(device.empty)),
         found("no-host-events", int(host.empty)),
         found("duplicate-correlations", int(launches.duplicated().sum())),
-        found("no-shapes", int(not ops.empty and bool((ops["shapes"] == "").all()))),
+        found("no-shapes", int(not shapes.empty and bool((shapes == "").all()))),
     ]
 
 
