@@ -7,24 +7,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from kineto_files import TRACES
 
 from analyzers import analyze, load
 from analyzers.result_tables import KERNELS, LAYER_TYPES, LAYERS, OPS, PHASES, STEPS, WORK
-
-TRACES = [
-    "a100_resnet-ddp_nccl",
-    "a100_triton",
-    "cpu_only",
-    "h100_bert-small",
-    "h100_qwen1.5-0.5b",
-    "h200_gpt2_fp32-eager_prefill",
-    "h200_llama-1b_bf16_decode",
-    "mi300_bert-small",
-    "mi300_torch-compile",
-    "v100_resnet-ddp_float-ts",
-    "ranks/rank-0",
-    "ranks/rank-1",
-]
 
 
 @pytest.fixture(scope="module", params=TRACES)
