@@ -8,11 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from analyzers.hardware import all_gpus
-from tracekit.commands.gpus import command
+from tracekit.cli import main
 
 
 def _run(*arguments: str) -> str:
-    result = CliRunner().invoke(command, list(arguments))
+    result = CliRunner().invoke(main, ["gpus", *arguments])
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -56,4 +56,4 @@ def test_text_is_a_table_with_a_dash_for_missing_units(arguments: tuple[str, ...
 
 
 def test_unknown_format_is_a_usage_error() -> None:
-    assert CliRunner().invoke(command, ["--format", "xml"]).exit_code == 2
+    assert CliRunner().invoke(main, ["gpus", "--format", "xml"]).exit_code == 2
