@@ -1,12 +1,14 @@
 """What every optimization is: does it apply, and what would it give."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import pandas as pd
 
+from analyzers.errors import InputError
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
+from analyzers.prediction.memory import Memory
 
 Outcome = Literal["low", "expected", "high"]
 """How well an optimization turns out: the end of the interval that a prediction is for."""
@@ -40,6 +42,14 @@ class Optimization(ABC):
     def evidence(self, base: Baseline) -> tuple[str, ...]:
         """What in the trace led to it."""
         return ()
+
+    def memory(self, base: Baseline, before: Memory) -> Memory:
+        """What a step holds in device memory after the optimization."""
+        return before
+
+    def with_argument(self, argument: str) -> Self:
+        """This optimization with what followed its id and a colon. Raises InputError when it takes nothing such."""
+        raise InputError(f"{self.id} takes no argument.", f"It was given {argument!r}.", f"Write: {self.id}")
 
 
 def pick(interval: Interval, outcome: Outcome) -> float:
