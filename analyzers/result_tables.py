@@ -39,6 +39,7 @@ WORK = Table(
     Column("graph", "int64", "", "the CUDA graph that launched it: its id, where recorded; -1: none"),
     Column("captured", "int64", "", "row in host of the call captured into that graph as this work; -1: unknown"),
     Column("op", "int64", "", "row in host of the innermost op around the launch (or its capture); -1: unknown"),
+    Column("op_name", "category", "", 'name of that op; "": unknown'),
     Column("cost_op", "int64", "", "row in host of the innermost op around the launch whose cost is known; -1: none"),
     Column("layer", "int64", "", "row in layers; -1: none"),
     Column("phase", "category", "", 'name of the phase; "": none'),

@@ -8,6 +8,7 @@ import pandas as pd
 
 from analyzers.attribution.attribute import Attributed
 from analyzers.attribution.items import gaps_in_steps
+from analyzers.attribution.nesting import take
 from analyzers.capture_info import CaptureInfo
 from analyzers.hardware import GPU
 from analyzers.result_tables import WORK
@@ -36,8 +37,9 @@ def judge(host: pd.DataFrame, of: Attributed, gpu: GPU | None, capture: CaptureI
     return Judged(costed, placed, own_bound(of.items, costed, placed, gpu), np.full(len(of.items.start), -1))
 
 
-def work_table(of: Attributed, judged: Judged, idle_scale: float) -> pd.DataFrame:
-    """WORK. `idle_scale`: what a gap is without a profiler, over the gap in the trace; for bounds only."""
+def work_table(of: Attributed, names: pd.Series, judged: Judged, idle_scale: float) -> pd.DataFrame:
+    """WORK. `names`: those of the host table. `idle_scale`: what a gap is without a profiler, over the gap in the
+    trace; for bounds only."""
     items, costed, gap = of.items, judged.costed, gaps_in_steps(of.items, of.step)
     return WORK.frame(
         {
@@ -54,6 +56,7 @@ def work_table(of: Attributed, judged: Judged, idle_scale: float) -> pd.DataFram
             "graph": of.origin.graph,
             "captured": of.origin.captured,
             "op": of.origin.op,
+            "op_name": _op_names(names, of.origin.op),
             "cost_op": costed.cost_op,
             "layer": of.placed.of_item,
             "phase": of.phase,
@@ -68,3 +71,9 @@ def work_table(of: Attributed, judged: Judged, idle_scale: float) -> pd.DataFram
             "bound": item_bound(judged.own_bound, items.duration, gap * idle_scale, of.origin.delay_ns),
         }
     )
+
+
+def _op_names(names: pd.Series, op: npt.NDArray[np.int64]) -> pd.Categorical:
+    code, known = pd.factorize(take(names.cat.codes.to_numpy(), op))
+    distinct = ["" if number < 0 else str(names.cat.categories[number]) for number in known]
+    return pd.Categorical.from_codes(code, pd.Index(distinct, dtype=object))

@@ -129,7 +129,7 @@ def _work(paths: list[str]) -> pd.DataFrame:
         rows += [(f"transformer.h.{block}.{layer}", *rest) for layer, *rest in BLOCK]
     rows.append(("lm_head", "", *GEMV, 41_000, 7.7e7, 1.54e8, "memory"))
     rows.append(("(no layer)", "", *copy))
-    layer, _, kernel, _, family, busy, flops, size, bound = (list(column) for column in zip(*rows, strict=True))
+    layer, _, kernel, op, family, busy, flops, size, bound = (list(column) for column in zip(*rows, strict=True))
     n, time = len(rows), np.array(busy)
     start = np.cumsum(time + GAP_NS) - time
     roofline = np.maximum(np.nan_to_num(np.array(flops, float)) / 67e12, np.array(size, float) / 4.8e12) * 1e9
@@ -148,6 +148,7 @@ def _work(paths: list[str]) -> pd.DataFrame:
             "name": kernel,
             "launch": np.arange(n),
             "op": np.arange(n),
+            "op_name": op,
             "cost_op": np.arange(n),
             "layer": [paths.index(path) for path in layer],
             "phase": ["decode"] * n,
