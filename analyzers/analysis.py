@@ -9,6 +9,8 @@ from analyzers.attribution.items import items_of
 from analyzers.attribution.range_projection import RANGES_ONLY, project, ranges_table
 from analyzers.breakdown.compared import counter_problems, counter_source, counters_comparison
 from analyzers.breakdown.coverage import attribution_problems, bound_problem, coverage, roof_problems
+from analyzers.breakdown.gaps import gaps_table, idle_causes_table
+from analyzers.breakdown.host_spans import host_spans_table
 from analyzers.breakdown.layer_tables import layer_types_table, layers_table
 from analyzers.breakdown.op_tables import kernels_table, ops_table, phases_table
 from analyzers.breakdown.timeline import timeline
@@ -60,6 +62,9 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
         ),
         ranges=ranges_table(host, project(host, work, RANGES_ONLY)),
         counters_comparison=compared,
+        gaps=(gaps := gaps_table(host, work)),
+        idle_causes=idle_causes_table(gaps),
+        host_spans=host_spans_table(host, of.ops, times.steps),
     )
 
 

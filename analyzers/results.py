@@ -7,6 +7,7 @@ import pandas as pd
 
 from analyzers.capture_info import CaptureInfo, Latency
 from analyzers.hardware import GPU
+from analyzers.idle_tables import GAPS, HOST_SPANS, IDLE_CAUSES
 from analyzers.interval import Interval
 from analyzers.result_tables import COUNTERS_COMPARISON, RANGES
 
@@ -165,6 +166,9 @@ class Analysis:
     problems: pd.DataFrame = field(repr=False)
     ranges: pd.DataFrame = field(default_factory=RANGES.empty, repr=False)
     counters_comparison: pd.DataFrame = field(default_factory=COUNTERS_COMPARISON.empty, repr=False)
+    gaps: pd.DataFrame = field(default_factory=GAPS.empty, repr=False)
+    idle_causes: pd.DataFrame = field(default_factory=IDLE_CAUSES.empty, repr=False)
+    host_spans: pd.DataFrame = field(default_factory=HOST_SPANS.empty, repr=False)
     projection: Projection | None = None
     recommendations: tuple[Recommendation, ...] = ()
     considered: tuple[Considered, ...] = ()

@@ -1,0 +1,31 @@
+"""The union of intervals, asked about many moments at once."""
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+
+class Covered:
+    """Time that any of the intervals covers. Starts and ends are int64 nanoseconds."""
+
+    def __init__(self, start: Ints, end: Ints) -> None:
+        order = np.argsort(start, kind="stable")
+        start, latest = start[order], np.maximum.accumulate(end[order])
+        first = np.flatnonzero(np.r_[True, start[1:] > latest[:-1]][: len(start)])
+        self._start, self._end = start[first], latest[np.r_[first[1:] - 1, len(start) - 1][: len(first)]]
+        self._before = np.r_[0, np.cumsum(self._end - self._start)]
+
+    def at(self, time: Ints) -> npt.NDArray[np.bool_]:
+        """Whether each moment is covered; an end is not."""
+        part = np.searchsorted(self._start, time, "right") - 1
+        return (part >= 0) & (time < np.r_[self._end, 0][part])
+
+    def within(self, begin: Ints, end: Ints) -> Ints:
+        """How much of each span is covered."""
+        return self._until(end) - self._until(begin)
+
+    def _until(self, time: Ints) -> Ints:
+        part = np.searchsorted(self._start, time, "right") - 1
+        inside = np.minimum(time, np.r_[self._end, 0][part]) - np.r_[self._start, 0][part]
+        return np.where(part >= 0, self._before[part] + inside, 0)
