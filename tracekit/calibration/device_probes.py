@@ -1,0 +1,125 @@
+"""What the GPU here does: launch latency, replay of graphs, copies, and large matrix products."""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from analyzers.hardware import GPU
+from analyzers.prediction.simulate import SYNC_RETURN_NS
+from tracekit.calibration.timing import Call, device_s, host_us
+from tracekit.capture.packages import require
+
+_COPY_BYTES = 256 << 20
+_SIDE = 8192
+_SECONDS = 1.0
+_GRAPH_NODES = 100
+
+
+def launch_us(dispatch_us: float, sync_us: float) -> float:
+    """From a launch to the kernel's start: an op and a wait for it, less what else that takes.
+
+    `dispatch_us` is the host time of a pointwise op, `sync_us` that of a synchronisation that need not wait.
+    """
+    torch = require("torch")
+    x = torch.zeros(64, device="cuda")
+    kernel_us = device_s(lambda: torch.add(x, x), 0.01) * 1e6
+    samples = [_round_trip_us(torch, x) for _ in range(200)][20:]
+    rest = statistics.median(samples) - dispatch_us - sync_us - min(kernel_us, 3.0) - SYNC_RETURN_NS / 1e3
+    return max(1.0, rest)
+
+
+def _round_trip_us(torch: Any, x: Any) -> float:
+    begin = time.perf_counter_ns()
+    torch.add(x, x)
+    torch.cuda.synchronize()
+    return (time.perf_counter_ns() - begin) / 1e3
+
+
+def graph_replay() -> tuple[tuple[float, float, float], float]:
+    """Host time of a replay in microseconds (10th percentile, median, 90th), and device time a kernel of it."""
+    torch = require("torch")
+    x = torch.zeros(64, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    torch.add(x, x, out=x)
+    with torch.cuda.graph(graph):
+        for _ in range(_GRAPH_NODES):
+            torch.add(x, x, out=x)
+    host = host_us(graph.replay, torch.cuda.synchronize, calls=5)
+    return host, device_s(graph.replay, 0.05) * 1e6 / _GRAPH_NODES
+
+
+def copies_gb_per_s() -> dict[str, float]:
+    """Bandwidth of large copies; on the device, bytes read and written."""
+    torch = require("torch")
+    here = torch.empty(_COPY_BYTES, dtype=torch.uint8, device="cuda")
+    beside = torch.empty_like(here)
+    found = {"d2d": 2 * _COPY_BYTES / device_s(lambda: beside.copy_(here), 0.2) / 1e9}
+    for name, pinned in (("pinned", True), ("pageable", False)):
+        there = torch.zeros(_COPY_BYTES, dtype=torch.uint8, pin_memory=pinned)
+        found[f"h2d_{name}"] = _COPY_BYTES / device_s(_copy(here, there), 0.3) / 1e9
+        found[f"d2h_{name}"] = _COPY_BYTES / device_s(_copy(there, here), 0.3) / 1e9
+    return {name: round(rate, 1) for name, rate in found.items()}
+
+
+def _copy(target: Any, source: Any) -> Call:
+    return lambda: target.copy_(source, non_blocking=True)
+
+
+def sustained_tflops(gpu: GPU | None) -> dict[str, float]:
+    """TFLOP/s of a square product of 8192 in each precision that the GPU has units and PyTorch a product for."""
+    precisions = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
+    found = {}
+    for precision in precisions:
+        if gpu is None or precision in gpu.peaks_tflops:
+            product = _PRODUCTS[precision]()
+            with _Tf32(precision == "tf32"):
+                found[precision] = round(2 * _SIDE**3 / device_s(product, _SECONDS) / 1e12, 1)
+    return found
+
+
+def _floating(name: str) -> Callable[[], Call]:
+    def make() -> Call:
+        torch = require("torch")
+        a = torch.randn(_SIDE, _SIDE, device="cuda", dtype=getattr(torch, name))
+        return lambda: torch.mm(a, a)
+
+    return make
+
+
+def _fp8() -> Call:
+    torch = require("torch")
+    a = torch.randn(_SIDE, _SIDE, device="cuda").to(torch.float8_e4m3fn)
+    one = torch.ones((), device="cuda")
+    return lambda: torch._scaled_mm(a, a.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+
+
+def _int8() -> Call:
+    torch = require("torch")
+    a = torch.randint(-100, 100, (_SIDE, _SIDE), device="cuda", dtype=torch.int8)
+    return lambda: torch._int_mm(a, a.t())
+
+
+_PRODUCTS: dict[str, Callable[[], Call]] = {
+    "fp32": _floating("float32"),
+    "tf32": _floating("float32"),
+    "fp16": _floating("float16"),
+    "bf16": _floating("bfloat16"),
+    "fp8": _fp8,
+    "int8": _int8,
+}
+
+
+class _Tf32:
+    """Matrix products of fp32 in TF32 or not, while entered."""
+
+    def __init__(self, allowed: bool) -> None:
+        self._matmul = require("torch").backends.cuda.matmul
+        self._allowed = allowed
+
+    def __enter__(self) -> None:
+        self._before = self._matmul.allow_tf32
+        self._matmul.allow_tf32 = self._allowed
+
+    def __exit__(self, *_: object) -> None:
+        self._matmul.allow_tf32 = self._before

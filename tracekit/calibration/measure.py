@@ -1,0 +1,69 @@
+"""A calibration of this machine: its host, and its GPU if there is one."""
+
+import os
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from analyzers import hardware
+from analyzers.hardware import GPU
+from tracekit import __version__
+from tracekit.calibration import device_probes, host_probes, triton_probe
+from tracekit.calibration.value import Calibration
+from tracekit.capture import environment
+from tracekit.capture.packages import require
+from tracekit.capture.progress import Say, silent
+
+
+def measure(say: Say = silent) -> Calibration:
+    """Takes about a quarter of a minute with a GPU, a few seconds without. Raises MissingPackageError without torch."""
+    begin = time.monotonic()
+    on_gpu = require("torch.cuda").is_available()
+    say(f"measuring the host time of ops on {'the GPU' if on_gpu else 'the CPU: no GPU is here'}")
+    host = host_probes.measure("cuda" if on_gpu else "cpu")
+    found = Calibration(
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions={"tracekit": __version__, **environment.versions()},
+        processor=environment.cpu_state().name,
+        processors=os.cpu_count() or 1,
+        host_us=_rounded(host),
+    )
+    if on_gpu:
+        found = _with_gpu(found, say)
+    return msgspec.structs.replace(found, took_s=round(time.monotonic() - begin, 1))
+
+
+def _with_gpu(found: Calibration, say: Say) -> Calibration:
+    gpu, state = gpu_here(), environment.cuda_state()
+    say("measuring launches and graphs")
+    (replay, node_us), triton = device_probes.graph_replay(), triton_probe.launch_us()
+    host = found.host_us | _rounded({"graph_replay": replay} | ({"triton_launch": triton} if triton else {}))
+    say("measuring copies")
+    copies = device_probes.copies_gb_per_s()
+    say("measuring large matrix products")
+    return msgspec.structs.replace(
+        found,
+        gpu=gpu.id if gpu else "",
+        device_name=state.name,
+        driver=state.driver,
+        host_us=host,
+        launch_us=round(device_probes.launch_us(host["pointwise"][1], host["sync"][1]), 2),
+        graph_node_us=round(node_us, 2),
+        copies_gb_per_s=copies,
+        sustained_tflops=device_probes.sustained_tflops(gpu),
+    )
+
+
+def gpu_here() -> GPU | None:
+    """The GPU of this machine; None when there is none, or none that we know."""
+    cuda: Any = require("torch.cuda")
+    if not cuda.is_available():
+        return None
+    properties = cuda.get_device_properties(cuda.current_device())
+    return hardware.resolve(properties.name, properties.multi_processor_count, properties.total_memory)
+
+
+def _rounded(times: dict[str, tuple[float, float, float]]) -> dict[str, tuple[float, float, float]]:
+    return {name: (round(low, 3), round(median, 3), round(high, 3)) for name, (low, median, high) in times.items()}

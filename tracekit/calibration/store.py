@@ -1,0 +1,34 @@
+"""Calibrations in the user's configuration, one file a machine and GPU."""
+
+import os
+from pathlib import Path
+
+from reports.files import write_atomically
+from tracekit import config
+from tracekit.calibration.value import Calibration, decode, encode, slug
+from tracekit.capture.environment import cpu_state
+
+
+def folder() -> Path:
+    return config.folder() / "calibration"
+
+
+def path_of(gpu: str) -> Path:
+    """Where the calibration of this machine with a GPU (an id of gpus.toml; "": none) is kept."""
+    return folder() / f"{slug(cpu_state().name, os.cpu_count() or 1, gpu)}.json"
+
+
+def load(gpu: str) -> Calibration | None:
+    """The calibration of this machine with a GPU; None when it was not calibrated.
+
+    Raises TracekitError when its file cannot be understood.
+    """
+    path = path_of(gpu)
+    return decode(path.read_bytes(), path) if path.is_file() else None
+
+
+def store(calibration: Calibration, path: Path | None = None) -> Path:
+    """Write it to where `load` finds it, or to `path`. Raises TracekitError when that is not possible."""
+    path = path or folder() / f"{calibration.key}.json"
+    write_atomically(path, encode(calibration))
+    return path
