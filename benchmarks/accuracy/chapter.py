@@ -1,0 +1,48 @@
+"""What a chapter hands to the page: its text, and the targets that it can judge."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+class NothingToCompareError(Exception):
+    """The chapter's measurements are absent; the message says which."""
+
+
+@dataclass(frozen=True)
+class Target:
+    claim: str
+    limit: str
+    found: str
+    met: bool
+
+
+@dataclass(frozen=True)
+class Chapter:
+    title: str
+    text: str
+    """Markdown below the title, without it."""
+    targets: tuple[Target, ...] = ()
+
+
+def at_most(claim: str, limit: float, found: float) -> Target:
+    """A target for a share, such as a mean error: 0.1 is 10 %."""
+    return Target(claim, f"≤ {percent(limit)}", percent(found, 1), found <= limit)
+
+
+def at_least(claim: str, limit: float, found: float) -> Target:
+    return Target(claim, f"≥ {percent(limit)}", percent(found, 1), found >= limit)
+
+
+def within(claim: str, low: float, high: float, found: float) -> Target:
+    return Target(claim, f"{percent(low)} to {percent(high)}", percent(found, 1), low <= found <= high)
+
+
+def percent(share: float, digits: int = 0) -> str:
+    return f"{100 * share:.{digits}f} %"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], numbers: int) -> str:
+    """A Markdown table; the last `numbers` columns are set flush right."""
+    rule = ["---"] * (len(head) - numbers) + ["---:"] * numbers
+    lines = [head, rule, *[[str(cell) for cell in row] for row in rows]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

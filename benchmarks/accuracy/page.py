@@ -1,0 +1,45 @@
+"""docs/accuracy.md: the targets, then a chapter for each kind of prediction."""
+
+from collections.abc import Iterable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from accuracy.chapter import Chapter, NothingToCompareError, Target, table
+
+CHAPTERS = {
+    "kernels": "Kernel time",
+    "counters": "Counted FLOPs and bytes",
+    "published": "Published end-to-end results",
+    "speedups": "Speed-up of optimizations on an H200",
+}
+"""Module -> its title while there is nothing to compare."""
+
+_HEAD = """# How accurate predictions are
+
+Written by `python benchmarks/accuracy.py`; do not edit. Error: |predicted ÷ measured − 1|, its mean over the rows of a
+class, so that a short kernel counts as much as a long one.
+"""
+
+
+def assemble(shared: Path) -> str:
+    """The page's Markdown; `shared` holds public measurements, and may be absent."""
+    chapters = [_chapter(module, title, shared) for module, title in CHAPTERS.items()]
+    targets = [target for chapter in chapters for target in chapter.targets]
+    sections = [f"## {chapter.title}\n\n{chapter.text.strip()}\n" for chapter in chapters]
+    return "\n".join([_HEAD, *_targets(targets), *sections])
+
+
+def _chapter(module: str, title: str, shared: Path) -> Chapter:
+    if find_spec(f"accuracy.{module}") is None:
+        return Chapter(title, "Not compared yet.")
+    try:
+        found: Chapter = import_module(f"accuracy.{module}").chapter(shared)
+    except NothingToCompareError as why:
+        return Chapter(title, f"Not compared in this run: {why}")
+    return found
+
+
+def _targets(targets: Iterable[Target]) -> list[str]:
+    rows = [(one.claim, one.limit, one.found, "met" if one.met else "**missed**") for one in targets]
+    return ["## Targets\n", table(["target", "limit", "found", ""], rows, 0) + "\n"] if rows else []
