@@ -7,7 +7,7 @@ from analyzers.prediction.baseline import Baseline
 from analyzers.results import Analysis, Considered, Recommendation
 from tracekit.optimizations import OPTIMIZATIONS
 from tracekit.optimizations.base import Optimization
-from tracekit.optimizations.predict import predicted_speedup
+from tracekit.optimizations.predict import predicted_speedup, refusal
 
 WORTHWHILE = 1.03
 """What promises less than this at the lower end is not recommended."""
@@ -19,7 +19,7 @@ def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
         return replace(analysis, considered=_nothing_to_predict(analysis))
     judged = [(optimization, _judge(optimization, base)) for optimization in OPTIMIZATIONS]
     worth = [(o, c) for o, c in judged if c.recommended]
-    worth.sort(key=lambda pair: (pair[0].work_factor > 1, -pair[1].speedup.low if pair[1].speedup else 0.0))
+    worth.sort(key=lambda pair: (pair[0].throughput, -pair[1].speedup.low if pair[1].speedup else 0.0))
     return replace(
         analysis,
         recommendations=tuple(_recommendation(o, c, base) for o, c in worth),
@@ -28,7 +28,7 @@ def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
 
 
 def _judge(optimization: Optimization, base: Baseline) -> Considered:
-    objection = optimization.objection(base)
+    objection = refusal(optimization, base)
     if objection:
         return Considered(optimization.id, optimization.title, False, objection, None)
     speedup = predicted_speedup(optimization, base)

@@ -1,7 +1,12 @@
-"""The optimizations that tracekit knows, one file each."""
+"""The optimizations that tracekit knows, one file each, and how people name them."""
 
+from collections.abc import Iterable
+
+from analyzers.errors import InputError, UnknownNameError
+from analyzers.hardware.gpu import nearest
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.batching import Batching
+from tracekit.optimizations.combined import Combined, conflict
 from tracekit.optimizations.compile import Compile
 from tracekit.optimizations.cuda_graphs import CUDAGraphs
 from tracekit.optimizations.fused_kernels import FusedKernels
@@ -15,10 +20,47 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     HalfPrecision(),
     TF32(),
     SDPA(),
-    Compile(),
-    CUDAGraphs(),
-    FusedKernels(),
+    Batching(),
     Int8WeightOnly(),
     Int4WeightOnly(),
-    Batching(),
+    FusedKernels(),
+    Compile(),
+    CUDAGraphs(),
 )
+"""In the order in which they are applied together, whatever order they are named in: types of numbers, attention and
+its cache, the rows of a step, formats of weights, fusing, compiling, and last the graph that records the result."""
+
+
+def find(name: str) -> Optimization:
+    """The optimization of an id, with its argument: "half-precision", "batching:32".
+
+    Raises UnknownNameError with the nearest ids, or InputError for an argument that it does not take.
+    """
+    wanted, colon, argument = name.strip().lower().partition(":")
+    found = next((each for each in OPTIMIZATIONS if each.id == wanted), None)
+    if found is None:
+        known = [each.id for each in OPTIMIZATIONS]
+        raise UnknownNameError(f"Optimization '{wanted}' is not known.", hint=nearest(wanted, known))
+    if not colon:
+        return found
+    found = found.with_argument(argument)
+    found.argument = argument
+    return found
+
+
+def parse(names: str) -> Optimization:
+    """One or several, joined with "+": "half-precision+compile". Raises as `find`, and for what cannot be combined."""
+    return combined(find(name) for name in names.split("+"))
+
+
+def combined(steps: Iterable[Optimization]) -> Optimization:
+    """The steps as one optimization, in the order in which they are applied. Raises InputError for a conflict."""
+    ordered = tuple(sorted(steps, key=_rank))
+    refused = conflict(ordered)
+    if refused:
+        raise InputError(f"{' + '.join(step.name for step in ordered)} cannot be combined.", refused, "Leave one out.")
+    return ordered[0] if len(ordered) == 1 else Combined(ordered)
+
+
+def _rank(optimization: Optimization) -> int:
+    return [each.id for each in OPTIMIZATIONS].index(optimization.id)

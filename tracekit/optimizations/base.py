@@ -1,14 +1,18 @@
 """What every optimization is: does it apply, and what would it give."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal, Self
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal, Self
 
+import msgspec
 import pandas as pd
 
+from analyzers.capture_info import CaptureInfo
 from analyzers.errors import InputError
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.memory import Memory
+from analyzers.prediction.memory import Memory, held
 
 Outcome = Literal["low", "expected", "high"]
 """How well an optimization turns out: the end of the interval that a prediction is for."""
@@ -17,15 +21,26 @@ Outcome = Literal["low", "expected", "high"]
 class Optimization(ABC):
     """One optimization. Its transform of the op list, simulated again, is its prediction."""
 
-    id: ClassVar[str]
-    title: ClassVar[str]
-    caveats: ClassVar[tuple[str, ...]] = ()
-    work_factor: ClassVar[float] = 1.0
-    """How many times the baseline's work one step then does; above 1, the speed-up is one of throughput."""
+    id: str
+    argument: str = ""
+    """What followed the id and a colon."""
+    title: str
+    caveats: tuple[str, ...] = ()
+    work_factor: float = 1.0
+    """How many times the baseline's work one step then does (see `work`)."""
+    throughput: bool = False
+    """It makes a step longer and does more in it: never counted as a gain in latency."""
+    excludes: Mapping[str, str] = {}
+    """Ids of optimizations that it cannot be combined with, and why; naming one of the two is enough."""
+
+    @property
+    def name(self) -> str:
+        """The id with its argument, as people write it."""
+        return f"{self.id}:{self.argument}" if self.argument else self.id
 
     @abstractmethod
     def objection(self, base: Baseline) -> str | None:
-        """Why it does not apply to this run; None when it does."""
+        """Why it cannot be done to this run; None when it can. That it loses is no objection: that is predicted."""
 
     @abstractmethod
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
@@ -46,6 +61,27 @@ class Optimization(ABC):
     def memory(self, base: Baseline, before: Memory) -> Memory:
         """What a step holds in device memory after the optimization."""
         return before
+
+    def work(self, base: Baseline) -> float:
+        """How many times the baseline's work one step then does; the speed-up is that of the work."""
+        return self.work_factor
+
+    def settings(self, capture: CaptureInfo) -> CaptureInfo:
+        """What a capture of the optimized run would say of its settings: its dtype, its batch."""
+        return capture
+
+    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
+        """The run as it is after the optimization: what is simulated, and what a further one starts from."""
+        after = replace(base, ops=self.transform(base, outcome))
+        capture = base.source.capture
+        if capture is None:
+            return after
+        before = held(capture, base.ops)
+        memory = self.memory(base, before) if before else Memory()
+        changed = msgspec.structs.replace(
+            self.settings(capture), weight_bytes=memory.weights, peak_memory_bytes=memory.peak
+        )
+        return replace(after, source=replace(base.source, capture=changed))
 
     def with_argument(self, argument: str) -> Self:
         """This optimization with what followed its id and a colon. Raises InputError when it takes nothing such."""

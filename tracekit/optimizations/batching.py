@@ -1,34 +1,61 @@
 """More sequences a step: the weights are read once for all of them."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Self
 
+import msgspec
 import pandas as pd
 
-from analyzers.costs.call import Attention, Cost, Gemm
+from analyzers.capture_info import CaptureInfo
+from analyzers.costs.call import Cost, Gemm
+from analyzers.errors import InputError
 from analyzers.prediction.baseline import Baseline
+from analyzers.prediction.memory import Memory
 from tracekit.optimizations.base import Optimization, Outcome, percent, share
 from tracekit.optimizations.retime import retimed
 
 FACTOR = 8
-"""The growth of the batch that is predicted."""
+"""The growth of the batch that is predicted, unless a batch is named."""
 
 
 class Batching(Optimization):
+    """`batch` sequences a step; 0: `FACTOR` times as many as now."""
+
     id = "batching"
-    title = f"A batch {FACTOR} times as large"
-    work_factor = float(FACTOR)
+    throughput = True
     caveats = ("Throughput, not latency: each step takes longer, and a request waits for its batch.",)
+
+    def __init__(self, batch: int = 0) -> None:
+        self.batch = batch
+        self.title = f"A batch of {batch}" if batch else f"A batch {FACTOR} times as large"
+
+    def with_argument(self, argument: str) -> Self:
+        if not argument.isdecimal() or int(argument) < 1:
+            raise InputError(f"{argument!r} is no batch size.", "It must be 1 or more.", "Write: batching:32")
+        return type(self)(int(argument))
 
     def objection(self, base: Baseline) -> str | None:
         capture = base.source.capture
         if capture is None or not capture.batch_size:
             return "The trace does not say what its batch is."
-        if capture.peak_memory_bytes and _memory(base) > base.gpu.memory_bytes:
-            return f"A batch {FACTOR} times as large needs {_memory(base) / 1e9:.0f} GB; {base.gpu.name} has less."
-        return None
+        return f"The batch is {self.batch} already." if self.batch == capture.batch_size else None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        return retimed(base.ops, _enlarged, base.gpu, outcome)
+        return retimed(base.ops, _enlarging(self.work(base)), base.gpu, outcome)
+
+    def work(self, base: Baseline) -> float:
+        capture = base.source.capture
+        return self.batch / capture.batch_size if self.batch and capture else FACTOR
+
+    def settings(self, capture: CaptureInfo) -> CaptureInfo:
+        return msgspec.structs.replace(capture, batch_size=self.batch or FACTOR * capture.batch_size)
+
+    def memory(self, base: Baseline, before: Memory) -> Memory:
+        """Weights, gradients and the optimizer's state stay; what belongs to a sequence grows with them."""
+        factor = self.work(base)
+        cache, activations = round(factor * before.kv_cache), round(factor * before.activations)
+        return replace(before, kv_cache=cache, activations=activations)
 
     def reason(self, base: Baseline) -> str:
         weights = base.ops.cost.map(lambda cost: bool(cost) and cost.weight_bytes > cost.bytes / 2).astype(bool)
@@ -41,24 +68,32 @@ class Batching(Optimization):
     def how_to(self, base: Baseline) -> str:
         capture = base.source.capture
         assert capture is not None
-        return f"tracekit profile --model {capture.model} --batch-size {capture.batch_size * FACTOR}  # to see it"
+        batch = self.settings(capture).batch_size
+        return f"tracekit profile --model {capture.model} --batch-size {batch}  # to see it"
 
 
-def _memory(base: Baseline) -> int:
-    capture = base.source.capture
-    return capture.weight_bytes + FACTOR * (capture.peak_memory_bytes - capture.weight_bytes) if capture else 0
+def _enlarging(factor: float) -> Callable[[Cost], Cost]:
+    """A change of costs to `factor` times the sequences."""
 
+    def grown(number: int) -> int:
+        return max(1, round(number * factor)) if number else 0
 
-def _enlarged(cost: Cost) -> Cost:
-    shape = cost.shape
-    if isinstance(shape, Gemm):
-        shape = replace(shape, m=shape.m * FACTOR) if cost.weight_bytes else replace(shape, batch=shape.batch * FACTOR)
-    elif isinstance(shape, Attention):
-        shape = replace(shape, batch=shape.batch * FACTOR)
-    return replace(
-        cost,
-        flops=cost.flops * FACTOR,
-        read_bytes=cost.weight_bytes + FACTOR * (cost.read_bytes - cost.weight_bytes),
-        write_bytes=cost.write_bytes * FACTOR,
-        shape=shape,
-    )
+    def enlarged(cost: Cost) -> Cost:
+        if cost.family == "optimizer":
+            return cost
+        shape, written = cost.shape, grown(cost.write_bytes)
+        if isinstance(shape, Gemm) and cost.weight_bytes:
+            shape = replace(shape, m=grown(shape.m))
+        elif isinstance(shape, Gemm) and shape.batch == 1:
+            shape, written = replace(shape, k=grown(shape.k)), cost.write_bytes  # the gradient of a weight
+        elif shape is not None:
+            shape = replace(shape, batch=grown(shape.batch))
+        return replace(
+            cost,
+            flops=grown(cost.flops),
+            read_bytes=cost.weight_bytes + grown(cost.read_bytes - cost.weight_bytes),
+            write_bytes=written,
+            shape=shape,
+        )
+
+    return enlarged

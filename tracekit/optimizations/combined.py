@@ -1,0 +1,82 @@
+"""Several optimizations together: applied one after another, and simulated once."""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+import pandas as pd
+
+from analyzers.capture_info import CaptureInfo
+from analyzers.prediction.baseline import Baseline
+from analyzers.prediction.memory import Memory
+from tracekit.optimizations.base import Optimization, Outcome
+
+
+class Combined(Optimization):
+    """Each step starts from what the steps before it made of the run."""
+
+    def __init__(self, steps: tuple[Optimization, ...]) -> None:
+        self.steps = steps
+        self.id = "+".join(step.name for step in steps)
+        self.title = " + ".join(step.title for step in steps)
+        self.caveats = tuple(dict.fromkeys(caveat for step in steps for caveat in step.caveats))
+        self.throughput = any(step.throughput for step in steps)
+
+    def objection(self, base: Baseline) -> str | None:
+        refused = conflict(self.steps)
+        if refused:
+            return refused
+        for step, before in self._with_bases(base):
+            objection = step.objection(before)
+            if objection:
+                return objection if before is base else f"{step.title}, after what comes before it: {objection}"
+        return None
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        return self.applied(base, outcome).ops
+
+    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
+        for step in self.steps:
+            base = step.applied(base, outcome)
+        return base
+
+    def reason(self, base: Baseline) -> str:
+        return " ".join(step.reason(before) for step, before in self._with_bases(base))
+
+    def how_to(self, base: Baseline) -> str:
+        return "\n".join(step.how_to(before) for step, before in self._with_bases(base))
+
+    def evidence(self, base: Baseline) -> tuple[str, ...]:
+        found = (line for step, before in self._with_bases(base) for line in step.evidence(before))
+        return tuple(dict.fromkeys(found))
+
+    def memory(self, base: Baseline, before: Memory) -> Memory:
+        for step, start in self._with_bases(base):
+            before = step.memory(start, before)
+        return before
+
+    def work(self, base: Baseline) -> float:
+        product = 1.0
+        for step, before in self._with_bases(base):
+            product *= step.work(before)
+        return product
+
+    def settings(self, capture: CaptureInfo) -> CaptureInfo:
+        for step in self.steps:
+            capture = step.settings(capture)
+        return capture
+
+    def _with_bases(self, base: Baseline) -> Iterator[tuple[Optimization, Baseline]]:
+        """Each step with the run that it starts from, as expected."""
+        for step in self.steps:
+            yield step, base
+            if step is not self.steps[-1]:
+                base = step.applied(base, "expected")
+
+
+def conflict(steps: tuple[Optimization, ...]) -> str | None:
+    """Why two of these cannot be combined; None when all can."""
+    for one, other in combinations(steps, 2):
+        reason = one.excludes.get(other.id) or other.excludes.get(one.id)
+        if reason or one.id == other.id:
+            return f"{one.title} and {other.title} exclude each other: {reason or 'it is the same thing twice.'}"
+    return None
