@@ -8,7 +8,14 @@ from click.testing import CliRunner
 
 HERE = Path(__file__).parent
 
-_DECLARING = ("trace", "counters.counters_table", "result_tables", "idle_tables", "prediction.oplist")
+_DECLARING = (
+    "trace",
+    "counters.counters_table",
+    "result_tables",
+    "idle_tables",
+    "comparison.tables",
+    "prediction.oplist",
+)
 
 
 def columns() -> str:

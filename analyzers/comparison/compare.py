@@ -1,0 +1,86 @@
+"""Two analyses to their comparison."""
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers.comparison.difference import difference, idle_times
+from analyzers.comparison.layer_changes import compared_layers
+from analyzers.comparison.layer_pairs import layer_pairs
+from analyzers.comparison.name_pairs import name_pairs
+from analyzers.comparison.notes import notes
+from analyzers.comparison.result import Comparison, Side
+from analyzers.comparison.step_work import step_work, steps_of
+from analyzers.comparison.sums import longest, main_precision, numbered, summed
+from analyzers.comparison.tables import COMPARED_KERNELS, COMPARED_OPS
+from analyzers.results import Analysis
+from analyzers.tables import Table
+
+
+def compare(a: Analysis, b: Analysis, names: tuple[str, str] = ("A", "B")) -> Comparison:
+    """What a step of B takes more or less time for than one of A, by layer, op and kernel.
+
+    Latencies are the unprofiled ones where both runs were timed so, else the mean steps of the traces.
+    """
+    timed = a.latency.unprofiled is not None and b.latency.unprofiled is not None
+    work_a, work_b = step_work(a), step_work(b)
+    side_a, side_b = _side(a, work_a, names[0], timed), _side(b, work_b, names[1], timed)
+    pairs = layer_pairs(a.layers, b.layers)
+    work_a["pair"] = _rows_of([pair.a for pair in pairs], len(a.layers))[work_a["layer"]]
+    work_b["pair"] = _rows_of([pair.b for pair in pairs], len(b.layers))[work_b["layer"]]
+    return Comparison(
+        a=side_a,
+        b=side_b,
+        difference=difference(side_a, side_b, work_a, work_b, idle_times(a, b, side_a, side_b)),
+        layers=compared_layers(a.layers, b.layers, pairs, work_a, work_b),
+        ops=_named(COMPARED_OPS, work_a, work_b, "op"),
+        kernels=_named(COMPARED_KERNELS, work_a, work_b, "kernel"),
+        notes=notes(side_a, side_b),
+    )
+
+
+def _side(analysis: Analysis, work: pd.DataFrame, name: str, timed: bool) -> Side:
+    latency = analysis.latency.unprofiled if timed else None
+    steps = analysis.timeline.steps
+    flops = work["flops"].to_numpy()
+    return Side(
+        name=name,
+        source=analysis.source,
+        steps=steps_of(analysis),
+        latency_ns=latency.median_us * 1e3 if latency else float(steps["wall_ns"].mean()),
+        latency_from="unprofiled" if latency else "trace",
+        spread_ns=(latency.p10_us * 1e3, latency.p90_us * 1e3) if latency else None,
+        busy_ns=float(work["ns"].sum()),
+        kernels=float(work["kernels"].sum()),
+        flops=float(np.nansum(flops)) if np.isfinite(flops).any() else float("nan"),
+        graph_share=float((analysis.work["graph"] >= 0).mean()),
+    )
+
+
+def _rows_of(layers: list[int], size: int) -> npt.NDArray[np.int64]:
+    """Per layer, the row of its pair. Work without a layer (-1) is that of the last row, "(no layer)"."""
+    row = np.zeros(max(size, 1), dtype=np.int64)
+    for number, layer in enumerate(layers):
+        if layer >= 0:
+            row[layer] = number
+    return row
+
+
+def _named(table: Table, a: pd.DataFrame, b: pd.DataFrame, column: str) -> pd.DataFrame:
+    """COMPARED_OPS or COMPARED_KERNELS: the largest changes first."""
+    pairs = name_pairs(a, b, column)
+    size = len(pairs)
+    of_a = numbered(a[column], {pair.a: row for row, pair in enumerate(pairs)})
+    of_b = numbered(b[column], {pair.b: row for row, pair in enumerate(pairs)})
+    frame = table.frame(
+        {
+            "a_name": [pair.a for pair in pairs],
+            "b_name": [pair.b for pair in pairs],
+            "match": [pair.match for pair in pairs],
+            "family": longest(pd.concat([a, b]), np.concatenate([of_a, of_b]), "family", size),
+            **summed(a, b, of_a, of_b, size),
+            **main_precision(a, b, of_a, of_b, size),
+        }
+    )
+    order = frame["change_ns"].abs().sort_values(ascending=False, kind="stable").index
+    return frame.loc[order].reset_index(drop=True)

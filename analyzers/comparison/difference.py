@@ -1,0 +1,77 @@
+"""The latencies of two steps as sums: busy time by family of op, and idle time by cause."""
+
+import numpy as np
+import pandas as pd
+
+from analyzers.comparison.result import Side
+from analyzers.comparison.step_work import devices_of, steps_of
+from analyzers.comparison.sums import main_precision, numbered, summed
+from analyzers.comparison.tables import DIFFERENCE
+from analyzers.results import Analysis
+
+EDGES = "edges"
+OVERLAP = "overlap"
+UNKNOWN = "unknown"
+
+IDLE_MEANINGS = {
+    EDGES: "before a step's first work and after its last",
+    OVERLAP: "kernels took longer under the profiler than the whole step without it",
+}
+"""Of causes that are not among the causes of gaps."""
+
+
+def difference(a: Side, b: Side, work_a: pd.DataFrame, work_b: pd.DataFrame, idle: pd.DataFrame) -> pd.DataFrame:
+    """DIFFERENCE: the busy families, then the idle causes, each by how much it changes. `idle`: of `idle_times`."""
+    families = sorted({*work_a["family"], *work_b["family"]})
+    place = {name: row for row, name in enumerate(families)}
+    groups = numbered(work_a["family"], place), numbered(work_b["family"], place)
+    sums = summed(work_a, work_b, *groups, len(place)) | main_precision(work_a, work_b, *groups, len(place))
+    busy = pd.DataFrame({"kind": "busy", "name": families, **sums})
+    nothing = dict.fromkeys(("a_flops", "b_flops", "a_bytes", "b_bytes"), np.nan) | {
+        "a_precision": "",
+        "b_precision": "",
+    }
+    waited = idle.assign(kind="idle", change_ns=idle["b_ns"] - idle["a_ns"], a_kernels=0.0, b_kernels=0.0, **nothing)
+    rows = pd.concat([_by_change(busy), _by_change(waited)], ignore_index=True)
+    change = b.latency_ns - a.latency_ns
+    rows["share"] = rows["change_ns"] / change if change else 0.0
+    return DIFFERENCE.frame({column.name: rows[column.name] for column in DIFFERENCE.columns})
+
+
+def idle_times(a: Analysis, b: Analysis, of_a: Side, of_b: Side) -> pd.DataFrame:
+    """Idle time of a step by cause: the columns name, a_ns and b_ns. With the busy time it sums to the latency.
+
+    Causes are those of the gaps as recorded; a latency that was timed without the profiler scales them down.
+    """
+    causes = [_causes(analysis, side) for analysis, side in ((a, of_a), (b, of_b))]
+    names = sorted({*causes[0], *causes[1]})
+    times_a, times_b = (np.array([each.get(name, 0.0) for name in names], dtype=float) for each in causes)
+    return pd.DataFrame({"name": np.array(names, dtype=object), "a_ns": times_a, "b_ns": times_b})
+
+
+def _causes(analysis: Analysis, side: Side) -> dict[str, float]:
+    idle = side.latency_ns - side.busy_ns
+    if idle < 0:
+        return {OVERLAP: idle}
+    recorded = _recorded(analysis)
+    total = sum(recorded.values())
+    if total <= 0:
+        return {EDGES: idle}
+    return {name: time * idle / total for name, time in recorded.items()}
+
+
+def _recorded(analysis: Analysis) -> dict[str, float]:
+    """Idle time as recorded, of all steps and devices."""
+    gaps = analysis.gaps
+    inside = gaps[gaps["step"] >= 0] if len(gaps) else gaps
+    by_cause = inside["duration_ns"].groupby(inside["cause"].astype(object).replace("", UNKNOWN)).sum()
+    times = {str(name): float(time) for name, time in by_cause.items()}
+    steps = analysis.timeline.steps
+    wall = float(steps["wall_ns"].sum()) * devices_of(analysis) if steps_of(analysis) else 0.0
+    around = wall - float(steps["busy_ns"].sum()) - sum(times.values())
+    return times | ({EDGES: around} if around > 0 else {})
+
+
+def _by_change(rows: pd.DataFrame) -> pd.DataFrame:
+    order = rows["change_ns"].abs().sort_values(ascending=False, kind="stable").index
+    return rows.loc[order]

@@ -1,0 +1,71 @@
+"""The layers of both sides in one tree."""
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers.breakdown.totals import with_children
+from analyzers.comparison.layer_pairs import LayerPair
+from analyzers.comparison.tables import COMPARED_LAYERS
+
+Floats = npt.NDArray[np.float64]
+
+_NS, _KERNELS, _FLOPS, _KNOWN_FLOPS, _BYTES, _KNOWN_BYTES = range(6)
+
+
+def compared_layers(
+    a: pd.DataFrame, b: pd.DataFrame, pairs: list[LayerPair], work_a: pd.DataFrame, work_b: pd.DataFrame
+) -> pd.DataFrame:
+    """COMPARED_LAYERS. Times hold the layers below, but for those of the layers' own kernels."""
+    rows_a, rows_b = np.array([pair.a for pair in pairs]), np.array([pair.b for pair in pairs])
+    of_a, of_b = _columns("a", a, work_a, rows_a), _columns("b", b, work_b, rows_b)
+    parents = [pair.parent for pair in pairs]
+    return COMPARED_LAYERS.frame(
+        {
+            "a_type": _texts(a["type"], rows_a),
+            "b_type": _texts(b["type"], rows_b),
+            "a_path": _texts(a["path"], rows_a),
+            "b_path": _texts(b["path"], rows_b),
+            "match": [pair.match for pair in pairs],
+            "parent": parents,
+            "depth": _depths(parents),
+            **of_a,
+            **of_b,
+            "change_ns": of_b["b_ns"] - of_a["a_ns"],
+            "change_self_ns": of_b["b_self_ns"] - of_a["a_self_ns"],
+        }
+    )
+
+
+def _columns(side: str, layers: pd.DataFrame, work: pd.DataFrame, rows: npt.NDArray[np.int64]) -> dict[str, Floats]:
+    own = _own(work, len(layers))
+    both = np.column_stack([with_children(own, layers["parent"].tolist()), own[:, _NS]])
+    there = np.vstack([both, np.zeros(both.shape[1])])[np.where(rows >= 0, rows, len(layers))]
+    return {
+        f"{side}_ns": there[:, _NS],
+        f"{side}_self_ns": there[:, -1],
+        f"{side}_kernels": there[:, _KERNELS],
+        f"{side}_flops": np.where(there[:, _KNOWN_FLOPS] > 0, there[:, _FLOPS], np.nan),
+        f"{side}_bytes": np.where(there[:, _KNOWN_BYTES] > 0, there[:, _BYTES], np.nan),
+    }
+
+
+def _own(work: pd.DataFrame, size: int) -> Floats:
+    """Per layer, the sums of its own work. Work without a layer (-1) is that of the last row, "(no layer)"."""
+    group = work["layer"].to_numpy() % max(size, 1)
+    flops, byte_count = work["flops"].to_numpy(), work["bytes"].to_numpy()
+    known = (np.isfinite(flops), np.isfinite(byte_count))
+    columns = [work["ns"], work["kernels"], np.nan_to_num(flops), known[0], np.nan_to_num(byte_count), known[1]]
+    return np.column_stack([np.bincount(group, weights=column, minlength=size) for column in columns])
+
+
+def _texts(names: pd.Series, rows: npt.NDArray[np.int64]) -> list[str]:
+    texts = [*names.tolist(), ""]
+    return [texts[row] for row in rows]
+
+
+def _depths(parents: list[int]) -> list[int]:
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(depths[parent] + 1 if parent >= 0 else 0)
+    return depths

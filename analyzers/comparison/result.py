@@ -1,0 +1,60 @@
+"""What a comparison holds."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pandas as pd
+
+from analyzers.results import Source
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two runs. Times are means of one step and one device."""
+
+    name: str
+    """What people call it: the name of its file or folder."""
+    source: Source
+    steps: int
+    """Those in the trace; 1 for the whole of a trace that marks none."""
+    latency_ns: float
+    latency_from: Literal["unprofiled", "trace"]
+    """Timed (or simulated) without a profiler, or as in the trace."""
+    spread_ns: tuple[float, float] | None
+    """10th and 90th percentile of the unprofiled latency."""
+    busy_ns: float
+    kernels: float
+    flops: float
+    """NaN: none known."""
+    graph_share: float
+    """Part of the kernels that CUDA graphs launched."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """B beside A. Every table is of one step; changes are B less A."""
+
+    a: Side
+    b: Side
+    difference: pd.DataFrame = field(repr=False)
+    layers: pd.DataFrame = field(repr=False)
+    ops: pd.DataFrame = field(repr=False)
+    kernels: pd.DataFrame = field(repr=False)
+    notes: tuple[str, ...] = ()
+    """What keeps the two from being comparable in every respect."""
+
+    @property
+    def speedup(self) -> float:
+        """Latency of A over that of B: above 1, B is faster."""
+        return self.a.latency_ns / self.b.latency_ns
+
+    @property
+    def change_ns(self) -> float:
+        return self.b.latency_ns - self.a.latency_ns
+
+    @property
+    def within_spread(self) -> bool:
+        """The difference is no larger than that between steps of one run."""
+        if self.a.spread_ns is None or self.b.spread_ns is None:
+            return False
+        return self.a.spread_ns[0] <= self.b.spread_ns[1] and self.b.spread_ns[0] <= self.a.spread_ns[1]

@@ -1,0 +1,54 @@
+"""Both sides summed by the same groups."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+Sums = dict[str, npt.NDArray[Any]]
+Groups = npt.NDArray[np.int64]
+
+
+def summed(a: pd.DataFrame, b: pd.DataFrame, of_a: Groups, of_b: Groups, size: int) -> Sums:
+    """a_ns, b_ns, change_ns, kernels, FLOPs and bytes of each group in [0, size) of the work of two steps."""
+    columns: Sums = {}
+    for side, work, group in (("a", a, of_a), ("b", b, of_b)):
+        for name in ("ns", "kernels"):
+            columns[f"{side}_{name}"] = np.bincount(group, weights=work[name], minlength=size)
+        for name in ("flops", "bytes"):
+            columns[f"{side}_{name}"] = _known_sum(work[name].to_numpy(), group, size)
+    return columns | {"change_ns": columns["b_ns"] - columns["a_ns"]}
+
+
+def main_precision(a: pd.DataFrame, b: pd.DataFrame, of_a: Groups, of_b: Groups, size: int) -> Sums:
+    sides = {"a": (a, of_a), "b": (b, of_b)}
+    return {f"{side}_precision": longest(work, group, "precision", size) for side, (work, group) in sides.items()}
+
+
+def numbered(names: "pd.Series[Any]", place: Mapping[str, int]) -> Groups:
+    """The place of each name."""
+    codes, distinct = pd.factorize(names)
+    return np.array([place[name] for name in distinct], dtype=np.int64)[codes]
+
+
+def _known_sum(values: npt.NDArray[np.float64], group: Groups, size: int) -> npt.NDArray[np.float64]:
+    known = np.isfinite(values)
+    total = np.bincount(group, weights=np.where(known, values, 0.0), minlength=size)
+    return np.where(np.bincount(group, weights=known, minlength=size) > 0, total, np.nan)
+
+
+def longest(work: pd.DataFrame, group: Groups, column: str, size: int) -> npt.NDArray[np.object_]:
+    """Per group, the value of the column that most of its time has; "" for an empty group."""
+    time = (
+        work["ns"]
+        .reset_index(drop=True)
+        .groupby([group, work[column].to_numpy()])
+        .sum()
+        .rename_axis(["group", "value"])
+    )
+    last = time.sort_values(kind="stable").reset_index().drop_duplicates("group", keep="last")
+    values: npt.NDArray[np.object_] = np.full(size, "", dtype=object)
+    values[last["group"].to_numpy(dtype=np.int64)] = last["value"].to_numpy(dtype=object)
+    return values
