@@ -9,26 +9,47 @@ from tracekit.optimizations.batching import Batching
 from tracekit.optimizations.combined import Combined, conflict
 from tracekit.optimizations.compile import Compile
 from tracekit.optimizations.cuda_graphs import CUDAGraphs
+from tracekit.optimizations.fp8_dynamic import FP8Dynamic
 from tracekit.optimizations.fused_kernels import FusedKernels
+from tracekit.optimizations.fused_optimizer import FusedOptimizer
+from tracekit.optimizations.gradient_checkpointing import GradientCheckpointing
 from tracekit.optimizations.half_precision import HalfPrecision
 from tracekit.optimizations.int4_weight_only import Int4WeightOnly
+from tracekit.optimizations.int8_dynamic import Int8Dynamic
 from tracekit.optimizations.int8_weight_only import Int8WeightOnly
+from tracekit.optimizations.llm_int8 import LLMInt8
+from tracekit.optimizations.max_autotune import MaxAutotune
+from tracekit.optimizations.nf4 import NF4
+from tracekit.optimizations.paged_kv import PagedKV
 from tracekit.optimizations.sdpa import SDPA
+from tracekit.optimizations.speculative_decoding import SpeculativeDecoding
+from tracekit.optimizations.static_cache import StaticCache
 from tracekit.optimizations.tf32 import TF32
 
 OPTIMIZATIONS: tuple[Optimization, ...] = (
     HalfPrecision(),
     TF32(),
     SDPA(),
+    StaticCache(),
     Batching(),
+    GradientCheckpointing(),
     Int8WeightOnly(),
     Int4WeightOnly(),
+    NF4(),
+    LLMInt8(),
+    FP8Dynamic(),
+    Int8Dynamic(),
+    FusedOptimizer(),
     FusedKernels(),
     Compile(),
+    MaxAutotune(),
     CUDAGraphs(),
+    SpeculativeDecoding(),
+    PagedKV(),
 )
 """In the order in which they are applied together, whatever order they are named in: types of numbers, attention and
-its cache, the rows of a step, formats of weights, fusing, compiling, and last the graph that records the result."""
+its cache, the rows of a step, formats of weights, fusing, compiling, the graph that records the result, and last what
+is built around a decoding step."""
 
 
 def find(name: str) -> Optimization:
@@ -55,12 +76,14 @@ def parse(names: str) -> Optimization:
 
 def combined(steps: Iterable[Optimization]) -> Optimization:
     """The steps as one optimization, in the order in which they are applied. Raises InputError for a conflict."""
-    ordered = tuple(sorted(steps, key=_rank))
+    ordered = in_order(steps)
     refused = conflict(ordered)
     if refused:
         raise InputError(f"{' + '.join(step.name for step in ordered)} cannot be combined.", refused, "Leave one out.")
     return ordered[0] if len(ordered) == 1 else Combined(ordered)
 
 
-def _rank(optimization: Optimization) -> int:
-    return [each.id for each in OPTIMIZATIONS].index(optimization.id)
+def in_order(steps: Iterable[Optimization]) -> tuple[Optimization, ...]:
+    """In the registry's order; what is not in it, such as another GPU, first."""
+    ranks = {each.id: rank for rank, each in enumerate(OPTIMIZATIONS)}
+    return tuple(sorted(steps, key=lambda step: ranks.get(step.id, -1)))

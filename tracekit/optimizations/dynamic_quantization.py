@@ -1,0 +1,100 @@
+"""Weights and activations in 8 bits, the activations quantised anew at each product (torchao)."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import pandas as pd
+
+from analyzers.costs.call import Cost, Precision
+from analyzers.interval import Interval
+from analyzers.prediction.baseline import Baseline
+from analyzers.prediction.memory import Memory
+from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+from tracekit.optimizations.extra_kernels import Extra, moving, with_extras
+from tracekit.optimizations.linear_products import (
+    LinearProduct,
+    inner_products,
+    linear_product,
+    shrunk,
+    stored_bytes,
+    with_weights,
+)
+from tracekit.optimizations.retime import retimed
+
+
+class DynamicQuantization(Optimization):
+    """Shared by the types: `precision` of the products, `stream` and passes of their own."""
+
+    precision: ClassVar[Precision]
+    needs: ClassVar[str]
+    """The GPU feature that its products are written for."""
+    stream: ClassVar[Interval]
+    """Rate of the 8-bit product over that which the model of a plain one gives it."""
+
+    def objection(self, base: Baseline) -> str | None:
+        if not base.gpu.supports(self.needs):
+            return f"{base.gpu.name} has no {self.precision} products."
+        if base.source.capture and base.source.capture.workload == "train":
+            return "The weights would no longer be trained."
+        if not _half(base, conv1d=True).any():
+            return "No layer multiplies by weights in 16 bits (quantize from half precision)."
+        if not _half(base, conv1d=False).any():
+            return "Its layers are transformers' Conv1D, which torchao leaves as they are: it replaces nn.Linear."
+        return None
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        rows = _half(base, conv1d=False)
+        quantized = retimed(base.ops[rows], self._narrowed, base.gpu, outcome)
+        ops = base.ops.copy()
+        ops.loc[rows, "kernel_ns"] = quantized.kernel_ns / pick(self.stream, outcome)
+        ops.loc[rows, "cost"] = quantized.cost
+        places = rows.to_numpy().nonzero()[0]
+        products = {int(row): linear_product(base.ops.cost.iloc[row]) for row in places}
+        before = {row: self._before(product, outcome) for row, product in products.items() if product}
+        after = {row: self._after(product, outcome) for row, product in products.items() if product}
+        return with_extras(replace(base, ops=ops), before, after)
+
+    def _narrowed(self, cost: Cost) -> Cost:
+        product = linear_product(cost)
+        assert product is not None
+        inputs = product.rows * product.inputs
+        smaller = with_weights(cost, 1, self.precision)
+        return replace(smaller, read_bytes=max(smaller.read_bytes - inputs, smaller.weight_bytes))
+
+    def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+        """The largest element of each row, and the row divided by it, as eager PyTorch launches them."""
+        size, rows = product.rows * product.inputs, product.rows
+        return [
+            Extra("aten::abs", moving(2 * size, 2 * size, "bf16")),
+            Extra("aten::amax", moving(2 * size, 2 * rows, "bf16", "reduction")),
+            Extra("aten::clamp", moving(2 * rows, 4 * rows, "fp32")),
+            Extra("aten::div", moving(4 * rows, 4 * rows, "fp32")),
+            Extra("aten::mul", moving(2 * size + 4 * rows, 2 * size, "bf16")),
+            Extra("aten::clamp", moving(2 * size, 2 * size, "bf16")),
+            Extra("aten::_to_copy", moving(2 * size, size, self.precision, "copy")),
+        ]
+
+    def _after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+        return []
+
+    def reason(self, base: Baseline) -> str:
+        rows = _half(base, conv1d=False)
+        rate = base.gpu.sustained_flops(self.precision) / base.gpu.sustained_flops("bf16")
+        return (
+            f"{percent(share(base, rows))} of the kernel time is products of nn.Linear: their bytes halve, and "
+            f"{self.precision} arithmetic is {rate:.1f} times as fast; each of the {int(rows.sum())} first needs its "
+            "input quantised."
+        )
+
+    def evidence(self, base: Baseline) -> tuple[str, ...]:
+        products = [linear_product(cost) for cost in base.ops.cost[_half(base, conv1d=False)]]
+        sizes = sorted(product.rows for product in products if product)
+        return (f"products of {sizes[0]} to {sizes[-1]} rows",)
+
+    def memory(self, base: Baseline, before: Memory) -> Memory:
+        return shrunk(before, stored_bytes(base, _half(base, conv1d=False)), 0.5)
+
+
+def _half(base: Baseline, *, conv1d: bool) -> "pd.Series[bool]":
+    half = base.ops.cost.map(lambda cost: bool(cost) and cost.precision in ("fp16", "bf16")).astype(bool)
+    return inner_products(base, conv1d=conv1d) & half

@@ -1,0 +1,65 @@
+"""Kernels that an optimization adds beside the ops of a run: passes that quantise, unpack, mask or gather."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from analyzers.costs.call import Cost, Family, Precision
+from analyzers.interval import Interval
+from analyzers.kernel_time import estimate_ns
+from analyzers.prediction.baseline import Baseline
+
+PYTHON_OP = Interval(2.0, 1.2, 0.6)
+"""Host time of entering an op that is written in Python (a custom op, an autograd function), in plain launches."""
+_PLAIN = 0.25
+"""This part of a run's launches take no longer than a plain one: no module call, no Python before them."""
+
+
+@dataclass(frozen=True)
+class Extra:
+    """A kernel added; `host` is its host time in plain launches, and with `sync` the host then waits for it."""
+
+    name: str
+    cost: Cost
+    host: float = 1.0
+    sync: bool = False
+
+
+def moving(read_bytes: float, write_bytes: float, precision: Precision = "fp16", family: Family = "pointwise") -> Cost:
+    """The cost of a kernel that reads and writes so many bytes and hardly computes."""
+    return Cost(0, round(read_bytes), round(write_bytes), family, precision)
+
+
+def plain_launch_ns(base: Baseline) -> float:
+    """Host time of one more launch in this run."""
+    return float(base.ops.host_ns.quantile(_PLAIN))
+
+
+def with_extras(
+    base: Baseline, before: Mapping[int, Sequence[Extra]], after: Mapping[int, Sequence[Extra]]
+) -> pd.DataFrame:
+    """The base's op list with kernels before and after the rows (by position), in the layers of those rows."""
+    sides = ((-0.5, before), (0.5, after))
+    added = [(row, row + side, extra) for side, extras in sides for row, some in extras.items() for extra in some]
+    if not added:
+        return base.ops
+    new = _rows(base, [row for row, _, _ in added], [extra for _, _, extra in added])
+    places = np.concatenate([np.arange(len(base.ops)), [place for _, place, _ in added]])
+    everything = pd.concat([base.ops, new], ignore_index=True)
+    return everything.iloc[np.argsort(places, kind="stable")].reset_index(drop=True)
+
+
+def _rows(base: Baseline, rows: list[int], extras: list[Extra]) -> pd.DataFrame:
+    unit = plain_launch_ns(base)
+    costs = pd.Series([extra.cost for extra in extras], index=base.ops.index[rows], dtype=object)
+    return base.ops.iloc[rows].assign(
+        name=[extra.name for extra in extras],
+        category="kernel",
+        host_ns=[extra.host * unit for extra in extras],
+        kernel_ns=[estimate_ns(extra.cost, base.gpu) for extra in extras],
+        launches=1,
+        sync=[extra.sync for extra in extras],
+        cost=costs.to_numpy(),
+    )

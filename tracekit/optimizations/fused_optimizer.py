@@ -1,0 +1,69 @@
+"""One kernel for all of an optimizer's arithmetic, in place of one an operation."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from analyzers.costs.call import Cost
+from analyzers.interval import Interval
+from analyzers.kernel_time import estimate_ns
+from analyzers.prediction.baseline import Baseline
+from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+
+HOST_KEPT = Interval(0.9, 0.6, 0.4)
+"""Host time of an optimizer step that stays: lists of parameters and states are still gathered in Python."""
+KERNEL_ERROR = Interval(1.25, 1.0, 0.9)
+_READ, _WRITTEN = 4, 3
+"""Of Adam, in copies of the parameters: parameters, gradients and two moments; all but the gradients."""
+
+
+class FusedOptimizer(Optimization):
+    id = "fused-optimizer"
+    title = "Fused optimizer"
+    caveats = ("Adam, AdamW, SGD and Adagrad have fused kernels; others do not.",)
+
+    def objection(self, base: Baseline) -> str | None:
+        if base.ops.name.str.contains("_fused_").any():
+            return "The optimizer is fused already."
+        return None if _steps(base).any() else "The run has no optimizer step that launches an op at a time."
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        places = np.flatnonzero(_steps(base))
+        found, cost = base.ops.iloc[places], _fused_cost(base)
+        ratio = estimate_ns(cost, base.gpu) / sum(estimate_ns(each, base.gpu) for each in found.cost)
+        one = found.iloc[:1].assign(
+            name="aten::_fused_adamw_",
+            host_ns=found.host_ns.sum() * pick(HOST_KEPT, outcome),
+            kernel_ns=found.kernel_ns.sum() * min(1.0, ratio * pick(KERNEL_ERROR, outcome)),
+            launches=max(1, round(found.launches.sum() / len(found))),
+            sync=bool(found.sync.any()),
+            cost=pd.Series([cost], index=found.index[:1], dtype=object),
+        )
+        others = base.ops.drop(found.index)
+        return pd.concat([others.iloc[: places[0]], one, others.iloc[places[0] :]])
+
+    def reason(self, base: Baseline) -> str:
+        rows = _steps(base)
+        moved = sum(cost.bytes for cost in base.ops.cost[rows])
+        return (
+            f"The optimizer step is {percent(share(base, rows))} of the kernel time, in {int(rows.sum())} passes that "
+            f"move {moved / 1e9:.1f} GB; one pass moves {_fused_cost(base).bytes / 1e9:.1f} GB."
+        )
+
+    def how_to(self, base: Baseline) -> str:
+        return "optimizer = torch.optim.AdamW(model.parameters(), fused=True)"
+
+
+def _steps(base: Baseline) -> "pd.Series[bool]":
+    foreach = base.ops.name.str.contains("_foreach_", regex=False)
+    return foreach & base.ops.cost.notna() & base.ops.phase.isin(["optimizer", ""])
+
+
+def _fused_cost(base: Baseline) -> Cost:
+    """Each parameter, gradient and moment once, whatever the passes were."""
+    found = base.ops[_steps(base)]
+    widest = max(found.cost, key=lambda cost: cost.write_bytes)
+    copy = widest.write_bytes
+    flops = sum(cost.flops for cost in found.cost)
+    return replace(widest, flops=flops, read_bytes=_READ * copy, write_bytes=_WRITTEN * copy)

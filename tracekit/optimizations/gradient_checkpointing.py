@@ -1,0 +1,65 @@
+"""Gradient checkpointing: the backward pass runs each block's forward again instead of keeping what it made."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from analyzers.interval import Interval
+from analyzers.prediction.baseline import Baseline
+from analyzers.prediction.memory import Memory
+from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+
+WRAPPING = Interval(8.0, 4.0, 2.0)
+"""Host time of checkpointing one block (saving and restoring random state, leaving and entering autograd), in plain
+launches."""
+_BLOCK = r"^(.*?\.\d+)(?:\.|$)"
+
+
+class GradientCheckpointing(Optimization):
+    id = "gradient-checkpointing"
+    title = "Gradient checkpointing"
+    caveats = ("It costs time and saves memory: use it for a batch or a length that does not fit otherwise.",)
+
+    def objection(self, base: Baseline) -> str | None:
+        if not _forward(base).any():
+            return "The run does not train repeated blocks."
+        return None
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        again = base.ops[_forward(base)]
+        blocks = again.layer.str.extract(_BLOCK)[0].nunique()
+        wrapping = pick(WRAPPING, outcome) * float(base.ops.host_ns.quantile(0.25)) * blocks / len(again)
+        again = again.assign(phase="backward", host_ns=again.host_ns + wrapping)
+        start = int(np.flatnonzero(base.ops.phase == "backward")[0])
+        return pd.concat([base.ops.iloc[:start], again, base.ops.iloc[start:]], ignore_index=True)
+
+    def reason(self, base: Baseline) -> str:
+        rows = _forward(base)
+        kept = 1 - _kept(base)
+        return (
+            f"Running the blocks' forward again adds {percent(share(base, rows))} of kernel time, and frees about "
+            f"{percent(kept)} of the activations."
+        )
+
+    def how_to(self, base: Baseline) -> str:
+        return "model.gradient_checkpointing_enable()"
+
+    def memory(self, base: Baseline, before: Memory) -> Memory:
+        return replace(before, activations=round(before.activations * _kept(base)))
+
+
+def _forward(base: Baseline) -> "pd.Series[bool]":
+    phases = base.ops.phase if (base.ops.phase == "backward").any() else pd.Series("", index=base.ops.index)
+    return (phases == "forward") & base.ops.layer.str.contains(r"\.\d+(?:\.|$)")
+
+
+def _kept(base: Baseline) -> float:
+    """Of what the forward writes: what the largest block makes, each block's last output, and all outside blocks."""
+    forward = base.ops[(base.ops.phase == "forward") & base.ops.cost.notna()]
+    written = pd.Series([cost.write_bytes for cost in forward.cost], index=forward.index, dtype=float)
+    block = forward.layer.str.extract(_BLOCK)[0]
+    inputs = written.groupby(block).last().sum()
+    largest = written.groupby(block).sum().max()
+    kept = written[block.isna()].sum() + inputs + largest
+    return float(min(1.0, kept / max(written.sum(), 1.0)))

@@ -1,0 +1,48 @@
+"""int8 products: weights stored in int8, activations scaled and cast row by row."""
+
+from collections.abc import Mapping
+
+from analyzers.interval import Interval
+from analyzers.prediction.baseline import Baseline
+from tracekit.optimizations.base import Outcome
+from tracekit.optimizations.dynamic_quantization import DynamicQuantization
+from tracekit.optimizations.extra_kernels import Extra, moving
+from tracekit.optimizations.linear_products import LinearProduct, other_formats
+
+FEWEST_ROWS = 17
+"""torch._int_mm takes more than 16 rows; fewer multiply in int32 without tensor cores, the weights widened first."""
+
+
+class Int8Dynamic(DynamicQuantization):
+    id = "int8-dynamic"
+    title = "int8 products, dynamic scales"
+    precision = "int8"
+    needs = "int8-tensor"
+    stream = Interval(0.6, 0.8, 1.0)
+    excludes: Mapping[str, str] = other_formats("int8-dynamic")
+    caveats = (
+        "Compile with it: eager code quantises each input in seven kernels, and scales the result in two.",
+        f"Fewer than {FEWEST_ROWS} rows (decoding) have no int8 product, and lose by far.",
+    )
+
+    def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+        quantise = super()._before(product, outcome)
+        if product.rows >= FEWEST_ROWS:
+            return quantise
+        return [*quantise, Extra("aten::_to_copy", moving(product.weights, 4 * product.weights, "fp32", "copy")),
+                Extra("aten::mul (int32)", moving(4 * product.weights, 4 * product.weights, "fp32"))]  # fmt: skip
+
+    def _after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+        """The sums in int32, by the scales of the rows and then of the weights."""
+        out = product.rows * product.outputs
+        return [
+            Extra("aten::mul", moving(4 * out, 4 * out, "fp32")),
+            Extra("aten::mul", moving(4 * out, 2 * out, "bf16")),
+        ]
+
+    def how_to(self, base: Baseline) -> str:
+        return (
+            "from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_\n"
+            "quantize_(model, Int8DynamicActivationInt8WeightConfig())\n"
+            "model = torch.compile(model)"
+        )

@@ -1,0 +1,77 @@
+"""The matrix products of a run that multiply by a layer's weights: what quantization changes."""
+
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from analyzers.costs.call import Cost, Gemm, Precision
+from analyzers.prediction.baseline import Baseline
+from analyzers.prediction.memory import Memory
+
+_HEADS = ("lm_head", "embed_out", "score", "classifier", "qa_outputs")
+"""Output layers, which transformers leaves as they are when it quantizes."""
+WEIGHT_FORMATS = ("int8-weight-only", "int4-weight-only", "nf4", "llm-int8", "fp8-dynamic", "int8-dynamic")
+"""Ids of the optimizations that change how weights are stored: one of them at a time."""
+_ELEMENT = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1, "int4": 0.5}
+
+
+def other_formats(own: str) -> dict[str, str]:
+    """What `own` cannot be combined with, and why."""
+    return {other: "the weights are stored in one format." for other in WEIGHT_FORMATS if other != own}
+
+
+@dataclass(frozen=True)
+class LinearProduct:
+    """out[rows, outputs] = in[rows, inputs] · weights[inputs, outputs]."""
+
+    rows: int
+    inputs: int
+    outputs: int
+    element: float
+    """Bytes of an element."""
+
+    @property
+    def weights(self) -> int:
+        return self.inputs * self.outputs
+
+
+def linear_product(cost: Cost | None) -> LinearProduct | None:
+    """The product of an op that multiplies by weights; None for any other op."""
+    if cost is None or not cost.weight_bytes or not isinstance(cost.shape, Gemm) or cost.family != "gemm":
+        return None
+    shape, element = cost.shape, _ELEMENT[cost.precision]
+    matrix = cost.weight_bytes / element / shape.k
+    rows, outputs = (shape.n, shape.m) if abs(matrix - shape.m) < abs(matrix - shape.n) else (shape.m, shape.n)
+    return LinearProduct(rows * shape.batch, shape.k, outputs, element)
+
+
+def inner_products(base: Baseline, *, conv1d: bool) -> "pd.Series[bool]":
+    """Rows of the op list that multiply by the weights of a layer other than the head; of GPT-2's Conv1D if wanted."""
+    products = base.ops.cost.map(lambda cost: linear_product(cost) is not None).astype(bool)
+    head = base.ops.layer.str.rsplit(".", n=1).str[-1].isin(_HEADS)
+    return products & ~head & ((base.ops.layer_type != "Conv1D") | conv1d)
+
+
+def stored_bytes(base: Baseline, rows: "pd.Series[bool]") -> int:
+    """Bytes of the weights that these rows read, each layer's once."""
+    found = base.ops[rows]
+    once = found[(found.layer == "") | ~found.duplicated(["layer"])]
+    return int(sum(cost.weight_bytes for cost in once.cost))
+
+
+def shrunk(before: Memory, stored: int, factor: float) -> Memory:
+    """The memory when `stored` bytes of the weights take `factor` times as much."""
+    return replace(before, weights=max(before.weights - round(min(stored, before.weights) * (1 - factor)), 0))
+
+
+def with_weights(cost: Cost, bytes_a_weight: float, precision: Precision | None = None) -> Cost:
+    """The same product with its weights stored otherwise; the arithmetic in `precision`, if given."""
+    product = linear_product(cost)
+    assert product is not None
+    weights = round(product.weights * bytes_a_weight)
+    return replace(
+        cost,
+        read_bytes=cost.read_bytes - cost.weight_bytes + weights,
+        weight_bytes=weights,
+        precision=precision or cost.precision,
+    )

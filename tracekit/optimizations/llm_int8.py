@@ -1,0 +1,129 @@
+"""LLM.int8: weights and activations in 8 bits, columns with outliers multiplied apart in 16 (bitsandbytes)."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pandas as pd
+
+from analyzers.costs.call import Cost, Gemm
+from analyzers.interval import Interval
+from analyzers.prediction.baseline import Baseline
+from analyzers.prediction.memory import Memory
+from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+from tracekit.optimizations.extra_kernels import PYTHON_OP, Extra, moving, with_extras
+from tracekit.optimizations.half_precision import half_type
+from tracekit.optimizations.linear_products import (
+    LinearProduct,
+    inner_products,
+    linear_product,
+    other_formats,
+    shrunk,
+    stored_bytes,
+    with_weights,
+)
+from tracekit.optimizations.retime import narrowed, retimed
+
+_WAITS = "every layer waits for the device, which a graph cannot."
+OUTLIERS = Interval(0.01, 0.002, 0.0)
+"""Columns of a layer's input that hold an outlier (above 6.0), as a share; with none, that branch is not taken.
+Dettmers et al. 2022 found about 0.1 % of the features, in every layer of large models."""
+
+
+class LLMInt8(Optimization):
+    id = "llm-int8"
+    title = "LLM.int8 (bitsandbytes)"
+    excludes: Mapping[str, str] = {**other_formats("llm-int8"), "cuda-graphs": _WAITS, "max-autotune": _WAITS}
+    caveats = (
+        "It saves memory, not time: use it when the weights do not fit otherwise.",
+        "Each layer asks the device whether its input has outliers, and waits for the answer: no CUDA graphs.",
+    )
+
+    def objection(self, base: Baseline) -> str | None:
+        if not base.gpu.supports("llm-int8"):
+            return f"bitsandbytes has no int8 products for {base.gpu.name} (compute capability 7.5 and later)."
+        if base.source.capture and base.source.capture.workload == "train":
+            return "Weights in 8 bits cannot be trained."
+        return None if inner_products(base, conv1d=True).any() else "No layer multiplies by weights."
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        half = replace(base, ops=retimed(base.ops, lambda cost: narrowed(cost, half_type(base.gpu)), base.gpu, outcome))
+        rows = inner_products(half, conv1d=True).to_numpy().nonzero()[0]
+        products = {int(row): linear_product(half.ops.cost.iloc[row]) for row in rows}
+        before = {row: _quantise(product, outcome) for row, product in products.items() if product}
+        after = {row: _finish(product, outcome) for row, product in products.items() if product}
+        quantized = retimed(half.ops.iloc[rows], lambda cost: with_weights(cost, 1, "int8"), base.gpu, outcome)
+        ops = half.ops.copy()
+        ops.loc[quantized.index, ["kernel_ns", "cost"]] = quantized[["kernel_ns", "cost"]]
+        return with_extras(replace(half, ops=ops), before, after)
+
+    def reason(self, base: Baseline) -> str:
+        rows = inner_products(base, conv1d=True)
+        added = len(_EXAMPLE_BEFORE) + len(_EXAMPLE_AFTER)
+        return (
+            f"Halves the weights of {int(rows.sum())} products ({percent(share(base, rows))} of the kernel time), and "
+            f"adds {added} launches and a wait for the device to each."
+        )
+
+    def evidence(self, base: Baseline) -> tuple[str, ...]:
+        stored = stored_bytes(base, inner_products(base, conv1d=True))
+        return (f"{stored / 1e6:.0f} MB of weights in the layers that it replaces",)
+
+    def how_to(self, base: Baseline) -> str:
+        return "AutoModelForCausalLM.from_pretrained(name, quantization_config=BitsAndBytesConfig(load_in_8bit=True))"
+
+    def memory(self, base: Baseline, before: Memory) -> Memory:
+        rows = inner_products(base, conv1d=True)
+        element = max(product.element for cost in base.ops[rows].cost if (product := linear_product(cost)))
+        return shrunk(before, stored_bytes(base, rows), 1 / element)
+
+
+def _quantise(product: LinearProduct, outcome: Outcome) -> list[Extra]:
+    """Is there an outlier (a wait for the device); which columns (another); then a row's largest element and cast.
+
+    After bitsandbytes' int8_vectorwise_quant and int8_mixed_scaled_mm.
+    """
+    size, python = product.rows * product.inputs, pick(PYTHON_OP, outcome)
+    passes = [
+        Extra("aten::abs", moving(2 * size, 2 * size), host=1 + python),
+        Extra("aten::ge", moving(2 * size, size)),
+        Extra("aten::any", moving(size, 1, family="reduction")),
+        Extra("aten::is_nonzero", moving(1, 1, family="copy"), sync=True),
+        Extra("bitsandbytes::int8_vectorwise_quant", moving(2 * size, size, family="norm"), host=1 + python),
+    ]
+    columns = product.inputs * pick(OUTLIERS, outcome)
+    return passes + (_outliers(product, columns, python) if columns else [])
+
+
+def _outliers(product: LinearProduct, columns: float, python: float) -> list[Extra]:
+    size, apart = product.rows * product.inputs, columns * product.outputs
+    found = [
+        Extra("aten::any", moving(size, product.inputs, family="reduction")),
+        Extra("aten::nonzero (count)", moving(product.inputs, 8, family="reduction")),
+        Extra("aten::nonzero (read back)", moving(8, 8, family="copy"), sync=True),
+        Extra("aten::nonzero (select)", moving(product.inputs, 8 * columns, family="gather")),
+    ]
+    return [
+        *found,
+        Extra("aten::index", moving(2 * product.rows * columns, 2 * product.rows * columns, family="gather")),
+        Extra("aten::index", moving(apart, apart, family="gather"), host=1 + python),
+        Extra("aten::mul", moving(apart, 4 * apart), host=1 + python),
+        Extra("aten::mul", moving(4 * apart, 4 * apart)),
+        Extra("aten::_to_copy", moving(4 * apart, 2 * apart, family="copy")),
+    ]
+
+
+def _finish(product: LinearProduct, outcome: Outcome) -> list[Extra]:
+    """The sums in int32 scaled to fp16, and what the outliers' columns contribute."""
+    out = product.rows * product.outputs
+    scaled = Extra("bitsandbytes::int8_mm_dequant", moving(4 * out, 2 * out), host=1 + pick(PYTHON_OP, outcome))
+    columns = round(product.inputs * pick(OUTLIERS, outcome))
+    if not columns:
+        return [scaled]
+    shape = Gemm(1, product.rows, product.outputs, columns)
+    read = 2 * columns * (product.rows + product.outputs) + 2 * out
+    apart = Cost(2 * out * columns, read, 2 * out, "gemm", "fp16", shape=shape)
+    return [scaled, Extra("aten::addmm", apart)]
+
+
+_EXAMPLE = LinearProduct(1, 1024, 1024, 2)
+_EXAMPLE_BEFORE, _EXAMPLE_AFTER = _quantise(_EXAMPLE, "expected"), _finish(_EXAMPLE, "expected")

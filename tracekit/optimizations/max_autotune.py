@@ -1,0 +1,51 @@
+"""torch.compile(mode="max-autotune"): what compile does, in CUDA graphs, with the fastest of several products."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pandas as pd
+
+from analyzers.interval import Interval
+from analyzers.prediction.baseline import Baseline
+from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+from tracekit.optimizations.compile import Compile
+from tracekit.optimizations.cuda_graphs import CUDAGraphs
+
+PRODUCT = Interval(1.0, 0.97, 0.88)
+"""Time of the best Triton product (with what follows it fused) over the library's: the library is seldom beaten."""
+COMPILE, GRAPHS = Compile(), CUDAGraphs()
+
+
+class MaxAutotune(Optimization):
+    id = "max-autotune"
+    title = "torch.compile, max-autotune"
+    excludes: Mapping[str, str] = {"compile": "it compiles, too.", "cuda-graphs": "it records graphs, too."}
+    caveats = (
+        "The first call tunes for several minutes, and each new shape again.",
+        "It replays CUDA graphs: shapes and addresses stay the same, and decoding needs a static KV cache.",
+    )
+
+    def objection(self, base: Baseline) -> str | None:
+        if not base.gpu.supports("max-autotune-gemm"):
+            return f"{base.gpu.name} has too few multiprocessors: inductor tunes no products below 68."
+        return COMPILE.objection(base) or GRAPHS.objection(base)
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        compiled = replace(base, ops=COMPILE.transform(base, outcome))
+        ops = GRAPHS.transform(compiled, outcome)
+        products = _products(ops)
+        return ops.assign(kernel_ns=ops.kernel_ns.mask(products, ops.kernel_ns * pick(PRODUCT, outcome)))
+
+    def reason(self, base: Baseline) -> str:
+        part = percent(share(base, _products(base.ops)))
+        return f"{COMPILE.reason(base)} {part} of the kernel time is products, each replaced where a faster is found."
+
+    def evidence(self, base: Baseline) -> tuple[str, ...]:
+        return GRAPHS.evidence(base)
+
+    def how_to(self, base: Baseline) -> str:
+        return 'model.forward = torch.compile(model.forward, mode="max-autotune", fullgraph=True)'
+
+
+def _products(ops: pd.DataFrame) -> "pd.Series[bool]":
+    return ops.cost.map(lambda cost: bool(cost) and cost.family in ("gemm", "convolution")).astype(bool)

@@ -1,0 +1,107 @@
+"""NF4: weights in 4-bit normal floats, unpacked on the way into each product (bitsandbytes)."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pandas as pd
+
+from analyzers.costs.call import Cost
+from analyzers.interval import Interval
+from analyzers.prediction.baseline import Baseline
+from analyzers.prediction.memory import Memory
+from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+from tracekit.optimizations.extra_kernels import PYTHON_OP, Extra, moving, with_extras
+from tracekit.optimizations.half_precision import half_type
+from tracekit.optimizations.linear_products import (
+    LinearProduct,
+    inner_products,
+    linear_product,
+    other_formats,
+    shrunk,
+    stored_bytes,
+    with_weights,
+)
+from tracekit.optimizations.retime import narrowed, retimed
+
+BYTES_A_WEIGHT = 0.5 + 1 / 64
+"""Four bits, and a scale of one byte for each block of 64 (itself quantized)."""
+STREAM = Interval(0.4, 0.6, 0.9)
+"""Bandwidth of the one-row kernel that unpacks while it multiplies, over that of a plain one."""
+MODULE = Interval(2.0, 1.0, 0.5)
+"""Host time of the layer's own Python (types and state checked at each call), in plain launches."""
+
+
+class NF4(Optimization):
+    id = "nf4"
+    title = "NF4 (bitsandbytes)"
+    excludes: Mapping[str, str] = other_formats("nf4")
+    caveats = (
+        "It saves memory, not time: use it when the weights do not fit otherwise.",
+        "Quality drops measurably: check perplexity.",
+    )
+
+    def objection(self, base: Baseline) -> str | None:
+        if base.gpu.vendor != "nvidia":
+            return f"bitsandbytes is not predicted on {base.gpu.name}."
+        if base.source.capture and base.source.capture.workload == "train":
+            return "Weights in 4 bits cannot be trained (adapters beside them can: QLoRA)."
+        return None if inner_products(base, conv1d=True).any() else "No layer multiplies by weights."
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        half = replace(base, ops=retimed(base.ops, lambda cost: narrowed(cost, half_type(base.gpu)), base.gpu, outcome))
+        rows = inner_products(half, conv1d=True).to_numpy().nonzero()[0]
+        products = {int(row): linear_product(half.ops.cost.iloc[row]) for row in rows}
+        single = [row for row, product in products.items() if product and product.rows == 1]
+        unpacking = retimed(half.ops.iloc[single], _packed, base.gpu, outcome)
+        ops = half.ops.copy()
+        ops.loc[unpacking.index, "kernel_ns"] = unpacking.kernel_ns / pick(STREAM, outcome)
+        ops.loc[unpacking.index, "cost"] = unpacking.cost
+        before = {row: _unpack(product, outcome) for row, product in products.items() if product}
+        return with_extras(replace(half, ops=ops), before, {})
+
+    def reason(self, base: Baseline) -> str:
+        rows = inner_products(base, conv1d=True)
+        return (
+            f"Weights of {int(rows.sum())} products ({percent(share(base, rows))} of the kernel time) shrink to "
+            f"{BYTES_A_WEIGHT:.2f} bytes each; each product unpacks its scales, and with more than one row its "
+            "weights, in kernels of their own."
+        )
+
+    def evidence(self, base: Baseline) -> tuple[str, ...]:
+        stored = stored_bytes(base, inner_products(base, conv1d=True))
+        return (f"{stored / 1e6:.0f} MB of weights in the layers that it replaces",)
+
+    def how_to(self, base: Baseline) -> str:
+        half = {"fp16": "float16", "bf16": "bfloat16"}[half_type(base.gpu)]
+        return (
+            'config = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", '
+            f"bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.{half})\n"
+            "model = AutoModelForCausalLM.from_pretrained(name, quantization_config=config)"
+        )
+
+    def memory(self, base: Baseline, before: Memory) -> Memory:
+        rows = inner_products(base, conv1d=True)
+        element = max(product.element for cost in base.ops[rows].cost if (product := linear_product(cost)))
+        return shrunk(before, stored_bytes(base, rows), BYTES_A_WEIGHT / element)
+
+
+def _packed(cost: Cost) -> Cost:
+    return with_weights(cost, BYTES_A_WEIGHT)
+
+
+def _unpack(product: LinearProduct, outcome: Outcome) -> list[Extra]:
+    """The scales of the blocks, from a byte to fp32 and shifted; with more than one row, the weights to 16 bits.
+
+    After bitsandbytes' matmul_4bit, dequantize_blockwise and gemv_4bit.
+    """
+    blocks, python = product.weights / 64, pick(PYTHON_OP, outcome)
+    scales = [
+        Extra(
+            "bitsandbytes::dequantize_blockwise", moving(blocks, 4 * blocks), host=1 + python + pick(MODULE, outcome)
+        ),
+        Extra("aten::add", moving(4 * blocks, 4 * blocks), host=1 + python),
+    ]
+    if product.rows == 1:
+        return scales
+    widened = moving(product.weights * 0.5 + 4 * blocks, 2 * product.weights)
+    return [*scales, Extra("bitsandbytes::dequantize_4bit", widened)]

@@ -1,0 +1,149 @@
+"""A small model drafts a few tokens, and one pass of the large one checks them all.
+
+Tokens a pass, for an acceptance rate a and k drafted: (1 - a^(k+1)) / (1 - a) (Leviathan et al., 2023).
+"""
+
+from dataclasses import replace
+from typing import Self
+
+import pandas as pd
+
+from analyzers.costs.call import Attention, Cost, Gemm
+from analyzers.errors import InputError
+from analyzers.hardware import GPU
+from analyzers.interval import Interval
+from analyzers.prediction.baseline import Baseline
+from analyzers.prediction.memory import Memory
+from tracekit.optimizations.base import Optimization, Outcome, pick
+from tracekit.optimizations.linear_products import linear_product
+from tracekit.optimizations.retime import retimed
+
+ACCEPTANCE = Interval(0.5, 0.7, 0.85)
+"""Share of drafted tokens that the large model agrees with, where nothing is known of draft and text."""
+DRAFT_LAYERS = Interval(0.6, 0.4, 0.25)
+"""Host time of a draft's pass over that of the large model's: its layers, and the loop around it."""
+DRAFT_BYTES = 0.1
+"""Kernel time of a draft's pass over that of the large model's, a tenth of whose weights it has."""
+CHECK_NS = 150_000.0
+"""Host time to compare what was drafted with what was found, and to cut the cache back, a pass."""
+MOST_DRAFTED = 8
+
+
+class SpeculativeDecoding(Optimization):
+    """At a rate of `acceptance`; None: it is not known."""
+
+    id = "speculative-decoding"
+    title = "Speculative decoding"
+    caveats = (
+        "It needs a draft model with the same tokenizer, and text that it guesses well.",
+        "A large batch loses: checking is no longer free once products are bound by arithmetic.",
+    )
+
+    def __init__(self, acceptance: float | None = None) -> None:
+        self.acceptance = acceptance
+
+    def with_argument(self, argument: str) -> Self:
+        try:
+            rate = float(argument)
+        except ValueError:
+            rate = -1.0
+        if not 0 < rate < 1:
+            raise InputError(
+                f"{argument!r} is no acceptance rate.", "It lies between 0 and 1.", f"Write: {self.id}:0.8"
+            )
+        return type(self)(rate)
+
+    def objection(self, base: Baseline) -> str | None:
+        if not _decoding(base).any():
+            return "The trace marks no decoding."
+        if not _products(base):
+            return "No product of the decoding reads weights."
+        if self._largest(base) < 1:
+            return "One more row would already bind the products by arithmetic: checking a draft is not free."
+        return None
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        """Times a token: those of one check and its drafts, over the tokens that they yield."""
+        drafted = self.drafted(base)
+        tokens = tokens_a_pass(self._acceptance(outcome), drafted)
+        rows, ops = _decoding(base), base.ops.copy()
+        check = retimed(base.ops[rows], lambda cost: _with_rows(cost, drafted + 1), base.gpu, outcome)
+        kernel = check.kernel_ns + drafted * DRAFT_BYTES * base.ops.kernel_ns[rows]
+        host = base.ops.host_ns[rows] * (1 + drafted * pick(DRAFT_LAYERS, outcome))
+        host.iloc[-1] += CHECK_NS
+        ops.loc[rows, "kernel_ns"] = kernel / tokens
+        ops.loc[rows, "host_ns"] = host / tokens
+        ops.loc[rows, "cost"] = check.cost
+        return ops
+
+    def drafted(self, base: Baseline) -> int:
+        """Tokens to draft: the most gain at the expected acceptance, while checking stays bound by memory."""
+        acceptance = self._acceptance("expected")
+        share = base.busy_ns / base.latency_ns
+        draft = share * DRAFT_BYTES + (1 - share) * DRAFT_LAYERS.expected
+        candidates = range(1, max(self._largest(base), 1) + 1)
+        return max(candidates, key=lambda k: tokens_a_pass(acceptance, k) / (1 + k * draft))
+
+    def _largest(self, base: Baseline) -> int:
+        """Drafted tokens at which the products are still bound by their weights' bytes."""
+        batch = max(rows for rows, _ in _products(base))
+        element = min(element for _, element in _products(base))
+        return min(MOST_DRAFTED, int(_ridge_rows(base.gpu, element) / batch) - 1)
+
+    def _acceptance(self, outcome: Outcome) -> float:
+        return self.acceptance if self.acceptance is not None else pick(ACCEPTANCE, outcome)
+
+    def reason(self, base: Baseline) -> str:
+        drafted, rate = self.drafted(base), self._acceptance("expected")
+        return (
+            f"Checking {drafted} drafted tokens reads the weights once: at an acceptance of {rate:.0%}, a pass yields "
+            f"{tokens_a_pass(rate, drafted):.1f} tokens in place of 1."
+        )
+
+    def how_to(self, base: Baseline) -> str:
+        return (
+            "draft = AutoModelForCausalLM.from_pretrained(smaller)  # same tokenizer\n"
+            f"draft.generation_config.num_assistant_tokens = {self.drafted(base)}\n"
+            "model.generate(**inputs, assistant_model=draft)"
+        )
+
+    def memory(self, base: Baseline, before: Memory) -> Memory:
+        return replace(before, weights=round(before.weights * (1 + DRAFT_BYTES)))
+
+
+def tokens_a_pass(acceptance: float, drafted: int) -> float:
+    return float((1 - acceptance ** (drafted + 1)) / (1 - acceptance))
+
+
+def _decoding(base: Baseline) -> "pd.Series[bool]":
+    return base.ops.phase == "decode"
+
+
+def _products(base: Baseline) -> list[tuple[int, float]]:
+    """Rows and bytes of an element of each product with weights while decoding."""
+    found = (linear_product(cost) for cost in base.ops.cost[_decoding(base)])
+    return [(product.rows, product.element) for product in found if product]
+
+
+def _ridge_rows(gpu: GPU, element: float) -> float:
+    """Rows from which on a product takes longer to compute (2 FLOPs a weight and row) than to read its weights."""
+    precision = "fp32" if element >= 4 else "bf16"
+    return gpu.sustained_flops(precision) * element / (2 * gpu.bandwidth * gpu.copy_efficiency)
+
+
+def _with_rows(cost: Cost, rows: int) -> Cost:
+    """The op for `rows` tokens in place of one; attention reads its keys once for all of them."""
+    shape, cached = cost.shape, cost.weight_bytes
+    if isinstance(shape, Gemm):
+        shape = replace(shape, m=shape.m * rows) if cost.weight_bytes else replace(shape, batch=shape.batch * rows)
+    elif isinstance(shape, Attention):
+        shape, cached = replace(shape, queries=shape.queries * rows), cost.read_bytes
+    elif cost.family == "copy":
+        return cost
+    return replace(
+        cost,
+        flops=cost.flops * rows,
+        read_bytes=cached + (cost.read_bytes - cached) * rows,
+        write_bytes=cost.write_bytes * rows,
+        shape=shape,
+    )
