@@ -9,6 +9,7 @@ from analyzers.capture_info import CaptureInfo, Latency
 from analyzers.hardware import GPU
 from analyzers.idle_tables import GAPS, HOST_SPANS, IDLE_CAUSES
 from analyzers.interval import Interval
+from analyzers.predicted import Considered, PlanStep, Recommendation
 from analyzers.result_tables import COUNTERS_COMPARISON, RANGES
 
 Bound = Literal["compute", "memory", "launch", "latency", "transfer"]
@@ -116,29 +117,6 @@ class BoundShares:
 
 
 @dataclass(frozen=True)
-class Recommendation:
-    id: str
-    title: str
-    speedup: Interval
-    """End to end, latency before over latency after (throughput after over before, for batching)."""
-    reason: str
-    evidence: tuple[str, ...]
-    how_to: str
-    caveats: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Considered:
-    """An optimization that was looked at, and why it is or is not recommended."""
-
-    id: str
-    title: str
-    recommended: bool
-    reason: str
-    speedup: Interval | None
-
-
-@dataclass(frozen=True)
 class Projection:
     """The step's latency on another GPU, modelled from a measured run."""
 
@@ -172,6 +150,8 @@ class Analysis:
     projection: Projection | None = None
     recommendations: tuple[Recommendation, ...] = ()
     considered: tuple[Considered, ...] = ()
+    plan: tuple[PlanStep, ...] = ()
+    """The best few optimizations together, each with its own gain; throughput last."""
 
     @property
     def busy_share(self) -> float:

@@ -1,46 +1,75 @@
 """Which optimizations a run gains from: each is predicted, the rest is listed with the reason against it."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from analyzers.interval import Interval
+from analyzers.predicted import Considered, PlanStep, Recommendation
 from analyzers.prediction.baseline import Baseline
-from analyzers.results import Analysis, Considered, Recommendation
+from analyzers.results import Analysis
 from tracekit.optimizations import OPTIMIZATIONS
 from tracekit.optimizations.base import Optimization
-from tracekit.optimizations.predict import predicted_speedup, refusal
+from tracekit.optimizations.explain import op_class_times, sentence
+from tracekit.optimizations.planning import WORTHWHILE, Search, Steps
+from tracekit.optimizations.predict import Scenarios, speedup, too_large
 
-WORTHWHILE = 1.03
-"""What promises less than this at the lower end is not recommended."""
+
+@dataclass(frozen=True)
+class Advice:
+    """What was found about a run, the most useful first."""
+
+    recommendations: tuple[Recommendation, ...]
+    considered: tuple[Considered, ...]
+    """Every optimization, in the registry's order."""
+    plan: tuple[PlanStep, ...]
 
 
 def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
     """The analysis with its recommendations, best lower end first (throughput after latency), and all considered."""
     if base is None:
         return replace(analysis, considered=_nothing_to_predict(analysis))
-    judged = [(optimization, _judge(optimization, base)) for optimization in OPTIMIZATIONS]
+    found = advise(base)
+    return replace(analysis, recommendations=found.recommendations, considered=found.considered, plan=found.plan)
+
+
+def advise(base: Baseline) -> Advice:
+    search = Search(base)
+    judged = [(optimization, _judge(optimization, search)) for optimization in OPTIMIZATIONS]
     worth = [(o, c) for o, c in judged if c.recommended]
     worth.sort(key=lambda pair: (pair[0].throughput, -pair[1].speedup.low if pair[1].speedup else 0.0))
-    return replace(
-        analysis,
+    return Advice(
         recommendations=tuple(_recommendation(o, c, base) for o, c in worth),
         considered=tuple(c for _, c in judged),
+        plan=plan_steps(search, search.plan()),
     )
 
 
-def _judge(optimization: Optimization, base: Baseline) -> Considered:
-    objection = refusal(optimization, base)
+def plan_steps(search: Search, steps: Steps) -> tuple[PlanStep, ...]:
+    """The steps as values, each with what it adds to those before it."""
+    return tuple(_plan_step(search, steps[:i], step) for i, step in enumerate(steps))
+
+
+def _judge(optimization: Optimization, search: Search) -> Considered:
+    objection = optimization.objection(search.base)
     if objection:
         return Considered(optimization.id, optimization.title, False, objection, None)
-    speedup = predicted_speedup(optimization, base)
-    if speedup.low >= WORTHWHILE:
-        return Considered(optimization.id, optimization.title, True, optimization.reason(base), speedup)
-    return Considered(optimization.id, optimization.title, False, _against(speedup), speedup)
+    after = search.scenarios((optimization,))
+    refused = too_large(after.expected, search.base)
+    if refused:
+        return Considered(optimization.id, optimization.title, False, refused, None)
+    gain = speedup(search.scenarios(()), after)
+    worth = gain.low >= WORTHWHILE
+    reason = optimization.reason(search.base) if worth else _against(gain)
+    return Considered(optimization.id, optimization.title, worth, reason, gain, _explained(search.base, after))
 
 
 def _against(speedup: Interval) -> str:
     if speedup.high < 1:
         return "It would make the run slower."
     return "It changes nothing here." if speedup.high < WORTHWHILE else "It may not pay."
+
+
+def _explained(before: Baseline, after: Scenarios) -> str:
+    return sentence(op_class_times(before, after.expected), after.work)
 
 
 def _recommendation(optimization: Optimization, considered: Considered, base: Baseline) -> Recommendation:
@@ -53,7 +82,32 @@ def _recommendation(optimization: Optimization, considered: Considered, base: Ba
         evidence=optimization.evidence(base),
         how_to=optimization.how_to(base),
         caveats=optimization.caveats,
+        explained=considered.explained,
     )
+
+
+def _plan_step(search: Search, before: Steps, step: Optimization) -> PlanStep:
+    start, after = search.scenarios(before), search.scenarios((*before, step))
+    cumulative = speedup(search.scenarios(()), after)
+    capture = after.expected.source.capture
+    return PlanStep(
+        name=step.name,
+        title=step.title,
+        speedup=speedup(start, after),
+        cumulative=cumulative,
+        latency_us=latency_us(search.base, cumulative, after.work),
+        throughput=step.throughput,
+        memory_bytes=capture.peak_memory_bytes if capture and capture.peak_memory_bytes else None,
+        explained=_explained(search.base, after),
+        how_to=step.how_to(start.expected),
+        caveats=step.caveats,
+    )
+
+
+def latency_us(base: Baseline, gain: Interval, work: float) -> Interval:
+    """The stated latency over the speed-up of a step, which does `work` times as much."""
+    stated = base.stated_ns * work / 1e3
+    return Interval(stated / gain.high, stated / gain.expected, stated / gain.low)
 
 
 def _nothing_to_predict(analysis: Analysis) -> tuple[Considered, ...]:

@@ -18,21 +18,32 @@ KERNEL_ERROR = Interval(0.85, 1.0, 1.2)
 def project(base: Baseline, gpu: GPU) -> Projection:
     """The baseline's step on `gpu`, in microseconds. The host is taken as it is here; its range is that of machines
     that such GPUs sit in, relative to those that the GPU here sits in."""
-    kernel = _kernel_ns(base, gpu)
-    there = replace(base, gpu=gpu, ops=base.ops.assign(kernel_ns=kernel), launch_latency_ns=gpu.launch_us * 1e3)
+    there = moved(base, gpu)
+    kernel = there.ops.kernel_ns
 
     def latency(error: float, host_factor: float) -> float:
         return there.simulate(there.ops.assign(kernel_ns=kernel * error), host_factor) / 1e3
 
-    here_us = base.gpu.host_op_us.expected
-    hosts = (gpu.host_op_us.low / here_us, gpu.host_op_us.high / here_us, 1.0)
-    expected = latency(1.0, 1.0)
+    hosts, expected = host_range(base.gpu, gpu), latency(1.0, 1.0)
     return Projection(
         gpu=gpu,
-        latency_us=Interval(latency(KERNEL_ERROR.low, min(hosts)), expected, latency(KERNEL_ERROR.high, max(hosts))),
+        latency_us=Interval(latency(KERNEL_ERROR.low, hosts.low), expected, latency(KERNEL_ERROR.high, hosts.high)),
         busy_us=Interval(*(kernel.sum() / 1e3 * error for error in (KERNEL_ERROR.low, 1.0, KERNEL_ERROR.high))),
         reason=f"Kernel times measured on {base.gpu.name}, scaled by the kernel model's ratio; host as measured here.",
     )
+
+
+def moved(base: Baseline, gpu: GPU) -> Baseline:
+    """The baseline on `gpu`, with the host of here."""
+    ops = base.ops.assign(kernel_ns=_kernel_ns(base, gpu))
+    source = replace(base.source, gpu=gpu)
+    return replace(base, gpu=gpu, ops=ops, source=source, launch_latency_ns=gpu.launch_us * 1e3)
+
+
+def host_range(here: GPU, there: GPU) -> Interval:
+    """Host time on machines that one GPU sits in, over that on machines that the other does; expected the same."""
+    ends = (there.host_op_us.low / here.host_op_us.expected, there.host_op_us.high / here.host_op_us.expected, 1.0)
+    return Interval(min(ends), 1.0, max(ends))
 
 
 def _kernel_ns(base: Baseline, gpu: GPU) -> "pd.Series[float]":

@@ -66,7 +66,7 @@ class Optimization(ABC):
         """How many times the baseline's work one step then does; the speed-up is that of the work."""
         return self.work_factor
 
-    def settings(self, capture: CaptureInfo) -> CaptureInfo:
+    def settings(self, base: Baseline, capture: CaptureInfo) -> CaptureInfo:
         """What a capture of the optimized run would say of its settings: its dtype, its batch."""
         return capture
 
@@ -79,7 +79,7 @@ class Optimization(ABC):
         before = held(capture, base.ops)
         memory = self.memory(base, before) if before else Memory()
         changed = msgspec.structs.replace(
-            self.settings(capture), weight_bytes=memory.weights, peak_memory_bytes=memory.peak
+            self.settings(base, capture), weight_bytes=memory.weights, peak_memory_bytes=memory.peak
         )
         return replace(after, source=replace(base.source, capture=changed))
 

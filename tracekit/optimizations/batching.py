@@ -48,7 +48,7 @@ class Batching(Optimization):
         capture = base.source.capture
         return self.batch / capture.batch_size if self.batch and capture else FACTOR
 
-    def settings(self, capture: CaptureInfo) -> CaptureInfo:
+    def settings(self, base: Baseline, capture: CaptureInfo) -> CaptureInfo:
         return msgspec.structs.replace(capture, batch_size=self.batch or FACTOR * capture.batch_size)
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
@@ -68,7 +68,7 @@ class Batching(Optimization):
     def how_to(self, base: Baseline) -> str:
         capture = base.source.capture
         assert capture is not None
-        batch = self.settings(capture).batch_size
+        batch = self.settings(base, capture).batch_size
         return f"tracekit profile --model {capture.model} --batch-size {batch}  # to see it"
 
 

@@ -5,7 +5,6 @@ from itertools import combinations
 
 import pandas as pd
 
-from analyzers.capture_info import CaptureInfo
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.optimizations.base import Optimization, Outcome
@@ -59,11 +58,6 @@ class Combined(Optimization):
         for step, before in self._with_bases(base):
             product *= step.work(before)
         return product
-
-    def settings(self, capture: CaptureInfo) -> CaptureInfo:
-        for step in self.steps:
-            capture = step.settings(capture)
-        return capture
 
     def _with_bases(self, base: Baseline) -> Iterator[tuple[Optimization, Baseline]]:
         """Each step with the run that it starts from, as expected."""

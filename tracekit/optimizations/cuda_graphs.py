@@ -1,5 +1,7 @@
 """One CUDA graph replay instead of a launch a kernel."""
 
+from dataclasses import replace
+
 import pandas as pd
 
 from analyzers.interval import Interval
@@ -34,11 +36,12 @@ class CUDAGraphs(Optimization):
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         host = pd.Series(0.0, index=base.ops.index)
         host.iloc[0] = pick(REPLAY_NS, outcome) * forward_passes(base) + base.other_host_ns
-        gaps = (pick(NODE_NS, outcome) - base.gap_ns) * base.ops.launches
         decoding = base.ops.phase == "decode"
         kernel = base.ops.kernel_ns.mask(decoding, base.ops.kernel_ns * pick(STATIC_CACHE, outcome))
-        kernel = (kernel + gaps).clip(lower=1.0)
         return base.ops.assign(host_ns=host, kernel_ns=kernel, sync=False)
+
+    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
+        return replace(super().applied(base, outcome), gap_ns=pick(NODE_NS, outcome))
 
     def reason(self, base: Baseline) -> str:
         idle = percent(1 - base.busy_ns / base.latency_ns)

@@ -1,12 +1,17 @@
 """Weights, activations and arithmetic in 16 bits: bfloat16 where the GPU has it, else float16."""
 
-from typing import Literal
+from dataclasses import astuple
+from typing import Literal, Self
 
+import msgspec
 import pandas as pd
 
+from analyzers.capture_info import CaptureInfo
+from analyzers.errors import InputError
 from analyzers.hardware import GPU
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
+from analyzers.prediction.memory import Memory
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
 from tracekit.optimizations.retime import narrowed, retimed
 
@@ -14,9 +19,13 @@ HOST_FACTOR = Interval(1.08, 1.0, 0.98)
 """Host time over that in fp32: other backends are chosen, with other checks. Published: 0.95 to 1.04 times as fast
 where the host sets the pace."""
 _WIDE = ("fp32", "tf32")
+HalfType = Literal["fp16", "bf16"]
+_TYPES: dict[str, HalfType] = {"fp16": "fp16", "bf16": "bf16"}
 
 
 class HalfPrecision(Optimization):
+    """In `dtype`; None: the one that the GPU prefers."""
+
     id = "half-precision"
     title = "Half precision"
     caveats = (
@@ -24,7 +33,19 @@ class HalfPrecision(Optimization):
         "A run that waits for its host gains nothing: fewer bytes do not launch kernels sooner.",
     )
 
+    def __init__(self, dtype: HalfType | None = None) -> None:
+        self.dtype = dtype
+
+    def with_argument(self, argument: str) -> Self:
+        if argument not in _TYPES:
+            raise InputError(
+                f"{argument!r} is no 16-bit type.", "", "Write half-precision:fp16 or half-precision:bf16."
+            )
+        return type(self)(_TYPES[argument])
+
     def objection(self, base: Baseline) -> str | None:
+        if self.type_on(base.gpu) == "bf16" and not base.gpu.supports("bf16"):
+            return f"{base.gpu.name} has no bf16 (it came with compute capability 8.0): use half-precision:fp16."
         products = [cost for cost in base.ops.cost if cost and cost.family in ("gemm", "convolution", "attention")]
         wide = sum(cost.flops for cost in products if cost.precision in _WIDE)
         if 2 * wide < sum(cost.flops for cost in products):
@@ -32,19 +53,29 @@ class HalfPrecision(Optimization):
         return None if _full_precision(base).any() else "Nothing works on 32-bit numbers."
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        ops = retimed(base.ops, lambda cost: narrowed(cost, half_type(base.gpu)), base.gpu, outcome)
+        ops = retimed(base.ops, lambda cost: narrowed(cost, self.type_on(base.gpu)), base.gpu, outcome)
         return ops.assign(host_ns=ops.host_ns * pick(HOST_FACTOR, outcome))
 
     def reason(self, base: Baseline) -> str:
         part = percent(share(base, _full_precision(base)))
-        return f"{part} of the kernel time works on 32-bit numbers; {half_type(base.gpu)} halves their bytes."
+        return f"{part} of the kernel time works on 32-bit numbers; {self.type_on(base.gpu)} halves their bytes."
 
     def how_to(self, base: Baseline) -> str:
-        name = {"fp16": "float16", "bf16": "bfloat16"}[half_type(base.gpu)]
+        name = {"fp16": "float16", "bf16": "bfloat16"}[self.type_on(base.gpu)]
         return f"model = model.to(torch.{name})"
 
+    def memory(self, base: Baseline, before: Memory) -> Memory:
+        """All of it halves. What a run keeps in 32 bits beside that (a loss, a sum) is small."""
+        return Memory(*(part // 2 for part in astuple(before)))
 
-def half_type(gpu: GPU) -> Literal["fp16", "bf16"]:
+    def settings(self, base: Baseline, capture: CaptureInfo) -> CaptureInfo:
+        return msgspec.structs.replace(capture, dtype=self.type_on(base.gpu))
+
+    def type_on(self, gpu: GPU) -> HalfType:
+        return self.dtype or half_type(gpu)
+
+
+def half_type(gpu: GPU) -> HalfType:
     return "bf16" if gpu.supports("bf16") else "fp16"
 
 

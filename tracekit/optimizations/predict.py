@@ -6,7 +6,6 @@ from itertools import product
 
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.memory import held
 from tracekit.optimizations.base import Optimization, Outcome
 
 OUTCOMES: tuple[Outcome, ...] = ("low", "expected", "high")
@@ -14,7 +13,7 @@ OUTCOMES: tuple[Outcome, ...] = ("low", "expected", "high")
 
 @dataclass(frozen=True)
 class Scenarios:
-    """Latency of one step for each way that an optimization may turn out, on each host that the evidence leaves open."""
+    """Latency of a step for each way that an optimization may turn out, on each host that the evidence leaves open."""
 
     after: Mapping[Outcome, Baseline]
     latency_ns: Mapping[tuple[Outcome, float], float]
@@ -24,21 +23,26 @@ class Scenarios:
     work: float
     """How many times the baseline's work a step does."""
 
+    @property
+    def expected(self) -> Baseline:
+        return self.after["expected"]
+
 
 def refusal(optimization: Optimization, base: Baseline) -> str | None:
     """Why it cannot be done to this run: its own objection, or that the GPU's memory does not hold it."""
-    return optimization.objection(base) or _too_large(optimization, base)
+    return optimization.objection(base) or too_large(optimization.applied(base, "expected"), base)
 
 
-def _too_large(optimization: Optimization, base: Baseline) -> str | None:
-    capture = base.source.capture
-    before = held(capture, base.ops) if capture else None
-    if before is None:
+def too_large(after: Baseline, before: Baseline) -> str | None:
+    """That the GPU does not hold what it held before, or more than that."""
+    here, there = before.source.capture, after.source.capture
+    if here is None or there is None:
         return None
-    needed, gpu = optimization.memory(base, before).peak, base.gpu
-    if needed <= max(gpu.memory_bytes, before.peak):
+    needed, has = there.peak_memory_bytes, after.gpu.memory_bytes
+    grows = needed > here.peak_memory_bytes or after.gpu != before.gpu
+    if needed <= has or not grows:
         return None
-    return f"It needs {needed / 1e9:.1f} GB; {gpu.name} has {gpu.memory_bytes / 1e9:.0f} GB."
+    return f"It needs {needed / 1e9:.1f} GB; {after.gpu.name} has {has / 1e9:.0f} GB."
 
 
 def predicted_speedup(optimization: Optimization, base: Baseline) -> Interval:
@@ -52,21 +56,31 @@ def predicted_speedup(optimization: Optimization, base: Baseline) -> Interval:
 
 def scenarios(optimization: Optimization, base: Baseline) -> Scenarios:
     after = {outcome: optimization.applied(base, outcome) for outcome in OUTCOMES}
-    return _simulated(after, base, optimization.work(base))
+    return simulated(after, base, optimization.work(base))
 
 
 def unchanged(base: Baseline) -> Scenarios:
-    return _simulated(dict.fromkeys(OUTCOMES, base), base, 1.0)
+    return simulated(dict.fromkeys(OUTCOMES, base), base, 1.0)
+
+
+def simulated(after: Mapping[Outcome, Baseline], base: Baseline, work: float) -> Scenarios:
+    """`after` on the hosts that the evidence about `base` leaves open."""
+    hosts = {base.host_range.low, base.host_range.expected, base.host_range.high}
+    latencies = {(o, host): after[o].simulate(after[o].ops, host) for o, host in product(after, hosts)}
+    return Scenarios(after, latencies, base.host_range.expected, work)
 
 
 def speedup(before: Scenarios, after: Scenarios) -> Interval:
     """Before over after, scenario by scenario: what is unknown is the same in both."""
-    work = after.work / before.work
-    ratios = {key: work * before.latency_ns[key] / after.latency_ns[key] for key in after.latency_ns}
+    ratios = _ratios(before, after)
     return Interval(min(ratios.values()), ratios["expected", after.host], max(ratios.values()))
 
 
-def _simulated(after: Mapping[Outcome, Baseline], base: Baseline, work: float) -> Scenarios:
-    hosts = {base.host_range.low, base.host_range.expected, base.host_range.high}
-    latencies = {(o, host): after[o].simulate(after[o].ops, host) for o, host in product(after, hosts)}
-    return Scenarios(after, latencies, base.host_range.expected, work)
+def lower_end(before: Scenarios, after: Scenarios) -> float:
+    """The least speed-up of the scenarios that were simulated."""
+    return min(_ratios(before, after).values())
+
+
+def _ratios(before: Scenarios, after: Scenarios) -> dict[tuple[Outcome, float], float]:
+    work = after.work / before.work
+    return {key: work * before.latency_ns[key] / after.latency_ns[key] for key in after.latency_ns}

@@ -1,0 +1,131 @@
+"""What a prediction holds: small frozen values."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from analyzers.hardware import GPU
+from analyzers.interval import Interval
+from analyzers.prediction.memory import Memory
+
+HOST_AND_GAPS = "host and gaps"
+"""The part of a step in which the device waits."""
+UNEXPLAINED = "not simulated"
+"""What the stated latency has beyond the simulated one: the profiler, in an imported trace."""
+
+TARGET_ERROR = 0.05
+"""The simulation of the unmodified step shall reproduce its latency this well."""
+
+
+@dataclass(frozen=True)
+class BaselineCheck:
+    """The unmodified step, simulated, beside the latency that it is known to have."""
+
+    stated_us: float
+    simulated_us: float
+
+    @property
+    def error(self) -> float:
+        return self.simulated_us / self.stated_us - 1 if self.stated_us else 0.0
+
+    @property
+    def passed(self) -> bool:
+        return abs(self.error) <= TARGET_ERROR
+
+
+@dataclass(frozen=True)
+class PredictedBaseline:
+    """The step that a prediction starts from."""
+
+    latency_us: float
+    timed: Literal["unprofiled", "modelled", "profiled"]
+    profiler_share: float | None
+    """Part of a profiled latency that is estimated to be the profiler's; None: none of it."""
+    memory: Memory | None
+    """At the peak; None: not known."""
+    check: BaselineCheck
+
+
+@dataclass(frozen=True)
+class OpClassTime:
+    """Time of a step's ops of one class, before and after, as expected. Classes and the host's sum to the latency."""
+
+    op_class: str
+    """A family of ops (gemm, attention, ...), memcpy, memset, other, `HOST_AND_GAPS` or `UNEXPLAINED`."""
+    before_ns: int
+    after_ns: int
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    id: str
+    title: str
+    speedup: Interval
+    """End to end, latency before over latency after (throughput after over before, for batching)."""
+    reason: str
+    evidence: tuple[str, ...]
+    how_to: str
+    caveats: tuple[str, ...]
+    explained: str = ""
+    """One sentence: what shrinks from what to what."""
+
+
+@dataclass(frozen=True)
+class Considered:
+    """An optimization that was looked at, and why it is or is not recommended."""
+
+    id: str
+    title: str
+    recommended: bool
+    reason: str
+    speedup: Interval | None
+    explained: str = ""
+    """One sentence: what shrinks, or grows, from what to what; "": nothing was predicted."""
+
+
+@dataclass(frozen=True)
+class PlanStep:
+    """One step of a plan. Each starts from what the steps before it made of the run."""
+
+    name: str
+    """The optimization's id, with its argument."""
+    title: str
+    speedup: Interval
+    """Of this step alone."""
+    cumulative: Interval
+    """Of it and all before it."""
+    latency_us: Interval
+    """Of a step of the run, then."""
+    throughput: bool
+    """Its gain is in throughput: a step takes longer, and does more."""
+    memory_bytes: int | None
+    """At the peak, then; None: not known."""
+    explained: str
+    how_to: str
+    caveats: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A run, and what it would be with optimizations, on another GPU, or at another batch."""
+
+    applied: tuple[str, ...]
+    """Names of the optimizations, in the order in which they are applied."""
+    gpu: GPU
+    """Where the predicted step runs."""
+    batch_size: int | None
+    """Of the predicted step; None: not known."""
+    baseline: PredictedBaseline
+    latency_us: Interval
+    memory: Memory | None
+    speedup: Interval
+    """Latency before over after, times the work that a step then does."""
+    work_factor: float
+    """How many times the baseline's work the predicted step does."""
+    by_op_class: tuple[OpClassTime, ...]
+    explained: str
+    """One sentence: what shrinks from what to what."""
+    how_to: tuple[str, ...]
+    caveats: tuple[str, ...]
+    considered: tuple[Considered, ...] = ()
+    """Each optimization alone."""
+    plan: tuple[PlanStep, ...] = ()

@@ -1,0 +1,52 @@
+"""Where a predicted gain comes from: the times of a step by class of op, before and after, and in one sentence."""
+
+import pandas as pd
+
+from analyzers.predicted import HOST_AND_GAPS, UNEXPLAINED, OpClassTime
+from analyzers.prediction.baseline import Baseline
+from reports.numbers import duration
+
+_NAMED = 3
+"""Classes that the sentence names: those that change most."""
+_NEGLIGIBLE = 0.01
+"""A change of less than this part of the step is not named."""
+
+
+def op_class_times(before: Baseline, after: Baseline) -> tuple[OpClassTime, ...]:
+    """Busy time by family of op, the longest first, then the host's; each column sums to the step's latency.
+
+    The stated latency is kept: what of it the simulation of the unmodified step did not explain shrinks in the
+    proportion in which the simulated latency does.
+    """
+    old, new = _by_class(before.ops), _by_class(after.ops)
+    names = sorted(old.keys() | new.keys(), key=lambda name: -old.get(name, 0))
+    times = [OpClassTime(name, old.get(name, 0), new.get(name, 0)) for name in names]
+    simulated_before, simulated_after = round(before.latency_ns), round(after.latency_ns)
+    idle = (simulated_before - sum(old.values()), simulated_after - sum(new.values()))
+    stated = round(before.stated_ns)
+    stated_after = round(before.stated_ns * after.latency_ns / before.latency_ns)
+    rest = (stated - simulated_before, stated_after - simulated_after)
+    unexplained = [OpClassTime(UNEXPLAINED, *rest)] if any(rest) else []
+    return (*times, OpClassTime(HOST_AND_GAPS, *idle), *unexplained)
+
+
+def _by_class(ops: pd.DataFrame) -> dict[str, int]:
+    families = [cost.family if cost else "" for cost in ops.cost]
+    kinds = ops.category.mask(ops.category == "kernel", "other")
+    named = pd.Series(families, index=ops.index, dtype=object)
+    sums = ops.kernel_ns.groupby(named.where(named != "", kinds)).sum()
+    return {str(name): round(ns) for name, ns in sums.items()}
+
+
+def sentence(times: tuple[OpClassTime, ...], work: float) -> str:
+    """Such as "A step takes 1.61 ms instead of 5.77 ms: host and gaps 4.48 ms to 0.31 ms, gemm ..."."""
+    before, after = sum(each.before_ns for each in times), sum(each.after_ns for each in times)
+    changes = sorted(times, key=lambda each: -abs(each.after_ns - each.before_ns))
+    named = [each for each in changes[:_NAMED] if abs(each.after_ns - each.before_ns) > _NEGLIGIBLE * before]
+    parts = [f"{each.op_class} {_time(each.before_ns)} → {_time(each.after_ns)}" for each in named]
+    what = "A step" if work == 1 else f"A step of {work:g} times the work"
+    return f"{what} takes {_time(after)} instead of {_time(before)}: {', '.join(parts) or 'nothing changes'}."
+
+
+def _time(ns: float) -> str:
+    return duration(ns / 1e3) if ns else "0"

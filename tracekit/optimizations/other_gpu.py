@@ -1,0 +1,42 @@
+"""The same run on another GPU."""
+
+from dataclasses import replace
+
+import pandas as pd
+
+from analyzers.hardware import GPU
+from analyzers.prediction.baseline import Baseline
+from analyzers.prediction.projection import KERNEL_ERROR, host_range, moved
+from tracekit.optimizations.base import Optimization, Outcome, pick
+
+_WORST_FIRST: dict[Outcome, Outcome] = {"low": "high", "expected": "expected", "high": "low"}
+"""A low speed-up is a high time."""
+
+
+class OtherGPU(Optimization):
+    """Not in the registry: it is asked for as --gpu. What is applied with it runs there."""
+
+    id = "gpu"
+
+    def __init__(self, gpu: GPU) -> None:
+        self.gpu, self.argument = gpu, gpu.id
+        self.title = f"On {gpu.name}"
+        self.caveats = (f"Kernel times on {gpu.name} are modelled from those here; its host is taken to be this one.",)
+
+    def objection(self, base: Baseline) -> str | None:
+        return None
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        return self.applied(base, outcome).ops
+
+    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
+        there, end = moved(base, self.gpu), _WORST_FIRST[outcome]
+        kernel = there.ops.kernel_ns * pick(KERNEL_ERROR, end)
+        host = there.ops.host_ns * pick(host_range(base.gpu, self.gpu), end)
+        return replace(there, ops=there.ops.assign(kernel_ns=kernel, host_ns=host))
+
+    def reason(self, base: Baseline) -> str:
+        return f"Kernel times on {base.gpu.name} are scaled by what the kernel model says of {self.gpu.name}."
+
+    def how_to(self, base: Baseline) -> str:
+        return f"Run it on {self.gpu.name}."
