@@ -4,7 +4,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from analyzers.errors import InputError
-from tracekit.capture.model_kinds import config_of, kind_of
+from tracekit.capture.model_kinds import config_of, kind_of, plain
 from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Settings
@@ -31,10 +31,10 @@ def label_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
 
     Raises InputError when the model has no loss.
     """
-    if "labels" not in signature(model.forward).parameters:
+    if "labels" not in signature(plain(model).forward).parameters:
         raise InputError(
             f"{settings.shown_name} cannot be trained as it is.",
-            f"Its class, {type(model).__name__}, has no loss.",
+            f"Its class, {type(plain(model)).__name__}, has no loss.",
             "Name one with a loss in the architectures of its config.json.",
         )
     kind = kind_of(config_of(model))
@@ -57,4 +57,4 @@ def _images(model: "nn.Module", settings: Settings) -> Any:
     config = config_of(model)
     height, width = (config.image_size,) * 2 if isinstance(config.image_size, int) else config.image_size
     shape = (settings.batch_size, config.num_channels, height, width)
-    return require("torch").randn(shape, dtype=torch_dtype(settings.dtype), device=settings.torch_device)
+    return require("torch").randn(shape, device=settings.torch_device).to(torch_dtype(settings.dtype))

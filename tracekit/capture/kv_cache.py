@@ -5,7 +5,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from tracekit.capture.inputs import prompt_inputs
-from tracekit.capture.model_kinds import config_of
+from tracekit.capture.model_kinds import config_of, plain
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Settings
 
@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 def fill_cache(model: "nn.Module", settings: Settings) -> Any:
-    """The model's output over a prompt of seq_len tokens, with the cache of it (an encoder-decoder: of both sides)."""
+    """The model's output over a prompt of seq_len tokens, with the cache of it (an encoder-decoder: of both sides).
+
+    A compiled model fills it uncompiled: the prompt is not what is measured.
+    """
+    model = plain(model)
     inputs = prompt_inputs(model, settings)
     if "decoder_input_ids" in inputs:
         inputs["decoder_input_ids"] = inputs["input_ids"]
@@ -44,4 +48,4 @@ def continuation(model: "nn.Module", before: Any, token: Any, cache: Any) -> dic
 
 def last_logits_only(model: "nn.Module") -> dict[str, Any]:
     """As `generate` of transformers does: the LM head runs for the last position alone, where the model allows it."""
-    return {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+    return {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(plain(model).forward).parameters else {}

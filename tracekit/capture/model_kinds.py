@@ -16,6 +16,12 @@ def config_of(model: "nn.Module") -> Any:
     return model.config
 
 
+def plain(model: "nn.Module") -> "nn.Module":
+    """The model without the wrapper that torch.compile puts around it."""
+    found: nn.Module = getattr(model, "_orig_mod", model)
+    return found
+
+
 def kind_of(config: Any) -> Kind:
     if getattr(config, "is_encoder_decoder", False):
         return "an encoder-decoder"

@@ -33,9 +33,14 @@ class _Measurement:
 def write(settings: Settings, path: Path, say: Say) -> None:
     """Run the settings on their device and write the trace. Raises TracekitError when the device cannot run them."""
     say(f"building {settings.shown_name} ({settings.weights} weights, {settings.dtype}) on {settings.device}")
-    with _explained(settings), numerics(settings.dtype, settings.attention):
+    with explained(settings), numerics(settings.dtype, settings.attention):
         model = models.build_for(settings)
-        step = prepare(model, settings)
+        write_run(model, prepare(model, settings), settings, path, say)
+
+
+def write_run(model: "nn.Module", step: Step, settings: Settings, path: Path, say: Say) -> None:
+    """Time and profile a step of a model that is there, and write the trace. Runs with the caller's numerics."""
+    with explained(settings):
         say("warming up and timing without the profiler")
         measured = _measure(step, settings)
         say(f"profiling {settings.steps} steps")
@@ -94,7 +99,7 @@ def _info(settings: Settings, model: "nn.Module", measured: _Measurement) -> Cap
 
 
 @contextmanager
-def _explained(settings: Settings) -> Iterator[None]:
+def explained(settings: Settings) -> Iterator[None]:
     """What a device refuses, said to people."""
     torch = require("torch")
     try:

@@ -1,4 +1,5 @@
-"""Workloads: what one step of a run does. A step takes the emitter of its phase ranges, and returns nothing.
+"""Workloads: what one step of a run does. A step takes the emitter of its phase ranges, and returns what it computed:
+logits (of generate: the prefill's; of an encoder without a head: the last hidden state), in training the loss.
 
 The same steps run on real and on fake tensors: nothing reads a value back, and tensors are made on the device.
 """
@@ -18,7 +19,7 @@ from tracekit.capture.settings import Settings, WorkloadName
 if TYPE_CHECKING:
     from torch import nn
 
-Step = Callable[[Emitter], None]
+Step = Callable[[Emitter], Any]
 
 DEFAULT_SEQ_LEN = 512
 
@@ -75,9 +76,9 @@ def _prefill(model: "nn.Module", settings: Settings) -> Step:
     torch = require("torch")
     inputs = prompt_inputs(model, settings)
 
-    def step(emitter: Emitter) -> None:
+    def step(emitter: Emitter) -> Any:
         with torch.inference_mode(), phase("prefill", emitter):
-            model(**inputs)
+            return result_of(model(**inputs))
 
     return step
 
@@ -88,9 +89,9 @@ def _decode(model: "nn.Module", settings: Settings) -> Step:
         filled = fill_cache(model, settings)
         token = torch.zeros(settings.batch_size, 1, dtype=torch.long, device=settings.torch_device)
 
-    def step(emitter: Emitter) -> None:
+    def step(emitter: Emitter) -> Any:
         with torch.inference_mode(), phase("decode", emitter):
-            model(**continuation(model, filled, token, unshared(filled.past_key_values)))
+            return model(**continuation(model, filled, token, unshared(filled.past_key_values))).logits
 
     return step
 
@@ -99,7 +100,7 @@ def _generate(model: "nn.Module", settings: Settings) -> Step:
     torch = require("torch")
     inputs = {**prompt_inputs(model, settings), **last_logits_only(model)}
 
-    def step(emitter: Emitter) -> None:
+    def step(emitter: Emitter) -> Any:
         with torch.inference_mode():
             with phase("prefill", emitter):
                 output = prefilled = model(**inputs)
@@ -108,16 +109,21 @@ def _generate(model: "nn.Module", settings: Settings) -> Step:
                 with phase("decode", emitter):
                     output = model(**continuation(model, prefilled, token, output.past_key_values))
                     token = output.logits[:, -1:].argmax(-1)
+            return prefilled.logits
 
     return step
 
 
 def _train(model: "nn.Module", settings: Settings) -> Step:
-    torch = require("torch")
-    inputs = label_inputs(model, settings)
-    optimizer = torch.optim.AdamW(model.parameters(), foreach=settings.device != "cpu")
+    optimizer = require("torch").optim.AdamW(model.parameters(), foreach=settings.device != "cpu")
+    return training_step(model, settings, optimizer)
 
-    def step(emitter: Emitter) -> None:
+
+def training_step(model: "nn.Module", settings: Settings, optimizer: Any) -> Step:
+    """Forward with a loss, backward, and a step of the optimizer."""
+    inputs = label_inputs(model, settings)
+
+    def step(emitter: Emitter) -> Any:
         with phase("forward", emitter):
             loss = model(**inputs).loss
         with phase("backward", emitter):
@@ -125,8 +131,14 @@ def _train(model: "nn.Module", settings: Settings) -> Step:
         with phase("optimizer", emitter):
             optimizer.step()
             optimizer.zero_grad()
+        return loss.detach()
 
     return step
+
+
+def result_of(output: Any) -> Any:
+    """The tensor that a model's output is about."""
+    return output.logits if "logits" in output else output[0]
 
 
 _TEXT: tuple[Kind, ...] = ("a decoder", "an encoder-decoder")

@@ -1,0 +1,1 @@
+"""Measuring what was predicted: a model with an optimization applied, beside the same model without."""

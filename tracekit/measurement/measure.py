@@ -1,0 +1,83 @@
+"""A subject with an optimization beside the one without: same inputs, outputs compared, timed in turn."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from analyzers.capture_info import Latency
+from analyzers.interval import Interval
+from tracekit.capture.annotate import NoRanges
+from tracekit.capture.latency import clock_of
+from tracekit.capture.packages import require
+from tracekit.capture.record import explained
+from tracekit.capture.workloads import Step
+from tracekit.measurement import memory
+from tracekit.measurement.difference import Difference, difference
+from tracekit.measurement.steps import SEED, prepare
+from tracekit.measurement.subject import Subject
+from tracekit.measurement.timing import BUDGET_S, Runnable, compare
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A subject whose step is prepared."""
+
+    subject: Subject
+    step: Step
+
+    @property
+    def runnable(self) -> Runnable:
+        return Runnable(self.step, self.subject.numerics)
+
+    def output(self) -> Any:
+        """What the next step computes. Dropout is drawn from the same seed each time."""
+        with explained(self.subject.settings), self.subject.numerics():
+            require("torch").manual_seed(SEED)
+            return self.step(NoRanges())
+
+    def peak_memory_bytes(self) -> int:
+        """Of all that is allocated on the device during a step."""
+        with explained(self.subject.settings), self.subject.numerics():
+            return memory.peak_bytes(self.step)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What an optimization really did."""
+
+    speedup: Interval
+    """Latency before over after, times the work done; 95 % of such intervals hold the true median."""
+    before: Latency
+    after: Latency
+    peak_memory_bytes: int
+    """After; 0 without a GPU."""
+    difference: Difference | None
+    """None: the outputs are not of the same inputs."""
+
+
+def ready(subject: Subject) -> Ready:
+    """Prepare the subject's step. Raises TracekitError when the device cannot run it."""
+    with explained(subject.settings), subject.numerics():
+        return Ready(subject, prepare(subject))
+
+
+def measure(
+    before: Ready, changed: Subject, *, resident_bytes: int, work: float, budget_s: float = BUDGET_S
+) -> Measured:
+    """Run the changed subject beside the one before. `resident_bytes` were allocated before it was changed; a step of
+    it does `work` times as much."""
+    after = ready(changed)
+    expected, found = before.output(), after.output()
+    recorded = memory.peak_so_far() if changed.graphs else 0
+    same_inputs = changed.settings.batch_size == before.subject.settings.batch_size
+    apart = _difference(expected, found, logits=not changed.training) if same_inputs else None
+    del expected, found
+    peak = max(recorded, after.peak_memory_bytes()) + memory.shared_bytes(changed, before.subject) - resident_bytes
+    times = compare(before.runnable, after.runnable, clock_of(changed.settings.device), budget_s)
+    speedup = Interval(times.speedup.low * work, times.speedup.expected * work, times.speedup.high * work)
+    return Measured(speedup, times.before, times.after, max(0, peak), apart)
+
+
+def _difference(expected: Any, found: Any, *, logits: bool) -> Difference | None:
+    if not hasattr(expected, "shape") or expected.shape != found.shape:
+        return None
+    return difference(expected, found, logits=logits and expected.dim() > 1)

@@ -1,0 +1,56 @@
+"""From a subject to the step that is timed."""
+
+from typing import TYPE_CHECKING, Any
+
+from tracekit.capture import workloads
+from tracekit.capture.annotate import Emitter, NoRanges, phase
+from tracekit.capture.packages import require
+from tracekit.capture.workloads import Step
+from tracekit.measurement import static_cache
+from tracekit.measurement.graphs import Replay
+from tracekit.measurement.subject import Subject
+
+if TYPE_CHECKING:
+    from torch import nn
+
+SEED = 0
+"""Inputs are drawn with it, so that they are the same for every subject of the same settings."""
+
+
+def prepare(subject: Subject) -> Step:
+    """The step of the subject, its inputs and its cache in place. Run it within `subject.numerics()`."""
+    require("torch").manual_seed(SEED)
+    model, settings = _compiled(subject), subject.settings
+    if subject.static_cache:
+        make = {"decode": static_cache.decode, "generate": static_cache.generate}[settings.workload]
+        return make(model, settings, Replay if subject.graphs else static_cache.as_it_is)
+    step = _own_step(subject, model) if subject.inputs is not None else _workload(subject, model)
+    return _replayed(step) if subject.graphs else step
+
+
+def _workload(subject: Subject, model: "nn.Module") -> Step:
+    if subject.training and subject.fused_optimizer:
+        optimizer = require("torch").optim.AdamW(model.parameters(), fused=True)
+        return workloads.training_step(model, subject.settings, optimizer)
+    return workloads.prepare(model, subject.settings)
+
+
+def _own_step(subject: Subject, model: "nn.Module") -> Step:
+    torch, inputs = require("torch"), dict(subject.inputs or {})
+
+    def step(emitter: Emitter) -> Any:
+        with torch.inference_mode(), phase("prefill", emitter):
+            return model(**inputs)
+
+    return step
+
+
+def _compiled(subject: Subject) -> Any:
+    if not subject.compile_mode:
+        return subject.model
+    return require("torch").compile(subject.model, mode=subject.compile_mode)
+
+
+def _replayed(step: Step) -> Step:
+    replay = Replay(lambda: step(NoRanges()))
+    return lambda _: replay()

@@ -1,0 +1,60 @@
+"""What is measured: a model, and how a step of it is run. Applying an optimization makes another one."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from tracekit.capture.numerics import numerics, torch_dtype
+from tracekit.capture.settings import Dtype, Settings
+from tracekit.measurement.weights import converted, twin
+
+if TYPE_CHECKING:
+    from torch import nn
+
+CompileMode = Literal["", "default", "max-autotune"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """Two subjects may share weights, and nothing else that changes."""
+
+    model: "nn.Module"
+    """Not compiled: that is done when the step is prepared."""
+    settings: Settings
+    inputs: Mapping[str, Any] | None = None
+    """What one forward of a model of one's own takes; None: the settings' workload, on seeded inputs."""
+    compile_mode: CompileMode = ""
+    graphs: bool = False
+    """The step is captured once and replayed."""
+    static_cache: bool = False
+    fused_optimizer: bool = False
+
+    @property
+    def training(self) -> bool:
+        return self.settings.workload == "train"
+
+    @property
+    def on_cuda(self) -> bool:
+        return self.settings.device == "cuda"
+
+    def with_twin(self) -> "Subject":
+        """The same weights (in training, copies of them) in modules of its own, which may be changed."""
+        return replace(self, model=twin(self.model, share=not self.training))
+
+    def with_dtype(self, dtype: Dtype) -> "Subject":
+        """Weights and activations in `dtype`."""
+        target = torch_dtype(dtype)
+        inputs = self.inputs and {
+            name: value.to(target) if getattr(value, "is_floating_point", bool)() else value
+            for name, value in self.inputs.items()
+        }
+        return replace(
+            self, model=converted(self.model, target), settings=replace(self.settings, dtype=dtype), inputs=inputs
+        )
+
+    @contextmanager
+    def numerics(self) -> Iterator[None]:
+        """The arithmetic that its step runs with."""
+        with numerics(self.settings.dtype, self.settings.attention):
+            yield
