@@ -16,12 +16,17 @@ _HEADS = ("lm_head", "embed_out", "score", "classifier", "qa_outputs")
 
 
 def with_torchao(subject: Subject, configuration: str, **options: Any) -> Subject:
-    """The subject with its nn.Linear layers, the head apart, quantized by a configuration of torchao.quantization."""
+    """The subject with its nn.Linear layers, the head apart, quantized by a configuration of torchao.quantization.
+
+    What is not quantized works in 16 bits. A granularity is given by its name.
+    """
     quantization = extra("torchao.quantization")
-    changed = subject.with_twin()
+    changed = _inference(subject).in_half().with_twin()
     wanted = {id(layer) for _, _, layer in inner_layers(changed.model, ("Linear",))}
     if not wanted:
         raise TracekitError("Nothing can be quantized.", "The model has no nn.Linear inside.")
+    if isinstance(options.get("granularity"), str):
+        options["granularity"] = getattr(quantization, options["granularity"])()
     config = getattr(quantization, configuration)(set_inductor_config=False, **options)
     quantization.quantize_(changed.model, config, filter_fn=lambda layer, _: id(layer) in wanted)
     return changed
@@ -45,7 +50,7 @@ def with_nf4(subject: Subject) -> Subject:
         )
         return made
 
-    return _with_layers(subject, nf4)
+    return _with_layers(_inference(subject).in_half(), nf4)
 
 
 def with_llm_int8(subject: Subject) -> Subject:
@@ -59,7 +64,13 @@ def with_llm_int8(subject: Subject) -> Subject:
         made.weight = modules.Int8Params(_rows(layer).cpu(), requires_grad=False, has_fp16_weights=False)
         return made
 
-    return _with_layers(subject, int8)
+    return _with_layers(_inference(subject).with_dtype("fp16"), int8)
+
+
+def _inference(subject: Subject) -> Subject:
+    if subject.training:
+        raise TracekitError("Quantized weights cannot be trained.", "A step of training would change them.")
+    return subject
 
 
 def inner_layers(model: "nn.Module", types: tuple[str, ...]) -> Iterator[tuple["nn.Module", str, "nn.Module"]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tracekit.capture.numerics import numerics, torch_dtype
+from tracekit.capture.packages import require
 from tracekit.capture.settings import Dtype, Settings
 from tracekit.measurement.weights import converted, twin
 
@@ -35,6 +36,16 @@ class Subject:
         return self.settings.workload == "train"
 
     @property
+    def decodes(self) -> bool:
+        return self.inputs is None and self.settings.workload in ("decode", "generate")
+
+    @property
+    def half_type(self) -> Literal["fp16", "bf16"]:
+        """The 16-bit type that its device computes in natively; the CPU has bf16."""
+        cuda = require("torch.cuda")
+        return "bf16" if not self.on_cuda or cuda.is_bf16_supported(including_emulation=False) else "fp16"
+
+    @property
     def on_cuda(self) -> bool:
         return self.settings.device == "cuda"
 
@@ -42,8 +53,14 @@ class Subject:
         """The same weights (in training, copies of them) in modules of its own, which may be changed."""
         return replace(self, model=twin(self.model, share=not self.training))
 
+    def with_own_weights(self) -> "Subject":
+        """For a change that leaves the model alone: what is trained may not be shared."""
+        return self.with_twin() if self.training else self
+
     def with_dtype(self, dtype: Dtype) -> "Subject":
-        """Weights and activations in `dtype`."""
+        """Weights and activations in `dtype`; itself when they are."""
+        if self.settings.dtype == dtype:
+            return self
         target = torch_dtype(dtype)
         inputs = self.inputs and {
             name: value.to(target) if getattr(value, "is_floating_point", bool)() else value
@@ -52,6 +69,10 @@ class Subject:
         return replace(
             self, model=converted(self.model, target), settings=replace(self.settings, dtype=dtype), inputs=inputs
         )
+
+    def in_half(self) -> "Subject":
+        """In 16 bits, if it is not already."""
+        return self if self.settings.dtype in ("fp16", "bf16") else self.with_dtype(self.half_type)
 
     @contextmanager
     def numerics(self) -> Iterator[None]:

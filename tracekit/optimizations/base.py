@@ -9,10 +9,11 @@ import msgspec
 import pandas as pd
 
 from analyzers.capture_info import CaptureInfo
-from analyzers.errors import InputError
+from analyzers.errors import InputError, TracekitError
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory, held
+from tracekit.measurement.subject import Subject
 
 Outcome = Literal["low", "expected", "high"]
 """How well an optimization turns out: the end of the interval that a prediction is for."""
@@ -54,6 +55,13 @@ class Optimization(ABC):
     def how_to(self, base: Baseline) -> str:
         """Code or a command to copy."""
 
+    @abstractmethod
+    def apply(self, subject: Subject) -> Subject:
+        """The model of a run with the optimization done to it, to be measured beside the one without.
+
+        Raises TracekitError when that is not possible here.
+        """
+
     def evidence(self, base: Baseline) -> tuple[str, ...]:
         """What in the trace led to it."""
         return ()
@@ -86,6 +94,11 @@ class Optimization(ABC):
     def with_argument(self, argument: str) -> Self:
         """This optimization with what followed its id and a colon. Raises InputError when it takes nothing such."""
         raise InputError(f"{self.id} takes no argument.", f"It was given {argument!r}.", f"Write: {self.id}")
+
+
+def refused(optimization: Optimization, why: str) -> TracekitError:
+    """What `apply` raises."""
+    return TracekitError(f"{optimization.title} cannot be applied here.", why)
 
 
 def pick(interval: Interval, outcome: Outcome) -> float:

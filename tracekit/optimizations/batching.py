@@ -12,7 +12,8 @@ from analyzers.costs.call import Cost, Gemm
 from analyzers.errors import InputError
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
-from tracekit.optimizations.base import Optimization, Outcome, percent, share
+from tracekit.measurement.subject import Subject
+from tracekit.optimizations.base import Optimization, Outcome, percent, refused, share
 from tracekit.optimizations.retime import retimed
 
 FACTOR = 8
@@ -70,6 +71,12 @@ class Batching(Optimization):
         assert capture is not None
         batch = self.settings(base, capture).batch_size
         return f"tracekit profile --model {capture.model} --batch-size {batch}  # to see it"
+
+    def apply(self, subject: Subject) -> Subject:
+        if subject.inputs is not None:
+            raise refused(self, "Inputs of one's own are of one batch size: give others.")
+        batch = self.batch or FACTOR * subject.settings.batch_size
+        return replace(subject, settings=replace(subject.settings, batch_size=batch)).with_own_weights()
 
 
 def _enlarging(factor: float) -> Callable[[Cost], Cost]:

@@ -7,6 +7,7 @@ import pandas as pd
 
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
+from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome
 
 
@@ -24,7 +25,7 @@ class Combined(Optimization):
         refused = conflict(self.steps)
         if refused:
             return refused
-        for step, before in self._with_bases(base):
+        for step, before in self.stages(base):
             objection = step.objection(before)
             if objection:
                 return objection if before is base else f"{step.title}, after what comes before it: {objection}"
@@ -39,27 +40,32 @@ class Combined(Optimization):
         return base
 
     def reason(self, base: Baseline) -> str:
-        return " ".join(step.reason(before) for step, before in self._with_bases(base))
+        return " ".join(step.reason(before) for step, before in self.stages(base))
 
     def how_to(self, base: Baseline) -> str:
-        return "\n".join(step.how_to(before) for step, before in self._with_bases(base))
+        return "\n".join(step.how_to(before) for step, before in self.stages(base))
+
+    def apply(self, subject: Subject) -> Subject:
+        for step in self.steps:
+            subject = step.apply(subject)
+        return subject
 
     def evidence(self, base: Baseline) -> tuple[str, ...]:
-        found = (line for step, before in self._with_bases(base) for line in step.evidence(before))
+        found = (line for step, before in self.stages(base) for line in step.evidence(before))
         return tuple(dict.fromkeys(found))
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
-        for step, start in self._with_bases(base):
+        for step, start in self.stages(base):
             before = step.memory(start, before)
         return before
 
     def work(self, base: Baseline) -> float:
         product = 1.0
-        for step, before in self._with_bases(base):
+        for step, before in self.stages(base):
             product *= step.work(before)
         return product
 
-    def _with_bases(self, base: Baseline) -> Iterator[tuple[Optimization, Baseline]]:
+    def stages(self, base: Baseline) -> Iterator[tuple[Optimization, Baseline]]:
         """Each step with the run that it starts from, as expected."""
         for step in self.steps:
             yield step, base

@@ -1,9 +1,12 @@
 """torch.compile: pointwise chains become one Triton kernel each, and Python leaves the loop."""
 
+from dataclasses import replace
+
 import pandas as pd
 
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
+from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick
 from tracekit.optimizations.cuda_graphs import forward_passes
 from tracekit.optimizations.fusion import fused
@@ -48,3 +51,6 @@ class Compile(Optimization):
 
     def how_to(self, base: Baseline) -> str:
         return "model = torch.compile(model)"
+
+    def apply(self, subject: Subject) -> Subject:
+        return replace(subject, compile_mode="default").with_own_weights()

@@ -6,7 +6,8 @@ import pandas as pd
 
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
-from tracekit.optimizations.base import Optimization, Outcome, percent, pick
+from tracekit.measurement.subject import Subject
+from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused
 
 REPLAY_NS = Interval(80_000, 30_000, 12_000)
 """Host time to replay a graph and to fill its static inputs."""
@@ -56,6 +57,11 @@ class CUDAGraphs(Optimization):
 
     def how_to(self, base: Baseline) -> str:
         return 'model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)'
+
+    def apply(self, subject: Subject) -> Subject:
+        if not subject.on_cuda or subject.training:
+            raise refused(self, "A step is recorded on a CUDA device, and a training step only by hand.")
+        return replace(subject, graphs=True, static_cache=subject.static_cache or subject.decodes)
 
 
 def forward_passes(base: Baseline) -> int:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
+from tracekit.measurement import quantized
+from tracekit.measurement.subject import Subject
 from tracekit.optimizations.dynamic_quantization import DynamicQuantization
 from tracekit.optimizations.linear_products import other_formats
 
@@ -27,3 +29,6 @@ class FP8Dynamic(DynamicQuantization):
             "quantize_(model, Float8DynamicActivationFloat8WeightConfig(granularity=PerRow()))\n"
             "model = torch.compile(model)"
         )
+
+    def apply(self, subject: Subject) -> Subject:
+        return quantized.with_torchao(subject, "Float8DynamicActivationFloat8WeightConfig", granularity="PerRow")

@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 
 from analyzers.prediction.baseline import Baseline
+from tracekit.measurement.fused import with_fused_kernels
+from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, share
 from tracekit.optimizations.fusion import chains, fused
 
@@ -36,6 +38,9 @@ class FusedKernels(Optimization):
         if (base.ops[_fusible(base)].layer_type == "NewGELUActivation").any():
             return 'config.activation_function = "gelu_pytorch_tanh"  # the same function, in one kernel'
         return "from liger_kernel.transformers import AutoLigerKernelForCausalLM  # pip install liger-kernel"
+
+    def apply(self, subject: Subject) -> Subject:
+        return with_fused_kernels(subject)
 
 
 def _fusible(base: Baseline) -> "pd.Series[bool]":

@@ -9,7 +9,8 @@ from analyzers.costs.call import Cost
 from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
 from analyzers.prediction.baseline import Baseline
-from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+from tracekit.measurement.subject import Subject
+from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
 
 HOST_KEPT = Interval(0.9, 0.6, 0.4)
 """Host time of an optimizer step that stays: lists of parameters and states are still gathered in Python."""
@@ -53,6 +54,11 @@ class FusedOptimizer(Optimization):
 
     def how_to(self, base: Baseline) -> str:
         return "optimizer = torch.optim.AdamW(model.parameters(), fused=True)"
+
+    def apply(self, subject: Subject) -> Subject:
+        if not subject.training:
+            raise refused(self, "The workload does not train.")
+        return replace(subject, fused_optimizer=True).with_own_weights()
 
 
 def _steps(base: Baseline) -> "pd.Series[bool]":

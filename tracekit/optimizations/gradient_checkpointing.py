@@ -1,6 +1,7 @@
 """Gradient checkpointing: the backward pass runs each block's forward again instead of keeping what it made."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,8 @@ import pandas as pd
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
-from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+from tracekit.measurement.subject import Subject
+from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
 
 WRAPPING = Interval(8.0, 4.0, 2.0)
 """Host time of checkpointing one block (saving and restoring random state, leaving and entering autograd), in plain
@@ -44,6 +46,16 @@ class GradientCheckpointing(Optimization):
 
     def how_to(self, base: Baseline) -> str:
         return "model.gradient_checkpointing_enable()"
+
+    def apply(self, subject: Subject) -> Subject:
+        if not subject.training:
+            raise refused(self, "The workload does not train.")
+        changed = subject.with_twin()
+        model: Any = changed.model
+        if not hasattr(model, "gradient_checkpointing_enable"):
+            raise refused(self, "The model is not of transformers: use torch.utils.checkpoint in its forward.")
+        model.gradient_checkpointing_enable()
+        return changed
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
         return replace(before, activations=round(before.activations * _kept(base)))

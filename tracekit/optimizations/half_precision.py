@@ -12,7 +12,8 @@ from analyzers.hardware import GPU
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
-from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+from tracekit.measurement.subject import Subject
+from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
 from tracekit.optimizations.retime import narrowed, retimed
 
 HOST_FACTOR = Interval(1.08, 1.0, 0.98)
@@ -63,6 +64,11 @@ class HalfPrecision(Optimization):
     def how_to(self, base: Baseline) -> str:
         name = {"fp16": "float16", "bf16": "bfloat16"}[self.type_on(base.gpu)]
         return f"model = model.to(torch.{name})"
+
+    def apply(self, subject: Subject) -> Subject:
+        if subject.settings.dtype not in _WIDE:
+            raise refused(self, "The weights are in 16 bits already.")
+        return subject.with_dtype(self.dtype or subject.half_type)
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
         """All of it halves. What a run keeps in 32 bits beside that (a loss, a sum) is small."""

@@ -2,6 +2,8 @@
 
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
+from tracekit.measurement import quantized
+from tracekit.measurement.subject import Subject
 from tracekit.optimizations.weight_only import WeightOnly
 
 
@@ -18,3 +20,9 @@ class Int4WeightOnly(WeightOnly):
 
     def how_to(self, base: Baseline) -> str:
         return "torchao.quantization.quantize_(model, Int4WeightOnlyConfig(group_size=128))"
+
+    def apply(self, subject: Subject) -> Subject:
+        """In the layout of the kernel that comes with PyTorch, which takes bf16."""
+        return quantized.with_torchao(
+            subject.with_dtype("bf16"), "Int4WeightOnlyConfig", int4_packing_format="tile_packed_to_4d"
+        )

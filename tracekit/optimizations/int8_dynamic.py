@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
+from tracekit.measurement import quantized
+from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Outcome
 from tracekit.optimizations.dynamic_quantization import DynamicQuantization
 from tracekit.optimizations.extra_kernels import Extra, moving
@@ -46,3 +48,6 @@ class Int8Dynamic(DynamicQuantization):
             "quantize_(model, Int8DynamicActivationInt8WeightConfig())\n"
             "model = torch.compile(model)"
         )
+
+    def apply(self, subject: Subject) -> Subject:
+        return quantized.with_torchao(subject, "Int8DynamicActivationInt8WeightConfig")

@@ -2,6 +2,8 @@
 
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
+from tracekit.measurement import quantized
+from tracekit.measurement.subject import Subject
 from tracekit.optimizations.weight_only import WeightOnly
 
 
@@ -15,3 +17,6 @@ class Int8WeightOnly(WeightOnly):
 
     def how_to(self, base: Baseline) -> str:
         return "torchao.quantization.quantize_(model, Int8WeightOnlyConfig()); model = torch.compile(model)"
+
+    def apply(self, subject: Subject) -> Subject:
+        return quantized.with_torchao(subject, "Int8WeightOnlyConfig")

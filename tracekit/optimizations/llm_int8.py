@@ -9,6 +9,8 @@ from analyzers.costs.call import Cost, Gemm
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
+from tracekit.measurement import quantized
+from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
 from tracekit.optimizations.extra_kernels import PYTHON_OP, Extra, moving, with_extras
 from tracekit.optimizations.half_precision import half_type
@@ -70,6 +72,9 @@ class LLMInt8(Optimization):
 
     def how_to(self, base: Baseline) -> str:
         return "AutoModelForCausalLM.from_pretrained(name, quantization_config=BitsAndBytesConfig(load_in_8bit=True))"
+
+    def apply(self, subject: Subject) -> Subject:
+        return quantized.with_llm_int8(subject)
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
         rows = inner_products(base, conv1d=True)

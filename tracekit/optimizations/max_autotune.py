@@ -7,6 +7,7 @@ import pandas as pd
 
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
+from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
 from tracekit.optimizations.compile import Compile
 from tracekit.optimizations.cuda_graphs import CUDAGraphs
@@ -45,6 +46,10 @@ class MaxAutotune(Optimization):
 
     def how_to(self, base: Baseline) -> str:
         return 'model.forward = torch.compile(model.forward, mode="max-autotune", fullgraph=True)'
+
+    def apply(self, subject: Subject) -> Subject:
+        changed = replace(subject, compile_mode="max-autotune").with_own_weights()
+        return replace(changed, static_cache=True) if subject.decodes else changed
 
 
 def _products(ops: pd.DataFrame) -> "pd.Series[bool]":

@@ -9,6 +9,8 @@ from analyzers.costs.call import Cost
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
+from tracekit.measurement import quantized
+from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
 from tracekit.optimizations.extra_kernels import PYTHON_OP, Extra, moving, with_extras
 from tracekit.optimizations.half_precision import half_type
@@ -78,6 +80,9 @@ class NF4(Optimization):
             f"bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.{half})\n"
             "model = AutoModelForCausalLM.from_pretrained(name, quantization_config=config)"
         )
+
+    def apply(self, subject: Subject) -> Subject:
+        return quantized.with_nf4(subject)
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
         rows = inner_products(base, conv1d=True)

@@ -7,7 +7,8 @@ import pandas as pd
 from analyzers.hardware import GPU
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.projection import KERNEL_ERROR, host_range, moved
-from tracekit.optimizations.base import Optimization, Outcome, pick
+from tracekit.measurement.subject import Subject
+from tracekit.optimizations.base import Optimization, Outcome, pick, refused
 
 _WORST_FIRST: dict[Outcome, Outcome] = {"low": "high", "expected": "expected", "high": "low"}
 """A low speed-up is a high time."""
@@ -40,3 +41,6 @@ class OtherGPU(Optimization):
 
     def how_to(self, base: Baseline) -> str:
         return f"Run it on {self.gpu.name}."
+
+    def apply(self, subject: Subject) -> Subject:
+        raise refused(self, "That GPU is not here.")

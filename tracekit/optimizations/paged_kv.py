@@ -5,7 +5,8 @@ import pandas as pd
 from analyzers.costs.call import Attention
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
-from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+from tracekit.measurement.subject import Subject
+from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
 
 OCCUPANCY = Interval(0.8, 0.6, 0.4)
 """Slots of a static batch at work on average: each waits for the longest answer (evenly spread lengths: a half)."""
@@ -63,6 +64,9 @@ class PagedKV(Optimization):
         return (
             f"vllm serve {model or 'MODEL'}  # or: model.generate_batch(inputs) of transformers, with paged attention"
         )
+
+    def apply(self, subject: Subject) -> Subject:
+        raise refused(self, "It needs a serving engine and many requests, which a step of one model has not.")
 
 
 def _attends(base: Baseline) -> "pd.Series[bool]":

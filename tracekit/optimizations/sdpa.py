@@ -1,6 +1,7 @@
 """Fused attention in place of softmax(QK^T)V written out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,8 @@ from analyzers.costs.call import Attention, Cost, Gemm
 from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
 from analyzers.prediction.baseline import Baseline
-from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+from tracekit.measurement.subject import Subject
+from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
 
 REACH = 8
 """How many ops may lie between the softmax and each of its two products (scale, mask, cast, dropout)."""
@@ -70,6 +72,16 @@ class SDPA(Optimization):
 
     def how_to(self, base: Baseline) -> str:
         return 'model = AutoModel.from_pretrained(name, attn_implementation="sdpa")'
+
+    def apply(self, subject: Subject) -> Subject:
+        if subject.settings.attention != "eager":
+            raise refused(self, "Attention is fused already.")
+        changed = subject.with_twin()
+        model: Any = changed.model
+        if not hasattr(model, "set_attn_implementation"):
+            raise refused(self, "The model is not of transformers: call scaled_dot_product_attention in its attention.")
+        model.set_attn_implementation("sdpa")
+        return replace(changed, settings=replace(changed.settings, attention="sdpa"))
 
 
 def backend(base: Baseline) -> str | None:

@@ -14,7 +14,8 @@ from analyzers.hardware import GPU
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
-from tracekit.optimizations.base import Optimization, Outcome, pick
+from tracekit.measurement.subject import Subject
+from tracekit.optimizations.base import Optimization, Outcome, pick, refused
 from tracekit.optimizations.linear_products import linear_product
 from tracekit.optimizations.retime import retimed
 
@@ -106,6 +107,9 @@ class SpeculativeDecoding(Optimization):
             f"draft.generation_config.num_assistant_tokens = {self.drafted(base)}\n"
             "model.generate(**inputs, assistant_model=draft)"
         )
+
+    def apply(self, subject: Subject) -> Subject:
+        raise refused(self, "It needs a draft model, and text that it guesses: no step of one model alone has them.")
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
         return replace(before, weights=round(before.weights * (1 + DRAFT_BYTES)))

@@ -8,7 +8,8 @@ from analyzers.costs.call import Attention, Cost
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
-from tracekit.optimizations.base import Optimization, Outcome, pick
+from tracekit.measurement.subject import Subject
+from tracekit.optimizations.base import Optimization, Outcome, pick, refused
 from tracekit.optimizations.extra_kernels import Extra, moving, with_extras
 from tracekit.optimizations.retime import retimed
 
@@ -59,6 +60,11 @@ class StaticCache(Optimization):
 
     def how_to(self, base: Baseline) -> str:
         return 'model.generate(**inputs, cache_implementation="static")'
+
+    def apply(self, subject: Subject) -> Subject:
+        if subject.settings.workload not in ("decode", "generate"):
+            raise refused(self, "The workload does not decode.")
+        return replace(subject, static_cache=True)
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
         return replace(before, kv_cache=round(before.kv_cache * LENGTH.expected))

@@ -6,7 +6,8 @@ import pandas as pd
 
 from analyzers.costs.call import Cost
 from analyzers.prediction.baseline import Baseline
-from tracekit.optimizations.base import Optimization, Outcome, percent, share
+from tracekit.measurement.subject import Subject
+from tracekit.optimizations.base import Optimization, Outcome, percent, refused, share
 from tracekit.optimizations.retime import retimed
 
 
@@ -31,6 +32,11 @@ class TF32(Optimization):
 
     def how_to(self, base: Baseline) -> str:
         return 'torch.set_float32_matmul_precision("high")'
+
+    def apply(self, subject: Subject) -> Subject:
+        if not subject.on_cuda or subject.settings.dtype != "fp32":
+            raise refused(self, "It is for matrix products in fp32, on tensor cores.")
+        return replace(subject, settings=replace(subject.settings, dtype="tf32")).with_own_weights()
 
 
 def _is_fp32_product(cost: Cost | None) -> bool:
