@@ -14,18 +14,25 @@ _EMPTY_IS_UNKNOWN = ("bound", "op", "layer", "family")
 
 
 def public_frame(analysis: Analysis, table: str) -> pd.DataFrame:
-    """One of `TABLES`: every `_ns` column in microseconds with three decimals, fractions with six."""
+    """One of `TABLES`, as `public` shows it."""
     frame = analysis.timeline.steps if table == "steps" else getattr(analysis, table)
-    names = [_in_microseconds(str(name)) for name in frame.columns]
-    frame = frame.set_axis(names, axis=1).rename(columns=_RENAMED.get(table, {}))
+    return public(frame).rename(columns=_RENAMED.get(table, {}))
+
+
+def public(frame: pd.DataFrame) -> pd.DataFrame:
+    """Every `_ns` column in microseconds with three decimals, fractions with six."""
+    frame = frame.set_axis([_in_microseconds(str(name)) for name in frame.columns], axis=1)
     decimals = dict.fromkeys(frame.select_dtypes("float64").columns, 6)
     times = [str(name) for name in frame.columns if str(name).endswith("_us")]
     return frame.assign(**{name: frame[name] / 1000 for name in times}).round({**decimals, **dict.fromkeys(times, 3)})
 
 
 def records(analysis: Analysis, table: str) -> list[dict[str, Any]]:
-    """The rows of `public_frame` for JSON: NaN and unknown names are None, counts are integers."""
-    frame = public_frame(analysis, table)
+    return plain_rows(public_frame(analysis, table))
+
+
+def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a public table for JSON: NaN and unknown names are None, counts are integers."""
     columns = {name: [_plain(name, value) for value in frame[name].tolist()] for name in frame.columns}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 

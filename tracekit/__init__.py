@@ -12,19 +12,23 @@ if TYPE_CHECKING:
     from tracekit import capture
     from tracekit.analysis import analyze
     from tracekit.capture.annotate import annotate
+    from tracekit.comparing import compare
     from tracekit.outputs import write_report as report
+    from tracekit.prediction import predict
     from tracekit.profiling import profile
 
 __version__ = "0.1.0"
 
-__all__ = ["analyze", "annotate", "capture", "gpus", "load", "profile", "report"]
+__all__ = ["analyze", "annotate", "capture", "compare", "gpus", "load", "predict", "profile", "report"]
 
 _HOMES = {
     "analyze": "tracekit.analysis:analyze",
     "annotate": "tracekit.capture.annotate:annotate",
     "capture": "tracekit.capture:",
+    "compare": "tracekit.comparing:compare",
     "gpus": "analyzers.hardware:all_gpus",
     "load": "analyzers.readers:load",
+    "predict": "tracekit.prediction:predict",
     "profile": "tracekit.profiling:profile",
     "report": "tracekit.outputs:write_report",
 }

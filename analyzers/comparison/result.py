@@ -54,7 +54,8 @@ class Comparison:
 
     @property
     def within_spread(self) -> bool:
-        """The difference is no larger than that between steps of one run."""
+        """Each latency is one that steps of the other run take, too: it lies between the percentiles."""
         if self.a.spread_ns is None or self.b.spread_ns is None:
             return False
-        return self.a.spread_ns[0] <= self.b.spread_ns[1] and self.b.spread_ns[0] <= self.a.spread_ns[1]
+        pairs = ((self.a.latency_ns, self.b.spread_ns), (self.b.latency_ns, self.a.spread_ns))
+        return all(low <= latency <= high for latency, (low, high) in pairs)

@@ -1,0 +1,1 @@
+"""A comparison -> something a person opens."""

@@ -1,0 +1,65 @@
+"""A comparison for other programs: JSON, and CSV tables."""
+
+import json
+from typing import Any
+
+import pandas as pd
+
+from analyzers.comparison.result import Comparison, Side
+from reports.comparison.sentence import explained
+from reports.public import number, plain_rows, public
+
+SCHEMA_VERSION = "1.0"
+TABLES = ("difference", "layers", "ops", "kernels")
+_NAMES = ("a_name", "b_name", "a_path", "b_path", "a_precision", "b_precision")
+
+
+def to_dict(comparison: Comparison) -> dict[str, Any]:
+    """Both sides, the speed-up (latency of A over that of B), one sentence, and the tables; times in microseconds."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "a": _side(comparison.a),
+        "b": _side(comparison.b),
+        "speedup": number(comparison.speedup, 4),
+        "change_us": number(comparison.change_ns / 1e3, 3),
+        "within_spread": comparison.within_spread,
+        "explanation": explained(comparison),
+        "notes": list(comparison.notes),
+        **{table: _rows(getattr(comparison, table)) for table in TABLES},
+    }
+
+
+def to_json(comparison: Comparison) -> str:
+    return json.dumps(to_dict(comparison), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def to_csv(comparison: Comparison, table: str = "difference") -> str:
+    """One of `TABLES` with a header row; times in microseconds, unknown values empty."""
+    return public(getattr(comparison, table)).to_csv(index=False, lineterminator="\n")
+
+
+def _side(side: Side) -> dict[str, Any]:
+    source = side.source
+    return {
+        "name": side.name,
+        "kind": source.kind,
+        "device": source.device,
+        "device_name": source.device_name or None,
+        "gpu": source.gpu.id if source.gpu else None,
+        "precision": source.precision or None,
+        "steps": side.steps,
+        "latency_us": number(side.latency_ns / 1e3, 3),
+        "latency_from": side.latency_from,
+        "latency_p10_us": number(side.spread_ns[0] / 1e3, 3) if side.spread_ns else None,
+        "latency_p90_us": number(side.spread_ns[1] / 1e3, 3) if side.spread_ns else None,
+        "busy_us": number(side.busy_ns / 1e3, 3),
+        "kernels": number(side.kernels, 3),
+        "flops": number(side.flops, 0),
+        "graph_share": number(side.graph_share, 6),
+    }
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """None for a name of a side that has none."""
+    rows = plain_rows(public(frame))
+    return [{key: None if key in _NAMES and value == "" else value for key, value in row.items()} for row in rows]

@@ -1,0 +1,79 @@
+"""A comparison as a comment on GitHub."""
+
+from typing import Any
+
+import pandas as pd
+
+from analyzers.comparison.result import Comparison
+from reports.comparison.rows import each, layer_patterns, named, parts
+from reports.comparison.sentence import explained
+from reports.comparison.words import LEAST_NS, change, described, time
+from reports.markdown_text import code, folded, prose, table
+
+_ROWS = 20
+_TIMES = (">A", ">B", ">change")
+
+
+def render(comparison: Comparison) -> str:
+    """The sentence, both sides, where the difference is, and folded the layers, ops and kernels."""
+    notes = [f"> {prose(note)}" for note in comparison.notes]
+    lists = {
+        "Layers": layer_patterns(comparison.layers),
+        "Ops": named(comparison.ops),
+        "Kernels": named(comparison.kernels),
+    }
+    return "\n\n".join(
+        [
+            f"**{prose(explained(comparison))}**",
+            _sides(comparison),
+            *(["\n>\n".join(notes)] if notes else []),
+            _difference(comparison),
+            *(folded(title, _changes(rows)) for title, rows in lists.items() if len(rows)),
+            "",
+        ]
+    )
+
+
+def _sides(comparison: Comparison) -> str:
+    sides = (("A", comparison.a), ("B", comparison.b))
+    rows = [(letter, code(side.name), prose(described(side)), time(side.latency_ns)) for letter, side in sides]
+    return table(("", "run", "what it is", ">a step"), rows)
+
+
+def _difference(comparison: Comparison) -> str:
+    total = comparison.change_ns
+    rows: list[tuple[str, ...]] = [
+        (prose(str(row.name)), time(row.a_ns), time(row.b_ns), change(row.change_ns), _share(row.share))
+        for row in each(parts(comparison))
+    ]
+    ends = (time(comparison.a.latency_ns), time(comparison.b.latency_ns), change(total), _share(1.0 if total else 0.0))
+    rows.append(("**the step**", *(f"**{text}**" for text in ends)))
+    return table(("a step", *_TIMES, ">of the difference"), rows)
+
+
+def _share(share: float) -> str:
+    return f"{'−' if share < 0 else ''}{abs(100 * share):.1f} %"
+
+
+def _changes(rows: pd.DataFrame) -> str:
+    changed = rows[rows["change_ns"].abs() >= LEAST_NS]
+    shown = changed[changed.index.isin(changed["change_ns"].abs().nlargest(_ROWS).index)]
+    cells = [
+        (
+            _name(row),
+            time(row.a_ns),
+            time(row.b_ns),
+            change(row.change_ns),
+            row.match if row.match.startswith("only") else "",
+        )
+        for row in each(shown)
+    ]
+    more = f"\n\nThe {len(shown)} largest of {len(changed)}." if len(changed) > len(shown) else ""
+    return table(("name", *_TIMES, "in"), cells) + more
+
+
+def _name(row: Any) -> str:
+    """Of a layer below its parent, and how many there are."""
+    count = getattr(row, "count", 1)
+    many = f" × {row.count}" if isinstance(count, int) and count > 1 else ""
+    return "&emsp;" * getattr(row, "depth", 0) + code(str(row.name)) + many

@@ -1,0 +1,115 @@
+"""The difference between two runs in one sentence."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from analyzers.comparison.result import Comparison, Side
+from reports.comparison.rows import each
+from reports.comparison.words import FAMILIES, faster
+from reports.names import device, printable
+from reports.numbers import duration, quantity
+
+_EQUAL = 0.01
+_NOTABLE = 0.15
+_MANY = 0.05
+_SHOWN = 2
+_HOST_CAUSES = ("host", "sync", "launch", "edges")
+_SINGULAR = {"attention", "softmax", "norm", "pooling", "optimizer", "loss", "communication"}
+
+
+@dataclass(frozen=True)
+class _Part:
+    change_ns: float
+    less_or_more: str
+    """Such as "the GPU waits {} for the host"."""
+    why: str
+
+
+def explained(comparison: Comparison) -> str:
+    """Such as "B is 1.8× as fast as A: matrix products take 4.1 ms less (bf16 instead of fp32), and the GPU waits
+    2.0 ms less for the host."."""
+    change = comparison.change_ns
+    equal = comparison.within_spread or abs(comparison.speedup - 1) < _EQUAL
+    scale = max(comparison.a.latency_ns, comparison.b.latency_ns) if equal else abs(change)
+    parts = [part for part in _parts(comparison) if abs(part.change_ns) >= _NOTABLE * scale]
+    along = [part for part in parts if equal or part.change_ns * change > 0][:_SHOWN]
+    against = [] if equal else [part for part in parts if part.change_ns * change < 0][:1]
+    reasons = f": {', and '.join(_said(part) for part in along)}" if along else ""
+    but = f", although {_said(against[0])}" if against else ""
+    return printable(f"{_verdict(comparison, equal)}{reasons}{but}.")
+
+
+def _verdict(comparison: Comparison, equal: bool) -> str:
+    a, b = _named("A", comparison.a, comparison), _named("B", comparison.b, comparison)
+    if equal:
+        within = ", within the spread of their steps" if comparison.within_spread else ""
+        return f"{b} is as fast as {a} ({faster(comparison.speedup)}{within})"
+    if comparison.speedup > 1:
+        return f"{b} is {faster(comparison.speedup)} as fast as {a}"
+    return f"{b} takes {faster(1 / comparison.speedup)} as long as {a}"
+
+
+def _named(letter: str, side: Side, comparison: Comparison) -> str:
+    """With its device where the two differ."""
+    here, there = device(comparison.a.source), device(comparison.b.source)
+    return f"{letter} ({device(side.source)})" if here != there and here and there else letter
+
+
+def _parts(comparison: Comparison) -> list[_Part]:
+    """The families and causes by how much they change; all that the host is waited for is one."""
+    rows = comparison.difference
+    busy = [_busy(row) for row in each(rows[rows["kind"] == "busy"])]
+    idle = rows[rows["kind"] == "idle"]
+    by_host = idle["name"].isin(_HOST_CAUSES)
+    where = "CPU" if comparison.b.source.device == "cpu" else "GPU"
+    change = float(idle.loc[by_host, "change_ns"].sum())
+    host = _Part(change, f"the {where} waits {{}} for the host", _launches(comparison, change))
+    waits = {"transfer": "for transfers", "communication": "for collectives", "unknown": "for reasons unknown"}
+    rest = [
+        _Part(time, f"the {where} waits {{}} {waits[name]}", "")
+        for name, time in _pairs(idle[~by_host])
+        if name in waits
+    ]
+    return sorted([*busy, host, *rest], key=lambda part: -abs(part.change_ns))
+
+
+def _pairs(rows: pd.DataFrame) -> list[tuple[str, float]]:
+    return list(zip(rows["name"], rows["change_ns"], strict=True))
+
+
+def _busy(row: Any) -> _Part:
+    verb = "takes" if row.name in _SINGULAR else "take"
+    return _Part(row.change_ns, f"{FAMILIES.get(row.name, row.name)} {verb} {{}}", _why(row))
+
+
+def _why(row: Any) -> str:
+    """What differs in a family: whether it is there, its precision, its FLOPs, its number of kernels."""
+    if not row.a_kernels or not row.b_kernels:
+        return "only in B" if not row.a_kernels else "only in A"
+    if row.a_precision != row.b_precision and row.a_precision and row.b_precision:
+        return f"{row.b_precision} instead of {row.a_precision}"
+    more = row.b_flops - row.a_flops
+    if row.a_flops > 0 and abs(more / row.a_flops) > _MANY and more * row.change_ns > 0:
+        return f"{quantity(row.b_flops, 'FLOP')} instead of {quantity(row.a_flops, 'FLOP')}"
+    return _counts(row.a_kernels, row.b_kernels, "kernels", row.change_ns)
+
+
+def _launches(comparison: Comparison, change: float) -> str:
+    a, b = comparison.a, comparison.b
+    if (a.graph_share < 0.5) != (b.graph_share < 0.5) and (a.graph_share - b.graph_share) * change > 0:
+        return f"{'A' if a.graph_share > b.graph_share else 'B'} launches CUDA graphs"
+    return _counts(a.kernels, b.kernels, "launches", change)
+
+
+def _counts(a: float, b: float, of_what: str, change: float) -> str:
+    """Said where more of it take more time, or fewer less."""
+    explains = a > 0 and abs(b / a - 1) > _MANY and (b - a) * change > 0
+    return f"{b:,.0f} {of_what} instead of {a:,.0f}" if explains else ""
+
+
+def _said(part: _Part) -> str:
+    how = "less" if part.change_ns < 0 else "more"
+    why = f" ({part.why})" if part.why else ""
+    return part.less_or_more.format(f"{duration(abs(part.change_ns) / 1e3)} {how}") + why

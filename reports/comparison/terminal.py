@@ -1,0 +1,122 @@
+"""A comparison in a terminal."""
+
+from typing import Any
+
+import pandas as pd
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from analyzers.comparison.result import Comparison
+from reports.comparison.rows import each, layer_patterns, named, parts
+from reports.comparison.sentence import explained
+from reports.comparison.words import LEAST_NS, change, described, time
+from reports.console import printed
+from reports.names import middle_truncated, printable
+from reports.numbers import percent
+
+_ROWS = 15
+_BAR = 12
+_WIDE = 100
+_NUMBERS_WIDTH = 44
+_SHORTEST_NAME = 16
+_LESS, _MORE = "green", "red"
+
+
+def full(comparison: Comparison, *, width: int | None = None, colour: bool | None = None) -> str:
+    """The sentence, the two sides, the difference, and the layers, ops and kernels that changed most."""
+    return printed(lambda columns: _parts(comparison, columns), width=width, colour=colour)
+
+
+def _parts(comparison: Comparison, width: int) -> RenderableType:
+    lists = {
+        "Layers": _largest_in_tree(layer_patterns(comparison.layers)),
+        "Ops": named(comparison.ops),
+        "Kernels": named(comparison.kernels),
+    }
+    changes = [(Text(), _changes(title, rows, width)) for title, rows in lists.items() if len(rows)]
+    return Group(
+        Text(explained(comparison), style="bold"),
+        _sides(comparison),
+        *(Padding(Text(note, style="yellow"), (0, 0, 0, 2)) for note in comparison.notes),
+        Text(),
+        _difference(comparison, width),
+        *(part for pair in changes for part in pair),
+    )
+
+
+def _sides(comparison: Comparison) -> Table:
+    view = Table(box=None, show_header=False, padding=(0, 1, 0, 1))
+    view.add_column(style="bold", no_wrap=True)
+    view.add_column(justify="right", style="bold", no_wrap=True)
+    view.add_column(overflow="fold")
+    for letter, side in (("A", comparison.a), ("B", comparison.b)):
+        told = Text.assemble(printable(side.name), "  ", (described(side), "dim"))
+        view.add_row(f" {letter}", f"{time(side.latency_ns)} a step", told)
+    return view
+
+
+def _difference(comparison: Comparison, width: int) -> Table:
+    view = _headed("Where the difference is, a step", "", width)
+    view.add_column("kernels", justify="right", no_wrap=True)
+    rows = parts(comparison)
+    largest = float(rows["change_ns"].abs().max()) if len(rows) else 0.0
+    for row in each(rows):
+        counts = f"{row.a_kernels:,.0f} → {row.b_kernels:,.0f}" if row.kind == "busy" else "idle"
+        view.add_row(Text(str(row.name)), *_numbers(row, largest, width), Text(counts, style="dim"))
+    view.add_section()
+    a, b, total = comparison.a.latency_ns, comparison.b.latency_ns, comparison.change_ns
+    share = f"{'+' if total > 0 else '−'}{percent(abs(total) / a)}" if a and total else ""
+    cells = ("the step", time(a), time(b), change(total), *([""] if width >= _WIDE else []), share)
+    view.add_row(*(Text(text, style="bold") for text in cells))
+    return view
+
+
+def _largest_in_tree(patterns: pd.DataFrame) -> pd.DataFrame:
+    """The layers that change most, in their place in the tree."""
+    changed = patterns[patterns["change_ns"].abs() >= LEAST_NS]
+    largest = changed.loc[changed["change_ns"].abs().nlargest(_ROWS).index.intersection(changed.index)]
+    kept = patterns[patterns.index.isin(largest.index)]
+    times = [f" ×{count}" if count > 1 else "" for count in kept["count"]]
+    names = ["  " * depth + name + many for depth, name, many in zip(kept["depth"], kept["name"], times, strict=True)]
+    return kept.assign(name=names)
+
+
+def _changes(title: str, rows: pd.DataFrame, width: int) -> Table:
+    shown = rows.head(_ROWS)
+    more = f" (the {_ROWS} largest changes of {len(rows):,})" if len(rows) > _ROWS else ""
+    view = _headed(f"{title}{more}", title.lower().removesuffix("s"), width)
+    view.add_column("in", no_wrap=True)
+    limit = max(_SHORTEST_NAME, width - _NUMBERS_WIDTH - (_BAR + 3 if width >= _WIDE else 0))
+    largest = float(shown["change_ns"].abs().max())
+    for row in each(shown):
+        name = Text(middle_truncated(printable(str(row.name)), limit))
+        view.add_row(name, *_numbers(row, largest, width), row.match if row.match.startswith("only") else "")
+    return view
+
+
+def _numbers(row: Any, largest: float, width: int) -> tuple[RenderableType, ...]:
+    style = "dim" if abs(row.change_ns) < LEAST_NS else _LESS if row.change_ns < 0 else _MORE
+    numbers = (time(row.a_ns), time(row.b_ns), Text(change(row.change_ns), style=style))
+    return (*numbers, _bar(row.change_ns, largest)) if width >= _WIDE else numbers
+
+
+def _bar(value: float, largest: float) -> Text:
+    """To the left what is less in B, to the right what is more."""
+    length = round(_BAR / 2 * abs(value) / largest) if largest else 0
+    less, more = ("█" * length if value < 0 else ""), ("█" * length if value > 0 else "")
+    return Text.assemble((f"{less:>{_BAR // 2}}", _LESS), ("│", "dim"), (f"{more:<{_BAR // 2}}", _MORE))
+
+
+def _headed(title: str, name: str, width: int) -> Table:
+    view = Table(
+        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False, pad_edge=False
+    )
+    view.add_column(name, no_wrap=True)
+    for column in ("A", "B", "change"):
+        view.add_column(column, justify="right", no_wrap=True)
+    if width >= _WIDE:
+        view.add_column("less │ more", no_wrap=True, justify="center")
+    return view

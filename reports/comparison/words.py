@@ -1,0 +1,76 @@
+"""What the parts of a comparison are called."""
+
+from analyzers.comparison.result import Side
+from analyzers.idle_tables import CAUSE_MEANINGS
+from reports.names import device, model, printable
+from reports.numbers import ABSENT, duration
+
+FAMILIES = {
+    "gemm": "matrix products",
+    "pointwise": "pointwise ops",
+    "norm": "normalization",
+    "reduction": "reductions",
+    "copy": "copies",
+    "gather": "gathers",
+    "embedding": "embeddings",
+    "convolution": "convolutions",
+    "pooling": "pooling",
+    "optimizer": "the optimizer",
+    "loss": "the loss",
+    "other": "other kernels",
+}
+"""Families of ops whose name says less; the others are called as they are."""
+
+IDLE = {
+    "host": "waiting for the host",
+    "sync": "after a synchronisation",
+    "launch": "launches under way",
+    "transfer": "waiting for a transfer",
+    "communication": "waiting for a collective",
+    "edges": "start and end of the step",
+    "overlap": "profiler's share of kernels",
+    "unknown": "idle, cause unknown",
+}
+IDLE_MEANINGS = {
+    **CAUSE_MEANINGS,
+    "edges": "before a step's first work and after its last",
+    "overlap": "the kernels took longer under the profiler than the whole step without it",
+    "unknown": "the trace does not say what launched the work that ended the wait",
+}
+
+LEAST_NS = 5
+"""A change of less is none: no clock resolves it."""
+
+
+def part(kind: str, name: str) -> str:
+    return IDLE[name] if kind == "idle" else FAMILIES.get(name, name)
+
+
+def described(side: Side) -> str:
+    """measured · NVIDIA H200 · fp32 · GPT-2 decode · 3 steps."""
+    source, capture = side.source, side.source.capture
+    what = " ".join(word for word in (model(capture.model), capture.workload) if word) if capture else ""
+    steps = f"{side.steps} step{'s' if side.steps > 1 else ''}"
+    parts = (source.kind, source.device_name or device(source), source.precision, what, steps)
+    return printable(" · ".join(word for word in parts if word))
+
+
+def change(nanoseconds: float) -> str:
+    """+1.20 ms, −722 µs, ±0: with a sign that is as wide as a digit."""
+    if abs(nanoseconds) < LEAST_NS:
+        return "±0"
+    return f"{'+' if nanoseconds > 0 else '−'}{_duration(abs(nanoseconds))}"
+
+
+def time(nanoseconds: float) -> str:
+    return _duration(nanoseconds) if nanoseconds else ABSENT
+
+
+def _duration(nanoseconds: float) -> str:
+    """Below a microsecond to 10 ns."""
+    return f"{nanoseconds / 1e3:.2f} µs" if abs(nanoseconds) < 1e3 else duration(nanoseconds / 1e3)
+
+
+def faster(ratio: float) -> str:
+    """1.20×, 3.4×, 12×."""
+    return f"{ratio:.{2 if ratio < 2 else 1 if ratio < 10 else 0}f}×"

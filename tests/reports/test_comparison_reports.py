@@ -1,0 +1,206 @@
+"""A comparison as text, data and a comment: the numbers of the comparison, and names that stay names."""
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hostile import NAMES, SCRIPT
+
+from analyzers.comparison.compare import compare
+from analyzers.comparison.result import Comparison
+from analyzers.results import Analysis
+from reports.comparison import export, markdown, terminal
+from reports.comparison.rows import layer_patterns
+from reports.comparison.sentence import explained
+from reports.markdown_text import code, prose
+from tracekit.cli import main
+from tracekit.comparing import compare as compare_runs
+
+SAMPLES = Path(__file__).parents[2] / "examples" / "traces"
+A, B = SAMPLES / "h200_gpt2_decode.json.gz", SAMPLES / "h200_gpt2_decode_eager_for-t4.json.gz"
+
+
+@pytest.fixture(scope="module")
+def comparison() -> Comparison:
+    return compare_runs(A, B)
+
+
+def scaled(analysis: Analysis, factor: float, family: str, precision: str) -> Analysis:
+    """With that family's kernels in another precision, and as much shorter as the step is."""
+    of_family = analysis.work["family"] == family
+    busy = analysis.work["busy_ns"].where(~of_family, (analysis.work["busy_ns"] * factor).astype("int64"))
+    saved_us = (analysis.work["busy_ns"].sum() - busy.sum()) / 1e3
+    names = analysis.work["precision"].astype(object).where(~of_family, precision)
+    timed = analysis.latency.unprofiled
+    assert timed is not None
+    faster = replace(analysis.latency, unprofiled=replace_latency(timed, saved_us))
+    return replace(analysis, work=analysis.work.assign(busy_ns=busy, precision=names), latency=faster)
+
+
+def replace_latency(timed, saved_us):
+    return type(timed)(timed.median_us - saved_us, timed.p10_us - saved_us, timed.p90_us - saved_us, timed.samples)
+
+
+def test_the_sentence_names_the_largest_reasons(comparison: Comparison) -> None:
+    assert explained(comparison) == (
+        "B is 1.20× as fast as A: attention takes 722 µs less (only in A), and the GPU waits 367 µs less for the host."
+    )
+
+
+def test_the_sentence_the_other_way_round() -> None:
+    assert explained(compare_runs(B, A)) == (
+        "B takes 1.20× as long as A: attention takes 722 µs more (only in B), "
+        "and the GPU waits 367 µs more for the host."
+    )
+
+
+def test_the_sentence_names_another_precision(analysis: Analysis) -> None:
+    quick = replace(
+        analysis,
+        latency=replace(
+            analysis.latency,
+            unprofiled=replace_latency(
+                analysis.latency.unprofiled, analysis.latency.unprofiled.median_us - analysis.timeline.busy_ns / 1e3
+            ),
+        ),
+    )
+    text = explained(compare(quick, scaled(quick, 0.25, "gemm", "bf16")))
+    assert re.fullmatch(r"B is [\d.]+× as fast as A: matrix products take \d+ µs less \(bf16 instead of fp32\)\.", text)
+
+
+def test_equal_runs_are_called_that(analysis: Analysis) -> None:
+    assert explained(compare(analysis, analysis)) == "B is as fast as A (1.00×, within the spread of their steps)."
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_terminal_is_not_overrun(comparison: Comparison, width: int) -> None:
+    lines = terminal.full(comparison, width=width, colour=False).splitlines()
+    assert max(map(len, lines)) <= max(width, 76)
+    assert not any(line.endswith(" ") for line in lines)
+
+
+def test_the_terminal_holds_the_numbers(comparison: Comparison) -> None:
+    text = terminal.full(comparison, width=120, colour=False)
+    assert "\x1b" not in text
+    rows = [line.split() for line in text.splitlines()]
+    assert ["attention", "722", "µs", "–", "−722", "µs", "██████│", "12", "→", "0"] in rows
+    assert ["the", "step", "5.77", "ms", "4.82", "ms", "−953", "µs", "−17", "%"] in rows
+    assert any(row[:4] == ["attn", "×12", "889", "µs"] for row in rows)
+    assert "\x1b[" in terminal.full(comparison, width=120, colour=True)
+
+
+def test_layers_that_differ_in_a_number_are_one_pattern(comparison: Comparison) -> None:
+    patterns = layer_patterns(comparison.layers)
+    block = patterns[patterns["name"] == "h.*"].iloc[0]
+    of_blocks = comparison.layers[comparison.layers["a_path"].str.fullmatch(r"transformer\.h\.\d+")]
+    assert block["count"] == 12
+    assert block["change_ns"] == pytest.approx(of_blocks["change_ns"].sum())
+    assert patterns["change_self_ns"].sum() == pytest.approx(comparison.layers["change_self_ns"].sum())
+    assert patterns["count"].sum() == len(comparison.layers)
+
+
+def test_json_is_the_comparison(comparison: Comparison) -> None:
+    data = json.loads(export.to_json(comparison))
+    assert data["speedup"] == round(comparison.speedup, 4)
+    assert data["explanation"] == explained(comparison)
+    assert sum(row["change_us"] for row in data["difference"]) == pytest.approx(data["change_us"], abs=0.01)
+    assert data["ops"][0] | {"a_name": "", "b_name": ""} == data["ops"][0] | {"a_name": "", "b_name": ""}
+    only = [row for row in data["ops"] if row["match"] == "only A"]
+    assert [(row["a_name"], row["b_name"]) for row in only] == [("aten::_efficient_attention_forward", None)]
+    assert data["layers"][0]["parent"] is None
+
+
+@pytest.mark.parametrize("table", export.TABLES)
+def test_csv_has_every_row(comparison: Comparison, table: str) -> None:
+    rows = list(csv.DictReader(io.StringIO(export.to_csv(comparison, table))))
+    assert len(rows) == len(getattr(comparison, table))
+    assert {"a_us", "b_us", "change_us"} <= set(rows[0])
+
+
+def test_a_comment_on_github(comparison: Comparison) -> None:
+    text = markdown.render(comparison)
+    assert text.startswith("**B is 1.20× as fast as A")
+    assert "| **the step** | **5.77 ms** | **4.82 ms** | **−953 µs** | **100.0 %** |" in text
+    assert text.count("<details>") == text.count("</details>") == 3
+    assert "`h.*` × 12" in text
+
+
+def hostile(comparison: Comparison) -> Comparison:
+    def cycled(frame, *columns):
+        return frame.assign(**{c: [NAMES[row % len(NAMES)] for row in range(len(frame))] for c in columns})
+
+    return replace(
+        comparison,
+        a=replace(comparison.a, name=SCRIPT),
+        b=replace(comparison.b, name="@someone | #1 https://example.com"),
+        layers=cycled(comparison.layers, "a_path", "b_path", "a_type", "b_type"),
+        ops=cycled(comparison.ops, "a_name"),
+        kernels=cycled(comparison.kernels, "a_name", "b_name"),
+    )
+
+
+def test_names_stay_names(comparison: Comparison) -> None:
+    bad = hostile(comparison)
+    plain = terminal.full(bad, width=100, colour=False)
+    assert re.findall("[\x00-\x09\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", plain) == []
+    text = markdown.render(bad)
+    outside_code = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", text)
+    assert set(re.findall(r"<[^>]*>", outside_code)) <= {"<details>", "</details>", "<summary>", "</summary>"}
+    assert "@" not in outside_code
+    assert "http" not in outside_code
+    tables = [line for line in text.splitlines() if line.startswith("| ")]
+    cells = {len(re.findall(r"(?<!\\)\|", line)) for line in tables}
+    assert cells == {5, 6}
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("a`b", "``a`b``"),
+        ("`", "`` ` ``"),
+        ("a|b", "`a\\|b`"),
+        ("", ""),
+        ("<b>", "`<b>`"),
+        ("two\nlines", "`two�lines`"),
+    ],
+)
+def test_code_holds_any_name(name: str, written: str) -> None:
+    assert code(name) == written
+
+
+def test_prose_is_literal() -> None:
+    assert prose("*a* _b_ [c](d) <e> f|g & #h") == r"\*a\* \_b\_ \[c\](d) &lt;e&gt; f\|g &amp; #h"
+    assert prose("# title") == r"\# title"
+    assert prose("@me #12") == "<!-- -->@<!-- -->me <!-- -->#<!-- -->12"
+
+
+def test_the_command(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["compare", str(A), str(B)])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("B is 1.20× as fast as A")
+    target = tmp_path / "comment.md"
+    result = CliRunner().invoke(main, ["compare", str(A), str(B), "-o", str(target)])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert target.read_text("utf-8").startswith("**B is 1.20×")
+    result = CliRunner().invoke(main, ["compare", str(A), str(B), "--format", "csv", "--table", "ops"])
+    assert result.stdout.startswith("a_name,b_name,match,family,a_us,b_us,change_us")
+
+
+def test_a_file_that_is_not_there() -> None:
+    result = CliRunner().invoke(main, ["compare", str(A), "absent.json"])
+    assert result.exit_code == 1
+    assert "absent.json does not exist." in result.stderr
+
+
+def test_sides_are_named_after_their_runs(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "trace.json.gz").write_bytes(A.read_bytes())
+    found = compare_runs(folder, folder / "trace.json.gz")
+    assert (found.a.name, found.b.name) == (str(folder), str(folder / "trace.json.gz"))
+    assert compare_runs(folder, B).a.name == "mine"

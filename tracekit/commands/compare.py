@@ -1,0 +1,57 @@
+"""`tracekit compare`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from analyzers.comparison.result import Comparison
+
+_FORMATS = ("text", "json", "csv", "markdown")
+_EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown"}
+
+
+@click.command()
+@click.argument("a")
+@click.argument("b")
+@click.option("--format", "form", type=click.Choice(_FORMATS), help="Default: by the name of FILE, else text.")
+@click.option(
+    "--table",
+    type=click.Choice(["difference", "layers", "ops", "kernels"]),
+    default="difference",
+    show_default=True,
+    help="The table that csv holds.",
+)
+@click.option("--no-cache", is_flag=True, help="Read both again, and keep nothing of them.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write here, not to stdout.")
+def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output: Path | None) -> None:
+    """Say what a step of B takes more or less time for than a step of A, and why.
+
+    A and B are traces, runs' folders, or URLs. Layers, ops and kernels are matched by structure, not only by name:
+    eager against compiled, fp32 against fp16, one GPU against another. The differences sum to that of the latency.
+
+    Example: tracekit compare runs/fp32 runs/bf16 -o compare.md
+    """
+    from reports.files import check_writable, write_atomically
+    from tracekit.comparing import compare
+
+    if output:
+        check_writable(output)
+    form = form or _EXTENSIONS.get(output.suffix if output else "", "text")
+    text = _rendered(compare(a, b, use_cache=not no_cache), form, table, colour=None if output is None else False)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    write_atomically(output, text)
+    click.echo(f"Wrote {output}", err=True)
+
+
+def _rendered(comparison: "Comparison", form: str, table: str, colour: bool | None) -> str:
+    from reports.comparison import export, markdown, terminal
+
+    if form == "csv":
+        return export.to_csv(comparison, table)
+    if form == "text":
+        return terminal.full(comparison, colour=colour)
+    return export.to_json(comparison) if form == "json" else markdown.render(comparison)
