@@ -66,8 +66,9 @@ def measure(
     """Run the changed subject beside the one before. `resident_bytes` were allocated before it was changed; a step of
     it does `work` times as much."""
     after = ready(changed)
-    expected, found = before.output(), after.output()
+    found = after.output()
     recorded = memory.peak_so_far() if changed.graphs else 0
+    expected = before.output()
     same_inputs = changed.settings.batch_size == before.subject.settings.batch_size
     apart = _difference(expected, found, logits=not changed.training) if same_inputs else None
     del expected, found
