@@ -52,4 +52,7 @@ class CaptureInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The same for parts of a step: time_to_first_token, time_between_tokens."""
     peak_memory_bytes: int = 0
     host_op_us: float = 0.0
-    """Host time a kernel-launching op, of a modelled run."""
+    """Host time a kernel-launching op, of a modelled run: with it, what it may be on such machines, and its source."""
+    host_op_low_us: float = 0.0
+    host_op_high_us: float = 0.0
+    host_source: str = ""

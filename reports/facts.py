@@ -7,32 +7,6 @@ from reports.names import printable
 from reports.numbers import duration, percent, quantity, significant
 
 _TASKS = {"time_to_first_token": "Time to first token", "time_between_tokens": "Time between tokens"}
-_HOW = {
-    "measured": (
-        "Times of kernels and ops were recorded by torch.profiler on the device named here.",
-        "The step's latency was timed again without the profiler, which slows the host; predictions start from it.",
-    ),
-    "modelled": (
-        "Nothing was measured. The ops were recorded on fake tensors, and a model of the GPU named here gave each op "
-        "its kernel time, and each launch its host time.",
-        "The step's latency is the end of a simulated host and device timeline.",
-    ),
-    "imported": (
-        "Times are those that another tool recorded in the trace.",
-        "The step's latency holds the profiler's overhead: nothing was timed without it.",
-    ),
-}
-_EVERYWHERE = (
-    "FLOPs and bytes are counted from shapes and types: 2 FLOPs a multiply-add, each input read once, each output "
-    "written once.",
-    "Overlapping work counts once; the layers' own times sum to the busy time.",
-    "A predicted interval holds 80 % of the measurements expected; predictions re-time the ops and simulate the step "
-    "again.",
-)
-_MEASURED = (
-    "FLOPs and bytes of {covered}, are not counted but measured by Nsight Compute: operations as executed, and bytes "
-    "of device memory, each kernel by itself from cold caches."
-)
 
 
 @dataclass(frozen=True)
@@ -74,12 +48,7 @@ def _spread(low_us: float, high_us: float) -> str:
     return f"{duration(low_us)} to {duration(high_us)}" if high_us > low_us else ""
 
 
-def how(analysis: Analysis) -> tuple[str, ...]:
-    measured = (_MEASURED.format(covered=_covered(counters)),) if (counters := analysis.source.counters) else ()
-    return (*_HOW[analysis.source.kind], *_EVERYWHERE, *measured)
-
-
-def _covered(counters: CounterSource) -> str:
+def covered(counters: CounterSource) -> str:
     share = percent(counters.busy_share)
     return f"{counters.matched:,} of {counters.kernels:,} kernels, {share} of the busy time"
 
@@ -95,7 +64,7 @@ def provenance(analysis: Analysis) -> list[Fact]:
         ),
         *_roofs(analysis),
         *_capture(analysis),
-        Fact("Measured counters", _covered(source.counters) if source.counters else "", "by Nsight Compute"),
+        Fact("Measured counters", covered(source.counters) if source.counters else "", "by Nsight Compute"),
         Fact("Layers found by", source.layers_from),
         Fact("Busy time with an op", percent(coverage.op)),
         Fact("Busy time with a layer", percent(coverage.layer)),
@@ -136,7 +105,11 @@ def _capture(analysis: Analysis) -> list[Fact]:
         Fact("Workload", ", ".join(part for part in (capture.workload, shape) if part)),
         Fact("Settings", ", ".join(part for part in settings if part)),
         Fact("Steps recorded", str(capture.steps) if capture.steps else ""),
-        Fact("Host time an op", f"{significant(capture.host_op_us)} µs, assumed" if capture.host_op_us else ""),
+        Fact(
+            "Host time an op",
+            f"{significant(capture.host_op_us)} µs" if capture.host_op_us else "",
+            capture.host_source or "assumed",
+        ),
         Fact("Versions", ", ".join(f"{name} {version}" for name, version in capture.versions.items())),
         Fact("tracekit", capture.version),
     ]

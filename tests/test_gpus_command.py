@@ -52,7 +52,8 @@ def test_text_is_a_table_with_a_dash_for_missing_units(arguments: tuple[str, ...
     lines = _run(*arguments).splitlines()
     row = next(line.split() for line in lines if line.startswith("t4 "))
     assert row == ["t4", "turing", "7.5", "40", "16", "320", "8.1", "-", "65", "-", "-", "130", "70"]
-    assert "a100 is a100-80gb-sxm" in lines[-1]
+    assert "a100 is a100-80gb-sxm" in lines[-2]
+    assert lines[-1] == "Calibrated on this machine: none; tracekit calibrate measures it."
 
 
 def test_unknown_format_is_a_usage_error() -> None:

@@ -34,9 +34,14 @@ def capture(settings: Settings, say: Say) -> None:
     """Write the trace: measured on the settings' device, or modelled for their GPU."""
     path = settings.folder / TRACE
     if settings.device == "model":
+        from tracekit.calibration import load
+        from tracekit.calibration.apply import as_calibrated, host_costs
         from tracekit.capture import model_trace
 
-        model_trace.write(settings, hardware.find(settings.gpu), path, say)
+        gpu, calibration = hardware.find(settings.gpu), load(settings.gpu)
+        host = host_costs(calibration, gpu)
+        say(f"host time: {host.source}")
+        model_trace.write(settings, as_calibrated(gpu, calibration), path, say, host=host)
     else:
         from tracekit.capture import record
 

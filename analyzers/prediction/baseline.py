@@ -6,21 +6,46 @@ took without a profiler.
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from analyzers.hardware import GPU
 from analyzers.interval import Interval
+from analyzers.prediction.launching import launch_latency_ns, queued_gap_ns
 from analyzers.prediction.oplist import build
+from analyzers.prediction.profiler_share import profiler_share
 from analyzers.prediction.simulate import simulate
+from analyzers.prediction.traced_step import HostTail, TracedStep, traced_step
 from analyzers.results import Analysis, Source
 from analyzers.trace import Trace
 
-LAUNCH_LATENCY_NS = 5_000.0
-QUEUED_GAP_NS = 1_000.0
 MOST_TO_LAUNCH_NS = 500_000.0
 """Host time before a launch beyond this is no launching: data loading, compiling, Python of the caller."""
-PROFILED_HOST = Interval(0.4, 0.5, 1.0)
-"""Host time without a profiler over host time under one; measured: 9.8 ms of 22 ms on GPT-2 prefill."""
+REPRODUCED = 0.05
+"""A simulation this near to what was timed reproduces it."""
+_SAME = 0.01
+"""Host times whose simulations differ less than this explain a latency equally well."""
+
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A step, simulated unchanged, beside the time that it took."""
+
+    simulated_us: float
+    stated_us: float
+
+    @property
+    def error(self) -> float:
+        """Simulated over stated, less 1."""
+        return self.simulated_us / self.stated_us - 1 if self.stated_us else 0.0
+
+    @property
+    def holds(self) -> bool:
+        return abs(self.error) <= REPRODUCED
 
 
 @dataclass(frozen=True)
@@ -36,11 +61,24 @@ class Baseline:
     gap_ns: float
     host_range: Interval
     """Factors on the host time that the evidence leaves open."""
+    tail: HostTail | None = None
+    """None: the host does nothing after its last launch."""
+    overlaps: bool = False
+    """Steps follow each other without waiting for the device: a step's latency is then the time until the next."""
+    as_traced: Reproduction | None = None
+    """The step under the profiler, with nothing fitted: the check of the simulation itself."""
+    profiler_share: Interval | None = None
+    """Part of the traced host time that is the profiler's, where no time without one is known; None: known, or none."""
 
     @property
     def latency_ns(self) -> float:
         """The simulated latency."""
         return self.simulate(self.ops)
+
+    @property
+    def calibrated(self) -> Reproduction:
+        """The step without a profiler, beside its latency. Of an imported trace only the profiled latency is known."""
+        return Reproduction(self.latency_ns / 1e3, self.stated_ns / 1e3)
 
     @property
     def busy_ns(self) -> float:
@@ -58,82 +96,99 @@ class Baseline:
 
     def simulate(self, ops: pd.DataFrame, host_factor: float = 1.0) -> float:
         """Latency of a step of these ops, in nanoseconds."""
-        kernel = ops.kernel_ns + (ops.launches - 1) * self.gap_ns
-        timeline = simulate(
-            ops.host_ns * host_factor,
-            kernel,
-            launch_latency_ns=self.launch_latency_ns,
-            gap_ns=self.gap_ns,
-            sync=ops.sync,
-        )
-        return float(timeline.latency_ns)
+        kernel = (ops.kernel_ns + (ops.launches - 1) * self.gap_ns).to_numpy()
+        host, sync = ops.host_ns.to_numpy(), ops.sync.to_numpy()
+        if self.tail:
+            host = np.append(host, [self.tail.before_ns, self.tail.after_ns])
+            kernel = np.append(kernel, [0.0, 0.0])
+            sync = np.concatenate([sync[:-1], [False, self.tail.waits, False]])
+
+        def until(steps: int) -> float:
+            """Latency of so many steps in a row."""
+            rows = (np.tile(each, steps) for each in (host * host_factor, kernel, sync))
+            return self._simulated(*rows)
+
+        return until(3) - until(2) if self.overlaps else until(1)
+
+    def _simulated(self, host: Floats, kernel: Floats, sync: Floats) -> float:
+        latency, gap = self.launch_latency_ns, self.gap_ns
+        return float(simulate(host, kernel, launch_latency_ns=latency, gap_ns=gap, sync=sync).latency_ns)
 
 
 def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
     """The calibrated baseline of a trace; None without device work or without a known GPU."""
-    ops = build(trace, analysis)
-    if ops.empty or analysis.source.gpu is None:
+    ops, step = build(trace, analysis), traced_step(trace, analysis)
+    if ops.empty or step is None or analysis.source.gpu is None:
         return None
-    stated = analysis.latency.unprofiled.median_us if analysis.latency.unprofiled else analysis.latency.profiled_us
+    timed = analysis.latency.unprofiled
     raw = Baseline(
         ops=ops,
         gpu=analysis.source.gpu,
         source=analysis.source,
-        stated_ns=stated * 1e3,
-        launch_latency_ns=_launch_latency(analysis.work),
-        gap_ns=_queued_gap(analysis.work),
+        stated_ns=timed.median_us * 1e3 if timed else _profiled_ns(step, analysis),
+        launch_latency_ns=launch_latency_ns(analysis.work),
+        gap_ns=queued_gap_ns(analysis.work),
         host_range=Interval(1.0, 1.0, 1.0),
+        tail=step.tail,
+        overlaps=step.overlaps,
     )
-    return _CALIBRATE[analysis.source.kind](raw)
+    raw = replace(raw, as_traced=Reproduction(raw.latency_ns / 1e3, step.wall_ns / 1e3))
+    if analysis.source.kind == "modelled":
+        return _modelled(raw)
+    share = profiler_share(float(ops.host_ns.sum()), step.recorded, analysis.source.format)
+    return _timed(raw, share) if timed else _profiled(raw, share)
+
+
+def _profiled_ns(step: TracedStep, analysis: Analysis) -> float:
+    return step.wall_ns if step.overlaps else analysis.latency.profiled_us * 1e3
 
 
 def _modelled(raw: Baseline) -> Baseline:
-    host = raw.gpu.host_op_us
+    """As far as the host of the modelled run may differ from the one that was assumed."""
+    capture = raw.source.capture
+    if capture is None or not capture.host_op_low_us:
+        host = raw.gpu.host_op_us
+    else:
+        host = Interval(capture.host_op_low_us, capture.host_op_us, capture.host_op_high_us)
     return replace(raw, host_range=Interval(host.low / host.expected, 1.0, host.high / host.expected))
 
 
-def _imported(raw: Baseline) -> Baseline:
+def _profiled(raw: Baseline, share: Interval) -> Baseline:
     """Host time as without a profiler, and never more than fits the step: a launch that found the queue full waited."""
-    host = PROFILED_HOST
-    open_range = Interval(host.low / host.expected, 1.0, host.high / host.expected)
-    return replace(_scaled(raw, min(host.expected, _largest_host_factor(raw))), host_range=open_range)
+    most = _largest_host_factor(raw)
+    low, expected, high = (min(1 - part, most) for part in (share.high, share.expected, share.low))
+    open_range = Interval(low / expected, 1.0, high / expected) if expected else Interval(1.0, 1.0, 1.0)
+    return replace(_scaled(raw, expected), host_range=open_range, profiler_share=share)
 
 
-def _measured(raw: Baseline) -> Baseline:
-    """Host time scaled to the unprofiled latency; kernel time too, if the kernels alone exceed it."""
+def _timed(raw: Baseline, share: Interval) -> Baseline:
+    """Host time scaled to the unprofiled latency; kernel time too, if the kernels alone exceed it.
+
+    A step that waits for its kernels takes the same with any host time below some bound: what a profiler usually
+    takes is then taken off.
+    """
     floor = raw.simulate(raw.ops, 0.0)
     if floor > raw.stated_ns:
-        shrunk = raw.ops.assign(kernel_ns=raw.ops.kernel_ns * raw.stated_ns / floor)
-        raw = replace(raw, ops=shrunk)
+        raw = replace(raw, ops=raw.ops.assign(kernel_ns=raw.ops.kernel_ns * raw.stated_ns / floor))
     most = _largest_host_factor(raw)
-    expected = min(most, PROFILED_HOST.expected)
-    open_range = Interval(1.0, 1.0, 1.0) if most == expected else Interval(0.7, 1.0, min(1.5, most / expected))
+    least = _largest_host_factor(raw, 1 - _SAME)
+    expected = 1 - share.expected if least < 1 - share.expected < most else most
+    low, high = max(least, min(1 - share.high, expected)), max(min(1 - share.low, most), expected)
+    open_range = Interval(low / expected, 1.0, high / expected) if expected else raw.host_range
     return replace(_scaled(raw, expected), host_range=open_range)
 
 
-_CALIBRATE = {"modelled": _modelled, "imported": _imported, "measured": _measured}
-
-
 def _scaled(raw: Baseline, factor: float) -> Baseline:
-    return replace(raw, ops=raw.ops.assign(host_ns=raw.ops.host_ns * factor))
+    return replace(raw, ops=raw.ops.assign(host_ns=raw.ops.host_ns * factor), tail=raw.tail and raw.tail.scaled(factor))
 
 
-def _largest_host_factor(raw: Baseline) -> float:
-    """The largest factor on host time, up to 1, whose simulation stays within the stated latency (by bisection)."""
+def _largest_host_factor(raw: Baseline, part: float = 1.0) -> float:
+    """The largest factor on host time, up to 1, whose simulation stays within a part of the stated latency, found by
+    bisection."""
     low, high = 0.0, 1.0
+    if raw.latency_ns <= raw.stated_ns * part:
+        return 1.0
     for _ in range(20):
         middle = (low + high) / 2
-        low, high = (middle, high) if raw.simulate(raw.ops, middle) <= raw.stated_ns else (low, middle)
+        low, high = (middle, high) if raw.simulate(raw.ops, middle) <= raw.stated_ns * part else (low, middle)
     return low
-
-
-def _launch_latency(work: pd.DataFrame) -> float:
-    """Median launch-to-start delay of work that found the device idle."""
-    waited = work[(work.gap_ns > QUEUED_GAP_NS) & (work.delay_ns > 0)]
-    return float(waited.delay_ns.median()) if len(waited) else LAUNCH_LATENCY_NS
-
-
-def _queued_gap(work: pd.DataFrame) -> float:
-    """Median idle time before work that had been launched long before the device was free."""
-    queued = work[work.delay_ns > 4 * LAUNCH_LATENCY_NS]
-    return min(float(queued.gap_ns.median()), QUEUED_GAP_NS) if len(queued) else QUEUED_GAP_NS

@@ -104,8 +104,15 @@ def test_optimizer_runs_over_lists_and_counts_its_steps_on_the_host(tmp_path: Pa
 
 def test_a_question_about_packed_sequences_waits_for_the_device(tmp_path: Path) -> None:
     recording = fake_run.run(settings_of("gpt2", tmp_path, workload="train"), hardware.find("a100")).recording
-    waits = [call for call in recording.calls if call.reads_back]
+    waits = [call for call in recording.calls if call.copies]
     assert [(call.name, call.dtypes) for call in waits] == [("aten::_local_scalar_dense", '["bool"]')]
+
+
+def test_a_sliding_window_is_moved_to_the_device_by_each_layer_and_waited_for() -> None:
+    settings = plan(Settings(model="mistral-7b", gpu="h200", device="model", workload="prefill", dtype="bf16"))
+    recording = fake_run.run(settings, hardware.find("h200")).recording
+    calls = [recording.calls[call] for call in recording.call if call >= 0 and recording.calls[call].copies]
+    assert [(call.name, call.copies) for call in calls] == [("aten::_to_copy", "to device")] * 32
 
 
 @pytest.mark.parametrize(

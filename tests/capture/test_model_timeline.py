@@ -6,11 +6,12 @@ import numpy as np
 
 from analyzers import hardware
 from analyzers.interval import Interval
+from analyzers.prediction.host_costs import CLASSES, HostCosts
 from tracekit.capture.modelled_kernels import ModelledKernel, kernel_of
 from tracekit.capture.modelled_timeline import Timeline, lay_out
 from tracekit.capture.recording import OpCall, RecordingBuilder
 
-T4 = replace(hardware.find("t4"), launch_us=6.0, host_op_us=Interval(10.0, 20.0, 30.0))
+T4 = replace(hardware.find("t4"), launch_us=6.0)
 VIEW = OpCall(
     "aten::view",
     "[[8,8],[]]",
@@ -18,7 +19,7 @@ VIEW = OpCall(
     "[[8,1],[]]",
     '["","[64]"]',
     False,
-    False,
+    "",
     "float",
     256,
     256,
@@ -27,10 +28,18 @@ VIEW = OpCall(
 MM = replace(
     VIEW, name="aten::mm", shapes="[[512,768],[768,2304]]", dtypes='["float","float"]', values='["",""]', launches=True
 )
-READ = replace(VIEW, name="aten::_local_scalar_dense", shapes="[[]]", dtypes='["bool"]', reads_back=True)
+READ = replace(VIEW, name="aten::_local_scalar_dense", shapes="[[]]", dtypes='["bool"]', copies="to host")
 
 
-OP_NS, VIEW_NS, MODULE_NS = 7_200, 600, 15_600  # of 20 µs: 0.36, 0.03, 0.78
+OP_NS, VIEW_NS, MODULE_NS, MODEL_NS, READ_NS = 7_000, 600, 15_000, 100_000, 9_000
+HOST = HostCosts(
+    op_us=dict.fromkeys(CLASSES, 0.0)
+    | {"gemm": 7.0, "view": 0.6, "module": 15.0, "model": 100.0, "sync": 9.0, "autograd": 4.0}
+    | {"backward": 3.0, "backward_op": 5.0, "optimizer": 2.0},
+    base_us=20.0,
+    span=Interval(1.0, 1.0, 1.0),
+    source="by hand",
+)
 ARRIVES_NS = OP_NS + 3_000  # launched 3 µs before the op's end, begun 6 µs later
 
 
@@ -50,13 +59,43 @@ def test_views_and_modules_take_host_time_of_their_own() -> None:
     builder.push("module: h (Block)")
     builder.append(0)
     builder.pop()
-    inside = lay_out(builder.recording, [ModelledKernel("k", 1_000)], T4, 20.0, 1)
-    assert np.diff(inside.host_start[0]).tolist() == [MODULE_NS, OP_NS, 200]
+    inside = lay_out(builder.recording, [ModelledKernel("k", 1_000, "gemm")], T4, HOST, 1)
+    assert np.diff(inside.host_start[0]).tolist() == [MODEL_NS + MODULE_NS, OP_NS, 1]
+
+
+def test_only_the_outermost_module_is_the_model() -> None:
+    builder = RecordingBuilder()
+    builder.push("module: (model) (GPT)")
+    builder.push("phase: inner")
+    builder.push("module: h (Block)")
+    for _ in range(3):
+        builder.pop()
+    builder.push("module: loss (Loss)")
+    builder.pop()
+    times = lay_out(builder.recording, [], T4, HOST, 1)
+    expected = [MODEL_NS + MODULE_NS, 1, MODULE_NS, 1, 1, 1, MODEL_NS + MODULE_NS, 1]
+    assert np.diff(times.host_start[0]).tolist() == expected
+
+
+def test_training_takes_host_time_for_nodes_and_for_each_tensor_of_the_optimizer() -> None:
+    lists = replace(MM, name="aten::_foreach_add_", shapes="[[[8,8],[8],[4]],[]]")
+    builder = RecordingBuilder()
+    builder.recording.calls.extend([MM, VIEW, lists])
+    for call, sequence, node in ((0, 7, -1), (1, 8, -1), (0, -1, 0), (1, -1, 0), (0, -1, 1), (2, -1, -1)):
+        builder.append(call, sequence, node)
+    kernels = [ModelledKernel("k", 1_000, "gemm"), None, ModelledKernel("k", 1_000, "optimizer")]
+    times = lay_out(builder.recording, kernels, T4, HOST, 1)
+    recorded, node, launch = 4_000, 3_000, 5_000
+    assert np.diff(times.host_start[0]).tolist() == [
+        *(OP_NS + recorded, VIEW_NS + recorded),
+        *(launch + node, VIEW_NS, launch + node),
+        3 * 2_000,
+    ]
 
 
 def test_reading_back_makes_the_host_wait() -> None:
     times = _lay_out([MM, READ, MM], [100_000, 1_500, 1_000])
-    copied = ARRIVES_NS + 100_000 + 1_000 + 1_500
+    copied = max(ARRIVES_NS + 100_000 + 1_000, OP_NS + READ_NS + 3_000) + 1_500
     assert times.kernel_end[0, 1] == copied
     assert times.host_end[0, 1] == times.host_start[0, 2] == copied + 5_000
 
@@ -103,5 +142,5 @@ def _lay_out(ops: list[OpCall], kernel_ns: list[int], steps: int = 1) -> Timelin
     builder.recording.calls.extend(ops)
     for number in range(len(ops)):
         builder.append(number)
-    kernels = [ModelledKernel("k", duration) if duration else None for duration in kernel_ns]
-    return lay_out(builder.recording, kernels, T4, 20.0, steps)
+    kernels = [ModelledKernel("k", duration, "gemm") if duration else None for duration in kernel_ns]
+    return lay_out(builder.recording, kernels, T4, HOST, steps)

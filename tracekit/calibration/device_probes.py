@@ -10,8 +10,8 @@ from analyzers.prediction.simulate import SYNC_RETURN_NS
 from tracekit.calibration.timing import Call, device_s, host_us
 from tracekit.capture.packages import require
 
-_COPY_BYTES = 256 << 20
-_SIDE = 8192
+COPY_BYTES = 256 << 20
+SIDE = 8192
 _SECONDS = 1.0
 _GRAPH_NODES = 100
 
@@ -52,13 +52,13 @@ def graph_replay() -> tuple[tuple[float, float, float], float]:
 def copies_gb_per_s() -> dict[str, float]:
     """Bandwidth of large copies; on the device, bytes read and written."""
     torch = require("torch")
-    here = torch.empty(_COPY_BYTES, dtype=torch.uint8, device="cuda")
+    here = torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda")
     beside = torch.empty_like(here)
-    found = {"d2d": 2 * _COPY_BYTES / device_s(lambda: beside.copy_(here), 0.2) / 1e9}
+    found = {"d2d": 2 * COPY_BYTES / device_s(lambda: beside.copy_(here), 0.2) / 1e9}
     for name, pinned in (("pinned", True), ("pageable", False)):
-        there = torch.zeros(_COPY_BYTES, dtype=torch.uint8, pin_memory=pinned)
-        found[f"h2d_{name}"] = _COPY_BYTES / device_s(_copy(here, there), 0.3) / 1e9
-        found[f"d2h_{name}"] = _COPY_BYTES / device_s(_copy(there, here), 0.3) / 1e9
+        there = torch.zeros(COPY_BYTES, dtype=torch.uint8, pin_memory=pinned)
+        found[f"h2d_{name}"] = COPY_BYTES / device_s(_copy(here, there), 0.3) / 1e9
+        found[f"d2h_{name}"] = COPY_BYTES / device_s(_copy(there, here), 0.3) / 1e9
     return {name: round(rate, 1) for name, rate in found.items()}
 
 
@@ -74,14 +74,14 @@ def sustained_tflops(gpu: GPU | None) -> dict[str, float]:
         if gpu is None or precision in gpu.peaks_tflops:
             product = _PRODUCTS[precision]()
             with _Tf32(precision == "tf32"):
-                found[precision] = round(2 * _SIDE**3 / device_s(product, _SECONDS) / 1e12, 1)
+                found[precision] = round(2 * SIDE**3 / device_s(product, _SECONDS) / 1e12, 1)
     return found
 
 
 def _floating(name: str) -> Callable[[], Call]:
     def make() -> Call:
         torch = require("torch")
-        a = torch.randn(_SIDE, _SIDE, device="cuda", dtype=getattr(torch, name))
+        a = torch.randn(SIDE, SIDE, device="cuda", dtype=getattr(torch, name))
         return lambda: torch.mm(a, a)
 
     return make
@@ -89,14 +89,14 @@ def _floating(name: str) -> Callable[[], Call]:
 
 def _fp8() -> Call:
     torch = require("torch")
-    a = torch.randn(_SIDE, _SIDE, device="cuda").to(torch.float8_e4m3fn)
+    a = torch.randn(SIDE, SIDE, device="cuda").to(torch.float8_e4m3fn)
     one = torch.ones((), device="cuda")
     return lambda: torch._scaled_mm(a, a.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
 
 
 def _int8() -> Call:
     torch = require("torch")
-    a = torch.randint(-100, 100, (_SIDE, _SIDE), device="cuda", dtype=torch.int8)
+    a = torch.randint(-100, 100, (SIDE, SIDE), device="cuda", dtype=torch.int8)
     return lambda: torch._int_mm(a, a.t())
 
 

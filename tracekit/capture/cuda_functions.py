@@ -7,20 +7,36 @@ import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakIdKeyDictionary
 
 from tracekit.capture.cuda_attention import AttentionChoice
+
+
+class HostTensors:
+    """Tensors that a program makes on the host, though all are there in a run on fake ones."""
+
+    def __init__(self) -> None:
+        self._made = WeakIdKeyDictionary()
+
+    def add(self, tensor: torch.Tensor) -> None:
+        self._made[tensor] = True
+
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        return tensor in self._made
 
 
 class CudaFunctions(TorchFunctionMode):
     """Makes calls on CPU tensors decompose as on CUDA: the ops below are then those that a GPU gets."""
 
-    def __init__(self, attention: AttentionChoice) -> None:
+    def __init__(self, attention: AttentionChoice, host_tensors: HostTensors) -> None:
         super().__init__()
-        self._choice = attention
+        self._choice, self._host_tensors = attention, host_tensors
         self._paths: dict[Any, Callable[..., Any]] = {
             functional.scaled_dot_product_attention: self._attention,
             functional.dropout: _dropout,
             functional.softmax: _softmax,
+            torch.tensor: self._tensor,
+            torch.Tensor.to: self._to,
         }
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -42,6 +58,22 @@ class CudaFunctions(TorchFunctionMode):
             with sdpa_kernel(SDPBackend.MATH):
                 return attend(query, key, value, attn_mask, dropout_p, is_causal, **options)
         return attend(query, key, value, attn_mask, 0.0, is_causal, **options)
+
+    def _tensor(self, data: Any, *, device: Any = None, **options: Any) -> torch.Tensor:
+        made = torch.tensor(data, device=device, **options)
+        if device is None and made.numel():
+            self._host_tensors.add(made)
+        return made
+
+    def _to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """What was made on the host moves to the device that all others are on."""
+        if tensor in self._host_tensors and _names_device(args, kwargs):
+            kwargs["copy"] = True
+        return tensor.to(*args, **kwargs)
+
+
+def _names_device(args: Any, kwargs: Any) -> bool:
+    return isinstance(kwargs.get("device") or (args[0] if args else None), (str, torch.device))
 
 
 def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:

@@ -11,7 +11,7 @@ from analyzers.hardware import GPU
 from tracekit.capture import models, workloads
 from tracekit.capture.annotate import NoRanges, annotate
 from tracekit.capture.cuda_attention import AttentionChoice
-from tracekit.capture.cuda_functions import CudaFunctions
+from tracekit.capture.cuda_functions import CudaFunctions, HostTensors
 from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.op_recorder import OpRecorder
 from tracekit.capture.packages import require
@@ -35,11 +35,12 @@ def run(settings: Settings, gpu: GPU) -> FakeRun:
     """
     spec, training = models.find(settings.model), settings.workload == "train"
     attention = AttentionChoice(gpu, flash=settings.attention == "flash", dtype=torch_dtype(settings.dtype))
-    recorder = OpRecorder(attention)
+    host_tensors = HostTensors()
+    recorder = OpRecorder(attention, host_tensors)
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with fake:
         model: Any = models.build(spec, dtype=settings.dtype, attention=settings.attention, training=training)
-    with fake, CudaFunctions(attention), recorder, _answering_as_real():
+    with fake, CudaFunctions(attention, host_tensors), recorder, _answering_as_real():
         recorder.memory.add([*model.parameters(), *model.buffers()])
         step = workloads.prepare(model, settings)
         if training:

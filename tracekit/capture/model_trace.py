@@ -12,6 +12,7 @@ import numpy.typing as npt
 from analyzers import ranges
 from analyzers.capture_info import CaptureInfo, Latency
 from analyzers.hardware import GPU
+from analyzers.prediction.host_costs import HostCosts, assumed
 from tracekit import __version__
 from tracekit.capture import environment, fake_run, modelled_events, trace_file
 from tracekit.capture.fake_run import FakeRun
@@ -26,21 +27,27 @@ _LONG_STEP = 20_000
 """Slots from which on a step is recorded once: each step is like the others, and the file would only grow."""
 
 
-def write(settings: Settings, gpu: GPU, path: Path, say: Say = silent) -> CaptureInfo:
-    """Model the settings' run on `gpu` and write the trace. Raises TracekitError when the GPU cannot run them."""
+def write(settings: Settings, gpu: GPU, path: Path, say: Say = silent, *, host: HostCosts | None = None) -> CaptureInfo:
+    """Model the settings' run on `gpu` and write the trace. Raises TracekitError when the GPU cannot run them.
+
+    `host` is what ops cost the machine; None: as on the machines that such GPUs sit in.
+    """
+    host = host or assumed(gpu)
     run = fake_run.run(settings, gpu)
     if run.recording.peak_bytes > gpu.memory_bytes:
         say(f"it needs {run.recording.peak_bytes / 1e9:.1f} GB: more than the {gpu.memory_gb:g} GB of a {gpu.name}")
     kernels = [kernel_of(call, gpu, tf32=settings.dtype == "tf32") for call in run.recording.calls]
     steps = settings.steps if len(run.recording.call) < _LONG_STEP else 1
-    hosts = (gpu.host_op_us.expected, gpu.host_op_us.low, gpu.host_op_us.high)
-    expected, fast, slow = (lay_out(run.recording, kernels, gpu, host_us, steps) for host_us in hosts)
-    info = _info(settings, gpu, run, (expected, fast, slow))
+    factors = (host.span.expected, host.span.low, host.span.high)
+    expected, fast, slow = (lay_out(run.recording, kernels, gpu, host.scaled(factor), steps) for factor in factors)
+    info = _info(settings, gpu, run, host, (expected, fast, slow))
     trace_file.write(path, info, gpu, modelled_events.events(run.recording, kernels, expected, gpu))
     return info
 
 
-def _info(settings: Settings, gpu: GPU, run: FakeRun, timelines: tuple[Timeline, Timeline, Timeline]) -> CaptureInfo:
+def _info(
+    settings: Settings, gpu: GPU, run: FakeRun, host: HostCosts, timelines: tuple[Timeline, Timeline, Timeline]
+) -> CaptureInfo:
     described = settings.described() | {"steps": len(timelines[0].host_start)}
     return CaptureInfo(
         version=__version__,
@@ -55,7 +62,10 @@ def _info(settings: Settings, gpu: GPU, run: FakeRun, timelines: tuple[Timeline,
         latency=_latency([timeline.step_ns for timeline in timelines]),
         phases=_phases(run.recording, timelines),
         peak_memory_bytes=run.recording.peak_bytes,
-        host_op_us=gpu.host_op_us.expected,
+        host_op_us=host.base_us,
+        host_op_low_us=host.base_us * host.span.low,
+        host_op_high_us=host.base_us * host.span.high,
+        host_source=host.source,
     )
 
 

@@ -83,7 +83,7 @@ class _Step:
         for slot, call in enumerate(self._recording.call):
             kernel = self._kernels[call] if call >= 0 else None
             if kernel:
-                copies = self._recording.calls[call].reads_back
+                copies = bool(self._recording.calls[call].copies)
                 yield from self._launch(slot, kernel, copies)
                 if copies:
                     yield self._wait(f"{self._prefix}StreamSynchronize", slot, self._kernel_start[slot])

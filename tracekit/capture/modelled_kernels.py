@@ -12,27 +12,30 @@ from analyzers.kernel_time import estimate_ns
 from tracekit.capture.recording import OpCall
 
 _PRECISIONS: dict[str, Precision] = {"double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
-_READ_BACK_NS = 1_500
-"""A device-to-host copy of a few bytes."""
+_COPY_NS = 1_500
+"""A copy of a few bytes between host and device."""
+_COPIES = {"to host": "Memcpy DtoH (Device -> Pageable)", "to device": "Memcpy HtoD (Pageable -> Device)"}
 
 
 @dataclass(frozen=True)
 class ModelledKernel:
     name: str
     duration_ns: int
+    family: str = "pointwise"
+    """Of its op's cost."""
 
 
 def kernel_of(call: OpCall, gpu: GPU, *, tf32: bool) -> ModelledKernel | None:
     """The kernel of `call` on `gpu`; None when it starts none. With `tf32`, fp32 matrix products run as TF32."""
-    if call.reads_back:
-        return ModelledKernel("Memcpy DtoH (Device -> Pageable)", _READ_BACK_NS)
+    if call.copies:
+        return ModelledKernel(_COPIES[call.copies], _COPY_NS, "copy")
     if not call.launches:
         return None
     cost = cost_of_call(call)
     if tf32 and cost.precision == "fp32" and cost.family in ("gemm", "convolution"):
         cost = replace(cost, precision="tf32")
     name = f"modelled::{cost.family} {call.name} [{_size(call, cost)}] {cost.precision}"
-    return ModelledKernel(name, max(1, round(estimate_ns(cost, gpu))))
+    return ModelledKernel(name, max(1, round(estimate_ns(cost, gpu))), cost.family)
 
 
 def cost_of_call(call: OpCall) -> Cost:

@@ -10,7 +10,10 @@ from tracekit.capture.op_signature import TENSOR_TYPES, Signature
 from tracekit.capture.recording import OpCall
 
 
-def op_call(func: Any, key: Signature, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> OpCall:
+def op_call(
+    func: Any, key: Signature, inputs: list[torch.Tensor], outputs: list[torch.Tensor], moves: bool = False
+) -> OpCall:
+    """`moves`: its input is on the host, its output on the device."""
     return OpCall(
         name=key.name,
         shapes=key.shapes,
@@ -18,7 +21,7 @@ def op_call(func: Any, key: Signature, inputs: list[torch.Tensor], outputs: list
         strides=key.strides,
         values=key.values,
         launches=launches(func, inputs, outputs),
-        reads_back=reads_back(func, inputs),
+        copies="to device" if moves else "to host" if reads_back(func, inputs) else "",
         element_type=element_type(inputs or outputs),
         read_bytes=_bytes(inputs),
         write_bytes=_bytes(outputs),

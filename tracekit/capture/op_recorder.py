@@ -7,6 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tracekit.capture.cuda_attention import AttentionChoice
+from tracekit.capture.cuda_functions import HostTensors
 from tracekit.capture.cuda_ops import aten, is_recorded
 from tracekit.capture.fake_results import as_real
 from tracekit.capture.live_memory import LiveMemory
@@ -26,15 +27,15 @@ class OpRecorder(TorchDispatchMode):
     whether a mask is all ones, has that answer for the inputs that tracekit makes.
     """
 
-    def __init__(self, attention: AttentionChoice) -> None:
+    def __init__(self, attention: AttentionChoice, host_tensors: HostTensors) -> None:
         super().__init__()
         self.memory = LiveMemory()
-        self._attention = attention
+        self._attention, self._host_tensors = attention, host_tensors
         self.start()
 
     def start(self) -> RecordingBuilder:
         """A new recording, filled from now on."""
-        self._builder, self._index = RecordingBuilder(), dict[tuple[Signature, str], int]()
+        self._builder, self._index = RecordingBuilder(), dict[tuple[Signature, str, bool], int]()
         self._last_sequence = _latest_sequence()
         self._last_node: object = None
         self.memory.peak_bytes = self.memory.live_bytes
@@ -64,10 +65,11 @@ class OpRecorder(TorchDispatchMode):
 
     def _append(self, func: Any, args: Any, kwargs: Any, outputs: list[torch.Tensor]) -> None:
         inputs = tensors_in((*args, *kwargs.values()))
-        calls, key = self._builder.recording.calls, (signature(func, args, kwargs), element_type(inputs))
+        moves = func is aten._to_copy.default and inputs[0] in self._host_tensors
+        calls, key = self._builder.recording.calls, (signature(func, args, kwargs), element_type(inputs), moves)
         if key not in self._index:
             self._index[key] = len(calls)
-            calls.append(op_call(func, key[0], inputs, outputs))
+            calls.append(op_call(func, key[0], inputs, outputs, moves))
         self._builder.append(self._index[key], *self._autograd())
 
     def _autograd(self) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """What a run on fake tensors leaves behind: op calls and ranges in host order."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -14,8 +15,8 @@ class OpCall:
     values: str
     launches: bool
     """It starts a kernel; views and allocations do not."""
-    reads_back: bool
-    """It copies a number to the host, which waits for it."""
+    copies: Literal["", "to host", "to device"]
+    """It copies between pageable host memory and the device, and the host waits for it."""
     element_type: str
     """Of its first tensor; the profiler does not record it for lists of tensors."""
     read_bytes: int

@@ -28,6 +28,10 @@ def command(format_: str) -> None:
 
 def record(gpu: GPU) -> dict[str, Any]:
     """Every field of a GPU, with its unit in the name. Peaks are dense; absent: no unit for that precision."""
+    from tracekit.calibration import load
+    from tracekit.calibration.apply import host_costs
+
+    host = host_costs(load(gpu.id), gpu)
     return {
         "id": gpu.id,
         "name": gpu.name,
@@ -46,6 +50,8 @@ def record(gpu: GPU) -> dict[str, Any]:
         "sustained_tflops": {name: round(gpu.sustained_flops(name) / 1e12, 2) for name in gpu.peaks_tflops},
         "copy_efficiency": gpu.copy_efficiency,
         "host_op_us": [gpu.host_op_us.low, gpu.host_op_us.expected, gpu.host_op_us.high],
+        "host_source": host.source,
+        "calibrated_host_op_us": host.base_us if host.calibrated else None,
         "launch_us": gpu.launch_us,
         "features": sorted(gpu.features),
         "driver_names": list(gpu.driver_names),
@@ -98,7 +104,15 @@ def _text(gpus: tuple[GPU, ...]) -> str:
     Console(file=sink, width=width).print(table)
     aliases = ", ".join(f"{alias} is {gpu_id}" for alias, gpu_id in ALIASES.items())
     lines = "\n".join(line.rstrip() for line in sink.getvalue().splitlines())
-    return f"{lines}\n\n{aliases}; driver names work too.\n"
+    return f"{lines}\n\n{aliases}; driver names work too.\n{_calibrations(gpus)}\n"
+
+
+def _calibrations(gpus: tuple[GPU, ...]) -> str:
+    from tracekit.calibration import load
+
+    known = [(gpu.id, load(gpu.id)) for gpu in gpus]
+    shown = [f"{name} on {found.measured_at[:10]}" for name, found in known if found]
+    return f"Calibrated on this machine: {', '.join(shown) or 'none; tracekit calibrate measures it'}."
 
 
 def _capability(gpu: GPU) -> str:

@@ -1,0 +1,72 @@
+"""What a calibration changes in predictions for the GPU that was calibrated, on the machine it sits in."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from analyzers.costs.call import Cost, Gemm, Precision
+from analyzers.hardware import GPU
+from analyzers.interval import Interval
+from analyzers.kernel_time import estimate_ns
+from analyzers.prediction.host_costs import HostCosts, assumed, calibrated
+from tracekit.calibration.device_probes import COPY_BYTES, SIDE
+from tracekit.calibration.value import Calibration
+
+_BYTES: Mapping[str, int] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
+_PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
+_CORRECTIONS = Interval(0.5, 1.0, 1.5)
+"""A sustained rate further than this from the expected one tells of another program on the GPU, not of the GPU."""
+
+
+def host_costs(calibration: Calibration | None, gpu: GPU) -> HostCosts:
+    """What ops cost the host: as calibrated, if that was with this GPU, else assumed."""
+    if calibration is None or calibration.gpu != gpu.id:
+        return assumed(gpu)
+    probes = {name: Interval(*times) for name, times in calibration.host_us.items()}
+    return calibrated(probes, calibration.measured_at[:10]) or assumed(gpu)
+
+
+def as_calibrated(gpu: GPU, calibration: Calibration | None) -> GPU:
+    """The GPU with the rates that were measured on this one.
+
+    The kernel model's constants were fitted with the catalogue's rates, so that these are corrected by measured over
+    modelled of the very products and copies that were measured.
+    """
+    if calibration is None or calibration.gpu != gpu.id:
+        return gpu
+    rates = calibration.sustained_tflops
+    sustained: dict[str, float] = {
+        precision: gpu.sustained_flops(precision) / gpu.peak_flops(precision) * _correction(gpu, precision, rates)
+        for precision in _PRECISIONS
+        if precision in gpu.peaks_tflops
+    }
+    return replace(
+        gpu,
+        sustained={**gpu.sustained, **sustained},
+        copy_efficiency=gpu.copy_efficiency * _copy_correction(gpu, calibration.copies_gb_per_s),
+        launch_us=calibration.launch_us or gpu.launch_us,
+    )
+
+
+def _correction(gpu: GPU, precision: Precision, rates: Mapping[str, float]) -> float:
+    if precision not in rates:
+        return 1.0
+    return _limited(rates[precision] * 1e12 * estimate_ns(_product(precision), gpu) / 1e9 / (2 * SIDE**3))
+
+
+def _copy_correction(gpu: GPU, rates: Mapping[str, float]) -> float:
+    if "d2d" not in rates:
+        return 1.0
+    return _limited(rates["d2d"] * estimate_ns(_copy(), gpu) / (2 * COPY_BYTES))
+
+
+def _limited(ratio: float) -> float:
+    return min(max(ratio, _CORRECTIONS.low), _CORRECTIONS.high)
+
+
+def _product(precision: Precision) -> Cost:
+    matrix = SIDE * SIDE * _BYTES[precision]
+    return Cost(2 * SIDE**3, 2 * matrix, matrix, "gemm", precision, matrix, Gemm(1, SIDE, SIDE, SIDE))
+
+
+def _copy() -> Cost:
+    return Cost(0, COPY_BYTES, COPY_BYTES, "copy", "fp32")
