@@ -50,7 +50,7 @@ def _largest_op(analysis: Analysis) -> str:
 def _next_step(analysis: Analysis) -> str:
     if analysis.recommendations:
         first = analysis.recommendations[0]
-        return f": try {lower_first(first.title)}, predicted {speedup(first.speedup)}"
+        return f": try {lower_first(first.title).replace(', ', ' with ')}, predicted {speedup(first.speedup)}"
     if analysis.considered:
         return "; no optimization is predicted to help"
     return ""

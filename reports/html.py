@@ -1,85 +1,92 @@
 """The report: one page that needs no other file and no network."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import jinja2
 
 from analyzers.results import Analysis
-from reports import embed, facts, numbers
-from reports.figures.icicle import icicle
-from reports.figures.roofline import placed, roofline
-from reports.figures.style import Figure
-from reports.figures.timeline import timeline
+from reports import cards, embed, facts, numbers, origins
+from reports.charts import Charts, charts
+from reports.figures.roofline import KINDS
 from reports.headline import headline
 from reports.names import device, model, printable
-from reports.tables import glossary, table_views
+from reports.tables import table_views
 
-
-@dataclass(frozen=True)
-class Figures:
-    """Plotly figures by the id of their place in the page, with what to say below them."""
-
-    specs: dict[str, Figure]
-    notes: dict[str, str]
+_SCRIPTS = (
+    "dom",
+    "folding",
+    "tables",
+    "tabs",
+    "copying",
+    "tips",
+    "layer_tree",
+    "icicle",
+    "narrowing",
+    "plots",
+    "start",
+)
+_STYLES = ("tokens", "page", "plan", "charts", "tables", "paper")
 
 
 def render(analysis: Analysis) -> str:
     """The page. Names in the trace are text in it, never markup."""
-    figures = _figures(analysis)
-    theme, script = embed.asset("theme.js"), embed.asset("tables.js") + embed.asset("figures.js")
+    drawn = charts(analysis)
+    tables = table_views(analysis)
     return _environment().get_template("report.html.j2").render(
         analysis=analysis,
         title=_title(analysis),
+        version=analysis.source.capture.version if analysis.source.capture else "",
         headline=headline(analysis),
         badge=analysis.source.kind,
         mark="modelled" if analysis.source.kind == "modelled" else "",
         device_label="GPU" if analysis.source.device == "gpu" else "CPU",
         bounds=analysis.bound.ranked(),
         key_figures=facts.key_figures(analysis),
-        provenance=facts.provenance(analysis),
-        how=facts.how(analysis),
+        advice=cards.cards(analysis),
+        ladder=analysis.plan,
         scale=_scale(analysis),
-        tables=(tables := table_views(analysis)),
-        glossary=glossary(tables),
-        notes=figures.notes,
-        figures=embed.packed_json(figures.specs),
-        plotly=embed.packed_plotly() if figures.specs else "",
-        policy=embed.content_security_policy(theme, script, embed.plotly_source()),
-        theme_script=theme,
-        script=script,
-        style=embed.asset("report.css"),
+        tables=tables,
+        provenance=facts.provenance(analysis),
+        origins=origins.origins(analysis),
+        dropped=origins.dropped(analysis, tables.values(), drawn.notes.values()),
+        command=origins.command(analysis),
+        **_charts(drawn),
+        **_embedded(drawn),
     )  # fmt: skip
 
 
-def _figures(analysis: Analysis) -> Figures:
-    specs: dict[str, Figure] = {}
-    notes: dict[str, str] = {}
-    if analysis.timeline.busy_ns > 0:
-        specs["icicle"], thin = icicle(analysis)
-        notes["icicle"] = f"{thin:,} boxes too thin to see are left out." if thin else ""
-    plot = roofline(analysis)
-    if plot:
-        specs["roofline"] = plot
-        notes["roofline"] = _unplaced(analysis)
-    lanes = timeline(analysis)
-    if lanes:
-        specs["timeline"], notes["timeline"] = lanes
-    return Figures(specs, notes)
+def _charts(drawn: Charts) -> dict[str, Any]:
+    roofs = drawn.specs.get("roofline", {"kinds": {}})
+    return {
+        "notes": drawn.notes,
+        "phases": drawn.specs.get("icicle", {"phases": []})["phases"],
+        "roofline_kinds": [(kind, label) for kind, label in KINDS.items() if kind in roofs["kinds"]],
+        "symbols": drawn.symbols,
+        "lanes": drawn.lanes,
+    }
 
 
-def _unplaced(analysis: Analysis) -> str:
-    absent = analysis.kernels.drop(placed(analysis).index)
-    if absent.empty:
-        return ""
-    share = numbers.percent(absent["share"].sum())
-    count = f"{len(absent)} kernels" if len(absent) > 1 else "1 kernel"
-    return f"Not on the plot: {count} of next to no arithmetic or time, {share} of the busy time."
+def _embedded(drawn: Charts) -> dict[str, str]:
+    theme = embed.asset("theme.js")
+    script = "\n".join(embed.asset(f"{name}.js") for name in _SCRIPTS)
+    return {
+        "figures": embed.packed_json(drawn.specs),
+        "plotly": embed.packed_plotly() if drawn.specs.keys() - {"icicle"} else "",
+        "policy": embed.content_security_policy(theme, script, embed.plotly_source()),
+        "theme_script": theme,
+        "script": script,
+        "style": "\n".join(embed.asset(f"{name}.css") for name in _STYLES),
+    }
 
 
 def _scale(analysis: Analysis) -> float:
     """Where the axis of the predicted speed-ups ends."""
     return max((advice.speedup.high for advice in analysis.recommendations), default=1.0) * 1.05
+
+
+def _along(speedup: float, scale: float) -> float:
+    """Where a speed-up stands on the axis from 1 to `scale`, 0 to 1."""
+    return round(min(max((speedup - 1) / (scale - 1), 0.0), 1.0), 4) if scale > 1 else 0.0
 
 
 def _title(analysis: Analysis) -> str:
@@ -101,7 +108,9 @@ def _environment() -> jinja2.Environment:
         "speedup": numbers.speedup,
         "times": numbers.times,
         "duration": numbers.duration,
+        "size": lambda value: numbers.quantity(value, "B"),
         "printable": printable,
+        "along": _along,
         "unbroken": lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%"),
     }
     environment.filters.update(filters)

@@ -1,6 +1,7 @@
 """Which tables the page holds, and which of their columns."""
 
 from analyzers.results import Analysis
+from reports.memory import memory_table
 from reports.views import Kind, TableView, table_view
 
 Spec = list[tuple[str, str, Kind]]
@@ -16,18 +17,16 @@ def table_views(analysis: Analysis) -> dict[str, TableView]:
         "layers": table_view("layers", "Layers", analysis.layers, _layers(time)),
         "ops": table_view("ops", "Ops", analysis.ops, _ops(time)),
         "kernels": table_view("kernels", "Kernels", analysis.kernels, _kernels(time)),
+        "ranges": table_view("ranges", "Ranges", analysis.ranges, _RANGES),
+        "steps": table_view("steps", "Steps", analysis.timeline.steps, _STEPS),
+        "idle_causes": table_view("idle_causes", "Idle time by cause", analysis.idle_causes, _IDLE),
+        "memory": table_view("memory", "Memory", memory_table(analysis), _MEMORY),
         "counters_comparison": table_view(
             "counters_comparison", "Measured and counted", analysis.counters_comparison, _COUNTERS
         ),
         "problems": table_view("problems", "Problems", analysis.problems, _PROBLEMS),
     }
     return {name: view for name, view in views.items() if view.rows}
-
-
-def glossary(views: dict[str, TableView]) -> list[tuple[str, str]]:
-    """Every column's label and meaning, once."""
-    columns = [column for view in views.values() for column in view.columns]
-    return sorted({column.label: column.help for column in columns}.items(), key=lambda pair: pair[0].lower())
 
 
 _COST: Spec = [("flops", "FLOPs", "flops"), ("bytes", "bytes", "bytes")]
@@ -44,6 +43,34 @@ _COUNTERS: Spec = [
     ("measured_bytes", "bytes, measured", "bytes"),
     ("bytes_ratio", "ratio of bytes", "ratio"),
 ]
+_RANGES: Spec = [
+    ("name", "range", "name"),
+    ("category", "kind", "text"),
+    ("calls", "calls", "count"),
+    ("projected_ns", "on the device", "time"),
+    ("mean_ns", "mean", "time"),
+    ("max_ns", "longest", "time"),
+    ("cpu_ns", "host time", "time"),
+    ("kernels", "kernels", "count"),
+]
+_STEPS: Spec = [
+    ("step", "step", "name"),
+    ("wall_ns", "length", "time"),
+    ("busy_ns", "busy", "time"),
+    ("idle_ns", "idle", "time"),
+    ("kernels", "kernels", "count"),
+]
+_IDLE: Spec = [
+    ("cause", "cause", "cause"),
+    ("idle_ns", "idle", "time"),
+    ("share", "share", "share"),
+    ("gaps", "gaps", "count"),
+    ("mean_ns", "mean", "time"),
+    ("max_ns", "longest", "time"),
+    ("op", "most before", "text"),
+    ("meaning", "what it means", "prose"),
+]
+_MEMORY: Spec = [("what", "what", "name"), ("bytes", "size", "bytes"), ("of_device", "of the device", "share")]
 _PROBLEMS: Spec = [
     ("severity", "severity", "text"),
     ("count", "count", "count"),

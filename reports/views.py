@@ -11,7 +11,7 @@ from analyzers.results import BOUNDS
 from analyzers.tables import TABLES
 from reports.names import inside, middle_truncated, printable
 
-Kind = Literal["name", "text", "prose", "bound", "count", "time", "share", "flops", "bytes", "ratio"]
+Kind = Literal["name", "text", "prose", "bound", "cause", "count", "time", "share", "flops", "bytes", "ratio"]
 ROW_LIMIT = 1_500
 _LIMITS = {"name": 72, "text": 22}
 _UNITS: dict[str, tuple[tuple[float, str, int], ...]] = {
@@ -76,13 +76,20 @@ def table_view(
         unit, texts = _column(shown[name], kind)
         columns.append(Column(label, unit, kind, help_of[name]))
         cells.append(texts)
-    bound = shown["bound"] if "bound" in shown else pd.Series("", index=shown.index)
+    bound = _colours(shown)
     rows = [Row(index, row, bound[index]) for index, row in zip(shown.index, zip(*cells, strict=True), strict=True)]
     rows = _nested(rows, shown) if tree else rows
     present = tuple(name for name in BOUNDS if (bound == name).any())
     return TableView(
         table, title, tuple(columns), tuple(rows), present, len(frame) - len(shown), tree, _sorted_by(spec, tree)
     )
+
+
+def _colours(shown: pd.DataFrame) -> "pd.Series[str]":
+    """Per row the name of its colour: its bound, or the cause of its idle time."""
+    if "bound" in shown:
+        return shown["bound"]
+    return "gap-" + shown["cause"] if "cause" in shown else pd.Series("", index=shown.index)
 
 
 def _sorted_by(spec: list[tuple[str, str, Kind]], tree: bool) -> int:
@@ -115,7 +122,7 @@ def _short(path: str, above: str) -> str:
 
 
 def _column(values: "pd.Series[Any]", kind: Kind) -> tuple[str, list[Cell]]:
-    if kind in ("name", "text", "prose", "bound"):
+    if kind in ("name", "text", "prose", "bound", "cause"):
         return "", [_words(str(value), kind) for value in values]
     unit, scale, decimals = _unit(values, kind)
     scaled = (values.astype(float) / scale).tolist()

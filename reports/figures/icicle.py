@@ -1,94 +1,109 @@
-"""The tree of layers, down to their kernels, as wide as their time."""
+"""The tree of layers, down to their ops and kernels: columns from which the page builds it by instance or by type."""
+
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
+from analyzers.breakdown.layer_tables import NO_LAYER
+from analyzers.breakdown.op_tables import NO_OP, OF_GRAPH
 from analyzers.results import Analysis
-from reports.figures.style import Figure, colour, text
-from reports.names import inside
-from reports.numbers import duration, percent
+from reports.figures.style import BOUND_NAMES, Figure
+from reports.names import inside, middle_truncated, printable
 
-LIMIT = 2_500
-"""More boxes than this are slow to draw, and the smallest are too thin to see."""
+LIMIT = 20_000
+"""Leaves: pairs of a layer and a kernel of an op, by phase and bound. The page draws those that are wide enough."""
+_LONGEST = 240
+_KEYS = ["layer", "op", "kernel", "phase", "bound"]
 
 
-def icicle(analysis: Analysis) -> tuple[Figure, int]:
-    """The figure, and how many boxes were left out for being too thin."""
-    nodes = pd.concat([_layers(analysis.layers), _leaves(analysis.work, analysis.layers)], ignore_index=True)
-    nodes = _under_one_root(nodes[nodes["time"] > 0])
-    kept = nodes.nlargest(LIMIT, "time", keep="first").sort_index()
-    total = max(1, analysis.timeline.busy_ns)
-    shares = [percent(time / total) for time in kept["time"]]
-    times = [duration(time / 1000) for time in kept["time"]]
-    trace = {
-        "type": "icicle",
-        "ids": kept["id"].tolist(),
-        "parents": kept["above"].tolist(),
-        "values": kept["time"].tolist(),
-        "labels": [text(name, 40) for name in kept["label"]],
-        "text": shares,
-        "customdata": [[text(name, 160), time] for name, time in zip(kept["name"], times, strict=True)],
-        "branchvalues": "total",
-        "tiling": {"orientation": "v"},
-        "texttemplate": "%{label}<br>%{text}",
-        "hovertemplate": "<b>%{customdata[0]}</b><br>%{customdata[1]}, %{text}<extra></extra>",
-        "marker": {"colors": [colour(bound) for bound in kept["bound"]], "line": {"color": "--paper", "width": 1}},
-        "textfont": {"color": [f"--on-{bound or 'unknown'}" for bound in kept["bound"]]},
-        "pathbar": {"visible": True, "thickness": 22},
-        "leaf": {"opacity": 1},
-        "sort": False,
+def icicle(analysis: Analysis) -> tuple[Figure, str]:
+    """The data, and a note on what they leave out."""
+    leaves = _leaves(analysis)
+    kept = leaves.nlargest(LIMIT, "ns", keep="first").sort_index()
+    ops, kernels = (_named(kept[name], table) for name, table in (("op", analysis.ops), ("kernel", analysis.kernels)))
+    phase, phases = pd.factorize(kept["phase"])
+    data = {
+        "total": analysis.timeline.busy_ns,
+        "bounds": [name or "unknown" for name in BOUND_NAMES],
+        "phases": [printable(str(name)) for name in phases],
+        "layers": _layers(analysis.layers),
+        "types": [_text(str(name)) for name in analysis.layer_types["type"]],
+        "ops": ops[1],
+        "kernels": kernels[1],
+        "leaves": {
+            "layer": kept["layer"].tolist(),
+            "op": ops[0],
+            "kernel": kernels[0],
+            "phase": phase.tolist(),
+            "bound": _bound_codes(kept["bound"]),
+            "ns": kept["ns"].tolist(),
+            "count": kept["count"].tolist(),
+        },
     }
-    return {"data": [trace], "layout": {"margin": {"l": 0, "r": 0, "t": 26, "b": 0}, "height": 440}}, len(nodes) - len(
-        kept
-    )
+    return data, _note(leaves, kept)
 
 
-def _under_one_root(nodes: pd.DataFrame) -> pd.DataFrame:
-    roots = nodes["above"] == ""
-    if roots.sum() < 2:
-        return nodes
-    run = {
-        "id": "run",
-        "above": "",
-        "label": "the run",
-        "name": "the run",
-        "time": nodes.loc[roots, "time"].sum(),
-        "bound": "",
+def _note(leaves: pd.DataFrame, kept: pd.DataFrame) -> str:
+    if len(kept) == len(leaves):
+        return ""
+    part = 1 - kept["ns"].sum() / max(1, leaves["ns"].sum())
+    return f"The {len(leaves) - len(kept):,} smallest of {len(leaves):,} parts, {part:.2%} of the time, are left out."
+
+
+def _layers(layers: pd.DataFrame) -> dict[str, list[Any]]:
+    path, parent = [str(each) for each in layers["path"]], layers["parent"].tolist()
+    return {
+        "path": [_text(each) for each in path],
+        "label": [
+            _text(inside(own, path[above] if above >= 0 else "")) for own, above in zip(path, parent, strict=True)
+        ],
+        "type": [_text(str(each)) for each in layers["type"]],
+        "parent": parent,
+        "bound": _bound_codes(layers["bound"]),
+        "ns": layers["gpu_ns"].tolist(),
     }
-    nodes = nodes.assign(above=nodes["above"].mask(roots, "run"))
-    return pd.concat([pd.DataFrame([run]), nodes], ignore_index=True)
 
 
-def _layers(layers: pd.DataFrame) -> pd.DataFrame:
-    path, parent = layers["path"].astype(str), layers["parent"].to_numpy()
-    above = np.where(parent >= 0, path.to_numpy()[np.maximum(parent, 0)] if len(layers) else "", "")
-    label = [inside(name, outer) for name, outer in zip(path, above, strict=True)]
-    return pd.DataFrame(
-        {
-            "id": [f"layer-{row}" for row in range(len(layers))],
-            "above": [f"layer-{row}" if row >= 0 else "" for row in parent],
-            "label": label,
-            "name": path + " (" + layers["type"].astype(str) + ")",
-            "time": layers["gpu_ns"],
-            "bound": layers["bound"],
-        }
-    )
+def _leaves(analysis: Analysis) -> pd.DataFrame:
+    """Busy time by layer row (-1: none), op, kernel ("" in a trace of a CPU, whose ops are the work), phase, bound."""
+    work = analysis.work
+    stray = np.where((work["graph"] >= 0).to_numpy(), OF_GRAPH, NO_OP)
+    op = work["op_name"].astype(object).to_numpy()
+    layer = work["layer"].to_numpy()
+    columns = {
+        "layer": np.where(layer >= 0, layer, _row_of_the_rest(analysis.layers)),
+        "op": np.where(op == "", stray, op),
+        "kernel": work["name"].astype(object).to_numpy() if analysis.source.device == "gpu" else "",
+        "phase": work["phase"].astype(object).to_numpy(),
+        "bound": work["bound"].to_numpy(),
+        "ns": work["busy_ns"].to_numpy(),
+    }
+    found = pd.DataFrame(columns).groupby(_KEYS, sort=False)["ns"].agg(ns="sum", count="size").reset_index()
+    return found[found["ns"] > 0].reset_index(drop=True)
 
 
-def _leaves(work: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame:
-    """The kernels of each layer, in the colour of most of their time; without any layer, the kernels of the run."""
-    work = work.assign(name=work["name"].astype(object))
-    parts = work.groupby(["layer", "name", "bound"])["busy_ns"].sum().sort_values(ascending=False).reset_index()
-    found = parts.groupby(["layer", "name"], sort=False).agg(time=("busy_ns", "sum"), bound=("bound", "first"))
-    found = found.reset_index().sort_values("layer", kind="stable")
-    found = found[(found["layer"] >= 0) | layers.empty]
-    return pd.DataFrame(
-        {
-            "id": [f"work-{row}" for row in range(len(found))],
-            "above": [f"layer-{row}" if row >= 0 else "" for row in found["layer"]],
-            "label": found["name"].to_numpy(),
-            "name": found["name"].to_numpy(),
-            "time": found["time"].to_numpy(),
-            "bound": found["bound"].to_numpy(),
-        }
-    )
+def _row_of_the_rest(layers: pd.DataFrame) -> int:
+    rows = np.flatnonzero(layers["path"] == NO_LAYER)
+    return int(rows[0]) if len(rows) else -1
+
+
+def _named(names: "pd.Series[str]", table: pd.DataFrame) -> tuple[list[int], dict[str, list[Any]]]:
+    """Codes, and of each distinct name its text and its row in a result table; -1: none."""
+    codes, distinct = pd.factorize(names)
+    first = table.drop_duplicates("name")
+    row_of = dict(zip(first["name"], first.index.tolist(), strict=True))
+    return codes.tolist(), {
+        "name": [_text(str(name).removeprefix("void ")) for name in distinct],
+        "row": [row_of.get(name, -1) for name in distinct],
+    }
+
+
+def _bound_codes(bounds: "pd.Series[str]") -> list[int]:
+    codes: npt.NDArray[np.int64] = pd.Categorical(bounds, categories=BOUND_NAMES).codes.astype(np.int64)
+    return codes.tolist()
+
+
+def _text(name: str) -> str:
+    return middle_truncated(printable(name), _LONGEST)

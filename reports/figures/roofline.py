@@ -1,4 +1,4 @@
-"""Kernels under the roofs of their GPU: arithmetic intensity across, achieved rate up."""
+"""Kernels, ops and layers under the roofs of their GPU: arithmetic intensity across, achieved rate up."""
 
 from typing import Any
 
@@ -10,45 +10,50 @@ from analyzers.results import Analysis
 from reports.figures.style import BOUND_NAMES, SYMBOLS, Figure, bound_title, colour, logarithmic, text
 from reports.numbers import duration, percent, quantity, significant
 
+KINDS = {"kernels": "kernels", "ops": "ops", "layer_types": "types of layer", "layers": "layers"}
+"""The tables whose rows can be marks, and what the page calls them."""
+_NAMED = {"layer_types": "type", "layers": "path"}
 _SMALLEST, _LARGEST = 7.0, 56.0
 _MARGIN = 0.9
 """Part of a decade left free around the points."""
 _SMALLEST_SHARE = 0.0005
 _LOWEST = 1e-5
-"""Kernels of a smaller share of the time, or of the peak, would stretch the axes by decades."""
+"""What has a smaller share of the time, or of the peak, would stretch the axes by decades."""
 
 
 def roofline(analysis: Analysis) -> Figure | None:
-    """None without a known GPU, or without a kernel whose FLOPs are known."""
+    """By kind of mark its traces, with one layout. None without a known GPU, or without a kernel of known FLOPs."""
     gpu = analysis.source.gpu
-    points = placed(analysis)
-    if gpu is None or points.empty:
+    points = {kind: placed(analysis, kind) for kind in KINDS}
+    if gpu is None or points["kernels"].empty:
         return None
     precisions = _precisions(analysis.work, gpu) or [analysis.source.precision or "fp32"]
-    low = 10 ** (np.log10(points["intensity"].min()) - _MARGIN)
-    high = 10 ** (np.log10(max(points["intensity"].max(), *map(gpu.ridge, precisions))) + _MARGIN)
-    traces = [_bandwidth(gpu, precisions, low), *(_roof(gpu, each, high) for each in precisions)]
-    traces += [_sustained(gpu, each, high) for each in precisions]
-    traces += [
-        _dots(points[points["bound"] == bound], bound) for bound in BOUND_NAMES if (points["bound"] == bound).any()
-    ]
+    intensity = pd.concat([each["intensity"] for each in points.values()])
+    low = 10 ** (np.log10(intensity.min()) - _MARGIN)
+    high = 10 ** (np.log10(max(intensity.max(), *map(gpu.ridge, precisions))) + _MARGIN)
+    roofs = [*_bandwidth(gpu, precisions, low)]
+    roofs += [line for each in precisions for line in _roof(gpu, each, high)]
     layout = {
         "xaxis": logarithmic("arithmetic intensity (FLOP/B)") | {"range": [np.log10(low), np.log10(high)]},
         "yaxis": logarithmic("achieved (TFLOP/s)"),
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-        "margin": {"l": 64, "r": 16, "t": 40, "b": 48},
+        "showlegend": False,
+        "margin": {"l": 64, "r": 16, "t": 12, "b": 48},
         "height": 500,
     }
-    return {"data": traces, "layout": layout}
+    kinds = {kind: [*roofs, *_marks(each)] for kind, each in points.items() if len(each)}
+    return {"kinds": kinds, "layout": layout}
 
 
-def placed(analysis: Analysis) -> pd.DataFrame:
-    """The kernels that can stand on the plot and be seen there, with their row; those of most time first."""
-    kernels, gpu = analysis.kernels.assign(row=np.arange(len(analysis.kernels))), analysis.source.gpu
-    counted = (kernels["intensity"] > 0) & (kernels["flops"] > 0) & (kernels["gpu_ns"] > 0)
+def placed(analysis: Analysis, kind: str = "kernels") -> pd.DataFrame:
+    """The rows that can stand on the plot and be seen there, with their row; those of most time first."""
+    table, gpu = getattr(analysis, kind), analysis.source.gpu
+    rows = table.rename(columns={_NAMED.get(kind, "name"): "name"}).assign(row=np.arange(len(table)))
+    counted = rows[(rows["flops"] > 0) & (rows["bytes"] > 0) & (rows["gpu_ns"] > 0)]
     peak = gpu.peak_flops(analysis.source.precision or "fp32") if gpu else 0.0
-    fast = 1e9 * kernels["flops"] > _LOWEST * peak * kernels["gpu_ns"]
-    return kernels[counted & fast & (kernels["share"] >= _SMALLEST_SHARE)].sort_values("gpu_ns", ascending=False)
+    fast = 1e9 * counted["flops"] > _LOWEST * peak * counted["gpu_ns"]
+    seen = counted[fast & (counted["share"] >= _SMALLEST_SHARE)]
+    seen = seen.assign(intensity=seen["flops"] / seen["bytes"])
+    return seen.sort_values("gpu_ns", ascending=False, kind="stable")
 
 
 def _precisions(work: pd.DataFrame, gpu: GPU) -> list[str]:
@@ -57,42 +62,50 @@ def _precisions(work: pd.DataFrame, gpu: GPU) -> list[str]:
     return list({gpu.peak_flops(name): name for name in sorted(names, reverse=True) if name}.values())
 
 
-def _bandwidth(gpu: GPU, precisions: list[str], low: float) -> dict[str, Any]:
-    ridge = max(map(gpu.ridge, precisions))
-    x = [low, low * (ridge / low) ** 0.8, ridge]
-    y = [each * gpu.bandwidth / 1e12 for each in x]
-    return _line(x, y, f"{significant(gpu.bandwidth_gbs)} GB/s", "solid", "top left")
+def _bandwidth(gpu: GPU, precisions: list[str], low: float) -> list[dict[str, Any]]:
+    sustained = gpu.bandwidth * gpu.copy_efficiency
+    label = f"{significant(gpu.bandwidth_gbs)} GB/s (sustained {significant(sustained / 1e9)})"
+    datasheet_ridge = max(map(gpu.ridge, precisions))
+    sustained_ridge = max(gpu.sustained_flops(each) for each in precisions) / sustained
+    return [
+        _line(_slope(sustained, low, sustained_ridge), "", "dot"),
+        _line(_slope(gpu.bandwidth, low, datasheet_ridge), label, "solid"),
+    ]
 
 
-def _roof(gpu: GPU, precision: str, high: float) -> dict[str, Any]:
-    peak = gpu.peak_flops(precision) / 1e12
-    label = f"{precision} {significant(peak)} TFLOP/s"
-    ridge = gpu.ridge(precision)
-    return _line([ridge, high], [peak] * 2, label, "solid", "top left")
+def _slope(bandwidth: float, low: float, ridge: float) -> tuple[list[float], list[float]]:
+    x = [low, low * (ridge / low) ** 0.62, ridge]
+    return x, [each * bandwidth / 1e12 for each in x]
 
 
-def _sustained(gpu: GPU, precision: str, high: float) -> dict[str, Any]:
-    rate = gpu.sustained_flops(precision)
-    bandwidth = gpu.bandwidth * gpu.copy_efficiency
-    label = f"{precision} sustained {significant(rate / 1e12)}"
-    ridge = rate / bandwidth
-    return _line([ridge, high], [rate / 1e12] * 2, label, "dot", "bottom left")
+def _roof(gpu: GPU, precision: str, high: float) -> list[dict[str, Any]]:
+    peak, sustained = gpu.peak_flops(precision), gpu.sustained_flops(precision)
+    label = f"{precision} {significant(peak / 1e12)} TFLOP/s (sustained {significant(sustained / 1e12)})"
+    ridge, lower_ridge = gpu.ridge(precision), sustained / gpu.bandwidth / gpu.copy_efficiency
+    return [
+        _line(([lower_ridge, high], [sustained / 1e12] * 2), "", "dot"),
+        _line(([ridge, high], [peak / 1e12] * 2), label, "solid"),
+    ]
 
 
-def _line(x: list[float], y: list[float], label: str, dash: str, side: str) -> dict[str, Any]:
-    """The label stands at the second point."""
+def _line(points: tuple[list[float], list[float]], label: str, dash: str) -> dict[str, Any]:
+    """The label stands above and left of the second point."""
+    x, y = points
     return {
         "type": "scatter",
         "mode": "lines+text",
         "x": x,
         "y": y,
         "text": ["", label, *[""] * (len(x) - 2)],
-        "textposition": side,
+        "textposition": "top left",
         "textfont": {"color": "--soft", "size": 11},
         "line": {"color": "--ink" if dash == "solid" else "--soft", "width": 1.25, "dash": dash},
         "hoverinfo": "skip",
-        "showlegend": False,
     }
+
+
+def _marks(points: pd.DataFrame) -> list[dict[str, Any]]:
+    return [_dots(points[points["bound"] == name], name) for name in BOUND_NAMES if (points["bound"] == name).any()]
 
 
 def _dots(points: pd.DataFrame, bound: str) -> dict[str, Any]:
@@ -102,11 +115,11 @@ def _dots(points: pd.DataFrame, bound: str) -> dict[str, Any]:
         "type": "scatter",
         "mode": "markers",
         "name": bound_title(bound),
-        "x": points["intensity"].tolist(),
-        "y": rate.tolist(),
+        "x": _short(points["intensity"]),
+        "y": _short(rate),
         "customdata": [_told(row) for row in points.itertuples()],
         "marker": {
-            "size": size.tolist(),
+            "size": _short(size),
             "symbol": SYMBOLS[bound],
             "color": colour(bound),
             "opacity": 0.8,
@@ -116,10 +129,15 @@ def _dots(points: pd.DataFrame, bound: str) -> dict[str, Any]:
     }
 
 
-def _told(kernel: Any) -> list[Any]:
-    rate = quantity(1e9 * kernel.flops / kernel.gpu_ns, "FLOP/s")
+def _short(values: "pd.Series[float]") -> list[float]:
+    return [float(f"{value:.4g}") for value in values]
+
+
+def _told(point: Any) -> list[Any]:
+    rate = quantity(1e9 * point.flops / point.gpu_ns, "FLOP/s")
+    roof = f", {percent(point.roof_fraction)} of its roof" if "roof_fraction" in point._fields else ""
     lines = [
-        f"{duration(kernel.gpu_ns / 1000)} in {kernel.calls:,} calls, {percent(kernel.share)} of the busy time",
-        f"{significant(kernel.intensity)} FLOP/B, {rate}, {percent(kernel.roof_fraction)} of its roof",
+        f"{duration(point.gpu_ns / 1000)} in {point.calls:,} calls, {percent(point.share)} of the busy time",
+        f"{significant(point.intensity)} FLOP/B, {rate}{roof}",
     ]
-    return [kernel.row, text(str(kernel.name), 100), "<br>".join(lines)]
+    return [point.row, text(str(point.name), 100), "<br>".join(lines)]

@@ -19,9 +19,17 @@ SYMBOLS = {
     "": "circle-open",
 }
 
+GLYPHS = {"compute": "■", "memory": "●", "launch": "▲", "latency": "◆", "transfer": "✚", "": "○"}
+"""The same, as characters."""
+
 
 def colour(bound: str) -> str:
     return f"--{bound or 'unknown'}"
+
+
+def cause_colour(cause: str) -> str:
+    """Of idle time with this cause."""
+    return f"--gap-{cause}" if cause else "--unknown"
 
 
 def bound_title(bound: str) -> str:

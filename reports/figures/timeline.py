@@ -1,18 +1,20 @@
-"""One step on the device: layers, streams and gaps, and when the host launched."""
+"""One step: the model's blocks, the host's ops and calls, the device's streams, and why the device was idle."""
 
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from analyzers.breakdown.host_spans import median_step
+from analyzers.idle_tables import CAUSES
 from analyzers.results import Analysis
-from reports.figures.style import BOUND_NAMES, Figure, bound_title, colour, text
-from reports.numbers import duration
+from reports.figures.bars import bars, thick
+from reports.figures.blocks import blocks
+from reports.figures.style import BOUND_NAMES, Figure, bound_title, cause_colour, colour, text
 
 LIMIT = 5_000
-"""More pieces than this are slow to draw."""
-_BREAK = float("nan")
+"""More pieces on a lane than this are slow to draw."""
+_HOST_KINDS = ("op", "launch", "sync", "call")
+_LANE_PIXELS = 34
 
 
 def timeline(analysis: Analysis) -> tuple[Figure, str] | None:
@@ -20,29 +22,30 @@ def timeline(analysis: Analysis) -> tuple[Figure, str] | None:
     steps = analysis.timeline.steps
     if steps.empty or analysis.work.empty:
         return None
-    chosen = steps.sort_values("wall_ns").iloc[len(steps) // 2]
+    chosen = steps.iloc[median_step(steps)]
     work = analysis.work[analysis.work["step"] == chosen["step"]]
     work = work if len(work) else analysis.work
     shown = work.nlargest(LIMIT, "duration_ns").sort_index()
+    gaps = analysis.gaps[analysis.gaps["step"] == chosen["step"]].nlargest(LIMIT, "duration_ns").sort_index()
     begin = min(int(chosen["start_ns"]), int(work["start_ns"].min()))
-    lanes = _lanes(shown)
+    lanes = _lanes(shown, gaps, analysis.host_spans)
     traces = [
+        *blocks(shown, analysis.layers, begin, lanes["layers"]),
+        *_host(analysis.host_spans, lanes, begin),
         *_work(shown, lanes, begin),
-        _gaps(shown, lanes, begin),
-        *_blocks(shown, analysis.layers, begin, len(lanes)),
+        *_gaps(gaps, lanes, begin),
     ]
-    traces.append(_launches(shown, begin))
-    names = ["host launches", *lanes, "layers"]
     layout = {
-        "xaxis": {"title": {"text": "time in the step (ms)"}, "rangemode": "tozero", "zeroline": False},
-        "yaxis": {"tickvals": list(range(len(names))), "ticktext": names, "fixedrange": True, "zeroline": False,
-                  "range": [-0.6, len(names) - 0.4], "showgrid": False},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-        "margin": {"l": 110, "r": 16, "t": 40, "b": 48},
+        "xaxis": {"title": {"text": "time in the step (ms)"}, "zeroline": False, "automargin": True},
+        "yaxis": {"tickvals": list(lanes.values()), "ticktext": list(lanes), "fixedrange": True, "zeroline": False,
+                  "range": [-0.6, len(lanes) - 0.4], "showgrid": False},
+        "showlegend": False,
+        "margin": {"l": 96, "r": 12, "t": 6, "b": 44},
         "hoverdistance": 30,
-        "height": 150 + 56 * len(names),
+        "height": 60 + _LANE_PIXELS * len(lanes),
     }  # fmt: skip
-    return {"data": traces, "layout": layout}, _note(int(chosen["step"]), len(steps), work, shown)
+    note = _note(int(chosen["step"]), len(steps), work, shown)
+    return {"data": traces, "layout": layout}, note
 
 
 def _note(step: int, steps: int, work: pd.DataFrame, shown: pd.DataFrame) -> str:
@@ -53,10 +56,22 @@ def _note(step: int, steps: int, work: pd.DataFrame, shown: pd.DataFrame) -> str
     return f"{which} Drawn: the {len(shown):,} longest of {len(work):,} pieces of work, {part:.1%} of the busy time."
 
 
-def _lanes(work: pd.DataFrame) -> dict[str, int]:
-    """Lane name -> height, one for each device and stream, from 1 up."""
-    names = sorted(set(_lane_names(work)), reverse=True)
-    return {name: height for height, name in enumerate(names, start=1)}
+def _lanes(work: pd.DataFrame, gaps: pd.DataFrame, spans: pd.DataFrame) -> dict[str, int]:
+    """Lane name -> height, from the top down: layers, host threads, streams, idle time."""
+    host = [_host_lane(thread, kind) for thread in sorted(set(spans["thread"])) for kind in ("op", "call")]
+    several = work["device"].nunique() > 1
+    idle = [_idle_lane(device, several) for device in sorted(set(gaps["device"]))]
+    names = ["layers", *host, *sorted(set(_lane_names(work))), *idle]
+    return {name: len(names) - 1 - at for at, name in enumerate(names)}
+
+
+def _host_lane(thread: int, kind: str) -> str:
+    place = f"host {thread + 1}" if thread else "host"
+    return f"{place} ops" if kind == "op" else f"{place} calls"
+
+
+def _idle_lane(device: int, several: bool) -> str:
+    return f"GPU {device} idle" if several else "GPU idle"
 
 
 def _lane_names(work: pd.DataFrame) -> list[str]:
@@ -67,7 +82,7 @@ def _lane_names(work: pd.DataFrame) -> list[str]:
 
 def _lane_name(device: int, stream: int, several: bool) -> str:
     place = "CPU" if device < 0 else f"GPU {device}" if several else "GPU"
-    return f"{place}, stream {stream}" if stream >= 0 and device >= 0 else place
+    return f"{place} stream {stream}" if stream >= 0 and device >= 0 else place
 
 
 def _work(work: pd.DataFrame, lanes: dict[str, int], begin: int) -> list[dict[str, Any]]:
@@ -76,85 +91,36 @@ def _work(work: pd.DataFrame, lanes: dict[str, int], begin: int) -> list[dict[st
     for bound in BOUND_NAMES:
         mine = work["bound"] == bound
         if mine.any():
-            bars = _bars(work[mine], height[mine], begin, [text(str(name)) for name in work.loc[mine, "name"]])
-            traces.append(bars | {"name": bound_title(bound), "line": _thick(bound, 26)})
+            names = [text(str(name)) for name in work.loc[mine, "name"]]
+            drawn = bars(work[mine], height[mine], begin, names)
+            traces.append(drawn | {"name": bound_title(bound), "line": thick(colour(bound), 24)})
     return traces
 
 
-def _gaps(work: pd.DataFrame, lanes: dict[str, int], begin: int) -> dict[str, Any]:
-    idle = work[work["gap_ns"] > 0]
-    height = pd.Series(_lane_names(idle), index=idle.index, dtype=object).map(lanes)
-    before = idle.assign(start_ns=idle["start_ns"] - idle["gap_ns"], duration_ns=idle["gap_ns"])
-    bars = _bars(before, height, begin, ["idle"] * len(idle))
-    return bars | {"name": "idle before the next launch", "line": _thick("launch", 3)}
-
-
-def _thick(bound: str, width: int) -> dict[str, Any]:
-    """Plotly would leave out bars shorter than a pixel, unless told not to simplify."""
-    return {"color": colour(bound), "width": width, "simplify": False}
-
-
-def _bars(rows: pd.DataFrame, height: "pd.Series[Any]", begin: int, names: list[str]) -> dict[str, Any]:
-    """Thick lines: one path for thousands of bars. The middle of a bar answers the pointer, too."""
-    start = (rows["start_ns"].to_numpy() - begin) / 1e6
-    length = rows["duration_ns"].to_numpy() / 1e6
-    told = [f"<b>{name}</b><br>{duration(ns / 1000)}" for name, ns in zip(names, rows["duration_ns"], strict=True)]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": _rounded(np.column_stack([start, start + length / 2, start + length, np.full(len(rows), _BREAK)])),
-        "y": _rounded(np.column_stack([height.astype(float)] * 3 + [np.full(len(rows), _BREAK)])),
-        "text": np.repeat(np.array(told, dtype=object), 4).tolist(),
-        "hovertemplate": "%{text}<extra></extra>",
-    }
-
-
-def _launches(work: pd.DataFrame, begin: int) -> dict[str, Any]:
-    known = work[work["delay_ns"] >= 0]
-    at = (known["start_ns"] - known["delay_ns"] - begin).to_numpy() / 1e6
-    half = np.full(len(known), 0.22)
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "launch",
-        "x": _rounded(np.column_stack([at, at, np.full(len(known), _BREAK)])),
-        "y": _rounded(np.column_stack([-half, half, np.full(len(known), _BREAK)])),
-        "line": {"color": "--soft", "width": 1},
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
-
-
-def _blocks(work: pd.DataFrame, layers: pd.DataFrame, begin: int, lanes: int) -> list[dict[str, Any]]:
-    """Runs of work in one block of the model (the shallowest layers of which there are several), alternating."""
-    block = _ancestors(layers)[work["layer"].to_numpy()] if len(layers) else np.full(len(work), -1)
-    block = np.where(work["layer"].to_numpy() >= 0, block, -1)
-    change = np.flatnonzero(np.r_[True, block[1:] != block[:-1]])
-    runs = work.iloc[change]
-    end = np.maximum.reduceat((work["start_ns"] + work["duration_ns"]).to_numpy(), change)
-    spans = runs.assign(duration_ns=end - runs["start_ns"])[block[change] >= 0]
-    names = [text(str(layers["path"].iloc[row]), 60) for row in block[change] if row >= 0]
+def _gaps(gaps: pd.DataFrame, lanes: dict[str, int], begin: int) -> list[dict[str, Any]]:
+    several = sum(name.endswith(" idle") for name in lanes) > 1
     traces = []
-    for odd in (0, 1):
-        half = spans.iloc[odd::2]
-        height = pd.Series(float(lanes + 1), index=half.index)
-        line = {"color": "--band-odd" if odd else "--band-even", "width": 18}
-        traces.append(_bars(half, height, begin, names[odd::2]) | {"name": "layer", "line": line, "showlegend": False})
+    for cause in (*CAUSES, ""):
+        mine = gaps[gaps["cause"] == cause]
+        if len(mine):
+            height = [lanes[_idle_lane(device, several)] for device in mine["device"]]
+            names = [f"idle: {cause or 'cause unknown'}{_before(str(op))}" for op in mine["op"]]
+            line = thick(cause_colour(cause), 14)
+            traces.append(bars(mine, height, begin, names) | {"name": f"idle: {cause or 'unknown'}", "line": line})
     return traces
 
 
-def _ancestors(layers: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """For each layer, the row of its ancestor at the depth of the blocks (or itself, when above)."""
-    parent, depth = layers["parent"].to_numpy(), layers["depth"].to_numpy()
-    counts = np.bincount(depth[layers["gpu_ns"].to_numpy() > 0], minlength=1)
-    level = int(np.argmax(counts >= 4)) if (counts >= 4).any() else int(depth.max())
-    ancestor = np.arange(len(layers))
-    for _ in range(int(depth.max())):
-        deep = depth[ancestor] > level
-        ancestor = np.where(deep, parent[ancestor], ancestor)
-    return ancestor
+def _before(op: str) -> str:
+    return f", before {text(op, 60)}" if op else ""
 
 
-def _rounded(values: npt.NDArray[np.float64]) -> list[float | None]:
-    """Row by row, to the nanosecond; breaks are None."""
-    return [None if value != value else value for value in np.round(values, 6).ravel().tolist()]
+def _host(spans: pd.DataFrame, lanes: dict[str, int], begin: int) -> list[dict[str, Any]]:
+    traces = []
+    for kind in _HOST_KINDS:
+        mine = spans[spans["kind"] == kind]
+        if len(mine):
+            height = [lanes[_host_lane(thread, kind)] for thread in mine["thread"]]
+            names = [text(str(name)) for name in mine["name"]]
+            line = thick(f"--host-{kind}", 16)
+            traces.append(bars(mine, height, begin, names) | {"name": f"host: {kind}", "line": line})
+    return traces

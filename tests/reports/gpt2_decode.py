@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyzers import hardware, result_tables, results
+from analyzers import hardware, idle_tables, result_tables, results
+from analyzers.breakdown.gaps import idle_causes_table
 from analyzers.capture_info import CaptureInfo, Latency
 from analyzers.trace import PROBLEMS
 
@@ -75,6 +76,9 @@ def build() -> results.Analysis:
                 "children": [1],
             }
         ),
+        gaps=(gaps := _gaps(work)),
+        idle_causes=idle_causes_table(gaps),
+        host_spans=_host_spans(work),
         recommendations=_recommendations(),
         considered=_considered(),
     )
@@ -258,6 +262,31 @@ def _kernels(work: pd.DataFrame) -> pd.DataFrame:
             "intensity": sums["flops"] / sums["bytes"],
             "roof_fraction": found["roof_fraction"].mean(),
             "bound": found["bound"].first().to_numpy(),
+        }
+    )
+
+
+def _gaps(work: pd.DataFrame) -> pd.DataFrame:
+    """The host is late everywhere, and once because it had waited."""
+    late = work[work["gap_ns"] > 0]
+    return idle_tables.GAPS.frame(
+        {"start_ns": late["start_ns"] - late["gap_ns"], "duration_ns": late["gap_ns"], "device": np.zeros(len(late))}
+        | {"step": late["step"], "work": late.index, "op": pd.Categorical(late["op_name"].astype(object))}
+        | {"cause": pd.Categorical(["host"] * (len(late) - 1) + ["sync"])}
+    )
+
+
+def _host_spans(work: pd.DataFrame) -> pd.DataFrame:
+    """An op around each launch; at the end the host waits."""
+    launch = work["start_ns"] - work["delay_ns"]
+    n = len(work)
+    return idle_tables.HOST_SPANS.frame(
+        {
+            "start_ns": np.r_[launch - 5_000, launch, launch.iloc[-1] + 3_000],
+            "duration_ns": np.r_[np.full(n, 12_000), np.full(n, 2_000), 4_000],
+            "thread": np.zeros(2 * n + 1),
+            "kind": pd.Categorical(["op"] * n + ["launch"] * n + ["sync"]),
+            "name": pd.Categorical([*work["op_name"], *["cudaLaunchKernel"] * n, "cudaDeviceSynchronize"]),
         }
     )
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
+import pandas as pd
 import pytest
 from hostile import LONG, SCRIPT, hostile
 
 from analyzers import hardware
 from analyzers.interval import Interval
-from analyzers.results import Analysis, Projection
+from analyzers.results import Analysis, Coverage, Projection
 from reports import embed
 from reports.html import render
 
@@ -105,8 +106,9 @@ def test_it_tells_headline_plan_and_provenance(page: str) -> None:
 
 def test_every_table_has_every_row(page: str, analysis: Analysis) -> None:
     rows = [each["id"] for each in Parsed(page).all("tr") if each.get("id")]
-    for table in ("layers", "layer_types", "ops", "kernels", "phases", "problems"):
+    for table in ("layers", "layer_types", "ops", "kernels", "ranges", "phases", "problems", "idle_causes"):
         expected = {f"{table}-{row}" for row in range(len(getattr(analysis, table)))}
+        assert expected
         assert {each for each in rows if each and re.fullmatch(rf"{table}-\d+", each)} == expected
 
 
@@ -123,7 +125,7 @@ def test_modelled_is_marked_on_every_section_figure_and_table(modelled: Analysis
     )
     assert headings
     assert all(mark for _, mark in headings)
-    assert "modelled" not in Parsed(page).text
+    assert 'class="mark"' not in page
 
 
 def test_projection_stands_beside_the_measurement(analysis: Analysis) -> None:
@@ -146,41 +148,79 @@ def test_hostile_names_are_text(analysis: Analysis) -> None:
 
 
 def test_figures_escape_what_plotly_would_read_as_tags(analysis: Analysis) -> None:
-    told = json.dumps(figures(render(hostile(analysis))))
+    drawn = figures(render(hostile(analysis)))
+    told = json.dumps([drawn["roofline"], drawn["timeline"]])
     assert "<script" not in told
     assert "<img" not in told
     assert "&lt;img" in told
 
 
 def test_the_icicle_adds_up(page: str, analysis: Analysis) -> None:
-    trace = figures(page)["icicle"]["data"][0]
-    values = dict(zip(trace["ids"], trace["values"], strict=True))
-    inside: dict[str, int] = {}
-    for above, value in zip(trace["parents"], trace["values"], strict=True):
-        inside[above] = inside.get(above, 0) + value
-    assert values["run"] == analysis.timeline.busy_ns
-    assert {node: (total, values[node]) for node, total in inside.items() if node and total != values[node]} == {}
+    data = figures(page)["icicle"]
+    leaves = pd.DataFrame(data["leaves"])
+    assert leaves["ns"].sum() == data["total"] == analysis.timeline.busy_ns
+    own = leaves.groupby("layer")["ns"].sum().reindex(range(len(analysis.layers)), fill_value=0)
+    assert own.tolist() == analysis.layers["self_ns"].tolist()
+    by_kernel = leaves.groupby("kernel")["ns"].sum().rename(lambda code: data["kernels"]["name"][code])
+    assert by_kernel.to_dict() == analysis.kernels.set_index("name")["gpu_ns"].to_dict()
+    rows = dict(zip(data["kernels"]["name"], data["kernels"]["row"], strict=True))
+    assert {name: analysis.kernels["name"][row] for name, row in rows.items()} == {name: name for name in rows}
 
 
-def test_the_roofline_places_kernels_under_their_roofs(page: str) -> None:
-    traces = figures(page)["roofline"]["data"]
-    slope = traces[0]
-    assert [y / x for x, y in zip(slope["x"], slope["y"], strict=True)] == pytest.approx([4.8] * 3)
-    flat = next(trace for trace in traces if "fp32 67.0 TFLOP/s" in trace.get("text", []))
+def traces(page: str, kind: str) -> list[dict[str, Any]]:
+    return figures(page)["roofline"]["kinds"][kind]
+
+
+def test_the_roofline_draws_the_data_sheet_and_what_is_sustained(page: str) -> None:
+    lines = [trace for trace in traces(page, "kernels") if trace["mode"] == "lines+text"]
+    slopes = [trace for trace in lines if len(trace["x"]) == 3]
+    assert [round(y / x, 6) for trace in slopes for x, y in zip(trace["x"], trace["y"], strict=True)] == [
+        *[pytest.approx(4.8 * gpu().copy_efficiency)] * 3,
+        *[4.8] * 3,
+    ]
+    flat = next(trace for trace in lines if any(text.startswith("fp32 67.0 TFLOP/s") for text in trace["text"]))
     assert flat["y"] == [67, 67]
-    memory = next(trace for trace in traces if trace.get("name") == "memory")
+    dotted = next(trace for trace in lines if len(trace["x"]) == 2 and trace["line"]["dash"] == "dot")
+    assert dotted["y"] == [pytest.approx(67 * gpu().sustained["fp32"])] * 2
+
+
+def gpu() -> hardware.GPU:
+    return hardware.find("h200")
+
+
+def test_the_roofline_places_kernels(page: str) -> None:
+    memory = next(trace for trace in traces(page, "kernels") if trace.get("name") == "memory")
     # 12 x 14.1 MFLOP and 77 MFLOP in 246.2 us, over 12 x 28.3 MB and 154 MB.
-    assert memory["y"] == pytest.approx([246.2e6 / 246.2e-6 / 1e12])
-    assert memory["x"] == pytest.approx([246.2 / 493.6])
+    assert memory["y"] == pytest.approx([246.2e6 / 246.2e-6 / 1e12], rel=1e-3)
+    assert memory["x"] == pytest.approx([246.2 / 493.6], rel=1e-3)
+
+
+def test_the_roofline_places_layers_and_their_types(page: str, analysis: Analysis) -> None:
+    for kind in ("layers", "layer_types", "ops"):
+        marks = [trace for trace in traces(page, kind) if trace["mode"] == "markers"]
+        rows = sorted(told[0] for trace in marks for told in trace["customdata"])
+        table = getattr(analysis, kind)
+        counted = table[(table["flops"] > 0) & (table["gpu_ns"] > 0) & (table["share"] >= 0.0005)]
+        fast = counted[counted["flops"] / counted["gpu_ns"] * 1e9 > 1e-5 * 67e12]
+        assert rows == fast.index.tolist()
 
 
 def test_the_timeline_holds_every_piece_of_the_step(page: str, analysis: Analysis) -> None:
-    traces = figures(page)["timeline"]["data"]
-    bars = [trace for trace in traces if trace["name"] in ("memory", "latency", "transfer")]
-    busy = sum(end - start for trace in bars for start, end in zip(trace["x"][::4], trace["x"][2::4], strict=True))
-    assert busy * 1e6 == pytest.approx(analysis.timeline.busy_ns)
-    idle = next(trace for trace in traces if trace["name"].startswith("idle"))
-    assert len(idle["x"]) == 4 * 98
+    lanes = figures(page)["timeline"]["data"]
+    assert total_ns(lanes, ("memory", "latency", "transfer")) == pytest.approx(analysis.timeline.busy_ns)
+    idle = analysis.gaps.groupby("cause", observed=True)["duration_ns"].sum()
+    assert idle.to_dict() == {"host": 97 * 20_000, "sync": 20_000}
+    for cause, time in idle.items():
+        assert total_ns(lanes, (f"idle: {cause}",)) == pytest.approx(time)
+    host = [trace["name"] for trace in lanes if trace["name"].startswith("host")]
+    assert host == ["host: op", "host: launch", "host: sync"]
+
+
+def total_ns(lanes: list[dict[str, Any]], names: tuple[str, ...]) -> float:
+    chosen = [trace for trace in lanes if trace["name"] in names]
+    return 1e6 * sum(
+        end - start for trace in chosen for start, end in zip(trace["x"][::4], trace["x"][2::4], strict=True)
+    )
 
 
 def test_long_steps_are_sampled_and_say_so(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +228,7 @@ def test_long_steps_are_sampled_and_say_so(analysis: Analysis, monkeypatch: pyte
     monkeypatch.setattr("reports.figures.icicle.LIMIT", 40)
     text = Parsed(render(analysis)).text
     assert "Drawn: the 20 longest of 99 pieces of work" in text
-    assert "boxes too thin to see are left out" in text
+    assert "The 59 smallest of 99 parts" in text
 
 
 def test_long_tables_say_what_they_leave_out(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,21 +237,23 @@ def test_long_tables_say_what_they_leave_out(analysis: Analysis, monkeypatch: py
 
 
 def test_an_empty_analysis_makes_a_page(analysis: Analysis) -> None:
-    tables = ("work", "layers", "layer_types", "phases", "ops", "kernels", "problems")
+    tables = ("work", "layers", "layer_types", "phases", "ops", "kernels", "problems", "ranges", "gaps", "host_spans")
     line = replace(analysis.timeline, wall_ns=0, busy_ns=0, idle_ns=0, steps=analysis.timeline.steps.iloc[:0])
     bare = replace(
         analysis,
         **{name: getattr(analysis, name).iloc[:0] for name in tables},
         source=replace(analysis.source, gpu=None, capture=None),
         timeline=line,
+        idle_causes=analysis.idle_causes.iloc[:0],
+        coverage=Coverage(1.0, 1.0, 1.0),
         recommendations=(),
         considered=(),
     )
-    assert "None: everything in the trace was read and is counted." in Parsed(render(bare)).text
+    assert "Nothing: everything in the trace was read and is counted." in Parsed(render(bare)).text
 
 
 def tokens(scheme: int) -> dict[str, tuple[float, ...]]:
-    found = re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", embed.asset("report.css"))
+    found = re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", embed.asset("tokens.css"))
     return {each[0]: tuple(int(each[1 + scheme][at : at + 2], 16) / 255 for at in (1, 3, 5)) for each in found}
 
 
@@ -225,9 +267,18 @@ def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_colours_have_the_contrast_that_wcag_aa_asks_for(scheme: int) -> None:
     colours = tokens(scheme)
-    for text in ("ink", "soft", "modelled", "transfer", "compute"):
+    for text in ("ink", "soft", "modelled", "transfer", "compute", "memory"):
         assert contrast(colours[text], colours["paper"]) >= 4.5, text
     assert contrast(colours["soft"], colours["raised"]) >= 4.5
+    assert contrast(colours["ink"], colours["found"]) >= 4.5
+    drawn = [name for name in colours if name.startswith(("gap-", "host-"))] + ["edge"]
+    for name in drawn:
+        assert contrast(colours[name], colours["paper"]) >= 3, name
     for bound in ("compute", "memory", "launch", "latency", "transfer", "unknown"):
         assert contrast(colours[bound], colours["paper"]) >= 3, bound
         assert contrast(colours[f"on-{bound}"], colours[bound]) >= 4.5, bound
+        for part in (0.24, 0.46):
+            tint = tuple(
+                part * one + (1 - part) * other for one, other in zip(colours[bound], colours["paper"], strict=True)
+            )
+            assert contrast(colours["ink"], tint) >= 4.5, (bound, part)

@@ -1,0 +1,87 @@
+// Roofline and timeline. Plotly.js and the figures are stored compressed; plotly runs under its hash in the policy.
+const probe = document.body.appendChild(make("i", { hidden: true }));
+const places = [...document.querySelectorAll(".plot")];
+let figures = {};
+
+// A colour in a figure is the name of a property: the page's theme decides what it looks like.
+function painted(value) {
+  if (typeof value === "string" && value.startsWith("--")) {
+    probe.style.color = `var(${value})`;
+    return getComputedStyle(probe).color;
+  }
+  if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map(painted);
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([key, part]) => [key, painted(part)]));
+}
+
+const axis = { gridcolor: "--line", linecolor: "--line", zerolinecolor: "--line", tickfont: { color: "--soft" } };
+
+function look(layout, narrow) {
+  const title = (own) => (own?.title ? { title: { ...own.title, font: { size: 12, color: "--soft" } } } : {});
+  return {
+    ...layout,
+    autosize: true,
+    margin: { ...layout.margin, l: narrow ? Math.min(layout.margin.l, 74) : layout.margin.l },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: getComputedStyle(document.body).fontFamily, size: narrow ? 10.5 : 12, color: "--ink" },
+    hoverlabel: { bgcolor: "--raised", bordercolor: "--line", font: { color: "--ink", size: 12 }, align: "left" },
+    hovermode: "closest",
+    dragmode: "zoom",
+    xaxis: { ...axis, ...layout.xaxis, ...title(layout.xaxis) },
+    yaxis: { ...axis, ...layout.yaxis, ...title(layout.yaxis) },
+  };
+}
+
+function traces(place) {
+  const spec = figures[place.dataset.figure];
+  const kind = document.querySelector(`[name=${place.dataset.figure}-of]:checked`)?.value;
+  return spec.kinds ? spec.kinds[kind] : spec.data;
+}
+
+function draw(place) {
+  const { layout } = figures[place.dataset.figure];
+  const config = { responsive: true, displaylogo: false, displayModeBar: false, scrollZoom: false };
+  place.querySelector(".waiting")?.remove();
+  return window.Plotly.react(place, painted(traces(place)), painted(look(layout, place.clientWidth < 600)), config);
+}
+
+function repaint() {
+  if (window.Plotly) places.filter((place) => place.data).forEach(draw);
+}
+
+function follow(place) {
+  if (place.dataset.figure !== "roofline") return;
+  const kind = () => document.querySelector("[name=roofline-of]:checked").value;
+  place.on("plotly_click", ({ points }) => followLink(`${kind()}-${points[0].customdata[0]}`));
+  document.querySelectorAll("[name=roofline-of]").forEach((input) => input.addEventListener("change", () => draw(place)));
+}
+
+// The buttons of the timeline: how the range shown changes, from its middle and length.
+const views = {
+  closer: (middle, length) => [middle - length / 4, middle + length / 4],
+  wider: (middle, length) => [middle - length, middle + length],
+  earlier: (middle, length) => [middle - 0.9 * length, middle + 0.1 * length],
+  later: (middle, length) => [middle - 0.1 * length, middle + 0.9 * length],
+};
+
+for (const button of document.querySelectorAll("[data-view]")) {
+  button.addEventListener("click", () => {
+    const place = byId("plot-timeline");
+    if (!place.layout) return;
+    const view = views[button.dataset.view];
+    const [from, to] = place.layout.xaxis.range;
+    window.Plotly.relayout(place, view ? { "xaxis.range": view((from + to) / 2, to - from) } : { "xaxis.autorange": true });
+  });
+}
+
+async function drawPlots() {
+  if (!places.length) return;
+  const source = await inflated("plotly");
+  document.head.append(make("script", { textContent: source }));
+  for (const place of places) {
+    await draw(place);
+    follow(place);
+    await new Promise((done) => setTimeout(done));
+  }
+}

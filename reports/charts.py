@@ -1,0 +1,68 @@
+"""The charts of the page: what is drawn, what is said below, and what their colours mean."""
+
+from dataclasses import dataclass
+
+from analyzers.idle_tables import CAUSES
+from analyzers.results import Analysis
+from reports import numbers
+from reports.figures.icicle import icicle
+from reports.figures.roofline import placed, roofline
+from reports.figures.style import BOUND_NAMES, GLYPHS, Figure, bound_title
+from reports.figures.timeline import timeline
+
+Entries = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Charts:
+    """By the id of their place in the page."""
+
+    specs: dict[str, Figure]
+    notes: dict[str, str]
+    symbols: Entries
+    """(bound, glyph) of the marks on the roofline."""
+    lanes: list[tuple[str, Entries]]
+    """What the colours of the timeline are of: (group, [(class of the swatch, label)])."""
+
+
+def charts(analysis: Analysis) -> Charts:
+    specs: dict[str, Figure] = {}
+    notes: dict[str, str] = {}
+    if analysis.timeline.busy_ns > 0:
+        specs["icicle"], notes["icicle"] = icicle(analysis)
+    plot = roofline(analysis)
+    if plot:
+        specs["roofline"], notes["roofline"] = plot, _unplaced(analysis)
+    drawn = timeline(analysis)
+    if drawn:
+        specs["timeline"], notes["timeline"] = drawn
+    return Charts(specs, notes, _symbols(analysis) if plot else [], _lanes(analysis) if drawn else [])
+
+
+def _unplaced(analysis: Analysis) -> str:
+    absent = analysis.kernels.drop(placed(analysis).index)
+    if absent.empty:
+        return ""
+    share = numbers.percent(absent["share"].sum())
+    count = f"{len(absent)} kernels" if len(absent) > 1 else "1 kernel"
+    return f"Not on the plot: {count} of next to no arithmetic or time, {share} of the busy time."
+
+
+def _symbols(analysis: Analysis) -> Entries:
+    tables = (analysis.kernels, analysis.ops, analysis.layers)
+    return [(name, GLYPHS[name]) for name in BOUND_NAMES if any((table["bound"] == name).any() for table in tables)]
+
+
+def _lanes(analysis: Analysis) -> list[tuple[str, Entries]]:
+    work = [(name or "unknown", bound_title(name)) for name in BOUND_NAMES if (analysis.work["bound"] == name).any()]
+    idle = [(f"gap-{name or 'unknown'}", name or "unknown") for name in (*CAUSES, "") if _has(analysis, name)]
+    host = [(f"host-{kind}", label) for kind, label in _HOST.items() if (analysis.host_spans["kind"] == kind).any()]
+    groups = [("GPU work" if analysis.source.device == "gpu" else "work", work), ("idle for", idle), ("host", host)]
+    return [(group, entries) for group, entries in groups if entries]
+
+
+_HOST = {"op": "op", "launch": "launch", "sync": "synchronisation", "call": "other call"}
+
+
+def _has(analysis: Analysis, cause: str) -> bool:
+    return bool((analysis.gaps["cause"] == cause).any())

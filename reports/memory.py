@@ -1,0 +1,29 @@
+"""Device memory as a table: what the run held, and the device it must fit."""
+
+import pandas as pd
+
+from analyzers.results import Analysis
+from analyzers.tables import Column, Table
+
+MEMORY = Table(
+    "memory",
+    "Device memory at the peak of a step.",
+    Column("what", "object", "", "what holds it"),
+    Column("bytes", "int64", "B", "bytes, decimal prefixes"),
+    Column("of_device", "float64", "", "part of the device's memory; NaN: device unknown"),
+)
+
+
+def memory_table(analysis: Analysis) -> pd.DataFrame:
+    """MEMORY; empty where the capture does not say."""
+    capture, gpu = analysis.source.capture, analysis.source.gpu
+    if capture is None or not capture.peak_memory_bytes:
+        return MEMORY.empty()
+    weights = min(capture.weight_bytes, capture.peak_memory_bytes)
+    held = [("weights", weights), ("everything else", capture.peak_memory_bytes - weights)]
+    rows = [*held, ("peak of a step", capture.peak_memory_bytes)]
+    if gpu:
+        rows.append((f"{gpu.name}, all of it", gpu.memory_bytes))
+    what, size = zip(*rows, strict=True)
+    device = float(gpu.memory_bytes) if gpu else float("nan")
+    return MEMORY.frame({"what": what, "bytes": size, "of_device": [each / device for each in size]})

@@ -1,0 +1,121 @@
+"""Where each kind of number comes from, with what command, and what was dropped on the way."""
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from analyzers.results import Analysis, Source
+from reports.facts import covered
+from reports.names import printable
+from reports.numbers import percent
+from reports.views import TableView
+
+Kind = Literal["measured", "modelled", "imported", "counted", "predicted", "derived", "data sheet"]
+
+_KERNELS = {
+    "measured": "recorded by torch.profiler on the device named here",
+    "modelled": "a model of the GPU named here gave each op, recorded on fake tensors, its kernel time",
+    "imported": "as another tool recorded them",
+}
+_STEP = {
+    "measured": "timed again without the profiler, which slows the host; predictions start from it",
+    "modelled": "the end of a simulated host and device timeline",
+    "imported": "as in the trace, with the profiler's overhead: nothing was timed without it",
+}
+
+
+@dataclass(frozen=True)
+class Origin:
+    number: str
+    kind: Kind
+    how: str
+
+
+def origins(analysis: Analysis) -> list[Origin]:
+    source = analysis.source
+    return [
+        Origin("times of kernels and ops", source.kind, _KERNELS[source.kind]),
+        Origin("latency of a step", source.kind, _STEP[source.kind]),
+        Origin("shares, times of layers", "derived", "overlapping work counts once; own times sum to the busy time"),
+        Origin("layers", "derived", f"from {source.layers_from}: those open on the host when the work was launched"),
+        Origin("FLOPs and bytes", "counted", _counted()),
+        *_measured_counters(source),
+        *_roofs(source),
+        Origin("bounds", "derived", "the larger of the roof times, or the reason why neither is reached"),
+        *_idle(analysis),
+        *_memory(source),
+        Origin(
+            "speed-ups",
+            "predicted",
+            "ops re-timed and the step simulated again; 80 % of measurements are expected inside the interval",
+        ),
+    ]
+
+
+def _counted() -> str:
+    return "from shapes and types: 2 FLOPs a multiply-add, each input read once, each output written once"
+
+
+def _measured_counters(source: Source) -> list[Origin]:
+    if source.counters is None:
+        return []
+    told = f"by Nsight Compute for {covered(source.counters)}: each kernel by itself, from cold caches"
+    return [Origin("FLOPs and bytes", "measured", told)]
+
+
+def _roofs(source: Source) -> list[Origin]:
+    if source.gpu is None:
+        return []
+    return [
+        Origin("roofs, solid", "data sheet", source.gpu.source),
+        Origin("roofs, dotted", "measured" if "measured" in source.gpu.basis else "modelled", source.gpu.basis),
+    ]
+
+
+def _idle(analysis: Analysis) -> list[Origin]:
+    if analysis.gaps.empty:
+        return []
+    told = "gaps between pieces of work, as in the trace; their cause from what the host did until the next launch"
+    return [Origin("idle time and its causes", "derived", told)]
+
+
+def _memory(source: Source) -> list[Origin]:
+    if source.capture is None or not source.capture.peak_memory_bytes:
+        return []
+    told = "the allocator's peak" if source.kind == "measured" else "summed over the tensors alive in the recorded run"
+    return [Origin("peak memory", "measured" if source.kind == "measured" else "modelled", told)]
+
+
+def dropped(analysis: Analysis, tables: Iterable[TableView], notes: Iterable[str]) -> list[str]:
+    """What this page does not show, or the trace did not hold."""
+    lost = analysis.problems[analysis.problems["severity"] != "info"]
+    coverage = analysis.coverage
+    parts = {"an op": coverage.op, "a layer": coverage.layer, "counted FLOPs and bytes": coverage.cost}
+    told = [f"{percent(1 - share)} of the busy time is without {what}." for what, share in parts.items() if share < 1]
+    told += [f"{view.title}: {view.left_out:,} rows of least time." for view in tables if view.left_out]
+    told += [note for note in notes if "left out" in note or "Not on" in note or "Drawn" in note]
+    told += [printable(str(message)) for message in lost["message"]]
+    return told or ["Nothing: everything in the trace was read and is counted."]
+
+
+def command(analysis: Analysis) -> str:
+    """What repeats the run; "" for one that no single command made."""
+    capture = analysis.source.capture
+    if capture is None or not capture.model or not capture.workload:
+        return ""
+    options = {
+        "model": capture.model,
+        "gpu": capture.gpu,
+        "workload": capture.workload,
+        "batch-size": capture.batch_size,
+        "seq-len": capture.seq_len,
+        "new-tokens": capture.new_tokens,
+        "dtype": capture.dtype,
+        "attention": capture.attention,
+        "device": capture.device,
+        "weights": capture.weights,
+        "steps": capture.steps,
+    }
+    words = [f"--{name} {shlex.quote(printable(str(value)))}" for name, value in options.items() if value]
+    return "tracekit profile " + " ".join(words)
