@@ -18,7 +18,7 @@ TABLES: dict[str, "Table"] = {}
 class Column:
     """One column: `dtype` is a numpy dtype name, or "category" for interned strings; `unit` may be "".
 
-    An int64 column of values that fit may be held as int32.
+    A column of integers may be held in a narrower type that its values fit.
     """
 
     name: str
@@ -54,5 +54,7 @@ def _as_column(values: Any, dtype: str) -> Any:
         return values if isinstance(values, pd.Categorical) else pd.Categorical(values)
     if dtype == "object":
         return pd.Series(values, dtype=object).array
-    narrow = dtype == "int64" and getattr(values, "dtype", None) == np.int32
-    return np.asarray(values, dtype=np.int32 if narrow else dtype)
+    declared, held = np.dtype(dtype), getattr(values, "dtype", None)
+    if isinstance(held, np.dtype) and held.kind == declared.kind == "i" and held.itemsize < declared.itemsize:
+        return values
+    return np.asarray(values, dtype=declared)

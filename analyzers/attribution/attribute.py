@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from analyzers.attribution.items import Items
 from analyzers.attribution.layers import Layers, find_layers, in_optimizer, layer_of
-from analyzers.attribution.nesting import Nest
+from analyzers.attribution.nesting import Nest, Rows
 from analyzers.attribution.origin import Origin, trace_origin
 from analyzers.attribution.placing import Placed, place
 from analyzers.attribution.steps import Marks, find_marks, phase_at, step_at
@@ -27,7 +26,7 @@ class Attributed:
     placed: Placed
     marks: Marks
     phase: pd.Categorical
-    step: npt.NDArray[np.int64]
+    step: Rows
 
 
 def attribute(host: pd.DataFrame, items: Items) -> Attributed:

@@ -7,40 +7,35 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers.attribution.kernel_names import matching
-from analyzers.attribution.nesting import Nest, nearest, take
-
-Ints = npt.NDArray[np.int64]
+from analyzers.attribution.nesting import Nest, Rows, nearest, take
 
 _ENGINE = re.compile(r"autograd::engine::evaluate_function")
 
 
-def forward_of(host: pd.DataFrame, ops: Nest) -> tuple[Ints, Ints]:
-    """Per host row that is an op: the nearest backward op around it, and the forward op that it belongs to.
+def forward_of(host: pd.DataFrame, ops: Nest, asked: Rows) -> tuple[Rows, Rows]:
+    """Per op row asked for (-1: none): the nearest backward op around it, and the forward op that it belongs to.
 
     -1 where there is none. An op is backward when the engine evaluates it, or when it names a forward thread. The
     forward op is the last one with the sequence number of the nearest backward op that has one: ops that create no
     autograd node share the number of the next op that does. Ops that a checkpoint runs again inside the backward are
     forward ops too.
     """
-    sequence = host["sequence"].to_numpy()
-    is_op = np.zeros(len(host), dtype=bool)
-    is_op[ops.rows] = True
-    backward = is_op & (matching(host["name"], _ENGINE) | ((host["forward_thread"].to_numpy() > 0) & (sequence >= 0)))
+    sequence = host["sequence"].to_numpy()[ops.rows]
+    engine = matching(host["name"], _ENGINE)[ops.rows]
+    backward = engine | ((host["forward_thread"].to_numpy()[ops.rows] > 0) & (sequence >= 0))
     if not backward.any():
-        none = np.full(len(host), -1, dtype=np.int64)
+        none = np.full(len(asked), -1, dtype=np.int32)
         return none, none
-    parent = ops.parents()
-    around = nearest(parent, backward)
-    numbered = nearest(parent, backward & (sequence >= 0))
-    differentiated = take(sequence, numbered)
-    is_forward = is_op & ~backward & (sequence >= 0) & (sequence != differentiated)
-    forward = _last_with(host, is_forward, differentiated)
-    return around, np.where(around >= 0, forward, -1)
+    at = np.where(asked >= 0, np.searchsorted(ops.rows, asked), -1)
+    around = take(nearest(ops.parent, backward), at)
+    differentiated = take(sequence, nearest(ops.parent, backward & (sequence >= 0)))
+    forward = np.flatnonzero(~backward & (sequence >= 0) & (sequence != differentiated))
+    found = _last_with(host, ops.rows[forward], take(differentiated, at))
+    return take(ops.rows, around), np.where(around >= 0, found, -1)
 
 
-def _last_with(host: pd.DataFrame, mask: npt.NDArray[np.bool_], wanted: Ints) -> Ints:
-    """The last-started row of `mask` with each wanted sequence number; -1: none."""
-    rows = np.flatnonzero(mask)
+def _last_with(host: pd.DataFrame, rows: Rows, wanted: npt.NDArray) -> Rows:
+    """The last-started of the rows with each wanted sequence number; -1: none."""
     sequence = host["sequence"].to_numpy()[rows]
     order = np.lexsort((host["start_ns"].to_numpy()[rows], sequence))
     rows, sequence = rows[order], sequence[order]

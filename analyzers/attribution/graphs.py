@@ -16,7 +16,7 @@ import pandas as pd
 from analyzers.attribution.captures import Capture, find_captures
 from analyzers.attribution.items import Items
 from analyzers.attribution.kernel_names import matching
-from analyzers.attribution.nesting import Nest, take
+from analyzers.attribution.nesting import Nest, Rows, take
 
 Ints = npt.NDArray[np.int64]
 
@@ -27,10 +27,10 @@ _GRAPH_LAUNCH = re.compile(r"GraphLaunch", re.IGNORECASE)
 class Graphs:
     """One entry an item."""
 
-    graph: Ints
+    graph: npt.NDArray[np.integer]
     """Id of the graph that launched it; -1: none. Graphs without a recorded id are told apart by what they launch, and
     numbered behind the recorded ones."""
-    captured: Ints
+    captured: Rows
     """Host row of the call that was captured into the graph as this item; -1: none, or not in the trace."""
 
 
@@ -51,14 +51,14 @@ class _Launches:
     """Whether its nodes have recorded ids."""
 
 
-def find_graphs(host: pd.DataFrame, items: Items, launch: Ints, ops: Nest) -> Graphs:
+def find_graphs(host: pd.DataFrame, items: Items, launch: Rows, ops: Nest) -> Graphs:
     """`launch`: the host row of each item's launching call; -1: unknown."""
     by_graph = (items.graph >= 0) | take(matching(host["name"], _GRAPH_LAUNCH), launch, absent=False)
-    none = np.full(len(launch), -1, dtype=np.int64)
+    none = np.full(len(launch), -1, dtype=np.int32)
     if not by_graph.any():
         return Graphs(none, none)
     launches = _launches(items, np.flatnonzero(by_graph & (items.correlation >= 0)))
-    graph, captured = items.graph.copy(), none
+    graph, captured = items.graph.astype(np.int64), none
     captures = find_captures(host, items, ops)
     unnumbered = max(int(items.graph.max()), 0)
     for content in range(int(launches.content.max(initial=-1)) + 1):

@@ -9,7 +9,7 @@ _NEVER = np.iinfo(np.int64).min
 _FITS = 2**62
 
 
-def covered_until(start: Ints, end: Ints, track: Ints) -> Ints:
+def covered_until(start: Ints, end: Ints, track: npt.NDArray) -> Ints:
     """Per interval, the latest end among those that started before it on its track; the smallest int64 for the first.
 
     Of intervals that start together, the one that comes first in the input counts as earlier.
@@ -24,12 +24,12 @@ def covered_until(start: Ints, end: Ints, track: Ints) -> Ints:
     return until
 
 
-def _in_order(start: Ints, track: Ints) -> bool:
+def _in_order(start: Ints, track: npt.NDArray) -> bool:
     step = np.diff(track)
     return bool((step >= 0).all() and (np.diff(start)[step == 0] >= 0).all())
 
 
-def _covered_in_order(end: Ints, track: Ints) -> Ints:
+def _covered_in_order(end: Ints, track: npt.NDArray) -> Ints:
     is_first = np.diff(track, prepend=track[:1] - 1) != 0
     until = np.empty(len(end), dtype=np.int64)
     until[1:] = _running_max(end, np.cumsum(is_first) - 1)[:-1]
@@ -54,12 +54,12 @@ def _running_max(values: Ints, group: Ints) -> Ints:
     return values[by_value[best - group * len(values)]]
 
 
-def newly_covered_ns(start: Ints, end: Ints, track: Ints) -> Ints:
+def newly_covered_ns(start: Ints, end: Ints, track: npt.NDArray) -> Ints:
     """Per interval, the part that no earlier-starting interval of its track covers; sums to `union_ns`."""
     return np.maximum(end - np.maximum(start, covered_until(start, end, track)), 0)
 
 
-def idle_before_ns(start: Ints, end: Ints, track: Ints) -> Ints:
+def idle_before_ns(start: Ints, end: Ints, track: npt.NDArray) -> Ints:
     """Per interval, how long its track was idle just before it; 0 for the first of a track."""
     until = covered_until(start, end, track)
     return np.where(until == _NEVER, 0, np.maximum(start - np.where(until == _NEVER, start, until), 0))

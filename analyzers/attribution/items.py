@@ -1,17 +1,21 @@
 """Work items before anything is known about them: device work, or in a CPU-only trace each op's own time."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from analyzers.attribution.intervals import covered_until, idle_before_ns, newly_covered_ns
-from analyzers.attribution.nesting import Nest
+from analyzers.attribution.nesting import Nest, Rows, row_numbers
 from analyzers.errors import InputError
 from analyzers.trace import Trace
 
 Ints = npt.NDArray[np.int64]
+
+_BLOCK_ROWS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Items:
     name: pd.Series
     correlation: Ints
     external_id: Ints
-    host_row: Ints
+    host_row: Rows
     """The op itself in a CPU-only trace; -1 for device work."""
     bytes: Ints
     blocks: Ints
@@ -71,7 +75,7 @@ def _device_work(device: pd.DataFrame) -> Items:
         name=device["name"],
         correlation=device["correlation"].to_numpy(),
         external_id=device["external_id"].to_numpy(),
-        host_row=np.full(len(device), -1),
+        host_row=np.full(len(device), -1, dtype=np.int32),
         bytes=device["bytes"].to_numpy(),
         blocks=device["blocks"].to_numpy(),
         occupancy=device["occupancy"].to_numpy(),
@@ -82,7 +86,7 @@ def _device_work(device: pd.DataFrame) -> Items:
 
 def _own_time_of_ops(host: pd.DataFrame) -> Items:
     is_op = (host["category"] == "op").to_numpy()
-    rows = np.flatnonzero(is_op)
+    rows = row_numbers(is_op)
     rows = rows[np.argsort(host["start_ns"].to_numpy()[rows], kind="stable")]
     duration, busy = own_time(host, is_op)
     ops = host.iloc[rows].reset_index(drop=True)
@@ -116,15 +120,24 @@ def own_time(host: pd.DataFrame, mask: npt.NDArray[np.bool_]) -> tuple[Ints, Int
     return _sum_by(owner, end - start, len(host)), _sum_by(owner, covered, len(host))
 
 
-def time_outside_others(host: pd.DataFrame, nest: Nest) -> Ints:
+def time_outside_others(host: pd.DataFrame, nest: Nest) -> npt.NDArray:
     """Per row of the nest, its time outside the other rows inside it."""
     own = host["duration_ns"].to_numpy()[nest.rows]
-    children = np.flatnonzero(nest.parent >= 0)
-    children = children[np.argsort(nest.parent[children], kind="stable")]  # on a thread, rows are ordered by start
-    owner, start = nest.parent[children], host["start_ns"].to_numpy()[nest.rows[children]]
-    end = start + own[children]
-    np.subtract.at(own, owner, newly_covered_ns(start, end, owner))
+    for first, stop in _whole_trees(nest.parent):
+        children = first + np.flatnonzero(nest.parent[first:stop] >= 0)
+        children = children[np.argsort(nest.parent[children], kind="stable")]  # on a thread, rows are ordered by start
+        owner, rows = nest.parent[children], nest.rows[children]
+        start = host["start_ns"].to_numpy()[rows]
+        covered = newly_covered_ns(start, start + host["duration_ns"].to_numpy()[rows], owner)
+        np.subtract.at(own, owner, covered.astype(own.dtype))  # no more than the owner's own duration
     return own
+
+
+def _whole_trees(parent: Rows) -> Iterator[tuple[int, int]]:
+    """Slices of a nest of about `_BLOCK_ROWS`, which need less memory than all at once; no tree crosses them."""
+    roots = np.append(np.flatnonzero(parent < 0), len(parent))
+    cuts = roots[np.searchsorted(roots, np.arange(0, len(parent), _BLOCK_ROWS))]
+    return pairwise([*np.unique(cuts).tolist(), len(parent)])
 
 
 def _own_segments(host: pd.DataFrame, nest: Nest) -> tuple[Ints, Ints, Ints]:
@@ -148,7 +161,7 @@ def _sum_by(owner: Ints, values: Ints, size: int) -> Ints:
     return total
 
 
-def gaps_in_steps(items: Items, step: Ints) -> Ints:
+def gaps_in_steps(items: Items, step: Rows) -> Ints:
     """Idle time of the device before each item; 0 for the first of its step on its device, and outside steps."""
     order = np.lexsort((items.start, step, items.device))
     follows = np.zeros(len(step), dtype=bool)

@@ -43,6 +43,9 @@ def is_peer_copy(names: pd.Series) -> npt.NDArray[np.bool_]:
 
 def matching(names: pd.Series, pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
     """Names in which the pattern is found; each distinct one is searched once."""
-    codes, distinct = pd.factorize(names)
+    if isinstance(names.dtype, pd.CategoricalDtype):
+        codes, distinct = names.cat.codes.to_numpy(), names.cat.categories
+    else:
+        codes, distinct = pd.factorize(names)
     found = np.array([*(bool(pattern.search(str(name))) for name in distinct), False])
     return found[codes]

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.nesting import Nest, take
+from analyzers.attribution.nesting import Nest, Rows, take
 from analyzers.ranges import ROOT
 
 Ints = npt.NDArray[np.int64]
@@ -29,39 +29,39 @@ class Tree:
     paths: tuple[str, ...]
     types: tuple[str, ...]
     parents: tuple[int, ...]
-    of_row: Ints
+    of_row: Rows
     """Per host row, the layer that it is a call of; -1: none."""
 
 
 @dataclass(frozen=True)
 class _Nodes:
-    of_row: Ints
+    of_row: Rows
     paths: list[str]
     types: list[str]
     parents: list[int]
 
 
-def tree_by_path(host: pd.DataFrame, code: Ints, labels: list[Label]) -> Tree:
+def tree_by_path(host: pd.DataFrame, code: Rows, labels: list[Label]) -> Tree:
     """Names are attribute paths: a layer is a distinct one, below the longest other path that it continues.
 
     `code` gives the label of each host row; -1: not a layer.
     """
     number = {path: i for i, path in enumerate(dict.fromkeys(label.name for label in labels))}
     types = {label.name: label.type for label in reversed(labels)}
-    of_label = np.array([number[label.name] for label in labels], dtype=np.int64)
+    of_label = np.array([number[label.name] for label in labels], dtype=np.int32)
     parents = [_parent_by_path(path, number) for path in number]
     return _ordered(host, _Nodes(take(of_label, code), list(number), [types[path] for path in number], parents))
 
 
-def tree_by_nesting(host: pd.DataFrame, code: Ints, labels: list[Label], nest: Nest, separator: str) -> Tree:
+def tree_by_nesting(host: pd.DataFrame, code: Rows, labels: list[Label], nest: Nest, separator: str) -> Tree:
     """Names are local: a layer is a distinct chain of names from the outermost range in."""
     parent_row = nest.parents()
     depth = _depths(nest.rows, parent_row)
-    of_row = np.full(len(host), -1, dtype=np.int64)
+    of_row = np.full(len(host), -1, dtype=np.int32)
     chain: list[tuple[int, int]] = []
     for level in range(int(depth.max(initial=-1)) + 1):
         rows = nest.rows[depth == level]
-        keys = (take(of_row, parent_row[rows]) + 1) * len(labels) + code[rows]
+        keys = (take(of_row, parent_row[rows]).astype(np.int64) + 1) * len(labels) + code[rows]
         distinct, node = np.unique(keys, return_inverse=True)
         of_row[rows] = len(chain) + node
         chain += [(int(key) // len(labels) - 1, int(key) % len(labels)) for key in distinct]
@@ -81,7 +81,7 @@ def _parent_by_path(path: str, number: dict[str, int]) -> int:
     return -1 if path == ROOT else number.get(ROOT, -1)
 
 
-def _depths(rows: Ints, parent_row: Ints) -> Ints:
+def _depths(rows: Rows, parent_row: Rows) -> Ints:
     depth, above = np.zeros(len(rows), dtype=np.int64), parent_row[rows]
     while (above >= 0).any():
         depth += above >= 0
@@ -94,7 +94,7 @@ def _ordered(host: pd.DataFrame, nodes: _Nodes) -> Tree:
     called = nodes.of_row >= 0
     np.minimum.at(first_ns, nodes.of_row[called], host["start_ns"].to_numpy()[called])
     order = _preorder(nodes.parents, first_ns)
-    place = np.argsort(order) if order else np.empty(0, dtype=np.int64)
+    place = np.argsort(np.array(order, dtype=np.int32)).astype(np.int32)
     return Tree(
         paths=tuple(nodes.paths[i] for i in order),
         types=tuple(nodes.types[i] for i in order),

@@ -13,7 +13,7 @@ from analyzers import ranges
 from analyzers.attribution.backward import forward_of
 from analyzers.attribution.kernel_names import matching
 from analyzers.attribution.layer_tree import Label, Tree, tree_by_nesting, tree_by_path
-from analyzers.attribution.nesting import Nest, take
+from analyzers.attribution.nesting import Nest, Rows, take
 from analyzers.attribution.origin import Origin
 from analyzers.attribution.steps import is_step_name
 
@@ -51,11 +51,11 @@ def find_layers(host: pd.DataFrame) -> Layers:
                 return Layers(source, tree_by_path(host, code, labels), calls)
             separator = "." if source == "nn.Module events" else "/"
             return Layers(source, tree_by_nesting(host, code, labels, calls, separator), calls)
-    nothing = np.full(len(host), -1, dtype=np.int64)
+    nothing = np.full(len(host), -1, dtype=np.int32)
     return Layers("none", tree_by_path(host, nothing, []), Nest(host, nothing >= 0))
 
 
-def layer_of(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers) -> Ints:
+def layer_of(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers) -> Rows:
     """Per item, the layer whose call was open when it was issued, on its thread; -1: none.
 
     Work of a CUDA graph belongs to the layer that was open when it was captured, else to the one around the launch.
@@ -65,7 +65,7 @@ def layer_of(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers) -> I
     start, thread = host["start_ns"].to_numpy(), host["thread"].to_numpy()
     captured_in = layers.calls.around(take(thread, origin.captured), take(start, origin.captured))
     call = np.where(captured_in >= 0, captured_in, layers.calls.around(origin.thread, origin.time_ns))
-    backward, forward = (take(of_op, origin.op) for of_op in forward_of(host, ops))
+    backward, forward = forward_of(host, ops, origin.op)
     again = (call >= 0) & (take(start, call) >= take(start, backward))
     differentiated = layers.calls.around(take(thread, forward), take(start, forward))
     use_forward = (backward >= 0) & ~again & (differentiated >= 0)
@@ -118,13 +118,13 @@ _SOURCES: tuple[tuple[LayersFrom, str, Callable[[str], Label | None]], ...] = (
 )
 
 
-def _labels(host: pd.DataFrame, category: str, read: Callable[[str], Label | None]) -> tuple[Ints, list[Label]]:
+def _labels(host: pd.DataFrame, category: str, read: Callable[[str], Label | None]) -> tuple[Rows, list[Label]]:
     """Per host row, the number of its label (-1: none), and the labels; each distinct name is read once."""
     of_category = (host["category"] == category).to_numpy()
     name_code, names = pd.factorize(host["name"][of_category])
     found = [read(str(name)) for name in names]
     labels = [label for label in found if label]
     number = np.cumsum([label is not None for label in found]) - 1
-    code = np.full(len(host), -1, dtype=np.int64)
+    code = np.full(len(host), -1, dtype=np.int32)
     code[of_category] = np.where([label is not None for label in found], number, -1)[name_code] if len(names) else -1
     return code, labels

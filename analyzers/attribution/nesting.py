@@ -5,6 +5,8 @@ import numpy.typing as npt
 import pandas as pd
 
 Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
+"""Numbers of rows: no table that fits the memory has 2**31."""
 Bools = npt.NDArray[np.bool_]
 
 
@@ -16,23 +18,23 @@ class Nest:
     """
 
     def __init__(self, host: pd.DataFrame, mask: Bools, by_time: bool = False) -> None:
-        rows = np.flatnonzero(mask)
+        rows = row_numbers(mask)
         self._start_of, self._duration_of = host["start_ns"].to_numpy(), host["duration_ns"].to_numpy()
         if by_time:
             rows = rows[np.lexsort((-self._duration_of[rows], self._start_of[rows]))]
-        self.rows: Ints = rows
+        self.rows: Rows = rows
         """Host rows, ordered by track, start, and longest first, as the host table is on each thread."""
-        self._track: npt.NDArray = np.zeros(len(rows), dtype=np.int32) if by_time else host["thread"].to_numpy()[rows]
-        self.parent: Ints = containers(self._track, self._start_of[rows] + self._duration_of[rows])
+        self._track: npt.NDArray = np.zeros(len(rows), dtype=np.int8) if by_time else host["thread"].to_numpy()[rows]
+        self.parent: Rows = containers(self._track, self._start_of[rows] + self._duration_of[rows])
         """Per row of the nest, the position in it of the tightest range that contains it; -1: none."""
 
-    def parents(self) -> Ints:
+    def parents(self) -> Rows:
         """Per host row, the host row of the tightest range of this nest that contains it; -1 outside the nest too."""
-        parents = np.full(len(self._start_of), -1, dtype=np.int64)
+        parents = np.full(len(self._start_of), -1, dtype=np.int32)
         parents[self.rows] = take(self.rows, self.parent)
         return parents
 
-    def around(self, track: Ints, time: Ints) -> Ints:
+    def around(self, track: npt.NDArray, time: Ints) -> Rows:
         """The host row of the innermost range open at each moment on each track (its start counts as open)."""
         at = self._last_started(track, time)
         pending = np.flatnonzero(at >= 0)
@@ -41,13 +43,13 @@ class Nest:
             pending = pending[at[pending] >= 0]
         return take(self.rows, at)
 
-    def _is_over(self, at: Ints, time: Ints) -> Bools:
+    def _is_over(self, at: Rows, time: Ints) -> Bools:
         start = self._start_of[self.rows[at]]
         return (start + self._duration_of[self.rows[at]] <= time) & (start != time)
 
-    def _last_started(self, track: Ints, time: Ints) -> Ints:
+    def _last_started(self, track: npt.NDArray, time: Ints) -> Rows:
         """Position of the last range that started on the track by then."""
-        found = np.full(len(track), -1, dtype=np.int64)
+        found = np.full(len(track), -1, dtype=np.int32)
         order = np.argsort(track, kind="stable")
         tracks, first = np.unique(track[order], return_index=True)
         for number, asks in zip(tracks.tolist(), np.split(order, first[1:]), strict=True):
@@ -57,26 +59,27 @@ class Nest:
         return found
 
 
-def containers(track: npt.NDArray, end: Ints) -> Ints:
+def containers(track: npt.NDArray, end: Ints) -> Rows:
     """Per range, the position of the tightest range that contains it; -1: none.
 
     Ranges are ordered by track, start, and longest first, so the container is the nearest earlier range of the track
     that ends no earlier. Candidates are skipped by pointer doubling: what lies between a candidate's own candidate and
     the candidate ends before it.
     """
-    candidate = np.arange(-1, len(end) - 1, dtype=np.int64)
-    candidate[np.flatnonzero(np.diff(track, prepend=track[:1] - 1))] = -1
-    active = np.flatnonzero(candidate >= 0)
+    candidate = np.arange(-1, len(end) - 1, dtype=np.int32)
+    follows = track[1:] == track[:-1]
+    candidate[1:][~follows] = -1
+    active = row_numbers(follows & (end[:-1] < end[1:])) + 1
     while active.size:
-        active = active[end[candidate[active]] < end[active]]
         candidate[active] = candidate[candidate[active]]
         active = active[candidate[active] >= 0]
+        active = active[end[candidate[active]] < end[active]]
     return candidate
 
 
-def nearest(parent: Ints, mask: Bools) -> Ints:
+def nearest(parent: Rows, mask: Bools) -> Rows:
     """Per row, the nearest of itself and its ancestors that is in `mask`; -1: none."""
-    hop = np.where(mask, np.arange(len(parent)), parent)
+    hop = np.where(mask, np.arange(len(parent), dtype=np.int32), parent)
     pending = np.flatnonzero((hop >= 0) & ~take(mask, hop))
     while pending.size:
         hop[pending] = hop[hop[pending]]
@@ -84,7 +87,12 @@ def nearest(parent: Ints, mask: Bools) -> Ints:
     return hop
 
 
-def take(values: npt.NDArray, rows: Ints, absent: object = -1) -> npt.NDArray:
+def row_numbers(mask: Bools) -> Rows:
+    """Where the mask is set."""
+    return np.flatnonzero(mask).astype(np.int32)
+
+
+def take(values: npt.NDArray, rows: npt.NDArray, absent: object = -1) -> npt.NDArray:
     """`values[rows]`, with `absent` where the row is -1."""
     if not len(values):
         return np.full(len(rows), absent, dtype=values.dtype)

@@ -9,7 +9,7 @@ import pandas as pd
 from analyzers.attribution.graphs import find_graphs
 from analyzers.attribution.items import Items
 from analyzers.attribution.kernel_names import is_launch
-from analyzers.attribution.nesting import Nest, take
+from analyzers.attribution.nesting import Nest, Rows, row_numbers, take
 
 Ints = npt.NDArray[np.int64]
 
@@ -18,13 +18,13 @@ Ints = npt.NDArray[np.int64]
 class Origin:
     """Where on the host each item comes from. Rows are of the host table; -1: unknown."""
 
-    launch: Ints
-    graph: Ints
+    launch: Rows
+    graph: npt.NDArray[np.integer]
     """Id of the CUDA graph that launched it; -1: none."""
-    captured: Ints
+    captured: Rows
     """The call that was captured into that graph as this item; -1: none, or not in the trace."""
-    op: Ints
-    thread: Ints
+    op: Rows
+    thread: npt.NDArray
     time_ns: Ints
     """When the host issued it: the start of the launch, else of the op; the item's own start where neither is known."""
     delay_ns: Ints
@@ -42,8 +42,9 @@ def trace_origin(host: pd.DataFrame, items: Items, ops: Nest) -> Origin:
     graphs = find_graphs(host, items, launch, ops)
     called = np.where(graphs.captured >= 0, graphs.captured, launch)
     op = ops.around(take(thread, called), take(start, called))
-    by_id = _rows_by_id(host, (host["category"] == "op").to_numpy(), "external_id", items.external_id)
-    op = np.where(items.host_row >= 0, items.host_row, np.where(op >= 0, op, by_id))
+    op = np.where(items.host_row >= 0, items.host_row, op)
+    wanted = np.where(op >= 0, -1, items.external_id)
+    op = np.where(op >= 0, op, _rows_by_id(host, (host["category"] == "op").to_numpy(), "external_id", wanted))
     source = np.where(launch >= 0, launch, op)
     return Origin(
         launch=launch,
@@ -61,11 +62,11 @@ def is_runtime_launch(host: pd.DataFrame) -> npt.NDArray[np.bool_]:
     return (host["category"] == "runtime").to_numpy() & is_launch(host["name"])
 
 
-def _rows_by_id(host: pd.DataFrame, mask: npt.NDArray[np.bool_], column: str, wanted: Ints) -> Ints:
+def _rows_by_id(host: pd.DataFrame, mask: npt.NDArray[np.bool_], column: str, wanted: npt.NDArray) -> Rows:
     """The first row of `mask` whose `column` equals each wanted id; ids of -1 match nothing."""
-    rows = np.flatnonzero(mask & (host[column].to_numpy() >= 0))
+    rows = row_numbers(mask & host[column].isin(np.unique(wanted[wanted >= 0])).to_numpy())
     ids, first = np.unique(host[column].to_numpy()[rows], return_index=True)
     if not len(ids):
-        return np.full(len(wanted), -1, dtype=np.int64)
+        return np.full(len(wanted), -1, dtype=np.int32)
     at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
     return np.where(ids[at] == wanted, rows[first[at]], -1)

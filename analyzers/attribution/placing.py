@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzers.attribution.layers import Layers
-
-Ints = npt.NDArray[np.int64]
+from analyzers.attribution.nesting import Rows
 
 OPTIMIZER = "(optimizer)"
 
@@ -19,11 +18,11 @@ class Placed:
     paths: tuple[str, ...]
     types: tuple[str, ...]
     parents: tuple[int, ...]
-    of_item: Ints
+    of_item: Rows
     """-1: no layer."""
 
 
-def place(layers: Layers, of_item: Ints, optimizer: npt.NDArray[np.bool_]) -> Placed:
+def place(layers: Layers, of_item: Rows, optimizer: npt.NDArray[np.bool_]) -> Placed:
     """Adds the root "(optimizer)" for optimizer work that is in no layer, when there is any."""
     tree = layers.tree
     stray = (of_item < 0) & optimizer

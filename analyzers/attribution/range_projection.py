@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.nesting import containers, take
+from analyzers.attribution.nesting import Rows, containers, take
 from analyzers.result_tables import PROJECTIONS, RANGES
 
 Ints = npt.NDArray[np.int64]
@@ -133,7 +133,7 @@ def _over(ufunc: np.ufunc, values: Ints, first: Ints, stop: Ints) -> Ints:
     return ufunc.reduceat(np.append(values, 0), np.column_stack([first, stop]).ravel())[::2]
 
 
-def _levels(parent: Ints) -> Ints:
+def _levels(parent: Rows) -> Ints:
     level, above = np.zeros(len(parent), dtype=np.int64), parent
     while (above >= 0).any():
         level += above >= 0

@@ -9,7 +9,7 @@ import pandas as pd
 
 from analyzers import ranges
 from analyzers.attribution.intervals import covered_until
-from analyzers.attribution.nesting import Nest, take
+from analyzers.attribution.nesting import Nest, Rows, take
 from analyzers.attribution.serving import serving_phase
 
 Ints = npt.NDArray[np.int64]
@@ -49,11 +49,11 @@ def is_step_name(name: str) -> bool:
     return bool(_PROFILER_STEP.fullmatch(name) or _USER_STEP.fullmatch(name) or serving_phase(name))
 
 
-def step_at(host: pd.DataFrame, marks: Marks, time: Ints) -> Ints:
+def step_at(host: pd.DataFrame, marks: Marks, time: Ints) -> Rows:
     """Ordinal of the step open at each moment, on any thread; -1: none. 0 throughout in a trace without steps."""
     if not len(marks.steps):
-        return np.zeros(len(time), dtype=np.int64)
-    ordinal = np.full(len(host), -1, dtype=np.int64)
+        return np.zeros(len(time), dtype=np.int32)
+    ordinal = np.full(len(host), -1, dtype=np.int32)
     ordinal[marks.steps] = np.arange(len(marks.steps))
     return take(ordinal, _open_at(host, marks.steps, time))
 
@@ -61,14 +61,14 @@ def step_at(host: pd.DataFrame, marks: Marks, time: Ints) -> Ints:
 def phase_at(host: pd.DataFrame, marks: Marks, time: Ints) -> pd.Categorical:
     """Name of the innermost phase open at each moment, on any thread; "": none."""
     names = pd.Categorical([*marks.phase_names, ""])
-    code = np.full(len(host), names.codes[-1], dtype=np.int64)
+    code = np.full(len(host), names.codes[-1], dtype=names.codes.dtype)
     code[marks.phases] = names.codes[:-1]
     at = take(code, _open_at(host, marks.phases, time), absent=names.codes[-1])
     return pd.Categorical.from_codes(at, names.categories)
 
 
-def _open_at(host: pd.DataFrame, rows: Ints, time: Ints) -> Ints:
-    return _nest(host, rows).around(np.zeros(len(time), dtype=np.int64), time)
+def _open_at(host: pd.DataFrame, rows: Ints, time: Ints) -> Rows:
+    return _nest(host, rows).around(np.zeros(len(time), dtype=np.int8), time)
 
 
 class _Ranges:

@@ -18,6 +18,7 @@ from analyzers.idle_tables import CAUSE_MEANINGS, CAUSES, GAPS, IDLE_CAUSES
 
 Bools = npt.NDArray[np.bool_]
 
+_ENDED = ["start_ns", "gap_ns", "delay_ns", "device", "step", "name", "op_name"]
 _SYNCHRONISES = re.compile(r"synchroni[sz]e", re.IGNORECASE)
 _TO_HOST = re.compile(r"DtoH|DeviceToHost", re.IGNORECASE)
 _COLLECTIVE_OP = re.compile(r"^(?:nccl|rccl|gloo|c10d)[:_]|record_param_comms|_c10d_functional", re.IGNORECASE)
@@ -27,7 +28,7 @@ UNKNOWN = "unknown"
 def gaps_table(host: pd.DataFrame, work: pd.DataFrame) -> pd.DataFrame:
     """GAPS, in order of their ends. Empty in a trace without device work."""
     ending = np.flatnonzero(((work["gap_ns"] > 0) & (work["device"] >= 0)).to_numpy())
-    ended = work.iloc[ending]
+    ended = work[_ENDED].iloc[ending]
     end, length = ended["start_ns"].to_numpy(), ended["gap_ns"].to_numpy()
     return GAPS.frame(
         {

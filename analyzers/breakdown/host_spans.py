@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers.attribution.kernel_names import is_launch
-from analyzers.attribution.nesting import Nest
+from analyzers.attribution.nesting import Nest, Rows
 from analyzers.breakdown.gaps import synchronises
 from analyzers.idle_tables import HOST_SPANS
 
@@ -43,7 +43,7 @@ def host_spans_table(host: pd.DataFrame, ops: Nest, steps: pd.DataFrame) -> pd.D
     )
 
 
-def _outermost(ops: Nest) -> Ints:
+def _outermost(ops: Nest) -> Rows:
     return ops.rows[ops.parent < 0]
 
 
@@ -51,7 +51,7 @@ def _runtime(host: pd.DataFrame) -> Ints:
     return np.flatnonzero((host["category"] == "runtime").to_numpy())
 
 
-def _within(host: pd.DataFrame, ops: Ints, calls: Ints, begin: int, end: int) -> Ints:
+def _within(host: pd.DataFrame, ops: Rows, calls: Ints, begin: int, end: int) -> Ints:
     rows = np.concatenate([ops, calls])
     start = host["start_ns"].to_numpy()[rows]
     inside = (start >= begin) & (start < end)

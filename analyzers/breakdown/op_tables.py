@@ -6,7 +6,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers.attribution.items import Items, time_outside_others
-from analyzers.attribution.nesting import Nest, take
+from analyzers.attribution.nesting import Nest, Rows, take
 from analyzers.attribution.steps import Marks
 from analyzers.breakdown.totals import Totals, most_of
 from analyzers.costs.generated import generated
@@ -17,31 +17,47 @@ Ints = npt.NDArray[np.int64]
 NO_OP = "(no op)"
 OF_GRAPH = "(CUDA graph)"
 NO_PHASE = "(no phase)"
+_BLOCK_ROWS = 1 << 18
 
 
 def ops_table(host: pd.DataFrame, ops: Nest, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
     """OPS: every op name of the trace, those without device work included; and rows for work without an op."""
     outside_ns = time_outside_others(host, ops)
-    codes, names = pd.factorize(host["name"].iloc[ops.rows])
-    code_of_row = np.full(len(host), -1, dtype=np.int32)
-    code_of_row[ops.rows] = codes
-    op = take(code_of_row, work["op"].to_numpy())
+    codes, names = _distinct(host["name"], ops.rows)
+    rows_of_work = work["op"].to_numpy()
+    op = take(codes, np.where(rows_of_work >= 0, np.searchsorted(ops.rows, rows_of_work), -1))
     stray, rows = pd.factorize(np.where((work["graph"] >= 0).to_numpy(), OF_GRAPH, NO_OP)[op < 0])
     group, size = op.astype(np.int64), len(names) + len(rows)
     group[op < 0] = len(names) + stray
     family = most_of(group, work["family"].cat.codes.to_numpy().astype(np.int64), work["busy_ns"].to_numpy(), size)
-    cpu_ns = np.zeros(size, dtype=np.int64)
-    np.add.at(cpu_ns, codes, outside_ns)
     table = OPS.frame(
         {
             "name": [*names, *rows],
             "family": take(work["family"].cat.categories.to_numpy().astype(object), family, absent=""),
-            "calls": np.bincount(codes, minlength=size),
-            "cpu_ns": cpu_ns,
+            "calls": _sums(codes, np.ones_like(codes), size),
+            "cpu_ns": _sums(codes, outside_ns, size),
             **totals.columns(totals.by(group, size)),
         }
     )
     return _by_time(table, "gpu_ns", "cpu_ns")
+
+
+def _distinct(names: pd.Series, rows: Rows) -> tuple[Rows, list[str]]:
+    """The number of each row's name, and the names, in order of appearance."""
+    codes = names.cat.codes.to_numpy()[rows]
+    found = pd.unique(codes)
+    number = np.zeros(len(names.cat.categories), dtype=np.int32)
+    number[found] = np.arange(len(found))
+    return number[codes], [str(name) for name in names.cat.categories[found]]
+
+
+def _sums(codes: Rows, values: npt.NDArray, size: int) -> Ints:
+    """Sums of integers by code, exact below 2**53, in blocks: what it makes of them is larger than they are."""
+    total = np.zeros(size, dtype=np.int64)
+    for first in range(0, len(codes), _BLOCK_ROWS):
+        block = slice(first, first + _BLOCK_ROWS)
+        total += np.bincount(codes[block], weights=values[block], minlength=size).astype(np.int64)
+    return total
 
 
 def kernels_table(
@@ -77,7 +93,8 @@ def _op_labels(items: Items, work: pd.DataFrame, op_names: pd.Series) -> npt.NDA
     """Per item: what a generated kernel fuses, else its op, else that a graph launched it."""
     codes, names = pd.factorize(items.name)
     fused = np.array([said.label if (said := generated(str(name))) else "" for name in names], dtype=object)[codes]
-    op = take(op_names.astype(object).to_numpy(), work["op"].to_numpy(), absent="")
+    name = take(op_names.cat.codes.to_numpy(), work["op"].to_numpy())
+    op = np.append(op_names.cat.categories.to_numpy().astype(object), "")[name]
     other = np.where((work["graph"] >= 0).to_numpy(), OF_GRAPH, "")
     return np.where(fused != "", fused, np.where(op != "", op, other))
 

@@ -5,6 +5,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers.attribution.items import Items
+from analyzers.attribution.nesting import Rows
 from analyzers.attribution.steps import Marks
 from analyzers.breakdown.communication import device_time
 from analyzers.result_tables import STEPS
@@ -15,7 +16,7 @@ Ints = npt.NDArray[np.int64]
 _TIMED = ("op", "range", "runtime")
 
 
-def timeline(host: pd.DataFrame, items: Items, marks: Marks, step: Ints) -> Timeline:
+def timeline(host: pd.DataFrame, items: Items, marks: Marks, step: Rows) -> Timeline:
     """`step`: per item, the ordinal of its step.
 
     A step lasts from its start on the host to the end of its range or of its last device work. The trace's wall time
@@ -40,7 +41,7 @@ def timeline(host: pd.DataFrame, items: Items, marks: Marks, step: Ints) -> Time
     return Timeline(wall, total, wall * devices - total, steps, device_time(items))
 
 
-def _step_spans(host: pd.DataFrame, items: Items, marks: Marks, step: Ints) -> tuple[Ints, Ints]:
+def _step_spans(host: pd.DataFrame, items: Items, marks: Marks, step: Rows) -> tuple[Ints, Ints]:
     host_start = host["start_ns"].to_numpy()
     host_end = host_start + host["duration_ns"].to_numpy()
     if len(marks.steps):
@@ -55,7 +56,7 @@ def _step_spans(host: pd.DataFrame, items: Items, marks: Marks, step: Ints) -> t
     return start, end
 
 
-def _per_step(items: Items, step: Ints, size: int) -> tuple[Ints, Ints]:
+def _per_step(items: Items, step: Rows, size: int) -> tuple[Ints, Ints]:
     inside = step >= 0
     busy = np.bincount(step[inside], weights=items.busy[inside], minlength=size)
     return busy.astype(np.int64), np.bincount(step[inside], minlength=size)

@@ -1,6 +1,6 @@
 """Totals of work items by group, from which every result table draws its shared columns."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -25,23 +25,31 @@ class Totals:
     """
 
     def __init__(self, work: pd.DataFrame, own_bound: npt.NDArray[np.object_], idle_scale: float = 1.0) -> None:
-        busy, duration = work["busy_ns"].to_numpy(dtype=float), work["duration_ns"].to_numpy(dtype=float)
-        columns = [busy, np.ones(len(work))]
-        for name in ("flops", "bytes"):
-            values = work[name].to_numpy()
-            columns += [np.nan_to_num(values), np.isfinite(values).astype(float)]
-        fraction = work["roof_fraction"].to_numpy()
-        columns += [np.nan_to_num(fraction) * duration, np.isfinite(fraction) * duration]
-        code, gap = bound_codes(own_bound), work["gap_ns"].to_numpy(dtype=float) * idle_scale
-        columns += [busy * (code == i) + gap * (i == _LAUNCH) for i in range(len(BOUNDS) + 1)]
-        self._items = np.column_stack(columns)
-        self.busy_ns = float(busy.sum())
+        self._work, self._idle_scale = work, idle_scale
+        self._bound = bound_codes(own_bound)
+        self.busy_ns = float(work["busy_ns"].sum())
 
-    def by(self, group: Ints, size: int) -> Floats:
+    def by(self, group: npt.NDArray[np.integer], size: int) -> Floats:
         """Sums of the items of each group in [0, size); items of other groups are left out."""
-        inside = (group >= 0) & (group < size)
-        group, items = group[inside], self._items[inside]
-        return np.column_stack([np.bincount(group, weights=column, minlength=size) for column in items.T])
+        group = np.where((group >= 0) & (group < size), group, size)
+        sums = [np.bincount(group, weights=column, minlength=size + 1)[:size] for column in self._quantities()]
+        return np.column_stack(sums)
+
+    def _quantities(self) -> Iterator[npt.NDArray]:
+        """One at a time: together they are larger than the work itself."""
+        busy, duration = self._work["busy_ns"].to_numpy(), self._work["duration_ns"].to_numpy()
+        yield busy
+        yield np.ones(len(busy))
+        for name in ("flops", "bytes"):
+            values = self._work[name].to_numpy()
+            yield np.nan_to_num(values)
+            yield np.isfinite(values)
+        fraction = self._work["roof_fraction"].to_numpy()
+        yield np.nan_to_num(fraction) * duration
+        yield np.isfinite(fraction) * duration
+        for bound in range(len(BOUNDS) + 1):
+            gap = self._work["gap_ns"].to_numpy() * self._idle_scale if bound == _LAUNCH else 0.0
+            yield busy * (self._bound == bound) + gap
 
     def columns(self, sums: Floats, roof: bool = True) -> dict[str, npt.NDArray]:
         """gpu_ns, kernels, share, flops, bytes and bound of each group; with `roof` also intensity and roof_fraction

@@ -4,12 +4,15 @@ It is what predictions transform and simulate again. Host time between launches 
 so that views and Python are in it; time spent waiting for the device is taken out and marked as a synchronisation.
 """
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from analyzers.attribution.kernel_names import matching
+from analyzers.attribution.nesting import take
 from analyzers.results import Analysis
 from analyzers.roofline.op_costs import price
 from analyzers.tables import Column, Table
@@ -30,7 +33,7 @@ OP_LIST = Table(
     Column("cost", "object", "", "analyzers.costs.call.Cost, or None"),
 )
 
-_WAITING_CALLS = r"Synchronize|^(?:cuda|hip)Memcpy(?:WithStream)?$"
+_WAITING_CALLS = re.compile(r"Synchronize|^(?:cuda|hip)Memcpy(?:WithStream)?$")
 
 
 def build(trace: Trace, analysis: Analysis) -> pd.DataFrame:
@@ -61,8 +64,8 @@ def _launch_end(trace: Trace, work: pd.DataFrame, step_start: int) -> npt.NDArra
     that can be told, and a device start would make the host wait for the device.
     """
     launch = work.launch.to_numpy()
-    host_end = np.append((trace.host.start_ns + trace.host.duration_ns).to_numpy(), step_start)
-    launched = host_end[np.where(launch >= 0, launch, len(host_end) - 1)]
+    start, duration = (take(trace.host[name].to_numpy(), launch) for name in ("start_ns", "duration_ns"))
+    launched = np.where(launch >= 0, start + duration, step_start)
     return np.where(launch >= 0, launched, np.maximum.accumulate(np.maximum(launched, step_start)))
 
 
@@ -75,8 +78,7 @@ def _grouped(
     head, host_row = work.iloc[first], owner[first]
     layer = head.layer.to_numpy()
     threads = trace.host.thread.iloc[work.launch[work.launch >= 0]].unique()
-    calls = trace.host[(trace.host.category == "runtime") & trace.host.thread.isin(threads)]
-    waited_before, waits = _waiting(calls, launched[last], start, start + wall)
+    waited_before, waits = _waiting(_calls(trace.host, threads, start, start + wall), launched[last])
     return OP_LIST.frame(
         {
             "name": np.where(host_row >= 0, _at(trace.host.name, host_row), head.name.astype(object)),
@@ -93,12 +95,19 @@ def _grouped(
     )
 
 
+def _calls(host: pd.DataFrame, threads: npt.NDArray[np.integer], start: int, stop: int) -> pd.DataFrame:
+    """Calls of these threads that wait for the device."""
+    times = host.start_ns.to_numpy()
+    inside = np.flatnonzero((times >= start) & (times <= stop))
+    runtime = host.iloc[inside]
+    runtime = runtime[(runtime.category == "runtime") & runtime.thread.isin(threads)]
+    return runtime[matching(runtime.name, _WAITING_CALLS)].sort_values("start_ns")
+
+
 def _waiting(
-    host: pd.DataFrame, launched: npt.NDArray[np.int64], start: int, stop: int
+    calls: pd.DataFrame, launched: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """For launches at these times: host time spent waiting in calls before each, and whether a wait follows each."""
-    inside = (host.start_ns >= start) & (host.start_ns <= stop)
-    calls = host[inside & host.name.astype(str).str.contains(_WAITING_CALLS)].sort_values("start_ns")
     ends = (calls.start_ns + calls.duration_ns).to_numpy()
     total = np.concatenate([[0], np.cumsum(calls.duration_ns.to_numpy())])
     follows = np.zeros(len(launched), dtype=bool)
@@ -108,15 +117,17 @@ def _waiting(
 
 
 def _at(column: pd.Series, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
-    values = np.append(column.astype(object).to_numpy(), "")
-    return values[np.where(rows >= 0, rows, len(values) - 1)]
+    known = rows >= 0
+    values = np.full(len(rows), "", dtype=object)
+    values[known] = column.iloc[rows[known]].astype(object)
+    return values
 
 
 def _costs(trace: Trace, rows: npt.NDArray[np.int64], precision: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
     """The cost of each op call, with the precision that its kernel really used."""
     capture = trace.metadata.capture
     known = price(trace.host, np.unique(rows[rows >= 0]), capture.parameters or None if capture else None)
-    numbers = np.append(known.of_row, -1)[rows]
+    numbers = take(known.of_row, rows)
     costs = np.empty(len(rows), dtype=object)
     for i, number in enumerate(numbers):
         if number >= 0:

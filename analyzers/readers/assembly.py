@@ -9,9 +9,10 @@ import pandas as pd
 
 from analyzers.problems import Found, found
 from analyzers.readers.categories import DEVICE_KINDS, HOST_KINDS
-from analyzers.readers.columns import Coded, Columns, join, reorder, take
+from analyzers.readers.columns import Coded, Columns, join, narrowed, reorder, take
 from analyzers.readers.durations import DAY_NS, cap_days, cap_overtaken, horizon
 from analyzers.readers.event_columns import EventColumns
+from analyzers.readers.heap import release_freed
 from analyzers.readers.pairs import paired
 from analyzers.readers.times import MISSING, NEGATIVE
 from analyzers.tables import Table
@@ -38,16 +39,17 @@ def assemble(parts: Sequence[EventColumns]) -> Tables | None:
     """The tables of all chunks (at least one); None when there is neither host nor device work."""
     pairs, unpaired = paired(join([p.marks for p in parts]))
     host, device = join([*(p.host for p in parts), pairs]), join([p.device for p in parts])
+    release_freed()
     host, device, outliers = _without_outliers(host, device)
     if not len(host["start_ns"]) + len(device["start_ns"]):
         return None
     base_ns = _rebase(host, device)
     changed = _durations(host, device)
-    capped = _pop_capped(host)
     reorder(host, _host_order(host))
+    release_freed()
     reorder(device, np.lexsort((device["duration_ns"], device["start_ns"])))
     device["duration_ns"] = _cap_overtaken(device)
-    changed["capped-duration"] = capped + _pop_capped(device)
+    changed["capped-duration"] += _count(device["duration_ns"] != device["settled_ns"])
     names = {thread: name for p in parts for thread, name in p.thread_names.items()}
     return Tables(
         host=_table(HOST, host, HOST_KINDS),
@@ -83,29 +85,24 @@ def _rebase(host: Columns, device: Columns) -> int:
 
 
 def _durations(host: Columns, device: Columns) -> Counter[str]:
-    """Settles `duration_ns` and counts, by problem code, what was wrong. Adds what was `settled_ns` before any capping,
-    and whether that is `certain`."""
+    """Settles `duration_ns` and counts, by problem code, what was wrong; of the device not yet what was capped: it gets
+    what was `settled_ns` before any capping, and whether that is `certain`."""
     changed: Counter[str] = Counter()
+    device["certain"] = device["duration_ns"] >= 0
     for columns in (host, device):
         ns = columns["duration_ns"]
         changed.update({"missing-duration": _count(ns == MISSING), "negative-duration": _count(ns == NEGATIVE)})
-        columns["certain"] = ns >= 0
         np.maximum(ns, 0, out=ns)
+    settled, device["settled_ns"] = host["duration_ns"], device["duration_ns"]
     last = max(horizon(c["start_ns"], c["duration_ns"]) for c in (host, device) if len(c["start_ns"]))
     for columns in (host, device):
-        columns["settled_ns"] = columns["duration_ns"]
         columns["duration_ns"] = cap_days(columns["start_ns"], columns["duration_ns"], last)
+    changed["capped-duration"] = _count(host["duration_ns"] != settled)
     return changed
 
 
 def _count(mask: np.ndarray) -> int:
     return int(mask.sum())
-
-
-def _pop_capped(columns: Columns) -> int:
-    """How many durations were capped; takes out what only the capping needs."""
-    del columns["certain"]
-    return _count(columns["duration_ns"] != columns.pop("settled_ns"))
 
 
 def _cap_overtaken(device: Columns) -> np.ndarray:
@@ -124,7 +121,8 @@ def _cap_overtaken(device: Columns) -> np.ndarray:
 def _host_order(host: Columns) -> np.ndarray:
     """By thread, start, longest first; among equals a runtime call is innermost, and the rest are in recorded order."""
     is_runtime = host["category"] == _RUNTIME
-    return np.lexsort((is_runtime, -host["duration_ns"], host["start_ns"], host["thread"].codes))
+    order = np.lexsort((is_runtime, -host["duration_ns"], host["start_ns"], host["thread"].codes))
+    return narrowed(order)
 
 
 def _table(table: Table, columns: Columns, kinds: Sequence[str]) -> pd.DataFrame:

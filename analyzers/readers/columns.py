@@ -86,6 +86,13 @@ def _join_column(parts: list) -> np.ndarray | Coded:
     return Coded(codes, list(index))
 
 
+def narrowed(values: np.ndarray, *types: str) -> np.ndarray:
+    """Integers in the first of the types (by default int32) that holds them and their negatives; else as they are."""
+    largest = max(int(values.max()), -int(values.min())) if len(values) else 0
+    fitting = (kind for kind in types or ("int32",) if largest <= np.iinfo(kind).max)
+    return values.astype(next(fitting, values.dtype), copy=False)
+
+
 def _code_type(values: int) -> str:
     return "int16" if values < 2**15 else "int32"
 

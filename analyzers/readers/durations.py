@@ -7,11 +7,15 @@ DAY_NS = 86_400 * 10**9
 
 def horizon(start_ns: np.ndarray, duration_ns: np.ndarray) -> int:
     """The last start, or end of what lasted at most a day. There must be at least one row."""
-    return int((start_ns + np.where(duration_ns > DAY_NS, 0, duration_ns)).max())
+    if duration_ns.max() > DAY_NS:
+        duration_ns = np.where(duration_ns > DAY_NS, 0, duration_ns)
+    return int((start_ns + duration_ns).max())
 
 
 def cap_days(start_ns: np.ndarray, duration_ns: np.ndarray, horizon_ns: int) -> np.ndarray:
-    """Durations, those over a day ending at the horizon instead."""
+    """Durations, those over a day ending at the horizon instead; the same array where there are none."""
+    if duration_ns.max(initial=0) <= DAY_NS:
+        return duration_ns
     return np.where(duration_ns > DAY_NS, np.maximum(horizon_ns - start_ns, 0), duration_ns)
 
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from analyzers.readers.categories import DEVICE_KINDS, HOST_KINDS, kind_of
-from analyzers.readers.columns import Columns, coded, coded_json, join
+from analyzers.readers.columns import Columns, coded, coded_json, join, narrowed
 from analyzers.readers.events import BROKEN, DeviceArgs, Event, HostArgs, ThreadArgs, decode_args
 from analyzers.readers.times import LAST_US, durations_ns, starts_ns, starts_us
 
@@ -120,7 +120,7 @@ def _timed(events: list[Event], build: Callable[[list[Event]], Columns]) -> tupl
         events, us = [e for e, keep in zip(events, possible, strict=True) if keep], us[possible]
     columns = build(events)
     columns["start_ns"] = starts_ns([e.ts for e in events], us)
-    columns["duration_ns"] = durations_ns(np.array([e.dur for e in events], dtype=np.float64))
+    columns["duration_ns"] = narrowed(durations_ns(np.array([e.dur for e in events], dtype=np.float64)))
     columns["name"] = coded([e.name for e in events])
     return columns, dropped
 
@@ -134,7 +134,7 @@ def _host_columns(events: list[Event]) -> Columns:
         "correlation": _ids([a.correlation for a in args]),
         "external_id": _ids([a.external_id for a in args]),
         "sequence": _ids([a.sequence for a in args]),
-        "forward_thread": _ids([a.forward_thread for a in args]),
+        "forward_thread": narrowed(_int64([a.forward_thread for a in args]), "int16", "int32"),
         "shapes": coded_json([a.shapes for a in args]),
         "dtypes": coded_json([a.dtypes for a in args]),
         "values": coded_json([a.values for a in args]),
@@ -146,16 +146,16 @@ def _device_columns(events: list[Event]) -> Columns:
     args = decode_args(DeviceArgs, [e.args for e in events])
     occupancy = np.array([a.occupancy for a in args], dtype=np.float64)
     return {
-        "device": _recorded_or_id(_int64([a.device for a in args]), [e.pid for e in events]).astype(np.int32),
-        "stream": _recorded_or_id(_int64([a.stream for a in args]), [e.tid for e in events]),
+        "device": narrowed(_recorded_or_id(_int64([a.device for a in args]), [e.pid for e in events])),
+        "stream": narrowed(_recorded_or_id(_int64([a.stream for a in args]), [e.tid for e in events])),
         "category": _category_codes(events, DEVICE_KINDS),
-        "correlation": _int64([a.correlation for a in args]),
-        "external_id": _int64([a.external_id for a in args]),
-        "bytes": _int64([a.bytes for a in args]),
-        "blocks": _products([a.grid for a in args], _INT64_MAX),
-        "threads_per_block": _products([a.block for a in args], _INT32_MAX).astype(np.int32),
-        "registers": _int64([a.registers for a in args]).astype(np.int32),
-        "shared_memory_bytes": _int64([a.shared_memory for a in args]),
+        "correlation": _ids([a.correlation for a in args]),
+        "external_id": _ids([a.external_id for a in args]),
+        "bytes": _ids([a.bytes for a in args]),
+        "blocks": narrowed(_products([a.grid for a in args], _INT64_MAX)),
+        "threads_per_block": narrowed(_products([a.block for a in args], _INT32_MAX)),
+        "registers": _ids([a.registers for a in args]),
+        "shared_memory_bytes": _ids([a.shared_memory for a in args]),
         "occupancy": occupancy / 100,
         "graph": _graph_ids([a.graph for a in args]),
         "graph_node": _graph_ids([a.graph_node for a in args]),
@@ -167,10 +167,8 @@ def _int64(numbers: list[int]) -> np.ndarray:
 
 
 def _ids(numbers: list[int]) -> np.ndarray:
-    """int32 where they fit: there are four to a row of the host, and most are small or absent."""
-    ids = _int64(numbers)
-    fit = not len(ids) or (ids.max() <= _INT32_MAX and ids.min() >= -_INT32_MAX)
-    return ids.astype(np.int32) if fit else ids
+    """There are many to a row, and most are small or absent."""
+    return narrowed(_int64(numbers))
 
 
 def _category_codes(events: list[Event], kinds: tuple[str, ...]) -> np.ndarray:
@@ -208,7 +206,7 @@ def _product(text: str, largest: int) -> int:
 def _graph_ids(recorded: list[int]) -> np.ndarray:
     """CUPTI's id 0 is no graph, and no node."""
     ids = _int64(recorded)
-    return np.where(ids > 0, ids, -1)
+    return narrowed(np.where(ids > 0, ids, -1))
 
 
 def _thread_names(events: list[Event]) -> dict[Thread, str]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from analyzers.readers.columns import Columns, take
+from analyzers.readers.columns import Columns, narrowed, take
 
 
 def paired(marks: Columns) -> tuple[Columns, int]:
@@ -21,5 +21,5 @@ def paired(marks: Columns) -> tuple[Columns, int]:
     pairs = begins[first] & ~begins[second] & (level[first] == level[second]) & (thread[first] == thread[second])
     first, second = first[pairs], second[pairs]
     events = take(rows, first)
-    events["duration_ns"] = start[second] - start[first]
+    events["duration_ns"] = narrowed(start[second] - start[first])
     return take(events, np.asarray(events["category"]) >= 0), len(start) - 2 * len(first)

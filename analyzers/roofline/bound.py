@@ -57,9 +57,9 @@ def item_bound(own: Names, duration: Ints, gap: npt.NDArray[np.floating], delay:
     return np.where((gap > duration) & late, "launch", own)
 
 
-def bound_codes(names: Names) -> Ints:
+def bound_codes(names: Names) -> npt.NDArray[np.int8]:
     """Position in BOUNDS; len(BOUNDS) for "": unknown."""
-    return pd.Categorical(names, categories=[*BOUNDS, ""]).codes.astype(np.int64)
+    return pd.Categorical(names, categories=[*BOUNDS, ""]).codes
 
 
 def dominant(times: Floats) -> Names:

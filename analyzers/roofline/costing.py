@@ -8,7 +8,7 @@ import pandas as pd
 
 from analyzers.attribution.items import Items
 from analyzers.attribution.kernel_names import is_communication, is_host_copy, is_peer_copy, says_tf32
-from analyzers.attribution.nesting import take
+from analyzers.attribution.nesting import Rows, take
 from analyzers.costs.generated import generated
 from analyzers.roofline.op_costs import charged_to, price, with_ancestors
 
@@ -23,7 +23,7 @@ _TF32_FAMILIES = ("gemm", "convolution")
 class Costed:
     """One entry an item; NaN: unknown."""
 
-    cost_op: Ints
+    cost_op: Rows
     family: npt.NDArray[np.object_]
     precision: npt.NDArray[np.object_]
     flops: Floats
@@ -39,7 +39,7 @@ class Costed:
 
 
 def cost_items(
-    host: pd.DataFrame, items: Items, op: Ints, replay: Ints, parent: Ints, tf32: bool, parameters: int | None
+    host: pd.DataFrame, items: Items, op: Rows, replay: Rows, parent: Rows, tf32: bool, parameters: int | None
 ) -> Costed:
     """Costs of the items that come from these op rows; an op captured in a graph costs as much in each `replay` (-1: no
     replay). `tf32`: fp32 matrix products ran as TF32 by setting. `parameters`: the model's weights, where the trace
@@ -82,9 +82,10 @@ def _touches(items: Items) -> Ints:
     return np.where(within, 2, 1)
 
 
-def _part(cost_op: Ints, replay: Ints, duration: Ints) -> Floats:
+def _part(cost_op: Rows, replay: Rows, duration: Ints) -> Floats:
     """Each item's part of its op's cost in one replay, by duration; equal parts where all durations are 0."""
-    _, group = np.unique(np.column_stack([cost_op, replay]), axis=0, return_inverse=True)
+    replays = int(replay.max(initial=-1)) + 2
+    _, group = np.unique(cost_op.astype(np.int64) * replays + replay, return_inverse=True)
     total, count = np.bincount(group, weights=duration), np.bincount(group)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(total[group] > 0, duration / total[group], 1.0 / count[group])

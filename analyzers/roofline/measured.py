@@ -36,7 +36,7 @@ def with_measured(
         estimated=judged.costed.estimated & ~used,
     )
     placed = roofs(costed, items.duration, gpu)
-    return Judged(costed, placed, own_bound(items, costed, placed, gpu), row)
+    return Judged(costed, placed, own_bound(items, costed, placed, gpu), row.astype(np.int32))
 
 
 def _or(measured: npt.NDArray[np.float64], counted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

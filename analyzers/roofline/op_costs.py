@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.nesting import nearest, take
+from analyzers.attribution.nesting import Rows, nearest, row_numbers, take
 from analyzers.costs import MalformedCall, cost_of_signature, parse_call
 from analyzers.costs.arguments import Arguments
 from analyzers.costs.call import Cost
@@ -28,13 +28,13 @@ _TRITON = "triton_"
 class OpCosts:
     """`of_row` gives, per host row, the number of its cost in `costs`; -1: none, or not asked for."""
 
-    of_row: Ints
+    of_row: Rows
     costs: tuple[Cost, ...]
     estimated: npt.NDArray[np.bool_]
     """Per cost: bytes are those of its tensor inputs, FLOPs unknown (a Triton kernel that inductor generated)."""
 
 
-def with_ancestors(parent: Ints, ops: Ints) -> Ints:
+def with_ancestors(parent: Rows, ops: Rows) -> Rows:
     """These op rows and those of all ops around them."""
     wanted = np.zeros(len(parent), dtype=bool)
     level = np.unique(ops[ops >= 0])
@@ -42,10 +42,10 @@ def with_ancestors(parent: Ints, ops: Ints) -> Ints:
         wanted[level] = True
         above = parent[level]
         level = np.unique(above[(above >= 0) & ~take(wanted, above)])
-    return np.flatnonzero(wanted)
+    return row_numbers(wanted)
 
 
-def price(host: pd.DataFrame, rows: Ints, parameters: int | None = None) -> OpCosts:
+def price(host: pd.DataFrame, rows: Rows, parameters: int | None = None) -> OpCosts:
     """The costs of these op rows. `parameters` is the number of a model's weights, which its optimizer goes through;
     a trace does not record the shapes of long lists."""
     signature = _signature_codes(host, rows)
@@ -57,13 +57,13 @@ def price(host: pd.DataFrame, rows: Ints, parameters: int | None = None) -> OpCo
         for name, shapes, dtypes, values in zip(*texts, strict=True)
     ]
     number = np.where([cost is not None for cost in found], np.cumsum([cost is not None for cost in found]) - 1, -1)
-    of_row = np.full(len(host), -1, dtype=np.int64)
+    of_row = np.full(len(host), -1, dtype=np.int32)
     of_row[rows] = number[inverse] if len(rows) else -1
     estimated = [str(name).startswith(_TRITON) for name, cost in zip(texts[0], found, strict=True) if cost is not None]
     return OpCosts(of_row, tuple(cost for cost in found if cost is not None), np.array(estimated, dtype=bool))
 
 
-def charged_to(known: OpCosts, parent: Ints, ops: Ints) -> Ints:
+def charged_to(known: OpCosts, parent: Rows, ops: Rows) -> Rows:
     """Per op row, the innermost op around it (or itself) whose cost is known; -1: none.
 
     An op whose cost is already that of ops inside it is none: one that contains a charged op of its own family, or a
@@ -73,19 +73,20 @@ def charged_to(known: OpCosts, parent: Ints, ops: Ints) -> Ints:
     return np.where(np.isin(op, _composites(known, parent, np.unique(op[op >= 0]))), -1, op)
 
 
-def _composites(known: OpCosts, parent: Ints, charged: Ints) -> Ints:
+def _composites(known: OpCosts, parent: Rows, charged: Rows) -> Rows:
     families = [cost.family for cost in known.costs]
     code, names = pd.factorize(pd.Series(families, dtype=object))
-    family = np.full(len(parent), -1, dtype=np.int64)
+    family = np.full(len(parent), -1, dtype=np.int16)
     family[charged] = take(code, known.of_row[charged])
-    matrix = np.isin(family, [i for i, name in enumerate(names) if name in _MATRIX_FAMILIES])
+    matrix = np.zeros(len(parent), dtype=bool)
+    matrix[charged] = np.isin(family[charged], [i for i, name in enumerate(names) if name in _MATRIX_FAMILIES])
     composite = np.zeros(len(parent), dtype=bool)
     inner, outer = charged, parent[charged]
     while outer.size:
         composite[outer[(family[outer] >= 0) & ((family[outer] == family[inner]) | matrix[inner])]] = True
         inner, outer = inner[outer >= 0], outer[outer >= 0]
         outer = parent[outer]
-    return np.flatnonzero(composite)
+    return row_numbers(composite)
 
 
 def _optimizes(name: str) -> bool:
@@ -113,7 +114,7 @@ def _bytes_of_inputs(name: str, shapes: str, dtypes: str, values: str) -> Cost |
     return Cost(0, sum(t.bytes for t in tensors), 0, family=family, precision=precision)
 
 
-def _signature_codes(host: pd.DataFrame, rows: Ints) -> Ints:
+def _signature_codes(host: pd.DataFrame, rows: Rows) -> Ints:
     codes = np.zeros(len(rows), dtype=np.int64)
     for column in _SIGNATURE:
         values = host[column].cat.codes.to_numpy()[rows].astype(np.int64)

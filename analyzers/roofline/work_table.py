@@ -8,7 +8,7 @@ import pandas as pd
 
 from analyzers.attribution.attribute import Attributed
 from analyzers.attribution.items import gaps_in_steps
-from analyzers.attribution.nesting import take
+from analyzers.attribution.nesting import Rows, take
 from analyzers.capture_info import CaptureInfo
 from analyzers.hardware import GPU
 from analyzers.result_tables import WORK
@@ -24,7 +24,7 @@ class Judged:
     costed: Costed
     roofs: Roofs
     own_bound: npt.NDArray[np.object_]
-    measured: npt.NDArray[np.int64]
+    measured: Rows
     """Row in COUNTERS that its cost is from; -1: it is counted."""
 
 
@@ -34,7 +34,8 @@ def judge(host: pd.DataFrame, of: Attributed, gpu: GPU | None, capture: CaptureI
     replay = np.where(of.origin.captured >= 0, of.origin.launch, -1)
     costed = cost_items(host, of.items, of.origin.op, replay, of.ops.parents(), tf32, parameters)
     placed = roofs(costed, of.items.duration, gpu)
-    return Judged(costed, placed, own_bound(of.items, costed, placed, gpu), np.full(len(of.items.start), -1))
+    counted = np.full(len(of.items.start), -1, dtype=np.int32)
+    return Judged(costed, placed, own_bound(of.items, costed, placed, gpu), counted)
 
 
 def work_table(of: Attributed, names: pd.Series, judged: Judged, idle_scale: float) -> pd.DataFrame:
@@ -73,7 +74,8 @@ def work_table(of: Attributed, names: pd.Series, judged: Judged, idle_scale: flo
     )
 
 
-def _op_names(names: pd.Series, op: npt.NDArray[np.int64]) -> pd.Categorical:
+def _op_names(names: pd.Series, op: Rows) -> pd.Categorical:
     code, known = pd.factorize(take(names.cat.codes.to_numpy(), op))
-    distinct = ["" if number < 0 else str(names.cat.categories[number]) for number in known]
-    return pd.Categorical.from_codes(code, pd.Index(distinct, dtype=object))
+    texts = ["" if number < 0 else str(names.cat.categories[number]) for number in known]
+    number, distinct = pd.factorize(pd.Series(texts, dtype=object))  # an op may be named "", too
+    return pd.Categorical.from_codes(number[code], pd.Index(distinct, dtype=object))
