@@ -28,13 +28,14 @@ def command(trace: str, gpu: str | None, counters: str | None, no_cache: bool, o
     from reports.html import render
     from tracekit.analysis import analyze
 
-    target = output or (_here(trace) if is_url(trace) else _beside(Path(trace)))
+    target = output or (_here(trace) if is_url(trace) else page_of(Path(trace)))
     check_writable(target)
     write_atomically(target, render(analyze(trace, gpu, counters, use_cache=not no_cache)))
     click.echo(f"Wrote {target}", err=True)
 
 
-def _beside(trace: Path) -> Path:
+def page_of(trace: Path) -> Path:
+    """Where the report of a trace, or of a run's folder, stands."""
     if trace == Path("-"):
         return Path("report.html")
     if trace.is_dir():

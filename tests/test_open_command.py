@@ -1,0 +1,152 @@
+"""`tracekit open`, with a browser that fetches what it is told to."""
+
+import http.client
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from click.testing import CliRunner
+
+from analyzers.errors import TracekitError
+from tracekit import opening
+from tracekit.cli import main
+from tracekit.opening import UI, show_trace
+from tracekit.serving import FileServer
+
+SAMPLE = Path(__file__).parents[1] / "examples" / "traces" / "h200_gpt2_prefill.json.gz"
+CONTENT = b"\x1f\x8b not really" * 1000
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "my trace.json.gz"
+    path.write_bytes(CONTENT)
+    return path
+
+
+class Browser(threading.Thread):
+    """Fetches what Perfetto's UI is asked to open."""
+
+    def __init__(self, address: str, origin: str = UI) -> None:
+        super().__init__()
+        self.page, _, self.url = address.partition("/#!/?url=")
+        self._request = urllib.request.Request(self.url, headers={"Origin": origin})
+        self.start()
+
+    def run(self) -> None:
+        with urllib.request.urlopen(self._request, timeout=10) as answer:
+            self.headers, self.content = answer.headers, answer.read()
+
+
+def answer_of(server: FileServer, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
+    """The server's answer to one request; it is asked on another thread."""
+    asked = threading.Thread(target=server._server.handle_request)
+    asked.start()
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection.request(method, path, headers=headers)
+    answer = connection.getresponse()
+    found = answer.status, dict(answer.getheaders()), answer.read()
+    connection.close()
+    asked.join()
+    return found
+
+
+def test_perfetto_fetches_the_trace_and_the_server_ends(trace: Path) -> None:
+    browsers: list[Browser] = []
+    show_trace(trace, lambda address: browsers.append(Browser(address)), port=0)
+    browser = browsers[0]
+    browser.join()
+    assert browser.page == "https://ui.perfetto.dev"
+    assert urlsplit(browser.url).hostname == "127.0.0.1"
+    assert unquote(urlsplit(browser.url).path) == "/my trace.json.gz"
+    assert browser.content == CONTENT
+    assert browser.headers["Access-Control-Allow-Origin"] == UI
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(browser.url, timeout=5)
+
+
+def test_of_a_folder_the_trace_is_served(tmp_path: Path) -> None:
+    (tmp_path / "trace.json.gz").write_bytes(CONTENT)
+    browsers: list[Browser] = []
+    show_trace(tmp_path, lambda address: browsers.append(Browser(address)), port=0)
+    browsers[0].join()
+    assert browsers[0].content == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/", {}, 404),
+        ("/other.json", {}, 404),
+        ("/../my%20trace.json.gz", {}, 404),
+        ("/my%20trace.json.gz", {"Origin": "https://evil.example"}, 403),
+        ("/my%20trace.json.gz", {"Host": "evil.example:9001"}, 403),
+        ("/my%20trace.json.gz", {"Origin": "null"}, 403),
+    ],
+)
+def test_nothing_else_is_served_to_nobody_else(trace: Path, path: str, headers: dict[str, str], status: int) -> None:
+    with FileServer(trace, UI, 0) as server:
+        found, sent, body = answer_of(server, path, **headers)
+        assert found == status
+        assert CONTENT[:10] not in body
+        assert "Access-Control-Allow-Origin" not in sent
+        assert not server._server.fetched
+
+
+def test_a_browser_may_ask_first(trace: Path) -> None:
+    with FileServer(trace, UI, 0) as server:
+        status, sent, _ = answer_of(server, "/my%20trace.json.gz", "OPTIONS", Origin=UI)
+        assert (status, sent["Access-Control-Allow-Origin"]) == (204, UI)
+        assert sent["Access-Control-Allow-Private-Network"] == "true"
+        assert answer_of(server, "/my%20trace.json.gz", "POST")[0] == 501
+        assert not server._server.fetched
+
+
+def test_it_listens_on_loopback_only(trace: Path) -> None:
+    with FileServer(trace, UI, 0) as server:
+        assert server._server.server_address[0] == "127.0.0.1"
+
+
+def test_a_taken_port_is_explained(trace: Path) -> None:
+    with FileServer(trace, UI, 0) as server, pytest.raises(TracekitError, match="is taken"):
+        FileServer(trace, UI, server.port)
+
+
+def test_the_report_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "report.html").write_text("<!doctype html>")
+    opened: list[str] = []
+    monkeypatch.setattr(opening.webbrowser, "open", lambda url: opened.append(url) or True)
+    result = CliRunner().invoke(main, ["open", str(tmp_path)])
+    assert (result.exit_code, result.output) == (0, "")
+    assert opened == [(tmp_path / "report.html").as_uri()]
+    CliRunner().invoke(main, ["open", str(tmp_path / "report.html")])
+    assert opened[1:] == opened[:1]
+
+
+def test_without_a_browser_the_address_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "report.html").write_text("")
+    address = (tmp_path / "report.html").as_uri()
+    result = CliRunner().invoke(main, ["open", str(tmp_path), "--no-browser"])
+    assert (result.exit_code, result.stdout) == (0, f"{address}\n")
+    monkeypatch.setattr(opening.webbrowser, "open", lambda _: False)
+    result = CliRunner().invoke(main, ["open", str(tmp_path)])
+    assert result.exit_code == 1
+    assert address in result.stderr
+
+
+def test_a_report_that_is_not_there_is_written(tmp_path: Path) -> None:
+    trace = tmp_path / "mine.json.gz"
+    trace.write_bytes(SAMPLE.read_bytes())
+    result = CliRunner().invoke(main, ["open", str(trace), "--no-browser"])
+    assert result.stdout == f"{(tmp_path / 'mine.html').as_uri()}\n"
+    assert (tmp_path / "mine.html").read_text("utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("options", [[], ["--perfetto"]])
+def test_what_does_not_exist_is_said(tmp_path: Path, options: list[str]) -> None:
+    result = CliRunner().invoke(main, ["open", str(tmp_path / "absent"), *options])
+    assert result.exit_code == 1
+    assert "does not exist." in result.stderr

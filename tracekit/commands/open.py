@@ -1,0 +1,27 @@
+"""`tracekit open`."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--perfetto", is_flag=True, help="Open the trace in Perfetto's UI, which runs in the browser.")
+@click.option("--no-browser", is_flag=True, help="Print the address instead of opening it.")
+def command(run: Path, perfetto: bool, no_browser: bool) -> None:
+    """Open the report of RUN (a run's folder, a trace, or a page) in the browser.
+
+    A report that is not there yet is written first. With --perfetto, the trace is served on port 9001 of this machine,
+    to ui.perfetto.dev alone and until it was fetched: it stays on this machine.
+    """
+    from tracekit.opening import browse, report_of, show_trace
+
+    show = click.echo if no_browser else browse
+    if not perfetto:
+        show(report_of(run).absolute().as_uri())
+        return
+    click.echo("Serving the trace until Perfetto has fetched it. Ctrl-C ends it.", err=True)
+    with suppress(KeyboardInterrupt):
+        show_trace(run, show)
