@@ -9,27 +9,22 @@ from analyzers.prediction.memory import Memory
 
 HOST_AND_GAPS = "host and gaps"
 """The part of a step in which the device waits."""
-UNEXPLAINED = "not simulated"
-"""What the stated latency has beyond the simulated one: the profiler, in an imported trace."""
-
-TARGET_ERROR = 0.05
-"""The simulation of the unmodified step shall reproduce its latency this well."""
+PROFILER = "profiler"
+"""The part of a profiled latency that is estimated to be the profiler's."""
+NOT_SIMULATED = "not simulated"
+"""What another latency has beyond its simulation."""
 
 
 @dataclass(frozen=True)
-class BaselineCheck:
+class Check:
     """The unmodified step, simulated, beside the latency that it is known to have."""
 
     stated_us: float
     simulated_us: float
-
-    @property
-    def error(self) -> float:
-        return self.simulated_us / self.stated_us - 1 if self.stated_us else 0.0
-
-    @property
-    def passed(self) -> bool:
-        return abs(self.error) <= TARGET_ERROR
+    error: float
+    """Simulated over stated, less 1."""
+    passed: bool
+    """The error is at most 5 %."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +37,10 @@ class PredictedBaseline:
     """Part of a profiled latency that is estimated to be the profiler's; None: none of it."""
     memory: Memory | None
     """At the peak; None: not known."""
-    check: BaselineCheck
+    as_traced: Check | None
+    """The step under the profiler, nothing fitted; None: no step of the trace can be compared."""
+    calibrated: Check | None
+    """The step without a profiler, to which host times were fitted; None: it was not timed so."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class OpClassTime:
     """Time of a step's ops of one class, before and after, as expected. Classes and the host's sum to the latency."""
 
     op_class: str
-    """A family of ops (gemm, attention, ...), memcpy, memset, other, `HOST_AND_GAPS` or `UNEXPLAINED`."""
+    """A family of ops (gemm, attention, ...), memcpy, memset, other, `HOST_AND_GAPS`, `PROFILER` or `NOT_SIMULATED`."""
     before_ns: int
     after_ns: int
 

@@ -8,19 +8,17 @@ from typing import Any
 import msgspec
 
 from analyzers.hardware import GPU
-from analyzers.interval import Interval
 from analyzers.results import (
     BOUNDS,
     Analysis,
-    Considered,
     CounterSource,
     DeviceTime,
     Projection,
-    Recommendation,
     Source,
     StepLatency,
     Timeline,
 )
+from reports import advice
 from reports.public import number, public_frame, records
 
 SCHEMA_VERSION = "1.0"
@@ -38,8 +36,9 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
         **{
             table: records(analysis, table) for table in ("layers", "layer_types", "phases", "ops", "kernels", "ranges")
         },
-        "recommendations": [_recommendation(each) for each in analysis.recommendations],
-        "considered": [_considered(each) for each in analysis.considered],
+        "recommendations": [advice.recommendation(each) for each in analysis.recommendations],
+        "considered": [advice.considered(each) for each in analysis.considered],
+        "plan": [advice.plan_step(each) for each in analysis.plan],
         "projection": _projection(analysis.projection) if analysis.projection else None,
         "counters_comparison": records(analysis, "counters_comparison"),
         "problems": records(analysis, "problems"),
@@ -114,36 +113,10 @@ def _device_time(device: DeviceTime) -> dict[str, Any]:
     }
 
 
-def _recommendation(advice: Recommendation) -> dict[str, Any]:
-    return {
-        "id": advice.id,
-        "title": advice.title,
-        "speedup": _interval(advice.speedup),
-        "reason": advice.reason,
-        "evidence": list(advice.evidence),
-        "how_to": advice.how_to,
-        "caveats": list(advice.caveats),
-    }
-
-
-def _considered(option: Considered) -> dict[str, Any]:
-    return {
-        "id": option.id,
-        "title": option.title,
-        "recommended": option.recommended,
-        "reason": option.reason,
-        "speedup": _interval(option.speedup) if option.speedup else None,
-    }
-
-
 def _projection(projection: Projection) -> dict[str, Any]:
     return {
         "gpu": projection.gpu.id,
-        "latency_us": _interval(projection.latency_us),
-        "busy_us": _interval(projection.busy_us),
+        "latency_us": advice.interval(projection.latency_us),
+        "busy_us": advice.interval(projection.busy_us),
         "reason": projection.reason,
     }
-
-
-def _interval(interval: Interval) -> dict[str, Any]:
-    return {name: number(getattr(interval, name), 4) for name in ("low", "expected", "high")}

@@ -6,7 +6,7 @@ from analyzers.interval import Interval
 from analyzers.predicted import Considered, PlanStep, Recommendation
 from analyzers.prediction.baseline import Baseline
 from analyzers.results import Analysis
-from tracekit.optimizations import OPTIMIZATIONS
+from tracekit.optimizations import OPTIMIZATIONS, in_order
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.explain import op_class_times, sentence
 from tracekit.optimizations.planning import WORTHWHILE, Search, Steps
@@ -21,6 +21,8 @@ class Advice:
     considered: tuple[Considered, ...]
     """Every optimization, in the registry's order."""
     plan: tuple[PlanStep, ...]
+    latency_steps: Steps
+    """Of the plan, without the one for throughput; in the order in which they are applied."""
 
 
 def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
@@ -34,18 +36,15 @@ def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
 def advise(base: Baseline) -> Advice:
     search = Search(base)
     judged = [(optimization, _judge(optimization, search)) for optimization in OPTIMIZATIONS]
+    steps = search.plan()
     worth = [(o, c) for o, c in judged if c.recommended]
     worth.sort(key=lambda pair: (pair[0].throughput, -pair[1].speedup.low if pair[1].speedup else 0.0))
     return Advice(
         recommendations=tuple(_recommendation(o, c, base) for o, c in worth),
         considered=tuple(c for _, c in judged),
-        plan=plan_steps(search, search.plan()),
+        plan=tuple(_plan_step(search, steps[:i], step) for i, step in enumerate(steps)),
+        latency_steps=in_order(step for step in steps if not step.throughput),
     )
-
-
-def plan_steps(search: Search, steps: Steps) -> tuple[PlanStep, ...]:
-    """The steps as values, each with what it adds to those before it."""
-    return tuple(_plan_step(search, steps[:i], step) for i, step in enumerate(steps))
 
 
 def _judge(optimization: Optimization, search: Search) -> Considered:
@@ -111,10 +110,11 @@ def latency_us(base: Baseline, gain: Interval, work: float) -> Interval:
 
 
 def _nothing_to_predict(analysis: Analysis) -> tuple[Considered, ...]:
-    return tuple(Considered(o.id, o.title, False, _why_nothing(analysis), None) for o in OPTIMIZATIONS)
+    return tuple(Considered(o.id, o.title, False, why_nothing(analysis), None) for o in OPTIMIZATIONS)
 
 
-def _why_nothing(analysis: Analysis) -> str:
+def why_nothing(analysis: Analysis) -> str:
+    """Why a trace has no baseline to predict from."""
     if analysis.source.device == "cpu":
         return "The trace has no GPU work to predict from."
     if analysis.source.gpu is None:

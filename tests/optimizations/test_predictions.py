@@ -2,8 +2,9 @@ import pytest
 from op_lists import base
 
 from tracekit.optimizations import OPTIMIZATIONS
+from tracekit.optimizations.attention_backends import preferred
 from tracekit.optimizations.predict import predicted_speedup, refusal
-from tracekit.optimizations.sdpa import backend, written_out
+from tracekit.optimizations.written_attention import written_out
 
 BY_ID = {optimization.id: optimization for optimization in OPTIMIZATIONS}
 LAUNCH_BOUND = {"tokens": 1, "width": 768, "heads": 12, "layers": 12, "precision": "fp32"}
@@ -71,7 +72,7 @@ def test_a_t4_is_never_offered_flash_attention_bf16_or_tf32():
     half = base("t4", **{**DEVICE_BOUND, "precision": "fp16"})
     assert "float16" in BY_ID["half-precision"].how_to(baseline)
     assert "TF32" in BY_ID["tf32"].objection(baseline)
-    assert backend(baseline) == backend(half) == "memory-efficient attention"
+    assert preferred(baseline.gpu, half=False) == preferred(half.gpu, half=True) == "efficient"
     assert BY_ID["int4-weight-only"].objection(half)
 
 
@@ -97,7 +98,7 @@ def test_batching_is_a_throughput_and_reads_the_weights_once():
 
 def test_batching_that_does_not_fit_is_refused():
     full = base("t4", batch_size=1, weight_bytes=2 * 10**9, peak_memory_bytes=14 * 10**9)
-    assert "needs 98.0 GB" in refusal(BY_ID["batching"], full)
+    assert "16 GB hold one of 1" in refusal(BY_ID["batching"], full)
 
 
 def test_fusing_never_takes_longer_and_saves_launches():

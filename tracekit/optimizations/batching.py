@@ -14,6 +14,7 @@ from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, refused, share
+from tracekit.optimizations.batch_limits import compute_bound_from, largest_that_fits, streams_weights
 from tracekit.optimizations.retime import retimed
 
 FACTOR = 8
@@ -40,7 +41,12 @@ class Batching(Optimization):
         capture = base.source.capture
         if capture is None or not capture.batch_size:
             return "The trace does not say what its batch is."
-        return f"The batch is {self.batch} already." if self.batch == capture.batch_size else None
+        if self.batch == capture.batch_size:
+            return f"The batch is {self.batch} already."
+        batch, largest = self.settings(base, capture).batch_size, largest_that_fits(base)
+        if largest is not None and batch > max(largest, capture.batch_size):
+            return f"A batch of {batch} does not fit: {base.gpu.memory_gb:g} GB hold one of {largest}."
+        return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         return retimed(base.ops, _enlarging(self.work(base)), base.gpu, outcome)
@@ -59,11 +65,11 @@ class Batching(Optimization):
         return replace(before, kv_cache=cache, activations=activations)
 
     def reason(self, base: Baseline) -> str:
-        weights = base.ops.cost.map(lambda cost: bool(cost) and cost.weight_bytes > cost.bytes / 2).astype(bool)
+        reading = base.ops.cost.map(lambda cost: bool(cost) and streams_weights(cost, base.gpu)).astype(bool)
         idle = max(0.0, 1 - base.busy_ns / base.latency_ns)
         return (
-            f"The GPU is idle {percent(idle)} of the step, and {percent(share(base, weights))} of its busy time "
-            "reads weights: both are paid once a batch."
+            f"The GPU is idle {percent(idle)} of the step, and {percent(share(base, reading))} of its busy time "
+            f"waits for weights: both are paid once a batch.{_limits(base)}"
         )
 
     def how_to(self, base: Baseline) -> str:
@@ -77,6 +83,18 @@ class Batching(Optimization):
             raise refused(self, "Inputs of one's own are of one batch size: give others.")
         batch = self.batch or FACTOR * subject.settings.batch_size
         return replace(subject, settings=replace(subject.settings, batch_size=batch)).with_own_weights()
+
+
+def _limits(base: Baseline) -> str:
+    """At which batches the gain ends."""
+    turning, largest = compute_bound_from(base), largest_that_fits(base)
+    capture = base.source.capture
+    now = capture.batch_size if capture else 0
+    bound = f"products are bound by arithmetic from a batch of {turning:,} on" if turning else ""
+    bound = "products are bound by arithmetic already" if turning and turning <= now else bound
+    fits = f"{base.gpu.memory_gb:g} GB hold a batch of {largest:,}" if largest else ""
+    known = "; ".join(part for part in (bound, fits) if part)
+    return f" {known[0].upper()}{known[1:]}." if known else ""
 
 
 def _enlarging(factor: float) -> Callable[[Cost], Cost]:

@@ -2,14 +2,15 @@
 
 import pandas as pd
 
-from analyzers.predicted import HOST_AND_GAPS, UNEXPLAINED, OpClassTime
+from analyzers.predicted import HOST_AND_GAPS, NOT_SIMULATED, PROFILER, OpClassTime
 from analyzers.prediction.baseline import Baseline
 from reports.numbers import duration
+from tracekit.predicted_baseline import is_profiled
 
 _NAMED = 3
 """Classes that the sentence names: those that change most."""
 _NEGLIGIBLE = 0.01
-"""A change of less than this part of the step is not named."""
+"""Less than this part of the step is not named."""
 
 
 def op_class_times(before: Baseline, after: Baseline) -> tuple[OpClassTime, ...]:
@@ -26,8 +27,13 @@ def op_class_times(before: Baseline, after: Baseline) -> tuple[OpClassTime, ...]
     stated = round(before.stated_ns)
     stated_after = round(before.stated_ns * after.latency_ns / before.latency_ns)
     rest = (stated - simulated_before, stated_after - simulated_after)
-    unexplained = [OpClassTime(UNEXPLAINED, *rest)] if any(rest) else []
-    return (*times, OpClassTime(HOST_AND_GAPS, *idle), *unexplained)
+    if abs(rest[0]) < _NEGLIGIBLE * stated:
+        return (*times, OpClassTime(HOST_AND_GAPS, idle[0] + rest[0], idle[1] + rest[1]))
+    return (
+        *times,
+        OpClassTime(HOST_AND_GAPS, *idle),
+        OpClassTime(PROFILER if is_profiled(before) else NOT_SIMULATED, *rest),
+    )
 
 
 def _by_class(ops: pd.DataFrame) -> dict[str, int]:
@@ -41,11 +47,12 @@ def _by_class(ops: pd.DataFrame) -> dict[str, int]:
 def sentence(times: tuple[OpClassTime, ...], work: float) -> str:
     """Such as "A step takes 1.61 ms instead of 5.77 ms: host and gaps 4.48 ms to 0.31 ms, gemm ..."."""
     before, after = sum(each.before_ns for each in times), sum(each.after_ns for each in times)
-    changes = sorted(times, key=lambda each: -abs(each.after_ns - each.before_ns))
+    simulated = [each for each in times if each.op_class not in (PROFILER, NOT_SIMULATED)]
+    changes = sorted(simulated, key=lambda each: -abs(each.after_ns - each.before_ns))
     named = [each for each in changes[:_NAMED] if abs(each.after_ns - each.before_ns) > _NEGLIGIBLE * before]
     parts = [f"{each.op_class} {_time(each.before_ns)} → {_time(each.after_ns)}" for each in named]
     what = "A step" if work == 1 else f"A step of {work:g} times the work"
-    return f"{what} takes {_time(after)} instead of {_time(before)}: {', '.join(parts) or 'nothing changes'}."
+    return f"{what} takes {_time(after)} instead of {_time(before)}: {', '.join(parts) or 'no class of ops changes'}."
 
 
 def _time(ns: float) -> str:

@@ -1,15 +1,19 @@
 """Weights in 4 bits, in groups with a scale each."""
 
+from collections.abc import Mapping
+
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from tracekit.measurement import quantized
 from tracekit.measurement.subject import Subject
+from tracekit.optimizations.linear_products import other_formats
 from tracekit.optimizations.weight_only import WeightOnly
 
 
 class Int4WeightOnly(WeightOnly):
     id = "int4-weight-only"
     title = "Weights in int4"
+    excludes: Mapping[str, str] = other_formats("int4-weight-only")
     bits = 4
     needs = "bf16"
     efficiency = Interval(0.5, 0.65, 0.85)

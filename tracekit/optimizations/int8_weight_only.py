@@ -1,15 +1,19 @@
 """Weights in 8 bits."""
 
+from collections.abc import Mapping
+
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from tracekit.measurement import quantized
 from tracekit.measurement.subject import Subject
+from tracekit.optimizations.linear_products import other_formats
 from tracekit.optimizations.weight_only import WeightOnly
 
 
 class Int8WeightOnly(WeightOnly):
     id = "int8-weight-only"
     title = "Weights in int8"
+    excludes: Mapping[str, str] = other_formats("int8-weight-only")
     bits = 8
     needs = "compile"
     efficiency = Interval(0.7, 0.85, 0.95)

@@ -33,8 +33,9 @@ class OtherGPU(Optimization):
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         there, end = moved(base, self.gpu), _WORST_FIRST[outcome]
         kernel = there.ops.kernel_ns * pick(KERNEL_ERROR, end)
-        host = there.ops.host_ns * pick(host_range(base.gpu, self.gpu), end)
-        return replace(there, ops=there.ops.assign(kernel_ns=kernel, host_ns=host))
+        host = pick(host_range(base.gpu, self.gpu), end)
+        ops = there.ops.assign(kernel_ns=kernel, host_ns=there.ops.host_ns * host)
+        return replace(there, ops=ops, tail=there.tail.scaled(host) if there.tail else None)
 
     def reason(self, base: Baseline) -> str:
         return f"Kernel times on {base.gpu.name} are scaled by what the kernel model says of {self.gpu.name}."

@@ -8,7 +8,9 @@ import pandas as pd
 from analyzers.costs.call import Cost, Gemm
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
+from analyzers.prediction.memory import Memory
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+from tracekit.optimizations.linear_products import shrunk, stored_bytes
 from tracekit.optimizations.retime import retimed
 
 MAX_TOKENS = 64
@@ -49,6 +51,9 @@ class WeightOnly(Optimization):
     def _quantized(self, cost: Cost) -> Cost:
         weights = cost.weight_bytes * self.bits // 16
         return replace(cost, read_bytes=cost.read_bytes - cost.weight_bytes + weights, weight_bytes=weights)
+
+    def memory(self, base: Baseline, before: Memory) -> Memory:
+        return shrunk(before, stored_bytes(base, _gains(base)), self.bits / 16)
 
     def reason(self, base: Baseline) -> str:
         part = percent(share(base, _gains(base)))

@@ -1,0 +1,83 @@
+"""A prediction for other programs: the JSON of prediction.schema.json."""
+
+import json
+from importlib.resources import files
+from typing import Any
+
+from analyzers.predicted import Check, OpClassTime, PredictedBaseline, Prediction
+from reports import advice
+from reports.public import number
+
+SCHEMA_VERSION = "1.0"
+
+
+def to_dict(prediction: Prediction) -> dict[str, Any]:
+    """What prediction.schema.json describes, as plain Python values."""
+    memory = prediction.memory
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "applied": list(prediction.applied),
+        "gpu": prediction.gpu.id,
+        "gpu_memory_bytes": prediction.gpu.memory_bytes,
+        "batch_size": prediction.batch_size,
+        "baseline": _baseline(prediction.baseline),
+        "predicted": {
+            "latency_us": advice.interval(prediction.latency_us),
+            "memory_bytes": memory.peak if memory else None,
+            "memory": advice.memory(memory),
+        },
+        "speedup": advice.interval(prediction.speedup),
+        "work_factor": number(prediction.work_factor, 4),
+        "by_op_class": [_op_class(each, prediction) for each in prediction.by_op_class],
+        "explained": prediction.explained,
+        "how_to": list(prediction.how_to),
+        "caveats": list(prediction.caveats),
+        "considered": [advice.considered(each) for each in prediction.considered],
+        "plan": [advice.plan_step(each) for each in prediction.plan],
+    }
+
+
+def to_json(prediction: Prediction) -> str:
+    """The text of `to_dict`."""
+    return json.dumps(to_dict(prediction), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of `to_dict`."""
+    return json.loads((files("reports") / "prediction.schema.json").read_text("utf-8"))
+
+
+def _baseline(baseline: PredictedBaseline) -> dict[str, Any]:
+    memory = baseline.memory
+    return {
+        "latency_us": number(baseline.latency_us, 3),
+        "timed": baseline.timed,
+        "profiler_share": None if baseline.profiler_share is None else number(baseline.profiler_share, 6),
+        "memory_bytes": memory.peak if memory else None,
+        "memory": advice.memory(memory),
+        "as_traced": _check(baseline.as_traced),
+        "calibrated": _check(baseline.calibrated),
+    }
+
+
+def _check(check: Check | None) -> dict[str, Any] | None:
+    if check is None:
+        return None
+    return {
+        "stated_us": number(check.stated_us, 3),
+        "simulated_us": number(check.simulated_us, 3),
+        "error": number(check.error, 6),
+        "passed": check.passed,
+    }
+
+
+def _op_class(each: OpClassTime, prediction: Prediction) -> dict[str, Any]:
+    before = sum(other.before_ns for other in prediction.by_op_class)
+    after = sum(other.after_ns for other in prediction.by_op_class)
+    return {
+        "op_class": each.op_class,
+        "before_us": each.before_ns / 1000,
+        "after_us": each.after_ns / 1000,
+        "before_share": number(each.before_ns / max(before, 1), 6),
+        "after_share": number(each.after_ns / max(after, 1), 6),
+    }

@@ -1,0 +1,153 @@
+"""A prediction in a terminal: the answer, where it comes from, and what else there is."""
+
+import io
+import shutil
+import textwrap
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from analyzers.interval import Interval
+from analyzers.predicted import Check, Considered, Prediction
+from analyzers.prediction.memory import Memory
+from reports.numbers import ABSENT, duration, quantity, speedup, times
+
+_INDENT = 12
+_TIMED = {
+    "unprofiled": "measured without a profiler",
+    "modelled": "MODELLED: nothing was measured",
+    "profiled": "as in the trace, under a profiler",
+}
+
+
+def to_text(prediction: Prediction, *, width: int | None = None) -> str:
+    """Plain text, tables as wide as `width` (of the terminal, by default)."""
+    width = width or shutil.get_terminal_size((120, 40)).columns
+    sink = io.StringIO()
+    console = Console(file=sink, width=width, highlight=False)
+    for label, text in _lines(prediction):
+        line = f"{label:<{_INDENT}}{text}"
+        console.print(Text(textwrap.fill(line, width, subsequent_indent=" " * _INDENT)))
+    for table in _tables(prediction):
+        console.print()
+        console.print(table)
+    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
+
+
+def _lines(prediction: Prediction) -> list[tuple[str, str]]:
+    baseline = prediction.baseline
+    return [
+        ("applied", _applied(prediction)),
+        ("before", f"{duration(baseline.latency_us)} a step, {_TIMED[baseline.timed]}"),
+        ("after", f"{duration(prediction.latency_us.expected)} a step ({_range(prediction.latency_us)})"),
+        ("speed-up", _speedup(prediction)),
+        ("memory", _memory(prediction)),
+        ("why", prediction.explained),
+        ("check", _check(prediction)),
+        *_listed("how to", prediction.how_to),
+        *_listed("caveats", prediction.caveats),
+    ]
+
+
+def _applied(prediction: Prediction) -> str:
+    what = " + ".join(prediction.applied) or "nothing (no optimization is predicted to help)"
+    batch = f", batch {prediction.batch_size}" if prediction.batch_size else ""
+    return f"{what}; predicted for {prediction.gpu.name}{batch}"
+
+
+def _speedup(prediction: Prediction) -> str:
+    gain = prediction.speedup
+    expected = f"{times(gain.expected, gain.high)} expected, {speedup(gain)}"
+    work = prediction.work_factor
+    return expected if work == 1 else f"{expected}, of the work done: a step does {work:.3g} times as much"
+
+
+def _range(latency: Interval) -> str:
+    return f"{duration(latency.low)} to {duration(latency.high)}"
+
+
+def _memory(prediction: Prediction) -> str:
+    before, after = prediction.baseline.memory, prediction.memory
+    if before is None or after is None:
+        return "not recorded"
+    has = quantity(prediction.gpu.memory_bytes, "B")
+    return f"{quantity(before.peak, 'B')} → {quantity(after.peak, 'B')} at the peak, of {has} ({_parts(after)})"
+
+
+def _parts(memory: Memory) -> str:
+    named = {
+        "weights": memory.weights,
+        "KV cache": memory.kv_cache,
+        "activations": memory.activations,
+        "gradients": memory.gradients,
+        "optimizer": memory.optimizer_state,
+    }
+    return ", ".join(f"{name} {quantity(size, 'B')}" for name, size in named.items() if size)
+
+
+def _check(prediction: Prediction) -> str:
+    start = prediction.baseline
+    as_traced = _compared("the step as traced", start.as_traced)
+    calibrated = _compared("the step without a profiler (fitted)", start.calibrated)
+    return "; ".join(part for part in (as_traced, calibrated) if part) or "nothing to compare the simulation with"
+
+
+def _compared(what: str, check: Check | None) -> str:
+    if check is None:
+        return ""
+    verdict = "" if check.passed else ", MORE THAN 5 % OFF"
+    times = f"{duration(check.simulated_us)}, took {duration(check.stated_us)}"
+    return f"{what} simulates to {times}: {100 * check.error:+.1f} %{verdict}"
+
+
+def _listed(label: str, lines: tuple[str, ...]) -> list[tuple[str, str]]:
+    separate = [line for each in lines for line in each.splitlines()]
+    return [(label if rank == 0 else "", line) for rank, line in enumerate(separate)]
+
+
+def _tables(prediction: Prediction) -> list[Table]:
+    return [
+        _classes(prediction),
+        *([_plan(prediction)] if prediction.plan else []),
+        *([_considered(prediction)] if prediction.considered else []),
+    ]
+
+
+def _classes(prediction: Prediction) -> Table:
+    view = _headed("Where it comes from", "op class", "before", "after", "change")
+    for each in prediction.by_op_class:
+        times_us = (each.before_ns / 1e3, each.after_ns / 1e3, (each.after_ns - each.before_ns) / 1e3)
+        view.add_row(each.op_class, *map(duration, times_us))
+    return view
+
+
+def _plan(prediction: Prediction) -> Table:
+    view = _headed("The best plan: each step after those above it", "step", "adds", "together", "a step takes")
+    for step in prediction.plan:
+        latency = f"{duration(step.latency_us.expected)} ({_range(step.latency_us)})"
+        title = f"{step.title} (throughput)" if step.throughput else step.title
+        view.add_row(title, speedup(step.speedup), speedup(step.cumulative), latency)
+    return view
+
+
+def _considered(prediction: Prediction) -> Table:
+    view = _headed("Each alone", "id", "speed-up")
+    view.add_column("why", ratio=1)
+    for option in sorted(prediction.considered, key=_rank):
+        reason = " ".join(part for part in (option.reason, option.explained) if part)
+        view.add_row(option.id, speedup(option.speedup) if option.speedup else ABSENT, Text(reason))
+    return view
+
+
+def _rank(option: Considered) -> tuple[bool, float]:
+    return not option.recommended, -(option.speedup.low if option.speedup else 0)
+
+
+def _headed(title: str, name: str, *columns: str) -> Table:
+    view = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    view.add_column(name, no_wrap=True)
+    for column in columns:
+        view.add_column(column, justify="right", no_wrap=True)
+    return view

@@ -1,0 +1,145 @@
+"""`tracekit predict` on real traces: measured, modelled and imported."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import CliRunner
+
+import tracekit
+from analyzers.errors import InputError
+from reports.prediction_export import schema, to_dict
+from tracekit.cli import main
+
+TRACES = Path(__file__).parents[2] / "examples/traces"
+DECODE = TRACES / "h200_gpt2_decode.json.gz"
+PREFILL = TRACES / "h200_gpt2_prefill.json.gz"
+
+
+def invoke(*words):
+    return CliRunner().invoke(main, ["predict", *map(str, words)], prog_name="tracekit")
+
+
+def as_json(*words):
+    result = invoke(*words, "--format", "json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    jsonschema.validate(found, schema(), cls=jsonschema.Draft202012Validator)
+    return found
+
+
+def sums(found):
+    rows = found["by_op_class"]
+    return sum(row["before_us"] for row in rows), sum(row["after_us"] for row in rows)
+
+
+def test_a_measured_run_starts_from_its_unprofiled_latency():
+    found = as_json(DECODE, "--apply", "cuda-graphs+half-precision")
+    assert found["applied"] == ["half-precision", "cuda-graphs"]
+    assert (found["baseline"]["timed"], found["baseline"]["profiler_share"]) == ("unprofiled", None)
+    assert found["baseline"]["latency_us"] == 5774.208
+    assert found["baseline"]["memory_bytes"] == 618045952
+    assert found["baseline"]["calibrated"]["passed"] and found["baseline"]["as_traced"]["passed"]
+    assert found["predicted"]["memory_bytes"] == 618045952 // 2
+    gain, latency = found["speedup"], found["predicted"]["latency_us"]
+    assert 3 < gain["low"] < gain["expected"] < gain["high"] < 12
+    assert latency["expected"] == pytest.approx(5774.208 / gain["expected"], rel=1e-3)
+    assert latency["low"] == pytest.approx(5774.208 / gain["high"], rel=1e-3)
+
+
+@pytest.mark.parametrize("asked", [(), ("--apply", "compile"), ("--gpu", "t4"), ("--batch-size", "4")])
+def test_the_classes_sum_to_the_latencies(asked):
+    found = as_json(PREFILL, *asked)
+    before, after = sums(found)
+    assert before == pytest.approx(found["baseline"]["latency_us"], abs=1e-3)
+    assert after == pytest.approx(found["predicted"]["latency_us"]["expected"], abs=2e-3)
+
+
+def test_an_imported_trace_starts_from_its_profiled_latency(shared):
+    found = as_json(shared / "traces/h200_gpt2_fp32-eager_prefill.json.gz", "--apply", "half-precision+sdpa")
+    assert found["baseline"]["timed"] == "profiled"
+    # Measured: 9.8 ms of 22 ms are left without the profiler.
+    assert found["baseline"]["profiler_share"] == pytest.approx(1 - 9.8 / 22.1, abs=0.1)
+    assert found["baseline"]["latency_us"] == pytest.approx(22136, rel=0.01)
+    assert found["baseline"]["as_traced"]["passed"]
+    assert "profiler" in [row["op_class"] for row in found["by_op_class"]]
+    assert "profiler" in found["caveats"][0]
+    assert found["predicted"]["memory_bytes"] is None
+    assert sums(found)[0] == pytest.approx(found["baseline"]["latency_us"], abs=1e-3)
+
+
+def test_without_apply_single_steps_and_the_plan_are_predicted():
+    found = as_json(DECODE)
+    single = {each["id"]: each for each in found["considered"]}
+    assert found["plan"] and found["plan"][0]["speedup"] == found["plan"][0]["cumulative"]
+    assert all(step["speedup"]["low"] >= 1.03 for step in found["plan"])
+    latency_steps = [step for step in found["plan"] if not step["throughput"]]
+    assert found["speedup"]["expected"] == latency_steps[-1]["cumulative"]["expected"]
+    assert sorted(found["applied"]) == sorted(step["name"] for step in latency_steps)
+    best = max((each for each in single.values() if each["recommended"] and each["id"] != "batching"), key=_low)
+    assert latency_steps[-1]["cumulative"]["low"] >= best["speedup"]["low"]
+    assert single["llm-int8"]["speedup"]["high"] < 1
+    assert "→" in single["llm-int8"]["explained"]
+
+
+def _low(option):
+    return option["speedup"]["low"]
+
+
+def test_a_batch_is_a_throughput():
+    found = as_json(DECODE, "--batch-size", "16")
+    assert (found["applied"], found["batch_size"], found["work_factor"]) == (["batching:16"], 16, 16.0)
+    assert 10 < found["speedup"]["expected"] <= 16
+    assert found["predicted"]["latency_us"]["expected"] >= found["baseline"]["latency_us"]
+
+
+def test_another_gpu_is_composed_with_optimizations():
+    moved = as_json(PREFILL, "--gpu", "t4")
+    halved = as_json(PREFILL, "--gpu", "t4", "--apply", "half-precision:fp16")
+    assert (moved["applied"], moved["gpu"]) == (["gpu:t4"], "t4")
+    assert halved["applied"] == ["gpu:t4", "half-precision:fp16"]
+    assert moved["speedup"]["high"] < 0.5
+    assert halved["speedup"]["low"] > 2 * moved["speedup"]["high"]
+    assert {each["id"]: each["reason"] for each in moved["considered"]}["tf32"].startswith("NVIDIA T4 has no TF32")
+
+
+def test_what_cannot_be_done_is_explained():
+    for words, expected in {
+        ("--apply", "int8-weight-only"): "16 bits",
+        ("--apply", "half"): "Nearest: half-precision",
+        ("--apply", "compile+max-autotune"): "cannot be combined",
+        ("--apply", "batching:2", "--batch-size", "4"): "twice",
+        ("--gpu", "p4000"): "not known",
+    }.items():
+        result = invoke(DECODE, *words)
+        assert (result.exit_code, expected in result.stderr) == (1, True), result.stderr
+
+
+def test_what_does_not_fit_is_refused_with_the_numbers():
+    result = invoke(TRACES / "h200_mistral-7b_decode.json.gz", "--gpu", "t4", "--batch-size", "64")
+    assert result.exit_code == 1
+    assert "A batch of 64 does not fit: 16 GB hold one of 7." in result.stderr
+
+
+def test_nothing_is_predicted_without_a_gpu(shared):
+    with pytest.raises(InputError, match="no GPU work"):
+        tracekit.predict(shared / "traces/cpu_only.json.gz", "compile")
+
+
+def test_the_text_says_it_all(tmp_path):
+    target = tmp_path / "prediction.txt"
+    result = invoke(DECODE, "-o", target)
+    assert result.exit_code == 0
+    text = target.read_text()
+    for part in ("speed-up", "memory", "check", "host and gaps", "The best plan", "Each alone", "llm-int8"):
+        assert part in text
+    again = tracekit.predict(DECODE)
+    assert to_dict(again) == as_json(DECODE)
+
+
+def test_the_schema_describes_every_field():
+    jsonschema.Draft202012Validator.check_schema(schema())
+    wrong = to_dict(tracekit.predict(DECODE, "compile")) | {"surprise": 1}
+    with pytest.raises(jsonschema.ValidationError, match="surprise"):
+        jsonschema.validate(wrong, schema())

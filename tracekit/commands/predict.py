@@ -1,0 +1,37 @@
+"""`tracekit predict`."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("trace")
+@click.option("--apply", metavar="A+B", default="", help='Optimizations, joined with "+": half-precision+cuda-graphs.')
+@click.option("--gpu", help="The GPU to predict it on; of a trace that does not say where it ran, that GPU.")
+@click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Sequences a step.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write here, not to stdout.")
+def command(trace: str, apply: str, gpu: str | None, batch_size: int | None, form: str, output: Path | None) -> None:
+    """Predict what optimizations, another GPU or another batch would make of the run in TRACE (a file or a run's
+    folder).
+
+    Latency, speed-up and memory, as intervals, with where the gain comes from. Without --apply, each optimization is
+    predicted alone, and the best few together. An id may take an argument: half-precision:fp16, batching:32.
+
+    Example: tracekit predict runs/gpt2-t4-decode --apply half-precision+cuda-graphs
+    """
+    from reports.files import check_writable, write_atomically
+    from reports.prediction_export import to_json
+    from reports.prediction_text import to_text
+    from tracekit.prediction import predict
+
+    if output:
+        check_writable(output)
+    predicted = predict(trace, apply, gpu, batch_size)
+    text = to_json(predicted) if form == "json" else to_text(predicted)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    write_atomically(output, text)
+    click.echo(f"Wrote {output}", err=True)

@@ -1,0 +1,48 @@
+"""The batches at which something changes: products turn from memory- to compute-bound, and memory is full."""
+
+import numpy as np
+
+from analyzers.costs.call import Cost
+from analyzers.hardware import GPU
+from analyzers.prediction.baseline import Baseline
+from analyzers.prediction.memory import held
+
+
+def compute_bound_from(base: Baseline) -> int | None:
+    """The batch from which half of the weights (by bytes) are multiplied for longer than they are read.
+
+    On the roofline with sustained rates. None: the batch is not known, or no batch is large enough.
+    """
+    capture = base.source.capture
+    costs = [cost for cost in base.ops.cost if cost is not None and cost.weight_bytes and cost.flops]
+    if capture is None or not capture.batch_size or not costs:
+        return None
+    turning = np.array([_turning_factor(cost, base.gpu) for cost in costs])
+    order = np.argsort(turning)
+    weights = np.cumsum(np.array([cost.weight_bytes for cost in costs])[order])
+    median = turning[order][np.searchsorted(weights, weights[-1] / 2)]
+    return max(1, int(np.ceil(median * capture.batch_size))) if np.isfinite(median) else None
+
+
+def largest_that_fits(base: Baseline) -> int | None:
+    """The largest batch whose peak the GPU's memory holds; None: not known."""
+    capture = base.source.capture
+    memory = held(capture, base.ops) if capture else None
+    if capture is None or memory is None or not capture.batch_size:
+        return None
+    a_sequence = (memory.kv_cache + memory.activations) / capture.batch_size
+    fixed = memory.peak - memory.kv_cache - memory.activations
+    return max(0, int((base.gpu.memory_bytes - fixed) / a_sequence)) if a_sequence else None
+
+
+def streams_weights(cost: Cost, gpu: GPU) -> bool:
+    """Whether an op takes as long as reading its weights does: more rows cost next to nothing."""
+    return cost.weight_bytes > 0 and _turning_factor(cost, gpu) > 1
+
+
+def _turning_factor(cost: Cost, gpu: GPU) -> float:
+    """The growth of the batch at which arithmetic takes as long as moving the weights and all else."""
+    rate = gpu.bandwidth * gpu.copy_efficiency
+    arithmetic = cost.flops / gpu.sustained_flops(cost.precision)
+    moving = (cost.bytes - cost.weight_bytes) / rate
+    return cost.weight_bytes / rate / (arithmetic - moving) if arithmetic > moving else np.inf

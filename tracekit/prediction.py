@@ -1,0 +1,93 @@
+"""From a trace and the names of optimizations to what they would make of the run."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from analyzers import analyze as analyze_trace
+from analyzers import cache, hardware
+from analyzers.errors import InputError
+from analyzers.hardware import GPU
+from analyzers.predicted import Prediction
+from analyzers.prediction.baseline import Baseline, baseline
+from analyzers.prediction.memory import held
+from tracekit.optimizations import find, in_order, parse
+from tracekit.optimizations.combined import Combined
+from tracekit.optimizations.explain import op_class_times, sentence
+from tracekit.optimizations.other_gpu import OtherGPU
+from tracekit.optimizations.planning import Search, Steps
+from tracekit.optimizations.predict import speedup, too_large
+from tracekit.predicted_baseline import doubts, start_of
+from tracekit.recommend import advise, latency_us, why_nothing
+
+
+def predict(path: str | Path, apply: str = "", gpu: str | None = None, batch_size: int | None = None) -> Prediction:
+    """What the run in a trace file or a run's folder would be with optimizations (names joined with "+"), on another
+    GPU, at another batch; with none of these, after its best plan for latency.
+
+    `gpu` names the GPU of a trace that does not say where it ran; for one that does, where the run is predicted.
+    Unless optimizations are named, each of them alone and the best plan are predicted as well. Raises UnknownNameError
+    for a name, and InputError when nothing can be predicted from the run, or what is asked cannot be done to it.
+    """
+    named = hardware.find(gpu) if gpu else None
+    asked = _asked(apply, batch_size)
+    base = _baseline(path, named)
+    steps = (OtherGPU(named), *asked) if named and named != base.gpu else asked
+    search = Search(base)
+    together = _checked(search, steps)
+    if apply:
+        return _prediction(search, together)
+    advice = advise(_as_start(search, steps))
+    predicted = _prediction(search, together if steps else Combined(advice.latency_steps))
+    return replace(predicted, considered=advice.considered, plan=advice.plan)
+
+
+def _asked(apply: str, batch_size: int | None) -> Steps:
+    chosen = [parse(apply)] if apply else []
+    if batch_size is not None:
+        chosen.append(find(f"batching:{batch_size}"))
+    return tuple(step for each in chosen for step in (each.steps if isinstance(each, Combined) else (each,)))
+
+
+def _baseline(path: str | Path, named: GPU | None) -> Baseline:
+    trace = cache.load(path)
+    analysis = analyze_trace(trace, named)
+    base = baseline(trace, analysis)
+    if base is None:
+        raise InputError(f"Nothing can be predicted from {path}.", why_nothing(analysis), "Record a run on a GPU.")
+    return base
+
+
+def _checked(search: Search, steps: Steps) -> Combined:
+    """The steps together. Raises InputError when they cannot be done to this run."""
+    together = Combined(in_order(steps))
+    refused = together.objection(search.base) or too_large(search.scenarios(steps).expected, search.base)
+    if refused:
+        raise InputError(f"{together.id} cannot be applied to this run.", refused, "Without --apply: what can be.")
+    return together
+
+
+def _as_start(search: Search, steps: Steps) -> Baseline:
+    """The run as the steps make it, to predict from."""
+    after, base = search.scenarios(steps).expected, search.base
+    return replace(after, stated_ns=base.stated_ns * after.latency_ns / base.latency_ns)
+
+
+def _prediction(search: Search, together: Combined) -> Prediction:
+    base, after = search.base, search.scenarios(together.steps)
+    gain = speedup(search.scenarios(()), after)
+    times = op_class_times(base, after.expected)
+    capture = after.expected.source.capture
+    return Prediction(
+        applied=tuple(step.name for step in together.steps),
+        gpu=after.expected.gpu,
+        batch_size=capture.batch_size or None if capture else None,
+        baseline=start_of(base),
+        latency_us=latency_us(base, gain, after.work),
+        memory=held(capture, after.expected.ops) if capture else None,
+        speedup=gain,
+        work_factor=after.work,
+        by_op_class=times,
+        explained=sentence(times, after.work),
+        how_to=tuple(step.how_to(before) for step, before in together.stages(base)),
+        caveats=(*doubts(base), *together.caveats),
+    )
