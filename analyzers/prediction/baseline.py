@@ -5,6 +5,7 @@ took without a profiler.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ import pandas as pd
 from analyzers.hardware import GPU
 from analyzers.interval import Interval
 from analyzers.prediction.launching import launch_latency_ns, queued_gap_ns
+from analyzers.prediction.memory import Memory, held
 from analyzers.prediction.oplist import build
 from analyzers.prediction.profiler_share import profiler_share
 from analyzers.prediction.simulate import simulate
@@ -70,10 +72,15 @@ class Baseline:
     profiler_share: Interval | None = None
     """Part of the traced host time that is the profiler's, where no time without one is known; None: known, or none."""
 
-    @property
+    @cached_property
     def latency_ns(self) -> float:
         """The simulated latency."""
         return self.simulate(self.ops)
+
+    @cached_property
+    def memory(self) -> Memory | None:
+        """What the step holds at its peak; None: not known."""
+        return held(self.source.capture, self.ops) if self.source.capture else None
 
     @property
     def calibrated(self) -> Reproduction:
@@ -96,7 +103,7 @@ class Baseline:
 
     def simulate(self, ops: pd.DataFrame, host_factor: float = 1.0) -> float:
         """Latency of a step of these ops, in nanoseconds."""
-        kernel = (ops.kernel_ns + (ops.launches - 1) * self.gap_ns).to_numpy()
+        kernel = ops.kernel_ns.to_numpy() + (ops.launches.to_numpy() - 1) * self.gap_ns
         host, sync = ops.host_ns.to_numpy(), ops.sync.to_numpy()
         if self.tail:
             host = np.append(host, [self.tail.before_ns, self.tail.after_ns])

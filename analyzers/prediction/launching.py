@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-LAUNCH_LATENCY_NS = 5_000.0
-QUEUED_GAP_NS = 1_000.0
-_MOST_LATENCY_NS = 30_000.0
+LAUNCH_LATENCY_NS = 5_000
+QUEUED_GAP_NS = 1_000
+_MOST_LATENCY_NS = 30_000
 """A kernel that starts later than this on an idle device waited for more than its launch: an event, or a copy."""
 
 

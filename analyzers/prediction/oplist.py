@@ -4,15 +4,15 @@ It is what predictions transform and simulate again. Host time between launches 
 so that views and Python are in it; time spent waiting for the device is taken out and marked as a synchronisation.
 """
 
-import re
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.kernel_names import matching
 from analyzers.attribution.nesting import take
+from analyzers.prediction.launching import LAUNCH_LATENCY_NS
+from analyzers.prediction.waiting import waited_ns, waiting_calls, waits_for_device
 from analyzers.results import Analysis
 from analyzers.roofline.op_costs import price
 from analyzers.tables import Column, Table
@@ -33,23 +33,28 @@ OP_LIST = Table(
     Column("cost", "object", "", "analyzers.costs.call.Cost, or None"),
 )
 
-_WAITING_CALLS = re.compile(r"Synchronize|^(?:cuda|hip)Memcpy(?:WithStream)?$")
-
 
 def build(trace: Trace, analysis: Analysis) -> pd.DataFrame:
     """The op list of the step with the median wall time, on its busiest device; empty when no step has device work.
 
     Devices work side by side: one of them, with the threads that launch its work, stands for all.
     """
-    steps = analysis.timeline.steps[analysis.timeline.steps.kernels > 0]
-    if analysis.source.device != "gpu" or steps.empty:
+    step = typical_step(analysis)
+    if step is None:
         return OP_LIST.empty()
-    step = steps.iloc[(steps.wall_ns - steps.wall_ns.median()).abs().argsort().iloc[0]]
     work = _of_busiest_device(analysis.work[analysis.work.step == step.step])
     launched = _launch_end(trace, work, int(step.start_ns))
     order = np.lexsort((work.start_ns, launched))
     work, launched = work.iloc[order], launched[order]
     return _grouped(trace, analysis, work, launched, int(step.start_ns), int(step.wall_ns))
+
+
+def typical_step(analysis: Analysis) -> "pd.Series[int] | None":
+    """The row of the steps' table with the median wall time, of those with device work; None: there is none."""
+    steps = analysis.timeline.steps[analysis.timeline.steps.kernels > 0]
+    if analysis.source.device != "gpu" or steps.empty:
+        return None
+    return steps.iloc[(steps.wall_ns - steps.wall_ns.median()).abs().argsort().iloc[0]]
 
 
 def _of_busiest_device(work: pd.DataFrame) -> pd.DataFrame:
@@ -58,14 +63,16 @@ def _of_busiest_device(work: pd.DataFrame) -> pd.DataFrame:
 
 
 def _launch_end(trace: Trace, work: pd.DataFrame, step_start: int) -> npt.NDArray[np.int64]:
-    """When the host had launched each item.
+    """When the host had launched each item. A copy that its call waits for is launched before the call returns.
 
     Where the launch is not in the trace, the last known one of what started before stands in: it took no host time
     that can be told, and a device start would make the host wait for the device.
     """
     launch = work.launch.to_numpy()
     start, duration = (take(trace.host[name].to_numpy(), launch) for name in ("start_ns", "duration_ns"))
-    launched = np.where(launch >= 0, start + duration, step_start)
+    waits = waits_for_device(trace.host.name.iloc[np.maximum(launch, 0)])
+    launched = np.where(waits, np.maximum(start, work.start_ns.to_numpy() - LAUNCH_LATENCY_NS), start + duration)
+    launched = np.where(launch >= 0, launched, step_start)
     return np.where(launch >= 0, launched, np.maximum.accumulate(np.maximum(launched, step_start)))
 
 
@@ -78,7 +85,8 @@ def _grouped(
     head, host_row = work.iloc[first], owner[first]
     layer = head.layer.to_numpy()
     threads = trace.host.thread.iloc[work.launch[work.launch >= 0]].unique()
-    waited_before, waits = _waiting(_calls(trace.host, threads, start, start + wall), launched[last])
+    calls = waiting_calls(trace.host, threads, start, start + wall)
+    waited_before, waits = _waiting(calls, waited_ns(calls, work), launched[last])
     return OP_LIST.frame(
         {
             "name": np.where(host_row >= 0, _at(trace.host.name, host_row), head.name.astype(object)),
@@ -95,23 +103,14 @@ def _grouped(
     )
 
 
-def _calls(host: pd.DataFrame, threads: npt.NDArray[np.integer], start: int, stop: int) -> pd.DataFrame:
-    """Calls of these threads that wait for the device."""
-    times = host.start_ns.to_numpy()
-    inside = np.flatnonzero((times >= start) & (times <= stop))
-    runtime = host.iloc[inside]
-    runtime = runtime[(runtime.category == "runtime") & runtime.thread.isin(threads)]
-    return runtime[matching(runtime.name, _WAITING_CALLS)].sort_values("start_ns")
-
-
 def _waiting(
-    calls: pd.DataFrame, launched: npt.NDArray[np.int64]
+    calls: pd.DataFrame, waited: npt.NDArray[np.int64], launched: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """For launches at these times: host time spent waiting in calls before each, and whether a wait follows each."""
     ends = (calls.start_ns + calls.duration_ns).to_numpy()
-    total = np.concatenate([[0], np.cumsum(calls.duration_ns.to_numpy())])
+    total = np.concatenate([[0], np.cumsum(waited)])
     follows = np.zeros(len(launched), dtype=bool)
-    after = np.searchsorted(launched, calls.start_ns.to_numpy(), side="right") - 1
+    after = np.searchsorted(launched, ends, side="right") - 1
     follows[after[after >= 0]] = True
     return total[np.searchsorted(ends, launched, side="right")], follows
 

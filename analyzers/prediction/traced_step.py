@@ -1,19 +1,18 @@
 """The traced step beside its op list: how long it took, what the host did after its last launch, and what was
 recorded of the host."""
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from analyzers.attribution.kernel_names import matching
+from analyzers.prediction.oplist import typical_step
+from analyzers.prediction.waiting import waiting_calls
 from analyzers.results import Analysis
 from analyzers.trace import Trace
 
 _OVERLAP = 0.05
 """Steps that overlap by less than this part of their time are taken to follow each other."""
-_WAITING_CALLS = re.compile(r"Synchronize|^(?:cuda|hip)Memcpy(?:WithStream)?$")
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,10 @@ class TracedStep:
 
 def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
     """The step with the median wall time, of those with device work; None: there is none."""
-    steps = analysis.timeline.steps[analysis.timeline.steps.kernels > 0].sort_values("start_ns")
-    if analysis.source.device != "gpu" or steps.empty:
+    step = typical_step(analysis)
+    if step is None:
         return None
-    step = steps.iloc[(steps.wall_ns - steps.wall_ns.median()).abs().argsort().iloc[0]]
-    period = _period_ns(steps, step)
+    period = _period_ns(analysis.timeline.steps, step)
     start, wall = int(step.start_ns), period or int(step.wall_ns)
     times = trace.host.start_ns.to_numpy()
     host = trace.host[(times >= start) & (times < start + wall)]
@@ -57,6 +55,7 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
 
 def _period_ns(steps: pd.DataFrame, step: "pd.Series[int]") -> int:
     """Median time from begin to begin of steps, where the first may have had an idle device; 0: none overlap."""
+    steps = steps[steps.kernels > 0].sort_values("start_ns")
     begins = steps.start_ns.to_numpy()
     overlaps = (begins + steps.wall_ns.to_numpy())[:-1] - begins[1:]
     if not len(overlaps) or np.median(overlaps) < _OVERLAP * step.wall_ns:
@@ -70,8 +69,7 @@ def _tail(host: pd.DataFrame, launches: pd.DataFrame, stop: int) -> HostTail:
     if launches.empty:
         return HostTail()
     last = int((launches.start_ns + launches.duration_ns).max())
-    calls = host[(host.category == "runtime") & host.thread.isin(launches.thread.unique())]
-    calls = calls[matching(calls.name, _WAITING_CALLS)]
+    calls = waiting_calls(host, launches.thread.unique(), 0, stop)
     calls = calls[calls.start_ns + calls.duration_ns > last]
     if calls.empty:
         return HostTail(before_ns=max(stop - last, 0))

@@ -13,9 +13,14 @@ def folder() -> Path:
     return config.folder() / "calibration"
 
 
+def machine_key(gpu: str) -> str:
+    """Names this machine with a GPU (an id of gpus.toml; "": none) in names of files."""
+    return slug(cpu_state().name, os.cpu_count() or 1, gpu)
+
+
 def path_of(gpu: str) -> Path:
-    """Where the calibration of this machine with a GPU (an id of gpus.toml; "": none) is kept."""
-    return folder() / f"{slug(cpu_state().name, os.cpu_count() or 1, gpu)}.json"
+    """Where the calibration of this machine with a GPU is kept."""
+    return folder() / f"{machine_key(gpu)}.json"
 
 
 def load(gpu: str) -> Calibration | None:

@@ -1,0 +1,36 @@
+"""Host calls that wait for the device, and how much of their time is waiting."""
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analyzers.attribution.kernel_names import matching
+from analyzers.prediction.simulate import SYNC_RETURN_NS
+
+_NAMES = re.compile(r"Synchronize|^(?:cuda|hip)Memcpy(?:WithStream)?$")
+
+
+def waiting_calls(host: pd.DataFrame, threads: npt.NDArray[np.integer], start: int, stop: int) -> pd.DataFrame:
+    """Calls of these threads that wait for the device and begin from `start` to `stop`, in order of time."""
+    times = host.start_ns.to_numpy()
+    runtime = host.iloc[np.flatnonzero((times >= start) & (times <= stop))]
+    runtime = runtime[(runtime.category == "runtime") & runtime.thread.isin(threads)]
+    return runtime[waits_for_device(runtime.name)].sort_values("start_ns")
+
+
+def waits_for_device(names: pd.Series) -> npt.NDArray[np.bool_]:
+    """Which of these calls return when the device is done."""
+    return matching(names, _NAMES)
+
+
+def waited_ns(calls: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """Of each call, the time until the device was done, and a usual return from it.
+
+    The rest is the host's: staging a copy from pageable memory, or a first call that sets things up.
+    """
+    begins, durations = calls.start_ns.to_numpy(), calls.duration_ns.to_numpy()
+    done = np.append(np.sort((work.start_ns + work.duration_ns).to_numpy()), 0)
+    latest = done[np.searchsorted(done[:-1], begins + durations, side="right") - 1]
+    return np.minimum(durations, np.maximum(latest - begins, 0) + SYNC_RETURN_NS)

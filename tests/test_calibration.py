@@ -1,0 +1,155 @@
+"""A machine is measured once, kept, and changes what is predicted for its GPU and for no other."""
+
+import os
+import socket
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from analyzers import hardware
+from analyzers.costs.call import Cost, Gemm
+from analyzers.errors import TracekitError
+from analyzers.kernel_time import estimate_ns
+from analyzers.prediction import host_costs
+from tracekit.calibration import Calibration, apply, history, load, store
+from tracekit.calibration.value import decode, encode
+from tracekit.capture.environment import cpu_state
+from tracekit.cli import main
+
+H200, A100 = hardware.find("h200"), hardware.find("a100")
+TABLE = tomllib.loads((Path(host_costs.__file__).parent / "host_costs.toml").read_text())
+
+
+@pytest.fixture(autouse=True)
+def own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return tmp_path
+
+
+def calibration(factor: float = 1.0, **changes: object) -> Calibration:
+    """Of this machine, with a host that takes `factor` times as long as the one that the constants are of."""
+    found = Calibration(
+        measured_at="2026-11-21T03:00:00+00:00",
+        versions={"torch": "2.11.0"},
+        processor=cpu_state().name,
+        processors=os.cpu_count() or 1,
+        gpu="h200",
+        device_name="NVIDIA H200",
+        host_us={name: (us * factor,) * 3 for name, us in TABLE["probe_us"].items()},
+    )
+    return msgspec.structs.replace(found, **changes)
+
+
+def test_what_is_stored_is_found_again_for_its_gpu_alone(own_configuration: Path) -> None:
+    path = store(calibration())
+    assert path.parent == own_configuration / "tracekit" / "calibration"
+    assert load("h200") == calibration()
+    assert load("a100-80gb-sxm") is None
+
+
+def test_the_file_is_for_people_and_names_no_host() -> None:
+    text = encode(calibration()).decode()
+    assert text.startswith('{\n  "version": 1,\n  "measured_at": "2026-11-21')
+    assert socket.gethostname() not in text
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"version": 1}', "[1]", '{"version": "1", "host_us": 3}'])
+def test_what_is_no_calibration_is_explained(content: str) -> None:
+    store(calibration()).write_text(content)
+    with pytest.raises(TracekitError, match="is no calibration"):
+        load("h200")
+
+
+def test_another_version_is_measured_anew() -> None:
+    with pytest.raises(TracekitError, match="another version"):
+        decode(encode(calibration(version=2)), "a file")
+
+
+def test_a_slower_host_is_slower_in_every_class_and_narrower() -> None:
+    slow = apply.host_costs(calibration(1.5), H200)
+    assert slow.calibrated and slow.source == "calibrated on this machine on 2026-11-21"
+    for name in host_costs.CLASSES:
+        assert slow.op_us[name] == pytest.approx(1.5 * TABLE["op_us"][name])
+    wide = host_costs.assumed(H200).span
+    assert slow.span.high - slow.span.low < 0.5 * (wide.high - wide.low)
+
+
+def test_of_a_gpu_that_is_not_here_nothing_is_known() -> None:
+    for known in (None, calibration(2.0)):
+        found = apply.host_costs(known, A100)
+        assert found == host_costs.assumed(A100) and not found.calibrated
+        assert "tracekit calibrate" in found.source
+        assert apply.as_calibrated(A100, known) == A100
+
+
+def test_a_machine_without_a_gpu_is_not_the_host_of_one() -> None:
+    assert not apply.host_costs(calibration(gpu="", device_name=""), H200).calibrated
+
+
+def test_measured_rates_correct_what_is_modelled_for_the_same_product() -> None:
+    side = 8192
+    product = Cost(2 * side**3, 4 * side**2, 2 * side**2, "gemm", "bf16", 2 * side**2, Gemm(1, side, side, side))
+    modelled_tflops = product.flops / estimate_ns(product, H200) / 1e3
+    slower = apply.as_calibrated(H200, calibration(sustained_tflops={"bf16": 0.8 * modelled_tflops}))
+    assert estimate_ns(product, slower) == pytest.approx(estimate_ns(product, H200) / 0.8, rel=0.05)
+    assert slower.sustained_flops("fp32") == pytest.approx(H200.sustained_flops("fp32"))
+    assert apply.as_calibrated(H200, calibration(sustained_tflops={"bf16": 1.0})).sustained_flops("bf16") == (
+        pytest.approx(0.5 * H200.sustained_flops("bf16"))
+    )
+
+
+def test_calibrate_measures_the_host_that_runs_it(tmp_path: Path) -> None:
+    target = tmp_path / "here.json"
+    result = CliRunner().invoke(main, ["calibrate", "-o", str(target)])
+    assert result.exit_code == 0, result.output
+    found = decode(target.read_bytes(), target)
+    assert set(TABLE["probe_us"]) - {"sync"} <= set(found.host_us) or found.gpu
+    assert all(0 < low <= median <= high for low, median, high in found.host_us.values())
+    assert found.host_us["view"][1] < found.host_us["attention"][1] < found.host_us["optimizer"][1] * 64
+    assert load("") is None and load("h200") is None
+
+
+def test_calibrate_is_stored_where_it_is_looked_for() -> None:
+    assert CliRunner().invoke(main, ["calibrate"]).exit_code == 0
+    found = load("")
+    assert found is not None and found.processor == cpu_state().name
+
+
+def test_a_modelled_run_says_whose_host_it_took(tmp_path: Path) -> None:
+    store(calibration(1.5))
+    options = ["profile", "--model", "distilgpt2", "--device", "model", "--workload", "decode", "--steps", "1"]
+    latency = {}
+    for gpu in ("h200", "a100"):
+        folder = tmp_path / gpu
+        result = CliRunner().invoke(main, [*options, "--gpu", gpu, "-o", str(folder)])
+        assert result.exit_code == 0, result.output
+        latency[gpu] = msgspec.json.decode((folder / "analysis.json").read_bytes())["source"]["capture"]
+    assert latency["h200"]["host_source"] == "calibrated on this machine on 2026-11-21"
+    assert latency["h200"]["host_op_us"] == pytest.approx(1.5 * TABLE["base_us"])
+    assert latency["a100"]["host_source"].startswith("assumed: 26 to 48 µs")
+
+
+def test_the_history_of_a_machine_is_read_in_order() -> None:
+    assert history.read("h200") == []
+    one = history.Verified(
+        verified_at="2026-11-21T04:00:00+00:00",
+        gpu="h200",
+        model="gpt2",
+        workload="decode",
+        batch_size=1,
+        seq_len=512,
+        dtype="fp32",
+        applied="cuda-graphs",
+        predicted=(2.0, 2.5, 3.0),
+        measured=2.45,
+    )
+    other = msgspec.structs.replace(one, applied="compile", measured=1.8)
+    history.add(one)
+    path = history.add(other)
+    assert history.read("h200") == [one, other] and history.read("t4") == []
+    path.write_text("{}\n")
+    with pytest.raises(TracekitError, match="cannot be read"):
+        history.read("h200")

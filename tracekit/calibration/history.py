@@ -1,0 +1,60 @@
+"""Predictions that were measured afterwards on this machine, one line of JSON each."""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from analyzers.errors import TracekitError
+from tracekit import config
+from tracekit.calibration.store import machine_key
+
+
+class Verified(msgspec.Struct, frozen=True, kw_only=True):
+    """A prediction, and what came of it."""
+
+    verified_at: str
+    """Date and time, UTC, ISO 8601."""
+    gpu: str
+    """Id of gpus.toml."""
+    model: str
+    workload: str
+    batch_size: int
+    seq_len: int
+    dtype: str
+    applied: str
+    """Ids of optimizations, as `predict --apply` takes them."""
+    predicted: tuple[float, float, float]
+    """Speed-up: low, expected, high."""
+    measured: float
+    """Speed-up."""
+    versions: dict[str, str] = {}
+
+
+def path_of(gpu: str) -> Path:
+    return config.folder() / "history" / f"{machine_key(gpu)}.jsonl"
+
+
+def add(verified: Verified) -> Path:
+    """Append it to the history of this machine with its GPU."""
+    path = path_of(verified.gpu)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    try:
+        os.write(handle, msgspec.json.encode(verified) + b"\n")
+    finally:
+        os.close(handle)
+    return path
+
+
+def read(gpu: str) -> list[Verified]:
+    """All of this machine with a GPU, the oldest first. Raises TracekitError for a line that holds none."""
+    path = path_of(gpu)
+    if not path.is_file():
+        return []
+    try:
+        return [msgspec.json.decode(line, type=Verified) for line in path.read_bytes().splitlines() if line.strip()]
+    except msgspec.DecodeError as error:
+        raise TracekitError(
+            f"{path} cannot be read.", f"{error}.", "Remove the line, or the file: predictions go without it."
+        ) from error
