@@ -2,7 +2,6 @@
 
 from analyzers.predicted import Check, PredictedBaseline
 from analyzers.prediction.baseline import Baseline, Reproduction
-from analyzers.prediction.memory import held
 
 _DOUBTFUL = (
     "Simulated unchanged, the step takes {simulated:.0f} µs, {error:+.0%} off the {stated:.0f} µs that it took: more "
@@ -15,12 +14,12 @@ _PROFILED = (
 
 
 def start_of(base: Baseline) -> PredictedBaseline:
-    capture, profiled = base.source.capture, is_profiled(base)
+    profiled = is_profiled(base)
     return PredictedBaseline(
         latency_us=base.stated_ns / 1e3,
         timed="profiled" if profiled else "modelled" if base.source.kind == "modelled" else "unprofiled",
         profiler_share=max(0.0, 1 - base.latency_ns / base.stated_ns) if profiled else None,
-        memory=held(capture, base.ops) if capture else None,
+        memory=base.memory,
         as_traced=_check(base.as_traced) if base.as_traced else None,
         calibrated=None if profiled else _check(base.calibrated),
     )

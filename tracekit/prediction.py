@@ -9,7 +9,6 @@ from analyzers.errors import InputError
 from analyzers.hardware import GPU
 from analyzers.predicted import Prediction
 from analyzers.prediction.baseline import Baseline, baseline
-from analyzers.prediction.memory import held
 from tracekit.optimizations import find, in_order, parse
 from tracekit.optimizations.combined import Combined
 from tracekit.optimizations.explain import op_class_times, sentence
@@ -83,7 +82,7 @@ def _prediction(search: Search, together: Combined) -> Prediction:
         batch_size=capture.batch_size or None if capture else None,
         baseline=start_of(base),
         latency_us=latency_us(base, gain, after.work),
-        memory=held(capture, after.expected.ops) if capture else None,
+        memory=after.expected.memory,
         speedup=gain,
         work_factor=after.work,
         by_op_class=times,

@@ -12,6 +12,9 @@ from tracekit.optimizations.explain import op_class_times, sentence
 from tracekit.optimizations.planning import WORTHWHILE, Search, Steps
 from tracekit.optimizations.predict import Scenarios, speedup, too_large
 
+LOSING = 0.97
+"""What promises less than this at the upper end is in no plan."""
+
 
 @dataclass(frozen=True)
 class Advice:
@@ -36,7 +39,7 @@ def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
 def advise(base: Baseline) -> Advice:
     search = Search(base)
     judged = [(optimization, _judge(optimization, search)) for optimization in OPTIMIZATIONS]
-    steps = search.plan()
+    steps = search.plan([optimization for optimization, option in judged if not _loses(option)])
     worth = [(o, c) for o, c in judged if c.recommended]
     worth.sort(key=lambda pair: (pair[0].throughput, -pair[1].speedup.low if pair[1].speedup else 0.0))
     return Advice(
@@ -59,6 +62,11 @@ def _judge(optimization: Optimization, search: Search) -> Considered:
     worth = gain.low >= WORTHWHILE
     reason = optimization.reason(search.base) if worth else _against(gain)
     return Considered(optimization.id, optimization.title, worth, reason, gain, _explained(search.base, after))
+
+
+def _loses(option: Considered) -> bool:
+    """At its best: no step before it makes a gain of that."""
+    return option.speedup is not None and option.speedup.high < LOSING
 
 
 def _against(speedup: Interval) -> str:

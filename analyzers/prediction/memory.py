@@ -1,8 +1,8 @@
 """What a step holds in device memory, by what it is for."""
 
+from collections import defaultdict
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
 from analyzers.capture_info import CaptureInfo
@@ -50,20 +50,25 @@ def held(capture: CaptureInfo, ops: pd.DataFrame) -> Memory | None:
 
 def kv_cache_bytes(ops: pd.DataFrame) -> int:
     """Bytes of the keys and values of all layers that decoding reads or a causal prefill makes; else 0."""
-    causal = ops.cost.map(lambda cost: cost is not None and isinstance(cost.shape, Attention) and cost.shape.causal)
-    attending = ops[(ops.phase == "decode") | ((ops.phase == "prefill") & causal.astype(bool))]
-    read = np.array([_keys_and_values(cost) for cost in attending.cost], dtype=np.int64)
-    return int(pd.Series(read).groupby(attending.layer.to_numpy()).max().sum())
+    largest: dict[str, int] = defaultdict(int)
+    for cost, phase, layer in zip(ops.cost, ops.phase, ops.layer, strict=True):
+        if cost is not None and cost.shape is not None and _caches(cost, phase):
+            largest[layer] = max(largest[layer], _keys_and_values(cost))
+    return sum(largest.values())
 
 
-def _keys_and_values(cost: Cost | None) -> int:
-    """Bytes of keys and values that an op reads: of fused attention, or of its two products written out."""
-    if cost is None or not isinstance(cost.shape, Attention | Gemm):
-        return 0
+def _caches(cost: Cost, phase: str) -> bool:
+    return phase == "decode" or (phase == "prefill" and isinstance(cost.shape, Attention) and cost.shape.causal)
+
+
+def _keys_and_values(cost: Cost) -> int:
+    """Bytes of keys and values that an op reads: of fused attention, or of either of its products written out."""
     shape, element = cost.shape, _ELEMENT.get(cost.precision, 2)
     if isinstance(shape, Attention):
         return 2 * element * shape.batch * shape.kv_heads * shape.keys * shape.head_dim
-    return 0 if cost.weight_bytes else 2 * element * shape.batch * shape.n * shape.k
+    if isinstance(shape, Gemm) and not cost.weight_bytes:
+        return 2 * element * shape.batch * shape.n * shape.k
+    return 0
 
 
 def _optimizes(ops: pd.DataFrame) -> bool:

@@ -12,7 +12,7 @@ from analyzers.capture_info import CaptureInfo
 from analyzers.errors import InputError, TracekitError
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.memory import Memory, held
+from analyzers.prediction.memory import Memory
 from tracekit.measurement.subject import Subject
 
 Outcome = Literal["low", "expected", "high"]
@@ -84,8 +84,7 @@ class Optimization(ABC):
         capture = base.source.capture
         if capture is None:
             return after
-        before = held(capture, base.ops)
-        memory = self.memory(base, before) if before else Memory()
+        memory = self.memory(base, base.memory) if base.memory else Memory()
         changed = msgspec.structs.replace(
             self.settings(base, capture), weight_bytes=memory.weights, peak_memory_bytes=memory.peak
         )

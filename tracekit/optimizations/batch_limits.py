@@ -5,7 +5,6 @@ import numpy as np
 from analyzers.costs.call import Cost
 from analyzers.hardware import GPU
 from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.memory import held
 
 
 def compute_bound_from(base: Baseline) -> int | None:
@@ -27,7 +26,7 @@ def compute_bound_from(base: Baseline) -> int | None:
 def largest_that_fits(base: Baseline) -> int | None:
     """The largest batch whose peak the GPU's memory holds; None: not known."""
     capture = base.source.capture
-    memory = held(capture, base.ops) if capture else None
+    memory = base.memory
     if capture is None or memory is None or not capture.batch_size:
         return None
     a_sequence = (memory.kv_cache + memory.activations) / capture.batch_size

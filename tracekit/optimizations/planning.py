@@ -1,7 +1,11 @@
 """The best plan: a few optimizations together, found by simulating combinations of them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import pandas as pd
+
+from analyzers.costs.call import Cost
 from analyzers.prediction.baseline import Baseline
 from tracekit.optimizations import OPTIMIZATIONS, in_order
 from tracekit.optimizations.base import Optimization, Outcome
@@ -13,7 +17,9 @@ WORTHWHILE = 1.03
 LONGEST = 4
 """Steps of a plan, one for throughput not counted."""
 _KEPT = 2
-"""Beginnings of plans that are followed up."""
+"""Beginnings of plans that are followed up,"""
+_PROMISING = 0.8
+"""if their gain is at least this part of the best one's."""
 
 Steps = tuple[Optimization, ...]
 
@@ -22,7 +28,7 @@ class Search:
     """Combinations of optimizations of one run. What was simulated once is not simulated again."""
 
     def __init__(self, base: Baseline) -> None:
-        self.base = base
+        self.base = base = _sharing_costs(base)
         self._applied: dict[tuple[str, Outcome], Baseline] = {("", outcome): base for outcome in OUTCOMES}
         self._scenarios: dict[tuple[str, bool], Scenarios] = {}
         self._refused: dict[tuple[str, str], bool] = {}
@@ -31,9 +37,9 @@ class Search:
         """At most `LONGEST` steps, the first the most useful alone, each worth it after those before; then at most
         one for throughput."""
         latency = [each for each in candidates if not each.throughput]
-        steps = self._beam(latency)
-        more = [(steps, each) for each in candidates if each.throughput]
-        return max(self._grown(more), key=self._low, default=steps)
+        steps = self._sure(self._pruned(self._beam(latency)))
+        more = self._grown([(steps, each) for each in candidates if each.throughput])
+        return self._sure(max(more, key=self._low, default=steps))
 
     def scenarios(self, steps: Steps) -> Scenarios:
         """The steps together, in all their outcomes."""
@@ -44,10 +50,11 @@ class Search:
         front: list[Steps] = [()]
         for _ in range(LONGEST):
             found = self._grown([(steps, each) for steps in front for each in candidates])
-            distinct = {_key(steps): steps for steps in found}.values()
+            distinct = {_key(in_order(steps)): steps for steps in found}.values()
             front = sorted(distinct, key=self._low, reverse=True)[:_KEPT]
             best = max([best, *front], key=self._low)
-        return self._pruned(best)
+            front = [steps for steps in front if self._low(steps) >= _PROMISING * self._low(best)]
+        return best
 
     def _grown(self, pairs: Sequence[tuple[Steps, Optimization]]) -> list[Steps]:
         """Each of the plans with a step more, where that can be done and is worth it."""
@@ -61,6 +68,15 @@ class Search:
             if self._gain(others, steps) < WORTHWHILE and self._allowed(others):
                 return self._pruned(others)
         return steps
+
+    def _sure(self, steps: Steps) -> Steps:
+        """The steps that are worth it after those before them however things turn out."""
+        kept: Steps = ()
+        for step in steps:
+            more = (*kept, step)
+            if self._allowed(more) and lower_end(self.scenarios(kept), self.scenarios(more)) >= WORTHWHILE:
+                kept = more
+        return kept
 
     def _allowed(self, steps: Steps) -> bool:
         together = in_order(steps)
@@ -97,6 +113,13 @@ class Search:
         if key not in self._applied:
             self._applied[key] = ordered[-1].applied(self._after(ordered[:-1], outcome), outcome)
         return self._applied[key]
+
+
+def _sharing_costs(base: Baseline) -> Baseline:
+    """Equal costs as one object, so that what is done to a cost is done once."""
+    shared: dict[Cost, Cost] = {}
+    costs = [cost and shared.setdefault(cost, cost) for cost in base.ops.cost]
+    return replace(base, ops=base.ops.assign(cost=pd.Series(costs, index=base.ops.index, dtype=object)))
 
 
 def _key(steps: Steps) -> str:

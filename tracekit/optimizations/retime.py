@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from analyzers.costs.call import Cost, Precision
@@ -16,11 +17,20 @@ RATIO_EXPONENT = Interval(0.85, 1.0, 1.1)
 
 
 def retimed(ops: pd.DataFrame, change: Callable[[Cost], Cost], gpu: GPU, outcome: Outcome) -> pd.DataFrame:
-    """Ops with `change` applied to each cost and the kernel time scaled by the modelled ratio."""
+    """Ops with `change` applied to each cost and the kernel time scaled by the modelled ratio.
+
+    Rows that share a cost are looked at once.
+    """
     before = ops.cost.to_list()
-    after = [change(cost) if cost else None for cost in before]
-    factor = [_ratio(a, b, gpu) ** pick(RATIO_EXPONENT, outcome) for a, b in zip(after, before, strict=True)]
-    return ops.assign(kernel_ns=ops.kernel_ns * factor, cost=pd.Series(after, index=ops.index, dtype=object))
+    keys = [id(cost) for cost in before]
+    distinct = dict(zip(keys, before, strict=True))
+    after = {key: change(cost) if cost else None for key, cost in distinct.items()}
+    exponent = pick(RATIO_EXPONENT, outcome)
+    factor = {key: _ratio(after[key], cost, gpu) ** exponent for key, cost in distinct.items()}
+    return ops.assign(
+        kernel_ns=ops.kernel_ns.to_numpy() * np.array([factor[key] for key in keys]),
+        cost=pd.Series([after[key] for key in keys], index=ops.index, dtype=object),
+    )
 
 
 def _ratio(after: Cost | None, before: Cost | None, gpu: GPU) -> float:
