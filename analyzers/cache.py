@@ -50,6 +50,8 @@ def recall(
     `kind` is a dataclass. `code` is the folder of the code that decides, beside this package, what is made.
     """
     file = Path(path) / RUN_TRACE if Path(path).is_dir() else Path(path)
+    if not file.is_file():
+        return make()  # a pipe can be read but once
     try:
         before = _state(file)
         entry = folder() / _name(kind.__name__, asked, _content_digest(file), _code_digest(_HERE), _code_digest(code))

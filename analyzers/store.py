@@ -97,13 +97,13 @@ def _is_text(column: pd.Series) -> bool:
     return not isinstance(column.dtype, np.dtype) or column.dtype == object
 
 
-def _buffers(table: pd.DataFrame) -> Iterator[bytes]:
+def _buffers(table: pd.DataFrame) -> Iterator[memoryview]:
     for name in table.columns:
         column = table[name]
         if isinstance(column.dtype, pd.CategoricalDtype):
             column = column.cat.codes
         if not _is_text(column):
-            yield column.to_numpy().tobytes()
+            yield np.ascontiguousarray(column.to_numpy()).data.cast("B") if len(column) else memoryview(b"")
 
 
 class _Columns:

@@ -80,7 +80,8 @@ def _counters(counters: CounterSource) -> dict[str, Any]:
 
 
 def _roofs(gpu: GPU) -> dict[str, Any]:
-    return {"bandwidth_gbs": gpu.bandwidth_gbs, "peaks_tflops": dict(gpu.peaks_tflops), "source": gpu.source}
+    peaks = {name: float(peak) for name, peak in gpu.peaks_tflops.items()}
+    return {"bandwidth_gbs": float(gpu.bandwidth_gbs), "peaks_tflops": peaks, "source": gpu.source}
 
 
 def _latency(latency: StepLatency) -> dict[str, Any]:

@@ -19,6 +19,7 @@ _KIND = {
     "imported": "imported",
 }
 _SHOWN = 3
+_NOTABLE = 0.01
 _INDENT = 12
 
 
@@ -29,6 +30,7 @@ def summary(analysis: Analysis) -> str:
         ("source", _source(analysis)),
         ("step", _latency(analysis)),
         ("bound", _bounds(analysis)),
+        *(("devices", text) for text in _devices(analysis)),
         ("layers", _top(_own_time(analysis))),
         ("kernels", _top(analysis.kernels)),
         *(("next" if rank == 0 else "", _advice(analysis, rank)) for rank in range(_advised(analysis))),
@@ -96,6 +98,21 @@ def _projection(analysis: Analysis) -> str:
 
 def _bounds(analysis: Analysis) -> str:
     return ", ".join(f"{name} {percent(share)}" for name, share in analysis.bound.ranked() if share > 0)
+
+
+def _devices(analysis: Analysis) -> list[str]:
+    """What the devices did, where they did more than compute."""
+    device = analysis.timeline.device
+    if device is None or not device.communication_ns + device.copy_ns:
+        return []
+    if not device.communication_ns and device.copy_ns < _NOTABLE * device.span_ns:
+        return []
+    span = max(1, device.span_ns)
+    parts = [f"compute {percent(device.compute_ns / span)}", f"copies {percent(device.copy_ns / span)}"]
+    if device.communication_ns:
+        exposed = percent(device.exposed_communication_ns / span)
+        parts.append(f"communication {percent(device.communication_ns / span)} ({exposed} exposed)")
+    return [f"{', '.join(parts)} of {duration(span / 1000)} from first to last work"]
 
 
 def _own_time(analysis: Analysis) -> pd.DataFrame:

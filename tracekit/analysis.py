@@ -12,6 +12,7 @@ from analyzers.hardware import GPU
 from analyzers.prediction.baseline import Baseline, baseline
 from analyzers.prediction.projection import project
 from analyzers.readers import load
+from analyzers.readers.source import MAX_BYTES
 from analyzers.results import Analysis
 from analyzers.trace import Trace
 from tracekit.recommend import recommend
@@ -21,39 +22,46 @@ LEAST_WORK = 10_000
 
 
 def analyze(
-    path: str | Path, gpu: str | None = None, counters: str | Path | None = None, *, use_cache: bool = True
+    path: str | Path,
+    gpu: str | None = None,
+    counters: str | Path | None = None,
+    *,
+    use_cache: bool = True,
+    max_bytes: int = MAX_BYTES,
 ) -> Analysis:
     """Analyze a trace file, a run's folder, or a URL such as s3://... ("-": standard input).
 
     `gpu` names the GPU of a trace that does not say where it ran; for one that does, the GPU to project it to.
     `counters` is a report of Nsight Compute of the same run, whose FLOPs and bytes replace the counted ones.
-    What was analyzed before comes from the cache, if `use_cache`. Raises TracekitError when a file cannot be read.
+    What was analyzed before comes from the cache, if `use_cache`. A compressed file may unpack to `max_bytes`. Raises
+    TracekitError when a file cannot be read.
     """
     named = hardware.find(gpu) if gpu else None
+    measured = None if counters is None else _counters(counters, max_bytes)
     if not use_cache:
-        return _analyzed(load(path), named, counters)
-    if counters is not None:
-        return _analyzed(cache.load(path), named, counters)
+        return _analyzed(load(path, max_bytes=max_bytes), named, measured)
+    if measured is not None:
+        return _analyzed(cache.load(path, max_bytes=max_bytes), named, measured)
     return cache.recall(
         path,
         Analysis,
-        lambda: _analyzed(cache.load(path), named, None),
+        lambda: _analyzed(cache.load(path, max_bytes=max_bytes), named, None),
         worth=lambda analysis: len(analysis.work) >= LEAST_WORK,
         asked=named.id if named else "",
         code=Path(__file__).parent,
     )
 
 
-def _analyzed(trace: Trace, named: GPU | None, counters: str | Path | None) -> Analysis:
+def _analyzed(trace: Trace, named: GPU | None, counters: pd.DataFrame | None) -> Analysis:
     if counters is not None:
-        trace = replace(trace, counters=_counters(counters))
+        trace = replace(trace, counters=counters)
     analysis = analyze_trace(trace, named)
     base = baseline(trace, analysis)
     return _projected(recommend(analysis, base), base, named)
 
 
-def _counters(path: str | Path) -> pd.DataFrame:
-    measured = load(path).counters
+def _counters(path: str | Path, max_bytes: int) -> pd.DataFrame:
+    measured = load(path, max_bytes=max_bytes).counters
     if measured is None:
         raise InputError(
             f"{path} holds no counters.",

@@ -55,5 +55,5 @@ def _too_large(limit: int) -> InputError:
     return InputError(
         f"The trace is larger than {limit / 2**30:.3g} GiB when decompressed.",
         "A small file that decompresses to so much is usually not a trace.",
-        "Raise the limit (max_bytes) if it is one.",
+        "If it is one, raise the limit: --max-unpacked GIB, or max_bytes in Python.",
     )

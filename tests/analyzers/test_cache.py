@@ -1,8 +1,8 @@
 """Traces kept from one reading to the next."""
 
-import json
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from click.testing import CliRunner
@@ -152,6 +152,26 @@ def test_where_nothing_can_be_written_nothing_is_kept(tmp_path, reads, trace_pat
     assert len(reads) == 2
 
 
+def test_an_interruption_leaves_nothing_behind(kept, trace_path, monkeypatch):
+    def interrupted(_, file):
+        file.write(b"half of it")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cache.load(trace_path)
+    assert list(kept.iterdir()) == []
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_pipe_is_read_once(tmp_path, trace_path):
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor() as other:
+        written = other.submit((tmp_path / "pipe").write_bytes, trace_path.read_bytes())
+        assert_same(cache.load(tmp_path / "pipe"), cache.load(trace_path))
+        assert written.result() == trace_path.stat().st_size
+
+
 @pytest.mark.parametrize(("options", "entries"), [([], 1), (["--no-cache"], 0)])
 @pytest.mark.parametrize("verb", ["analyze", "report"])
 def test_the_commands_keep_a_trace_unless_told_not_to(kept, shared, tmp_path, verb, options, entries):
@@ -166,7 +186,7 @@ def test_an_analysis_is_what_it_was(shared, tmp_path, name):
     with (tmp_path / "kept").open("wb") as file:
         store.save(once, file)
     again = store.load(tmp_path / "kept", Analysis)
-    assert json.loads(to_json(again)) == json.loads(to_json(once))
+    assert to_json(again) == to_json(once)
     assert_frame_equal(again.work, once.work)
 
 

@@ -99,6 +99,8 @@ def test_missing_units_fall_back_to_the_units_that_do_the_work() -> None:
         ("NVIDIA T4", "t4"),
         ("NVIDIA A100-SXM4-80GB", "a100-80gb-sxm"),
         ("A100-SXM4-40GB", "a100-40gb-sxm"),
+        ("A100-PG509-200", "a100-40gb-sxm"),
+        ("NVIDIA PG506-230", None),
         ("NVIDIA A100-PCIE-40GB", "a100-40gb-pcie"),
         ("NVIDIA A100 80GB PCIe", "a100-80gb-pcie"),
         ("Tesla V100-SXM2-16GB", "v100-sxm"),

@@ -6,10 +6,12 @@ import json
 import sys
 
 import pytest
+from click.testing import CliRunner
 from kineto_files import assert_same, codes, op, shared_text, shared_trace
 
 from analyzers.errors import InputError
 from analyzers.readers import load
+from tracekit.cli import main
 
 TEXT = json.dumps({"schemaVersion": 1, "traceEvents": [op()]}).encode()
 
@@ -94,6 +96,15 @@ def test_a_gzip_bomb_is_refused_at_the_limit(tmp_path):
     with pytest.raises(InputError, match="larger than"):
         load(path, max_bytes=20_000_000)
     assert len(load(path, max_bytes=60_000_000).host) == 1
+
+
+@pytest.mark.parametrize("verb", ["analyze", "report"])
+def test_the_limit_can_be_raised_as_the_message_says(tmp_path, verb):
+    path = tmp_path / "bomb.json.gz"
+    path.write_bytes(gzip.compress(TEXT[:-2] + b" " * 50_000_000 + b"]}", 9))
+    said = CliRunner().invoke(main, [verb, str(path), "--max-unpacked", "0.02"])
+    assert said.exit_code == 1 and "--max-unpacked" in said.output
+    assert CliRunner().invoke(main, [verb, str(path), "--max-unpacked", "0.05"]).exit_code == 0
 
 
 def test_gzip_cut_off(shared, tmp_path):

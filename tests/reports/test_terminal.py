@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from hostile import hostile
 
-from analyzers.results import Analysis
+from analyzers.results import Analysis, DeviceTime
 from analyzers.trace import PROBLEMS
 from reports.headline import headline
 from reports.terminal import full, summary
@@ -37,6 +37,19 @@ def test_what_the_summary_says(analysis: Analysis) -> None:
     assert "CUDA graphs: predicted 6.8–8.1×." in text
     assert "op 100 %, layer 99.5 %, cost 98 % of the busy time" in text
     assert "3 events had no clock." in text
+
+
+def test_what_the_devices_did_is_said_where_it_is_not_only_computing(analysis: Analysis) -> None:
+    def devices(**times: int) -> str:
+        spent = {"copy_ns": 0, "communication_ns": 0, "exposed_communication_ns": 0, **times}
+        device = DeviceTime(span_ns=4_000_000, compute_ns=3_000_000, **spent)
+        line = replace(analysis.timeline, device=device)
+        return summary(replace(analysis, timeline=line))
+
+    assert "devices" not in devices(copy_ns=30_000)
+    assert "devices   compute 75 %, copies 2.0 % of 4.00 ms from first to last work" in devices(copy_ns=80_000)
+    said = devices(communication_ns=1_000_000, exposed_communication_ns=600_000)
+    assert "communication 25 % (15 % exposed)" in said and "copies 0 %" in said
 
 
 def test_modelled_is_unmistakable(modelled: Analysis) -> None:

@@ -30,6 +30,14 @@ _EXTENSIONS = {".json": "json", ".csv": "csv"}
     help="The table that csv holds.",
 )
 @click.option("--no-cache", is_flag=True, help="Read TRACE again, and keep nothing of it.")
+@click.option(
+    "--max-unpacked",
+    type=click.FloatRange(min=0, min_open=True),
+    default=16,
+    show_default=True,
+    metavar="GIB",
+    help="Refuse a compressed file that unpacks to more.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write here, not to stdout.")
 def command(
     trace: str,
@@ -38,6 +46,7 @@ def command(
     form: str | None,
     table: str,
     no_cache: bool,
+    max_unpacked: float,
     output: Path | None,
 ) -> None:
     """Say what bounds TRACE (a file, a run's folder, or a URL), where its time goes, and what to do next."""
@@ -47,7 +56,7 @@ def command(
     if output:
         check_writable(output)
     form = form or _EXTENSIONS.get(output.suffix if output else "", "text")
-    analysis = analyze(trace, gpu, counters, use_cache=not no_cache)
+    analysis = analyze(trace, gpu, counters, use_cache=not no_cache, max_bytes=int(max_unpacked * 2**30))
     text = _rendered(analysis, form, table, colour=None if output is None else False)
     if output is None:
         click.echo(text, nl=False)

@@ -15,13 +15,23 @@ _SUFFIXES = (".gz", ".json", ".pt.trace")
 )
 @click.option("--no-cache", is_flag=True, help="Read TRACE again, and keep nothing of it.")
 @click.option(
+    "--max-unpacked",
+    type=click.FloatRange(min=0, min_open=True),
+    default=16,
+    show_default=True,
+    metavar="GIB",
+    help="Refuse a compressed file that unpacks to more.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Default: TRACE's name with .html, or report.html in a run's folder; of a URL, here.",
 )
-def command(trace: str, gpu: str | None, counters: str | None, no_cache: bool, output: Path | None) -> None:
+def command(
+    trace: str, gpu: str | None, counters: str | None, no_cache: bool, max_unpacked: float, output: Path | None
+) -> None:
     """Write the HTML report of TRACE (a file, a run's folder, or a URL): one page that needs no network."""
     from analyzers.readers.remote import is_url
     from reports.files import check_writable, write_atomically
@@ -30,7 +40,8 @@ def command(trace: str, gpu: str | None, counters: str | None, no_cache: bool, o
 
     target = output or (_here(trace) if is_url(trace) else page_of(Path(trace)))
     check_writable(target)
-    write_atomically(target, render(analyze(trace, gpu, counters, use_cache=not no_cache)))
+    analysis = analyze(trace, gpu, counters, use_cache=not no_cache, max_bytes=int(max_unpacked * 2**30))
+    write_atomically(target, render(analysis))
     click.echo(f"Wrote {target}", err=True)
 
 
