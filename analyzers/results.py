@@ -11,6 +11,7 @@ from analyzers.idle_tables import GAPS, HOST_SPANS, IDLE_CAUSES
 from analyzers.interval import Interval
 from analyzers.predicted import Considered, PlanStep, Recommendation
 from analyzers.result_tables import COUNTERS_COMPARISON, RANGES
+from analyzers.verified import Verification
 
 Bound = Literal["compute", "memory", "launch", "latency", "transfer"]
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "launch", "latency", "transfer")
@@ -50,6 +51,8 @@ class Source:
         "tracekit ranges", "nn.Module events", "record_function ranges", "compiled regions", "none"
     ] = "none"
     capture: CaptureInfo | None = None
+    zero_ns: int = 0
+    """The moment 0 of the analysis's times as the events of the trace's file write it."""
     counters: CounterSource | None = None
     """None: every FLOP and byte is counted."""
 
@@ -152,6 +155,8 @@ class Analysis:
     considered: tuple[Considered, ...] = ()
     plan: tuple[PlanStep, ...] = ()
     """The best few optimizations together, each with its own gain; throughput last."""
+    verified: Verification | None = None
+    """What was measured of optimizations of this run; None: nothing was."""
 
     @property
     def busy_share(self) -> float:

@@ -18,7 +18,7 @@ from analyzers.results import (
     StepLatency,
     Timeline,
 )
-from reports import advice
+from reports import advice, verified
 from reports.public import number, public_frame, records
 
 SCHEMA_VERSION = "1.0"
@@ -39,6 +39,7 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
         "recommendations": [advice.recommendation(each) for each in analysis.recommendations],
         "considered": [advice.considered(each) for each in analysis.considered],
         "plan": [advice.plan_step(each) for each in analysis.plan],
+        "verified": [verified.result(each) for each in analysis.verified.results] if analysis.verified else [],
         "projection": _projection(analysis.projection) if analysis.projection else None,
         "counters_comparison": records(analysis, "counters_comparison"),
         "problems": records(analysis, "problems"),

@@ -16,6 +16,7 @@ from analyzers.readers.source import MAX_BYTES
 from analyzers.results import Analysis
 from analyzers.trace import Trace
 from tracekit.recommend import recommend
+from tracekit.verified_run import verified_beside
 
 LEAST_WORK = 10_000
 """Less is analyzed as fast as it is found in the cache."""
@@ -39,10 +40,11 @@ def analyze(
     named = hardware.find(gpu) if gpu else None
     measured = None if counters is None else _counters(counters, max_bytes)
     if not use_cache:
-        return _analyzed(load(path, max_bytes=max_bytes), named, measured)
+        return replace(_analyzed(load(path, max_bytes=max_bytes), named, measured), verified=verified_beside(path))
     if measured is not None:
-        return _analyzed(cache.load(path, max_bytes=max_bytes), named, measured)
-    return cache.recall(
+        trace = cache.load(path, max_bytes=max_bytes)
+        return replace(_analyzed(trace, named, measured), verified=verified_beside(path))
+    analysis = cache.recall(
         path,
         Analysis,
         lambda: _analyzed(cache.load(path, max_bytes=max_bytes), named, None),
@@ -50,6 +52,7 @@ def analyze(
         asked=named.id if named else "",
         code=Path(__file__).parent,
     )
+    return replace(analysis, verified=verified_beside(path))
 
 
 def _analyzed(trace: Trace, named: GPU | None, counters: pd.DataFrame | None) -> Analysis:

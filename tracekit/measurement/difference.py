@@ -1,26 +1,13 @@
 """How far two outputs are apart, as numbers and as choices."""
 
-from dataclasses import dataclass
 from typing import Any
 
+from analyzers.verified import Difference
 from tracekit.capture.packages import require
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Of an output from the baseline's, over all its elements; in training, of the loss."""
-
-    max_abs: float
-    relative: float
-    """Root mean square of the difference over that of the baseline."""
-    kl: float | None
-    """Mean Kullback-Leibler divergence of the distributions over the vocabulary, in nats; None: no logits."""
-    agreement: float | None
-    """Share of positions with the same most likely token, 0 to 1; None: no logits."""
-
-
 def difference(baseline: Any, output: Any, *, logits: bool) -> Difference:
-    """Of two tensors of one shape; with `logits`, their last dimension is the vocabulary."""
+    """Of two tensors of one shape; with `logits`, their last dimension is the vocabulary, or the classes."""
     torch = require("torch")
     with torch.inference_mode():
         before, after = baseline.detach().float(), output.detach().float()

@@ -5,13 +5,14 @@ from typing import Any
 
 from analyzers.capture_info import Latency
 from analyzers.interval import Interval
+from analyzers.verified import Difference
 from tracekit.capture.annotate import NoRanges
 from tracekit.capture.latency import clock_of
 from tracekit.capture.packages import require
 from tracekit.capture.record import explained
 from tracekit.capture.workloads import Step
 from tracekit.measurement import memory
-from tracekit.measurement.difference import Difference, difference
+from tracekit.measurement.difference import difference
 from tracekit.measurement.steps import SEED, prepare
 from tracekit.measurement.subject import Subject
 from tracekit.measurement.timing import BUDGET_S, Runnable, compare
@@ -46,6 +47,8 @@ class Measured:
 
     speedup: Interval
     """Latency before over after, times the work done; 95 % of such intervals hold the true median."""
+    work: float
+    """How many times the work of a step before one does after."""
     before: Latency
     after: Latency
     peak_memory_bytes: int
@@ -60,22 +63,21 @@ def ready(subject: Subject) -> Ready:
         return Ready(subject, prepare(subject))
 
 
-def measure(
-    before: Ready, changed: Subject, *, resident_bytes: int, work: float, budget_s: float = BUDGET_S
-) -> Measured:
-    """Run the changed subject beside the one before. `resident_bytes` were allocated before it was changed; a step of
-    it does `work` times as much."""
+def measure(before: Ready, changed: Subject, *, resident_bytes: int, budget_s: float = BUDGET_S) -> Measured:
+    """Run the changed subject beside the one before. `resident_bytes` were allocated before it was changed."""
     after = ready(changed)
     found = after.output()
     recorded = memory.peak_so_far() if changed.graphs else 0
     expected = before.output()
-    same_inputs = changed.settings.batch_size == before.subject.settings.batch_size
-    apart = _difference(expected, found, logits=not changed.training) if same_inputs else None
+    work = changed.settings.batch_size / before.subject.settings.batch_size
+    apart = _difference(expected, found, logits=not changed.training) if work == 1 else None
     del expected, found
-    peak = max(recorded, after.peak_memory_bytes()) + memory.shared_bytes(changed, before.subject) - resident_bytes
+    peak = max(recorded, after.peak_memory_bytes())
+    if peak:
+        peak += memory.shared_bytes(changed, before.subject) - resident_bytes
     times = compare(before.runnable, after.runnable, clock_of(changed.settings.device), budget_s)
     speedup = Interval(times.speedup.low * work, times.speedup.expected * work, times.speedup.high * work)
-    return Measured(speedup, times.before, times.after, max(0, peak), apart)
+    return Measured(speedup, work, times.before, times.after, max(0, peak), apart)
 
 
 def _difference(expected: Any, found: Any, *, logits: bool) -> Difference | None:

@@ -17,6 +17,8 @@ BLOCKS = 10
 BUDGET_S = 3.0
 """For all blocks of both steps, warm-up aside."""
 CONFIDENCE = 0.95
+QUIET = 0.1
+"""Half the range from the 10th to the 90th percentile, over the median; of a quiet machine, it is less."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,12 @@ def timed_block(side: Runnable, clock: Clock, count: int) -> list[float]:
             clock.synchronize()
             samples.append(clock.microseconds(first, last))
     return samples
+
+
+def noise(latency: Latency) -> str:
+    """What the spread of a latency says against it; "": nothing."""
+    spread = (latency.p90_us - latency.p10_us) / 2 / latency.median_us
+    return f"Latencies spread by ±{spread:.0%}: the machine was not quiet.".replace("%", " %") if spread > QUIET else ""
 
 
 def median_interval(values: Sequence[float]) -> Interval:

@@ -1,0 +1,165 @@
+"""Subjects on the CPU: what is changed, what is shared, and that outputs stay what they were."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_models import CONFIGS
+
+from analyzers.errors import TracekitError
+from tracekit.capture import models
+from tracekit.capture.annotate import NoRanges
+from tracekit.capture.plan import plan
+from tracekit.capture.settings import Settings
+from tracekit.measurement.difference import difference
+from tracekit.measurement.steps import SEED, prepare
+from tracekit.measurement.subject import Subject
+from tracekit.optimizations import parse
+
+
+@pytest.fixture
+def subject(tmp_path):
+    def build(kind: str, **options) -> Subject:
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": kind, **CONFIGS[kind]}))
+        length = {} if kind == "vit" else {"seq_len": 16}
+        settings = plan(
+            Settings(model=str(tmp_path), device="cpu", dtype="fp32", attention="eager", **length, **options)
+        )
+        return Subject(model=models.build_for(settings), settings=settings)
+
+    return build
+
+
+def output(subject: Subject) -> torch.Tensor:
+    with subject.numerics():
+        step = prepare(subject)
+        torch.manual_seed(SEED)
+        return step(NoRanges())
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("workload", ["decode", "generate"])
+def test_a_static_cache_gives_what_a_growing_one_does(subject, kind, workload):
+    plain = subject(kind, workload=workload, new_tokens=4)
+    static = parse("static-cache").apply(plain)
+    step = prepare(static)
+    first, again = step(NoRanges()), step(NoRanges())
+    torch.testing.assert_close(first, output(plain))
+    torch.testing.assert_close(again, first)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert", "vit", "t5"])
+def test_attention_by_sdpa_gives_the_same(subject, kind):
+    plain = subject(kind)
+    fused = parse("sdpa").apply(plain)
+    assert fused.model.config._attn_implementation == "sdpa"
+    assert plain.model.config._attn_implementation == "eager"
+    torch.testing.assert_close(output(fused), output(plain), atol=1e-5, rtol=1e-4)
+
+
+def test_half_precision_is_of_the_same_weights(subject):
+    plain = subject("llama")
+    half = parse("half-precision:bf16").apply(plain)
+    assert {weight.dtype for weight in half.model.parameters()} == {torch.bfloat16}
+    assert {weight.dtype for weight in plain.model.parameters()} == {torch.float32}
+    assert half.model.model.rotary_emb.inv_freq.dtype == torch.float32
+    found = difference(output(plain), output(half), logits=True)
+    assert 0 < found.relative < 0.02
+    assert found.kl < 1e-3
+
+
+def test_tied_weights_stay_tied_and_shared_ones_are_not_copied(subject):
+    plain = subject("gpt2")
+    half, twin = plain.with_dtype("bf16").model, plain.with_twin().model
+    assert half.lm_head.weight is half.transformer.wte.weight
+    assert twin.lm_head.weight is plain.model.lm_head.weight
+    assert twin.lm_head is not plain.model.lm_head
+
+
+def test_what_trains_has_weights_of_its_own(subject):
+    plain = subject("llama", workload="train")
+    before = plain.model.lm_head.weight.detach().clone()
+    output(parse("fused-optimizer").apply(plain))
+    torch.testing.assert_close(plain.model.lm_head.weight, before, rtol=0, atol=0)
+
+
+def test_training_with_checkpoints_has_the_same_loss(subject):
+    plain = subject("bert", workload="train")
+    checkpointed = parse("gradient-checkpointing").apply(plain)
+    assert checkpointed.model.is_gradient_checkpointing
+    torch.testing.assert_close(output(checkpointed), output(plain))
+
+
+def test_written_out_activations_are_replaced_by_the_same_function(subject):
+    plain = subject("gpt2")
+    fused = parse("fused-kernels").apply(plain)
+    assert type(fused.model.transformer.h[0].mlp.act) is torch.nn.GELU
+    torch.testing.assert_close(output(fused), output(plain))
+
+
+def test_several_are_applied_together(subject):
+    both = parse("static-cache+half-precision:bf16").apply(subject("llama", workload="decode"))
+    assert both.static_cache
+    assert both.settings.dtype == "bf16"
+    assert output(both).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("name", "workload"),
+    [
+        ("cuda-graphs", "prefill"),
+        ("tf32", "prefill"),
+        ("static-cache", "prefill"),
+        ("gradient-checkpointing", "decode"),
+        ("fused-optimizer", "prefill"),
+        ("nf4", "train"),
+        ("paged-kv", "decode"),
+        ("speculative-decoding", "decode"),
+    ],
+)
+def test_what_cannot_be_applied_says_why(subject, name, workload):
+    with pytest.raises(TracekitError) as refused:
+        parse(name).apply(subject("llama", workload=workload))
+    assert refused.value.why or refused.value.hint
+
+
+def test_a_static_cache_needs_a_decoder_and_its_whole_window(subject):
+    t5 = subject("t5", workload="decode")
+    with pytest.raises(TracekitError, match="decoders"):
+        prepare(parse("static-cache").apply(t5))
+    llama = subject("llama", workload="decode")
+    llama.model.config.sliding_window = 8
+    with pytest.raises(TracekitError, match="window of 8"):
+        prepare(parse("static-cache").apply(llama))
+
+
+def test_weights_are_found_in_what_they_are_packed_in(subject):
+    quantized = pytest.importorskip("torchao.quantization")
+    assert quantized
+    plain = subject("llama", workload="decode")
+    packed = parse("int8-weight-only").apply(plain)
+    found = difference(output(plain), output(packed), logits=True)
+    assert 0 < found.relative < 0.05
+
+
+def test_batches_are_as_large_as_asked(subject):
+    grown = parse("batching:4").apply(subject("gpt2", workload="decode"))
+    assert output(grown).shape[0] == 4
+
+
+def test_difference_by_hand():
+    before, after = torch.tensor([[0.0, 2.0]]), torch.tensor([[3.0, 2.0]])
+    found = difference(before, after, logits=True)
+    p, q = torch.softmax(before, -1), torch.softmax(after, -1)
+    assert found.max_abs == 3.0
+    assert found.relative == pytest.approx(1.5)
+    assert found.kl == pytest.approx(float((p * (p / q).log()).sum()), rel=1e-5)
+    assert found.agreement == 0.0
+
+
+def test_subjects_do_not_change(subject):
+    plain = subject("gpt2")
+    assert replace(plain) == plain
+    assert Path(plain.settings.model).is_dir()
