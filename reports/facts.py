@@ -24,7 +24,7 @@ def key_figures(analysis: Analysis) -> list[Fact]:
     facts = [
         *_latency(analysis),
         Fact(f"{device} busy", percent(analysis.busy_share), f"{duration(busy_us)} a step"),
-        Fact(f"{device} idle", percent(1 - analysis.busy_share)),
+        Fact(f"{device} idle", percent(1 - analysis.busy_share), _idle_for(analysis)),
     ]
     for name, latency in capture.phases.items() if capture else ():
         facts.append(Fact(_TASKS.get(name, name), duration(latency.median_us), _spread(latency.p10_us, latency.p90_us)))
@@ -32,6 +32,14 @@ def key_figures(analysis: Analysis) -> list[Fact]:
         weights = f"weights {quantity(capture.weight_bytes, 'B')}" if capture.weight_bytes else ""
         facts.append(Fact("Peak memory", quantity(capture.peak_memory_bytes, "B"), weights))
     return facts
+
+
+def _idle_for(analysis: Analysis) -> str:
+    """What most of the idle time is for."""
+    if analysis.idle_causes.empty:
+        return ""
+    most = analysis.idle_causes.iloc[0]
+    return f"{percent(most['share'])} of it for the host" if most["cause"] == "host" else f"most for: {most['cause']}"
 
 
 def _latency(analysis: Analysis) -> list[Fact]:

@@ -27,7 +27,7 @@ function cellsOf({ headers, shown }) {
 }
 
 // A spreadsheet takes what starts like this for a formula.
-const tame = (text) => (/^[=+@\t\r]|^-(?![\d.])/.test(text) ? `'${text}` : text);
+const tame = (text) => (/^[=+@\t\r-]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text);
 const quoted = (text) => (/[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 
 function asCsv(view) {

@@ -23,11 +23,11 @@ function icicle(data) {
     const element = make("div", { className: `box ${each.kind} ${data.bounds[each.bound]}`, id: `box-${index}`, role: "treeitem" });
     element.ariaLevel = depth + 1;
     element.ariaSelected = String(each === at);
-    element.ariaLabel = `${each.label}, ${percent(each.ns / root.ns)}`;
+    element.ariaLabel = `${labelOf(each)} ${percent(each.ns / root.ns)}`;
     element.style = `left:${100 * left}%;width:${100 * width}%;top:${depth * BOX_HEIGHT}px`;
     const pixels = width * stage.clientWidth;
     if (pixels > 22) element.append(make("b", { textContent: labelOf(each) }));
-    if (pixels > 110) element.append(make("span", { textContent: percent(each.ns / root.ns) }));
+    if (pixels > 110) element.append(" ", make("span", { textContent: percent(each.ns / root.ns) }));
     return element;
   }
 

@@ -1,49 +1,26 @@
 """The page in a real browser."""
 
+import base64
 import os
 from collections.abc import Iterator
+from csv import reader
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from browser import Page, chromium
 from hostile import hostile
+from pages import click, enter, opened, press, shown
 
 from analyzers.results import Analysis
-from reports.html import render
 
 pytestmark = pytest.mark.skipif(chromium() is None and not os.environ.get("CI"), reason="needs Chromium")
-
-DRAWN = "document.body.dataset.drawn === 'yes'"
-
-
-def opened(folder: Path, analysis: Analysis) -> Page:
-    path = folder / "report.html"
-    path.write_text(render(analysis), "utf-8")
-    return Page(path)
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory, analysis: Analysis) -> Iterator[Page]:
     with opened(tmp_path_factory.mktemp("page"), analysis) as page:
-        page.wait_for(DRAWN)
         yield page
-
-
-def shown(page: Page, table: str) -> list[str]:
-    rows = f"[...document.querySelectorAll('#table-{table} tbody tr')].filter((row) => !row.hidden)"
-    return page.evaluate(f"{rows}.map((row) => row.cells[0].innerText.trim())")
-
-
-def click(page: Page, selector: str) -> None:
-    page.evaluate(f"document.querySelector(`{selector}`).click()")
-
-
-def enter(page: Page, selector: str, value: str) -> None:
-    event = "input" if "input" in selector else "change"
-    page.evaluate(
-        f"{{ const field = document.querySelector(`{selector}`); field.value = `{value}`; "
-        f"field.dispatchEvent(new Event('{event}')); }}"
-    )
 
 
 def test_charts_are_drawn_and_nothing_is_refused(page: Page) -> None:
@@ -85,12 +62,6 @@ def test_layers_fold(page: Page) -> None:
     assert len(shown(page, "layers")) == 17
 
 
-def test_a_point_of_the_roofline_leads_to_its_row(page: Page) -> None:
-    row = "document.querySelector('#table-kernels tr.found')?.cells[0].innerText.trim()"
-    page.evaluate("document.getElementById('plot-roofline').emit('plotly_click', { points: [{ customdata: [1] }] })")
-    assert page.evaluate(row) == "fmha_cutlassF_f32"
-
-
 def test_slash_searches(page: Page) -> None:
     page.evaluate("document.body.dispatchEvent(new KeyboardEvent('keydown', { key: '/', bubbles: true }))")
     assert page.evaluate("document.activeElement.ariaLabel") == "Search layers"
@@ -107,6 +78,83 @@ def test_the_switch_repaints_the_charts(page: Page) -> None:
     page.wait_for(f"{colour} === '{light}'")
 
 
+def test_the_theme_is_kept_and_there_before_the_first_paint(tmp_path: Path, analysis: Analysis) -> None:
+    with opened(tmp_path, analysis) as page:
+        page.prefer("light")
+        click(page, "#theme")
+        theme = "document.documentElement.dataset.theme"
+        early = f"window.first = new Promise((tell) => requestAnimationFrame(() => tell({theme})))"
+        page.send("Page.addScriptToEvaluateOnNewDocument", source=early)
+        page.send("Page.reload")
+        page.wait_for("document.body?.dataset.drawn === 'yes'")
+        assert page.evaluate("window.first") == "dark"
+
+
+def test_tabs_answer_the_arrow_keys(page: Page) -> None:
+    panels = "[...document.querySelectorAll('#tables .panel')]"
+    visible = f"{panels}.filter((each) => each.checkVisibility()).map((each) => each.id)"
+    click(page, "#tab-layers")
+    assert page.evaluate(visible) == ["panel-layers"]
+    page.evaluate("document.getElementById('tab-layers').focus()")
+    press(page, "ArrowRight", "ArrowRight")
+    assert page.evaluate(visible) == ["panel-kernels"]
+    assert page.evaluate("document.activeElement.id") == "tab-kernels"
+    assert page.evaluate("document.activeElement.ariaSelected") == "true"
+
+
+def test_a_column_says_what_it_means(page: Page) -> None:
+    tip = "document.querySelector('#tip:popover-open')?.textContent"
+    page.evaluate("document.querySelector('#table-layer_types th:nth-child(3) button').focus()")
+    assert page.evaluate(tip).startswith("busy time of the instances and all below them")
+    page.evaluate("document.activeElement.blur()")
+    assert page.evaluate(tip) is None
+
+
+def made(page: Page, table: str) -> list[str]:
+    page.evaluate("window.made = []; URL.createObjectURL = (blob) => { made.push(blob); return 'blob:none'; }")
+    page.evaluate("HTMLAnchorElement.prototype.click = function () { made.push(this.download); }")
+    page.evaluate(f"document.querySelector('#table-{table} .take button:last-child').click()")
+    assert page.evaluate("made[1]") == f"{table}.csv"
+    return page.evaluate("made[0].text()").splitlines()
+
+
+def test_csv_of_the_rows_shown(tmp_path: Path, analysis: Analysis) -> None:
+    with opened(tmp_path, analysis) as page:
+        enter(page, "#table-layers input", "h.3.attn")
+        lines = made(page, "layers")
+        assert lines[0].startswith("layer,type,calls,GPU time (µs),share (%),own time (µs)")
+        assert [line.split(",")[0] for line in lines[1:]] == [
+            f"transformer.h.3.attn{name}" for name in ("", ".c_attn", ".c_proj")
+        ]
+        assert lines[1].split(",")[3] == "13"
+        assert made(page, "kernels")[1].split(",")[0] == "gemv2T_kernel_val<float>"
+
+
+def test_a_spreadsheet_takes_no_name_for_a_formula(tmp_path: Path, analysis: Analysis) -> None:
+    ops = analysis.ops.assign(name=["=HYPERLINK(1)", "-1+cmd", "@x", 'a"b', *analysis.ops["name"][4:]])
+    with opened(tmp_path, replace(analysis, ops=ops)) as page:
+        names = [row[0] for row in reader(made(page, "ops"))]
+    assert {"'=HYPERLINK(1)", "'-1+cmd", "'@x", 'a"b'} <= set(names)
+
+
+def test_on_paper_it_is_light_and_whole(tmp_path: Path, analysis: Analysis) -> None:
+    with opened(tmp_path, analysis) as page:
+        page.prefer("dark")
+        page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        page.send("Emulation.setEmulatedMedia", media="print")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert page.evaluate("[...document.querySelectorAll('details')].every((part) => part.open)")
+        panels = "[...document.querySelectorAll('#tables .panel')].every((each) => each.checkVisibility())"
+        assert page.evaluate(panels)
+        assert page.evaluate("document.querySelector('#theme').checkVisibility()") is False
+        rows = "[...document.querySelectorAll('#table-layers tbody tr')].filter((row) => row.checkVisibility()).length"
+        assert page.evaluate(rows) <= 40
+        page.send("Emulation.setEmulatedMedia", media="screen")
+        page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+        assert page.evaluate("'theme' in document.documentElement.dataset") is False
+        assert len(base64.b64decode(page.send("Page.printToPDF")["data"])) > 20_000
+
+
 def test_it_fits_a_phone(page: Page) -> None:
     page.resize(360, 780)
     page.wait_for("document.querySelector('#plot-roofline .main-svg').getBoundingClientRect().width < 360")
@@ -115,16 +163,13 @@ def test_it_fits_a_phone(page: Page) -> None:
 
 
 def test_a_link_opens_its_row(tmp_path: Path, analysis: Analysis) -> None:
-    path = tmp_path / "report.html"
-    path.write_text(render(analysis), "utf-8")
-    with Page(path, fragment="layers-6") as page:
+    with opened(tmp_path, analysis, fragment="layers-6") as page:
         page.wait_for("document.querySelector('#layers-6').classList.contains('found')")
         assert page.evaluate("document.querySelector('#layers-6').hidden") is False
 
 
 def test_hostile_names_break_nothing(tmp_path: Path, analysis: Analysis) -> None:
     with opened(tmp_path, hostile(analysis)) as page:
-        page.wait_for(DRAWN)
         assert page.evaluate("document.title") == "H200 – tracekit"
         assert page.evaluate("document.querySelectorAll('img, main a:not([href^=\"#\"])').length") == 0
         assert page.evaluate("document.querySelectorAll('#icicle .box').length") > 5

@@ -1,0 +1,47 @@
+"""What the browser tests do to a page."""
+
+from pathlib import Path
+
+from browser import Page
+
+from analyzers.results import Analysis
+from reports.html import render
+
+DRAWN = "document.body.dataset.drawn === 'yes'"
+
+
+def opened(folder: Path, analysis: Analysis, **how: object) -> Page:
+    """The page of an analysis, with its charts drawn."""
+    path = folder / "report.html"
+    path.write_text(render(analysis), "utf-8")
+    page = Page(path, **how)  # type: ignore[arg-type]
+    page.wait_for(DRAWN)
+    return page
+
+
+def shown(page: Page, table: str) -> list[str]:
+    """The names in the rows of a table that are shown."""
+    rows = f"[...document.querySelectorAll('#table-{table} tbody tr')].filter((row) => !row.hidden)"
+    return page.evaluate(f"{rows}.map((row) => row.cells[0].innerText.trim())")
+
+
+def click(page: Page, selector: str) -> None:
+    page.evaluate(f"document.querySelector(`{selector}`).click()")
+
+
+def enter(page: Page, selector: str, value: str) -> None:
+    event = "input" if "input" in selector else "change"
+    page.evaluate(
+        f"{{ const field = document.querySelector(`{selector}`); field.value = `{value}`; "
+        f"field.dispatchEvent(new Event('{event}')); }}"
+    )
+
+
+def press(page: Page, *keys: str) -> None:
+    """Real key strokes, on what is in focus."""
+    for key in keys:
+        for kind in ("rawKeyDown", "keyUp"):
+            page.send("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=_CODES.get(key, 0))
+
+
+_CODES = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9}

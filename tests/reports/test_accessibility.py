@@ -1,0 +1,30 @@
+"""axe finds nothing to object to."""
+
+import os
+from pathlib import Path
+
+import pytest
+from browser import chromium
+from pages import opened
+
+from analyzers.results import Analysis
+
+AXE = Path(os.environ.get("NODE_PATH", Path(__file__).parents[2] / "node_modules")) / "axe-core" / "axe.min.js"
+FINDINGS = """
+    axe.run().then(({ violations }) => violations.map((each) => [each.id, each.nodes.map((node) => node.target[0])]))
+"""
+
+pytestmark = pytest.mark.skipif(
+    (chromium() is None or not AXE.is_file()) and not os.environ.get("CI"),
+    reason="needs Chromium, and: npm install --no-save axe-core@4.14.1",
+)
+
+
+@pytest.mark.parametrize("width", [1400, 360])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(tmp_path: Path, modelled: Analysis, scheme: str, width: int) -> None:
+    with opened(tmp_path, modelled, width=width) as page:
+        page.prefer(scheme)
+        page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+        page.evaluate(f"{AXE.read_text('utf-8')};0")
+        assert page.evaluate(FINDINGS) == []
