@@ -43,7 +43,7 @@ def test_the_transforms_leave_the_baseline_alone():
 def test_a_launch_bound_run_gains_from_graphs_and_not_from_smaller_numbers():
     baseline = base("h200", **LAUNCH_BOUND)
     assert speedup("cuda-graphs", baseline).low > 3
-    assert 0.9 < speedup("compile", baseline).low < speedup("compile", baseline).high < 2
+    assert 0.9 < speedup("compile", baseline).low < speedup("compile", baseline).high < 6
     assert speedup("half-precision", baseline).high < 1.05
     assert speedup("tf32", baseline).high < 1.05
 
@@ -60,11 +60,12 @@ def test_weights_in_four_bits_pay_where_weights_are_read_and_not_at_large_batch(
     assert 1.5 < speedup("int4-weight-only", decode).expected < 4
     assert speedup("int8-weight-only", decode).expected < speedup("int4-weight-only", decode).expected
     prefill = base("a100", tokens=512, precision="bf16", host_us=2.0)
-    assert "rows" in BY_ID["int4-weight-only"].objection(prefill)
+    assert speedup("int4-weight-only", prefill).high < 1
 
 
-def test_small_layers_are_not_quantized():
-    assert "small" in BY_ID["int4-weight-only"].objection(base("h200", **{**LAUNCH_BOUND, "precision": "bf16"}))
+def test_quantizing_small_layers_loses():
+    small = base("h200", **{**LAUNCH_BOUND, "precision": "bf16"})
+    assert speedup("int4-weight-only", small).high < 1
 
 
 def test_a_t4_is_never_offered_flash_attention_bf16_or_tf32():

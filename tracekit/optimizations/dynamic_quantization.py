@@ -1,16 +1,15 @@
 """Weights and activations in 8 bits, the activations quantised anew at each product (torchao)."""
 
 from dataclasses import replace
-from typing import ClassVar
 
 import pandas as pd
 
-from analyzers.costs.call import Cost, Precision
+from analyzers.costs.call import Cost, Gemm, Precision
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
-from tracekit.optimizations.extra_kernels import Extra, moving, with_extras
+from tracekit.optimizations.extra_kernels import SUBCLASS, Extra, moving, with_extras
 from tracekit.optimizations.linear_products import (
     LinearProduct,
     inner_products,
@@ -21,14 +20,17 @@ from tracekit.optimizations.linear_products import (
 )
 from tracekit.optimizations.retime import retimed
 
+FEWEST_ROWS = 16
+"""Of a tile: 8-bit products have no kernels of their own for one row."""
+
 
 class DynamicQuantization(Optimization):
     """Shared by the types: `precision` of the products, `stream` and passes of their own."""
 
-    precision: ClassVar[Precision]
-    needs: ClassVar[str]
+    precision: Precision
+    needs: str
     """The GPU feature that its products are written for."""
-    stream: ClassVar[Interval]
+    stream: Interval
     """Rate of the 8-bit product over that which the model of a plain one gives it."""
 
     def objection(self, base: Baseline) -> str | None:
@@ -59,13 +61,16 @@ class DynamicQuantization(Optimization):
         assert product is not None
         inputs = product.rows * product.inputs
         smaller = with_weights(cost, 1, self.precision)
-        return replace(smaller, read_bytes=max(smaller.read_bytes - inputs, smaller.weight_bytes))
+        shape = cost.shape
+        assert isinstance(shape, Gemm)
+        tiled = replace(shape, m=max(shape.m, FEWEST_ROWS), n=max(shape.n, FEWEST_ROWS))
+        return replace(smaller, read_bytes=max(smaller.read_bytes - inputs, smaller.weight_bytes), shape=tiled)
 
     def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
         """The largest element of each row, and the row divided by it, as eager PyTorch launches them."""
         size, rows = product.rows * product.inputs, product.rows
         return [
-            Extra("aten::abs", moving(2 * size, 2 * size, "bf16")),
+            Extra("aten::abs", moving(2 * size, 2 * size, "bf16"), host=1 + pick(SUBCLASS, outcome)),
             Extra("aten::amax", moving(2 * size, 2 * rows, "bf16", "reduction")),
             Extra("aten::clamp", moving(2 * rows, 4 * rows, "fp32")),
             Extra("aten::div", moving(4 * rows, 4 * rows, "fp32")),

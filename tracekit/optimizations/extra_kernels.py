@@ -13,6 +13,8 @@ from analyzers.prediction.baseline import Baseline
 
 PYTHON_OP = Interval(2.0, 1.2, 0.6)
 """Host time of entering an op that is written in Python (a custom op, an autograd function), in plain launches."""
+SUBCLASS = Interval(6.0, 3.0, 1.0)
+"""Host time that eager code adds to a layer whose weight is a tensor subclass (torchao), dispatched in Python."""
 _PLAIN = 0.25
 """This part of a run's launches take no longer than a plain one: no module call, no Python before them."""
 

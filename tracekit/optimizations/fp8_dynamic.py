@@ -1,21 +1,31 @@
 """fp8 products: weights stored in fp8, activations scaled and cast row by row."""
 
 from collections.abc import Mapping
+from typing import Self
 
+from analyzers.errors import InputError
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from tracekit.measurement import quantized
 from tracekit.measurement.subject import Subject
+from tracekit.optimizations.base import Outcome
 from tracekit.optimizations.dynamic_quantization import DynamicQuantization
-from tracekit.optimizations.linear_products import other_formats
+from tracekit.optimizations.extra_kernels import Extra, moving
+from tracekit.optimizations.linear_products import LinearProduct, other_formats
+
+ROW_STREAM = Interval(0.6, 0.75, 1.0)
+TENSOR_STREAM = Interval(0.35, 0.5, 0.8)
+"""Rate of the product over its model's: with a scale a row it is CUTLASS's kernel; with a scale a tensor cuBLASLt's,
+whose tiles suit few rows badly. From one published decode of Llama-3.1-8B on an H100."""
 
 
 class FP8Dynamic(DynamicQuantization):
+    """With a scale a row, or one for the whole input (`per-tensor`)."""
+
     id = "fp8-dynamic"
     title = "fp8 products, dynamic scales"
     precision = "fp8"
     needs = "float8-dynamic"
-    stream = Interval(0.7, 0.85, 1.0)
     excludes: Mapping[str, str] = other_formats("fp8-dynamic")
     caveats = (
         "Compile with it: eager code quantises each input in seven kernels, compiled code in one.",
@@ -23,12 +33,29 @@ class FP8Dynamic(DynamicQuantization):
         "Outputs change in the second digit; check quality.",
     )
 
+    def __init__(self, per_tensor: bool = False) -> None:
+        self.per_tensor = per_tensor
+        self.stream = TENSOR_STREAM if per_tensor else ROW_STREAM
+
+    def with_argument(self, argument: str) -> Self:
+        if argument not in ("per-row", "per-tensor"):
+            raise InputError(f"{argument!r} is no granularity.", "", "Write fp8-dynamic:per-row or :per-tensor.")
+        return type(self)(argument == "per-tensor")
+
+    def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+        """For one scale, the largest element is found in two passes over the whole device."""
+        passes = super()._before(product, outcome)
+        second = Extra("aten::amax", moving(4096, 4, "fp32", "reduction"))
+        return [*passes[:2], second, *passes[2:]] if self.per_tensor else passes
+
     def how_to(self, base: Baseline) -> str:
+        scales = "PerTensor" if self.per_tensor else "PerRow"
         return (
-            "from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, PerRow, quantize_\n"
-            "quantize_(model, Float8DynamicActivationFloat8WeightConfig(granularity=PerRow()))\n"
+            f"from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, {scales}, quantize_\n"
+            f"quantize_(model, Float8DynamicActivationFloat8WeightConfig(granularity={scales}()))\n"
             "model = torch.compile(model)"
         )
 
     def apply(self, subject: Subject) -> Subject:
-        return quantized.with_torchao(subject, "Float8DynamicActivationFloat8WeightConfig", granularity="PerRow")
+        granularity = "PerTensor" if self.per_tensor else "PerRow"
+        return quantized.with_torchao(subject, "Float8DynamicActivationFloat8WeightConfig", granularity=granularity)

@@ -14,6 +14,9 @@ from tracekit.optimizations.linear_products import LinearProduct, other_formats
 FEWEST_ROWS = 17
 """torch._int_mm takes more than 16 rows; fewer multiply in int32 without tensor cores, the weights widened first."""
 
+_FALLBACK_BYTES = 16
+"""Written and read a weight then: widened to int32 (4), times the input (4 read, 4 written), summed (4 read)."""
+
 
 class Int8Dynamic(DynamicQuantization):
     id = "int8-dynamic"
@@ -31,8 +34,8 @@ class Int8Dynamic(DynamicQuantization):
         quantise = super()._before(product, outcome)
         if product.rows >= FEWEST_ROWS:
             return quantise
-        return [*quantise, Extra("aten::_to_copy", moving(product.weights, 4 * product.weights, "fp32", "copy")),
-                Extra("aten::mul (int32)", moving(4 * product.weights, 4 * product.weights, "fp32"))]  # fmt: skip
+        widened = moving(product.weights, _FALLBACK_BYTES * product.weights, "fp32", "other")
+        return [*quantise, Extra("aten::mul (int32)", widened)]
 
     def _after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
         """The sums in int32, by the scales of the rows and then of the weights."""

@@ -4,11 +4,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 
+import pandas as pd
+
+from analyzers.costs.call import Cost
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from tracekit.optimizations.base import Optimization, Outcome
 
 OUTCOMES: tuple[Outcome, ...] = ("low", "expected", "high")
+
+_PRODUCTS = ("gemm", "convolution")
+_MIXES = ((1.0, 1.0), (0.9, 1.25), (1.1, 0.8))
+"""Real over modelled kernel time, of products and of what is bound by memory: how wrong the model may be about either
+where nothing was measured."""
+
+Scenario = tuple[Outcome, float, int]
+"""How the optimization turns out, the factor on the host's times, and which of the mixes."""
 
 
 @dataclass(frozen=True)
@@ -16,8 +27,7 @@ class Scenarios:
     """Latency of a step for each way that an optimization may turn out, on each host that the evidence leaves open."""
 
     after: Mapping[Outcome, Baseline]
-    latency_ns: Mapping[tuple[Outcome, float], float]
-    """By outcome and factor on the host's times."""
+    latency_ns: Mapping[Scenario, float]
     host: float
     """The expected factor."""
     work: float
@@ -48,8 +58,8 @@ def too_large(after: Baseline, before: Baseline) -> str | None:
 def predicted_speedup(optimization: Optimization, base: Baseline) -> Interval:
     """End-to-end speed-up of one step: latency before over after, times the work done.
 
-    The ends are the extremes over how well the optimization turns out and over the host times that the evidence
-    leaves open.
+    The ends are the extremes over how well the optimization turns out and over the host times (of a modelled run,
+    kernel times, too) that the evidence leaves open.
     """
     return speedup(unchanged(base), scenarios(optimization, base))
 
@@ -64,16 +74,34 @@ def unchanged(base: Baseline) -> Scenarios:
 
 
 def simulated(after: Mapping[Outcome, Baseline], base: Baseline, work: float) -> Scenarios:
-    """`after` on the hosts that the evidence about `base` leaves open."""
+    """`after` on the hosts, and with the kernels, that the evidence about `base` leaves open."""
     hosts = {base.host_range.low, base.host_range.expected, base.host_range.high}
-    latencies = {(o, host): after[o].simulate(after[o].ops, host) for o, host in product(after, hosts)}
+    mixes = range(len(_MIXES) if base.source.kind == "modelled" else 1)
+    latencies = {
+        (outcome, host, mix): after[outcome].simulate(_mixed(after[outcome].ops, mix), host)
+        for outcome, host, mix in product(after, hosts, mixes)
+    }
     return Scenarios(after, latencies, base.host_range.expected, work)
+
+
+def _mixed(ops: pd.DataFrame, mix: int) -> pd.DataFrame:
+    if not mix:
+        return ops
+    products, rest = _MIXES[mix]
+    factors = [_factor(cost, products, rest) for cost in ops.cost]
+    return ops.assign(kernel_ns=ops.kernel_ns * factors)
+
+
+def _factor(cost: Cost | None, products: float, rest: float) -> float:
+    if cost is None or cost.family == "attention":
+        return 1.0
+    return products if cost.family in _PRODUCTS else rest
 
 
 def speedup(before: Scenarios, after: Scenarios) -> Interval:
     """Before over after, scenario by scenario: what is unknown is the same in both."""
     ratios = _ratios(before, after)
-    return Interval(min(ratios.values()), ratios["expected", after.host], max(ratios.values()))
+    return Interval(min(ratios.values()), ratios["expected", after.host, 0], max(ratios.values()))
 
 
 def lower_end(before: Scenarios, after: Scenarios) -> float:
@@ -81,6 +109,6 @@ def lower_end(before: Scenarios, after: Scenarios) -> float:
     return min(_ratios(before, after).values())
 
 
-def _ratios(before: Scenarios, after: Scenarios) -> dict[tuple[Outcome, float], float]:
+def _ratios(before: Scenarios, after: Scenarios) -> dict[Scenario, float]:
     work = after.work / before.work
     return {key: work * before.latency_ns[key] / after.latency_ns[key] for key in after.latency_ns}

@@ -1,59 +1,91 @@
-"""Fused attention in place of softmax(QK^T)V written out."""
+"""Fused attention in place of softmax(QK^T)V written out, or other kernels for attention that is fused already."""
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 
-from analyzers.costs.call import Attention, Cost, Gemm
+from analyzers.costs.call import Attention, Cost
+from analyzers.errors import InputError
 from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
 from analyzers.prediction.baseline import Baseline
 from tracekit.measurement.subject import Subject
+from tracekit.optimizations.attention_backends import BACKENDS, is_half, on_backend, preferred, runs
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
+from tracekit.optimizations.extra_kernels import PYTHON_OP, Extra, moving, with_extras
+from tracekit.optimizations.retime import retimed
+from tracekit.optimizations.written_attention import covered, written_out
 
-REACH = 8
-"""How many ops may lie between the softmax and each of its two products (scale, mask, cast, dropout)."""
-HOST_KEPT = Interval(1.05, 0.85, 0.6)
-"""Host time of the fused call over that of the ops it replaces: its checks and choice of a backend cost, too."""
+HOST_KEPT = Interval(1.05, 0.5, 0.4)
+"""Host time of the fused call over that of the ops it replaces: its checks and choice of a backend cost, too. On an
+H200's host 27 of 56 us a layer (GPT-2 decode); a gpt2-large decode published by transformers saves 28 us a layer."""
 KERNEL_ERROR = Interval(1.3, 1.0, 0.8)
-_ELEMENT = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
-
-
-@dataclass(frozen=True)
-class Written:
-    """One attention written out: rows of the op list from its first product to its last."""
-
-    first: int
-    last: int
-    cost: Cost
+PACKAGE = "flash-attention-2"
+_UNPADDING = 16
+"""Kernels that take padding out before flash attention's package and put it back after (transformers' _upad_input:
+lengths, indices, three gathers, a scatter), with two waits for the device."""
 
 
 class SDPA(Optimization):
+    """On the named `backend`; None: on the one that PyTorch prefers."""
+
     id = "sdpa"
     title = "Scaled dot-product attention"
-    caveats = ("A short decode can lose 1 to 3 %: the fused call has more checks than it saves launches.",)
+    caveats = (
+        "A decode of one sequence can lose: kernels that do not split the keys leave most of the GPU idle.",
+        "A mask rules flash attention out, and grouped heads the memory-efficient one.",
+    )
+
+    def __init__(self, backend: str | None = None) -> None:
+        self.backend = backend
+
+    def with_argument(self, argument: str) -> Self:
+        if argument not in BACKENDS:
+            raise InputError(
+                f"{argument!r} is no attention backend.", "", f"Write sdpa, or sdpa: with {', '.join(BACKENDS)}."
+            )
+        return type(self)(argument)
 
     def objection(self, base: Baseline) -> str | None:
-        if backend(base) is None:
+        half = _half(base)
+        if self.backend and not runs(self.backend, base.gpu, half=half):
+            return f"{base.gpu.name} has no {BACKENDS[self.backend].words} for these types."
+        if preferred(base.gpu, half=half) is None:
             return f"{base.gpu.name} has no fused attention for these types."
-        if not written_out(base):
+        if not written_out(base) and not (self.backend and _fused(base).any()):
             return "Attention is fused already, or there is none."
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        found = replace(base, ops=self._switched(base, outcome))
+        joined = replace(found, ops=self._joined(found, outcome))
+        return self._wrapped(joined, outcome) if self.backend == PACKAGE else joined.ops
+
+    def _switched(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        """Attention that is fused already, on the other kernels."""
+        rows = _fused(base)
+        if self.backend is None or not rows.any():
+            return base.ops
+        return retimed(base.ops, lambda cost: self._on(cost, masked=False), base.gpu, outcome)
+
+    def _joined(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        """Attention written out, as one op each."""
         found = written_out(base)
         gone = np.zeros(len(base.ops), dtype=bool)
         for attention in found:
             gone[attention.first + 1 : attention.last + 1] = True
         kept = np.flatnonzero(~gone)
         fused = np.isin(kept, [attention.first for attention in found])
+        masked = outcome == "low" and _batch(base) > 1
+        costs = [self._on(each.cost, masked=masked) for each in sorted(found, key=lambda each: each.first)]
         ops = base.ops.iloc[kept]
         host, kernel = np.add.reduceat(base.ops.host_ns.to_numpy(), kept), ops.kernel_ns.to_numpy(copy=True)
-        kernel[fused] = [estimate_ns(attention.cost, base.gpu) * pick(KERNEL_ERROR, outcome) for attention in found]
+        error = pick(KERNEL_ERROR, outcome)
+        kernel[fused] = [estimate_ns(cost, base.gpu) * error for cost in costs]
         cost = ops.cost.copy()
-        cost[fused] = [attention.cost for attention in found]
+        cost[fused] = costs
         return ops.assign(
             host_ns=np.where(fused, host * pick(HOST_KEPT, outcome), host),
             kernel_ns=kernel,
@@ -61,17 +93,41 @@ class SDPA(Optimization):
             cost=cost,
         )
 
+    def _on(self, cost: Cost, *, masked: bool) -> Cost:
+        """A mask for padding rules out, while decoding, the kernels that split the keys."""
+        if not isinstance(cost.shape, Attention):
+            return cost
+        efficient = masked and self.backend is None and cost.shape.queries == 1
+        return on_backend(cost, "efficient" if efficient else self.backend)
+
+    def _wrapped(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        """What transformers does around the package: an op in Python, and for padded sequences (before version 5
+        for any) their packing."""
+        places = _fused(base).to_numpy().nonzero()[0]
+        called = Extra("flash_attn (Python)", moving(8, 8), host=1 + 2 * pick(PYTHON_OP, outcome))
+        padded = outcome == "low" or (outcome == "expected" and _batch(base) > 1)
+        before = {int(row): [called, *(_unpadding(base.ops.cost.iloc[row]) if padded else [])] for row in places}
+        return with_extras(base, before, {})
+
     def reason(self, base: Baseline) -> str:
-        rows = pd.Series(False, index=base.ops.index)
-        for found in written_out(base):
-            rows.iloc[found.first : found.last + 1] = True
+        name = self.backend or preferred(base.gpu, half=_half(base)) or "efficient"
+        written = covered(base)
+        if not written.any():
+            part = percent(share(base, _fused(base)))
+            return f"{part} of the kernel time is fused attention, which {BACKENDS[name].words} would do."
         return (
-            f"{percent(share(base, rows))} of the kernel time is attention written out op by op; "
-            f"{backend(base)} never writes the scores to memory."
+            f"{percent(share(base, written))} of the kernel time is attention written out op by op; "
+            f"{BACKENDS[name].words} never writes the scores to memory."
         )
 
     def how_to(self, base: Baseline) -> str:
-        return 'model = AutoModel.from_pretrained(name, attn_implementation="sdpa")'
+        if self.backend == PACKAGE:
+            return 'model = AutoModel.from_pretrained(name, attn_implementation="flash_attention_2")'
+        sdpa = 'model = AutoModel.from_pretrained(name, attn_implementation="sdpa")'
+        if self.backend is None:
+            return sdpa
+        only = f"with torch.nn.attention.sdpa_kernel(SDPBackend.{BACKENDS[self.backend].enum}):"
+        return f"{sdpa}\n{only}\n    model(**inputs)"
 
     def apply(self, subject: Subject) -> Subject:
         if subject.settings.attention != "eager":
@@ -84,47 +140,22 @@ class SDPA(Optimization):
         return replace(changed, settings=replace(changed.settings, attention="sdpa"))
 
 
-def backend(base: Baseline) -> str | None:
-    """The fused attention that PyTorch picks on this GPU for the run's types."""
-    half = base.ops.cost.map(lambda cost: bool(cost) and cost.precision in ("fp16", "bf16")).any()
-    if half and base.gpu.supports("flash-attention"):
-        return "flash attention"
-    return "memory-efficient attention" if base.gpu.supports("efficient-attention") else None
+def _half(base: Baseline) -> bool:
+    return any(cost is not None and is_half(cost) for cost in base.ops.cost)
 
 
-def written_out(base: Baseline) -> list[Written]:
-    """Every batched product, softmax, batched product over matching shapes."""
-    costs = base.ops.cost.to_list()
-    softmaxes = [i for i, cost in enumerate(costs) if cost and cost.family == "softmax"]
-    found = (_around(costs, i) for i in softmaxes)
-    return [attention for attention in found if attention]
+def _batch(base: Baseline) -> int:
+    return base.source.capture.batch_size if base.source.capture else 0
 
 
-def _around(costs: list[Cost | None], softmax: int) -> Written | None:
-    before = next((i for i in range(softmax - 1, max(softmax - REACH, -1), -1) if _batched(costs[i])), None)
-    after = next((i for i in range(softmax + 1, min(softmax + REACH, len(costs))) if _batched(costs[i])), None)
-    if before is None or after is None:
-        return None
-    scores, values = costs[before], costs[after]
-    assert scores and values and isinstance(scores.shape, Gemm) and isinstance(values.shape, Gemm)
-    if (scores.shape.m, scores.shape.n) != (values.shape.m, values.shape.k):
-        return None
-    return Written(before, after, _attention(scores.shape, scores))
+def _fused(base: Baseline) -> "pd.Series[bool]":
+    attends = base.ops.cost.map(lambda cost: cost is not None and isinstance(cost.shape, Attention))
+    return attends.astype(bool)
 
 
-def _batched(cost: Cost | None) -> bool:
-    return cost is not None and isinstance(cost.shape, Gemm) and cost.weight_bytes == 0
-
-
-def _attention(scores: Gemm, cost: Cost) -> Cost:
-    causal = scores.m == scores.n
-    shape = Attention(1, scores.batch, scores.batch, scores.m, scores.n, scores.k, causal)
-    element = _ELEMENT.get(cost.precision, 4)
-    return Cost(
-        flops=4 * scores.batch * scores.m * scores.n * scores.k // (2 if causal else 1),
-        read_bytes=element * scores.batch * scores.k * (scores.m + 2 * scores.n),
-        write_bytes=element * scores.batch * scores.m * scores.k,
-        family="attention",
-        precision=cost.precision,
-        shape=shape,
-    )
+def _unpadding(cost: Cost) -> list[Extra]:
+    """Keys and values are gathered into the package's layout, and lengths read back."""
+    moved = cost.read_bytes / 2
+    small = [Extra("unpad", moving(64, 64)) for _ in range(_UNPADDING - 4)]
+    waits = [Extra("unpad: read back", moving(8, 8, family="copy"), sync=True) for _ in range(2)]
+    return [*small, *waits, *(Extra("unpad: gather", moving(moved, moved, family="gather")) for _ in range(2))]

@@ -1,77 +1,86 @@
 """Weights stored in 8 or 4 bits and widened inside the matrix product."""
 
-from dataclasses import replace
-from typing import ClassVar
+from abc import abstractmethod
 
 import pandas as pd
 
-from analyzers.costs.call import Cost, Gemm
-from analyzers.interval import Interval
+from analyzers.costs.call import Cost
+from analyzers.kernel_time import estimate_ns
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
-from tracekit.optimizations.linear_products import shrunk, stored_bytes
+from tracekit.optimizations.extra_kernels import SUBCLASS, plain_launch_ns
+from tracekit.optimizations.linear_products import linear_product, shrunk, stored_bytes, with_weights
 from tracekit.optimizations.retime import retimed
-
-MAX_TOKENS = 64
-"""Above so many rows a product is no longer bound by reading weights."""
-MIN_WEIGHTS = 4_000_000
-"""Below so many weights the unpacking costs more than the bytes saved (measured: 0.42x at 0.5 to 4 million)."""
 
 
 class WeightOnly(Optimization):
     """Shared by the widths: `bits` a weight."""
 
-    bits: ClassVar[int]
-    needs: ClassVar[str]
+    bits: int
+    needs: str
     """The GPU feature that its kernels are written for."""
-    efficiency: ClassVar[Interval]
-    """Bandwidth of the unpacking product over that of the plain one."""
+
+    eager: bool
+    """Used without compiling: each layer's call goes through Python."""
+
+    @abstractmethod
+    def kernel_ns(self, narrow_ns: float, before_ns: float, before: Cost, base: Baseline, outcome: Outcome) -> float:
+        """Time of a product with narrow weights, from that by the model of kernels, and that of the product before."""
 
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports(self.needs):
             return f"{base.gpu.name} has no kernels for it."
-        products = base.ops.cost.map(_reads_weights).astype(bool)
+        if base.source.capture and base.source.capture.workload == "train":
+            return "The weights would no longer be trained."
+        products = base.ops.cost.map(_in_half).astype(bool)
         if not products.any():
             return "No matrix product of the run reads weights in 16 bits (quantize from half precision)."
-        if not (products & base.ops.cost.map(_few_tokens).astype(bool)).any():
-            return f"Every product has more than {MAX_TOKENS} rows: reading weights is not what takes the time."
-        if not _gains(base).any():
-            small = f"under {MIN_WEIGHTS / 1e6:.0f} million weights"
-            return f"Its layers are small ({small}) or not nn.Linear: unpacking costs more than it saves."
+        if not _replaced(base).any():
+            return "Its layers are transformers' Conv1D, which torchao leaves as they are: it replaces nn.Linear."
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        rows = _gains(base)
-        smaller = retimed(base.ops[rows], self._quantized, base.gpu, outcome)
-        kernel = base.ops.kernel_ns.copy()
-        kernel[rows] = smaller.kernel_ns / pick(self.efficiency, outcome)
-        return base.ops.assign(kernel_ns=kernel)
+        rows = _replaced(base)
+        narrow = retimed(base.ops[rows], self._narrow, base.gpu, outcome)
+        before, costs = base.ops.kernel_ns[rows], base.ops.cost[rows]
+        after = [self.kernel_ns(*each, base, outcome) for each in zip(narrow.kernel_ns, before, costs, strict=True)]
+        kernel, cost = base.ops.kernel_ns.copy(), base.ops.cost.copy()
+        kernel[rows], cost[rows] = after, narrow.cost
+        dispatch = pick(SUBCLASS, outcome) * plain_launch_ns(base) if self.eager else 0.0
+        return base.ops.assign(host_ns=base.ops.host_ns + dispatch * rows, kernel_ns=kernel, cost=cost)
 
-    def _quantized(self, cost: Cost) -> Cost:
-        weights = cost.weight_bytes * self.bits // 16
-        return replace(cost, read_bytes=cost.read_bytes - cost.weight_bytes + weights, weight_bytes=weights)
+    def _narrow(self, cost: Cost) -> Cost:
+        return with_weights(cost, self.bits / 8)
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
-        return shrunk(before, stored_bytes(base, _gains(base)), self.bits / 16)
+        return shrunk(before, stored_bytes(base, _replaced(base)), self.bits / 16)
 
     def reason(self, base: Baseline) -> str:
-        part = percent(share(base, _gains(base)))
-        return f"{part} of the kernel time reads weights, which shrink {16 // self.bits}-fold."
+        rows = _replaced(base)
+        most = max(product.rows for cost in base.ops.cost[rows] if (product := linear_product(cost)))
+        return (
+            f"{percent(share(base, rows))} of the kernel time is products of nn.Linear, whose weights shrink "
+            f"{16 // self.bits}-fold; they are widened again for every few rows, of which there are up to {most}."
+        )
+
+    def evidence(self, base: Baseline) -> tuple[str, ...]:
+        rows = _replaced(base)
+        reading = sum(
+            min(cost.weight_bytes / base.gpu.bandwidth * 1e9, estimate_ns(cost, base.gpu))
+            for cost in base.ops.cost[rows]
+        )
+        sizes = sorted(product.weights for cost in base.ops.cost[rows] if (product := linear_product(cost)))
+        return (
+            f"reading their weights takes {reading / 1e3:.0f} µs at the full bandwidth",
+            f"{sizes[0] / 1e6:.1f} to {sizes[-1] / 1e6:.1f} million weights a layer",
+        )
 
 
-def _reads_weights(cost: Cost | None) -> bool:
-    return cost is not None and cost.weight_bytes > 0 and cost.precision in ("fp16", "bf16")
+def _in_half(cost: Cost | None) -> bool:
+    return cost is not None and cost.precision in ("fp16", "bf16") and linear_product(cost) is not None
 
 
-def _few_tokens(cost: Cost | None) -> bool:
-    return cost is not None and isinstance(cost.shape, Gemm) and min(cost.shape.m, cost.shape.n) <= MAX_TOKENS
-
-
-def _gains(base: Baseline) -> "pd.Series[bool]":
-    """Products worth quantizing: of nn.Linear, with few rows and many weights."""
-
-    def worth(cost: Cost | None) -> bool:
-        return _reads_weights(cost) and _few_tokens(cost) and cost is not None and cost.weight_bytes >= 2 * MIN_WEIGHTS
-
-    return base.ops.cost.map(worth).astype(bool) & (base.ops.layer_type != "Conv1D")
+def _replaced(base: Baseline) -> "pd.Series[bool]":
+    """What torchao's quantize_ replaces: every nn.Linear, small ones, too."""
+    return base.ops.cost.map(_in_half).astype(bool) & (base.ops.layer_type != "Conv1D")

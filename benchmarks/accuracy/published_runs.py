@@ -1,0 +1,111 @@
+"""The runs that published results were measured on, modelled by tracekit, and what it predicts of them."""
+
+import json
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pandas as pd
+
+from accuracy import published_gpus
+from accuracy.published_cases import Case
+from analyzers import analyze
+from analyzers.interval import Interval
+from analyzers.prediction.baseline import Baseline, baseline
+from analyzers.readers import load
+from tracekit.capture import model_trace
+from tracekit.capture.plan import plan
+from tracekit.capture.settings import Settings
+from tracekit.optimizations import parse
+from tracekit.optimizations.extra_kernels import Extra, moving, with_extras
+from tracekit.optimizations.predict import scenarios, speedup, unchanged
+
+_NOT_BUNDLED = {
+    "llama-2-7b": {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "vocab_size": 32000,
+        "max_position_embeddings": 4096,
+    }
+}
+_SAME_SHAPES = {"llama-3-8b": "llama-3.1-8b"}
+
+
+@dataclass(frozen=True)
+class Predicted:
+    case: Case
+    before_ms: Interval
+    """The step before the optimization, as modelled."""
+    speedup: Interval
+
+    @property
+    def error(self) -> float:
+        return abs(self.speedup.expected / self.case.speedup - 1)
+
+    @property
+    def right_sign(self) -> bool:
+        """Both on one side of no change, or the published one within 3 % of it."""
+        published, predicted = self.case.speedup, self.speedup.expected
+        return abs(published - 1) <= 0.03 or (published > 1) == (predicted > 1)
+
+    @property
+    def inside(self) -> bool:
+        return self.speedup.low <= self.case.speedup <= self.speedup.high
+
+
+def predicted(case: Case) -> Predicted:
+    base = run(case.gpu, case.model, case.workload, case.batch, case.seq, case.dtype, case.attention)
+    before = scenarios(parse(case.already), base) if case.already else unchanged(base)
+    after = scenarios(parse("+".join(filter(None, [case.already, case.apply]))), base)
+    latencies = [ns / 1e6 for ns in before.latency_ns.values()]
+    expected = before.latency_ns["expected", before.host, 0] / 1e6
+    return Predicted(case, Interval(min(latencies), expected, max(latencies)), speedup(before, after))
+
+
+@cache
+def run(gpu: str, model: str, workload: str, batch: int, seq: int, dtype: str, attention: str) -> Baseline:
+    """The modelled run as a baseline."""
+    target = published_gpus.gpu(gpu)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        options = {"workload": workload, "batch_size": batch, "seq_len": seq, "dtype": dtype, "attention": attention}
+        asked = Settings(model=_named(model, folder), gpu=target.id, device="model", **options)  # type: ignore[arg-type]
+        model_trace.write(plan(asked), target, folder / "trace.json.gz")
+        trace = load(folder / "trace.json.gz")
+        found = baseline(trace, analyze(trace, None))
+    assert found is not None
+    ops = found.ops[found.ops.phase != "optimizer"]  # the published steps of training end with the backward pass
+    if attention == "eager" and model.startswith("gpt2"):
+        ops = older_gpt2_attention(replace(found, ops=ops, gpu=target))
+    host = target.host_op_us
+    open_range = Interval(host.low / host.expected, 1.0, host.high / host.expected)
+    return replace(found, ops=ops, gpu=target, host_range=open_range)
+
+
+def older_gpt2_attention(base: Baseline) -> pd.DataFrame:
+    """With what GPT-2's attention of transformers 4.4 launched beyond today's: the scale and the mask's value as
+    tensors, the padding mask added, and backward the gradient through the causal mask."""
+    costs, names = base.ops.cost.to_list(), base.ops.name.astype(str).to_list()
+    rows = [i for i, cost in enumerate(costs) if cost and cost.family == "softmax" and "log" not in names[i]]
+    value, before, after = Extra("aten::full", moving(0, 2)), {}, {}
+    for row in rows:
+        scores = costs[row].write_bytes
+        if "backward" in names[row]:
+            after[row] = [Extra("aten::where", moving(scores, scores))]
+        else:
+            before[row] = [value, value, Extra("aten::add", moving(scores, scores))]
+    return with_extras(base, before, after)
+
+
+def _named(model: str, folder: Path) -> str:
+    if model not in _NOT_BUNDLED:
+        return _SAME_SHAPES.get(model, model)
+    (folder / "config.json").write_text(json.dumps(_NOT_BUNDLED[model]))
+    return str(folder)

@@ -1,0 +1,52 @@
+"""The kernels that scaled_dot_product_attention can take, and which GPU has them."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from analyzers.costs.call import Attention, Cost
+from analyzers.hardware import GPU
+
+_HALF = ("fp16", "bf16")
+
+
+@dataclass(frozen=True)
+class Backend:
+    words: str
+    needs: str
+    """GPU feature."""
+    kernels: Literal["cudnn", "flash", "efficient"]
+    """Attention.backend of its calls."""
+    half_only: bool
+    enum: str
+    """Of torch.nn.attention.SDPBackend; "": a package of its own."""
+
+
+BACKENDS = {
+    "cudnn": Backend("cuDNN attention", "cudnn-attention", "cudnn", True, "CUDNN_ATTENTION"),
+    "flash": Backend("flash attention", "flash-attention", "flash", True, "FLASH_ATTENTION"),
+    "efficient": Backend(
+        "memory-efficient attention", "efficient-attention", "efficient", False, "EFFICIENT_ATTENTION"
+    ),
+    "flash-attention-2": Backend("the flash-attn package", "flash-attention", "flash", True, ""),
+}
+"""In PyTorch's order of preference; "math" is attention written out."""
+
+
+def preferred(gpu: GPU, *, half: bool) -> str | None:
+    """The backend that PyTorch takes by itself; None: it writes attention out."""
+    able = (name for name, backend in BACKENDS.items() if backend.enum and runs(name, gpu, half=half))
+    return next(able, None)
+
+
+def runs(name: str, gpu: GPU, *, half: bool) -> bool:
+    return gpu.supports(BACKENDS[name].needs) and (half or not BACKENDS[name].half_only)
+
+
+def on_backend(cost: Cost, name: str | None) -> Cost:
+    """The same fused attention on the named backend; None: on the preferred one."""
+    assert isinstance(cost.shape, Attention)
+    return replace(cost, shape=replace(cost.shape, backend=BACKENDS[name].kernels if name else ""))
+
+
+def is_half(cost: Cost) -> bool:
+    return cost.precision in _HALF

@@ -1,0 +1,103 @@
+"""Attention written out op by op: where it stands in an op list, and what it costs as one op."""
+
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from analyzers.costs.call import Attention, Cost, Gemm
+from analyzers.prediction.baseline import Baseline
+
+REACH = 8
+"""How many ops may lie between the softmax and each of its products (scale, mask, cast, dropout)."""
+BACKWARD_FLOPS = 2.5
+"""Five products in place of two: the scores are computed again."""
+_ELEMENT = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
+
+
+@dataclass(frozen=True)
+class Written:
+    """One attention written out: rows of the op list from its first product to its last."""
+
+    first: int
+    last: int
+    cost: Cost
+
+
+def written_out(base: Baseline) -> list[Written]:
+    """Every batched product, softmax, batched product over matching shapes; backward, two products on either side."""
+    costs, names = base.ops.cost.to_list(), base.ops.name.astype(str).to_list()
+    softmaxes = [i for i, cost in enumerate(costs) if cost and cost.family == "softmax"]
+    found = (_backward(costs, i) if "backward" in names[i] else _forward(costs, i) for i in softmaxes)
+    return [attention for attention in found if attention]
+
+
+def covered(base: Baseline) -> "pd.Series[bool]":
+    """The rows of the op list that attention written out takes."""
+    rows = pd.Series(False, index=base.ops.index)
+    for found in written_out(base):
+        rows.iloc[found.first : found.last + 1] = True
+    return rows
+
+
+def _forward(costs: list[Cost | None], softmax: int) -> Written | None:
+    before, after = _products_before(costs, softmax), _products_after(costs, softmax)
+    if not before or not after:
+        return None
+    scores, values = costs[before[0]], costs[after[0]]
+    assert scores and values and isinstance(scores.shape, Gemm) and isinstance(values.shape, Gemm)
+    if (scores.shape.m, scores.shape.n) != (values.shape.m, values.shape.k):
+        return None
+    return Written(before[0], after[0], attention_cost(scores.shape, scores))
+
+
+def _backward(costs: list[Cost | None], softmax: int) -> Written | None:
+    """The gradients of scores and values, then of queries and keys."""
+    before, after = _products_before(costs, softmax)[:2], _products_after(costs, softmax)[:2]
+    for row in before:
+        scores, grad = costs[row], costs[softmax]
+        assert scores and grad and isinstance(scores.shape, Gemm)
+        elements = scores.shape.batch * scores.shape.m * scores.shape.n
+        if len(before) == len(after) == 2 and elements * _element(scores) == grad.write_bytes:
+            return Written(before[1], after[1], _backward_cost(attention_cost(scores.shape, scores)))
+    return None
+
+
+def _products_before(costs: list[Cost | None], row: int) -> list[int]:
+    """Batched products within reach, the nearest first."""
+    return [i for i in range(row - 1, max(row - REACH, -1), -1) if _batched(costs[i])]
+
+
+def _products_after(costs: list[Cost | None], row: int) -> list[int]:
+    return [i for i in range(row + 1, min(row + REACH, len(costs))) if _batched(costs[i])]
+
+
+def _batched(cost: Cost | None) -> bool:
+    return cost is not None and isinstance(cost.shape, Gemm) and cost.weight_bytes == 0 and cost.shape.batch > 1
+
+
+def _element(cost: Cost) -> int:
+    return _ELEMENT.get(cost.precision, 4)
+
+
+def attention_cost(scores: Gemm, cost: Cost) -> Cost:
+    """The fused op whose scores are this product: queries x keys, for each head of each sequence."""
+    causal = scores.m == scores.n
+    shape, element = Attention(1, scores.batch, scores.batch, scores.m, scores.n, scores.k, causal), _element(cost)
+    return Cost(
+        flops=4 * scores.batch * scores.m * scores.n * scores.k // (2 if causal else 1),
+        read_bytes=element * scores.batch * scores.k * (scores.m + 2 * scores.n),
+        write_bytes=element * scores.batch * scores.m * scores.k,
+        family="attention",
+        precision=cost.precision,
+        shape=shape,
+    )
+
+
+def _backward_cost(forward: Cost) -> Cost:
+    """Reads what the forward read and wrote, and the gradient of its output; writes those of queries, keys, values."""
+    return replace(
+        forward,
+        flops=round(BACKWARD_FLOPS * forward.flops),
+        read_bytes=forward.read_bytes + 2 * forward.write_bytes,
+        write_bytes=forward.read_bytes,
+    )
