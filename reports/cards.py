@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -10,6 +10,7 @@ from importlib.resources import files
 from analyzers.interval import Interval
 from analyzers.results import Analysis, Recommendation
 from reports.facts import Fact
+from reports.measured_gains import MeasuredGain, measured_gains, of_advice
 from reports.names import printable
 
 _SHORTEST = 4
@@ -38,15 +39,16 @@ class Card:
     how_to: str
     costs: tuple[Fact, ...]
     caveats: tuple[str, ...]
+    gain: MeasuredGain | None
+    """What was measured of it; None: nothing was."""
 
 
 def cards(analysis: Analysis) -> list[Card]:
-    rows = _rows(analysis)
-    return [_card(advice, rows) for advice in analysis.recommendations]
+    rows, gains = _rows(analysis), measured_gains(analysis)
+    return [_card(advice, rows, of_advice(gains, advice.id)) for advice in analysis.recommendations]
 
 
-def _card(advice: Recommendation, rows: Mapping[str, str]) -> Card:
-    costs = _costs().get(advice.id, {})
+def _card(advice: Recommendation, rows: Mapping[str, str], gain: MeasuredGain | None) -> Card:
     return Card(
         id=advice.id,
         title=printable(advice.title),
@@ -55,9 +57,17 @@ def _card(advice: Recommendation, rows: Mapping[str, str]) -> Card:
         explained=printable(advice.explained),
         evidence=tuple(_linked(printable(line), rows) for line in advice.evidence),
         how_to=advice.how_to,
-        costs=tuple(Fact(what, said) for what, said in costs.items()),
+        costs=tuple(_costs_of(advice.id, gain)),
         caveats=tuple(printable(line) for line in advice.caveats),
+        gain=gain,
     )
+
+
+def _costs_of(optimization: str, gain: MeasuredGain | None) -> Iterator[Fact]:
+    """As it is known of every run, and as it was measured in this one."""
+    measured = {"memory": gain.memory, "accuracy": gain.difference} if gain else {}
+    for what, said in _costs().get(optimization, {}).items():
+        yield Fact(what, measured.get(what) or said, "measured" if measured.get(what) else "")
 
 
 @cache

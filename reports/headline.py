@@ -1,8 +1,9 @@
 """What bounds the run and what to do next, in one sentence."""
 
 from analyzers.results import Analysis
+from reports.measured_gains import measured_gains, of_advice
 from reports.names import device, middle_truncated, model, printable, with_article
-from reports.numbers import percent, speedup
+from reports.numbers import percent, speedup, times
 
 _SAYING = {
     "compute": "is bound by arithmetic {share} of the time",
@@ -23,11 +24,17 @@ def headline(analysis: Analysis) -> str:
 def _subject(analysis: Analysis) -> str:
     source = analysis.source
     capture = source.capture
-    what = " ".join(part for part in (model(capture.model), capture.workload) if part) if capture else ""
+    what = " ".join(part for part in (model(capture.model), capture.workload) if part) if capture else _root(analysis)
     where = device(source)
     if source.kind == "modelled":
         return f"{what or 'This run'}, modelled for {with_article(where)},"
     return (what or "This run") + (f" on {with_article(where)}" if where else "")
+
+
+def _root(analysis: Analysis) -> str:
+    """The class of the whole model, where the trace has one."""
+    roots = analysis.layers[(analysis.layers["depth"] == 0) & (analysis.layers["type"] != "")]
+    return middle_truncated(str(roots["type"].iloc[0]), 40) if len(roots) == 1 else ""
 
 
 def _state(analysis: Analysis) -> str:
@@ -50,10 +57,16 @@ def _largest_op(analysis: Analysis) -> str:
 def _next_step(analysis: Analysis) -> str:
     if analysis.recommendations:
         first = analysis.recommendations[0]
-        return f": try {lower_first(first.title).replace(', ', ' with ')}, predicted {speedup(first.speedup)}"
+        title = lower_first(first.title).replace(", ", " with ")
+        return f": try {title}, predicted {speedup(first.speedup)}{_measured(analysis, first.id)}"
     if analysis.considered:
         return "; no optimization is predicted to help"
     return ""
+
+
+def _measured(analysis: Analysis, optimization: str) -> str:
+    gain = of_advice(measured_gains(analysis), optimization)
+    return f", measured {times(gain.measured.expected, gain.measured.high)}" if gain and gain.measured else ""
 
 
 def lower_first(title: str) -> str:

@@ -9,6 +9,7 @@ from reports import cards, embed, facts, numbers, origins
 from reports.charts import Charts, charts
 from reports.figures.roofline import KINDS
 from reports.headline import headline
+from reports.measured_gains import measured_gains
 from reports.names import device, model, printable
 from reports.tables import table_views
 
@@ -44,6 +45,7 @@ def render(analysis: Analysis) -> str:
         key_figures=facts.key_figures(analysis),
         advice=cards.cards(analysis),
         ladder=analysis.plan,
+        gains=measured_gains(analysis),
         scale=_scale(analysis),
         tables=tables,
         provenance=facts.provenance(analysis),
@@ -81,7 +83,9 @@ def _embedded(drawn: Charts) -> dict[str, str]:
 
 def _scale(analysis: Analysis) -> float:
     """Where the axis of the predicted speed-ups ends."""
-    return max((advice.speedup.high for advice in analysis.recommendations), default=1.0) * 1.05
+    gains = [gain.measured for gain in measured_gains(analysis).values() if gain.measured]
+    ends = [*(advice.speedup for advice in analysis.recommendations), *gains]
+    return max((end.high for end in ends), default=1.0) * 1.05
 
 
 def _along(speedup: float, scale: float) -> float:

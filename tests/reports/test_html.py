@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from hostile import LONG, SCRIPT, hostile
+from verified_runs import verified
 
 from analyzers import hardware
 from analyzers.interval import Interval
@@ -102,6 +103,18 @@ def test_it_tells_headline_plan_and_provenance(page: str) -> None:
         "3 events had no clock.",
     ):
         assert said in text
+
+
+def test_what_was_measured_stands_beside_what_was_predicted(analysis: Analysis) -> None:
+    page = render(verified(analysis))
+    text = re.sub(r"\s+", " ", Parsed(page).text)
+    assert "try CUDA graphs, predicted 6.8–8.1×, measured 7.3×." in text
+    assert "6.8–8.1× predicted, 7.4× expected 7.3× measured" in text
+    assert "4.2× measured, outside the prediction" in text
+    assert "Not measured: No patch is known for this model." in text
+    assert "620 MB → 702 MB measured" in text
+    assert "outputs differ by 0.0250 %, 99.8 % of the choices agree measured" in text
+    assert "CUDA graphs 6.8–8.1× 7.3× yes 2.10 ms → 288 µs" in re.sub(r"(<[^>]*>\s*)+", " ", page)
 
 
 def test_every_table_has_every_row(page: str, analysis: Analysis) -> None:

@@ -107,20 +107,23 @@ def test_headline_says_that_it_is_modelled(modelled: Analysis) -> None:
 def test_headline_of_an_imported_trace(imported: Analysis) -> None:
     bare = replace(imported, recommendations=(), bound=BoundShares(0.1, 0.75, 0.1, 0.05, 0))
     assert headline(bare) == (
-        "This run on an H200 is bound by memory bandwidth 75 % of the time; no optimization is predicted to help."
+        "GPT2LMHeadModel on an H200 is bound by memory bandwidth 75 % of the time; no optimization is predicted to help."
     )
     assert headline(replace(bare, considered=())).endswith("is bound by memory bandwidth 75 % of the time.")
+    assert headline(replace(bare, layers=bare.layers.iloc[:0])).startswith("This run on an H200 is bound")
 
 
 def test_headline_without_a_main_bound(imported: Analysis) -> None:
     mixed = replace(imported, recommendations=(), considered=(), bound=BoundShares(0.3, 0.35, 0.25, 0.1, 0))
-    assert headline(mixed) == "This run on an H200 has no single bound (memory 35 %, compute 30 %, launch 25 %)."
+    assert headline(mixed) == (
+        "GPT2LMHeadModel on an H200 has no single bound (memory 35 %, compute 30 %, launch 25 %)."
+    )
 
 
 def test_headline_of_a_cpu_trace_names_its_largest_op(imported: Analysis) -> None:
     source = replace(imported.source, device="cpu", gpu=None, device_name="")
     assert headline(replace(imported, source=source, recommendations=(), considered=())) == (
-        "This run on the CPU spends 64 % of its op time in aten::gemm."
+        "GPT2LMHeadModel on the CPU spends 64 % of its op time in aten::gemm."
     )
 
 
