@@ -106,6 +106,7 @@ def _source(trace: Trace, of: Attributed, ran: RanOn, work: pd.DataFrame) -> Sou
         precision=(capture.dtype if capture else "") or _main_precision(work),
         layers_from=of.layers.source,
         capture=capture,
+        zero_ns=metadata.zero_ns,
         counters=None if trace.counters is None else counter_source(work, trace.counters),
     )
 

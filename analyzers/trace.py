@@ -79,6 +79,8 @@ class Metadata:
 
     format: str
     base_ns: int = 0
+    zero_ns: int = 0
+    """The moment 0 of the tables as the file's events write it: base_ns without what its header adds to every time."""
     devices: tuple[DeviceProperties, ...] = ()
     threads: tuple[str, ...] = ()
     rank: int | None = None

@@ -2,6 +2,8 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from analyzers.errors import TracekitError
@@ -18,24 +20,29 @@ def check_writable(path: Path) -> None:
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write beside `path`, then rename. Parent folders are made. Raises TracekitError when that is not possible."""
-    data = content.encode("utf-8") if isinstance(content, str) else content
+    with written(path) as beside:
+        beside.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+@contextmanager
+def written(path: Path) -> Iterator[Path]:
+    """A file beside `path` to write to, renamed to it when the block succeeds, and removed when it fails.
+
+    Parent folders are made. Raises TracekitError when that is not possible.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, data)
+        handle, name = tempfile.mkstemp(prefix=".tracekit-", dir=path.parent)
+        os.close(handle)
+        beside = Path(name)
+        try:
+            yield beside
+            beside.chmod(_mode(path))
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
     except OSError as error:
         raise TracekitError(f"Cannot write {path}.", f"{error.strerror}.", "Choose another place with -o.") from error
-
-
-def _write(path: Path, data: bytes) -> None:
-    handle, beside = tempfile.mkstemp(prefix=".tracekit-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(beside).chmod(_mode(path))
-        Path(beside).replace(path)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
 
 
 def _mode(path: Path) -> int:

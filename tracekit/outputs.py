@@ -6,6 +6,7 @@ from pathlib import Path
 from analyzers.results import Analysis
 from reports import export, html
 from reports.files import write_atomically
+from reports.findings.write import annotate
 from tracekit import __version__
 from tracekit.analysis import analyze
 from tracekit.capture import environment
@@ -14,8 +15,9 @@ from tracekit.folders import ANALYSIS, REPORT, RUN, TRACE
 
 
 def write_outputs(folder: Path) -> Analysis:
-    """Analyze the trace in the folder; write the report and the data beside it."""
+    """Analyze the trace in the folder; write the report and the data beside it, and the findings into the trace."""
     analysis = analyze(folder / TRACE)
+    annotate(folder / TRACE, folder / TRACE, analysis)
     write_atomically(folder / ANALYSIS, export.to_json(analysis))
     write_report(analysis, folder / REPORT)
     return analysis

@@ -39,6 +39,7 @@ _NOT_WORK = {
     "mtia_insight",
     "mtia_workloadd",
     "trace",
+    "tracekit",
 }
 _SUFFIXES: dict[str, Kind] = {
     "runtime": "runtime",

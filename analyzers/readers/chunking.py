@@ -38,7 +38,7 @@ class Chunks:
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks = blocks
-        self.head, first, self.opened = _open(blocks)
+        self.head, first, self.opened = open_events(blocks)
         self._waiting = [first]
         self._between = b""
 
@@ -71,8 +71,8 @@ class Chunks:
         return sum(map(len, self._waiting))
 
 
-def _open(blocks: Iterator[bytes]) -> tuple[bytes, bytes, bool]:
-    """(head, beginning of the events, whether they were found)."""
+def open_events(blocks: Iterator[bytes]) -> tuple[bytes, bytes, bool]:
+    """(text before the events, "" in a bare array; their beginning; whether they were found)."""
     text = next(blocks, b"")
     bare = _BARE_ARRAY.match(text)
     if bare:

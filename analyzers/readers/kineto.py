@@ -41,6 +41,7 @@ def read(source: Source) -> Trace:
     metadata = Metadata(
         format="kineto",
         base_ns=header.base_ns + tables.base_ns,
+        zero_ns=tables.base_ns,
         devices=header.devices,
         threads=tables.threads,
         rank=header.rank,

@@ -1,0 +1,41 @@
+"""Counters of a device: what it does a second, how near to its roof, and how much waits for it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from reports.findings.rates import Curve, divided, stacked, thinned
+
+
+@dataclass(frozen=True)
+class Counter:
+    """Viewers call it by its name and unit: "memory GB/s"."""
+
+    name: str
+    unit: str
+    curve: Curve
+
+
+def counters(work: pd.DataFrame) -> Iterator[Counter]:
+    """Of the work of one device. Nothing for what is not known of any of it."""
+    start = work["start_ns"].to_numpy()
+    end = start + np.maximum(work["duration_ns"].to_numpy(), 1)
+    for name, unit, column, scale in (("arithmetic", "TFLOP/s", "flops", 1e-3), ("memory", "GB/s", "bytes", 1.0)):
+        amount = work[column].to_numpy()
+        known = np.isfinite(amount) & (amount > 0)
+        if known.any():
+            rate = scale * amount[known] / (end - start)[known]
+            yield Counter(name, unit, thinned(stacked(start[known], end[known], rate)))
+    fraction = work["roof_fraction"].to_numpy()
+    known = np.isfinite(fraction)
+    if known.any():
+        spans = start[known], end[known]
+        total, count = stacked(*spans, 100 * fraction[known]), stacked(*spans, np.ones(known.sum()))
+        yield Counter("roof fraction", "%", thinned(divided(total, count)))
+    delay = work["delay_ns"].to_numpy()
+    queued = delay > 0
+    if queued.any():
+        waiting = stacked((start - delay)[queued], start[queued], np.ones(queued.sum()))
+        yield Counter("queue", "length", thinned(waiting))

@@ -1,0 +1,94 @@
+"""A trace with its findings: the events of the file as they are, and before them those that carry the findings."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain, islice
+from pathlib import Path
+
+import msgspec
+from isal import igzip
+
+from analyzers.errors import InputError
+from analyzers.readers.chunking import open_events
+from analyzers.readers.source import MAX_BYTES, open_source
+from analyzers.results import Analysis
+from reports.files import written
+from reports.findings.events import BEGIN, END, events
+
+_BATCH = 4096
+_BLOCK_BYTES = 1 << 20
+_OPENING, _CLOSING = (f'{{"ph":"M","cat":"{category}"'.encode() for category in (BEGIN, END))
+_END_OF_LAST = re.compile(rb"[^}]*\}\},\n")
+
+
+def annotate(trace: str | Path, target: Path, analysis: Analysis, max_bytes: int = MAX_BYTES) -> None:
+    """Write `target` (gzip when it ends in .gz): the trace with the findings of `analysis`.
+
+    The file passes through in blocks, unread; findings that it has already are replaced. It may be `target` itself.
+    Raises InputError when it is no JSON trace.
+    """
+    with open_source(trace, max_bytes) as source:
+        blocks = source.blocks()
+        head, first, opened = open_events(blocks)
+        if not opened or analysis.source.format != "kineto":
+            raise InputError(
+                f"{source.name} cannot carry findings.",
+                "Only traces in the JSON format of torch.profiler can.",
+                "Write a page instead, with tracekit report.",
+            )
+        with written(target) as beside, _compressed(beside) if target.suffix == ".gz" else beside.open("wb") as out:
+            opening = head + b'"traceEvents":[' if head else b"["
+            for block in _even(chain([opening], _findings(analysis), _without_findings(first, blocks))):
+                out.write(block)
+
+
+@contextmanager
+def _compressed(path: Path) -> Iterator[igzip.IGzipFile]:
+    """Without a name and a time in its header: the same trace is the same file."""
+    with (
+        path.open("wb") as file,
+        igzip.IGzipFile(filename="", mode="wb", compresslevel=2, fileobj=file, mtime=0) as out,
+    ):
+        yield out
+
+
+def _findings(analysis: Analysis) -> Iterator[bytes]:
+    encode = msgspec.json.Encoder().encode
+    found = events(analysis)
+    while batch := list(islice(found, _BATCH)):
+        yield b"\n" + b",\n".join(map(encode, batch)) + b","
+    yield b"\n"
+
+
+def _even(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The same bytes in blocks of one size: how they are compressed depends on it."""
+    waiting = bytearray()
+    for piece in pieces:
+        waiting += piece
+        whole = len(waiting) // _BLOCK_BYTES * _BLOCK_BYTES
+        for start in range(0, whole, _BLOCK_BYTES):
+            yield bytes(waiting[start : start + _BLOCK_BYTES])
+        del waiting[:whole]
+    yield bytes(waiting)
+
+
+def _without_findings(text: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The events without findings that were added before: those are the first."""
+    while len(text.lstrip()) < len(_OPENING) and (more := next(blocks, b"")):
+        text += more
+    if text.lstrip().startswith(_OPENING):
+        while (at := text.find(_CLOSING)) < 0:
+            text = text[-len(_CLOSING) :] + _more(blocks)
+        while not (last := _END_OF_LAST.match(text, at)):
+            text += _more(blocks)
+        text = text[last.end() :]
+    yield text
+    yield from blocks
+
+
+def _more(blocks: Iterator[bytes]) -> bytes:
+    block = next(blocks, b"")
+    if not block:
+        raise InputError("The findings in the trace do not end.", "The file is cut off.", "Annotate the original.")
+    return block
