@@ -9,11 +9,14 @@ _WARM_UP = 3
 
 
 class Replay:
-    """The recorded function. Its result is the graph's own memory, which the next replay overwrites."""
+    """The recorded function. Its result is the graph's own memory, which the next replay overwrites.
+
+    It keeps the function, and with it the tensors whose addresses the graph holds.
+    """
 
     def __init__(self, function: Callable[[], Any]) -> None:
         """Leaves the peak of device memory at what the function takes: a replay allocates nothing."""
-        cuda = require("torch.cuda")
+        self._function, cuda = function, require("torch.cuda")
         cuda.reset_peak_memory_stats()
         aside = cuda.Stream()
         aside.wait_stream(cuda.current_stream())
