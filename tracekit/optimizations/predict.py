@@ -14,7 +14,7 @@ from tracekit.optimizations.base import Optimization, Outcome
 OUTCOMES: tuple[Outcome, ...] = ("low", "expected", "high")
 
 _PRODUCTS = ("gemm", "convolution")
-_MIXES = ((1.0, 1.0), (0.9, 1.25), (1.1, 0.8))
+_MIXES = ((1.0, 1.0), (0.87, 1.35), (1.15, 0.75))
 """Real over modelled kernel time, of products and of what is bound by memory: how wrong the model may be about either
 where nothing was measured."""
 
