@@ -4,7 +4,8 @@ Instruction counts are of threads, predicated on: adds and multiplies are 1 FLOP
 are packed since 2025 (derived metrics then say `hfma..._x4`, before `_x2`): 2, 2 and 4. Tensor operations of
 `sm__ops_path_tensor_*` are FLOPs already; before them, an instruction of the tensor pipe was taken as 512 FLOPs, which
 holds for Volta's. A sum that was not collected follows from its rate: a second, times the duration, or a cycle, times
-the elapsed cycles.
+the elapsed cycles, which follow from the clock where they were not collected either, as with --set full. Tensor cores
+that were never active did nothing.
 """
 
 import re
@@ -19,13 +20,14 @@ Floats = npt.NDArray[np.float64]
 _WANTED = re.compile(
     r"(?:smsp|sm)__sass_thread_inst_executed_op_[fhd](?:add|mul|fma)_pred_on\.sum"
     r"|derived__\w*hfma_pred_on_x[24]"
-    r"|sm__ops_path_tensor_\w+\.sum|sm__inst_executed_pipe_tensor\w*\.sum"
-    r"|(?:smsp|sm)__cycles_elapsed\.avg$|gpu__time_duration\.sum"
+    r"|sm__ops_path_tensor_\w+\.sum|sm__inst_executed_pipe_tensor\w*\.sum|sm__pipe_tensor_cycles_active\.avg\.pct"
+    r"|(?:smsp|sm)__cycles_elapsed\.avg(?:\.per_second)?$|gpu__time_duration\.sum"
     r"|dram__bytes(?:_read|_write)?\.sum|lts__t_(?:bytes|sectors)\.sum"
     r"|(?:gpu__dram_|dram__|sm__)throughput\.avg\.pct|sm__warps_active\.avg\.pct"
     r"|launch__(?:registers_per_thread|sm_count)$|device__attribute_total_memory$"
 )
 _TENSOR_OF = re.compile(r"sm__ops_path_tensor_(?P<op>op_[a-z]+_)?src_(?P<type>[a-z]+\d+)\w*\.sum")
+_TENSOR_ACTIVE = tuple(f"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_{of}" for of in ("active", "elapsed"))
 _OLD_TENSOR = "sm__inst_executed_pipe_tensor"
 _FLOPS_AN_OLD_TENSOR_INSTRUCTION = 512
 _SECTOR_BYTES = 32
@@ -45,6 +47,7 @@ def flops_by_pipe(metrics: pd.DataFrame) -> dict[str, Floats]:
     scalar |= {"fp32": _instructions(metrics, "f"), "fp64": _instructions(metrics, "d")}
     by_type = tensor_by_type(metrics)
     tensor = _sum(by_type.values()) if by_type else _nothing(metrics)
+    tensor = np.where(np.isnan(tensor) & (column(metrics, *_TENSOR_ACTIVE) == 0), 0.0, tensor)
     others = np.nan_to_num(scalar["fp16"]) + np.nan_to_num(scalar["fp64"])
     return {**scalar, "tensor": tensor, "all": scalar["fp32"] + tensor + others}
 
@@ -97,6 +100,8 @@ def total(metrics: pd.DataFrame, name: str) -> Floats:
     """The sum of a counter, measured or from its rates."""
     seconds = column(metrics, "gpu__time_duration.sum")
     cycles = column(metrics, "smsp__cycles_elapsed.avg", "sm__cycles_elapsed.avg")
+    clock = column(metrics, "smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second")
+    cycles = np.where(np.isnan(cycles), clock * seconds, cycles)
     found = column(metrics, f"{name}.sum")
     for rate in (
         column(metrics, f"{name}.sum.per_second") * seconds,

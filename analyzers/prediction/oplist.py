@@ -70,7 +70,7 @@ def _launch_end(trace: Trace, work: pd.DataFrame, step_start: int) -> npt.NDArra
     """
     launch = work.launch.to_numpy()
     start, duration = (take(trace.host[name].to_numpy(), launch) for name in ("start_ns", "duration_ns"))
-    waits = waits_for_device(trace.host.name.iloc[np.maximum(launch, 0)])
+    waits = take(waits_for_device(trace.host.name), launch, absent=False)
     launched = np.where(waits, np.maximum(start, work.start_ns.to_numpy() - LAUNCH_LATENCY_NS), start + duration)
     launched = np.where(launch >= 0, launched, step_start)
     return np.where(launch >= 0, launched, np.maximum.accumulate(np.maximum(launched, step_start)))

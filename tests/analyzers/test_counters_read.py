@@ -199,6 +199,23 @@ def test_total_flops_are_unknown_without_the_tensor_cores(read):
     assert np.isnan(found["flops"])
 
 
+def test_a_report_of_set_full_has_rates_a_cycle_and_a_clock(read):
+    """Nsight Compute's example addConstDouble: one addition a thread, 12,288 blocks of 256."""
+    rate, clock = (
+        "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed",
+        "smsp__cycles_elapsed.avg.per_second",
+    )
+    active = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"
+    values = {rate.format(op): "0" for op in ("fadd", "fmul", "ffma", "dmul", "dfma")}
+    values |= {rate.format("dadd"): str(12_288 * 256 / (89_728 * 1.125))}
+    units = dict.fromkeys(values, "inst/cycle") | {"gpu__time_duration.sum": "ns", clock: "Ghz", active: "%"}
+    values |= {"gpu__time_duration.sum": "89728", clock: "1.125"}
+    found = read(raw(units, [{**values, active: "0"}, {**values, active: "3"}])).counters
+    assert found["fp64_flops"].tolist() == pytest.approx([12_288 * 256] * 2)
+    assert found["flops"][0] == pytest.approx(12_288 * 256) and found["precision"][0] == "fp64"
+    assert np.isnan(found["flops"][1])
+
+
 def test_a_report_is_a_trace_of_one_step_without_a_timeline():
     trace = load(COUNTERS / "h200_gpt2_prefill.ncu.csv.gz")
     device = trace.metadata.devices[0]
