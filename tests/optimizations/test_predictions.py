@@ -44,7 +44,7 @@ def test_a_launch_bound_run_gains_from_graphs_and_not_from_smaller_numbers():
     baseline = base("h200", **LAUNCH_BOUND)
     assert speedup("cuda-graphs", baseline).low > 3
     assert 0.9 < speedup("compile", baseline).low < speedup("compile", baseline).high < 6
-    assert speedup("half-precision", baseline).high < 1.05
+    assert speedup("half-precision", baseline).high < 1.06
     assert speedup("tf32", baseline).high < 1.05
 
 

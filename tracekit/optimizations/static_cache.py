@@ -20,6 +20,8 @@ _INDEX_OPS = ("aten::arange", "aten::add", "aten::add_")
 _MASK_OPS = 8
 """Kernels that make the mask of a forward pass, which a growing cache needs none of."""
 
+_ELEMENT = {"fp32": 4, "fp16": 2, "bf16": 2}
+
 
 class StaticCache(Optimization):
     id = "static-cache"
@@ -30,6 +32,8 @@ class StaticCache(Optimization):
     )
 
     def objection(self, base: Baseline) -> str | None:
+        if (base.ops.phase == "decode").any() and not _attentions(base):
+            return "Attention is written out op by op: use sdpa first."
         if not _appends(base).any():
             return "No growing KV cache is appended to while decoding."
         return None
@@ -71,30 +75,24 @@ class StaticCache(Optimization):
 
 
 def _appends(base: Baseline) -> "pd.Series[bool]":
-    """The two concatenations (keys, values) of each layer while decoding, the large ones by their bytes."""
+    """The two concatenations (keys, values) of each layer while decoding: those as large as what attention reads."""
     appended = (base.ops.name == "aten::cat") & (base.ops.phase == "decode") & base.ops.cost.notna()
-    keys = _keys(base)
-    if not keys or not appended.any():
-        return appended & False
-    written = base.ops.cost.map(lambda cost: cost.write_bytes if cost else 0)
-    cached = min((_cache_bytes(cost) for cost in base.ops.cost[base.ops.phase == "decode"] if cost), default=0)
-    return appended & (written >= max(0.5 * cached, 1))
+    read = [_key_elements(shape) for shape in _attentions(base)]
+    written = base.ops.cost.map(lambda cost: cost.write_bytes / _ELEMENT.get(cost.precision, 2) if cost else 0)
+    return appended & (written >= min(read, default=float("inf")) / 2)
 
 
-def _cache_bytes(cost: Cost) -> float:
-    """Bytes of the keys that an attention reads; infinite for other ops."""
-    if not isinstance(cost.shape, Attention):
-        return float("inf")
-    return cost.read_bytes / 2 * cost.shape.keys / (cost.shape.keys + cost.shape.queries * _group(cost.shape))
+def _attentions(base: Baseline) -> list[Attention]:
+    shapes = (cost.shape for cost in base.ops.cost[base.ops.phase == "decode"] if cost)
+    return [shape for shape in shapes if isinstance(shape, Attention)]
 
 
-def _group(shape: Attention) -> float:
-    return shape.heads / shape.kv_heads / 2
+def _key_elements(shape: Attention) -> int:
+    return shape.batch * shape.kv_heads * shape.keys * shape.head_dim
 
 
 def _keys(base: Baseline) -> int:
-    shapes = [cost.shape for cost in base.ops.cost[base.ops.phase == "decode"] if cost]
-    return max((shape.keys for shape in shapes if isinstance(shape, Attention)), default=0)
+    return max((shape.keys for shape in _attentions(base)), default=0)
 
 
 def _one_token(cost: Cost, keys: int) -> Cost:
