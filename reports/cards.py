@@ -11,9 +11,9 @@ from analyzers.interval import Interval
 from analyzers.results import Analysis, Recommendation
 from reports.facts import Fact
 from reports.measured_gains import MeasuredGain, measured_gains, of_advice
-from reports.names import printable
+from reports.names import middle_truncated, printable
 
-_SHORTEST = 4
+_SHORTEST, _LONGEST = 4, 400
 _PHRASES = {r"\d[\d,]* kernels": "kernels-0", r"idle \d+ %": "timeline"}
 """What evidence says of many rows, and where they are."""
 _LINKED = {"layer_types": "type", "ops": "name", "kernels": "name"}
@@ -55,7 +55,7 @@ def _card(advice: Recommendation, rows: Mapping[str, str], gain: MeasuredGain | 
         speedup=advice.speedup,
         reason=printable(advice.reason),
         explained=printable(advice.explained),
-        evidence=tuple(_linked(printable(line), rows) for line in advice.evidence),
+        evidence=tuple(_linked(middle_truncated(printable(line), _LONGEST), rows) for line in advice.evidence),
         how_to=advice.how_to,
         costs=tuple(_costs_of(advice.id, gain)),
         caveats=tuple(printable(line) for line in advice.caveats),

@@ -12,7 +12,11 @@ from reports.headline import headline
 from reports.measured_gains import measured_gains
 from reports.names import device, model, printable
 from reports.tables import table_views
+from reports.views import TableView
 
+MOST_BYTES = 5_000_000
+ROW_LIMITS = (1_500, 500, 150, 50)
+"""Rows of a table: the first of these with which the page is small enough."""
 _SCRIPTS = (
     "dom",
     "folding",
@@ -30,17 +34,24 @@ _STYLES = ("tokens", "page", "plan", "charts", "tables", "paper")
 
 
 def render(analysis: Analysis) -> str:
-    """The page. Names in the trace are text in it, never markup."""
+    """The page, of at most `MOST_BYTES`. Names in the trace are text in it, never markup."""
     drawn = charts(analysis)
-    tables = table_views(analysis)
-    return _environment().get_template("report.html.j2").render(
+    embedded = _embedded(drawn)
+    for row_limit in ROW_LIMITS:
+        page = _page(analysis, drawn, embedded, table_views(analysis, row_limit))
+        if len(page.encode()) <= MOST_BYTES:
+            break
+    return page
+
+
+def _page(analysis: Analysis, drawn: Charts, embedded: dict[str, str], tables: dict[str, TableView]) -> str:
+    return environment().get_template("report.html.j2").render(
         analysis=analysis,
         title=_title(analysis),
         version=analysis.source.capture.version if analysis.source.capture else "",
         headline=headline(analysis),
         badge=analysis.source.kind,
         mark="modelled" if analysis.source.kind == "modelled" else "",
-        device_label="GPU" if analysis.source.device == "gpu" else "CPU",
         bounds=analysis.bound.ranked(),
         key_figures=facts.key_figures(analysis),
         advice=cards.cards(analysis),
@@ -53,7 +64,7 @@ def render(analysis: Analysis) -> str:
         dropped=origins.dropped(analysis, tables.values(), drawn.notes.values()),
         command=origins.command(analysis),
         **_charts(drawn),
-        **_embedded(drawn),
+        **embedded,
     )  # fmt: skip
 
 
@@ -99,7 +110,8 @@ def _title(analysis: Analysis) -> str:
     return " · ".join(printable(part) for part in (*parts, device(analysis.source)) if part) or "trace"
 
 
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """Templates in which every value is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("reports"),
         autoescape=True,

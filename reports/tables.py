@@ -1,5 +1,7 @@
 """Which tables the page holds, and which of their columns."""
 
+import pandas as pd
+
 from analyzers.results import Analysis
 from reports.memory import memory_table
 from reports.views import Kind, TableView, table_view
@@ -7,26 +9,26 @@ from reports.views import Kind, TableView, table_view
 Spec = list[tuple[str, str, Kind]]
 
 
-def table_views(analysis: Analysis) -> dict[str, TableView]:
+def table_views(analysis: Analysis, row_limit: int) -> dict[str, TableView]:
+    """Those that have rows, of each at most `row_limit`."""
     time = "GPU time" if analysis.source.device == "gpu" else "CPU time"
     if analysis.source.kind == "modelled":
         time += ", modelled"
-    views = {
-        "layer_types": table_view("layer_types", "By type of layer", analysis.layer_types, _layer_types(time)),
-        "phases": table_view("phases", "By phase", analysis.phases, _phases(time)),
-        "layers": table_view("layers", "Layers", analysis.layers, _layers(time)),
-        "ops": table_view("ops", "Ops", analysis.ops, _ops(time)),
-        "kernels": table_view("kernels", "Kernels", analysis.kernels, _kernels(time)),
-        "ranges": table_view("ranges", "Ranges", analysis.ranges, _RANGES),
-        "steps": table_view("steps", "Steps", analysis.timeline.steps, _STEPS),
-        "idle_causes": table_view("idle_causes", "Idle time by cause", analysis.idle_causes, _IDLE),
-        "memory": table_view("memory", "Memory", memory_table(analysis), _MEMORY),
-        "counters_comparison": table_view(
-            "counters_comparison", "Measured and counted", analysis.counters_comparison, _COUNTERS
-        ),
-        "problems": table_view("problems", "Problems", analysis.problems, _PROBLEMS),
-    }
-    return {name: view for name, view in views.items() if view.rows}
+    shown: list[tuple[str, str, pd.DataFrame, Spec]] = [
+        ("layer_types", "By type of layer", analysis.layer_types, _layer_types(time)),
+        ("phases", "By phase", analysis.phases, _phases(time)),
+        ("layers", "Layers", analysis.layers, _layers(time)),
+        ("ops", "Ops", analysis.ops, _ops(time)),
+        ("kernels", "Kernels", analysis.kernels, _kernels(time)),
+        ("ranges", "Ranges", analysis.ranges, _RANGES),
+        ("steps", "Steps", analysis.timeline.steps, _STEPS),
+        ("idle_causes", "Idle time by cause", analysis.idle_causes, _IDLE),
+        ("memory", "Memory", memory_table(analysis), _MEMORY),
+        ("counters_comparison", "Measured and counted", analysis.counters_comparison, _COUNTERS),
+        ("problems", "Problems", analysis.problems, _PROBLEMS),
+    ]
+    views = [table_view(name, title, frame, spec, row_limit) for name, title, frame, spec in shown if len(frame)]
+    return {view.id: view for view in views}
 
 
 _COST: Spec = [("flops", "FLOPs", "flops"), ("bytes", "bytes", "bytes")]

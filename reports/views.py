@@ -11,8 +11,8 @@ from analyzers.results import BOUNDS
 from analyzers.tables import TABLES
 from reports.names import inside, middle_truncated, printable
 
-Kind = Literal["name", "text", "prose", "bound", "cause", "count", "time", "share", "flops", "bytes", "ratio"]
-ROW_LIMIT = 1_500
+Kind = Literal["name", "text", "prose", "bound", "cause", "count", "time", "change", "share", "flops", "bytes", "ratio"]
+_LONGEST_TITLE = 1_000
 _LIMITS = {"name": 72, "text": 22}
 _UNITS: dict[str, tuple[tuple[float, str, int], ...]] = {
     "time": ((1e10, "s", 3), (1e7, "ms", 3), (0, "µs", 1)),
@@ -38,6 +38,8 @@ class Cell:
     """What the page sorts by: a number, or "" when unknown."""
     title: str = ""
     """The whole name, when the text is not."""
+    part: float = 0.0
+    """Of a change: of the largest in its column, -1 to 1."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class TableView:
 
 
 def table_view(
-    table: str, title: str, frame: pd.DataFrame, spec: Iterable[tuple[str, str, Kind]], row_limit: int = ROW_LIMIT
+    table: str, title: str, frame: pd.DataFrame, spec: Iterable[tuple[str, str, Kind]], row_limit: int
 ) -> TableView:
     """`spec` names the columns shown: (column, label, kind). Beyond `row_limit` the rows of least time are left out."""
     shown, tree = _chosen(frame.reset_index(drop=True), row_limit), "parent" in frame
@@ -73,7 +75,7 @@ def table_view(
     help_of = {column.name: column.meaning for column in TABLES[table].columns}
     columns, cells = [], []
     for name, label, kind in spec:
-        unit, texts = _column(shown[name], kind)
+        unit, texts = cells_of(shown[name], kind)
         columns.append(Column(label, unit, kind, help_of[name]))
         cells.append(texts)
     bound = _colours(shown)
@@ -121,17 +123,22 @@ def _short(path: str, above: str) -> str:
     return middle_truncated(printable(inside(path, above)), _LIMITS["name"])
 
 
-def _column(values: "pd.Series[Any]", kind: Kind) -> tuple[str, list[Cell]]:
+def cells_of(values: "pd.Series[Any]", kind: Kind) -> tuple[str, list[Cell]]:
+    """The unit of a column, and its cells."""
     if kind in ("name", "text", "prose", "bound", "cause"):
         return "", [_words(str(value), kind) for value in values]
-    unit, scale, decimals = _unit(values, kind)
+    unit, scale, decimals = _unit(values.abs(), kind)
     scaled = (values.astype(float) / scale).tolist()
+    if kind == "change":
+        most = max(map(abs, scaled), default=0.0) or 1.0
+        return unit, [_change(value, decimals, value / most) for value in scaled]
     return unit, [_figure(value, decimals) for value in scaled]
 
 
 def _unit(values: "pd.Series[Any]", kind: Kind) -> tuple[str, float, int]:
     if kind == "share":
         return "%", 0.01, 1
+    kind = "time" if kind == "change" else kind
     if kind not in _UNITS:
         return "", 1.0, 0 if kind == "count" else 2
     largest = max(values.dropna().tolist(), default=0)
@@ -145,7 +152,13 @@ def _figure(value: float, decimals: int) -> Cell:
     return Cell(f"{value:,.{decimals}f}", f"{value:.10g}")
 
 
+def _change(value: float, decimals: int, part: float) -> Cell:
+    text = f"{abs(value):,.{decimals}f}"
+    sign = "" if float(text.replace(",", "")) == 0 else "+" if value > 0 else "\N{MINUS SIGN}"
+    return Cell(sign + text, f"{value:.10g}", part=round(part, 4))
+
+
 def _words(name: str, kind: Kind) -> Cell:
     whole = printable(name)
     text = middle_truncated(whole.removeprefix("void "), _LIMITS[kind]) if kind in _LIMITS else whole
-    return Cell(text, text, whole if text != whole else "")
+    return Cell(text, text, middle_truncated(whole, _LONGEST_TITLE) if text != whole else "")

@@ -27,7 +27,7 @@ def icicle(analysis: Analysis) -> tuple[Figure, str]:
     data = {
         "total": analysis.timeline.busy_ns,
         "bounds": [name or "unknown" for name in BOUND_NAMES],
-        "phases": [printable(str(name)) for name in phases],
+        "phases": [_text(str(name)) for name in phases],
         "layers": _layers(analysis.layers),
         "types": [_text(str(name)) for name in analysis.layer_types["type"]],
         "ops": ops[1],

@@ -3,8 +3,11 @@
 from dataclasses import replace
 
 import pandas as pd
+from verified_runs import verified
 
-from analyzers.results import Analysis, Recommendation
+from analyzers.interval import Interval
+from analyzers.predicted import PlanStep, Recommendation
+from analyzers.results import Analysis
 
 SCRIPT = "</script><script>document.title='broken'</script>"
 IMAGE = "<img src=http://example.com/x onerror=\"document.title='broken'\">"
@@ -19,19 +22,34 @@ def hostile(analysis: Analysis) -> Analysis:
     advice = analysis.recommendations[0]
     nasty = Recommendation("x", SCRIPT, advice.speedup, IMAGE, (QUOTES, LONG), SCRIPT, (REVERSED,))
     capture = analysis.source.capture
+    found = verified(analysis).verified
     assert capture is not None
+    assert found is not None
     return replace(
         analysis,
         source=replace(analysis.source, device_name=IMAGE, format=SCRIPT, gpu=analysis.source.gpu, capture=None),
-        work=analysis.work.assign(name=_cycled(analysis.work).astype("category")),
+        work=analysis.work.assign(
+            **dict.fromkeys(("name", "op_name", "phase"), _cycled(analysis.work).astype("category"))
+        ),
         layers=analysis.layers.assign(path=_cycled(analysis.layers), type=_cycled(analysis.layers)),
         layer_types=analysis.layer_types.assign(type=_cycled(analysis.layer_types)),
         ops=analysis.ops.assign(name=_cycled(analysis.ops)),
         kernels=analysis.kernels.assign(name=_cycled(analysis.kernels), op=_cycled(analysis.kernels)),
         phases=analysis.phases.assign(name=SCRIPT),
+        ranges=analysis.ranges.assign(name=_cycled(analysis.ranges)),
+        gaps=analysis.gaps.assign(op=_cycled(analysis.gaps).astype("category")),
+        idle_causes=analysis.idle_causes.assign(op=_cycled(analysis.idle_causes)),
+        host_spans=analysis.host_spans.assign(name=_cycled(analysis.host_spans).astype("category")),
+        plan=(_step(SCRIPT), _step(IMAGE)),
+        verified=replace(found, results=(replace(found.results[-1], id="x", title=QUOTES, error=SCRIPT),)),
         problems=analysis.problems.assign(message=IMAGE, advice=LONG, code=QUOTES),
         recommendations=(nasty,),
     )
+
+
+def _step(name: str) -> PlanStep:
+    gain = Interval(1.1, 1.2, 1.3)
+    return PlanStep(name, name, gain, gain, gain, False, None, name, name, (name,))
 
 
 def _cycled(frame: pd.DataFrame) -> "pd.Series[str]":
