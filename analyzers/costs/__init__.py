@@ -50,6 +50,7 @@ def cost_of_signature(
     values_json: str = "",
     list_dtype: str | None = None,
     list_elements: int | None = None,
+    strides_json: str = "",
 ) -> Cost | None:
     """`cost_of` the call recorded so; None also for text that is no signature. Never raises.
 
@@ -57,6 +58,6 @@ def cost_of_signature(
     the shapes of lists with more than 30; give an optimizer's `list_elements`, the number of parameters, for those.
     """
     try:
-        return cost_of(parse_call(name, shapes_json, dtypes_json, values_json, list_dtype, list_elements))
+        return cost_of(parse_call(name, shapes_json, dtypes_json, values_json, list_dtype, list_elements, strides_json))
     except MalformedCall:
         return None

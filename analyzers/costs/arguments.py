@@ -25,7 +25,12 @@ class Arguments:
         if not 0 <= index < len(self):
             return None
         dtype = dtypes.find(self._call.dtypes[index])
-        return Tensor(_shape(self._call.shapes[index]), dtype) if dtype else None
+        return Tensor(_shape(self._call.shapes[index]), dtype, self._strides(index)) if dtype else None
+
+    def _strides(self, index: int) -> Shape | None:
+        """As recorded; None where they are not, or do not fit the shape."""
+        strides = self._call.strides[index] if index < len(self._call.strides) else None
+        return _steps(strides, self._call.shapes[index])
 
     def tensor(self, index: int) -> Tensor:
         found = self.optional(index)
@@ -49,7 +54,12 @@ class Arguments:
         shapes = self._call.shapes[index]
         if not isinstance(shapes, tuple):
             raise MalformedCall(f"{shapes!r} is not a list of shapes")
-        return [Tensor(_shape(shape), element) for shape in shapes]
+        strides = self._call.strides[index] if index < len(self._call.strides) else ()
+        if not isinstance(strides, tuple) or len(strides) != len(shapes):
+            return [Tensor(_shape(shape), element) for shape in shapes]
+        return [
+            Tensor(_shape(shape), element, _steps(steps, shape)) for shape, steps in zip(shapes, strides, strict=True)
+        ]
 
     def is_scalar(self, index: int) -> bool:
         return 0 <= index < len(self) and self._call.dtypes[index] == "Scalar"
@@ -88,6 +98,12 @@ class Arguments:
         if isinstance(value, str):
             return dtypes.find(value)
         return dtypes.from_scalar_type(value) if type(value) is int else None
+
+
+def _steps(strides: object, shape: object) -> Shape | None:
+    """Strides that fit the shape; else None."""
+    fits = isinstance(strides, tuple) and isinstance(shape, tuple) and len(strides) == len(shape)
+    return strides if fits and isinstance(strides, tuple) and all(type(step) is int for step in strides) else None
 
 
 def _shape(dims: object) -> Shape:

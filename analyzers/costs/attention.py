@@ -2,10 +2,12 @@
 
 from analyzers.costs.arguments import Arguments
 from analyzers.costs.attention_layouts import BACKWARD, FORWARD, Layout
-from analyzers.costs.call import Attention, Cost
+from analyzers.costs.call import Attention, Backend, Cost
 from analyzers.costs.dtypes import FLOAT32
 from analyzers.costs.registry import costs, moves
 from analyzers.costs.tensors import MalformedCall, Tensor, promote
+
+_BACKENDS: tuple[Backend, ...] = ("flash", "cudnn", "efficient")
 
 
 def allowed_positions(queries: int, keys: int, left: int | None, right: int | None, offset: int = 0) -> int:
@@ -66,7 +68,8 @@ def _geometry(call: Arguments, layout: Layout, q: Tensor, k: Tensor) -> tuple[At
     causal, bottom_right = layout.causality(call)
     left, right = layout.window(call)
     pairs = allowed_positions(queries, keys, left, 0 if causal else right, keys - queries if bottom_right else 0)
-    return Attention(batch, heads, kv_heads, queries, keys, q.shape[-1], causal), pairs
+    backend: Backend = next((name for name in _BACKENDS if f"_{name}_attention" in call.name), "")
+    return Attention(batch, heads, kv_heads, queries, keys, q.shape[-1], causal, backend), pairs
 
 
 def _touched(call: Arguments, layout: Layout, shape: Attention, *tensors: Tensor) -> list[Tensor]:

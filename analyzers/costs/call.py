@@ -19,6 +19,27 @@ Family = Literal[
     "other",
 ]
 
+Backend = Literal["flash", "cudnn", "efficient", ""]
+"""Of fused attention."""
+
+Access = Literal[
+    "linear",
+    "indexed",
+    "cast",
+    "transposed",
+    "scattered",
+    "atomic",
+    "rows",
+    "columns",
+    "search",
+    "scan",
+    "sort",
+]
+"""How a kernel walks memory: linear, in whole vectors; indexed, an element at a time where inputs are broadcast or
+strided (cast: of several types, transposed: across the rows of an input); scattered, by an index an element (atomic:
+adding). Reductions: rows, along the innermost dim; columns, along another; search, rows with an index or a variance
+as their result; scan and sort, rows of the input's size."""
+
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4"]
 
 
@@ -28,13 +49,14 @@ class OpCall:
 
     A tensor's shape is a tuple of ints and its dtype a torch C++ name ("float", "c10::Half"); a scalar has shape ()
     and dtype "Scalar"; a list of tensors has a tuple of shapes and dtype "TensorList". Values are the decoded
-    concrete inputs, None where absent.
+    concrete inputs, None where absent. Strides count elements; without them tensors are taken for contiguous.
     """
 
     name: str
     shapes: tuple[Any, ...]
     dtypes: tuple[str, ...]
     values: tuple[Any, ...] = ()
+    strides: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,6 +80,8 @@ class Attention:
     keys: int
     head_dim: int
     causal: bool
+    backend: Backend = ""
+    """Of the op that was called; empty: whatever the GPU's PyTorch takes."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +100,9 @@ class Cost:
     weight_bytes: int = 0
     """The part of read_bytes that is a parameter matrix of a layer: does not grow with the batch."""
     shape: Gemm | Attention | None = None
+    access: Access = "linear"
+    row: int = 0
+    """Elements that are reduced together; 0: not a reduction."""
 
     @property
     def bytes(self) -> int:

@@ -5,7 +5,7 @@ aten::to, contiguous and reshape have no cost of their own: when they do move da
 
 from math import ceil, prod
 
-from analyzers.costs import dtypes
+from analyzers.costs import access, dtypes
 from analyzers.costs.arguments import Arguments
 from analyzers.costs.call import Cost
 from analyzers.costs.registry import costs, moves
@@ -17,7 +17,14 @@ def copy_into(call: Arguments) -> Cost:
     """(self, src): src may be broadcast and of another type."""
     to, source = call.tensor(0), call.tensor(1)
     broadcast(to.shape, source.shape)
-    return moves("copy", 0, [source], [to], promote([to, source]))
+    walk = access.of_copy(source, to)
+    return moves("copy", 0, [_stored(source)], [to], promote([to, source]), access=walk)
+
+
+def _stored(source: Tensor) -> Tensor:
+    """Without the elements that `expand` repeats."""
+    kept = [1 if access.is_broadcast(source, axis) else size for axis, size in enumerate(source.shape)]
+    return source.like(kept)
 
 
 @costs("aten::_to_copy")

@@ -1,8 +1,8 @@
 """Gathers and scatters: the rows touched are counted, not the table; indices are read at their own size."""
 
-from analyzers.costs import dtypes
+from analyzers.costs import access, dtypes
 from analyzers.costs.arguments import Arguments
-from analyzers.costs.call import Cost
+from analyzers.costs.call import Access, Cost
 from analyzers.costs.registry import costs, moves
 from analyzers.costs.tensors import MalformedCall, Tensor, axes, broadcast
 
@@ -22,10 +22,9 @@ def embedding(call: Arguments) -> Cost:
 
 @costs("aten::embedding_dense_backward", "aten::embedding_backward")
 def embedding_backward(call: Arguments) -> Cost:
-    """(grad_output, indices, num_weights, ...): adds rows into a gradient that is as large as the table."""
+    """(grad_output, indices, num_weights, ...): adds rows to a gradient that a fill has zeroed."""
     grad, indices = call.tensor(0), call.tensor(1)
-    table = grad.like((call.integer(2), grad.shape[-1]))
-    return moves("embedding", grad.numel, [grad, indices], [table], grad.dtype)
+    return moves("embedding", grad.numel, [grad, indices], [grad], grad.dtype)
 
 
 @costs("aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::embedding_bag")
@@ -48,10 +47,19 @@ def index_select(call: Arguments) -> Cost:
 
 @costs("aten::gather")
 def gather(call: Arguments) -> Cost:
-    """(self, dim, index, sparse_grad): one element for each index."""
+    """(self, dim, index, sparse_grad): one element for each index, or whole rows where the index is expanded.
+
+    Without recorded strides an index along dim 0 that is as wide as the table is taken for expanded: so does
+    `index_select` call it.
+    """
     x, index = call.tensor(0), call.tensor(2)
     out = x.like(index.shape)
-    return moves("gather", 0, [_touched(x, out), index], [out], x.dtype)
+    last = len(index.shape) - 1
+    guessed = index.strides is None and call.integer(1, 0) == 0 and last > 0 and index.shape[1:] == x.shape[1:]
+    if last >= 0 and (guessed or access.is_broadcast(index, last)):
+        rows = index.like(index.shape[:1] if guessed else index.shape[:-1])
+        return moves("gather", 0, [_touched(x, out), rows], [out], x.dtype)
+    return moves("gather", 0, [_touched(x, out), index], [out], x.dtype, access="scattered")
 
 
 @costs("aten::take")
@@ -76,7 +84,8 @@ def index_put(call: Arguments) -> Cost:
     if not values.shape:
         raise MalformedCall("how many elements are set is not recorded")
     reads = [values, values] if accumulate else [values]
-    return moves("gather", values.numel if accumulate else 0, reads, [values], values.dtype)
+    walk: Access = "atomic" if accumulate else "scattered"
+    return moves("gather", values.numel if accumulate else 0, reads, [values], values.dtype, access=walk)
 
 
 @costs("aten::scatter_", "aten::scatter", adds=False)
@@ -88,7 +97,8 @@ def scatter(call: Arguments, adds: bool) -> Cost:
     source = elements if call.optional(3) is not None and call.tensor(3).shape else None
     copied = [] if call.name.endswith("_") else [x]
     reads = [index, source, elements if adds else None, *copied]
-    return moves("gather", elements.numel if adds else 0, reads, [elements, *copied], x.dtype)
+    walk: Access = "atomic" if adds else "scattered"
+    return moves("gather", elements.numel if adds else 0, reads, [elements, *copied], x.dtype, access=walk)
 
 
 @costs("aten::index_add_", "aten::index_add", "aten::index_reduce_", adds=True)
@@ -98,7 +108,8 @@ def index_add(call: Arguments, adds: bool) -> Cost:
     x, index, source = call.tensor(0), call.tensor(2), call.tensor(3)
     copied = [] if call.name.endswith("_") else [x]
     reads = [index, source, source if adds else None, *copied]
-    return moves("gather", source.numel if adds else 0, reads, [source, *copied], x.dtype)
+    walk: Access = "atomic" if adds else "scattered"
+    return moves("gather", source.numel if adds else 0, reads, [source, *copied], x.dtype, access=walk)
 
 
 @costs("aten::index_fill_", "aten::index_fill")
@@ -130,7 +141,10 @@ def cat(call: Arguments) -> Cost:
     parts = call.tensors(0)
     if not parts:
         raise MalformedCall("an empty list")
-    return moves("copy", 0, parts, parts, parts[0].dtype)
+    rank = max(len(part.shape) for part in parts)
+    inner = rank > 1 and call.integer(1, 0) % rank == rank - 1
+    strided = any(access.of_copy(part, part.like()) != "linear" for part in parts)
+    return moves("copy", 0, parts, parts, parts[0].dtype, access="indexed" if inner or strided else "linear")
 
 
 @costs("aten::split_with_sizes_copy", "aten::split_copy", "aten::unbind_copy")

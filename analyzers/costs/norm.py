@@ -23,8 +23,9 @@ def layer_norm(call: Arguments, saved: int = 0) -> Cost:
     """(input, normalized_shape, weight, bias, eps); `saved` statistics a row in float32."""
     x, parameters = call.tensor(0), call.every(2, 4)
     flops = (_STATISTICS + _NORMALIZE) * x.numel + len(parameters) * x.numel
-    rows = x.numel // max(_row_size(call, x), 1)
-    return moves("norm", flops, [x, *parameters], [x, Tensor((saved, rows), FLOAT32)], x.dtype)
+    row = _row_size(call, x)
+    statistics = Tensor((saved, x.numel // max(row, 1)), FLOAT32)
+    return moves("norm", flops, [x, *parameters], [x, statistics], x.dtype, row=row)
 
 
 @costs("aten::native_layer_norm_backward")
@@ -33,7 +34,7 @@ def layer_norm_backward(call: Arguments) -> Cost:
     x = call.tensor(1)
     parameters = call.every(5, 7)
     reads = [call.tensor(0), x, *call.every(3, 5), *parameters[:1]]
-    return moves("norm", _BACKWARD * x.numel, reads, [x, *parameters], x.dtype)
+    return moves("norm", _BACKWARD * x.numel, reads, [x, *parameters], x.dtype, access="columns")
 
 
 @costs("aten::_fused_rms_norm", saved=1)
@@ -41,16 +42,24 @@ def layer_norm_backward(call: Arguments) -> Cost:
 def rms_norm(call: Arguments, saved: int = 0) -> Cost:
     """(input, normalized_shape, weight, eps): square and sum 2, scale 1, weight 1."""
     x, weight = call.tensor(0), call.optional(2)
-    rows = x.numel // max(_row_size(call, x), 1)
+    row = _row_size(call, x)
     flops = (4 if weight else 3) * x.numel
-    return moves("norm", flops, [x, weight], [x, Tensor((saved, rows), FLOAT32)], x.dtype)
+    statistics = Tensor((saved, x.numel // max(row, 1)), FLOAT32)
+    return moves("norm", flops, [x, weight], [x, statistics], x.dtype, row=row)
 
 
 @costs("aten::_fused_rms_norm_backward")
 def rms_norm_backward(call: Arguments) -> Cost:
     """(grad_out, input, normalized_shape, rstd, weight, output_mask)."""
     x, weight = call.tensor(1), call.optional(4)
-    return moves("norm", _RMS_BACKWARD * x.numel, [call.tensor(0), x, call.tensor(3), weight], [x, weight], x.dtype)
+    return moves(
+        "norm",
+        _RMS_BACKWARD * x.numel,
+        [call.tensor(0), x, call.tensor(3), weight],
+        [x, weight],
+        x.dtype,
+        access="columns",
+    )
 
 
 @costs("aten::group_norm")

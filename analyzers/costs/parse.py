@@ -19,13 +19,14 @@ def parse_call(
     values_json: str = "",
     list_dtype: str | None = None,
     list_elements: int | None = None,
+    strides_json: str = "",
 ) -> OpCall:
     """The call that a trace records as JSON text ("" where it recorded nothing). Raises MalformedCall.
 
     Of lists of tensors torch's profiler records no element type, and of lists with more than 30 no shapes ([]):
     `list_dtype` and `list_elements` (the elements of all tensors of such a list together) stand in.
     """
-    shapes, dtypes, values = (_array(text) for text in (shapes_json, dtypes_json, values_json))
+    shapes, dtypes, values, strides = map(_array, (shapes_json, dtypes_json, values_json, strides_json))
     if len(shapes) != len(dtypes) or not all(isinstance(dtype, str) for dtype in dtypes):
         raise MalformedCall(f"{name}: {dtypes_json} are not the types of {shapes_json}")
     if list_elements is not None:
@@ -35,7 +36,9 @@ def parse_call(
         ]
     if list_dtype:
         dtypes = [f"{LIST}[{list_dtype}]" if dtype == LIST else dtype for dtype in dtypes]
-    return OpCall(name, tuple(map(_frozen, shapes)), tuple(dtypes), tuple(map(_decoded, values)))
+    return OpCall(
+        name, tuple(map(_frozen, shapes)), tuple(dtypes), tuple(map(_decoded, values)), tuple(map(_frozen, strides))
+    )
 
 
 def _array(text: str) -> list[Any]:

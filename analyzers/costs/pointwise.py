@@ -5,7 +5,7 @@ One FLOP for each arithmetic step; a root, an exponential or a trigonometric fun
 
 from typing import Literal
 
-from analyzers.costs import dtypes
+from analyzers.costs import access, dtypes
 from analyzers.costs.arguments import Arguments
 from analyzers.costs.call import Cost
 from analyzers.costs.dtypes import DType, Kind
@@ -52,7 +52,8 @@ def pointwise(call: Arguments, arity: int, flops: int, result: Result = "promote
     shape = inputs[0].shape if _in_place(call.name) else broadcast(*(tensor.shape for tensor in inputs))
     out = Tensor(shape, _result_type(call, arity, inputs[0], computed, result))
     precision = floating(computed) if result == "floating" else computed
-    return moves("pointwise", flops * out.numel, _in_memory(inputs), [out], precision)
+    walk = access.of_loop(inputs, out.like(dtype=computed))
+    return moves("pointwise", flops * out.numel, _in_memory(inputs), [out], precision, access=walk)
 
 
 def _result_type(call: Arguments, arity: int, first: Tensor, computed: DType, result: Result) -> DType:
@@ -107,7 +108,7 @@ def where(call: Arguments) -> Cost:
     kinds = [_kind(call.value(index)) for index in (1, 2) if call.is_scalar(index)]
     dtype = promote(inputs[1:], kinds)
     out = Tensor(broadcast(*(tensor.shape for tensor in inputs)), dtype)
-    return moves("pointwise", 0, _in_memory(inputs), [out], dtype)
+    return moves("pointwise", 0, _in_memory(inputs), [out], dtype, access=access.of_loop(inputs, out))
 
 
 @costs("aten::native_dropout")

@@ -1,19 +1,33 @@
 """Reductions, scans and sorts: the input read once, the reduced result written once; a FLOP an element and step."""
 
+from collections.abc import Sequence
+
 from analyzers.costs import dtypes
 from analyzers.costs.arguments import Arguments
-from analyzers.costs.call import Cost
+from analyzers.costs.call import Access, Cost
 from analyzers.costs.dtypes import DType, Kind
 from analyzers.costs.pointwise import pointwise
 from analyzers.costs.registry import costs, moves
-from analyzers.costs.tensors import MalformedCall, Tensor, axes, floating, reduced
+from analyzers.costs.tensors import MalformedCall, Shape, Tensor, axes, floating, reduced
 
 
-def reduce(call: Arguments, dims: int, keepdim: int, flops: int, *results: DType) -> Cost:
+def reduce(call: Arguments, dims: int, keepdim: int, flops: int, *results: DType, searches: bool = False) -> Cost:
     """Over the dims recorded at input `dims` (all, when there are none), one result of each type."""
-    x = call.tensor(0)
-    shape = reduced(x.shape, call.integers(dims), call.flag(keepdim))
-    return moves("reduction", flops * x.numel, [x], [Tensor(shape, dtype) for dtype in results], x.dtype)
+    x, over = call.tensor(0), call.integers(dims)
+    shape = reduced(x.shape, over, call.flag(keepdim))
+    written = [Tensor(shape, dtype) for dtype in results]
+    row = x.numel // max(written[0].numel, 1)
+    walk = _walk(x.shape, over, searches)
+    return moves("reduction", flops * x.numel, [x], written, x.dtype, access=walk, row=row)
+
+
+def _walk(shape: Shape, dims: Sequence[int] | None, searches: bool) -> Access:
+    """By rows, unless the innermost dim is kept and there is something beside it to reduce."""
+    kept = {axis for axis, size in enumerate(shape) if size > 1} - axes(len(shape), dims)
+    inner = max((axis for axis, size in enumerate(shape) if size > 1), default=-1)
+    if inner in kept:
+        return "columns"
+    return "search" if searches else "rows"
 
 
 @costs("aten::sum", "aten::prod", "aten::nansum", flops=1)
@@ -41,7 +55,7 @@ def extreme_with_index(call: Arguments) -> Cost:
         return pointwise(call, arity=2, flops=1)
     if call.integers(1) is None:
         return reduce(call, -1, -1, 1, x)
-    return reduce(call, 1, 2, 1, x, dtypes.INT64)
+    return reduce(call, 1, 2, 1, x, dtypes.INT64, searches=True)
 
 
 @costs("aten::aminmax")
@@ -54,7 +68,7 @@ def aminmax(call: Arguments) -> Cost:
 @costs("aten::any", "aten::all", result=dtypes.BOOL)
 def search(call: Arguments, result: DType) -> Cost:
     """(self, dim, keepdim)."""
-    return reduce(call, 1, 2, 1, result)
+    return reduce(call, 1, 2, 1, result, searches="arg" in call.name)
 
 
 @costs("aten::var", "aten::std", results=1)
@@ -62,7 +76,7 @@ def search(call: Arguments, result: DType) -> Cost:
 def variance(call: Arguments, results: int) -> Cost:
     """(self, unbiased) or (self, dim, correction, keepdim): sum; subtract, square, sum."""
     dims = -1 if len(call) <= 2 else 1
-    return reduce(call, dims, 3, 4, *[call.tensor(0).dtype] * results)
+    return reduce(call, dims, 3, 4, *[call.tensor(0).dtype] * results, searches=True)
 
 
 @costs("aten::norm", "aten::linalg_vector_norm")
@@ -83,20 +97,25 @@ def cumulate(call: Arguments) -> Cost:
     """(self, dim, dtype)."""
     x = call.tensor(0)
     natural = dtypes.INT64 if x.dtype.kind <= Kind.INTEGER and not call.name.endswith("_") else x.dtype
-    return moves("reduction", x.numel, [x], [x.like(dtype=call.dtype(2) or natural)], x.dtype)
+    out = x.like(dtype=call.dtype(2) or natural)
+    return moves("reduction", x.numel, [x], [out], x.dtype, access="scan", row=_along(call, x, 1))
 
 
 @costs("aten::cummax", "aten::cummin", "aten::sort", "aten::sort_")
 def scan_with_index(call: Arguments) -> Cost:
     """Values and their int64 indices, both of the input's shape."""
     x = call.tensor(0)
-    return moves("reduction", x.numel, [x], [x, x.like(dtype=dtypes.INT64)], x.dtype)
+    walk: Access = "sort" if "sort" in call.name else "scan"
+    return moves(
+        "reduction", x.numel, [x], [x, x.like(dtype=dtypes.INT64)], x.dtype, access=walk, row=_along(call, x, 1)
+    )
 
 
 @costs("aten::argsort")
 def argsort(call: Arguments) -> Cost:
     x = call.tensor(0)
-    return moves("reduction", x.numel, [x], [x.like(dtype=dtypes.INT64)], x.dtype)
+    out = x.like(dtype=dtypes.INT64)
+    return moves("reduction", x.numel, [x], [out], x.dtype, access="sort", row=_along(call, x, 1))
 
 
 @costs("aten::topk")
@@ -105,7 +124,14 @@ def topk(call: Arguments) -> Cost:
     x, k = call.tensor(0), call.integer(1)
     (axis,) = axes(len(x.shape), (call.integer(2, -1),)) or {0}
     shape = tuple(k if index == axis else size for index, size in enumerate(x.shape))
-    return moves("reduction", x.numel, [x], [x.like(shape), Tensor(shape, dtypes.INT64)], x.dtype)
+    written = [x.like(shape), Tensor(shape, dtypes.INT64)]
+    return moves("reduction", x.numel, [x], written, x.dtype, access="sort", row=_along(call, x, 2))
+
+
+def _along(call: Arguments, x: Tensor, dim: int) -> int:
+    """The size of the dim recorded at input `dim`; of the last, when it is not."""
+    (axis,) = axes(len(x.shape), (call.integer(dim, -1),)) or {0}
+    return x.shape[axis] if x.shape else 1
 
 
 @costs("aten::multinomial")

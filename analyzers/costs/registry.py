@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from analyzers.costs.arguments import Arguments
-from analyzers.costs.call import Attention, Cost, Family, Gemm
+from analyzers.costs.call import Access, Attention, Cost, Family, Gemm
 from analyzers.costs.dtypes import DType
 from analyzers.costs.tensors import Tensor, total_bytes
 
@@ -39,6 +39,8 @@ def moves(
     dtype: DType,
     weight: Tensor | None = None,
     shape: Gemm | Attention | None = None,
+    access: Access = "linear",
+    row: int = 0,
 ) -> Cost:
     """A cost that reads and writes whole tensors, computing in `dtype`."""
     return Cost(
@@ -49,4 +51,6 @@ def moves(
         precision=dtype.precision,
         weight_bytes=weight.bytes if weight else 0,
         shape=shape,
+        access=access,
+        row=row,
     )

@@ -14,20 +14,20 @@ def softmax(call: Arguments) -> Cost:
     """(self, dim, half_to_float)."""
     x = call.tensor(0)
     out = x.like(dtype=FLOAT32 if call.flag(2) else None)
-    return moves("softmax", FORWARD_FLOPS * x.numel, [x], [out], x.dtype)
+    return moves("softmax", FORWARD_FLOPS * x.numel, [x], [out], x.dtype, row=x.shape[-1] if x.shape else 1)
 
 
 @costs("aten::softmax", "aten::log_softmax", "aten::_safe_softmax")
 def softmax_composite(call: Arguments) -> Cost:
     """(self, dim, dtype)."""
     x = call.tensor(0)
-    return moves("softmax", FORWARD_FLOPS * x.numel, [x], [x.like(dtype=call.dtype(2))], x.dtype)
+    return moves("softmax", FORWARD_FLOPS * x.numel, [x], [x.like(dtype=call.dtype(2))], x.dtype, row=x.shape[-1])
 
 
 @costs("aten::_masked_softmax")
 def masked_softmax(call: Arguments) -> Cost:
     x, mask = call.tensor(0), call.tensor(1)
-    return moves("softmax", FORWARD_FLOPS * x.numel, [x, mask], [x], x.dtype)
+    return moves("softmax", FORWARD_FLOPS * x.numel, [x, mask], [x], x.dtype, row=x.shape[-1])
 
 
 @costs("aten::_softmax_backward_data", "aten::_log_softmax_backward_data")

@@ -1,7 +1,7 @@
 """Shapes and types as torch derives them: broadcasting, reduction, type promotion."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from analyzers.costs.dtypes import FLOAT32, DType, Kind
@@ -17,6 +17,8 @@ class MalformedCall(ValueError):  # noqa: N818 (a condition of the input, never 
 class Tensor:
     shape: Shape
     dtype: DType
+    strides: Shape | None = None
+    """None: contiguous, or not recorded."""
 
     def __post_init__(self) -> None:
         if not all(type(size) is int and size >= 0 for size in self.shape):
@@ -31,7 +33,7 @@ class Tensor:
         return self.numel * self.dtype.bytes
 
     def like(self, shape: Sequence[int] | None = None, dtype: DType | None = None) -> "Tensor":
-        return replace(self, shape=self.shape if shape is None else tuple(shape), dtype=dtype or self.dtype)
+        return Tensor(self.shape if shape is None else tuple(shape), dtype or self.dtype)
 
 
 def total_bytes(tensors: Iterable[Tensor | None]) -> int:

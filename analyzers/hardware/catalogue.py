@@ -11,6 +11,7 @@ from analyzers.hardware import names as gpu_names
 from analyzers.hardware.gpu import GPU, nearest
 from analyzers.interval import Interval
 
+CALIBRATION = Path(__file__).parent / "calibration.toml"
 ALIASES = {"v100": "v100-sxm", "a100": "a100-80gb-sxm", "h100": "h100-sxm"}
 """The usual part of a family; an A100 without a size is the 80 GB one."""
 
@@ -18,7 +19,7 @@ ALIASES = {"v100": "v100-sxm", "a100": "a100-80gb-sxm", "h100": "h100-sxm"}
 @cache
 def all_gpus() -> tuple[GPU, ...]:
     """Every known GPU, in the order of gpus.toml."""
-    calibration = _table("calibration.toml")
+    calibration = _table(CALIBRATION.name)
     return tuple(_gpu(gpu_id, row, calibration[gpu_id]) for gpu_id, row in _table("gpus.toml").items())
 
 

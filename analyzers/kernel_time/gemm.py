@@ -12,6 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
+OPERAND_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1, "int4": 0.5}
+"""Of an input element."""
+
 _SIDES = np.array([16, 32, 64, 128, 256], dtype=np.float64)
 _SPLITS = np.array([1, 2, 4, 8, 16], dtype=np.float64)
 _TM, _TN, _SPLIT = (side.ravel() for side in np.meshgrid(_SIDES, _SIDES, _SPLITS, indexing="ij"))
@@ -50,12 +53,14 @@ class Products:
     n: ArrayLike
     k: ArrayLike
     bytes: ArrayLike
+    splits: ArrayLike = True
+    """Whether the inner size may be split over CTAs."""
 
 
 def gemm_seconds(products: Products, machine: Machine, fit: Mapping[str, float]) -> Floats:
     """Seconds of each product."""
-    fields = (products.batch, products.m, products.n, products.k, products.bytes)
-    batch, m, n, k, moved = (np.asarray(field, dtype=np.float64)[..., None] for field in fields)
+    fields = (products.batch, products.m, products.n, products.k, products.bytes, products.splits)
+    batch, m, n, k, moved, splits = (np.asarray(field, dtype=np.float64)[..., None] for field in fields)
     ctas = batch * np.ceil(m / _TM) * np.ceil(n / _TN) * _SPLIT
     depth = np.ceil(k / _SPLIT)
     compute = _compute_seconds(ctas, depth, machine, fit)
@@ -65,7 +70,7 @@ def gemm_seconds(products: Products, machine: Machine, fit: Mapping[str, float])
     l2 = ctas * (_TM + _TN) * depth * machine.operand_bytes / (machine.l2_bandwidth * fit["l2"])
     p = fit["overlap"]
     total = (compute**p + memory**p + l2**p) ** (1 / p) + _IS_SPLIT * fit["split_us"] * 1e-6
-    best: Floats = fit["start_us"] * 1e-6 + total.min(axis=-1)
+    best: Floats = fit["start_us"] * 1e-6 + np.where(_IS_SPLIT & (splits == 0), np.inf, total).min(axis=-1)
     return best
 
 

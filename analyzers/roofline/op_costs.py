@@ -1,7 +1,7 @@
 """Costs of the op calls that work comes from: each distinct signature once, and which op work is charged to."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from analyzers.costs.generated import generated
 
 Ints = npt.NDArray[np.int64]
 
-_SIGNATURE = ("name", "shapes", "dtypes", "values")
+_SIGNATURE = ("name", "shapes", "dtypes", "values", "strides")
 _MATRIX_OPS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear", "aten::convolution")
 _PARAMETER_OPS = ("aten::linear", "aten::embedding", "aten::conv2d")
 _TAKES_PARAMETERS = re.compile(r"aten::_(?:foreach|fused)_")
@@ -53,8 +53,8 @@ def price(host: pd.DataFrame, rows: Rows, parameters: int | None = None) -> OpCo
     texts = [host[column].iloc[rows[first]].astype(str) for column in _SIGNATURE]
     activation, parameter = _usual_element(host, _MATRIX_OPS), _usual_element(host, _PARAMETER_OPS)
     found = [
-        _cost(name, shapes, dtypes, values, *((parameter, parameters) if _optimizes(name) else (activation, None)))
-        for name, shapes, dtypes, values in zip(*texts, strict=True)
+        _cost(texts_of_one, *((parameter, parameters) if _optimizes(texts_of_one[0]) else (activation, None)))
+        for texts_of_one in zip(*texts, strict=True)
     ]
     number = np.where([cost is not None for cost in found], np.cumsum([cost is not None for cost in found]) - 1, -1)
     of_row = np.full(len(host), -1, dtype=np.int32)
@@ -93,12 +93,11 @@ def _optimizes(name: str) -> bool:
     return _TAKES_PARAMETERS.match(name) is not None
 
 
-def _cost(
-    name: str, shapes: str, dtypes: str, values: str, list_dtype: str | None, list_elements: int | None
-) -> Cost | None:
+def _cost(signature: Sequence[str], list_dtype: str | None, list_elements: int | None) -> Cost | None:
+    name, shapes, dtypes, values, strides = signature
     if name.startswith(_TRITON):
         return _bytes_of_inputs(name, shapes, dtypes, values)
-    return cost_of_signature(name, shapes, dtypes, values, list_dtype, list_elements)
+    return cost_of_signature(name, shapes, dtypes, values, list_dtype, list_elements, strides)
 
 
 def _bytes_of_inputs(name: str, shapes: str, dtypes: str, values: str) -> Cost | None:

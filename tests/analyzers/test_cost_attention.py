@@ -124,7 +124,7 @@ def test_the_flash_kernel_of_a_real_trace() -> None:
     cost = cost_of_signature("aten::_flash_attention_forward", shapes, types, values)
     assert cost is not None
     assert cost.flops == 2 * 16 * 16 * (559 * 560 // 2) * 128
-    assert cost.shape == Attention(16, 16, 16, 559, 559, 64, True)
+    assert cost.shape == Attention(16, 16, 16, 559, 559, 64, True, "flash")
 
 
 def test_flash_attention_2_is_aligned_at_the_last_query_and_key() -> None:
@@ -142,7 +142,7 @@ def test_packed_sequences() -> None:
     cost = cost_of_signature("aten::_flash_attention_forward", shapes, types, values)
     assert cost is not None
     assert cost.flops == 2 * 3 * 4 * (100 * 101 // 2) * 128
-    assert cost.shape == Attention(3, 4, 4, 100, 100, 64, True)
+    assert cost.shape == Attention(3, 4, 4, 100, 100, 64, True, "flash")
 
 
 def test_memory_efficient_mask_types() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzers.costs.call import Attention, Cost, Family, Gemm, Precision
+from analyzers.costs.call import Access, Attention, Cost, Family, Gemm, Precision
 from analyzers.hardware import GPU, all_gpus, find
 from analyzers.kernel_time import estimate_ns
 from analyzers.kernel_time.attention import backend
@@ -58,8 +58,8 @@ def attention(batch: int, heads: int, queries: int, keys: int, head_dim: int, pr
     )
 
 
-def moved(family: Family, read: int, write: int) -> Cost:
-    return Cost(flops=0, read_bytes=read, write_bytes=write, family=family, precision="fp32")
+def moved(family: Family, read: int, write: int, access: Access = "linear", row: int = 0) -> Cost:
+    return Cost(0, read, write, family, "fp32", access=access, row=row)
 
 
 def scaled(gpu: GPU, factor: int) -> GPU:
@@ -83,10 +83,10 @@ def scaled(gpu: GPU, factor: int) -> GPU:
         (product(512, 50257, 768, "fp32"), "h200", 809.2),
         (product(8944, 2816, 1024), "h100-sxm", 83.7),
         (product(8944, 1024, 2816), "h100-sxm", 75.6),
-        (moved("pointwise", 12_582_912, 6_291_456), "h200", 3.1),
-        (moved("softmax", 12_582_912, 12_582_912), "h200", 10.0),
-        (moved("reduction", 36_634_624, 35_776), "h100-sxm", 15.1),
-        (moved("copy", 36_634_624, 36_634_624), "h100-sxm", 42.0),
+        (moved("pointwise", 268_435_456, 134_217_728), "h200", 91.3),
+        (moved("softmax", 12_582_912, 12_582_912, row=512), "h200", 6.3),
+        (moved("reduction", 268_435_456, 65_536, "rows", 4096), "h200", 64.6),
+        (moved("copy", 36_634_624, 36_634_624, "indexed"), "h100-sxm", 42.0),
     ],
 )
 def test_near_kernels_of_real_traces(cost: Cost, gpu: str, microseconds: float) -> None:
@@ -119,7 +119,9 @@ def test_attention_takes_the_backend_that_the_gpu_has() -> None:
         "flash2",
         "flash2",
     ]
-    assert backend(full, find("h100")) == "efficient"
+    assert backend(full, find("h100")) == "efficient-fp32"
+    assert backend(replace(half, shape=replace(half.shape, backend="flash")), find("h100")) == "flash2"
+    assert backend(replace(half, shape=replace(half.shape, backend="efficient")), find("h100")) == "efficient"
 
 
 def test_decode_attention_streams_keys_and_values() -> None:

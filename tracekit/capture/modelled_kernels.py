@@ -40,7 +40,8 @@ def kernel_of(call: OpCall, gpu: GPU, *, tf32: bool) -> ModelledKernel | None:
 
 def cost_of_call(call: OpCall) -> Cost:
     """By the op's formula; an op without one counts as an operation an element over its inputs and outputs."""
-    known = cost_of_signature(call.name, call.shapes, call.dtypes, call.values, call.element_type or None)
+    element = call.element_type or None
+    known = cost_of_signature(call.name, call.shapes, call.dtypes, call.values, element, strides_json=call.strides)
     return known or Cost(
         flops=call.elements,
         read_bytes=call.read_bytes,

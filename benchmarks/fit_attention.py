@@ -1,0 +1,46 @@
+"""Fits the constants of fused attention, [attention.*] in analyzers/kernel_time/constants.toml.
+
+    python benchmarks/fit_attention.py [--shared DIRECTORY] [--dry-run]
+
+FlashAttention-2 on A100 and L40S (aiconfigurator) and our H200; Hopper's kernels on H100 and H200 (aiconfigurator:
+FlashAttention-3; ours: cuDNN); memory-efficient attention on our H200. Prefill and decode, each GPU and each source
+weigh the same.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator
+
+from fitting.command import Asked, arguments
+from fitting.section import fit_and_write
+from measurements import own, public
+from measurements.row import Row
+
+from analyzers.costs.call import Attention
+from analyzers.kernel_time import estimate
+from analyzers.kernel_time.attention import backend
+
+GIVEN = ("tile",)
+
+
+def main() -> None:
+    asked = arguments(__doc__)
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in measured(asked):
+        groups[backend(row.cost, row.gpu)].append(row)
+    for name in estimate.constants()["attention"]:
+        fit_and_write(f"attention.{name}", groups[name], kind, GIVEN, asked.write)
+
+
+def measured(asked: Asked) -> Iterator[Row]:
+    yield from (row for row in own.rows() if row.cost.family == "attention")
+    if asked.shared.is_dir():
+        yield from public.attentions(public.folder(asked.shared), 250, 1)
+
+
+def kind(row: Row) -> Hashable:
+    few = isinstance(row.cost.shape, Attention) and row.cost.shape.queries == 1
+    return row.source, row.gpu.id, few
+
+
+if __name__ == "__main__":
+    main()

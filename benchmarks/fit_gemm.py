@@ -1,0 +1,162 @@
+"""Fits matrix products: [gemm.*] of analyzers/kernel_time/constants.toml, and what each GPU's units sustain,
+`sustained` in analyzers/hardware/calibration.toml.
+
+    python benchmarks/fit_gemm.py [--shared DIRECTORY] [--dry-run]
+
+bf16 on A100, H100, H200 and L40S (aiconfigurator) and our H200; fp32 on T4, V100, A100, L4 and H100 (NeuSight) and our
+H200; of fp8 and int8 only what the units sustain. Loss: the mean |log(modelled / measured)|; each GPU, source and class
+of rows weighs the same. Constants and sustained rates are fitted in turn.
+"""
+
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+from fitting.command import Asked, arguments
+from fitting.constants_file import write
+from fitting.search import Constants, fitted
+from measurements import own, public
+from measurements.row import Row
+from numpy.typing import NDArray
+
+from analyzers.costs.call import Gemm, Precision
+from analyzers.hardware import GPU
+from analyzers.hardware.catalogue import CALIBRATION
+from analyzers.kernel_time import estimate
+from analyzers.kernel_time.gemm import Products, gemm_seconds
+from analyzers.kernel_time.products import kind, may_split, units_of
+
+ROUNDS = 3
+_GIVEN = ("unaligned", "error", "source")
+_STANDS_FOR = {"bf16": "fp16", "tf32": "fp16"}
+"""Precisions whose part of the peak is another's."""
+_RATED = ("bf16", "fp32")
+"""The constants are fitted on these; of the others only what the units sustain is."""
+
+_WIDE = 4096
+"""Columns from which on an fp8 product hides the pass that quantizes its input, which aiconfigurator times with it."""
+
+Peaks = dict[tuple[str, str], float]
+"""GPU and precision -> the part of the peak that is sustained."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of one GPU, precision and class, as arrays."""
+
+    gpu: GPU
+    precision: Precision
+    units: str
+    products: Products
+    seconds: NDArray[np.float64]
+
+    @property
+    def peak(self) -> tuple[str, str]:
+        return self.gpu.id, _STANDS_FOR.get(self.precision, self.precision)
+
+
+def main() -> None:
+    asked = arguments(__doc__)
+    batches = batched(measured(asked))
+    peaks = shipped_peaks(batches)
+    for units in ("tensor", "simt"):
+        own_units = [one for one in batches if one.units == units]
+        constants, peaks = fit(units, own_units, peaks)
+        error = mean_error(own_units, constants, peaks)
+        print(f"{units:<8}{error:6.1%}  {constants}", flush=True)
+        if asked.write:
+            gpus = ", ".join(sorted({one.gpu.id for one in own_units}))
+            rows = sum(len(one.seconds) for one in own_units)
+            source = f"{rows} products of {gpus}"
+            write(estimate.CONSTANTS, f"gemm.{units}", {**constants, "error": round(error, 3), "source": source})
+    print({f"{gpu} {precision}": value for (gpu, precision), value in peaks.items()})
+    if asked.write:
+        write_peaks(peaks)
+
+
+def measured(asked: Asked) -> Iterator[Row]:
+    """Products of more than one row on aligned matrices, weights not unpacked."""
+    rows = own.rows()
+    if asked.shared.is_dir():
+        files = public.folder(asked.shared)
+        rows = chain(rows, public.products(files, 250, 1), public.fp32(files, 250, 1))
+    for row in rows:
+        shape = row.cost.shape
+        quantizes = row.source == "aiconfigurator" and row.cost.precision == "fp8"
+        if isinstance(shape, Gemm) and row.cost.family == "gemm" and row.label not in own.NAIVE:
+            wide = not quantizes or shape.n >= _WIDE
+            if wide and kind(row.cost, shape, row.gpu) == "tiled":
+                yield row
+
+
+def batched(rows: Iterable[Row]) -> list[Batch]:
+    groups: dict[tuple[object, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        few = isinstance(row.cost.shape, Gemm) and row.cost.shape.m <= 64
+        label = row.label if row.source == "neusight" else few
+        groups[row.source, row.gpu.id, row.cost.precision, label].append(row)
+    return [_batch(found) for key, found in groups.items() if key[2:] != ("fp8", True)]
+
+
+def _batch(rows: list[Row]) -> Batch:
+    first = rows[0]
+    shapes = [row.cost.shape for row in rows if isinstance(row.cost.shape, Gemm)]
+    sides = (np.array([getattr(shape, side) for shape in shapes], dtype=float) for side in ("batch", "m", "n", "k"))
+    moved = np.array([row.cost.bytes for row in rows], dtype=float)
+    seconds = np.array([row.nanoseconds for row in rows]) / 1e9
+    units = units_of(first.cost, first.gpu)
+    splits = np.array([may_split(row.cost, shape, row.gpu) for row, shape in zip(rows, shapes, strict=True)])
+    return Batch(first.gpu, first.cost.precision, units, Products(*sides, moved, splits), seconds)
+
+
+def fit(units: str, batches: list[Batch], peaks: Peaks) -> tuple[Constants, Peaks]:
+    """Constants and sustained rates, each fitted while the other stands."""
+    constants = {key: value for key, value in estimate.constants()["gemm"][units].items() if key not in _GIVEN}
+    rated = [one for one in batches if one.precision in _RATED]
+    for _ in range(ROUNDS):
+        peaks = fit_peaks(batches, constants, peaks)
+        constants = fitted(lambda tried: _loss(rated, tried, peaks), constants, sweeps=4)  # noqa: B023
+    return constants, fit_peaks(batches, constants, peaks)
+
+
+def fit_peaks(batches: list[Batch], constants: Constants, peaks: Peaks) -> Peaks:
+    found = dict(peaks)
+    for key in {one.peak for one in batches}:
+        mine = [one for one in batches if one.peak == key]
+        best = fitted(lambda tried: _loss(mine, constants, {key: min(1.0, tried["peak"])}), {"peak": peaks[key]})  # noqa: B023
+        found[key] = round(min(1.0, best["peak"]), 2)
+    return found
+
+
+def shipped_peaks(batches: list[Batch]) -> Peaks:
+    return {one.peak: one.gpu.sustained_flops(one.precision) / one.gpu.peak_flops(one.precision) for one in batches}
+
+
+def ratios(batch: Batch, constants: Constants, peaks: Peaks) -> NDArray[np.float64]:
+    """Modelled over measured."""
+    units = estimate.machine(batch.gpu, batch.precision)
+    units = replace(units, flops=batch.gpu.peak_flops(batch.precision) * peaks[batch.peak])
+    return gemm_seconds(batch.products, units, constants) / batch.seconds
+
+
+def mean_error(batches: list[Batch], constants: Constants, peaks: Peaks) -> float:
+    return float(np.mean([np.abs(ratios(one, constants, peaks) - 1).mean() for one in batches]))
+
+
+def _loss(batches: list[Batch], constants: Constants, peaks: Peaks) -> float:
+    return float(np.mean([np.abs(np.log(ratios(one, constants, peaks))).mean() for one in batches]))
+
+
+def write_peaks(peaks: Peaks) -> None:
+    """`sustained` of the GPUs that have data; the other precisions of a row stay."""
+    table = tomllib.loads(CALIBRATION.read_text(encoding="utf-8"))
+    for gpu in {gpu for gpu, _ in peaks}:
+        sustained = {**table[gpu]["sustained"], **{name: value for (of, name), value in peaks.items() if of == gpu}}
+        write(CALIBRATION, gpu, {"sustained": sustained})
+
+
+if __name__ == "__main__":
+    main()

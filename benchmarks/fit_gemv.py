@@ -1,0 +1,39 @@
+"""Fits products that are no tiles of tensor units: [gemv], [gemm.int4] of analyzers/kernel_time/constants.toml.
+
+    python benchmarks/fit_gemv.py [--shared DIRECTORY] [--dry-run]
+
+One row: bf16 on A100, H100, H200 and L40S (aiconfigurator) and all types on our H200. int4: our H200.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from fitting.command import Asked, arguments
+from fitting.section import fit_and_write
+from measurements import own, public
+from measurements.row import Row
+
+from analyzers.costs.call import Gemm
+from analyzers.kernel_time.products import kind
+
+_SECTIONS = {"one row": "gemv", "int4": "gemm.int4"}
+
+
+def main() -> None:
+    asked = arguments(__doc__)
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in measured(asked):
+        if isinstance(row.cost.shape, Gemm):
+            groups[kind(row.cost, row.cost.shape, row.gpu)].append(row)
+    for name, section in _SECTIONS.items():
+        fit_and_write(section, groups[name], lambda row: (row.source, row.gpu.id), writes=asked.write)
+
+
+def measured(asked: Asked) -> Iterator[Row]:
+    yield from (row for row in own.rows() if row.cost.family == "gemm" and row.cost.precision in ("bf16", "fp32"))
+    if asked.shared.is_dir():
+        yield from (row for row in public.products(public.folder(asked.shared), 250, 1) if row.cost.precision == "bf16")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Fits the constants of memory-bound kernels, [memory.*] in analyzers/kernel_time/constants.toml.
+
+    python benchmarks/fit_memory.py [--shared DIRECTORY] [--dry-run]
+
+On our own kernel times of an H200 and, where DIRECTORY holds them, NeuSight's fp32 kernels of T4, V100 and A100. Each
+GPU weighs the same.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from fitting.command import Asked, arguments
+from fitting.section import fit_and_write
+from measurements import own, public
+from measurements.row import Row
+
+from analyzers.kernel_time import estimate
+from analyzers.kernel_time.memory_bound import kind
+
+_NOT_FITTED = ("l2", "other", "reduction")
+
+
+def main() -> None:
+    asked = arguments(__doc__)
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in measured(asked):
+        groups[kind(row.cost)].append(row)
+    streams = groups["pointwise"] + groups["copy"] + groups["norm"]
+    fit_and_write("memory.l2", streams, lambda row: row.gpu.id, writes=asked.write)
+    for name in estimate.constants()["memory"]:
+        if name not in _NOT_FITTED:
+            fit_and_write(f"memory.{name}", groups[name], lambda row: row.gpu.id, writes=asked.write)
+
+
+def measured(asked: Asked) -> Iterator[Row]:
+    yield from (row for row in own.rows() if is_memory_bound(row))
+    if asked.shared.is_dir():
+        yield from (row for row in public.fp32(public.folder(asked.shared), 200, 1) if is_memory_bound(row))
+
+
+def is_memory_bound(row: Row) -> bool:
+    return row.cost.family not in ("gemm", "attention", "convolution")
+
+
+if __name__ == "__main__":
+    main()

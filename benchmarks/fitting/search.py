@@ -1,0 +1,30 @@
+"""A pattern search over positive numbers: no gradient, no randomness, so that a fit can be repeated to the digit."""
+
+from collections.abc import Callable, Mapping
+
+Constants = dict[str, float]
+_STEPS = (1.6, 1.25, 1.1, 1.04, 1.015)
+
+
+def fitted(loss: Callable[[Constants], float], start: Mapping[str, float], sweeps: int = 8) -> Constants:
+    """The constants, near `start`, with the least loss; each is rounded to three digits."""
+    best = dict(start)
+    least = loss(best)
+    for step in _STEPS:
+        for _ in range(sweeps):
+            found, least_found = _sweep(loss, best, least, step)
+            if found == best:
+                break
+            best, least = found, least_found
+    return {name: float(f"{value:.3g}") for name, value in best.items()}
+
+
+def _sweep(loss: Callable[[Constants], float], best: Constants, least: float, step: float) -> tuple[Constants, float]:
+    for name in best:
+        for factor in (step, 1 / step):
+            tried = {**best, name: best[name] * factor}
+            found = loss(tried)
+            if found < least * (1 - 1e-6):
+                best, least = tried, found
+                break
+    return best, least

@@ -1,0 +1,58 @@
+"""Fitting one section of constants.toml through the model itself."""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from measurements.row import Row
+
+from analyzers.kernel_time import estimate
+from fitting.constants_file import write
+from fitting.search import Constants, fitted
+
+Key = Callable[[Row], Hashable]
+
+
+def fit(path: str, rows: Sequence[Row], key: Key, given: Sequence[str] = ()) -> tuple[Constants, float]:
+    """The constants of the section at `path` with the least mean |log(modelled / measured)|, and their mean error.
+
+    Classes of rows (`key`) weigh the same. What is `given` stays. The constants stay in place for this process.
+    """
+    section = section_of(path)
+    start = {name: value for name, value in section.items() if type(value) in (int, float)}
+    start = {name: value for name, value in start.items() if name not in (*given, "error")}
+
+    def ratios(tried: Constants) -> list[float]:
+        section.update(tried)
+        return [estimate.model_seconds(row.cost, row.gpu) * 1e9 / row.nanoseconds for row in rows]
+
+    found = fitted(lambda tried: mean(np.abs(np.log(ratios(tried))), rows, key), start)
+    return found, mean(np.abs(np.array(ratios(found)) - 1), rows, key)
+
+
+def fit_and_write(path: str, rows: Sequence[Row], key: Key, given: Sequence[str] = (), writes: bool = True) -> None:
+    found, error = fit(path, rows, key, given)
+    print(f"{path:<26}{len(rows):>5} rows  {error:6.1%}  {found}", flush=True)
+    if writes:
+        write(estimate.CONSTANTS, path, {**found, **provenance(rows, error)})
+
+
+def provenance(rows: Sequence[Row], error: float) -> dict[str, float | str]:
+    gpus = ", ".join(sorted({row.gpu.id for row in rows}))
+    return {"error": round(error, 3), "source": f"{len(rows)} kernels of {gpus}"}
+
+
+def section_of(path: str) -> dict[str, Any]:
+    section = estimate.constants()
+    for name in path.split("."):
+        section = section[name]
+    return section
+
+
+def mean(values: Sequence[float], rows: Sequence[Row], key: Key) -> float:
+    """Over the rows of a class, then over the classes."""
+    groups: dict[Hashable, list[float]] = defaultdict(list)
+    for value, row in zip(values, rows, strict=True):
+        groups[key(row)].append(value)
+    return float(np.mean([np.mean(found) for found in groups.values()]))

@@ -1,0 +1,114 @@
+"""The kernel time model on GPUs that it was not fitted on: writes benchmarks/data/held_out.csv.
+
+    python benchmarks/held_out.py [--shared DIRECTORY] [--dry-run]
+
+Each GPU with public data in turn: the constants are fitted again without any of its rows, and its rows are predicted.
+`calibrated` keeps what the GPU sustains (its product and copy rates, as `tracekit calibrate` measures them in a minute);
+`data sheet` takes the mean of the others for it, so that nothing of the GPU is known but its data sheet.
+"""
+
+import csv
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import fit_attention
+import fit_gemm
+import fit_memory
+import numpy as np
+from fitting import section
+from fitting.command import Asked, arguments
+from measurements import public
+from measurements.row import Row
+
+from analyzers.hardware import GPU
+from analyzers.kernel_time import estimate
+from analyzers.kernel_time.attention import backend
+from analyzers.kernel_time.memory_bound import kind
+from analyzers.kernel_time.products import units_of
+
+FILE = Path(__file__).parent / "data" / "held_out.csv"
+SAMPLE = 300
+Error = tuple[str, str, int, float, float]
+"""Family, GPU, rows, error with the sustained rates known, error without."""
+
+
+def main() -> None:
+    asked = arguments(__doc__)
+    tested = [
+        row
+        for row in public.rows(asked.shared, SAMPLE, 0)
+        if (row.source, row.family) != ("aiconfigurator", "gemm fp8")
+    ]
+    gpus = {row.gpu.id: row.gpu for row in tested}
+    found = [error for gpu in gpus.values() for error in without(gpu, tested, list(gpus.values()), asked)]
+    for family, gpu_id, count, calibrated, sheet in found:
+        print(f"{family:<20}{gpu_id:<16}{count:>5}{calibrated:>8.1%}{sheet:>8.1%}")
+    if asked.write:
+        with FILE.open("w", newline="", encoding="utf-8") as file:
+            out = csv.writer(file)
+            out.writerow(("family", "gpu", "rows", "calibrated", "data_sheet"))
+            out.writerows((*row[:3], *(round(error, 4) for error in row[3:])) for row in found)
+
+
+def without(gpu: GPU, tested: Sequence[Row], known: Sequence[GPU], asked: Asked) -> list[Error]:
+    """The errors of each family on this GPU, with constants that have not seen it."""
+    estimate.constants.cache_clear()
+    mine = [row for row in tested if row.gpu.id == gpu.id]
+    _fit_products(gpu, mine, asked)
+    _fit_sections("attention", gpu, mine, asked)
+    _fit_sections("memory", gpu, mine, asked)
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in mine:
+        groups[row.family].append(row)
+    sheet = _by_data_sheet(gpu, [other for other in known if other.id != gpu.id])
+    return [
+        (family, gpu.id, len(rows), _error(rows, gpu), _error(rows, sheet)) for family, rows in sorted(groups.items())
+    ]
+
+
+def _fit_products(gpu: GPU, rows: Sequence[Row], asked: Asked) -> None:
+    units = {units_of(row.cost, gpu) for row in rows if row.cost.family == "gemm"}
+    batches = [one for one in fit_gemm.batched(fit_gemm.measured(asked)) if one.gpu.id != gpu.id]
+    for name in units:
+        mine = [one for one in batches if one.units == name]
+        constants, _ = fit_gemm.fit(name, mine, fit_gemm.shipped_peaks(mine))
+        estimate.constants()["gemm"][name].update(constants)
+
+
+def _fit_sections(name: str, gpu: GPU, rows: Sequence[Row], asked: Asked) -> None:
+    """The sections of constants.toml under `name` that this GPU's rows need."""
+    source = fit_attention if name == "attention" else fit_memory
+    others = [row for row in source.measured(asked) if row.gpu.id != gpu.id]
+    given = fit_attention.GIVEN if name == "attention" else ()
+    needed = {_section(row) for row in rows}
+    for path in sorted(path for path in needed if path.startswith(f"{name}.")):
+        section.fit(path, [row for row in others if _section(row) == path], _class, given)
+
+
+def _section(row: Row) -> str:
+    if row.cost.family == "attention":
+        return f"attention.{backend(row.cost, row.gpu)}"
+    return "gemm" if row.cost.family == "gemm" else f"memory.{kind(row.cost)}"
+
+
+def _class(row: Row) -> object:
+    return fit_attention.kind(row) if row.cost.family == "attention" else row.gpu.id
+
+
+def _by_data_sheet(gpu: GPU, others: Sequence[GPU]) -> GPU:
+    rates = {
+        name: float(np.mean([other.sustained[name] for other in others if name in other.sustained]))
+        for name in gpu.sustained
+    }
+    return replace(gpu, sustained=rates, copy_efficiency=float(np.mean([one.copy_efficiency for one in others])))
+
+
+def _error(rows: Sequence[Row], gpu: GPU) -> float:
+    times = [max(estimate.model_seconds(row.cost, gpu), estimate.roofline_seconds(row.cost, gpu)) for row in rows]
+    return float(np.mean([abs(time * 1e9 / row.nanoseconds - 1) for time, row in zip(times, rows, strict=True)]))
+
+
+if __name__ == "__main__":
+    main()

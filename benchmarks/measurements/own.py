@@ -1,0 +1,67 @@
+"""Our own kernel times of an H200: benchmarks/data/h200_kernels.csv, made by measure_kernels.py."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from analyzers.costs import Attention, Cost, cost_of_signature
+from analyzers.hardware import find
+from measurements.row import Row
+from measurements.signatures import TYPES, read
+
+FILE = Path(__file__).parents[1] / "data" / "h200_kernels.csv"
+NAIVE = ("int8_weight",)
+"""Kernels that are no tuned ones: aten::_weight_int8pack_mm on a GPU takes up to 80 times as long as its bytes."""
+_LINKS = ("h2d_pinned", "h2d_pageable", "d2h_pinned", "d2h_pageable")
+_SMALL = 2 << 20
+_FROM_MEMORY = ("embedding", "optimizer")
+
+
+def table() -> pd.DataFrame:
+    """The file's rows; times in microseconds, `cold` after the L2 was flushed, `warm` when run again."""
+    return pd.read_csv(FILE, keep_default_na=False, dtype={"cold_us": float, "warm_us": float})
+
+
+def rows() -> Iterator[Row]:
+    """Each op call, with the time that it takes in a model."""
+    gpu = find("h200")
+    measured = table()
+    for label, op, inputs, elements, cold, warm in measured.iloc[:, :6].itertuples(index=False):
+        cost = None if label in _LINKS else cost_of(label, op, inputs, elements)
+        if cost is not None:
+            yield Row("own", _family(cost), label, gpu, cost, _in_a_model(cost, cold, warm) * 1e3)
+
+
+def cost_of(label: str, op: str, inputs: str, elements: str) -> Cost | None:
+    shapes, types, values, strides = read(inputs)
+    cost = cost_of_signature(f"aten::{op}", shapes, types, values, TYPES.get(elements), None, strides)
+    if cost is not None and "tf32" in label:
+        return replace(cost, precision="tf32")
+    return cost
+
+
+def links() -> pd.DataFrame:
+    """Copies between host and device: label, bytes, device time and wall time in microseconds."""
+    found = table()
+    found = found[found["label"].isin(_LINKS)]
+    size = found["inputs"].str.extract(r"\[(\d+)\]")[0].astype(int)
+    return found.assign(bytes=size)[["label", "bytes", "cold_us", "warm_us", "wall_us"]].astype({"wall_us": float})
+
+
+def _in_a_model(cost: Cost, cold: float, warm: float) -> float:
+    """Weights and cached keys are cold; products, attention and small kernels find their other inputs in the L2. Of
+    what a large memory-bound kernel reads, the one before left a part there: the geometric mean."""
+    reads_a_cache = isinstance(cost.shape, Attention) and cost.shape.queries < cost.shape.keys
+    if cost.weight_bytes or reads_a_cache or cost.family in _FROM_MEMORY:
+        return cold
+    return warm if cost.shape or cost.bytes < _SMALL else (cold * warm) ** 0.5
+
+
+def _family(cost: Cost) -> str:
+    if cost.family == "gemm":
+        return f"gemm {cost.precision}"
+    if cost.family == "attention":
+        return "attention"
+    return cost.family if cost.access == "linear" else f"{cost.family}, {cost.access}"

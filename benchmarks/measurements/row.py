@@ -1,0 +1,21 @@
+"""One measured kernel, or the few kernels of one op call."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from analyzers.costs.call import Cost
+from analyzers.hardware import GPU
+
+Source = Literal["own", "aiconfigurator", "neusight"]
+
+
+@dataclass(frozen=True)
+class Row:
+    source: Source
+    family: str
+    """The class of op that errors are given for."""
+    label: str
+    """What was measured, as its source names it."""
+    gpu: GPU
+    cost: Cost
+    nanoseconds: float
