@@ -12,10 +12,10 @@ from reports.headline import headline
 from reports.measured_gains import measured_gains
 from reports.names import device, model, printable
 from reports.tables import table_views
-from reports.views import TableView
+from reports.views import ROW_LIMIT, TableView
 
 MOST_BYTES = 5_000_000
-ROW_LIMITS = (1_500, 500, 150, 50)
+ROW_LIMITS = (ROW_LIMIT, 500, 150, 50)
 """Rows of a table: the first of these with which the page is small enough."""
 _SCRIPTS = (
     "dom",

@@ -12,6 +12,8 @@ from analyzers.tables import TABLES
 from reports.names import inside, middle_truncated, printable
 
 Kind = Literal["name", "text", "prose", "bound", "cause", "count", "time", "change", "share", "flops", "bytes", "ratio"]
+ROW_LIMIT = 1_500
+"""More rows make a page that is slow to open."""
 _LONGEST_TITLE = 1_000
 _LIMITS = {"name": 72, "text": 22}
 _UNITS: dict[str, tuple[tuple[float, str, int], ...]] = {
