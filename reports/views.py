@@ -16,6 +16,8 @@ ROW_LIMIT = 1_500
 """More rows make a page that is slow to open."""
 _LONGEST_TITLE = 1_000
 _LIMITS = {"name": 72, "text": 22}
+_LIKE = {"self_ns": "gpu_ns", "idle_ns": "wall_ns", "busy_ns": "wall_ns"}
+"""Columns in the unit of another, if that is in the table: they are compared."""
 _UNITS: dict[str, tuple[tuple[float, str, int], ...]] = {
     "time": ((1e10, "s", 3), (1e7, "ms", 3), (0, "µs", 1)),
     "flops": ((1e12, "TFLOP", 3), (1e9, "GFLOP", 3), (1e6, "MFLOP", 3), (0, "kFLOP", 3)),
@@ -77,7 +79,7 @@ def table_view(
     help_of = {column.name: column.meaning for column in TABLES[table].columns}
     columns, cells = [], []
     for name, label, kind in spec:
-        unit, texts = cells_of(shown[name], kind)
+        unit, texts = cells_of(shown[name], kind, shown.get(_LIKE.get(name, name)))
         columns.append(Column(label, unit, kind, help_of[name]))
         cells.append(texts)
     bound = _colours(shown)
@@ -125,11 +127,11 @@ def _short(path: str, above: str) -> str:
     return middle_truncated(printable(inside(path, above)), _LIMITS["name"])
 
 
-def cells_of(values: "pd.Series[Any]", kind: Kind) -> tuple[str, list[Cell]]:
-    """The unit of a column, and its cells."""
+def cells_of(values: "pd.Series[Any]", kind: Kind, like: "pd.Series[Any] | None" = None) -> tuple[str, list[Cell]]:
+    """The unit of a column, and its cells; `like` is the column whose unit it takes."""
     if kind in ("name", "text", "prose", "bound", "cause"):
         return "", [_words(str(value), kind) for value in values]
-    unit, scale, decimals = _unit(values.abs(), kind)
+    unit, scale, decimals = _unit((values if like is None else like).abs(), kind)
     scaled = (values.astype(float) / scale).tolist()
     if kind == "change":
         most = max(map(abs, scaled), default=0.0) or 1.0

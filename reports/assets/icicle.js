@@ -26,7 +26,7 @@ function icicle(data) {
     element.ariaLabel = `${labelOf(each)} ${percent(each.ns / root.ns)}`;
     element.style = `left:${100 * left}%;width:${100 * width}%;top:${depth * BOX_HEIGHT}px`;
     const pixels = width * stage.clientWidth;
-    if (pixels > 22) element.append(make("b", { textContent: labelOf(each) }));
+    if (pixels > 34) element.append(make("b", { textContent: labelOf(each) }));
     if (pixels > 110) element.append(" ", make("span", { textContent: percent(each.ns / root.ns) }));
     return element;
   }
