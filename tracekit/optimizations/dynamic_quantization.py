@@ -84,7 +84,8 @@ class DynamicQuantization(Optimization):
 
     def reason(self, base: Baseline) -> str:
         rows = _half(base, conv1d=False)
-        rate = base.gpu.sustained_flops(self.precision) / base.gpu.sustained_flops("bf16")
+        before = base.ops.cost[rows].iloc[0].precision
+        rate = base.gpu.sustained_flops(self.precision) / base.gpu.sustained_flops(before)
         return (
             f"{percent(share(base, rows))} of the kernel time is products of nn.Linear: their bytes halve, and "
             f"{self.precision} arithmetic is {rate:.1f} times as fast; each of the {int(rows.sum())} first needs its "

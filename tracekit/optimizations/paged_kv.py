@@ -23,6 +23,7 @@ PAGED_USED = 0.96
 class PagedKV(Optimization):
     id = "paged-kv"
     title = "Paged KV cache, in-flight batching"
+    throughput = True
     caveats = (
         "Throughput of a server with many requests, not the latency of one: it assumes that requests always wait.",
         "The gain depends on how much the lengths of answers differ; it is given for evenly spread lengths.",
@@ -34,8 +35,7 @@ class PagedKV(Optimization):
         if _attends(base).sum() == 0:
             return "Attention is written out op by op: serving engines replace it with their own."
         batch = base.source.capture.batch_size if base.source.capture else 0
-        return "A batch of one request leaves no slot idle, and wastes no memory that another could use." \
-            if batch < 2 else None  # fmt: skip
+        return None if batch > 1 else "One request leaves no slot idle, and no memory that another could use."
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         """Times for each useful token: idle slots do work that nobody waits for."""

@@ -1,0 +1,103 @@
+"""Around a decoding step: a static cache, drafts that are checked, requests that share a batch."""
+
+from dataclasses import replace
+
+import pytest
+from op_lists import base, elementwise
+
+from analyzers.costs.call import Attention, Cost
+from analyzers.errors import InputError
+from analyzers.prediction.memory import Memory
+from analyzers.prediction.oplist import OP_LIST
+from tracekit.optimizations import find
+from tracekit.optimizations.predict import predicted_speedup
+from tracekit.optimizations.speculative_decoding import SpeculativeDecoding, tokens_a_pass
+
+KEYS, KV_HEADS, HEAD = 512, 8, 128
+
+
+def decoding(gpu="h200", **options):
+    baseline = base(gpu, **{"tokens": 1, "batch_size": 1, **options})
+    return replace(baseline, ops=baseline.ops.assign(phase="decode"))
+
+
+def with_growing_cache():
+    """Two concatenations and a fused attention that reads what they made."""
+    elements = KV_HEADS * KEYS * HEAD
+    attention = Cost(
+        4 * 32 * KEYS * HEAD, 2 * 2 * elements, 2 * 32 * HEAD, "attention", "bf16",
+        shape=Attention(1, 32, KV_HEADS, 1, KEYS, HEAD, False),
+    )  # fmt: skip
+    cat = elementwise(elements, "bf16", "copy")
+    rows = [("aten::cat", cat), ("aten::cat", cat), ("aten::scaled_dot_product_attention", attention)]
+    rows.append(("aten::cat", elementwise(HEAD, "bf16", "copy")))
+    baseline = base(tokens=1, layers=1)
+    columns = {"layer": "h.0", "layer_type": "Attention", "phase": "decode", "category": "kernel", "launches": 1}
+    frame = OP_LIST.frame(
+        {
+            **{name: [value] * 4 for name, value in columns.items()},
+            "name": [name for name, _ in rows],
+            "host_ns": [10_000.0] * 4,
+            "kernel_ns": [4_000.0, 4_000.0, 8_000.0, 1_000.0],
+            "sync": [False] * 4,
+            "cost": [cost for _, cost in rows],
+        }
+    )
+    return replace(baseline, ops=frame)
+
+
+def test_a_static_cache_writes_one_token_in_place_and_reads_all_of_its_length():
+    after = find("static-cache").transform(with_growing_cache(), "expected")
+    written = after[after.name == "aten::index_copy_"]
+    assert [cost.write_bytes for cost in written.cost] == [2 * KV_HEADS * HEAD] * 2
+    assert (written.kernel_ns < 4_000).all()
+    (attention,) = [cost.shape for cost in after.cost if isinstance(cost.shape, Attention)]
+    assert attention.keys == 640
+    assert len(after) == 4 + 3 + 8
+    assert (after.name == "aten::cat").sum() == 1
+
+
+def test_a_static_cache_alone_loses_while_the_host_sets_the_pace():
+    assert predicted_speedup(find("static-cache"), with_growing_cache()).high < 1
+    memory = find("static-cache").memory(with_growing_cache(), Memory(weights=5, kv_cache=400))
+    assert memory == Memory(weights=5, kv_cache=500)
+    assert "sdpa" in find("static-cache").objection(decoding())
+    assert "No growing" in find("static-cache").objection(base())
+
+
+def test_tokens_that_a_pass_yields():
+    assert tokens_a_pass(0.8, 4) == pytest.approx(1 + 0.8 + 0.64 + 0.512 + 0.4096)
+    assert tokens_a_pass(0.5, 1) == 1.5
+
+
+def test_a_better_draft_gains_more_and_is_asked_for_more_tokens():
+    run = decoding(host_us=0.5)
+    poor, good = find("speculative-decoding:0.3"), find("speculative-decoding:0.9")
+    assert isinstance(good, SpeculativeDecoding)
+    assert predicted_speedup(poor, run).expected < 1.3 < 2 < predicted_speedup(good, run).expected
+    assert poor.drafted(run) < good.drafted(run)
+    assert f"num_assistant_tokens = {good.drafted(run)}" in good.how_to(run)
+
+
+def test_checking_stays_bound_by_memory():
+    sizes = {
+        tokens: find("speculative-decoding:0.95").drafted(decoding("a100", tokens=tokens)) for tokens in (1, 16, 32)
+    }
+    assert sizes[1] >= sizes[16] > sizes[32] >= 1
+    assert "arithmetic" in find("speculative-decoding").objection(decoding("a100", tokens=128))
+    assert "no decoding" in find("speculative-decoding").objection(base())
+
+
+@pytest.mark.parametrize("argument", ["1.5", "0", "often"])
+def test_an_acceptance_rate_is_a_rate(argument):
+    with pytest.raises(InputError, match="acceptance"):
+        find(f"speculative-decoding:{argument}")
+
+
+def test_in_flight_batching_fills_slots_and_pays_for_pages():
+    run = find("sdpa").applied(decoding(batch_size=16), "expected")
+    found = predicted_speedup(find("paged-kv"), run)
+    assert found.expected == pytest.approx(0.95 / 0.6, rel=0.03)
+    assert found.low < 0.95 / 0.8 < found.high <= 0.95 / 0.4 * 1.001
+    assert "One request" in find("paged-kv").objection(find("sdpa").applied(decoding(), "expected"))
+    assert find("paged-kv").throughput

@@ -1,0 +1,52 @@
+"""What others measured to lose, predicted from runs that are modelled whole."""
+
+import pytest
+
+from analyzers import analyze, hardware
+from analyzers.prediction.baseline import baseline
+from analyzers.readers import load
+from tracekit.capture import model_trace
+from tracekit.capture.plan import plan
+from tracekit.capture.settings import Settings
+from tracekit.optimizations import find
+from tracekit.optimizations.predict import predicted_speedup
+
+pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="module")
+def decode(tmp_path_factory):
+    """A token of a model on an A100, modelled once."""
+    runs = {}
+
+    def run(model, dtype):
+        if model not in runs:
+            path = tmp_path_factory.mktemp("run") / "trace.json.gz"
+            asked = Settings(model=model, gpu="a100", device="model", workload="decode", seq_len=60, dtype=dtype)
+            model_trace.write(plan(asked), hardware.find("a100"), path)
+            trace = load(path)
+            runs[model] = baseline(trace, analyze(trace, None))
+        return runs[model]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "name", "published", "tolerance"),
+    [
+        ("gpt2", "fp32", "llm-int8", 32.7 / 96.2, 0.07),
+        ("mistral-7b", "fp16", "nf4", 18.7 / 26.7, 0.10),
+        ("mistral-7b", "fp16", "sdpa:flash-attention-2", 20.4 / 26.7, 0.25),
+        ("gpt2", "fp32", "half-precision:fp16", 99.6 / 96.2, 0.05),
+    ],
+)
+def test_published_tokens_a_second(decode, model, dtype, name, published, tolerance):
+    found = predicted_speedup(find(name), decode(model, dtype))
+    assert found.expected == pytest.approx(published, abs=tolerance)
+    assert found.low <= published <= found.high
+    assert (found.expected < 1) == (published < 1)
+
+
+def test_torchao_does_not_cover_conv1d(decode):
+    half = find("half-precision").applied(decode("gpt2", "fp32"), "expected")
+    assert "Conv1D" in find("int8-dynamic").objection(half)

@@ -1,0 +1,138 @@
+"""Formats of weights: what each adds to the op list, and what it leaves in memory."""
+
+from dataclasses import replace
+
+import pytest
+from op_lists import base, product
+
+from analyzers.errors import InputError
+from analyzers.prediction.memory import Memory
+from tracekit.optimizations import find, parse
+from tracekit.optimizations.linear_products import LinearProduct, inner_products, linear_product, with_weights
+from tracekit.optimizations.predict import predicted_speedup
+
+PRODUCTS = 4
+"""Of a layer of op_lists: its other two products multiply activations."""
+
+
+def renamed(baseline, **columns):
+    return replace(baseline, ops=baseline.ops.assign(**columns))
+
+
+def kernels(name, baseline, outcome="expected"):
+    return find(name).transform(baseline, outcome)
+
+
+def test_a_product_is_known_by_its_weights_whichever_side_they_are_on():
+    assert linear_product(product(3, 5, 7, "bf16")) == LinearProduct(3, 7, 5, 2)
+    turned = product(5, 3, 7, "bf16")
+    turned = replace(turned, weight_bytes=2 * 5 * 7)
+    assert linear_product(turned) == LinearProduct(3, 7, 5, 2)
+    assert linear_product(product(3, 5, 7, "bf16", weights=False)) is None
+
+
+def test_the_head_and_conv1d_are_left_out():
+    baseline = base(layers=1)
+    layers = baseline.ops.layer.to_list()
+    layers[-1] = "model.lm_head"
+    assert inner_products(renamed(baseline, layer=layers), conv1d=True).sum() == PRODUCTS - 1
+    assert inner_products(renamed(baseline, layer_type="Conv1D"), conv1d=False).sum() == 0
+    assert inner_products(renamed(baseline, layer_type="Conv1D"), conv1d=True).sum() == PRODUCTS
+
+
+def test_weights_in_another_format_change_bytes_only():
+    before = product(1, 4096, 1024, "bf16")
+    after = with_weights(before, 0.5)
+    assert (after.weight_bytes, before.read_bytes - after.read_bytes) == (4096 * 512, 4096 * 1024 * 3 // 2)
+    assert (after.flops, after.write_bytes, after.precision) == (before.flops, before.write_bytes, "bf16")
+
+
+@pytest.mark.parametrize(("outcome", "added", "waits"), [("expected", 16, 2), ("high", 6, 1)])
+def test_llm_int8_adds_its_passes_and_waits_to_each_product(outcome, added, waits):
+    baseline = base(tokens=1, layers=1)
+    after = kernels("llm-int8", baseline, outcome)
+    assert len(after) - len(baseline.ops) == PRODUCTS * added
+    assert after.sync.sum() == PRODUCTS * waits
+    products = [cost for cost in after.cost if cost.family == "gemm" and cost.precision == "int8"]
+    assert [cost.weight_bytes for cost in products] == [4096 * 4096 * n for n in (3, 1, 4, 4)]
+    assert after.host_ns.sum() > baseline.ops.host_ns.sum() + PRODUCTS * added * 20_000
+
+
+def test_llm_int8_of_fp32_runs_in_half_precision():
+    after = kernels("llm-int8", base(tokens=1, layers=1, precision="fp32"))
+    assert not any(cost.precision == "fp32" for cost in after.cost)
+
+
+@pytest.mark.parametrize(("tokens", "added"), [(1, 2), (4, 3)])
+def test_nf4_unpacks_its_scales_and_for_several_rows_its_weights(tokens, added):
+    baseline = base(tokens=tokens, layers=1)
+    after = kernels("nf4", baseline)
+    assert len(after) - len(baseline.ops) == PRODUCTS * added
+    widened = [cost for name, cost in zip(after.name, after.cost, strict=True) if name.endswith("dequantize_4bit")]
+    assert [cost.write_bytes for cost in widened] == (
+        [] if tokens == 1 else [2 * 4096 * 4096 * n for n in (3, 1, 4, 4)]
+    )
+
+
+def test_memory_is_that_of_the_weights_that_are_replaced():
+    baseline = base(tokens=1, layers=1)
+    inner = 2 * 4096 * 4096 * (3 + 1 + 4 + 4)
+    before = Memory(weights=inner + 1000, activations=7)
+    # op_lists names all four products of a layer alike: layers of one name are one layer, counted once
+    distinct = renamed(baseline, layer=[f"h.0.{i}" for i in range(len(baseline.ops))])
+    assert find("llm-int8").memory(distinct, before) == Memory(weights=inner // 2 + 1000, activations=7)
+    assert find("fp8-dynamic").memory(distinct, before).weights == inner // 2 + 1000
+    assert find("nf4").memory(distinct, before).weights == inner // 4 + inner // 128 + 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "added"), [("fp8-dynamic", 64, 7), ("int8-dynamic", 64, 9), ("int8-dynamic", 1, 10)]
+)
+def test_dynamic_types_quantise_each_input_in_eager_passes(name, tokens, added):
+    baseline = base(tokens=tokens, layers=1)
+    assert len(kernels(name, baseline)) - len(baseline.ops) == PRODUCTS * added
+
+
+def test_compiled_code_quantises_in_one_kernel():
+    baseline = base(tokens=512, layers=1)
+    alone, compiled = (
+        kernels("compile", baseline),
+        find("compile").transform(find("fp8-dynamic").applied(baseline, "expected"), "expected"),
+    )
+    assert compiled.launches.sum() - alone.launches.sum() <= PRODUCTS
+
+
+def test_int8_of_one_row_has_no_tensor_cores_and_loses_by_far():
+    decode = base("a100", tokens=1, host_us=1.0)
+    assert predicted_speedup(find("int8-dynamic"), decode).high < 0.4
+
+
+def test_why_a_format_does_not_apply():
+    assert "no fp8" in find("fp8-dynamic").objection(base("a100"))
+    assert "half precision" in find("int8-dynamic").objection(base(precision="fp32"))
+    assert "Conv1D" in find("int8-dynamic").objection(renamed(base(), layer_type="Conv1D"))
+    assert "Conv1D" in find("int4-weight-only").objection(renamed(base(), layer_type="Conv1D"))
+    assert "trained" in find("nf4").objection(base(workload="train"))
+    assert "V100" in find("llm-int8").objection(base("v100"))
+
+
+def test_fp8_takes_its_granularity():
+    rows, tensor = find("fp8-dynamic:per-row"), find("fp8-dynamic:per-tensor")
+    decode = base("h100", tokens=1, host_us=0.1)
+    assert predicted_speedup(tensor, decode).expected < predicted_speedup(rows, decode).expected
+    assert "PerTensor()" in tensor.how_to(decode)
+    with pytest.raises(InputError, match="granularity"):
+        find("fp8-dynamic:per-block")
+
+
+def test_int4_gains_on_one_row_and_loses_on_many():
+    assert predicted_speedup(find("int4-weight-only"), base("a100", tokens=1, host_us=0.1)).expected > 1.7
+    for tokens in (64, 256):
+        assert predicted_speedup(find("int4-weight-only"), base("a100", tokens=tokens, host_us=0.1)).high < 1
+
+
+def test_formats_exclude_each_other_and_waiting_excludes_graphs():
+    with pytest.raises(InputError):
+        parse("nf4+int8-weight-only")
+    with pytest.raises(InputError):
+        parse("llm-int8+cuda-graphs")

@@ -1,0 +1,83 @@
+"""Training: the forward run again, and the optimizer in one kernel."""
+
+from dataclasses import replace
+
+import pytest
+from op_lists import base
+
+from analyzers.costs.call import Cost
+from analyzers.prediction.memory import Memory
+from analyzers.prediction.oplist import OP_LIST
+from tracekit.optimizations import find
+from tracekit.optimizations.predict import predicted_speedup
+
+MB = 1_000_000
+PARAMETERS = 100 * MB
+"""Bytes."""
+
+
+def step():
+    """Two blocks of 1 ms forward and 2 ms backward, a head, and three passes of an optimizer."""
+    foreach = Cost(PARAMETERS // 4, 2 * PARAMETERS, PARAMETERS, "optimizer", "fp32")
+    op = Cost(0, 10 * MB, 10 * MB, "pointwise", "fp32")
+    rows = [
+        ("forward", "model.h.0.mlp", "aten::mul", 1e6, op),
+        ("forward", "model.h.1.mlp", "aten::mul", 1e6, op),
+        ("forward", "lm_head", "aten::mul", 1e6, replace(op, write_bytes=5 * MB)),
+        ("backward", "model.h.1.mlp", "aten::mul", 2e6, op),
+        ("backward", "model.h.0.mlp", "aten::mul", 2e6, op),
+        *[("optimizer", "", f"aten::_foreach_{name}_", 3e5, foreach) for name in ("mul", "add", "addcdiv")],
+    ]
+    baseline = base(workload="train")
+    phase, layer, name, kernel, cost = (list(column) for column in zip(*rows, strict=True))
+    rest = {"layer_type": ["MLP"] * 8, "category": ["kernel"] * 8, "host_ns": [1_000.0] * 8, "launches": [4] * 8}
+    frame = OP_LIST.frame(
+        {"phase": phase, "layer": layer, "name": name, "kernel_ns": kernel, "cost": cost, "sync": [False] * 8, **rest}
+    )
+    return replace(baseline, ops=frame[baseline.ops.columns])
+
+
+def test_blocks_run_again_before_their_gradients():
+    after = find("gradient-checkpointing").transform(step(), "expected")
+    assert list(after.layer.iloc[3:5]) == ["model.h.0.mlp", "model.h.1.mlp"]
+    assert (after.phase.iloc[3:5] == "backward").all()
+    assert after.kernel_ns.sum() == step().ops.kernel_ns.sum() + 2e6
+    assert after.host_ns.sum() == step().ops.host_ns.sum() + 2 * 1_000 + 2 * 4 * 1_000
+
+
+def test_checkpointing_loses_a_third_of_forward_and_backward_and_keeps_inputs():
+    ops = step().ops
+    run = replace(step(), ops=ops[ops.phase != "optimizer"])
+    assert predicted_speedup(find("gradient-checkpointing"), run).expected == pytest.approx(7 / 9, rel=0.01)
+    # of 25 MB written forward: the head's 5, two blocks' outputs (20), and the largest block once more, at most all
+    before = Memory(weights=3, activations=1000)
+    assert find("gradient-checkpointing").memory(run, before) == Memory(weights=3, activations=1000)
+
+
+def test_checkpointing_frees_what_many_ops_of_a_block_make():
+    ops = step().ops
+    forward = ops[ops.phase == "forward"].iloc[:2]
+    many = replace(step(), ops=OP_LIST.frame({c: [*forward[c]] * 0 + [*ops[c]] for c in ops.columns}))
+    deep = many.ops.loc[many.ops.index.repeat([5, 5, 1, 1, 1, 1, 1, 1])].reset_index(drop=True)
+    # 10 ops of 10 MB and the head's 5: kept are the head, two outputs and one block's five ops
+    kept = (5 + 20 + 50) / 105
+    memory = find("gradient-checkpointing").memory(replace(many, ops=deep), Memory(activations=1000))
+    assert memory.activations == round(1000 * kept)
+
+
+def test_one_pass_moves_each_parameter_gradient_and_moment_once():
+    optimizer = find("fused-optimizer")
+    after = optimizer.transform(step(), "expected")
+    (row,) = after[after.phase == "optimizer"].itertuples()
+    assert (row.cost.read_bytes, row.cost.write_bytes) == (4 * PARAMETERS, 3 * PARAMETERS)
+    assert (row.name, row.launches) == ("aten::_fused_adamw_", 4)
+    assert row.host_ns == pytest.approx(0.6 * 3_000)
+    assert 9e5 * 7 / 9 * 0.95 < row.kernel_ns < 9e5 * 7 / 9 * 1.05
+    again = replace(step(), ops=after)
+    assert "already" in optimizer.objection(again)
+
+
+def test_they_are_for_training():
+    for name in ("gradient-checkpointing", "fused-optimizer"):
+        assert find(name).objection(base())
+    assert find("gradient-checkpointing").objection(step()) is None
