@@ -1,0 +1,66 @@
+"""FLOPs and bytes counted from shapes beside those that Nsight Compute measured on an H200."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from accuracy.chapter import Chapter, Target, at_most, table
+from accuracy.counted_calls import calls
+from analyzers import analyze
+from analyzers.readers import load
+
+_EXAMPLES = Path(__file__).parents[2] / "examples"
+_RUNS = ("h200_gpt2_prefill", "h200_gpt2_decode")
+_LIMIT = 0.05
+
+
+def chapter(shared: Path) -> Chapter:
+    """One line a family of kernels of a step, and one an op that was measured alone."""
+    steps = pd.concat([_kernels(run).assign(run=run) for run in _RUNS])
+    found = calls()
+    parts = [_INTRODUCTION, "### Steps of GPT-2\n\n" + _steps(steps)]
+    if found is not None:
+        parts.append("### Ops alone\n\n" + found)
+    return Chapter("Counted FLOPs and bytes", "\n\n".join(parts), (_target(steps),))
+
+
+def _kernels(run: str) -> pd.DataFrame:
+    """The kernels of a step that the report covers: family, counted and measured FLOPs and bytes."""
+    trace = load(_EXAMPLES / "traces" / f"{run}.json.gz")
+    counters = load(_EXAMPLES / "counters" / f"{run}.ncu.csv.gz").counters
+    counted, measured = analyze(trace).work, analyze(replace(trace, counters=counters)).work
+    known = (measured["counters"] >= 0).to_numpy()
+    columns = {"family": counted["family"].astype(str), "counted_flops": counted["flops"], "flops": measured["flops"]}
+    columns |= {"counted_bytes": counted["bytes"], "bytes": measured["bytes"]}
+    return pd.DataFrame(columns)[known]
+
+
+def _steps(kernels: pd.DataFrame) -> str:
+    lines = []
+    for (run, family), found in kernels.groupby(["run", "family"]):
+        whole = found[(found["counted_bytes"] > 0) & found["bytes"].notna()]
+        if len(whole):
+            flops, moved = _ratio(whole, "flops"), _ratio(whole, "bytes")
+            lines.append((run.removeprefix("h200_"), family, len(whole), flops, moved))
+    return table(("run", "family", "kernels", "FLOPs", "bytes"), lines, 3)
+
+
+def _ratio(kernels: pd.DataFrame, what: str) -> str:
+    counted = kernels[f"counted_{what}"].sum()
+    return f"{kernels[what].sum() / counted:.2f}" if counted else ""
+
+
+def _target(kernels: pd.DataFrame) -> Target:
+    products = kernels[kernels["family"] == "gemm"]
+    error = float(np.abs(products["flops"].sum() / products["counted_flops"].sum() - 1))
+    return at_most("Counted FLOPs of matrix products against Nsight Compute's", _LIMIT, error)
+
+
+_INTRODUCTION = """Measured over counted, of sums. Bytes are those of device memory. Nsight Compute flushes the caches
+before a kernel, so that every input is read from memory; what a kernel writes often stays in the L2 (60 MB on an H200)
+until after it, so that small outputs measure as nothing, and a ratio near one half is what a small kernel must have.
+Attention in fp32 runs as three TF32 products, which the hardware counts as three times the FLOPs; the FLOPs of pointwise
+kernels and norms are those of their instructions (an exponential or an index is several), which decide nothing: these
+kernels are bound by memory. See [counters](counters.md)."""

@@ -1,0 +1,31 @@
+"""The sum of modelled kernel times of real steps, beside the sum of those measured."""
+
+from pathlib import Path
+
+from accuracy.chapter import percent, table
+from analyzers import analyze
+from analyzers.kernel_time import estimate_ns
+from analyzers.prediction.baseline import baseline
+from analyzers.readers import load
+
+_TRACES = Path(__file__).parents[2] / "examples" / "traces"
+_LEFT_OUT = ("h200_gpt2_decode_eager_for-t4", "h200_compile-and-graph")
+"""The same run twice; a run whose copies wait for the host."""
+
+
+def traces() -> str:
+    """One line a step of examples/traces, none of which a constant was fitted on."""
+    rows = []
+    for file in sorted(_TRACES.glob("h200_*.json.gz")):
+        name = file.name.removesuffix(".json.gz")
+        trace = load(file)
+        base = baseline(trace, analyze(trace)) if name not in _LEFT_OUT else None
+        if base is None:
+            continue
+        ops = base.ops[base.ops["cost"].map(lambda cost: cost is not None).astype(bool)]
+        modelled = sum(estimate_ns(cost, base.gpu) for cost in ops["cost"]) / 1e3
+        measured = ops["kernel_ns"].sum() / 1e3
+        rows.append((name, f"{modelled:,.0f}", f"{measured:,.0f}", percent(modelled / measured - 1)))
+    return "Kernel time of one step, all ops with a formula, in µs.\n\n" + table(
+        ("trace", "modelled", "measured", "error"), rows, 3
+    )
