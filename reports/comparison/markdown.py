@@ -5,12 +5,13 @@ from typing import Any
 import pandas as pd
 
 from analyzers.comparison.result import Comparison
-from reports.comparison.rows import each, layer_patterns, named, parts
+from reports.comparison.rows import each, layer_patterns, named, parts, shortened
 from reports.comparison.sentence import explained
-from reports.comparison.words import LEAST_NS, change, described, time
+from reports.comparison.words import LEAST_NS, change, described, signed_percent, time
 from reports.markdown_text import code, folded, prose, table
 
 _ROWS = 20
+_NAME = 60
 _TIMES = (">A", ">B", ">change")
 
 
@@ -43,16 +44,17 @@ def _sides(comparison: Comparison) -> str:
 def _difference(comparison: Comparison) -> str:
     total = comparison.change_ns
     rows: list[tuple[str, ...]] = [
-        (prose(str(row.name)), time(row.a_ns), time(row.b_ns), change(row.change_ns), _share(row.share))
+        (prose(str(row.name)), time(row.a_ns), time(row.b_ns), change(row.change_ns), signed_percent(row.share))
         for row in each(parts(comparison))
     ]
-    ends = (time(comparison.a.latency_ns), time(comparison.b.latency_ns), change(total), _share(1.0 if total else 0.0))
+    ends = (
+        time(comparison.a.latency_ns),
+        time(comparison.b.latency_ns),
+        change(total),
+        signed_percent(1.0 if total else 0.0),
+    )
     rows.append(("**the step**", *(f"**{text}**" for text in ends)))
     return table(("a step", *_TIMES, ">of the difference"), rows)
-
-
-def _share(share: float) -> str:
-    return f"{'−' if share < 0 else ''}{abs(100 * share):.1f} %"
 
 
 def _changes(rows: pd.DataFrame) -> str:
@@ -76,4 +78,4 @@ def _name(row: Any) -> str:
     """Of a layer below its parent, and how many there are."""
     count = getattr(row, "count", 1)
     many = f" × {row.count}" if isinstance(count, int) and count > 1 else ""
-    return "&emsp;" * getattr(row, "depth", 0) + code(str(row.name)) + many
+    return "&emsp;" * getattr(row, "depth", 0) + code(shortened(row.name, _NAME)) + many

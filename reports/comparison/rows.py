@@ -7,8 +7,9 @@ import pandas as pd
 
 from analyzers.comparison.result import Comparison
 from reports.comparison.words import part
-from reports.names import inside
+from reports.names import inside, middle_truncated, printable
 
+_ARROW = " → "
 _NUMBER = re.compile(r"(?<![^./])\d+(?![^./])")
 
 
@@ -32,7 +33,19 @@ def named(rows: pd.DataFrame) -> pd.DataFrame:
 
 def both(a: str, b: str) -> str:
     a, b = a.removeprefix("void "), b.removeprefix("void ")
-    return a if a == b or not b else b if not a else f"{a} → {b}"
+    return a if a == b or not b else b if not a else f"{a}{_ARROW}{b}"
+
+
+def shortened(name: str, limit: int) -> str:
+    """At most `limit` characters; of two names with an arrow between them, something of each."""
+    name = printable(name)
+    a, arrow, b = name.partition(_ARROW)
+    if len(name) <= limit or not arrow:
+        return middle_truncated(name, limit)
+    half = (limit - len(_ARROW)) // 2
+    room_for_a = max(half, limit - len(_ARROW) - len(b))
+    a = middle_truncated(a, room_for_a)
+    return f"{a}{_ARROW}{middle_truncated(b, limit - len(_ARROW) - len(a))}"
 
 
 def layer_patterns(layers: pd.DataFrame) -> pd.DataFrame:

@@ -81,10 +81,10 @@ def _pairs(rows: pd.DataFrame) -> list[tuple[str, float]]:
 
 def _busy(row: Any) -> _Part:
     verb = "takes" if row.name in _SINGULAR else "take"
-    return _Part(row.change_ns, f"{FAMILIES.get(row.name, row.name)} {verb} {{}}", _why(row))
+    return _Part(row.change_ns, f"{FAMILIES.get(row.name, row.name)} {verb} {{}}", reason(row))
 
 
-def _why(row: Any) -> str:
+def reason(row: Any) -> str:
     """What differs in a family: whether it is there, its precision, its FLOPs, its number of kernels."""
     if not row.a_kernels or not row.b_kernels:
         return "only in B" if not row.a_kernels else "only in A"

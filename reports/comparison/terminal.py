@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from analyzers.comparison.result import Comparison
-from reports.comparison.rows import each, layer_patterns, named, parts
+from reports.comparison.rows import each, layer_patterns, named, parts, shortened
 from reports.comparison.sentence import explained
 from reports.comparison.words import LEAST_NS, change, described, time
 from reports.console import printed
-from reports.names import middle_truncated, printable
+from reports.names import printable
 from reports.numbers import percent
 
 _ROWS = 15
@@ -92,7 +92,7 @@ def _changes(title: str, rows: pd.DataFrame, width: int) -> Table:
     limit = max(_SHORTEST_NAME, width - _NUMBERS_WIDTH - (_BAR + 3 if width >= _WIDE else 0))
     largest = float(shown["change_ns"].abs().max())
     for row in each(shown):
-        name = Text(middle_truncated(printable(str(row.name)), limit))
+        name = Text(shortened(row.name, limit))
         view.add_row(name, *_numbers(row, largest, width), row.match if row.match.startswith("only") else "")
     return view
 

@@ -48,10 +48,14 @@ def part(kind: str, name: str) -> str:
 
 def described(side: Side) -> str:
     """measured · NVIDIA H200 · fp32 · GPT-2 decode · 3 steps."""
+    return f"{side.source.kind} · {settings(side)}"
+
+
+def settings(side: Side) -> str:
     source, capture = side.source, side.source.capture
     what = " ".join(word for word in (model(capture.model), capture.workload) if word) if capture else ""
     steps = f"{side.steps} step{'s' if side.steps > 1 else ''}"
-    parts = (source.kind, source.device_name or device(source), source.precision, what, steps)
+    parts = (source.device_name or device(source), source.precision, what, steps)
     return printable(" · ".join(word for word in parts if word))
 
 
@@ -60,6 +64,11 @@ def change(nanoseconds: float) -> str:
     if abs(nanoseconds) < LEAST_NS:
         return "±0"
     return f"{'+' if nanoseconds > 0 else '−'}{_duration(abs(nanoseconds))}"
+
+
+def signed_percent(share: float) -> str:
+    text = f"{abs(100 * share):.1f} %"
+    return f"−{text}" if share < 0 and text != "0.0 %" else text
 
 
 def time(nanoseconds: float) -> str:

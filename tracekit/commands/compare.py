@@ -8,8 +8,8 @@ import click
 if TYPE_CHECKING:
     from analyzers.comparison.result import Comparison
 
-_FORMATS = ("text", "json", "csv", "markdown")
-_EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown"}
+_FORMATS = ("text", "json", "csv", "markdown", "html")
+_EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown", ".html": "html"}
 
 
 @click.command()
@@ -31,7 +31,7 @@ def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output
     A and B are traces, runs' folders, or URLs. Layers, ops and kernels are matched by structure, not only by name:
     eager against compiled, fp32 against fp16, one GPU against another. The differences sum to that of the latency.
 
-    Example: tracekit compare runs/fp32 runs/bf16 -o compare.md
+    Example: tracekit compare runs/fp32 runs/bf16 -o compare.html
     """
     from reports.files import check_writable, write_atomically
     from tracekit.comparing import compare
@@ -48,10 +48,10 @@ def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output
 
 
 def _rendered(comparison: "Comparison", form: str, table: str, colour: bool | None) -> str:
-    from reports.comparison import export, markdown, terminal
+    from reports.comparison import export, html, markdown, terminal
 
     if form == "csv":
         return export.to_csv(comparison, table)
     if form == "text":
         return terminal.full(comparison, colour=colour)
-    return export.to_json(comparison) if form == "json" else markdown.render(comparison)
+    return {"json": export.to_json, "markdown": markdown.render, "html": html.render}[form](comparison)
