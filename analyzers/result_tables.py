@@ -157,6 +157,29 @@ COUNTERS_COMPARISON = Table(
     Column("bytes_ratio_p90", "float64", "", "a tenth of the kernels is above"),
 )
 
+FUSION_PLAN = Table(
+    "fusion_plan",
+    "Groups of ops of a step that one kernel could do, like ones of all layers together, with a launch that fits the GPU.",
+    Column(
+        "pattern", "object", "", "QKV projection, add + norm, rotary embedding, gated activation, cross entropy, ..."
+    ),
+    Column("layer", "object", "", "path of the layer, its number as *"),
+    Column("layer_type", "object", "", 'class of the layer; "": unknown'),
+    Column("ops", "object", "", "the ops of one group, in launch order"),
+    Column("layers", "int64", "", "layers that have such a group"),
+    Column("groups", "int64", "", "groups in the step"),
+    Column("launches_saved", "int64", "", "launches less a step"),
+    Column("bytes_saved", "float64", "B", "compulsory bytes less a step"),
+    Column("saved_ns", "int64", "ns", "device time less a step, as expected"),
+    Column("tile", "object", "", "what one block computes: elements, or rows x columns x depth of a product"),
+    Column("grid", "int64", "", "blocks"),
+    Column("warps", "int64", "", "warps of a block"),
+    Column("stages", "int64", "", "loads in flight; 1: no pipeline"),
+    Column("shared_bytes", "int64", "B", "shared memory of a block"),
+    Column("registers", "int64", "", "registers of a thread, estimated"),
+    Column("occupancy", "float64", "", "resident warps over the most that there can be, given blocks enough"),
+)
+
 STEPS = Table(
     "steps",
     "Steps; one row for the whole trace when it marks none.",

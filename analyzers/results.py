@@ -9,8 +9,8 @@ from analyzers.capture_info import CaptureInfo, Latency
 from analyzers.hardware import GPU
 from analyzers.idle_tables import GAPS, HOST_SPANS, IDLE_CAUSES
 from analyzers.interval import Interval
-from analyzers.predicted import Considered, PlanStep, Recommendation
-from analyzers.result_tables import COUNTERS_COMPARISON, RANGES
+from analyzers.predicted import Considered, PlanStep, PredictedBaseline, Recommendation
+from analyzers.result_tables import COUNTERS_COMPARISON, FUSION_PLAN, RANGES
 from analyzers.verified import Verification
 
 Bound = Literal["compute", "memory", "launch", "latency", "transfer"]
@@ -155,6 +155,9 @@ class Analysis:
     considered: tuple[Considered, ...] = ()
     plan: tuple[PlanStep, ...] = ()
     """The best few optimizations together, each with its own gain; throughput last."""
+    fusion_plan: pd.DataFrame = field(default_factory=FUSION_PLAN.empty, repr=False)
+    predicted_from: PredictedBaseline | None = None
+    """The step that predictions start from; None: nothing can be predicted."""
     verified: Verification | None = None
     """What was measured of optimizations of this run; None: nothing was."""
 

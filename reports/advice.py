@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from analyzers.interval import Interval
-from analyzers.predicted import Considered, PlanStep, Recommendation
+from analyzers.predicted import Check, Considered, PlanStep, PredictedBaseline, Recommendation
 from analyzers.prediction.memory import Memory
 from reports.public import number
 
@@ -45,6 +45,29 @@ def plan_step(step: PlanStep) -> dict[str, Any]:
         "explained": step.explained,
         "how_to": step.how_to,
         "caveats": list(step.caveats),
+    }
+
+
+def baseline(start: PredictedBaseline) -> dict[str, Any]:
+    return {
+        "latency_us": number(start.latency_us, 3),
+        "timed": start.timed,
+        "profiler_share": None if start.profiler_share is None else number(start.profiler_share, 6),
+        "memory_bytes": start.memory.peak if start.memory else None,
+        "memory": memory(start.memory),
+        "as_traced": _check(start.as_traced),
+        "calibrated": _check(start.calibrated),
+    }
+
+
+def _check(check: Check | None) -> dict[str, Any] | None:
+    if check is None:
+        return None
+    return {
+        "stated_us": number(check.stated_us, 3),
+        "simulated_us": number(check.simulated_us, 3),
+        "error": number(check.error, 6),
+        "passed": check.passed,
     }
 
 

@@ -39,6 +39,8 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
         "recommendations": [advice.recommendation(each) for each in analysis.recommendations],
         "considered": [advice.considered(each) for each in analysis.considered],
         "plan": [advice.plan_step(each) for each in analysis.plan],
+        "predicted_from": advice.baseline(analysis.predicted_from) if analysis.predicted_from else None,
+        "fusion_plan": records(analysis, "fusion_plan"),
         "verified": [verified.result(each) for each in analysis.verified.results] if analysis.verified else [],
         "projection": _projection(analysis.projection) if analysis.projection else None,
         "counters_comparison": records(analysis, "counters_comparison"),

@@ -4,7 +4,7 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from analyzers.predicted import Check, OpClassTime, PredictedBaseline, Prediction
+from analyzers.predicted import OpClassTime, Prediction
 from reports import advice
 from reports.public import number
 
@@ -20,7 +20,7 @@ def to_dict(prediction: Prediction) -> dict[str, Any]:
         "gpu": prediction.gpu.id,
         "gpu_memory_bytes": prediction.gpu.memory_bytes,
         "batch_size": prediction.batch_size,
-        "baseline": _baseline(prediction.baseline),
+        "baseline": advice.baseline(prediction.baseline),
         "predicted": {
             "latency_us": advice.interval(prediction.latency_us),
             "memory_bytes": memory.peak if memory else None,
@@ -45,30 +45,6 @@ def to_json(prediction: Prediction) -> str:
 def schema() -> dict[str, Any]:
     """The JSON Schema of `to_dict`."""
     return json.loads((files("reports") / "prediction.schema.json").read_text("utf-8"))
-
-
-def _baseline(baseline: PredictedBaseline) -> dict[str, Any]:
-    memory = baseline.memory
-    return {
-        "latency_us": number(baseline.latency_us, 3),
-        "timed": baseline.timed,
-        "profiler_share": None if baseline.profiler_share is None else number(baseline.profiler_share, 6),
-        "memory_bytes": memory.peak if memory else None,
-        "memory": advice.memory(memory),
-        "as_traced": _check(baseline.as_traced),
-        "calibrated": _check(baseline.calibrated),
-    }
-
-
-def _check(check: Check | None) -> dict[str, Any] | None:
-    if check is None:
-        return None
-    return {
-        "stated_us": number(check.stated_us, 3),
-        "simulated_us": number(check.simulated_us, 3),
-        "error": number(check.error, 6),
-        "passed": check.passed,
-    }
 
 
 def _op_class(each: OpClassTime, prediction: Prediction) -> dict[str, Any]:

@@ -83,6 +83,7 @@ def _parts(memory: Memory) -> str:
         "activations": memory.activations,
         "gradients": memory.gradients,
         "optimizer": memory.optimizer_state,
+        "temporaries": memory.temporaries,
     }
     return ", ".join(f"{name} {quantity(size, 'B')}" for name, size in named.items() if size)
 

@@ -7,10 +7,21 @@ import pandas as pd
 
 from analyzers.results import Analysis
 
-TABLES = ("layers", "layer_types", "phases", "steps", "ops", "kernels", "ranges", "counters_comparison", "problems")
+TABLES = (
+    "layers",
+    "layer_types",
+    "phases",
+    "steps",
+    "ops",
+    "kernels",
+    "ranges",
+    "counters_comparison",
+    "fusion_plan",
+    "problems",
+)
 _RENAMED = {"steps": {"busy_us": "gpu_busy_us", "idle_us": "gpu_idle_us"}}
-_COUNTED = ("flops", "bytes", "counted_flops", "measured_flops", "counted_bytes", "measured_bytes")
-_EMPTY_IS_UNKNOWN = ("bound", "op", "layer", "family")
+_COUNTED = ("flops", "bytes", "counted_flops", "measured_flops", "counted_bytes", "measured_bytes", "bytes_saved")
+_EMPTY_IS_UNKNOWN = ("bound", "op", "layer", "family", "layer_type")
 
 
 def public_frame(analysis: Analysis, table: str) -> pd.DataFrame:

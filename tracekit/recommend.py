@@ -9,8 +9,10 @@ from analyzers.results import Analysis
 from tracekit.optimizations import OPTIMIZATIONS, in_order
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.explain import op_class_times, sentence
+from tracekit.optimizations.fusion_plan import fusion_plan
 from tracekit.optimizations.planning import WORTHWHILE, Search, Steps
 from tracekit.optimizations.predict import Scenarios, speedup, too_large
+from tracekit.predicted_baseline import start_of
 
 LOSING = 0.97
 """What promises less than this at the upper end is in no plan."""
@@ -33,7 +35,14 @@ def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
     if base is None:
         return replace(analysis, considered=_nothing_to_predict(analysis))
     found = advise(base)
-    return replace(analysis, recommendations=found.recommendations, considered=found.considered, plan=found.plan)
+    return replace(
+        analysis,
+        recommendations=found.recommendations,
+        considered=found.considered,
+        plan=found.plan,
+        fusion_plan=fusion_plan(base),
+        predicted_from=start_of(base),
+    )
 
 
 def advise(base: Baseline) -> Advice:

@@ -71,6 +71,8 @@ class Baseline:
     """The step under the profiler, with nothing fitted: the check of the simulation itself."""
     profiler_share: Interval | None = None
     """Part of the traced host time that is the profiler's, where no time without one is known; None: known, or none."""
+    predicted_memory: Memory | None = None
+    """What the step holds after optimizations; None: none was applied."""
 
     @cached_property
     def latency_ns(self) -> float:
@@ -79,8 +81,10 @@ class Baseline:
 
     @cached_property
     def memory(self) -> Memory | None:
-        """What the step holds at its peak; None: not known."""
-        return held(self.source.capture, self.ops) if self.source.capture else None
+        """What the step holds; None: not known."""
+        if self.predicted_memory is not None or self.source.capture is None:
+            return self.predicted_memory
+        return held(self.source.capture, self.ops)
 
     @property
     def calibrated(self) -> Reproduction:
@@ -125,7 +129,7 @@ class Baseline:
 def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
     """The calibrated baseline of a trace; None without device work or without a known GPU."""
     ops, step = build(trace, analysis), traced_step(trace, analysis)
-    if ops.empty or step is None or analysis.source.gpu is None:
+    if not ops.kernel_ns.any() or step is None or analysis.source.gpu is None:
         return None
     timed = analysis.latency.unprofiled
     raw = Baseline(

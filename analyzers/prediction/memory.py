@@ -10,42 +10,57 @@ from analyzers.costs.call import Attention, Cost, Gemm
 
 ADAM_MOMENTS = 2
 """Tensors of the weights' size that Adam keeps."""
+SAVED = 0.75
+"""Part of what a forward pass writes that is kept for the backward pass: of GPT-2, from fake runs at batch 8."""
 _ELEMENT = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes at the peak of a step."""
+    """Bytes that a step holds."""
 
     weights: int = 0
     kv_cache: int = 0
     activations: int = 0
+    """All that a pass makes and drops; of training, what it keeps for the backward pass."""
     gradients: int = 0
     optimizer_state: int = 0
+    temporaries: int = 0
+    """What the optimizer makes and drops."""
 
     @property
     def peak(self) -> int:
-        return self.weights + self.kv_cache + self.activations + self.gradients + self.optimizer_state
+        """The larger of two moments: the end of the forward pass, and the optimizer's step."""
+        always = self.weights + self.optimizer_state
+        return always + max(self.kv_cache + self.activations, self.gradients + self.temporaries)
 
 
 def held(capture: CaptureInfo, ops: pd.DataFrame) -> Memory | None:
     """What the run held at its measured (or modelled) peak; None when the capture does not say.
 
     Weights are counted; the keys and values that attention read are the KV cache; training adds gradients as large as
-    the weights and, with an optimizer, its moments. The rest of the peak is activations: all that a step makes and
-    drops, copies of the cache included.
+    the weights and, with an optimizer, its moments. The rest of the peak is activations, copies of the cache included,
+    or what the optimizer drops where that is more.
     """
     if not capture.peak_memory_bytes:
         return None
     weights = min(capture.weight_bytes, capture.peak_memory_bytes)
     left = capture.peak_memory_bytes - weights
-    gradients = min(weights, left) if capture.workload == "train" else 0
-    left -= gradients
-    adam = ADAM_MOMENTS * weights if gradients and _optimizes(ops) else 0
-    state = min(adam, left)
-    left -= state
+    if capture.workload == "train":
+        return _training(weights, left, ops)
     cache = min(kv_cache_bytes(ops), left)
-    return Memory(weights, cache, left - cache, gradients, state)
+    return Memory(weights, cache, left - cache)
+
+
+def _training(weights: int, left: int, ops: pd.DataFrame) -> Memory:
+    gradients = min(weights, left)
+    adam = ADAM_MOMENTS * weights if _optimizes(ops) else 0
+    state = min(adam, left - gradients)
+    forward = zip(ops.cost, ops.phase, strict=True)
+    saved = SAVED * sum(cost.write_bytes for cost, phase in forward if cost is not None and phase == "forward")
+    if not saved or saved >= left - state:
+        return Memory(weights, 0, left - state, gradients, state)
+    return Memory(weights, 0, round(saved), gradients, state, left - state - gradients)
 
 
 def kv_cache_bytes(ops: pd.DataFrame) -> int:

@@ -23,7 +23,18 @@ _EXTENSIONS = {".json": "json", ".csv": "csv"}
 @click.option(
     "--table",
     type=click.Choice(
-        ["layers", "layer_types", "phases", "steps", "ops", "kernels", "ranges", "counters_comparison", "problems"]
+        [
+            "layers",
+            "layer_types",
+            "phases",
+            "steps",
+            "ops",
+            "kernels",
+            "ranges",
+            "counters_comparison",
+            "fusion_plan",
+            "problems",
+        ]
     ),
     default="kernels",
     show_default=True,

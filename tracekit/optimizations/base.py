@@ -84,11 +84,12 @@ class Optimization(ABC):
         capture = base.source.capture
         if capture is None:
             return after
-        memory = self.memory(base, base.memory) if base.memory else Memory()
-        changed = msgspec.structs.replace(
-            self.settings(base, capture), weight_bytes=memory.weights, peak_memory_bytes=memory.peak
-        )
-        return replace(after, source=replace(base.source, capture=changed))
+        changed = self.settings(base, capture)
+        memory = self.memory(base, base.memory) if base.memory else None
+        if memory:
+            sizes = {"weight_bytes": memory.weights, "peak_memory_bytes": memory.peak}
+            changed = msgspec.structs.replace(changed, **sizes)
+        return replace(after, source=replace(base.source, capture=changed), predicted_memory=memory)
 
     def with_argument(self, argument: str) -> Self:
         """This optimization with what followed its id and a colon. Raises InputError when it takes nothing such."""

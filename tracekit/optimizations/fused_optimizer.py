@@ -9,6 +9,7 @@ from analyzers.costs.call import Cost
 from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
 from analyzers.prediction.baseline import Baseline
+from analyzers.prediction.memory import Memory
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
 
@@ -54,6 +55,9 @@ class FusedOptimizer(Optimization):
 
     def how_to(self, base: Baseline) -> str:
         return "optimizer = torch.optim.AdamW(model.parameters(), fused=True)"
+
+    def memory(self, base: Baseline, before: Memory) -> Memory:
+        return replace(before, temporaries=0)
 
     def apply(self, subject: Subject) -> Subject:
         if not subject.training:

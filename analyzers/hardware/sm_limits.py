@@ -1,0 +1,63 @@
+"""What one multiprocessor holds at a time, and how many blocks of a kernel that lets in."""
+
+from dataclasses import dataclass
+
+from analyzers.hardware.gpu import GPU
+
+_KB = 1024
+_REGISTERS_OF_A_WARP = 256
+"""Registers are given to a warp in multiples of this."""
+
+
+@dataclass(frozen=True)
+class SMLimits:
+    """Of one multiprocessor (one compute unit of AMD)."""
+
+    warps: int
+    blocks: int
+    registers: int
+    """Of 32 bits."""
+    shared_bytes: int
+    shared_block_bytes: int
+    """What one block may take of it."""
+    reserved_bytes: int
+    """What the system takes of it for each block."""
+    threads_of_a_warp: int = 32
+    registers_of_a_thread: int = 255
+
+    def resident_blocks(self, warps: int, registers: int, shared_bytes: int) -> int:
+        """Blocks that run at a time: of `warps` warps, `registers` a thread, `shared_bytes` each; 0: none fits."""
+        if shared_bytes > self.shared_block_bytes or registers > self.registers_of_a_thread:
+            return 0
+        of_a_warp = -(-registers * self.threads_of_a_warp // _REGISTERS_OF_A_WARP) * _REGISTERS_OF_A_WARP
+        by_shared = self.shared_bytes // (shared_bytes + self.reserved_bytes) if shared_bytes else self.blocks
+        return min(self.blocks, self.warps // warps, self.registers // (of_a_warp * warps), by_shared)
+
+    def occupancy(self, warps: int, registers: int, shared_bytes: int) -> float:
+        """Resident warps over the most that there can be, 0 to 1."""
+        return self.resident_blocks(warps, registers, shared_bytes) * warps / self.warps
+
+
+_NVIDIA = {
+    (7, 0): SMLimits(64, 32, 65536, 96 * _KB, 96 * _KB, 0),
+    (7, 5): SMLimits(32, 16, 65536, 64 * _KB, 64 * _KB, 0),
+    (8, 0): SMLimits(64, 32, 65536, 164 * _KB, 163 * _KB, _KB),
+    (8, 6): SMLimits(48, 16, 65536, 100 * _KB, 99 * _KB, _KB),
+    (8, 9): SMLimits(48, 24, 65536, 100 * _KB, 99 * _KB, _KB),
+    (9, 0): SMLimits(64, 32, 65536, 228 * _KB, 227 * _KB, _KB),
+    (10, 0): SMLimits(64, 32, 65536, 228 * _KB, 227 * _KB, _KB),
+    (12, 0): SMLimits(48, 24, 65536, 100 * _KB, 99 * _KB, _KB),
+}
+_CDNA3 = SMLimits(32, 16, 131072, 64 * _KB, 64 * _KB, 0, threads_of_a_warp=64, registers_of_a_thread=512)
+
+
+def sm_limits(gpu: GPU) -> SMLimits:
+    """By compute capability, of an unlisted one those of the nearest before it.
+
+    Source: CUDA C++ programming guide, technical specifications per compute capability (recalled); AMD's CDNA3 ISA
+    guide (recalled).
+    """
+    if gpu.vendor != "nvidia":
+        return _CDNA3
+    before = [capability for capability in _NVIDIA if capability <= gpu.compute_capability]
+    return _NVIDIA[max(before, default=min(_NVIDIA))]

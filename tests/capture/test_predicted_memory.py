@@ -1,0 +1,48 @@
+"""Predicted memory beside that of a run on fake tensors with the other batch, the other type."""
+
+from pathlib import Path
+
+import pytest
+from tiny_models import settings_of
+
+import tracekit
+from tracekit.capture.progress import silent
+from tracekit.profiling import capture
+
+SIZES = {"n_embd": 128, "n_head": 4, "vocab_size": 1000}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory):
+    """Folder of a modelled run of a small GPT-2."""
+
+    def recorded(workload: str, batch: int, dtype: str) -> Path:
+        folder = tmp_path_factory.mktemp("run")
+        asked = {"workload": workload, "batch_size": batch, "dtype": dtype, "output": str(folder / "out"), "steps": 1}
+        capture(settings_of("gpt2", folder, SIZES, **asked), silent)
+        return folder / "out"
+
+    return recorded
+
+
+def peak(folder: Path) -> int:
+    return tracekit.load(folder).metadata.capture.peak_memory_bytes
+
+
+@pytest.mark.parametrize(("workload", "within"), [("prefill", 0.03), ("decode", 0.01), ("train", 0.08)])
+def test_a_batch_and_half_precision_take_what_is_predicted(run, workload, within):
+    start = run(workload, 1, "fp32")
+    halved = tracekit.predict(start, "half-precision").memory
+    assert halved.peak == pytest.approx(peak(run(workload, 1, "bf16")), rel=within)
+    both = tracekit.predict(start, "half-precision", batch_size=16)
+    assert both.memory.peak == pytest.approx(peak(run(workload, 16, "bf16")), rel=within)
+    enlarged = tracekit.predict(start, batch_size=16).memory
+    assert enlarged.peak == pytest.approx(peak(run(workload, 16, "fp32")), rel=within)
+    assert enlarged.weights == 2 * halved.weights
+
+
+def test_the_parts_of_a_decode_are_counted(run):
+    held = tracekit.predict(run("decode", 2, "fp32"), "cuda-graphs").baseline.memory
+    # Layers, keys and values, sequences, tokens, width, bytes; one token more than the cache held.
+    assert held.kv_cache == 2 * 2 * 2 * 17 * 128 * 4
+    assert held.weights == 4 * (1000 * 128 + 64 * 128 + 2 * (12 * 128 * 128 + 13 * 128) + 2 * 128)

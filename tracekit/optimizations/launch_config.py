@@ -1,0 +1,105 @@
+"""A launch configuration that fits a GPU: tile, warps, stages, shared memory, and the occupancy that they leave."""
+
+from dataclasses import dataclass
+from math import ceil, sqrt
+
+from analyzers.costs.call import Gemm
+from analyzers.hardware import GPU
+from analyzers.hardware.sm_limits import SMLimits, sm_limits
+
+_WARPS_OF_ROWS = ((32768, 32), (8192, 16), (2048, 8), (0, 4))
+"""Elements of a row from which on a block has so many warps, as Triton kernels of norms are usually launched."""
+_LONGEST_TILE = 65536
+"""Elements that one block holds at a time; a longer row is looped over."""
+_SHORTEST_TILE = 1024
+_HIDES_LATENCY = 0.25
+"""Occupancy that is enough for a kernel that streams."""
+_POINTWISE = (1024, 512, 256, 128)
+_TILES = ((128, 256, 64, 8), (128, 128, 64, 8), (128, 64, 64, 4), (64, 64, 64, 4), (32, 64, 64, 4), (16, 64, 128, 4))
+"""Rows, columns, depth and warps of a product's tile."""
+_WARPS_THAT_ISSUE = 8
+"""Resident warps that keep a multiprocessor's tensor cores fed."""
+_BASE_REGISTERS = 24
+"""Addresses, indices and what the compiler needs."""
+_LIVE = 3
+"""Values of an element that are held at a time."""
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    tile: str
+    """What one block computes: elements of a row, or rows x columns x depth of a product."""
+    grid: int
+    """Blocks."""
+    warps: int
+    stages: int
+    """Loads in flight, 1: no pipeline."""
+    shared_bytes: int
+    registers: int
+    """Of a thread, estimated."""
+    occupancy: float
+    """Resident warps over the most that there can be, if there are blocks enough."""
+
+
+def of_rows(row: int, rows: int, gpu: GPU) -> LaunchConfig:
+    """A block a row of `row` elements, that reduces it: all of it at once, or a part at a time where that leaves too
+    few warps to hide latency."""
+    limits = sm_limits(gpu)
+    largest = min(_power_of_two(row), _LONGEST_TILE)
+    tiles = [largest >> halvings for halvings in range(largest.bit_length()) if largest >> halvings >= _SHORTEST_TILE]
+    found = [_of_a_row(tile, rows, limits) for tile in tiles or [largest]]
+    return next((config for config in found if config.occupancy >= _HIDES_LATENCY), found[-1])
+
+
+def _of_a_row(tile: int, rows: int, limits: SMLimits) -> LaunchConfig:
+    warps = next(warps for least, warps in _WARPS_OF_ROWS if tile >= least)
+    return _config(f"{tile}", rows, warps, 1, 4 * warps, _registers(tile, warps, limits), limits)
+
+
+def of_elements(elements: int, gpu: GPU) -> LaunchConfig:
+    """Blocks of elements, as large as leaves no multiprocessor without one."""
+    limits = sm_limits(gpu)
+    tile = next((tile for tile in _POINTWISE if elements >= tile * gpu.sms), _POINTWISE[-1])
+    return _config(f"{tile}", ceil(elements / tile), 4, 1, 0, _registers(tile, 4, limits), limits)
+
+
+def of_product(shape: Gemm, element: float, gpu: GPU) -> LaunchConfig:
+    """The tile that keeps most of the GPU's units busy, of those that fit."""
+    limits = sm_limits(gpu)
+    found = [_product(tile, stages, shape, element, gpu, limits) for tile in _TILES for stages in _stages(gpu)]
+    return max((config for config in found if config[1].occupancy > 0), key=lambda config: config[0])[1]
+
+
+def _product(
+    tile: tuple[int, int, int, int], stages: int, shape: Gemm, element: float, gpu: GPU, limits: SMLimits
+) -> tuple[float, LaunchConfig]:
+    """How well a tile does: units busy, work that is no padding, operands used again, loads in flight."""
+    rows, columns, depth, warps = tile
+    grid = shape.batch * ceil(shape.m / rows) * ceil(shape.n / columns)
+    shared = round(stages * (rows + columns) * depth * element)
+    registers = _BASE_REGISTERS + rows * columns // (warps * limits.threads_of_a_warp) + 32
+    config = _config(f"{rows} x {columns} x {depth}", grid, warps, stages, shared, registers, limits)
+    padding = shape.m / (ceil(shape.m / rows) * rows)
+    resident = min(1.0, config.occupancy * limits.warps / _WARPS_THAT_ISSUE)
+    score = min(1.0, grid / gpu.sms) * padding * sqrt(rows * columns) * (1 + 0.05 * stages) * sqrt(resident)
+    return score, config
+
+
+def _stages(gpu: GPU) -> tuple[int, ...]:
+    """Loads past the registers (cp.async) came with compute capability 8.0."""
+    return (2, 3, 4) if gpu.compute_capability >= (8, 0) else (2,)
+
+
+def _config(
+    tile: str, grid: int, warps: int, stages: int, shared: int, registers: int, limits: SMLimits
+) -> LaunchConfig:
+    return LaunchConfig(tile, grid, warps, stages, shared, registers, limits.occupancy(warps, registers, shared))
+
+
+def _registers(tile: int, warps: int, limits: SMLimits) -> int:
+    held = ceil(tile / (warps * limits.threads_of_a_warp)) * _LIVE
+    return min(_BASE_REGISTERS + held, limits.registers_of_a_thread)
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << (max(number, 2) - 1).bit_length()
