@@ -56,7 +56,7 @@ def items_of(trace: Trace) -> Items:
     raise InputError(
         "The trace holds no work to analyze.",
         "It has neither device events (kernels, copies) nor op events.",
-        "Record it with ProfilerActivity.CPU and, on a GPU, ProfilerActivity.CUDA.",
+        "Record it with ProfilerActivity.CPU and, on a GPU, ProfilerActivity.CUDA; nsys: -t cuda,nvtx.",
     )
 
 

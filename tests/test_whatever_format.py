@@ -1,0 +1,90 @@
+"""Every format's samples cut off, with bytes changed, and with fields gone: an analysis, or an error for people.
+
+Between the samples of a format, every percent is cut at.
+"""
+
+import gzip
+import json
+import random
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from whatever_state import check_sums
+
+import tracekit
+from analyzers.errors import TracekitError
+from reports import export
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = (ROOT / "examples", ROOT.parent / "shared")
+FORMATS = {"kineto": ["traces/**/*.json.gz"], "nsys": ["nsys/*.sqlite*"], "ncu": ["ncu/*.csv*", "counters/*.csv*"]}
+LARGEST_BYTES = 90_000
+"""Of a packed sample: larger ones are of the same kinds, and slow."""
+KEY, COLUMN = re.compile(rb'"([A-Za-z_][\w ./%]*)"'), re.compile(rb"\b[a-z]+[A-Z]\w+")
+
+
+class Sample(NamedTuple):
+    form: str
+    path: Path
+    place: int
+    of: int
+    """It is the `place`-th of so many samples of its format."""
+
+    def content(self):
+        raw = self.path.read_bytes()
+        return gzip.decompress(raw) if self.path.suffix == ".gz" else raw
+
+
+def samples(form):
+    found = sorted(path for folder in FOLDERS for glob in FORMATS[form] for path in folder.glob(glob))
+    small = [path for path in found if path.suffix != ".gz" or path.stat().st_size < LARGEST_BYTES]
+    return [Sample(form, path, place, len(small)) for place, path in enumerate(small)]
+
+
+each = pytest.mark.parametrize("sample", [s for form in FORMATS for s in samples(form)], ids=lambda s: s.path.name)
+
+
+def check(folder, changed):
+    """The analysis, None when it was refused; anything else than a sound one or an error for people fails."""
+    path = folder / "sample"
+    path.write_bytes(changed)
+    try:
+        analysis = tracekit.analyze(path, use_cache=False)
+    except TracekitError as error:
+        assert error.what and (error.why or error.hint)
+        return None
+    check_sums(analysis)
+    json.loads(export.to_json(analysis))
+    return analysis
+
+
+@each
+def test_cut_at_every_percent(tmp_path, sample):
+    whole = sample.content()
+    for percent in range(1 + sample.place, 100, sample.of):
+        found = check(tmp_path, whole[: len(whole) * percent // 100])
+        # A line of a CSV that lost no more than its end is whole for all that can be told.
+        assert found is None or sample.form == "ncu" or "truncated" in set(found.problems["code"]), percent
+
+
+@each
+def test_bytes_changed(tmp_path, sample):
+    chance = random.Random(sample.path.name)
+    for count in (3, 300):
+        changed = bytearray(sample.content())
+        for _ in range(count):
+            changed[chance.randrange(16, len(changed))] = chance.randrange(256)
+        check(tmp_path, bytes(changed))
+
+
+@each
+def test_fields_gone(tmp_path, sample):
+    """A key, a column or a table has another name: everywhere, and in places."""
+    chance, whole = random.Random(sample.path.name), sample.content()
+    names = sorted(set((COLUMN if sample.form == "nsys" else KEY).findall(whole[:200_000])))
+    for name in chance.sample(names, min(2, len(names))):
+        other = b"x" * len(name)
+        check(tmp_path, whole.replace(name, other))
+        check(tmp_path, b"".join(part + chance.choice([name, other]) for part in whole.split(name)))
