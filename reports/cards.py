@@ -8,8 +8,10 @@ from functools import cache
 from importlib.resources import files
 
 from analyzers.interval import Interval
-from analyzers.results import Analysis, Recommendation
+from analyzers.predicted import PlanStep, Recommendation
+from analyzers.results import Analysis
 from reports.facts import Fact
+from reports.headline import lower_first
 from reports.measured_gains import MeasuredGain, measured_gains, of_advice
 from reports.names import middle_truncated, printable
 
@@ -33,6 +35,10 @@ class Card:
     id: str
     title: str
     speedup: Interval
+    """Of it alone; in a plan, of what it adds to the steps before it."""
+    together: Interval | None
+    """In a plan, of it and all before it; None: it stands by itself."""
+    throughput: bool
     reason: str
     explained: str
     evidence: tuple[tuple[Piece, ...], ...]
@@ -40,25 +46,58 @@ class Card:
     costs: tuple[Fact, ...]
     caveats: tuple[str, ...]
     gain: MeasuredGain | None
-    """What was measured of it; None: nothing was."""
+    """What was measured of it by itself; None: nothing was."""
 
 
-def cards(analysis: Analysis) -> list[Card]:
+def cards(analysis: Analysis) -> tuple[list[Card], list[Card]]:
+    """Those of the plan, in its order, and those of the other recommendations; without a plan all are the first."""
     rows, gains = _rows(analysis), measured_gains(analysis)
-    return [_card(advice, rows, of_advice(gains, advice.id)) for advice in analysis.recommendations]
+    alone = {advice.id: _alone(advice, rows, of_advice(gains, advice.id)) for advice in analysis.recommendations}
+    if not analysis.plan:
+        return list(alone.values()), []
+    first = analysis.plan[0]
+    steps = [
+        _in_plan(step, alone.pop(_id(step), None), of_advice(gains, _id(step)), step is not first)
+        for step in analysis.plan
+    ]
+    return steps, list(alone.values())
 
 
-def _card(advice: Recommendation, rows: Mapping[str, str], gain: MeasuredGain | None) -> Card:
+def _id(step: PlanStep) -> str:
+    return step.name.split(":")[0]
+
+
+def _alone(advice: Recommendation, rows: Mapping[str, str], gain: MeasuredGain | None) -> Card:
     return Card(
         id=advice.id,
         title=printable(advice.title),
         speedup=advice.speedup,
+        together=None,
+        throughput=False,
         reason=printable(advice.reason),
         explained=printable(advice.explained),
         evidence=tuple(_linked(middle_truncated(printable(line), _LONGEST), rows) for line in advice.evidence),
         how_to=advice.how_to,
         costs=tuple(_costs_of(advice.id, gain)),
         caveats=tuple(printable(line) for line in advice.caveats),
+        gain=gain,
+    )
+
+
+def _in_plan(step: PlanStep, alone: Card | None, gain: MeasuredGain | None, added: bool) -> Card:
+    explained = printable(step.explained)
+    return Card(
+        id=_id(step),
+        title=printable(step.title),
+        speedup=step.speedup,
+        together=step.cumulative,
+        throughput=step.throughput,
+        reason=alone.reason if alone else "",
+        explained=f"With all before it, {lower_first(explained)}" if added and explained else explained,
+        evidence=alone.evidence if alone else (),
+        how_to=step.how_to,
+        costs=tuple(_costs_of(_id(step), gain)),
+        caveats=tuple(printable(line) for line in step.caveats),
         gain=gain,
     )
 

@@ -45,6 +45,7 @@ def render(analysis: Analysis) -> str:
 
 
 def _page(analysis: Analysis, drawn: Charts, embedded: dict[str, str], tables: dict[str, TableView]) -> str:
+    planned, others = cards.cards(analysis)
     return environment().get_template("report.html.j2").render(
         analysis=analysis,
         title=_title(analysis),
@@ -54,7 +55,8 @@ def _page(analysis: Analysis, drawn: Charts, embedded: dict[str, str], tables: d
         mark="modelled" if analysis.source.kind == "modelled" else "",
         bounds=analysis.bound.ranked(),
         key_figures=facts.key_figures(analysis),
-        advice=cards.cards(analysis),
+        planned=planned,
+        others=others,
         ladder=analysis.plan,
         gains=measured_gains(analysis),
         scale=_scale(analysis),
@@ -95,7 +97,7 @@ def _embedded(drawn: Charts) -> dict[str, str]:
 def _scale(analysis: Analysis) -> float:
     """Where the axis of the predicted speed-ups ends."""
     gains = [gain.measured for gain in measured_gains(analysis).values() if gain.measured]
-    ends = [*(advice.speedup for advice in analysis.recommendations), *gains]
+    ends = [*(advice.speedup for advice in (*analysis.recommendations, *analysis.plan)), *gains]
     return max((end.high for end in ends), default=1.0) * 1.05
 
 

@@ -15,6 +15,7 @@ from verified_runs import verified
 
 from analyzers import hardware
 from analyzers.interval import Interval
+from analyzers.predicted import PlanStep
 from analyzers.results import Analysis, Coverage, Projection
 from reports import embed
 from reports.html import render
@@ -104,6 +105,25 @@ def test_it_tells_headline_plan_and_provenance(page: str) -> None:
         "3 events had no clock.",
     ):
         assert said in text
+
+
+def test_the_plan_comes_first_and_adds_up(analysis: Analysis) -> None:
+    graphs, _, fused = analysis.recommendations
+    alone, both = Interval(1.1, 1.2, 1.3), Interval(7, 8.9, 10.2)
+    first, then = Interval(260, 284, 309), Interval(206, 237, 300)
+    steps = (
+        PlanStep("cuda-graphs", graphs.title, graphs.speedup, graphs.speedup, first, False, None, *SAID),
+        PlanStep("half-precision", "Half precision", alone, both, then, False, 420_000_000, *SAID),
+    )
+    text = re.sub(r"(<[^>]*>|\s)+", " ", render(replace(analysis, plan=steps)))
+    assert "1. CUDA graphs 6.8–8.1× 6.8–8.1× 260 µs to 309 µs –" in text
+    assert "2. Half precision 1.10–1.30× 7.0–10× 206 µs to 300 µs 420 MB" in text
+    assert "1.10–1.30× more predicted, 1.20× expected" in text
+    assert "With all before it, a step takes less." in text
+    assert f"Others, each by itself: Batching 5.1–7.8×, {fused.title} 1.08–1.31×" in text
+
+
+SAID = ("A step takes less.", "model.half()", ("Digits go.",))
 
 
 def test_what_was_measured_stands_beside_what_was_predicted(analysis: Analysis) -> None:
