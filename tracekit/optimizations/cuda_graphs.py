@@ -11,7 +11,7 @@ from tracekit.optimizations.base import Optimization, Outcome, percent, pick, re
 
 REPLAY_NS = Interval(80_000, 30_000, 12_000)
 """Host time to replay a graph and to fill its static inputs."""
-NODE_NS = Interval(1_300, 900, 600)
+NODE_NS = Interval(1_300, 800, 400)
 """Idle time between two dependent kernels of a graph."""
 STATIC_CACHE = Interval(1.15, 1.05, 1.0)
 """Kernel time of decoding on a static KV cache, which is masked to its end, over that on a growing one."""

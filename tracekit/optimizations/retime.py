@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from analyzers.costs.call import Cost, Precision
+from analyzers.costs.call import Attention, Cost, Precision
 from analyzers.hardware import GPU
 from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
@@ -40,11 +40,13 @@ def _ratio(after: Cost | None, before: Cost | None, gpu: GPU) -> float:
 
 
 def narrowed(cost: Cost, precision: Precision) -> Cost:
-    """The same op on 16-bit instead of 32-bit elements."""
+    """The same op on 16-bit instead of 32-bit elements; attention on the kernels that PyTorch then prefers."""
     if cost.precision not in ("fp32", "tf32"):
         return cost
+    shape = replace(cost.shape, backend="") if isinstance(cost.shape, Attention) else cost.shape
     return replace(
         cost,
+        shape=shape,
         precision=precision,
         read_bytes=cost.read_bytes // 2,
         write_bytes=cost.write_bytes // 2,

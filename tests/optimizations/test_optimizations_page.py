@@ -1,0 +1,17 @@
+"""docs/optimizations.md has a section for each optimization, and none for another."""
+
+import re
+from pathlib import Path
+
+from tracekit.optimizations import OPTIMIZATIONS
+
+PAGE = Path(__file__).parents[2] / "docs" / "optimizations.md"
+
+
+def test_each_optimization_has_a_section_that_says_something():
+    sections = re.split(r"^### ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    texts = {section.split("\n", 1)[0]: section.split("\n", 1)[1] for section in sections}
+    assert set(texts) == {optimization.id for optimization in OPTIMIZATIONS}
+    assert all(len(text.split()) > 20 for text in texts.values())
+    hurts = {name for name, text in texts.items() if "*Hurts*" in text or "*Refused*" in text}
+    assert set(texts) - hurts == {"batching"}
