@@ -27,7 +27,13 @@ def key_figures(analysis: Analysis) -> list[Fact]:
         Fact(f"{device} idle", percent(1 - analysis.busy_share), _idle_for(analysis)),
     ]
     for name, latency in capture.phases.items() if capture else ():
-        facts.append(Fact(_TASKS.get(name, name), duration(latency.median_us), _spread(latency.p10_us, latency.p90_us)))
+        facts.append(
+            Fact(
+                _TASKS.get(name, name.capitalize()),
+                duration(latency.median_us),
+                _spread(latency.p10_us, latency.p90_us),
+            )
+        )
     if capture and capture.peak_memory_bytes:
         weights = f"weights {quantity(capture.weight_bytes, 'B')}" if capture.weight_bytes else ""
         facts.append(Fact("Peak memory", quantity(capture.peak_memory_bytes, "B"), weights))

@@ -97,8 +97,9 @@ def _embedded(drawn: Charts) -> dict[str, str]:
 def _scale(analysis: Analysis) -> float:
     """Where the axis of the predicted speed-ups ends."""
     gains = [gain.measured for gain in measured_gains(analysis).values() if gain.measured]
-    ends = [*(advice.speedup for advice in (*analysis.recommendations, *analysis.plan)), *gains]
-    return max((end.high for end in ends), default=1.0) * 1.05
+    alone = [advice.speedup for advice in analysis.recommendations]
+    added = [step.speedup for step in analysis.plan]
+    return max((gain.high for gain in (*gains, *alone, *added)), default=1.0) * 1.05
 
 
 def _along(speedup: float, scale: float) -> float:

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from analyzers.capture_info import CaptureInfo
 from analyzers.results import Analysis
 from analyzers.tables import Column, Table
 
@@ -14,14 +15,30 @@ MEMORY = Table(
 )
 
 
+_WHAT = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "optimizer_state": "state of the optimizer",
+    "kv_cache": "KV cache",
+    "activations": "activations, and all else that a step makes",
+}
+
+
+def _parts(analysis: Analysis, capture: CaptureInfo) -> list[tuple[str, int]]:
+    """What the peak is made of, as far as it is known."""
+    held = analysis.predicted_from.memory if analysis.predicted_from else None
+    if held:
+        return [(what, size) for name, what in _WHAT.items() if (size := getattr(held, name))]
+    weights = min(capture.weight_bytes, capture.peak_memory_bytes)
+    return [("weights", weights), ("everything else", capture.peak_memory_bytes - weights)]
+
+
 def memory_table(analysis: Analysis) -> pd.DataFrame:
     """MEMORY; empty where the capture does not say."""
     capture, gpu = analysis.source.capture, analysis.source.gpu
     if capture is None or not capture.peak_memory_bytes:
         return MEMORY.empty()
-    weights = min(capture.weight_bytes, capture.peak_memory_bytes)
-    held = [("weights", weights), ("everything else", capture.peak_memory_bytes - weights)]
-    rows = [*held, ("peak of a step", capture.peak_memory_bytes)]
+    rows = [*_parts(analysis, capture), ("peak of a step", capture.peak_memory_bytes)]
     if gpu:
         rows.append((f"{gpu.name}, all of it", gpu.memory_bytes))
     what, size = zip(*rows, strict=True)

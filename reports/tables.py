@@ -23,6 +23,7 @@ def table_views(analysis: Analysis, row_limit: int) -> dict[str, TableView]:
         ("ranges", "Ranges", analysis.ranges, _RANGES),
         ("steps", "Steps", analysis.timeline.steps, _STEPS),
         ("idle_causes", "Idle time by cause", analysis.idle_causes, _IDLE),
+        ("fusion_plan", "Fusion plan", analysis.fusion_plan, _FUSION),
         ("memory", "Memory", memory_table(analysis), _MEMORY),
         ("counters_comparison", "Measured and counted", analysis.counters_comparison, _COUNTERS),
         ("problems", "Problems", analysis.problems, _PROBLEMS),
@@ -71,6 +72,22 @@ _IDLE: Spec = [
     ("max_ns", "longest", "time"),
     ("op", "most before", "text"),
     ("meaning", "what it means", "prose"),
+]
+_FUSION: Spec = [
+    ("pattern", "pattern", "name"),
+    ("layer", "layer", "text"),
+    ("ops", "ops", "prose"),
+    ("groups", "groups", "count"),
+    ("launches_saved", "launches less", "count"),
+    ("bytes_saved", "bytes less", "bytes"),
+    ("saved_ns", "time less", "time"),
+    ("tile", "tile", "text"),
+    ("grid", "blocks", "count"),
+    ("warps", "warps", "count"),
+    ("stages", "stages", "count"),
+    ("shared_bytes", "shared", "bytes"),
+    ("registers", "registers", "count"),
+    ("occupancy", "occupancy", "share"),
 ]
 _MEMORY: Spec = [("what", "what", "name"), ("bytes", "size", "bytes"), ("of_device", "of the device", "share")]
 _PROBLEMS: Spec = [
