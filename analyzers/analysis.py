@@ -1,11 +1,14 @@
 """A trace to its analysis: who launched what, what it cost, what bounds it, and where the time goes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
 from analyzers import problems
 from analyzers.attribution.attribute import Attributed, attribute
 from analyzers.attribution.items import items_of
+from analyzers.attribution.nesting import Nest
 from analyzers.attribution.range_projection import RANGES_ONLY, project, ranges_table
 from analyzers.breakdown.compared import counter_problems, counter_source, counters_comparison
 from analyzers.breakdown.coverage import attribution_problems, bound_problem, coverage, roof_problems
@@ -17,6 +20,7 @@ from analyzers.breakdown.timeline import timeline
 from analyzers.breakdown.totals import Totals
 from analyzers.breakdown.unprofiled import busy_exceeds_it, idle_scale, unprofiled_wall_ns
 from analyzers.hardware import GPU
+from analyzers.readers.heap import release_freed
 from analyzers.results import Analysis, BoundShares, Source, StepLatency, Timeline
 from analyzers.roofline.bound import run_shares
 from analyzers.roofline.measured import with_measured
@@ -30,6 +34,21 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
 
     `gpu` is the GPU that ran it, used only where the trace does not say. Raises InputError for a trace without work.
     """
+    analysis, ops = _of_work(trace, gpu)
+    release_freed()
+    host, work = trace.host, analysis.work
+    gaps = gaps_table(host, work)
+    return replace(
+        analysis,
+        ranges=ranges_table(host, project(host, work, RANGES_ONLY)),
+        gaps=gaps,
+        idle_causes=idle_causes_table(gaps),
+        host_spans=host_spans_table(host, ops, analysis.timeline.steps),
+    )
+
+
+def _of_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
+    """What the work is, and the nest of the ops. What was known of each piece of work on the way to it is gone then."""
     host, capture = trace.host, trace.metadata.capture
     items = items_of(trace)
     of = attribute(host, items)
@@ -43,7 +62,7 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
     totals = Totals(work, judged.own_bound, scale)
     layers = layers_table(host, of.layers, of.placed, totals)
     compared = counters_comparison(work, counted.costed)
-    return Analysis(
+    analysis = Analysis(
         source=_source(trace, of, ran, work),
         latency=StepLatency(capture.latency if capture else None, float(times.steps["wall_ns"].median()) / 1e3),
         timeline=times,
@@ -60,12 +79,9 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
             _problems(trace, of, ran, judged, work, times),
             counter_problems(work, trace.counters, compared),
         ),
-        ranges=ranges_table(host, project(host, work, RANGES_ONLY)),
         counters_comparison=compared,
-        gaps=(gaps := gaps_table(host, work)),
-        idle_causes=idle_causes_table(gaps),
-        host_spans=host_spans_table(host, of.ops, times.steps),
     )
+    return analysis, of.ops
 
 
 def _problems(

@@ -85,10 +85,12 @@ def with_children(sums: Floats, parents: Sequence[int]) -> Floats:
 
 def most_of(group: Ints, code: Ints, weight: Ints, size: int) -> Ints:
     """Per group, the code that most of its weight has (the smallest of equals); -1 for an empty group or code -1."""
-    pairs = pd.DataFrame({"group": group, "code": code, "weight": weight})
-    sums = pairs.groupby(["group", "code"])["weight"].sum().reset_index()
-    best = sums.sort_values(["group", "weight", "code"], ascending=[True, False, True]).drop_duplicates("group")
-    best = best[(best["group"] >= 0) & (best["group"] < size)]
+    codes = int(code.max(initial=-1)) + 2
+    keys, pair = np.unique(group.astype(np.int64) * codes + code + 1, return_inverse=True)
+    weights = np.bincount(pair, weights=weight, minlength=len(keys))
+    order = np.lexsort((-keys, weights))  # the last one stays
+    of_group, of_code = np.divmod(keys[order], codes)
+    inside = (of_group >= 0) & (of_group < size)
     found = np.full(size, -1, dtype=np.int64)
-    found[best["group"].to_numpy()] = best["code"].to_numpy()
+    found[of_group[inside]] = of_code[inside] - 1
     return found
