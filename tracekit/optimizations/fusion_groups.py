@@ -36,7 +36,7 @@ class Group:
 
 def find_groups(ops: pd.DataFrame) -> list[Group]:
     """Every group of two or more ops; none shares a row with another."""
-    rows = _Rows(ops)
+    rows = Rows(ops)
     found = [*_siblings(rows), *_gated(rows), *_cross_entropies(rows)]
     taken = {row for group in found for row in group.rows}
     numbers = chains(ops, within_layer=False)
@@ -47,7 +47,7 @@ def find_groups(ops: pd.DataFrame) -> list[Group]:
     return sorted(found, key=lambda group: group.rows)
 
 
-class _Rows:
+class Rows:
     """The op list as lists."""
 
     def __init__(self, ops: pd.DataFrame) -> None:
@@ -55,6 +55,7 @@ class _Rows:
         self.layers: list[str] = ops.layer.tolist()
         self.types: list[str] = ops.layer_type.tolist()
         self.costs: list[Cost | None] = ops.cost.tolist()
+        self.type_of = dict(zip(self.layers, self.types, strict=True))
 
     def family(self, row: int) -> str:
         cost = self.costs[row]
@@ -70,7 +71,7 @@ def short(name: str) -> str:
     return name.removeprefix("aten::").strip("_")
 
 
-def _siblings(rows: _Rows) -> list[Group]:
+def _siblings(rows: Rows) -> list[Group]:
     """Products of layers beside each other that multiply one input, a call at a time."""
     of_parent: dict[tuple[str, str], list[int]] = defaultdict(list)
     for row, cost in enumerate(rows.costs):
@@ -81,7 +82,7 @@ def _siblings(rows: _Rows) -> list[Group]:
     return [Group(pattern, call) for (_, pattern), members in of_parent.items() for call in _calls(rows, members)]
 
 
-def _calls(rows: _Rows, members: list[int]) -> list[tuple[int, ...]]:
+def _calls(rows: Rows, members: list[int]) -> list[tuple[int, ...]]:
     """The rows of one parent in runs without a repeated layer: each run is one call of it."""
     runs: list[list[int]] = []
     for row in members:
@@ -95,7 +96,7 @@ def _inputs(cost: Cost | None) -> tuple[int, int] | None:
     return (cost.shape.m, cost.shape.k) if cost and isinstance(cost.shape, Gemm) else None
 
 
-def _gated(rows: _Rows) -> list[Group]:
+def _gated(rows: Rows) -> list[Group]:
     """An activation and the product with its gate, which waits for a matrix product."""
     found = []
     for row, name in enumerate(rows.names):
@@ -107,7 +108,7 @@ def _gated(rows: _Rows) -> list[Group]:
     return found
 
 
-def _cross_entropies(rows: _Rows) -> list[Group]:
+def _cross_entropies(rows: Rows) -> list[Group]:
     """log_softmax and nll_loss, in either direction."""
     found = []
     for row in range(len(rows.names) - 1):
@@ -117,18 +118,18 @@ def _cross_entropies(rows: _Rows) -> list[Group]:
     return found
 
 
-def _without_appending(rows: _Rows, members: list[int]) -> list[int]:
+def _without_appending(rows: Rows, members: list[int]) -> list[int]:
     while len(members) > 1 and rows.family(members[-1]) == "copy" and _appends(rows, members):
         members = members[:-1]
     return members
 
 
-def _appends(rows: _Rows, members: list[int]) -> bool:
+def _appends(rows: Rows, members: list[int]) -> bool:
     others = [rows.bytes(row) for row in members[:-1] if rows.family(row) != "copy"]
     return not others or rows.bytes(members[-1]) > _APPENDING * max(others)
 
 
-def _pattern(rows: _Rows, members: list[int]) -> str:
+def _pattern(rows: Rows, members: list[int]) -> str:
     names, types = {rows.names[row] for row in members}, [rows.types[row] for row in members]
     norms = [i for i, row in enumerate(members) if rows.family(row) == "norm" or "Norm" in types[i]]
     if norms:

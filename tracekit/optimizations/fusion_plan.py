@@ -10,7 +10,7 @@ from analyzers.kernel_time import estimate_ns
 from analyzers.prediction.baseline import Baseline
 from analyzers.result_tables import FUSION_PLAN
 from tracekit.optimizations.fusion import fused_cost
-from tracekit.optimizations.fusion_groups import CHAIN, Group, find_groups, short
+from tracekit.optimizations.fusion_groups import CHAIN, Group, Rows, find_groups
 from tracekit.optimizations.launch_config import LaunchConfig, of_elements, of_product, of_rows
 
 _ELEMENT = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
@@ -31,6 +31,16 @@ class _Kind:
     config: LaunchConfig
 
 
+@dataclass(frozen=True)
+class _Kernel:
+    """What would do a group."""
+
+    config: LaunchConfig
+    bytes_saved: int
+    saved: float
+    """Part of the group's device time."""
+
+
 @dataclass
 class _Sum:
     layers: set[str]
@@ -42,41 +52,41 @@ class _Sum:
 
 def fusion_plan(base: Baseline) -> pd.DataFrame:
     """The groups of a step, like ones together, those that save most first (FUSION_PLAN)."""
-    ops, sums = base.ops, dict[_Kind, _Sum]()
-    types = dict(zip(ops.layer, ops.layer_type, strict=True))
-    for group in find_groups(ops):
-        members = ops.iloc[list(group.rows)]
-        costs = [cost for cost in members.cost if cost is not None]
-        if len(costs) == len(group.rows):
-            _add(sums, group, members, costs, types, base)
+    rows, sums = Rows(base.ops), dict[_Kind, _Sum]()
+    launches, kernel_ns = base.ops.launches.to_numpy(), base.ops.kernel_ns.to_numpy()
+    kernels: dict[tuple[int, ...], _Kernel] = {}
+    for group in find_groups(base.ops):
+        costs = [cost for cost in (rows.costs[row] for row in group.rows) if cost is not None]
+        if len(costs) < len(group.rows):
+            continue
+        same = tuple(map(id, costs))
+        if same not in kernels:
+            kernels[same] = _kernel(group, costs, base)
+        total = sums.setdefault(_kind(group, rows, kernels[same]), _Sum(set()))
+        members = list(group.rows)
+        total.layers.add(_layer(rows, members))
+        total.groups += 1
+        total.launches += int(launches[members].sum()) - 1
+        total.bytes += kernels[same].bytes_saved
+        total.ns += float(kernel_ns[members].sum()) * kernels[same].saved
     found = sorted(sums.items(), key=lambda item: (-item[1].ns, item[0].pattern, item[0].layer))[:_MOST]
     return FUSION_PLAN.frame(_columns(found)) if found else FUSION_PLAN.empty()
 
 
-def _add(
-    sums: dict[_Kind, _Sum],
-    group: Group,
-    members: pd.DataFrame,
-    costs: list[Cost],
-    types: dict[str, str],
-    base: Baseline,
-) -> None:
+def _kernel(group: Group, costs: list[Cost], base: Baseline) -> _Kernel:
     together = _together(costs)
     before = sum(estimate_ns(cost, base.gpu) for cost in costs)
-    layer = _layer(members, costs)
-    kind = _Kind(
-        group.pattern,
-        _NUMBER.sub(r"\1*", layer),
-        types.get(layer, ""),
-        ", ".join(short(name) for name in members.name),
+    return _Kernel(
         _config(group, costs, together, base),
+        sum(cost.bytes for cost in costs) - together.bytes,
+        max(0.0, 1 - estimate_ns(together, base.gpu) / before),
     )
-    total = sums.setdefault(kind, _Sum(set()))
-    total.layers.add(layer)
-    total.groups += 1
-    total.launches += int(members.launches.sum()) - 1
-    total.bytes += sum(cost.bytes for cost in costs) - together.bytes
-    total.ns += float(members.kernel_ns.sum()) * max(0.0, 1 - estimate_ns(together, base.gpu) / before)
+
+
+def _kind(group: Group, rows: Rows, kernel: _Kernel) -> _Kind:
+    layer = _layer(rows, list(group.rows))
+    ops = ", ".join(rows.names[row] for row in group.rows)
+    return _Kind(group.pattern, _NUMBER.sub(r"\1*", layer), rows.type_of.get(layer, ""), ops, kernel.config)
 
 
 def _together(costs: list[Cost]) -> Cost:
@@ -116,11 +126,10 @@ def _rows(reducing: Cost, costs: list[Cost]) -> int:
     return max(whole, default=max(reducing.read_bytes // _ELEMENT.get(reducing.precision, 2) // row, 1))
 
 
-def _layer(members: pd.DataFrame, costs: list[Cost]) -> str:
+def _layer(rows: Rows, members: list[int]) -> str:
     """Where the group is at home: the layer that reduces, else the one that all its layers are inside of."""
-    reducing = [layer for layer, cost in zip(members.layer, costs, strict=True) if cost.family == "norm" or cost.row]
-    layers = reducing[:1] or list(members.layer)
-    parts = [layer.split(".") for layer in layers]
+    reducing = [row for row in members if (cost := rows.costs[row]) and (cost.family == "norm" or cost.row)]
+    parts = [rows.layers[row].split(".") for row in reducing[:1] or members]
     common = [names[0] for names in zip(*parts, strict=False) if len(set(names)) == 1]
     return ".".join(common)
 

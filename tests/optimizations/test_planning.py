@@ -1,0 +1,106 @@
+"""The best plan, and the advice around it."""
+
+from itertools import combinations
+
+import pytest
+from op_lists import base
+
+from tracekit.optimizations import OPTIMIZATIONS, find, in_order
+from tracekit.optimizations.base import Optimization
+from tracekit.optimizations.combined import Combined
+from tracekit.optimizations.planning import LONGEST, WORTHWHILE, Search
+from tracekit.optimizations.predict import predicted_speedup, refusal
+from tracekit.recommend import LOSING, advise
+
+RUNS = {
+    "launch-bound": base("h200", tokens=1, width=768, heads=12, layers=3, precision="fp32", batch_size=1),
+    "device-bound": base(
+        "a100", tokens=512, keys=512, width=2048, layers=2, precision="fp32", host_us=2.0, batch_size=1
+    ),
+    "weights": base("a100", tokens=1, width=4096, layers=2, precision="bf16", host_us=2.0, batch_size=1),
+    "old": base("t4", tokens=64, width=1024, layers=2, precision="fp32", batch_size=1),
+}
+runs = pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+FEW = [find(name) for name in ("half-precision", "tf32", "sdpa", "fused-kernels", "compile", "cuda-graphs")]
+
+
+def best_of_all(run, candidates):
+    """By trying every combination."""
+    found = 1.0
+    for length in range(1, LONGEST + 1):
+        for chosen in combinations(candidates, length):
+            together = Combined(chosen)
+            if refusal(together, run) is None:
+                found = max(found, predicted_speedup(together, run).low)
+    return found
+
+
+@runs
+def test_no_combination_is_much_better_than_the_plan(run):
+    search = Search(run)
+    steps = search.plan(FEW)
+    reached = predicted_speedup(Combined(in_order(steps)), run).low if steps else 1.0
+    # Steps that give less than WORTHWHILE are left out of it, at most LONGEST of them.
+    assert best_of_all(run, FEW) <= reached * WORTHWHILE**2
+
+
+@runs
+def test_each_step_is_worth_it_and_the_gains_chain(run):
+    plan = advise(run).plan
+    reached = 1.0
+    for step in plan:
+        assert step.speedup.low >= WORTHWHILE
+        reached *= step.speedup.expected
+        assert step.cumulative.expected == pytest.approx(reached)
+        assert step.latency_us.low <= step.latency_us.expected <= step.latency_us.high
+    assert [step.throughput for step in plan] == sorted(step.throughput for step in plan)
+    assert len([step for step in plan if not step.throughput]) <= LONGEST
+
+
+@runs
+def test_nothing_that_loses_is_recommended_or_planned(run):
+    advice = advise(run)
+    losing = {each.id for each in advice.considered if each.speedup and each.speedup.high < LOSING}
+    assert not losing & {each.id for each in advice.recommendations}
+    assert not losing & {step.name for step in advice.plan}
+    assert all(each.speedup.low >= WORTHWHILE for each in advice.recommendations)
+    refused = [each for each in advice.considered if each.speedup is None]
+    assert all(each.reason and not each.explained for each in refused)
+    assert all("→" in each.explained or "no class" in each.explained for each in advice.considered if each.speedup)
+
+
+def test_the_best_first_step_comes_first():
+    plan = advise(RUNS["launch-bound"]).plan
+    assert plan[0].name in ("cuda-graphs", "max-autotune")
+    assert "host and gaps" in plan[0].explained
+
+
+class Useless(Optimization):
+    """Changes nothing."""
+
+    id, title = "useless", "Useless"
+
+    def objection(self, base):
+        return None
+
+    def transform(self, base, outcome):
+        return base.ops
+
+    def reason(self, base):
+        return ""
+
+    def how_to(self, base):
+        return ""
+
+    def apply(self, subject):
+        return subject
+
+
+def test_what_changes_nothing_is_in_no_plan():
+    assert Search(RUNS["launch-bound"]).plan([Useless()]) == ()
+    steps = Search(RUNS["launch-bound"]).plan([Useless(), find("cuda-graphs")])
+    assert [step.id for step in steps] == ["cuda-graphs"]
+
+
+def test_every_optimization_is_considered_once():
+    assert [each.id for each in advise(RUNS["weights"]).considered] == [each.id for each in OPTIMIZATIONS]
