@@ -35,6 +35,8 @@ _NOT_BUNDLED = {
         "max_position_embeddings": 4096,
     }
 }
+_TORCHAO_QUANTIZES_ALL = ("llama-2-7b", "llama-3-8b", "llama-3.1-8b")
+"""The head, too, which tracekit and transformers leave as it is."""
 _SAME_SHAPES = {"llama-3-8b": "llama-3.1-8b"}
 
 
@@ -84,6 +86,8 @@ def run(gpu: str, model: str, workload: str, batch: int, seq: int, dtype: str, a
     ops = found.ops[found.ops.phase != "optimizer"]  # the published steps of training end with the backward pass
     if attention == "eager" and model.startswith("gpt2"):
         ops = older_gpt2_attention(replace(found, ops=ops, gpu=target))
+    if model in _TORCHAO_QUANTIZES_ALL:
+        ops = ops.assign(layer=ops.layer.replace("lm_head", "output"))
     host = target.host_op_us
     open_range = Interval(host.low / host.expected, 1.0, host.high / host.expected)
     return replace(found, ops=ops, gpu=target, host_range=open_range)

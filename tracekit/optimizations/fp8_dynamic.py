@@ -12,6 +12,7 @@ from tracekit.optimizations.base import Outcome
 from tracekit.optimizations.dynamic_quantization import DynamicQuantization
 from tracekit.optimizations.extra_kernels import Extra, moving
 from tracekit.optimizations.linear_products import LinearProduct, other_formats
+from tracekit.optimizations.torchao_code import from_pretrained
 
 ROW_STREAM = Interval(0.6, 0.75, 1.0)
 TENSOR_STREAM = Interval(0.35, 0.5, 0.8)
@@ -50,11 +51,7 @@ class FP8Dynamic(DynamicQuantization):
 
     def how_to(self, base: Baseline) -> str:
         scales = "PerTensor" if self.per_tensor else "PerRow"
-        return (
-            f"from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, {scales}, quantize_\n"
-            f"quantize_(model, Float8DynamicActivationFloat8WeightConfig(granularity={scales}()))\n"
-            "model = torch.compile(model)"
-        )
+        return from_pretrained(f"Float8DynamicActivationFloat8WeightConfig(granularity={scales}())", also=scales)
 
     def apply(self, subject: Subject) -> Subject:
         granularity = "PerTensor" if self.per_tensor else "PerRow"

@@ -53,6 +53,10 @@ class FusedOptimizer(Optimization):
             f"move {moved / 1e9:.1f} GB; one pass moves {_fused_cost(base).bytes / 1e9:.1f} GB."
         )
 
+    def evidence(self, base: Baseline) -> tuple[str, ...]:
+        launches = int(base.ops.launches[_steps(base)].sum())
+        return (f"{launches} launches in the optimizer step",)
+
     def how_to(self, base: Baseline) -> str:
         return "optimizer = torch.optim.AdamW(model.parameters(), fused=True)"
 

@@ -44,6 +44,12 @@ class GradientCheckpointing(Optimization):
             f"{percent(kept)} of the activations."
         )
 
+    def evidence(self, base: Baseline) -> tuple[str, ...]:
+        capture = base.source.capture
+        if capture is None or not capture.peak_memory_bytes:
+            return ()
+        return (f"a step holds {capture.peak_memory_bytes / 1e9:.1f} of {base.gpu.memory_gb:g} GB",)
+
     def how_to(self, base: Baseline) -> str:
         return "model.gradient_checkpointing_enable()"
 

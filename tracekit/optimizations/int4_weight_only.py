@@ -9,8 +9,11 @@ from tracekit.measurement import quantized
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Outcome, pick
 from tracekit.optimizations.linear_products import other_formats
+from tracekit.optimizations.torchao_code import from_pretrained
 from tracekit.optimizations.weight_only import WeightOnly
 
+GROUP = 128
+"""Weights that share a scale and a zero point, of two bytes each."""
 KERNEL_ERROR = Interval(1.4, 1.1, 0.9)
 """Over the model, which was fitted to kernels run again and again with their weights partly in the L2."""
 WIDENING_TILES = 1.06
@@ -24,10 +27,11 @@ class Int4WeightOnly(WeightOnly):
     excludes: Mapping[str, str] = other_formats("int4-weight-only")
     eager = True
     bits = 4
+    scales_bytes = 4 / GROUP
     needs = "bf16"
     caveats = (
         "Quality drops measurably: check perplexity, and use calibrated weights (AWQ, GPTQ) if it matters.",
-        "Large batches lose: above some 64 rows the unpacking costs more than the bytes saved.",
+        "Many rows lose: from 16 to 64 on, the unpacking costs more than the bytes saved.",
     )
 
     def kernel_ns(self, narrow_ns: float, before_ns: float, before: Cost, base: Baseline, outcome: Outcome) -> float:
@@ -36,7 +40,8 @@ class Int4WeightOnly(WeightOnly):
         return min(tinygemm, before_ns * WIDENING_TILES) if outcome == "high" else tinygemm
 
     def how_to(self, base: Baseline) -> str:
-        return "torchao.quantization.quantize_(model, Int4WeightOnlyConfig(group_size=128))"
+        configuration = f'Int4WeightOnlyConfig(group_size={GROUP}, int4_packing_format="tile_packed_to_4d")'
+        return from_pretrained(configuration, compiled=False)
 
     def apply(self, subject: Subject) -> Subject:
         """In the layout of the kernel that comes with PyTorch, which takes bf16."""

@@ -10,6 +10,7 @@ from tracekit.optimizations.base import Outcome
 from tracekit.optimizations.dynamic_quantization import DynamicQuantization
 from tracekit.optimizations.extra_kernels import Extra, moving
 from tracekit.optimizations.linear_products import LinearProduct, other_formats
+from tracekit.optimizations.torchao_code import from_pretrained
 
 FEWEST_ROWS = 17
 """torch._int_mm takes more than 16 rows; fewer multiply in int32 without tensor cores, the weights widened first."""
@@ -46,11 +47,7 @@ class Int8Dynamic(DynamicQuantization):
         ]
 
     def how_to(self, base: Baseline) -> str:
-        return (
-            "from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_\n"
-            "quantize_(model, Int8DynamicActivationInt8WeightConfig())\n"
-            "model = torch.compile(model)"
-        )
+        return from_pretrained("Int8DynamicActivationInt8WeightConfig()")
 
     def apply(self, subject: Subject) -> Subject:
         return quantized.with_torchao(subject, "Int8DynamicActivationInt8WeightConfig")

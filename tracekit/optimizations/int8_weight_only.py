@@ -10,6 +10,7 @@ from tracekit.measurement import quantized
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Outcome, pick
 from tracekit.optimizations.linear_products import linear_product, other_formats
+from tracekit.optimizations.torchao_code import from_pretrained
 from tracekit.optimizations.weight_only import WeightOnly
 
 STREAM = Interval(0.75, 0.9, 1.0)
@@ -30,6 +31,7 @@ class Int8WeightOnly(WeightOnly):
     excludes: Mapping[str, str] = other_formats("int8-weight-only")
     eager = False
     bits = 8
+    scales_bytes = 0.0
     needs = "compile"
     caveats = ("Compile with it: eager code unpacks the weights in a kernel of its own and loses the gain.",)
 
@@ -43,7 +45,7 @@ class Int8WeightOnly(WeightOnly):
         return narrow_ns / rate + pick(START_US, outcome) * 1e3 + widening
 
     def how_to(self, base: Baseline) -> str:
-        return "torchao.quantization.quantize_(model, Int8WeightOnlyConfig()); model = torch.compile(model)"
+        return from_pretrained("Int8WeightOnlyConfig()")
 
     def apply(self, subject: Subject) -> Subject:
         return quantized.with_torchao(subject, "Int8WeightOnlyConfig")

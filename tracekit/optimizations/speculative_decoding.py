@@ -101,6 +101,11 @@ class SpeculativeDecoding(Optimization):
             f"{tokens_a_pass(rate, drafted):.1f} tokens in place of 1."
         )
 
+    def evidence(self, base: Baseline) -> tuple[str, ...]:
+        most = max(rows for rows, _ in _products(base)) * (self._largest(base) + 1)
+        bound = _ridge_rows(base.gpu, min(element for _, element in _products(base)))
+        return (f"products are bound by memory up to {bound:.0f} rows; a check has at most {most}",)
+
     def how_to(self, base: Baseline) -> str:
         return (
             "draft = AutoModelForCausalLM.from_pretrained(smaller)  # same tokenizer\n"

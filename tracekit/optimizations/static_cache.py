@@ -9,7 +9,7 @@ from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.measurement.subject import Subject
-from tracekit.optimizations.base import Optimization, Outcome, pick, refused
+from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
 from tracekit.optimizations.extra_kernels import Extra, moving, with_extras
 from tracekit.optimizations.retime import retimed
 
@@ -61,6 +61,10 @@ class StaticCache(Optimization):
             f"Appending to the cache copies {copied / 1e6:.1f} MB a step; written in place, it moves one token, and "
             "graphs become possible."
         )
+
+    def evidence(self, base: Baseline) -> tuple[str, ...]:
+        copies = int(_appends(base).sum())
+        return (f"{copies} concatenations a step, {percent(share(base, _appends(base)))} of the kernel time",)
 
     def how_to(self, base: Baseline) -> str:
         return 'model.generate(**inputs, cache_implementation="static")'

@@ -10,7 +10,7 @@ from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
 from tracekit.optimizations.extra_kernels import SUBCLASS, plain_launch_ns
-from tracekit.optimizations.linear_products import linear_product, shrunk, stored_bytes, with_weights
+from tracekit.optimizations.linear_products import inner_products, linear_product, shrunk, stored_bytes, with_weights
 from tracekit.optimizations.retime import retimed
 
 
@@ -18,6 +18,8 @@ class WeightOnly(Optimization):
     """Shared by the widths: `bits` a weight."""
 
     bits: int
+    scales_bytes: float
+    """Of scales and zero points, a weight."""
     needs: str
     """The GPU feature that its kernels are written for."""
 
@@ -51,10 +53,10 @@ class WeightOnly(Optimization):
         return base.ops.assign(host_ns=base.ops.host_ns + dispatch * rows, kernel_ns=kernel, cost=cost)
 
     def _narrow(self, cost: Cost) -> Cost:
-        return with_weights(cost, self.bits / 8)
+        return with_weights(cost, self.bits / 8 + self.scales_bytes)
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
-        return shrunk(before, stored_bytes(base, _replaced(base)), self.bits / 16)
+        return shrunk(before, stored_bytes(base, _replaced(base)), (self.bits / 8 + self.scales_bytes) / 2)
 
     def reason(self, base: Baseline) -> str:
         rows = _replaced(base)
@@ -82,5 +84,5 @@ def _in_half(cost: Cost | None) -> bool:
 
 
 def _replaced(base: Baseline) -> "pd.Series[bool]":
-    """What torchao's quantize_ replaces: every nn.Linear, small ones, too."""
-    return base.ops.cost.map(_in_half).astype(bool) & (base.ops.layer_type != "Conv1D")
+    """Every nn.Linear apart from the head, small ones, too."""
+    return inner_products(base, conv1d=False) & base.ops.cost.map(_in_half).astype(bool)
