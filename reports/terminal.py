@@ -1,17 +1,16 @@
 """An analysis in a terminal: a summary of ten lines, and everything as tables."""
 
-import io
-import os
-import shutil
-import sys
-import textwrap
-
 import pandas as pd
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from analyzers.results import Analysis
-from reports.headline import headline
+from reports.console import printed
+from reports.headline import headline, lower_first
 from reports.names import middle_truncated, printable
 from reports.numbers import duration, percent, speedup
+from reports.terminal_summary import head
+from reports.terminal_tables import tables
 
 _KIND = {
     "measured": "measured",
@@ -25,6 +24,35 @@ _INDENT = 12
 
 def summary(analysis: Analysis) -> str:
     """About ten lines of plain text."""
+    lines = _lines(analysis)
+    advice = [("next" if rank == 0 else "", _advice(analysis, rank)) for rank in range(_advised(analysis))]
+    lines[-2:-2] = advice
+    return "\n".join(
+        text if not label and not rank else f"  {label:<{_INDENT - 2}}{text}"
+        for rank, (label, text) in enumerate(lines)
+    )
+
+
+def brief(analysis: Analysis, *, width: int | None = None, colour: bool | None = None) -> str:
+    """The summary with the bound and the recommendations drawn, as wide as `width` (of the terminal, by default).
+
+    Colour, unless said, when standard output is a terminal and NO_COLOR is not set.
+    """
+    return printed(lambda columns: head(analysis, _lines(analysis), columns), width=width, colour=colour)
+
+
+def full(analysis: Analysis, *, width: int | None = None, colour: bool | None = None) -> str:
+    """As `brief`, then everything as tables."""
+
+    def render(columns: int) -> RenderableType:
+        shown = [part for table in tables(analysis, columns) for part in (Text(), table)]
+        return Group(head(analysis, _lines(analysis), columns), *shown)
+
+    return printed(render, width=width, colour=colour)
+
+
+def _lines(analysis: Analysis) -> list[tuple[str, str]]:
+    """Label and text; the headline first."""
     lines = [
         ("", headline(analysis)),
         ("source", _source(analysis)),
@@ -33,40 +61,13 @@ def summary(analysis: Analysis) -> str:
         *(("devices", text) for text in _devices(analysis)),
         ("layers", _top(_own_time(analysis))),
         ("kernels", _top(analysis.kernels)),
-        *(("next" if rank == 0 else "", _advice(analysis, rank)) for rank in range(_advised(analysis))),
+        *(("plan", text) for text in _plan(analysis)),
         ("coverage", _coverage(analysis)),
         ("problems", _problems(analysis)),
     ]
     if analysis.projection:
         lines.insert(3, ("projected", _projection(analysis)))
-    return "\n".join(
-        text if not label and not rank else f"  {label:<{_INDENT - 2}}{text}"
-        for rank, (label, text) in enumerate(lines)
-    )
-
-
-def full(analysis: Analysis, *, width: int | None = None, colour: bool | None = None) -> str:
-    """The summary, then tables as wide as `width` (of the terminal, by default).
-
-    Colour, unless said, when standard output is a terminal and NO_COLOR is not set.
-    """
-    from rich.console import Console
-    from rich.text import Text
-
-    from reports.terminal_tables import tables
-
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ if colour is None else colour
-    width = width or shutil.get_terminal_size((120, 40)).columns
-    sink = io.StringIO()
-    console = Console(file=sink, width=width, force_terminal=colour, no_color=not colour, highlight=False)
-    first, *lines = summary(analysis).splitlines()
-    console.print(Text(first, style="bold"))
-    for line in lines:
-        console.print(Text(textwrap.fill(line, width, subsequent_indent=" " * _INDENT)))
-    for table in tables(analysis, width):
-        console.print()
-        console.print(table)
-    return sink.getvalue()
+    return lines
 
 
 def _source(analysis: Analysis) -> str:
@@ -143,6 +144,16 @@ def _advice(analysis: Analysis, rank: int) -> str:
         return "no recommendation"
     advice = analysis.recommendations[rank]
     return f"{advice.title}: predicted {speedup(advice.speedup)}. {advice.reason}"
+
+
+def _plan(analysis: Analysis) -> list[str]:
+    """Steps together, if there are several: what each adds."""
+    if len(analysis.plan) < 2:
+        return []
+    steps = [f"{step.title} ({speedup(step.cumulative)} so far)" for step in analysis.plan if not step.throughput]
+    more = [f"{step.title} for throughput ({speedup(step.speedup)} more)" for step in analysis.plan if step.throughput]
+    first, *rest = [*steps, *more]
+    return [", then ".join([first, *map(lower_first, rest)])]
 
 
 def _coverage(analysis: Analysis) -> str:

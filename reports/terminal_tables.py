@@ -9,14 +9,17 @@ from rich.table import Table
 from rich.text import Text
 
 from analyzers.results import Analysis
-from reports.names import inside, middle_truncated, printable
+from reports.names import middle_truncated, printable
 from reports.numbers import duration, percent, quantity, significant
+from reports.patterns import layer_patterns
+from reports.terminal_summary import COLOURS
 
 _NAMES = {"layers": "path", "layer_types": "type", "phases": "name", "ops": "name", "kernels": "name"}
-_COLOURS = {"compute": "red", "memory": "blue", "launch": "yellow", "latency": "magenta", "transfer": "green"}
 _ROWS = 25
-_NUMBERS_WIDTH = 68
+_NUMBERS_WIDTH, _COUNTS_WIDTH = 43, 25
 _SHORTEST_NAME = 16
+_USUAL, _WIDE = 90, 110
+_BAR = 10
 
 
 def tables(analysis: Analysis, width: int) -> list[Table]:
@@ -27,39 +30,51 @@ def tables(analysis: Analysis, width: int) -> list[Table]:
 
 
 def _table(analysis: Analysis, table: str, width: int) -> Table:
-    frame: pd.DataFrame = getattr(analysis, table)
-    longest = frame.nlargest(_ROWS, "share")
-    longest = longest.sort_index() if table == "layers" else longest
+    frame = layer_patterns(analysis.layers) if table == "layers" else getattr(analysis, table)
+    chosen = frame["share"].nlargest(_ROWS).index
+    longest = frame[frame.index.isin(chosen)] if table == "layers" else frame.loc[chosen]
+    longest = longest[longest["gpu_ns"] > 0]
     time = "GPU time" if analysis.source.device == "gpu" else "CPU time"
     view = _headed(_title(analysis, table, len(frame)), table.replace("_", " ").removesuffix("s"))
-    for column in ("calls", time, "share", "FLOPs", "bytes"):
+    for column in ("calls", time, "share"):
+        view.add_column(column, justify="right", no_wrap=True)
+    drawn, counted = width >= _WIDE, width >= _USUAL
+    if drawn:
+        view.add_column("", no_wrap=True)
+    for column in ("FLOPs", "bytes") if counted else ():
         view.add_column(column, justify="right", no_wrap=True)
     view.add_column("bound", no_wrap=True)
-    limit = max(_SHORTEST_NAME, width - _NUMBERS_WIDTH)
-    for name, row in zip(_shown_names(frame, longest, table), _rows(longest), strict=True):
+    numbers = _NUMBERS_WIDTH + (_COUNTS_WIDTH if counted else 0) + (_BAR + 3 if drawn else 0)
+    limit = max(_SHORTEST_NAME, width - numbers)
+    for name, row in zip(_shown_names(longest, table), _rows(longest), strict=True):
+        colour = COLOURS.get(row.bound, "")
         view.add_row(
             Text(middle_truncated(printable(name), limit)),
             f"{row.calls:,}",
             duration(row.gpu_ns / 1000),
             percent(row.share),
-            quantity(row.flops, "FLOP"),
-            quantity(row.bytes, "B"),
-            Text(row.bound, style=_COLOURS.get(row.bound, "")),
+            *([Text(_bar(row.share), style=colour)] if drawn else []),
+            *([quantity(row.flops, "FLOP"), quantity(row.bytes, "B")] if counted else []),
+            Text(row.bound, style=colour),
         )
     return view
+
+
+def _bar(share: float) -> str:
+    """Eighths of a block."""
+    eighths = round(8 * _BAR * min(1.0, share))
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
 def _rows(frame: pd.DataFrame) -> list[Any]:
     return list(frame.itertuples())
 
 
-def _shown_names(frame: pd.DataFrame, longest: pd.DataFrame, table: str) -> list[str]:
-    names = longest[_NAMES[table]].astype(str)
+def _shown_names(longest: pd.DataFrame, table: str) -> list[str]:
     if table != "layers":
-        return names.tolist()
-    above = [frame["path"].iloc[parent] if parent >= 0 else "" for parent in longest["parent"]]
-    nested = zip(names, above, longest["depth"], strict=True)
-    return ["  " * depth + inside(name, outer) for name, outer, depth in nested]
+        return [name.removeprefix("void ") for name in longest[_NAMES[table]].astype(str)]
+    counted = zip(longest["name"], longest["depth"], longest["count"], strict=True)
+    return ["  " * depth + name + (f" ×{count}" if count > 1 else "") for name, depth, count in counted]
 
 
 def _title(analysis: Analysis, table: str, rows: int) -> str:
@@ -102,6 +117,8 @@ def _problems(analysis: Analysis) -> Table:
 
 
 def _headed(title: str, name: str) -> Table:
-    view = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    view = Table(
+        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False, pad_edge=False
+    )
     view.add_column(name, no_wrap=True)
     return view

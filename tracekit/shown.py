@@ -19,7 +19,7 @@ def show_outputs(analysis: "Analysis", folder: Path) -> None:
     """A summary of about ten lines, the files written, and the next command to try."""
     from reports import terminal
 
-    click.echo(terminal.summary(analysis))
+    click.echo(terminal.brief(analysis), nl=False)
     written = [name for name in (REPORT, TRACE, ANALYSIS, RUN) if (folder / name).is_file()]
     click.echo(f"\nWritten to {folder}/: {', '.join(written)}")
     click.echo(f"Next: open {folder / REPORT}, or list everything with: tracekit analyze {folder / TRACE}")

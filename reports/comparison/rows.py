@@ -1,6 +1,5 @@
 """The tables of a comparison with the names that people read."""
 
-import re
 from typing import Any
 
 import pandas as pd
@@ -8,9 +7,9 @@ import pandas as pd
 from analyzers.comparison.result import Comparison
 from reports.comparison.words import part
 from reports.names import inside, middle_truncated, printable
+from reports.patterns import grouped, in_tree_order, unnumbered
 
 _ARROW = " → "
-_NUMBER = re.compile(r"(?<![^./])\d+(?![^./])")
 
 
 def each(frame: pd.DataFrame) -> list[Any]:
@@ -49,48 +48,24 @@ def shortened(name: str, limit: int) -> str:
 
 
 def layer_patterns(layers: pd.DataFrame) -> pd.DataFrame:
-    """The tree of layers with those that differ in a number only as one: h.* for h.0 to h.11. In tree order.
+    """The tree of layers with those that differ in a number only as one, in tree order.
 
     Columns: name (below the parent), depth, count, match, and the times of all of them.
     """
-    group_of: dict[tuple[int, str, str], int] = {}
-    rows: list[dict[str, Any]] = []
-    groups: list[int] = []
-    for row in layers.to_dict("records"):
-        above = layers.loc[row["parent"]] if row["parent"] >= 0 else {"a_path": "", "b_path": ""}
-        names = [inside(row[f"{side}_path"], above[f"{side}_path"]) for side in "ab"]
-        name = both(*(_unnumbered(each, row[f"{side}_type"]) for side, each in zip("ab", names, strict=True)))
-        only = row["match"] if row["match"].startswith("only") else ""
-        key = (groups[row["parent"]] if row["parent"] >= 0 else -1, name, only)
-        if key not in group_of:
-            group_of[key] = len(rows)
-            rows.append({"name": name, "exact": both(*names), "depth": row["depth"], "match": only, "parent": key[0]})
-        groups.append(group_of[key])
-    return _in_tree_order(_summed(pd.DataFrame(rows), layers, groups))
+    parents = layers["parent"].tolist()
+    local = {side: _local(layers[f"{side}_path"].tolist(), parents) for side in "ab"}
+    keys = {side: map(unnumbered, local[side], layers[f"{side}_type"]) for side in "ab"}
+    only = layers["match"].where(layers["match"].str.startswith("only"), "").tolist()
+    names = [both(a, b) for a, b in zip(keys["a"], keys["b"], strict=True)]
+    groups = grouped([f"{match}\n{name}" for name, match in zip(names, only, strict=True)], parents)
+    exact = [both(a, b) for a, b in zip(local["a"], local["b"], strict=True)]
+    found = layers.assign(key=names, exact=exact, match=only).groupby(groups)
+    first, count = found.first(), found.size()
+    times = {name: found[name].sum() for name in layers.columns if name.endswith(("_ns", "_kernels"))}
+    above = [groups[parent] if parent >= 0 else -1 for parent in first["parent"]]
+    patterns = first.assign(name=first["key"].where(count > 1, first["exact"]), count=count, **times)
+    return patterns.loc[in_tree_order(above)]
 
 
-def _unnumbered(name: str, kind: str) -> str:
-    """h.* for h.3, GPT2Block_* for GPT2Block_3, the fourth of its class."""
-    of_class = kind and name.startswith(f"{kind}_") and name.removeprefix(f"{kind}_").isdigit()
-    return f"{kind}_*" if of_class else _NUMBER.sub("*", name)
-
-
-def _summed(patterns: pd.DataFrame, layers: pd.DataFrame, groups: list[int]) -> pd.DataFrame:
-    times = [name for name in layers.columns if name.endswith(("_ns", "_kernels"))]
-    sums = layers[times].groupby(groups).sum()
-    count = layers["depth"].groupby(groups).size()
-    name = patterns["name"].where(count > 1, patterns["exact"])
-    return patterns.assign(name=name, count=count, **{column: sums[column] for column in times})
-
-
-def _in_tree_order(patterns: pd.DataFrame) -> pd.DataFrame:
-    """A pattern's layers may come back to it later: its children follow it."""
-    children: dict[int, list[int]] = {}
-    for row, parent in enumerate(patterns["parent"]):
-        children.setdefault(parent, []).append(row)
-    order: list[int] = []
-    pending = list(reversed(children.get(-1, [])))
-    while pending:
-        order.append(pending.pop())
-        pending += reversed(children.get(order[-1], []))
-    return patterns.loc[order]
+def _local(paths: list[str], parents: list[int]) -> list[str]:
+    return [inside(path, paths[parent] if parent >= 0 else "") for path, parent in zip(paths, parents, strict=True)]

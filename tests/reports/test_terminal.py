@@ -7,7 +7,7 @@ from hostile import hostile
 from analyzers.results import Analysis, DeviceTime
 from analyzers.trace import PROBLEMS
 from reports.headline import headline
-from reports.terminal import full, summary
+from reports.terminal import brief, full, summary
 
 
 def test_the_summary_is_ten_lines_or_so(analysis: Analysis) -> None:
@@ -79,13 +79,41 @@ def test_tables_hold_the_numbers(analysis: Analysis) -> None:
         "µs",
         "64",
         "%",
+        "██████▍",
         "246",
         "MFLOP",
         "494",
         "MB",
         "memory",
     ]
-    assert "Layers (the 25 longest of 125)" in text
+    layers = text[text.index("\nLayers") : text.index("\nLayer types")].splitlines()
+    block = next(line for line in layers if line.strip().startswith("h.* ×12"))
+    of_blocks = analysis.layers[analysis.layers["type"] == "GPT2Block"]
+    assert block.split()[2] == f"{of_blocks['calls'].sum()}"
+
+
+def test_what_bounds_it_is_drawn(analysis: Analysis) -> None:
+    text = brief(analysis, width=100, colour=False)
+    bar = next(line for line in text.splitlines() if line.startswith("  bound")).split()[1]
+    assert (len(bar), bar.count("░"), bar.count("▒"), bar.count("▓")) == (60, 52, 4, 4)
+    assert "░ launch 87 %   ▒ latency 6.5 %   ▓ memory 6.0 %   ▚ transfer 0.5 %" in text
+
+
+def test_predictions_are_drawn_on_one_axis(analysis: Analysis) -> None:
+    lines = brief(analysis, width=120, colour=False).splitlines()
+    header = next(line for line in lines if line.strip().startswith("predicted"))
+    start = header.index("1×")
+    graphs = next(line for line in lines if "1.  CUDA graphs" in line)
+    drawn = graphs[start : start + 24]
+    largest = max(advice.speedup.high for advice in analysis.recommendations)
+    assert "6.8–8.1×" in graphs
+    assert drawn.index("●") == round(23 * (analysis.recommendations[0].speedup.expected - 1) / (largest - 1))
+    assert "●" not in "".join(brief(analysis, width=80, colour=False))
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_brief_fits_the_terminal(analysis: Analysis, width: int) -> None:
+    assert max(map(len, brief(analysis, width=width, colour=False).splitlines())) <= width
 
 
 def test_colour_only_when_asked_or_on_a_terminal(analysis: Analysis) -> None:

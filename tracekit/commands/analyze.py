@@ -8,7 +8,7 @@ import click
 if TYPE_CHECKING:
     from analyzers.results import Analysis
 
-_EXTENSIONS = {".json": "json", ".csv": "csv"}
+_EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown"}
 
 
 @click.command()
@@ -18,7 +18,10 @@ _EXTENSIONS = {".json": "json", ".csv": "csv"}
     "--counters", metavar="FILE", help="A report of Nsight Compute of the same run: measured FLOPs and bytes."
 )
 @click.option(
-    "--format", "form", type=click.Choice(["text", "json", "csv"]), help="Default: by the name of FILE, else text."
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "csv", "markdown"]),
+    help="Default: by the name of FILE, else text. markdown: a comment for GitHub.",
 )
 @click.option(
     "--table",
@@ -77,8 +80,8 @@ def command(
 
 
 def _rendered(analysis: "Analysis", form: str, table: str, colour: bool | None) -> str:
-    from reports import export, terminal
+    from reports import export, markdown, terminal
 
-    if form == "json":
-        return export.to_json(analysis)
+    if form in ("json", "markdown"):
+        return export.to_json(analysis) if form == "json" else markdown.render(analysis)
     return export.to_csv(analysis, table) if form == "csv" else terminal.full(analysis, colour=colour)

@@ -1,0 +1,117 @@
+"""An analysis as a comment on GitHub."""
+
+from typing import Any
+
+import pandas as pd
+
+from analyzers.results import Analysis
+from reports.facts import key_figures
+from reports.headline import headline
+from reports.markdown_text import bar, block, code, folded, prose, table
+from reports.measured_gains import measured_gains, of_advice
+from reports.numbers import duration, percent, quantity, speedup, times
+from reports.patterns import layer_patterns
+
+_ROWS = 15
+_KIND = {
+    "measured": "Measured by tracekit",
+    "modelled": "**Modelled: every number is a prediction, nothing was measured**",
+    "imported": "Recorded by another tool",
+}
+
+
+def render(analysis: Analysis) -> str:
+    """The headline, figures, what bounds it, what to do; folded: how, kernels, layers, ops, problems."""
+    return "\n\n".join(
+        [
+            f"**{prose(headline(analysis))}**",
+            f"{_KIND[analysis.source.kind]}{_where(analysis)}.",
+            _figures(analysis),
+            _bounds(analysis),
+            _advice(analysis),
+            *(folded(f"How: {advice.title}", _how(advice)) for advice in analysis.recommendations if advice.how_to),
+            *_tables(analysis),
+            "",
+        ]
+    )
+
+
+def _where(analysis: Analysis) -> str:
+    source = analysis.source
+    return "".join(f", {prose(part)}" for part in (source.device_name, source.precision, source.format) if part)
+
+
+def _figures(analysis: Analysis) -> str:
+    facts = key_figures(analysis)
+    return table([f">{prose(fact.label)}" for fact in facts], [[prose(fact.value) for fact in facts]])
+
+
+def _bounds(analysis: Analysis) -> str:
+    rows = [
+        (name, f"`{bar(share)}`", prose(percent(share)))
+        for name, share in analysis.bound.ranked()
+        if round(share, 4) > 0
+    ]
+    return table(("bound by", "", ">of the step"), rows)
+
+
+def _advice(analysis: Analysis) -> str:
+    if not analysis.recommendations:
+        return "No optimization that tracekit knows is predicted to help."
+    gains = measured_gains(analysis)
+    rows = []
+    for rank, advice in enumerate(analysis.recommendations, 1):
+        gain = of_advice(gains, advice.id)
+        measured = times(gain.measured.expected, gain.measured.high) if gain and gain.measured else ""
+        row = [str(rank), prose(advice.title), speedup(advice.speedup), *([measured] if gains else [])]
+        rows.append([*row, prose(advice.reason)])
+    return table((">", "what to do next", ">predicted", *([">measured"] if gains else []), "why"), rows)
+
+
+def _how(advice: Any) -> str:
+    caveats = "\n".join(f"- {prose(line)}" for line in advice.caveats)
+    return "\n\n".join(
+        part
+        for part in (block(advice.how_to, "" if advice.how_to.startswith("tracekit ") else "python"), caveats)
+        if part
+    )
+
+
+def _tables(analysis: Analysis) -> list[str]:
+    layers = layer_patterns(analysis.layers)
+    kept = {
+        "Kernels": (analysis.kernels, "name"),
+        "Layers": (layers, "name"),
+        "Ops": (analysis.ops, "name"),
+    }
+    shown = [folded(title, _rows(frame, name)) for title, (frame, name) in kept.items() if (frame["gpu_ns"] > 0).any()]
+    return [*shown, *([folded("Problems", _problems(analysis))] if len(analysis.problems) else [])]
+
+
+def _rows(frame: pd.DataFrame, name: str) -> str:
+    working = frame[frame["gpu_ns"] > 0]
+    shown: list[Any] = list(working[working.index.isin(working["gpu_ns"].nlargest(_ROWS).index)].itertuples())
+    cells = [
+        (
+            "&emsp;" * getattr(row, "depth", 0) + code(getattr(row, name).removeprefix("void ")) + _many(row),
+            f"{row.calls:,}",
+            duration(row.gpu_ns / 1e3),
+            prose(percent(row.share)),
+            quantity(row.flops, "FLOP"),
+            quantity(row.bytes, "B"),
+            row.bound,
+        )
+        for row in shown
+    ]
+    more = f"\n\nThe {len(shown)} longest of {len(working):,}." if len(working) > len(shown) else ""
+    return table(("name", ">calls", ">time", ">share", ">FLOPs", ">bytes", "bound"), cells) + more
+
+
+def _many(row: Any) -> str:
+    count = getattr(row, "count", 1)
+    return f" × {count}" if isinstance(count, int) and count > 1 else ""
+
+
+def _problems(analysis: Analysis) -> str:
+    rows = zip(analysis.problems["severity"], analysis.problems["message"], analysis.problems["advice"], strict=True)
+    return table(("severity", "what was seen", "what to do"), [[prose(str(cell)) for cell in row] for row in rows])

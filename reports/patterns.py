@@ -1,0 +1,55 @@
+"""Layers that differ in a number only, as one: h.* for h.0 to h.11."""
+
+import re
+from collections.abc import Sequence
+
+import pandas as pd
+
+from reports.names import inside
+
+_NUMBER = re.compile(r"(?<![^./])\d+(?![^./])")
+
+
+def unnumbered(name: str, kind: str) -> str:
+    """h.* for h.3, GPT2Block_* for GPT2Block_3, the fourth of its class."""
+    of_class = kind and name.startswith(f"{kind}_") and name.removeprefix(f"{kind}_").isdigit()
+    return f"{kind}_*" if of_class else _NUMBER.sub("*", name)
+
+
+def grouped(keys: Sequence[str], parents: Sequence[int]) -> list[int]:
+    """Per node of a tree, parents first, the number of its group: nodes of one key in one group of parents."""
+    number: dict[tuple[int, str], int] = {}
+    groups: list[int] = []
+    for key, parent in zip(keys, parents, strict=True):
+        groups.append(number.setdefault((groups[parent] if parent >= 0 else -1, key), len(number)))
+    return groups
+
+
+def in_tree_order(parents: Sequence[int]) -> list[int]:
+    """The groups, each followed by its children: a group's nodes may come back to it later."""
+    children: dict[int, list[int]] = {}
+    for row, parent in enumerate(parents):
+        children.setdefault(parent, []).append(row)
+    order: list[int] = []
+    pending = list(reversed(children.get(-1, [])))
+    while pending:
+        order.append(pending.pop())
+        pending += reversed(children.get(order[-1], []))
+    return order
+
+
+def layer_patterns(layers: pd.DataFrame) -> pd.DataFrame:
+    """LAYERS grouped, in tree order, with `name` below the parent and `count`; sums, and the bound of the longest."""
+    paths, parents = layers["path"].tolist(), layers["parent"].tolist()
+    exact = [inside(path, paths[parent] if parent >= 0 else "") for path, parent in zip(paths, parents, strict=True)]
+    keys = [unnumbered(name, kind) for name, kind in zip(exact, layers["type"], strict=True)]
+    groups = grouped(keys, parents)
+    found = layers.assign(key=keys, exact=exact, group=groups).groupby("group")
+    first = found.first()
+    above = [groups[parent] if parent >= 0 else -1 for parent in first["parent"]]
+    sums = {name: found[name].sum() for name in ("calls", "gpu_ns", "self_ns", "kernels", "share")}
+    known = {name: found[name].sum(min_count=1) for name in ("flops", "bytes")}
+    longest = layers["bound"].loc[found["gpu_ns"].idxmax()].to_numpy()
+    count = found.size()
+    name = first["key"].where(count > 1, first["exact"])
+    return first.assign(name=name, count=count, bound=longest, **sums, **known).loc[in_tree_order(above)]

@@ -1,0 +1,95 @@
+"""The head of an analysis in a terminal: the headline, what is known in a few lines, and what to do next."""
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from analyzers.interval import Interval
+from analyzers.results import Analysis
+from reports.measured_gains import measured_gains, of_advice
+from reports.names import printable
+from reports.numbers import percent, speedup, times
+
+COLOURS = {"compute": "red", "memory": "blue", "launch": "yellow", "latency": "magenta", "transfer": "green"}
+_SHADES = {"compute": "█", "memory": "▓", "launch": "░", "latency": "▒", "transfer": "▚", "unknown": "·"}
+"""Told apart without colour, too."""
+_ADVISED = 5
+_AXIS = 24
+_WIDE = 100
+
+
+def head(analysis: Analysis, lines: list[tuple[str, str]], width: int) -> RenderableType:
+    """`lines` are labels and texts, the headline first."""
+    (_, headline), *rest = lines
+    grid = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, text in rest:
+        grid.add_row(f"  {label}", _bound_bar(analysis, width) if label == "bound" else Text(printable(text)))
+    return Group(Text(headline, style="bold"), Text(), grid, Text(), _advice(analysis, width))
+
+
+def _bound_bar(analysis: Analysis, width: int) -> Text:
+    """One row of blocks for the step's time, and what each is."""
+    shares = [(name, share) for name, share in analysis.bound.ranked() if share > 0]
+    length = max(20, min(60, width - 16))
+    ends = [round(length * sum(share for _, share in shares[: n + 1])) for n in range(len(shares))]
+    bar, legend, at = Text(), Text(), 0
+    for (name, share), end in zip(shares, ends, strict=True):
+        bar.append(_SHADES[name] * (end - at), COLOURS.get(name, "dim"))
+        legend.append(f"{_SHADES[name]} ", COLOURS.get(name, "dim"))
+        legend.append(f"{name} {percent(share)}   ")
+        at = end
+    return bar.append("\n").append_text(legend)
+
+
+def _advice(analysis: Analysis, width: int) -> RenderableType:
+    """Each recommendation with its interval on an axis that begins at 1×; the plan they make together."""
+    if not analysis.recommendations:
+        return Text("No recommendation: no optimization that tracekit knows is predicted to help.")
+    shown, gains = analysis.recommendations[:_ADVISED], measured_gains(analysis)
+    axis = max(advice.speedup.high for advice in shown)
+    view = Table(title="What to do next", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for heading in ("", "", "predicted", *(["measured"] if gains else [])):
+        view.add_column(heading, no_wrap=True, header_style="dim", justify="right" if heading else "left")
+    if width >= _WIDE:
+        view.add_column(f"1×{times(axis, axis):>{_AXIS - 2}}", no_wrap=True, header_style="dim")
+    view.add_column("", ratio=1)
+    for rank, advice in enumerate(shown, 1):
+        gain = of_advice(gains, advice.id)
+        measured = [times(gain.measured.expected, gain.measured.high) if gain and gain.measured else ""]
+        view.add_row(
+            Text(f"  {rank}.", style="dim"),
+            Text(printable(advice.title), style="bold"),
+            Text(speedup(advice.speedup), style="cyan"),
+            *([Text(text, style="green") for text in measured] if gains else []),
+            *([_interval(advice.speedup, axis)] if width >= _WIDE else []),
+            Text(printable(advice.reason), style="dim"),
+        )
+    more = len(analysis.recommendations) - len(shown)
+    return Group(view, *([Text(f"      and {more} more", style="dim")] if more else []), *_together(analysis))
+
+
+def _interval(interval: Interval, axis: float) -> Text:
+    """From the lower to the upper end, the expected value marked."""
+
+    def place(value: float) -> int:
+        return round((_AXIS - 1) * (value - 1) / (axis - 1)) if axis > 1 else 0
+
+    low, expected, high = (
+        min(max(place(end), 0), _AXIS - 1) for end in (interval.low, interval.expected, interval.high)
+    )
+    row = [" " if at < low or at > high else "━" for at in range(_AXIS)]
+    row[expected] = "●"
+    return Text("".join(row), style="cyan")
+
+
+def _together(analysis: Analysis) -> list[Padding]:
+    """The steps of the plan that shorten a step of the run."""
+    steps = [step for step in analysis.plan if not step.throughput]
+    if len(steps) < 2:
+        return []
+    names = " + ".join(printable(step.title) for step in steps)
+    gain = speedup(steps[-1].cumulative)
+    return [Padding(Text.assemble(f"together: {names} ", (gain, "cyan"), style="dim"), (0, 0, 0, 6))]
