@@ -83,6 +83,7 @@ def test_a_named_backend_replaces_the_one_that_is_used():
     backends = {cost.shape.backend for cost in after.cost if isinstance(cost.shape, Attention)}
     assert backends == {"efficient"}
     assert after.kernel_ns.sum() > fused.ops.kernel_ns.sum()
+    assert "already" in efficient.objection(replace(fused, ops=after))
     assert "EFFICIENT_ATTENTION" in efficient.how_to(fused)
 
 

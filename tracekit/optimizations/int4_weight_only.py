@@ -41,7 +41,7 @@ class Int4WeightOnly(WeightOnly):
 
     def how_to(self, base: Baseline) -> str:
         configuration = f'Int4WeightOnlyConfig(group_size={GROUP}, int4_packing_format="tile_packed_to_4d")'
-        return from_pretrained(configuration, compiled=False)
+        return from_pretrained(configuration)
 
     def apply(self, subject: Subject) -> Subject:
         """In the layout of the kernel that comes with PyTorch, which takes bf16."""

@@ -45,7 +45,7 @@ class Int8WeightOnly(WeightOnly):
         return narrow_ns / rate + pick(START_US, outcome) * 1e3 + widening
 
     def how_to(self, base: Baseline) -> str:
-        return from_pretrained("Int8WeightOnlyConfig()")
+        return from_pretrained("Int8WeightOnlyConfig()", compiled=True)
 
     def apply(self, subject: Subject) -> Subject:
         return quantized.with_torchao(subject, "Int8WeightOnlyConfig")

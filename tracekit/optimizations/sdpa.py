@@ -54,9 +54,17 @@ class SDPA(Optimization):
             return f"{base.gpu.name} has no {BACKENDS[self.backend].words} for these types."
         if preferred(base.gpu, half=half) is None:
             return f"{base.gpu.name} has no fused attention for these types."
-        if not written_out(base) and not (self.backend and _fused(base).any()):
+        if written_out(base):
+            return None
+        if not self.backend or not _fused(base).any():
             return "Attention is fused already, or there is none."
-        return None
+        return "Attention runs on these kernels already." if self._runs_already(base) else None
+
+    def _runs_already(self, base: Baseline) -> bool:
+        if not self.backend or self.backend == PACKAGE:
+            return False
+        used = {cost.shape.backend for cost in base.ops.cost[_fused(base)]}
+        return used == {BACKENDS[self.backend].kernels}
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         found = replace(base, ops=self._switched(base, outcome))
