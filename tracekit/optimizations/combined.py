@@ -43,7 +43,8 @@ class Combined(Optimization):
         return " ".join(step.reason(before) for step, before in self.stages(base))
 
     def how_to(self, base: Baseline) -> str:
-        return "\n".join(step.how_to(before) for step, before in self.stages(base))
+        lines = (line for step, before in self.stages(base) for line in step.how_to(before).split("\n"))
+        return "\n".join(dict.fromkeys(lines))
 
     def apply(self, subject: Subject) -> Subject:
         for step in self.steps:
