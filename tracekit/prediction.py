@@ -61,7 +61,9 @@ def _checked(search: Search, steps: Steps) -> Combined:
     together = Combined(in_order(steps))
     refused = together.objection(search.base) or too_large(search.scenarios(steps).expected, search.base)
     if refused:
-        raise InputError(f"{together.id} cannot be applied to this run.", refused, "Without --apply: what can be.")
+        raise InputError(
+            f"{together.id} cannot be applied to this run.", refused, "See what can be: leave out --apply."
+        )
     return together
 
 
@@ -88,5 +90,12 @@ def _prediction(search: Search, together: Combined) -> Prediction:
         by_op_class=times,
         explained=sentence(times, after.work),
         how_to=tuple(step.how_to(before) for step, before in together.stages(base)),
-        caveats=(*doubts(base), *together.caveats),
+        caveats=(*doubts(base), *_misfit(after.expected), *together.caveats),
     )
+
+
+def _misfit(after: Baseline) -> tuple[str, ...]:
+    """That the GPU has no units for the run's types."""
+    if after.gpu.supports("bf16") or not any(cost.precision == "bf16" for cost in after.ops.cost if cost):
+        return ()
+    return (f"{after.gpu.name} has no bf16: it is computed as fp32. Add half-precision:fp16 to run in fp16 there.",)

@@ -104,6 +104,18 @@ def test_another_gpu_is_composed_with_optimizations():
     assert {each["id"]: each["reason"] for each in moved["considered"]}["tf32"].startswith("NVIDIA T4 has no TF32")
 
 
+def test_bf16_on_a_gpu_without_it_is_a_caveat_and_fp16_the_way_out():
+    trace = TRACES / "h200_llama-1b_prefill.json.gz"
+    moved = tracekit.predict(trace, gpu="t4")
+    assert any("no bf16" in caveat for caveat in moved.caveats)
+    there = tracekit.predict(trace, "half-precision", gpu="t4")
+    assert there.applied == ("gpu:t4", "half-precision")
+    assert not any("no bf16" in caveat for caveat in there.caveats)
+    assert there.speedup.low > 2 * moved.speedup.high
+    assert there.memory == moved.memory
+    assert "float16" in there.how_to[1]
+
+
 def test_what_cannot_be_done_is_explained():
     for words, expected in {
         ("--apply", "int8-weight-only"): "16 bits",

@@ -7,6 +7,7 @@ import msgspec
 import pandas as pd
 
 from analyzers.capture_info import CaptureInfo
+from analyzers.costs.call import Attention, Cost
 from analyzers.errors import InputError
 from analyzers.hardware import GPU
 from analyzers.interval import Interval
@@ -48,17 +49,19 @@ class HalfPrecision(Optimization):
         if self.type_on(base.gpu) == "bf16" and not base.gpu.supports("bf16"):
             return f"{base.gpu.name} has no bf16 (it came with compute capability 8.0): use half-precision:fp16."
         products = [cost for cost in base.ops.cost if cost and cost.family in ("gemm", "convolution", "attention")]
-        wide = sum(cost.flops for cost in products if cost.precision in _WIDE)
+        wide = sum(cost.flops for cost in products if _is_wide(cost, base.gpu))
         if 2 * wide < sum(cost.flops for cost in products):
             return "The matrix products are in 16 bits already."
         return None if _full_precision(base).any() else "Nothing works on 32-bit numbers."
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        ops = retimed(base.ops, lambda cost: narrowed(cost, self.type_on(base.gpu)), base.gpu, outcome)
+        ops = retimed(base.ops, lambda cost: _halved(cost, self.type_on(base.gpu), base.gpu), base.gpu, outcome)
         return ops.assign(host_ns=ops.host_ns * pick(HOST_FACTOR, outcome))
 
     def reason(self, base: Baseline) -> str:
         part = percent(share(base, _full_precision(base)))
+        if _emulates(base):
+            return f"{part} of the kernel time is bf16, which {base.gpu.name} has no units for; it has them for fp16."
         return f"{part} of the kernel time works on 32-bit numbers; {self.type_on(base.gpu)} halves their bytes."
 
     def how_to(self, base: Baseline) -> str:
@@ -72,6 +75,8 @@ class HalfPrecision(Optimization):
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
         """All of it halves, but for a loss: transformers takes it in 32 bits, of a copy of the logits."""
+        if _emulates(base):
+            return before
         half = Memory(*(part // 2 for part in astuple(before)))
         return replace(half, activations=half.activations + 3 * _losses(base) // 2)
 
@@ -92,5 +97,22 @@ def _losses(base: Baseline) -> int:
     return sum(cost.write_bytes for cost in base.ops.cost[rows] if cost is not None)
 
 
+def _halved(cost: Cost, to: HalfType, gpu: GPU) -> Cost:
+    if cost.precision == "bf16" and _is_wide(cost, gpu):
+        shape = replace(cost.shape, backend="") if isinstance(cost.shape, Attention) else cost.shape
+        return replace(cost, precision=to, shape=shape)
+    return narrowed(cost, to)
+
+
+def _is_wide(cost: Cost, gpu: GPU) -> bool:
+    """Whether it is computed in 32 bits: bf16, too, on a GPU without it."""
+    return gpu.runs_as(cost.precision) in _WIDE
+
+
+def _emulates(base: Baseline) -> bool:
+    """Whether the run is in bf16 on a GPU that has none."""
+    return not base.gpu.supports("bf16") and any(cost.precision == "bf16" for cost in base.ops.cost if cost)
+
+
 def _full_precision(base: Baseline) -> "pd.Series[bool]":
-    return base.ops.cost.map(lambda cost: bool(cost) and cost.precision in _WIDE).astype(bool)
+    return base.ops.cost.map(lambda cost: bool(cost) and _is_wide(cost, base.gpu)).astype(bool)
