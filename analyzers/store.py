@@ -26,15 +26,16 @@ class BadStoreError(Exception):
 
 
 class _Column(msgspec.Struct):
-    """`values`: those of a column of texts themselves, or the categories of a categorical one, whose codes follow.
+    """`values`: the distinct texts of a column (`is_text`), or the categories of a categorical one; their codes follow.
 
-    `kind` is the dtype of what follows in the file, "" for nothing; `kind_of_values` that of `values`.
+    `kind` is the dtype of what follows in the file, `kind_of_values` that of `values`.
     """
 
     name: str
     kind: str
     kind_of_values: str = ""
     values: list[Any] = []
+    is_text: bool = False
 
 
 class _Table(msgspec.Struct):
@@ -88,8 +89,14 @@ def _column(name: str, column: pd.Series) -> _Column:
         values = column.cat.categories
         return _Column(name, str(column.cat.codes.dtype), str(values.dtype), values.tolist())
     if _is_text(column):
-        return _Column(name, "", str(column.dtype), column.tolist())
+        codes, distinct = _coded(column)
+        return _Column(name, str(codes.dtype), str(column.dtype), list(distinct), is_text=True)
     return _Column(name, str(column.dtype))
+
+
+def _coded(column: pd.Series) -> tuple[np.ndarray, pd.Index]:
+    codes, distinct = pd.factorize(column, use_na_sentinel=False)
+    return codes.astype(np.int32), distinct
 
 
 def _is_text(column: pd.Series) -> bool:
@@ -102,8 +109,8 @@ def _buffers(table: pd.DataFrame) -> Iterator[memoryview]:
         column = table[name]
         if isinstance(column.dtype, pd.CategoricalDtype):
             column = column.cat.codes
-        if not _is_text(column):
-            yield np.ascontiguousarray(column.to_numpy()).data.cast("B") if len(column) else memoryview(b"")
+        values = _coded(column)[0] if _is_text(column) else np.ascontiguousarray(column.to_numpy())
+        yield values.data.cast("B") if len(values) else memoryview(b"")
 
 
 class _Columns:
@@ -119,12 +126,14 @@ class _Columns:
         return pd.DataFrame({c.name: self._column(c, table.rows) for c in table.columns}, copy=False)
 
     def _column(self, described: _Column, rows: int) -> Any:
-        if not described.kind:
-            return pd.Series(described.values, dtype=described.kind_of_values).array
         numbers = np.fromfile(self._file, np.dtype(described.kind), rows)
         if len(numbers) < rows:
             raise BadStoreError
         self.checksum = isal_zlib.crc32(numbers, self.checksum)
         if not described.kind_of_values:
             return numbers
+        if rows and not -1 <= numbers.min() <= numbers.max() < len(described.values):
+            raise BadStoreError
+        if described.is_text:
+            return pd.Series(described.values, dtype=described.kind_of_values).array.take(numbers)
         return pd.Categorical.from_codes(numbers, pd.Index(described.values, dtype=described.kind_of_values))
