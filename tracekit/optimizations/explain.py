@@ -1,5 +1,7 @@
 """Where a predicted gain comes from: the times of a step by class of op, before and after, and in one sentence."""
 
+from collections import defaultdict
+
 import pandas as pd
 
 from analyzers.predicted import HOST_AND_GAPS, NOT_SIMULATED, PROFILER, OpClassTime
@@ -7,6 +9,7 @@ from analyzers.prediction.baseline import Baseline
 from reports.numbers import duration
 from tracekit.predicted_baseline import is_profiled
 
+_MEMORY_BOUND = ("pointwise", "norm", "softmax", "reduction", "copy", "gather", "embedding", "loss")
 _NAMED = 3
 """Classes that the sentence names: those that change most."""
 _NEGLIGIBLE = 0.01
@@ -37,22 +40,28 @@ def op_class_times(before: Baseline, after: Baseline) -> tuple[OpClassTime, ...]
 
 
 def _by_class(ops: pd.DataFrame) -> dict[str, int]:
-    families = [cost.family if cost else "" for cost in ops.cost]
-    kinds = ops.category.mask(ops.category == "kernel", "other")
-    named = pd.Series(families, index=ops.index, dtype=object)
-    sums = ops.kernel_ns.groupby(named.where(named != "", kinds)).sum()
-    return {str(name): round(ns) for name, ns in sums.items()}
+    sums: dict[str, float] = defaultdict(float)
+    for cost, category, ns in zip(ops.cost, ops.category.tolist(), ops.kernel_ns.tolist(), strict=True):
+        sums[cost.family if cost else "other" if category == "kernel" else category] += ns
+    return {name: round(ns) for name, ns in sums.items()}
 
 
 def sentence(times: tuple[OpClassTime, ...], work: float) -> str:
     """Such as "A step takes 1.61 ms instead of 5.77 ms: host and gaps 4.48 ms to 0.31 ms, gemm ..."."""
     before, after = sum(each.before_ns for each in times), sum(each.after_ns for each in times)
-    simulated = [each for each in times if each.op_class not in (PROFILER, NOT_SIMULATED)]
-    changes = sorted(simulated, key=lambda each: -abs(each.after_ns - each.before_ns))
+    changes = sorted(_spoken(times), key=lambda each: -abs(each.after_ns - each.before_ns))
     named = [each for each in changes[:_NAMED] if abs(each.after_ns - each.before_ns) > _NEGLIGIBLE * before]
     parts = [f"{each.op_class} {_time(each.before_ns)} → {_time(each.after_ns)}" for each in named]
     what = "A step" if work == 1 else f"A step of {work:g} times the work"
     return f"{what} takes {_time(after)} instead of {_time(before)}: {', '.join(parts) or 'no class of ops changes'}."
+
+
+def _spoken(times: tuple[OpClassTime, ...]) -> list[OpClassTime]:
+    """What was simulated, with the memory-bound classes as one: fusing moves time between them."""
+    simulated = [each for each in times if each.op_class not in (PROFILER, NOT_SIMULATED)]
+    bound = [each for each in simulated if each.op_class in _MEMORY_BOUND]
+    together = OpClassTime("memory-bound ops", sum(e.before_ns for e in bound), sum(e.after_ns for e in bound))
+    return [*(each for each in simulated if each not in bound), together]
 
 
 def _time(ns: float) -> str:
