@@ -2,8 +2,8 @@
 
     python benchmarks/fit_attention.py [--shared DIRECTORY] [--dry-run]
 
-FlashAttention-2 on A100 and L40S (aiconfigurator) and our H200; Hopper's kernels on H100 and H200 (aiconfigurator:
-FlashAttention-3; ours: cuDNN); memory-efficient attention on our H200. Prefill and decode, each GPU and each source
+FlashAttention-2 on A100 and L40S (aiconfigurator) and our H200; FlashAttention-3 on H100 and H200
+(aiconfigurator); cuDNN and memory-efficient attention on our H200. Prefill and decode, each GPU and each source
 weigh the same.
 """
 

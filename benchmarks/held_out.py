@@ -3,8 +3,8 @@
     python benchmarks/held_out.py [--shared DIRECTORY] [--dry-run]
 
 Each GPU with public data in turn: the constants are fitted again without any of its rows, and its rows are predicted.
-`calibrated` keeps what the GPU sustains (its product and copy rates, as `tracekit calibrate` measures them in a minute);
-`data sheet` takes the mean of the others for it, so that nothing of the GPU is known but its data sheet.
+`calibrated` keeps what the GPU sustains (its product and copy rates, as `tracekit calibrate` measures them in a
+minute); `data sheet` takes the mean of the others for it, so that nothing of the GPU is known but its data sheet.
 """
 
 import csv
@@ -99,8 +99,8 @@ def _class(row: Row) -> object:
 
 def _by_data_sheet(gpu: GPU, others: Sequence[GPU]) -> GPU:
     rates = {
-        name: float(np.mean([other.sustained[name] for other in others if name in other.sustained]))
-        for name in gpu.sustained
+        name: float(np.mean([other.sustained[name] for other in others if name in other.sustained] or [own]))
+        for name, own in gpu.sustained.items()
     }
     return replace(gpu, sustained=rates, copy_efficiency=float(np.mean([one.copy_efficiency for one in others])))
 

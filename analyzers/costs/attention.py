@@ -7,7 +7,14 @@ from analyzers.costs.dtypes import FLOAT32
 from analyzers.costs.registry import costs, moves
 from analyzers.costs.tensors import MalformedCall, Tensor, promote
 
-_BACKENDS: tuple[Backend, ...] = ("flash", "cudnn", "efficient")
+_BACKENDS: dict[str, Backend] = {
+    "_flash_attention": "flash",
+    "flash_attn_3": "flash3",
+    "flash_attn::": "flash",
+    "_cudnn_attention": "cudnn",
+    "_efficient_attention": "efficient",
+}
+"""By a part of the op's name."""
 
 
 def allowed_positions(queries: int, keys: int, left: int | None, right: int | None, offset: int = 0) -> int:
@@ -68,7 +75,7 @@ def _geometry(call: Arguments, layout: Layout, q: Tensor, k: Tensor) -> tuple[At
     causal, bottom_right = layout.causality(call)
     left, right = layout.window(call)
     pairs = allowed_positions(queries, keys, left, 0 if causal else right, keys - queries if bottom_right else 0)
-    backend: Backend = next((name for name in _BACKENDS if f"_{name}_attention" in call.name), "")
+    backend: Backend = next((name for mark, name in _BACKENDS.items() if mark in call.name), "")
     return Attention(batch, heads, kv_heads, queries, keys, q.shape[-1], causal, backend), pairs
 
 

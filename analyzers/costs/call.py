@@ -19,7 +19,7 @@ Family = Literal[
     "other",
 ]
 
-Backend = Literal["flash", "cudnn", "efficient", ""]
+Backend = Literal["flash", "flash3", "cudnn", "efficient", ""]
 """Of fused attention."""
 
 Access = Literal[

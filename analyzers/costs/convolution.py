@@ -1,7 +1,7 @@
 """Convolutions: 2 FLOPs for each weight and position it is applied at; each gradient costs as much as the forward."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from analyzers.costs.arguments import Arguments
@@ -22,6 +22,7 @@ class Positions:
     transposed: int = -1
     output_padding: int = -1
     always_transposed: bool = False
+    allow_tf32: int = -1
 
 
 _CONVOLUTION = Positions(stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8)
@@ -33,10 +34,12 @@ _BACKEND = Positions(padding=3, stride=4, dilation=5, groups=6)
 @costs("aten::conv1d", "aten::conv2d", "aten::conv3d", at=_CONV)
 @costs("aten::cudnn_convolution_relu", at=_CONV)
 @costs("aten::miopen_convolution", "aten::mkldnn_convolution", "aten::miopen_depthwise_convolution", at=_BACKEND)
-@costs("aten::cudnn_convolution", at=Positions(padding=2, stride=3, dilation=4, groups=5, bias=-1))
+@costs("aten::cudnn_convolution", at=Positions(padding=2, stride=3, dilation=4, groups=5, bias=-1, allow_tf32=8))
 @costs(
     "aten::cudnn_convolution_transpose",
-    at=Positions(padding=2, output_padding=3, stride=4, dilation=5, groups=6, bias=-1, always_transposed=True),
+    at=Positions(
+        padding=2, output_padding=3, stride=4, dilation=5, groups=6, bias=-1, always_transposed=True, allow_tf32=9
+    ),
 )
 @costs(
     "aten::conv_transpose1d",
@@ -55,7 +58,7 @@ def convolution(call: Arguments, at: Positions) -> Cost:
     out = Tensor((x.shape[0], channels, *sizes), x.dtype)
     bias = call.optional(at.bias)
     applied = prod(x.shape[2:] if transposed else sizes)
-    return moves(
+    cost = moves(
         "convolution",
         2 * x.shape[0] * weight.numel * applied,
         [x, weight, bias],
@@ -64,6 +67,7 @@ def convolution(call: Arguments, at: Positions) -> Cost:
         weight=weight,
         shape=_gemm(x.shape[0] * applied, weight.shape, groups, transposed),
     )
+    return replace(cost, precision="tf32") if cost.precision == "fp32" and call.flag(at.allow_tf32) else cost
 
 
 @costs("aten::convolution_backward", "aten::convolution_backward_overrideable")

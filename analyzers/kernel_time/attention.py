@@ -23,7 +23,9 @@ def backend(cost: Cost, gpu: GPU) -> str:
         return "efficient-fp32"
     if asked == "efficient" or not gpu.supports("flash-attention"):
         return "efficient"
-    return "hopper" if gpu.supports("cudnn-attention") and asked != "flash" else "flash2"
+    if asked == "flash3" and gpu.supports("flash-attention-3"):
+        return "flash3"
+    return "cudnn" if gpu.supports("cudnn-attention") and asked in ("", "cudnn") else "flash2"
 
 
 def attention_seconds(cost: Cost, shape: Attention, gpu: GPU, machine: Machine, fit: Mapping[str, float]) -> float:

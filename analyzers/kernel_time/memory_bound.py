@@ -20,6 +20,7 @@ _COLUMN_THREADS = 16
 """Of a block that reduces columns, along a column; with more than 512 values it is split."""
 _CHUNK = 1 << 16
 """Elements of a list that one block goes through."""
+_SCALAR = 8
 _LONG_SOFTMAX = 2048
 """Longer rows of a softmax have a block each."""
 
@@ -43,6 +44,8 @@ def kind(cost: Cost) -> str:
     if cost.family == "softmax" and cost.row > _LONG_SOFTMAX:
         return "softmax-long"
     if cost.access == "linear":
+        if cost.family == "loss" and cost.write_bytes > _SCALAR:
+            return "loss-backward"
         return "fill" if cost.family == "copy" and not cost.read_bytes else cost.family
     return "norm-columns" if cost.family == "norm" else cost.access
 

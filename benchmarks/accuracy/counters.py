@@ -16,7 +16,7 @@ _RUNS = ("h200_gpt2_prefill", "h200_gpt2_decode")
 _LIMIT = 0.05
 
 
-def chapter(shared: Path) -> Chapter:
+def chapter(shared: Path) -> Chapter:  # noqa: ARG001
     """One line a family of kernels of a step, and one an op that was measured alone."""
     steps = pd.concat([_kernels(run).assign(run=run) for run in _RUNS])
     found = calls()
@@ -59,8 +59,8 @@ def _target(kernels: pd.DataFrame) -> Target:
 
 
 _INTRODUCTION = """Measured over counted, of sums. Bytes are those of device memory. Nsight Compute flushes the caches
-before a kernel, so that every input is read from memory; what a kernel writes often stays in the L2 (60 MB on an H200)
-until after it, so that small outputs measure as nothing, and a ratio near one half is what a small kernel must have.
-Attention in fp32 runs as three TF32 products, which the hardware counts as three times the FLOPs; the FLOPs of pointwise
-kernels and norms are those of their instructions (an exponential or an index is several), which decide nothing: these
-kernels are bound by memory. See [counters](counters.md)."""
+before a kernel, so that every input is read from memory; what a kernel writes often stays in the L2 (60 MB on an
+H200) until after it, so that small outputs measure as nothing, and a ratio near one half is what a small kernel must
+have. Attention in fp32 runs as three TF32 products, which the hardware counts as three times the FLOPs; the FLOPs of
+pointwise kernels and norms are those of their instructions (an exponential or an index is several), which decide
+nothing: these kernels are bound by memory. See [counters](counters.md)."""

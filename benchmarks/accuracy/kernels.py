@@ -35,7 +35,7 @@ def chapter(shared: Path) -> Chapter:
         _public(others, held) if others else "The public kernels are not at hand in this run.",
         "### Our own H200\n\n" + _own(mine),
         "### Whole traces\n\n" + traces(),
-        "### The worst misses\n\n" + worst([row for row in own.rows()]),
+        "### The worst misses\n\n" + worst(list(own.rows())),
     ]
     return Chapter("Kernel time", "\n\n".join(parts), tuple(_targets(mine, others, held)))
 
@@ -92,10 +92,11 @@ def _own(rows: Sequence[Row]) -> str:
 
 
 _INTRODUCTION = """Modelled time over measured time of single op calls, one line a class of op on a GPU. Sources:
-ai-dynamo/aiconfigurator (bf16 products and attention as served on A100, H100, H200 and L40S), sitar-lab/NeuSight (fp32
-kernels of T4, V100, A100, L4 and H100), and our own 3,000 op calls on an H200 (`benchmarks/data`). The rows are another
-sample than the one that the constants were fitted on (`benchmarks/fit_*.py`), of the same GPUs. **Held out**: the constants
-fitted again without any row of the GPU (`benchmarks/held_out.py`); of it only its data sheet and what it sustains are
-known, that is the product and copy rates which `tracekit calibrate` measures in a minute. **Data sheet only**: not even
-those, but the mean of the other GPUs. Left out: products whose weights were hot in the L2 (a model never finds them
-there), and aiconfigurator's fp8 products, which time the pass that quantizes their input as well."""
+ai-dynamo/aiconfigurator (bf16 products and attention as served on A100, H100, H200 and L40S), sitar-lab/NeuSight
+(fp32 kernels of T4, V100, A100, L4 and H100), and our own 3,000 op calls on an H200 (`benchmarks/data`). The rows are
+another sample than the one that the constants were fitted on (`benchmarks/fit_*.py`), of the same GPUs. **Held out**:
+the constants fitted again without any row of the GPU (`benchmarks/held_out.py`); of it only its data sheet and what
+it sustains are known, that is the product and copy rates which `tracekit calibrate` measures in a minute. **Data
+sheet only**: not even those, but the mean of the other GPUs. Left out: products whose weights, and decode attention
+whose keys, were hot in the L2 (a model never finds them there), and aiconfigurator's fp8 products, which time the
+pass that quantizes their input as well."""

@@ -2,7 +2,8 @@
 and sitar-lab/NeuSight (fp32; MIT), as Parquet files in shared/calibration.
 
 Products whose matrices fit twice into the L2 are left out, and decode attention whose keys and values do: they were
-measured hot. Some sources time launches, too: rows shorter than three times the shortest say little of the kernel.
+measured hot. Prefill writes its keys and values into a cache, which is timed with it. Some sources time launches,
+too: rows shorter than three times the shortest say little of the kernel.
 """
 
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from analyzers.costs.call import Attention, Cost, Family, Gemm, Precision
+from analyzers.costs.call import Attention, Backend, Cost, Family, Gemm, Precision
 from analyzers.errors import TracekitError
 from analyzers.hardware import GPU, find, resolve
 from measurements.row import Row
@@ -115,8 +116,12 @@ def _attention(row: pd.Series, label: str) -> Cost:
     asked = keys if label == "prefill" else 1
     flops = 4 * batch * heads * asked * keys * head_dim // (2 if asked == keys else 1)
     written = batch * heads * asked * head_dim * _HALF_BYTES
-    read = written + 2 * batch * kv_heads * keys * head_dim * _HALF_BYTES
-    shape = Attention(batch, heads, kv_heads, asked, keys, head_dim, True)
+    cached = 2 * batch * kv_heads * keys * head_dim * _HALF_BYTES
+    read = written + cached
+    if label == "prefill":
+        read, written = read + cached, written + cached
+    backend: Backend = "flash3" if row["gpu"].startswith("H") else "flash"
+    shape = Attention(batch, heads, kv_heads, asked, keys, head_dim, True, backend)
     return Cost(flops, read, written, "attention", "bf16", 0, shape)
 
 

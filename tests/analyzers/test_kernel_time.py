@@ -115,7 +115,7 @@ def test_attention_takes_the_backend_that_the_gpu_has() -> None:
         "efficient",
         "flash2",
         "flash2",
-        "hopper",
+        "cudnn",
         "flash2",
         "flash2",
     ]
@@ -128,7 +128,7 @@ def test_decode_attention_streams_keys_and_values() -> None:
     h200 = find("h200")
     short, long = (estimate_ns(attention(64, 32, 1, keys, 128), h200) for keys in (4096, 32768))
     read = 64 * 32 * 2 * (32768 - 4096) * 128 * 2
-    assert 0.6 * h200.bandwidth < read / (long - short) * 1e9 < 0.9 * h200.bandwidth
+    assert 0.6 * h200.bandwidth < read / (long - short) * 1e9 < 0.95 * h200.bandwidth
 
 
 def test_bf16_without_units_costs_fp32_time() -> None:
