@@ -1,0 +1,76 @@
+"""How kernels walk memory: from shapes, types and strides."""
+
+import json
+
+import pytest
+
+from analyzers.costs import Cost, cost_of_signature
+from analyzers.costs.call import Access
+
+F, H, B, L = "float", "c10::Half", "bool", "long int"
+
+
+def cost(name: str, *inputs: tuple[list[int], str, list[int] | None], values: list[str] | None = None) -> Cost:
+    """`inputs`: shape, type, strides."""
+    shapes, types, strides = ([one[index] for one in inputs] for index in range(3))
+    steps = json.dumps([[] if one is None else one for one in strides])
+    texts = [json.dumps(part) for part in (shapes, types, values or [])]
+    found = cost_of_signature(f"aten::{name}", *texts, strides_json=steps)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("inputs", "access"),
+    [
+        ([([64, 32], F, [32, 1]), ([64, 32], F, [32, 1])], "linear"),
+        ([([64, 32], F, [1, 64]), ([64, 32], F, [1, 64])], "linear"),
+        ([([64, 32], F, None), ([32], F, None)], "indexed"),
+        ([([64, 32], F, [32, 1]), ([64, 32], F, [64, 1])], "indexed"),
+        ([([64, 32], F, [32, 1]), ([64, 32], F, [1, 64])], "transposed"),
+        ([([64, 32], H, None), ([64, 1], F, None)], "cast"),
+        ([([64, 32], F, None), ([64, 32], B, None)], "linear"),
+    ],
+)
+def test_element_wise(inputs: list[tuple[list[int], str, list[int] | None]], access: Access) -> None:
+    assert cost("mul", *inputs).access == access
+
+
+def test_copies() -> None:
+    heads = ([1, 8, 16, 4], H, [512, 4, 32, 1])
+    dense = ([1, 8, 16, 4], H, [512, 64, 4, 1])
+    assert cost("copy_", dense, heads).access == "indexed"
+    assert cost("copy_", dense, dense).access == "linear"
+    assert cost("copy_", ([8, 4], F, [4, 1]), ([8, 4], F, [1, 8])).access == "transposed"
+    assert cost("copy_", ([8], H, [1]), ([8], F, [1])).access == "linear"
+    assert cost("copy_", ([8], F, [1]), ([8], H, [1])).access == "indexed"
+
+
+def test_what_expand_repeats_is_read_once() -> None:
+    found = cost("copy_", ([2, 4, 8], F, [32, 8, 1]), ([2, 4, 8], F, [8, 0, 1]))
+    assert (found.read_bytes, found.write_bytes) == (4 * 16, 4 * 64)
+
+
+def test_an_expanded_index_is_read_once_a_row() -> None:
+    table, index = ([100, 64], F, [64, 1]), ([7, 64], L, [1, 0])
+    found = cost("gather", table, ([], "Scalar", None), index, values=["", "0", ""])
+    assert (found.read_bytes, found.access) == (4 * 7 * 64 + 8 * 7, "linear")
+    each = cost("gather", table, ([], "Scalar", None), ([100, 3], L, [3, 1]), values=["", "1", ""])
+    assert (each.read_bytes, each.access) == (4 * 300 + 8 * 300, "scattered")
+
+
+def test_reductions_know_their_rows() -> None:
+    rest = (([], "ScalarList", None), ([], "Scalar", None), ([], "", None))
+    rows, columns, everything = (
+        cost("sum", ([16, 32], F, None), *rest, values=["", dims, "False", ""]) for dims in ("[-1]", "[0]", "[0, 1]")
+    )
+    assert [(one.access, one.row) for one in (rows, columns, everything)] == [
+        ("rows", 32),
+        ("columns", 16),
+        ("rows", 512),
+    ]
+    assert cost("argmax", ([16, 32], F, None), ([], "Scalar", None), values=["", "1"]).access == "search"
+
+
+def test_strides_that_fit_no_shape_are_ignored() -> None:
+    assert cost("mul", ([64, 32], F, [1]), ([64, 32], F, [32, 1])).access == "linear"

@@ -1,0 +1,61 @@
+"""The kernel time model against measurements: our own, which are always here, and the public ones."""
+
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from measurements import own, public
+from measurements.row import Row
+
+from analyzers.hardware import find
+from analyzers.kernel_time import estimate_ns
+
+_DATA = Path(__file__).parents[2] / "benchmarks" / "data"
+_OWN = {"gemm bf16": 0.11, "gemm fp32": 0.16, "gemm tf32": 0.18, "attention": 0.17, "pointwise": 0.15, "copy": 0.16}
+_OWN |= {"norm": 0.25, "softmax": 0.22, "reduction, rows": 0.14, "reduction, search": 0.11, "optimizer": 0.18}
+_OWN |= {"pointwise, indexed": 0.13, "copy, indexed": 0.18, "copy, transposed": 0.12, "reduction, columns": 0.22}
+_PUBLIC = {"gemm bf16": 0.12, "gemm fp32": 0.19, "pointwise": 0.08, "norm": 0.20, "softmax": 0.20}
+_PUBLIC |= {"attention prefill": 0.27, "attention decode": 0.23}
+
+
+def errors(rows: list[Row]) -> dict[tuple[str, str], float]:
+    """Mean |modelled / measured - 1| by family and GPU."""
+    groups: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in rows:
+        groups[row.family, row.gpu.id].append(abs(estimate_ns(row.cost, row.gpu) / row.nanoseconds - 1))
+    return {key: float(np.mean(found)) for key, found in groups.items()}
+
+
+def test_our_own_kernels() -> None:
+    rows = [row for row in own.rows() if row.label not in own.NAIVE]
+    found = {family: error for (family, _), error in errors(rows).items() if family in _OWN}
+    assert found.keys() == _OWN.keys()
+    assert {family: error for family, error in found.items() if error > _OWN[family]} == {}
+    assert len(rows) > 2500
+
+
+def test_public_kernels(shared: Path) -> None:
+    pytest.importorskip("pyarrow")
+    rows = [row for row in public.rows(shared, 100, 3) if (row.source, row.family) != ("aiconfigurator", "gemm fp8")]
+    found = errors(rows)
+    assert {key: error for key, error in found.items() if error > _PUBLIC[key[0]]} == {}
+    assert np.mean(list(found.values())) < 0.12
+    assert len({gpu for _, gpu in found}) == 9
+
+
+def test_a_gpu_held_out_is_within_fifteen_percent() -> None:
+    found = pd.read_csv(_DATA / "held_out.csv")
+    assert found["calibrated"].mean() < 0.15
+    assert set(found["gpu"]) >= {"t4", "v100-pcie", "a100-80gb-sxm", "l4", "l40s", "h100-sxm", "h200"}
+
+
+def test_measured_times_are_above_what_memory_allows() -> None:
+    """A cost that counted too many bytes would beat the bandwidth: of 100 MB and more, no kernel does."""
+    large = [row for row in own.rows() if row.cost.bytes > 1e8 and row.cost.family not in ("gemm", "attention")]
+    rate = {row.label: row.cost.bytes / row.nanoseconds for row in large}
+    gathers = {"embedding", "index", "index_select", "gather_expanded", "kv_cat", "adamw_foreach"}
+    bandwidth = find("h200").bandwidth_gbs
+    assert len(large) > 300
+    assert {label: value for label, value in rate.items() if value > bandwidth and label not in gathers} == {}
