@@ -10,7 +10,7 @@ from analyzers.prediction.baseline import Baseline
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
 from tracekit.optimizations.compile import Compile
-from tracekit.optimizations.cuda_graphs import CUDAGraphs
+from tracekit.optimizations.cuda_graphs import NODE_NS, CUDAGraphs
 
 PRODUCT = Interval(1.0, 0.97, 0.88)
 """Time of the best Triton product (with what follows it fused) over the library's: the library is seldom beaten."""
@@ -36,6 +36,9 @@ class MaxAutotune(Optimization):
         ops = GRAPHS.transform(compiled, outcome)
         products = _products(ops)
         return ops.assign(kernel_ns=ops.kernel_ns.mask(products, ops.kernel_ns * pick(PRODUCT, outcome)))
+
+    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
+        return replace(super().applied(base, outcome), gap_ns=pick(NODE_NS, outcome))
 
     def reason(self, base: Baseline) -> str:
         part = percent(share(base, _products(base.ops)))
