@@ -10,7 +10,9 @@ function make(tag, properties = {}, ...children) {
 
 // Parts of the page are stored as gzip in base64.
 async function inflated(id) {
-  const bytes = Uint8Array.from(atob(byId(id).textContent), (char) => char.charCodeAt(0));
+  const text = atob(byId(id).textContent);
+  const bytes = new Uint8Array(text.length);
+  for (let at = 0; at < text.length; at += 1) bytes[at] = text.charCodeAt(at);
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }
 

@@ -75,13 +75,30 @@ for (const button of document.querySelectorAll("[data-view]")) {
   });
 }
 
-async function drawPlots() {
-  if (!places.length) return;
-  const source = await inflated("plotly");
-  document.head.append(make("script", { textContent: source }));
-  for (const place of places) {
-    await draw(place);
-    follow(place);
-    await new Promise((done) => setTimeout(done));
+// Plotly takes a while to start: not before a plot comes near, or goes on paper.
+let source = null;
+
+function drawNow(place) {
+  if (place.data || !source) return;
+  if (!window.Plotly) document.head.append(make("script", { textContent: source }));
+  draw(place);
+  follow(place);
+  if (places.every((each) => each.data)) document.body.dataset.drawn = "yes";
+}
+
+async function drawWhenNear() {
+  if (!places.length) {
+    document.body.dataset.drawn = "yes";
+    return;
   }
+  source = await inflated("plotly");
+  const watcher = new IntersectionObserver((seen) => {
+    for (const { target } of seen.filter((each) => each.isIntersecting)) drawNow(target);
+  }, { rootMargin: "400px" });
+  places.forEach((place) => watcher.observe(place));
+}
+
+function cannotDraw(error) {
+  for (const waiting of document.querySelectorAll(".waiting")) waiting.textContent = "This browser cannot draw the chart; the tables hold its numbers.";
+  console.error(error);
 }

@@ -52,6 +52,7 @@ addEventListener("beforeprint", () => {
   before = document.documentElement.dataset.theme;
   document.documentElement.dataset.theme = "light";
   document.querySelectorAll("details").forEach((part) => { part.open = true; });
+  places.forEach(drawNow);
   repaint();
 });
 addEventListener("afterprint", () => {
@@ -66,12 +67,9 @@ async function start() {
     if (figures.icicle) layersShown = icicle(figures.icicle);
     followAddress();
     document.body.dataset.ready = String(Math.round(performance.now()));
-    await new Promise((done) => (window.requestIdleCallback ?? setTimeout)(done));
-    await drawPlots();
-    document.body.dataset.drawn = "yes";
+    await drawWhenNear();
   } catch (error) {
-    for (const waiting of document.querySelectorAll(".waiting")) waiting.textContent = "This browser cannot draw the chart; the tables hold its numbers.";
-    console.error(error);
+    cannotDraw(error);
   }
 }
 start();

@@ -15,8 +15,18 @@ def opened(folder: Path, analysis: Analysis, **how: object) -> Page:
     path = folder / "report.html"
     path.write_text(render(analysis), "utf-8")
     page = Page(path, **how)  # type: ignore[arg-type]
-    page.wait_for(DRAWN)
+    page.wait_for("document.body.dataset.ready")
+    drawn(page)
     return page
+
+
+def drawn(page: Page) -> None:
+    """Every plot has been near, and is drawn."""
+    for at in range(page.evaluate("document.querySelectorAll('.plot').length")):
+        plot = f"document.querySelectorAll('.plot')[{at}]"
+        page.wait_for(f"{plot}.scrollIntoView({{ behavior: 'instant' }}), Boolean({plot}.data)")
+    page.wait_for(DRAWN)
+    page.evaluate("scrollTo({ top: 0, behavior: 'instant' })")
 
 
 def shown(page: Page, table: str) -> list[str]:

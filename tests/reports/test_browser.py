@@ -86,7 +86,7 @@ def test_the_theme_is_kept_and_there_before_the_first_paint(tmp_path: Path, anal
         early = f"window.first = new Promise((tell) => requestAnimationFrame(() => tell({theme})))"
         page.send("Page.addScriptToEvaluateOnNewDocument", source=early)
         page.send("Page.reload")
-        page.wait_for("document.body?.dataset.drawn === 'yes'")
+        page.wait_for("document.body?.dataset.ready")
         assert page.evaluate("window.first") == "dark"
 
 

@@ -10,6 +10,7 @@ from browser import Page, chromium
 from pages import click, enter, opened, press, shown
 
 from analyzers.results import Analysis
+from reports.html import render
 
 pytestmark = pytest.mark.skipif(chromium() is None and not os.environ.get("CI"), reason="needs Chromium")
 
@@ -23,6 +24,19 @@ FOUND = "document.querySelector('tr.found')?.id"
 def page(tmp_path: Path, analysis: Analysis) -> Iterator[Page]:
     with opened(tmp_path, analysis) as page:
         yield page
+
+
+def test_plots_wait_until_they_are_near_or_go_on_paper(tmp_path: Path, analysis: Analysis) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(render(analysis), "utf-8")
+    with Page(path, height=600) as page:
+        page.wait_for("document.body.dataset.ready")
+        assert boxes(page)
+        assert page.evaluate("'Plotly' in window") is False
+        page.wait_for("source !== null")
+        page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        assert page.evaluate("document.body.dataset.drawn") == "yes"
+        assert points(page) == 4
 
 
 def boxes(page: Page) -> list[str]:
