@@ -16,6 +16,7 @@ TABLES = (
     "kernels",
     "ranges",
     "counters_comparison",
+    "idle_causes",
     "fusion_plan",
     "problems",
 )

@@ -35,6 +35,7 @@ _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown"}
             "kernels",
             "ranges",
             "counters_comparison",
+            "idle_causes",
             "fusion_plan",
             "problems",
         ]
