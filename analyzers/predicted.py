@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from analyzers.display import Displayed
 from analyzers.hardware import GPU
 from analyzers.interval import Interval
 from analyzers.prediction.memory import Memory
@@ -54,7 +55,7 @@ class OpClassTime:
 
 
 @dataclass(frozen=True)
-class Recommendation:
+class Recommendation(Displayed):
     id: str
     title: str
     speedup: Interval

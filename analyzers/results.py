@@ -6,6 +6,7 @@ from typing import Literal
 import pandas as pd
 
 from analyzers.capture_info import CaptureInfo, Latency
+from analyzers.display import Displayed
 from analyzers.hardware import GPU
 from analyzers.idle_tables import GAPS, HOST_SPANS, IDLE_CAUSES
 from analyzers.interval import Interval
@@ -130,7 +131,7 @@ class Projection:
 
 
 @dataclass(frozen=True)
-class Analysis:
+class Analysis(Displayed):
     """Everything tracekit has to say about one trace."""
 
     source: Source

@@ -26,6 +26,7 @@ _HOMES = {
     "annotate": "tracekit.capture.annotate:annotate",
     "capture": "tracekit.capture:",
     "compare": "tracekit.comparing:compare",
+    "load_ipython_extension": "tracekit.notebook:load_ipython_extension",
     "gpus": "analyzers.hardware:all_gpus",
     "load": "analyzers.readers:load",
     "predict": "tracekit.prediction:predict",

@@ -15,8 +15,11 @@ from analyzers.readers import load
 from analyzers.readers.source import MAX_BYTES
 from analyzers.results import Analysis
 from analyzers.trace import Trace
+from reports.notebook import show_in_notebooks
 from tracekit.recommend import recommend
 from tracekit.verified_run import verified_beside
+
+show_in_notebooks()
 
 LEAST_WORK = 10_000
 """Less is analyzed as fast as it is found in the cache."""

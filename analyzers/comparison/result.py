@@ -5,6 +5,7 @@ from typing import Literal
 
 import pandas as pd
 
+from analyzers.display import Displayed
 from analyzers.results import Source
 
 
@@ -31,7 +32,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Displayed):
     """B beside A. Every table is of one step; changes are B less A."""
 
     a: Side
