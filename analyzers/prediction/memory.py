@@ -64,12 +64,18 @@ def _training(weights: int, left: int, ops: pd.DataFrame) -> Memory:
 
 
 def kv_cache_bytes(ops: pd.DataFrame) -> int:
-    """Bytes of the keys and values of all layers that decoding reads or a causal prefill makes; else 0."""
-    largest: dict[str, int] = defaultdict(int)
-    for cost, phase, layer in zip(ops.cost, ops.phase, ops.layer, strict=True):
+    """Bytes of the keys and values of all layers that decoding reads or a causal prefill makes; else 0.
+
+    Attention written out reads heads that were repeated: what is appended to the cache tells how many it holds.
+    """
+    read: dict[str, int] = defaultdict(int)
+    appended: dict[str, int] = defaultdict(int)
+    for name, cost, phase, layer in zip(ops.name, ops.cost, ops.phase, ops.layer, strict=True):
         if cost is not None and cost.shape is not None and _caches(cost, phase):
-            largest[layer] = max(largest[layer], _keys_and_values(cost))
-    return sum(largest.values())
+            read[layer] = max(read[layer], _keys_and_values(cost))
+        elif cost is not None and name == "aten::cat":
+            appended[layer] = max(appended[layer], 2 * cost.write_bytes)
+    return sum(min(size, appended.get(layer, size)) for layer, size in read.items())
 
 
 def _caches(cost: Cost, phase: str) -> bool:
@@ -81,7 +87,7 @@ def _keys_and_values(cost: Cost) -> int:
     shape, element = cost.shape, _ELEMENT.get(cost.precision, 2)
     if isinstance(shape, Attention):
         return 2 * element * shape.batch * shape.kv_heads * shape.keys * shape.head_dim
-    if isinstance(shape, Gemm) and not cost.weight_bytes:
+    if isinstance(shape, Gemm) and not cost.weight_bytes and min(shape.n, shape.k) > 1:
         return 2 * element * shape.batch * shape.n * shape.k
     return 0
 
