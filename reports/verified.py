@@ -3,6 +3,7 @@
 import io
 import shutil
 import textwrap
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -11,13 +12,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analyzers.capture_info import Latency
 from analyzers.verified import Difference, Verification, Verified
 from reports.advice import interval
 from reports.numbers import ABSENT, duration, percent, quantity, significant, speedup, times
 from reports.public import number
 
-_COLUMNS = ("predicted", "measured", "step before", "step after", "throughput", "peak memory", "difference")
+_NAME = 22
+_LEGEND = (
+    "In brackets: 95 % interval of the median. off by: root mean square of the outputs' difference over theirs; "
+    "same: positions with the same most likely token."
+)
 
 
 def result(found: Verified) -> dict[str, Any]:
@@ -54,7 +58,7 @@ def to_text(verification: Verification, *, width: int | None = None) -> str:
     console = Console(file=sink, width=width, highlight=False)
     console.print(Text(_heading(verification)))
     console.print(_table(verification))
-    for line in _remarks(verification):
+    for line in (_LEGEND, "", *_remarks(verification)):
         console.print(Text(textwrap.fill(line, width, subsequent_indent="  ")))
     return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
 
@@ -66,51 +70,56 @@ def _heading(verification: Verification) -> str:
 
 
 def _table(verification: Verification) -> Table:
-    view = Table(box=SIMPLE_HEAD, pad_edge=False)
+    view = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     view.add_column("optimization", overflow="fold")
-    for column in _COLUMNS:
-        view.add_column(column, justify="right")
+    for column in ("predicted", "measured", "step", f"{verification.unit}/s", "peak memory", "off by", "same"):
+        view.add_column(column, justify="right", no_wrap=True)
     for found in verification.results:
-        view.add_row(found.id, *_cells(found, verification))
+        view.add_row(_in_lines(found.id), *_cells(found, verification))
     return view
+
+
+def _in_lines(name: str) -> str:
+    """A long combination, broken where its parts meet."""
+    if len(name) <= _NAME:
+        return name
+    parts = name.split("+")
+    fits = max((count for count in range(1, len(parts)) if len("+".join(parts[:count])) < _NAME), default=1)
+    return "+".join(parts[:fits]) + "+\n " + _in_lines("+".join(parts[fits:])) if len(parts) > 1 else name
 
 
 def _cells(found: Verified, verification: Verification) -> tuple[str, ...]:
     predicted = speedup(found.predicted) if found.predicted else ABSENT
     if found.measured is None or found.before is None or found.after is None:
-        return (predicted, *[ABSENT] * (len(_COLUMNS) - 1))
-    gain = found.measured
+        return (predicted, *[ABSENT] * 6)
+    gain, work = found.measured, verification.items * found.work_factor * 1e6
     return (
         predicted,
-        f"{times(gain.expected, gain.high)} ({speedup(gain)})",
-        _spread(found.before),
-        _spread(found.after),
-        _throughput(found.after, verification, found.work_factor),
+        f"{times(gain.expected, gain.high)} ({speedup(gain).removesuffix('×')})",
+        from_to(found.before.median_us, found.after.median_us, duration),
+        significant(work / found.after.median_us),
         _memory(found, verification),
-        _difference(found.difference),
+        *_difference(found.difference),
     )
 
 
-def _spread(latency: Latency) -> str:
-    apart = (latency.p90_us - latency.p10_us) / 2 / latency.median_us
-    return f"{duration(latency.median_us)} ±{percent(apart)}"
-
-
-def _throughput(latency: Latency, verification: Verification, work: float) -> str:
-    return quantity(verification.items * work / latency.median_us * 1e6, f" {verification.unit}/s")
+def from_to(before: float, after: float, shown: Callable[[float], str]) -> str:
+    """3.82 → 1.70 ms: the unit once where it is the same."""
+    (first, unit), second = shown(before).rsplit(" ", 1), shown(after)
+    return f"{first} → {second}" if second.endswith(f" {unit}") else f"{first} {unit} → {second}"
 
 
 def _memory(found: Verified, verification: Verification) -> str:
     if not found.peak_memory_bytes:
         return ABSENT
-    return f"{quantity(verification.peak_memory_bytes, 'B')} → {quantity(found.peak_memory_bytes, 'B')}"
+    return from_to(verification.peak_memory_bytes, found.peak_memory_bytes, lambda size: quantity(size, "B"))
 
 
-def _difference(found: Difference | None) -> str:
+def _difference(found: Difference | None) -> tuple[str, str]:
     if found is None:
-        return ABSENT
-    same = "" if found.agreement is None else f", {percent(found.agreement)} same"
-    return f"{significant(100 * found.relative)} %{same}" if found.relative >= 1e-6 else f"none{same}"
+        return (ABSENT, ABSENT)
+    apart = f"{significant(100 * found.relative)} %" if found.relative >= 1e-6 else "0"
+    return apart, ABSENT if found.agreement is None else percent(found.agreement)
 
 
 def _remarks(verification: Verification) -> list[str]:

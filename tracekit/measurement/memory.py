@@ -40,10 +40,12 @@ def allocated_bytes() -> int:
     return int(cuda.memory_allocated())
 
 
-def weight_bytes(model: "nn.Module") -> int:
-    """Bytes of its parameters and buffers, each storage once: of quantized ones, what they are packed in."""
-    storages = {each.data_ptr(): each.nbytes() for each in _storages(model)}
-    return sum(storages.values())
+def release() -> None:
+    """Give back to the device what nothing uses any more."""
+    gc.collect()
+    cuda = require("torch.cuda")
+    if cuda.is_initialized():
+        cuda.empty_cache()
 
 
 def shared_bytes(subject: Subject, other: Subject) -> int:

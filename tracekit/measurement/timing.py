@@ -78,9 +78,9 @@ def timed_block(side: Runnable, clock: Clock, count: int) -> list[float]:
     return samples
 
 
-def noise(latency: Latency) -> str:
-    """What the spread of a latency says against it; "": nothing."""
-    spread = (latency.p90_us - latency.p10_us) / 2 / latency.median_us
+def noise(*latencies: Latency) -> str:
+    """What the widest spread of latencies says against them; "": nothing."""
+    spread = max((each.p90_us - each.p10_us) / 2 / each.median_us for each in latencies)
     return f"Latencies spread by ±{spread:.0%}: the machine was not quiet.".replace("%", " %") if spread > QUIET else ""
 
 

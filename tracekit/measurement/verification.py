@@ -1,77 +1,60 @@
-"""Optimizations applied to a run one after another, each measured beside the run without it."""
+"""One optimization applied to a run and measured beside the run without it; and what all of them make together."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 
 from analyzers.errors import TracekitError
-from analyzers.verified import Verification, Verified
+from analyzers.verified import DeviceReading, Verification, Verified
 from tracekit import __version__
 from tracekit.capture import environment
 from tracekit.capture.packages import require
-from tracekit.capture.progress import Say
 from tracekit.capture.settings import Settings
 from tracekit.measurement import device, memory
+from tracekit.measurement.extras import EXTRAS
 from tracekit.measurement.measure import Ready, measure
 from tracekit.measurement.predicted import Expected
 from tracekit.measurement.steps import SEED
 from tracekit.measurement.timing import BUDGET_S, noise
+from tracekit.measurement.worker import device_works, failure_of
 from tracekit.optimizations import parse
-from tracekit.optimizations.base import Optimization
 
 RANDOM_WEIGHTS = (
     "The weights are random: differences say how far arithmetic drifts in this architecture, not what a trained model "
     "would lose."
 )
+POISONED = "The device failed in the optimization before it: this process cannot use it any more."
 
 
-def verify_all(
-    before: Ready, names: list[str], expected: Callable[[str], Expected], say: Say, budget_s: float = BUDGET_S
-) -> Verification:
-    """Each optimization (names joined with "+": several as one) applied to the subject, predicted, then measured.
+@dataclass(frozen=True)
+class Start:
+    """A run that is ready to be measured."""
 
-    What cannot be applied is a result, too, that says why.
-    """
-    optimizations = [parse(name) for name in names]
-    predictions = [expected(name) for name in names]
-    peak, first = before.peak_memory_bytes(), device.reading()
-    results = []
-    for optimization, prediction in zip(optimizations, predictions, strict=True):
-        say(f"measuring {optimization.title}")
-        results.append(_verified(before, optimization, prediction, budget_s))
-    last, subject = device.reading(), before.subject
-    items, unit = items_of(subject.settings, own=subject.inputs is not None)
-    return Verification(
-        tracekit=__version__,
-        settings=subject.settings.as_dict(),
-        seed=SEED,
-        device_name=_device_name(subject.settings),
-        versions=environment.versions(),
-        items=items,
-        unit=unit,
-        peak_memory_bytes=peak,
-        results=tuple(results),
-        caveats=(*((RANDOM_WEIGHTS,) if subject.settings.weights == "random" else ()), *device.drift(first, last)),
-        before=first,
-        after=last,
-    )
+    peak_memory_bytes: int
+    device_name: str
+    versions: dict[str, str]
+    reading: DeviceReading | None
 
 
-def _verified(before: Ready, optimization: Optimization, expected: Expected, budget_s: float) -> Verified:
-    told = Verified(
-        id=optimization.name,
-        title=optimization.title,
-        predicted=expected.speedup,
-        measured=None,
-        predicted_peak_bytes=expected.peak_bytes,
-        caveats=(f"Not predicted. {expected.refused}",) if expected.refused else (),
-    )
+def start(before: Ready) -> Start:
+    settings = before.subject.settings
+    state = environment.cuda_state() if settings.device == "cuda" else environment.cpu_state()
+    return Start(before.peak_memory_bytes(), state.name, versions(), device.reading())
+
+
+def verified(before: Ready, name: str, expected: Expected, budget_s: float = BUDGET_S) -> Verified:
+    """The optimization (names joined with "+": several as one), or why it could not be measured."""
+    told = foretold(name, expected)
+    if not device_works():
+        return replace(told, error=POISONED)
     try:
         with _compiled_code_forgotten():
             resident = memory.allocated_bytes()
-            found = measure(before, optimization.apply(before.subject), resident_bytes=resident, budget_s=budget_s)
+            changed = parse(name).apply(before.subject)
+            found = measure(before, changed, resident_bytes=resident, budget_s=budget_s)
     except (TracekitError, RuntimeError, NotImplementedError, AssertionError, ImportError, TypeError) as error:
-        return replace(told, error=reason_of(error))
+        return replace(told, error=str(failure_of(error)))
     return replace(
         told,
         measured=found.speedup,
@@ -80,16 +63,45 @@ def _verified(before: Ready, optimization: Optimization, expected: Expected, bud
         after=found.after,
         peak_memory_bytes=found.peak_memory_bytes,
         difference=found.difference,
-        caveats=(*told.caveats, *dict.fromkeys(filter(None, (noise(found.before), noise(found.after))))),
+        caveats=(*told.caveats, *filter(None, (noise(found.before, found.after),))),
     )
 
 
-def reason_of(error: Exception) -> str:
-    """One line: what a package or a device says against an optimization."""
-    if isinstance(error, TracekitError):
-        return " ".join(part for part in (error.what, error.why, error.hint) if part)
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+def foretold(name: str, expected: Expected) -> Verified:
+    """What is known of an optimization before it is measured."""
+    optimization = parse(name)
+    return Verified(
+        id=optimization.name,
+        title=optimization.title,
+        predicted=expected.speedup,
+        measured=None,
+        predicted_peak_bytes=expected.peak_bytes,
+        caveats=(f"Not predicted. {expected.refused}",) if expected.refused else (),
+    )
+
+
+def summary(
+    settings: Settings, began: Start, results: Sequence[Verified], last: DeviceReading | None, *, own: bool = False
+) -> Verification:
+    """All that was measured of a run, and what it takes to measure it again. `own`: its inputs were given."""
+    items, unit = items_of(settings, own=own)
+    return Verification(
+        tracekit=__version__,
+        settings=settings.as_dict(),
+        seed=SEED,
+        device_name=began.device_name,
+        versions=began.versions,
+        items=items,
+        unit=unit,
+        peak_memory_bytes=began.peak_memory_bytes,
+        results=tuple(results),
+        caveats=(
+            *((RANDOM_WEIGHTS,) if settings.weights == "random" else ()),
+            *device.drift(began.reading, last),
+        ),
+        before=began.reading,
+        after=last,
+    )
 
 
 @contextmanager
@@ -101,7 +113,7 @@ def _compiled_code_forgotten() -> Iterator[None]:
         require("torch.compiler").reset()
 
 
-def items_of(settings: Settings, *, own: bool) -> tuple[int, str]:
+def items_of(settings: Settings, *, own: bool = False) -> tuple[int, str]:
     """What one step does, and the unit of it."""
     if own:
         return 1, "steps"
@@ -111,6 +123,16 @@ def items_of(settings: Settings, *, own: bool) -> tuple[int, str]:
     return settings.batch_size * tokens, "tokens"
 
 
-def _device_name(settings: Settings) -> str:
-    state = environment.cuda_state() if settings.device == "cuda" else environment.cpu_state()
-    return state.name
+def versions() -> dict[str, str]:
+    """Of what measures, and of what optimizations are applied with."""
+    found = environment.versions()
+    for package in EXTRAS:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def not_measured(name: str, expected: Expected, why: str) -> Verified:
+    return replace(foretold(name, expected), error=why)

@@ -1,0 +1,55 @@
+"""What a worker is asked to do: it keeps the model of a run between calls, prepared."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from analyzers.verified import DeviceReading, Verified
+from tracekit.capture import models, record
+from tracekit.capture.progress import silent
+from tracekit.capture.settings import Settings
+from tracekit.measurement import device, memory, verification
+from tracekit.measurement.measure import Ready, ready
+from tracekit.measurement.predicted import Expected
+from tracekit.measurement.subject import Subject
+from tracekit.measurement.verification import Start
+
+
+@dataclass
+class _Kept:
+    """The run of the last call."""
+
+    runs: dict[Settings, Ready] = field(default_factory=dict)
+
+    def of(self, settings: Settings) -> Ready:
+        if settings not in self.runs:
+            self.runs.clear()
+            memory.release()
+            self.runs[settings] = ready(Subject(model=models.build_for(settings), settings=settings))
+        return self.runs[settings]
+
+
+_KEPT = _Kept()
+
+
+def run_of(settings: Settings) -> Ready:
+    """Built, or as it was built for the call before."""
+    return _KEPT.of(settings)
+
+
+def start(settings: Settings) -> Start:
+    return verification.start(run_of(settings))
+
+
+def read_device() -> DeviceReading | None:
+    return device.reading()
+
+
+def verified(settings: Settings, name: str, expected: Expected) -> Verified:
+    return verification.verified(run_of(settings), name, expected)
+
+
+def profile(settings: Settings, path: Path) -> None:
+    """Record the run. Nothing may be timed afterwards in a process that was profiled: its launches stay slower."""
+    before = run_of(settings)
+    with before.subject.numerics():
+        record.write_run(before.subject.model, before.step, settings, path, silent)
