@@ -9,7 +9,7 @@ from typing import Any
 
 from analyzers.costs.call import Cost
 from analyzers.hardware import GPU
-from analyzers.kernel_time.gemm import Machine
+from analyzers.kernel_time.gemm import OPERAND_BYTES, Machine
 
 _THREADS = 512
 """Of a block that reduces rows; shared by up to 16 rows, a warp each, until a row has 256 values a thread."""
@@ -21,6 +21,10 @@ _COLUMN_THREADS = 16
 _CHUNK = 1 << 16
 """Elements of a list that one block goes through."""
 _SCALAR = 8
+_NORM_THREADS = 128
+"""Of a block, one for each row."""
+_MEAN_FLOPS = 6
+"""An element, from which on a norm subtracts a mean; those without one need fewer passes."""
 _LONG_SOFTMAX = 2048
 """Longer rows of a softmax have a block each."""
 
@@ -28,8 +32,7 @@ _LONG_SOFTMAX = 2048
 def memory_seconds(cost: Cost, gpu: GPU, machine: Machine, families: Mapping[str, Any]) -> float:
     """Seconds of one op's kernels."""
     fit = families.get(kind(cost), families["other"])
-    elements = max(cost.read_bytes if cost.row else 0, cost.write_bytes) / machine.operand_bytes
-    rows = elements / cost.row if cost.row else 0.0
+    elements, rows = _elements(cost), _rows(cost)
     share = elements / machine.sms
     if cost.family == "optimizer":
         share = max(share, min(elements, _CHUNK))
@@ -41,13 +44,25 @@ def memory_seconds(cost: Cost, gpu: GPU, machine: Machine, families: Mapping[str
 
 def kind(cost: Cost) -> str:
     """The section of constants.toml for a cost."""
-    if cost.family == "softmax" and cost.row > _LONG_SOFTMAX:
-        return "softmax-long"
+    if cost.family == "softmax":
+        return "softmax-backward" if not cost.row else "softmax-long" if cost.row > _LONG_SOFTMAX else "softmax"
+    if cost.family == "norm" and cost.access == "linear":
+        without_mean = 0 < cost.flops < _MEAN_FLOPS * cost.row * _rows(cost)
+        return "norm-rms" if without_mean else "norm"
     if cost.access == "linear":
         if cost.family == "loss" and cost.write_bytes > _SCALAR:
             return "loss-backward"
         return "fill" if cost.family == "copy" and not cost.read_bytes else cost.family
     return "norm-columns" if cost.family == "norm" else cost.access
+
+
+def _elements(cost: Cost) -> float:
+    """Of the result; of what a reduction reads."""
+    return max(cost.read_bytes if cost.row else 0, cost.write_bytes) / OPERAND_BYTES[cost.precision]
+
+
+def _rows(cost: Cost) -> float:
+    return _elements(cost) / cost.row if cost.row else 0.0
 
 
 def _values_a_thread(cost: Cost, rows: float) -> float:
@@ -56,6 +71,8 @@ def _values_a_thread(cost: Cost, rows: float) -> float:
         return min(cost.row, _THREADS) / _COLUMN_THREADS
     if _fills_a_grid(cost):
         return 0.0
+    if cost.family == "norm":
+        return cost.row / _NORM_THREADS
     if cost.row >= _WARP * _VALUES_A_THREAD:
         return cost.row / _THREADS
     return cost.row / max(_WARP, _THREADS / max(1.0, rows))

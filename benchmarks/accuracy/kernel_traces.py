@@ -8,14 +8,17 @@ from analyzers.kernel_time import estimate_ns
 from analyzers.prediction.baseline import baseline
 from analyzers.readers import load
 
+Step = tuple[str, float, float]
+"""Trace, modelled and measured microseconds."""
+
 _TRACES = Path(__file__).parents[2] / "examples" / "traces"
 _LEFT_OUT = ("h200_gpt2_decode_eager_for-t4", "h200_compile-and-graph")
 """The same run twice; a run whose copies wait for the host."""
 
 
-def traces() -> str:
-    """One line a step of examples/traces, none of which a constant was fitted on."""
-    rows = []
+def steps() -> list[Step]:
+    """The steps of examples/traces, none of which a constant was fitted on."""
+    found = []
     for file in sorted(_TRACES.glob("h200_*.json.gz")):
         name = file.name.removesuffix(".json.gz")
         trace = load(file)
@@ -25,7 +28,11 @@ def traces() -> str:
         ops = base.ops[base.ops["cost"].map(lambda cost: cost is not None).astype(bool)]
         modelled = sum(estimate_ns(cost, base.gpu) for cost in ops["cost"]) / 1e3
         measured = ops["kernel_ns"].sum() / 1e3
-        rows.append((name, f"{modelled:,.0f}", f"{measured:,.0f}", percent(modelled / measured - 1)))
-    return "Kernel time of one step, all ops with a formula, in µs.\n\n" + table(
-        ("trace", "modelled", "measured", "error"), rows, 3
-    )
+        found.append((name, modelled, measured))
+    return found
+
+
+def written(found: list[Step]) -> str:
+    rows = [(name, f"{a:,.0f}", f"{b:,.0f}", percent(a / b - 1)) for name, a, b in found]
+    head = ("trace", "modelled", "measured", "error")
+    return "Kernel time of one step, all ops with a formula, in µs.\n\n" + table(head, rows, 3)
