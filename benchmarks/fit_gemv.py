@@ -1,8 +1,8 @@
-"""Fits products that are no tiles of tensor units: [gemv], [gemm.int4] of analyzers/kernel_time/constants.toml.
+"""Fits products that are no plain tiles: [gemv], [gemm.int4] and [gemm.convolution] of kernel_time/constants.toml.
 
     python benchmarks/fit_gemv.py [--shared DIRECTORY] [--dry-run]
 
-One row: bf16 on A100, H100, H200 and L40S (aiconfigurator) and all types on our H200. int4: our H200.
+One row: bf16 on A100, H100, H200 and L40S (aiconfigurator) and all types on our H200. int4 and convolutions: our H200.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from measurements.row import Row
 from analyzers.costs.call import Gemm
 from analyzers.kernel_time.products import kind
 
-_SECTIONS = {"one row": "gemv", "int4": "gemm.int4"}
+_SECTIONS = {"one row": "gemv", "int4": "gemm.int4", "convolution": "gemm.convolution"}
 
 
 def main() -> None:
@@ -24,13 +24,16 @@ def main() -> None:
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in measured(asked):
         if isinstance(row.cost.shape, Gemm):
-            groups[kind(row.cost, row.cost.shape, row.gpu)].append(row)
+            convolution = row.cost.family == "convolution"
+            groups["convolution" if convolution else kind(row.cost, row.cost.shape, row.gpu)].append(row)
     for name, section in _SECTIONS.items():
         fit_and_write(section, groups[name], lambda row: (row.source, row.gpu.id), writes=asked.write)
 
 
 def measured(asked: Asked) -> Iterator[Row]:
-    yield from (row for row in own.rows() if row.cost.family == "gemm" and row.cost.precision in ("bf16", "fp32"))
+    for row in own.rows():
+        if row.cost.family == "convolution" or (row.cost.family == "gemm" and row.cost.precision in ("bf16", "fp32")):
+            yield row
     if asked.shared.is_dir():
         yield from (row for row in public.products(public.folder(asked.shared), 250, 1) if row.cost.precision == "bf16")
 

@@ -13,6 +13,7 @@ _ALIGNMENT = 16
 """Bytes that rows of the matrices must be a multiple of for tensor units to be fed by vectors."""
 _UNALIGNED_ROWS = 128
 _INT4_ROWS = 16
+_HALF = 2
 _INT4 = 0.4
 """Weights below this part of the operands' size are taken for int4, unpacked by the kernel."""
 
@@ -28,8 +29,21 @@ def product_seconds(cost: Cost, shape: Gemm, gpu: GPU, machine: Machine, fits: M
     if kernel == "unaligned":
         rate = gemm["tensor"]["unaligned"] * machine.sms * machine.clock_hz
         machine, m = replace(machine, flops=min(machine.flops, rate)), max(m, min(_UNALIGNED_ROWS, _INT4_ROWS * m))
+    if cost.family == "convolution":
+        machine = replace(machine, flops=machine.flops * gemm["convolution"]["efficiency"])
     products = Products(shape.batch, m, shape.n, shape.k, cost.bytes, may_split(cost, shape, gpu))
-    return float(gemm_seconds(products, machine, gemm[units_of(cost, gpu)]))
+    seconds = float(gemm_seconds(products, machine, gemm[units_of(cost, gpu)]))
+    return (
+        seconds + _window_seconds(cost, shape, machine, gemm["convolution"])
+        if cost.family == "convolution"
+        else seconds
+    )
+
+
+def _window_seconds(cost: Cost, shape: Gemm, machine: Machine, fit: Mapping[str, float]) -> float:
+    """Gathering windows, byte after byte of the depth, which convolutions do not split; 32-bit ones change layouts."""
+    layouts = cost.bytes / machine.bandwidth * fit["layouts"] if machine.operand_bytes > _HALF else 0.0
+    return shape.k * machine.operand_bytes * fit["byte_ns"] * 1e-9 + layouts
 
 
 def kind(cost: Cost, shape: Gemm, gpu: GPU) -> str:
