@@ -150,14 +150,14 @@ def _folded(title: str, body: str) -> str:
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], names: int = 1) -> str:
     """The first `names` columns begin at the left."""
-    sides = [f"text-align:{'left' if at < names else 'right'}" for at in range(len(columns))]
-    head = "".join(f'<th style="{side}">{_text(name)}</th>' for name, side in zip(columns, sides, strict=True))
+    sides = ["left" if at < names else "right" for at in range(len(columns))]
+    head = "".join(_cell(name, side, "th") for name, side in zip(columns, sides, strict=True))
     body = "".join(f"<tr>{''.join(map(_cell, row, sides))}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _cell(text: str, side: str) -> str:
-    return f'<td style="{side}">{_text(text)}</td>'
+def _cell(text: str, side: str, tag: str = "td") -> str:
+    return f'<{tag} style="text-align:{side};padding:.15em .6em">{_text(text)}</{tag}>'
 
 
 def _text(text: str) -> str:

@@ -22,4 +22,4 @@ def show_outputs(analysis: "Analysis", folder: Path) -> None:
     click.echo(terminal.brief(analysis), nl=False)
     written = [name for name in (REPORT, TRACE, ANALYSIS, RUN) if (folder / name).is_file()]
     click.echo(f"\nWritten to {folder}/: {', '.join(written)}")
-    click.echo(f"Next: open {folder / REPORT}, or list everything with: tracekit analyze {folder / TRACE}")
+    click.echo(f"Next: tracekit open {folder}, or everything as text: tracekit analyze {folder}")

@@ -3,8 +3,6 @@
 import json
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,6 +11,7 @@ from isal import igzip
 
 from analyzers.capture_info import CaptureInfo
 from analyzers.errors import InputError
+from reports.files import written
 
 KEPT_KEYS = frozenset(
     (
@@ -45,18 +44,6 @@ def stamp(exported: Path, target: Path, info: CaptureInfo) -> None:
             out.write(json.dumps(opening, separators=(",", ":"))[:-1].encode() + b',"traceEvents":[')
             _copy(source, out, first, last)
             out.write(b"]}")
-
-
-@contextmanager
-def written(target: Path) -> Iterator[Path]:
-    """A path beside `target` to write to, renamed to it when the block succeeds, and removed when it fails."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        yield beside
-        beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _head(source: IO[bytes]) -> tuple[dict[str, Any], int]:

@@ -10,7 +10,7 @@ from isal import igzip
 
 from analyzers.capture_info import CaptureInfo
 from analyzers.hardware import GPU
-from tracekit.capture.stamp import written
+from reports.files import written
 
 _BATCH = 4096
 
