@@ -1,0 +1,54 @@
+"""The page of accuracy: targets first, chapters without data say so, signatures survive their short form."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from accuracy import page
+from accuracy.chapter import Chapter, NothingToCompareError, at_least, at_most, table, within
+from measurements.signatures import read, written
+
+
+def test_targets_stand_first_and_missing_measurements_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def found(shared: Path) -> Chapter:
+        return Chapter("Found", f"In {shared.name}.", (at_most("error", 0.1, 0.123), at_least("sign", 0.98, 1.0)))
+
+    def absent(shared: Path) -> Chapter:
+        raise NothingToCompareError(f"no file in {shared.name}.")
+
+    for name, chapter in (("found", found), ("absent", absent)):
+        module = ModuleType(f"accuracy.{name}")
+        module.chapter = chapter  # type: ignore[attr-defined]
+        module.__spec__ = page.__spec__
+        monkeypatch.setitem(sys.modules, f"accuracy.{name}", module)
+    monkeypatch.setattr(page, "CHAPTERS", {"found": "Found", "absent": "Absent", "unwritten": "Unwritten"})
+    text = page.assemble(tmp_path)
+    assert text.index("| error | ≤ 10 % | 12.3 % | **missed** |") < text.index("## Found")
+    assert "| sign | ≥ 98 % | 100.0 % | met |" in text
+    assert f"## Absent\n\nNot compared in this run: no file in {tmp_path.name}." in text
+    assert "## Unwritten\n\nNot compared yet." in text
+
+
+def test_a_share_inside_two_limits() -> None:
+    assert [within("inside", 0.8, 0.95, found).met for found in (0.79, 0.8, 0.95, 0.96)] == [False, True, True, False]
+
+
+def test_a_table_sets_numbers_flush_right() -> None:
+    assert table(("a", "b"), [("x", 1)], 1) == "| a | b |\n| --- | ---: |\n| x | 1 |"
+
+
+def test_a_signature_and_back() -> None:
+    shapes = [[8, 768], [768, 2304], [], [], [], [[2], [3, 4]], []]
+    types = ["c10::BFloat16", "c10::BFloat16", "Scalar", "ScalarList", "Scalar", "TensorList", ""]
+    values = ["", "", "True", "[-1, 2]", "", "", ""]
+    strides = [[768, 1], [1, 768], [], [], [], [[1], [4, 1]], []]
+    text = written(shapes, types, values, strides)
+    assert text == "bf16[8,768] bf16[768,2304]@1,768 True [-1,2] ? {2;3,4} +1"
+    back = [json.loads(column) for column in read(text)]
+    assert back[:2] == [shapes, types]
+    assert back[2] == ["", "", "True", "[-1,2]", "", "", ""]
+    assert back[3][:2] == strides[:2]
