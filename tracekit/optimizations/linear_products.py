@@ -48,7 +48,7 @@ def linear_product(cost: Cost | None) -> LinearProduct | None:
 def inner_products(base: Baseline, *, conv1d: bool) -> "pd.Series[bool]":
     """Rows of the op list that multiply by the weights of a layer other than the head; of GPT-2's Conv1D if wanted."""
     products = base.ops.cost.map(lambda cost: linear_product(cost) is not None).astype(bool)
-    head = base.ops.layer.str.rsplit(".", n=1).str[-1].isin(_HEADS)
+    head = pd.Series([layer.rpartition(".")[2] in _HEADS for layer in base.ops.layer], index=base.ops.index)
     return products & ~head & ((base.ops.layer_type != "Conv1D") | conv1d)
 
 

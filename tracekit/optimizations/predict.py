@@ -77,10 +77,10 @@ def simulated(after: Mapping[Outcome, Baseline], base: Baseline, work: float) ->
     """`after` on the hosts, and with the kernels, that the evidence about `base` leaves open."""
     hosts = {base.host_range.low, base.host_range.expected, base.host_range.high}
     mixes = range(len(_MIXES) if base.source.kind == "modelled" else 1)
-    latencies = {
-        (outcome, host, mix): after[outcome].simulate(_mixed(after[outcome].ops, mix), host)
-        for outcome, host, mix in product(after, hosts, mixes)
-    }
+    latencies: dict[Scenario, float] = {}
+    for (outcome, run), mix in product(after.items(), mixes):
+        ops = _mixed(run.ops, mix)
+        latencies |= {(outcome, host, mix): run.simulate(ops, host) for host in hosts}
     return Scenarios(after, latencies, base.host_range.expected, work)
 
 
