@@ -63,18 +63,16 @@ def calibrated(probe_us: Mapping[str, Interval], when: str) -> HostCosts | None:
 
     A bare call takes less than the same in a model, so that the ratio to the machine of the fit counts.
     """
-    reference: dict[str, float] = _table()["probe_us"]
+    reference, known = _table()["probe_us"], _table()["calibrated"]
     shared = [name for name in reference if name in probe_us]
     if not shared:
         return None
     ratios = sorted(probe_us[name].expected / reference[name] for name in shared)
-    ratio = ratios[len(ratios) // 2]
-    base_us = _table()["base_us"] * ratio
-    error = _table()["error"]
+    base_us = _table()["fit"]["base_us"] * known["ratio"] * ratios[len(ratios) // 2]
     return HostCosts(
         op_us=_at(base_us),
         base_us=base_us,
-        span=Interval(1 - error, 1.0, 1 + error),
+        span=Interval(known["low"], 1.0, known["high"]),
         source=f"calibrated on this machine on {when}",
         calibrated=True,
     )
@@ -82,7 +80,7 @@ def calibrated(probe_us: Mapping[str, Interval], when: str) -> HostCosts | None:
 
 def _at(base_us: float) -> dict[str, float]:
     table = _table()
-    return {name: table["op_us"][name] * base_us / table["base_us"] for name in CLASSES}
+    return {name: table["op_us"][name] * base_us / table["fit"]["base_us"] for name in CLASSES}
 
 
 @cache

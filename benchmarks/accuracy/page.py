@@ -10,6 +10,7 @@ from accuracy.chapter import Chapter, NothingToCompareError, Target, table
 CHAPTERS = {
     "kernels": "Kernel time",
     "counters": "Counted FLOPs and bytes",
+    "host": "Host and device timelines",
     "published": "Published end-to-end results",
     "speedups": "Speed-up of optimizations on an H200",
 }

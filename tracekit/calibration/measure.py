@@ -49,7 +49,7 @@ def _with_gpu(found: Calibration, say: Say) -> Calibration:
         device_name=state.name,
         driver=state.driver,
         host_us=host,
-        launch_us=round(device_probes.launch_us(host["pointwise"][1], host["sync"][1]), 2),
+        launch_us=round(device_probes.launch_us(host["pointwise"][1]), 2),
         graph_node_us=round(node_us, 2),
         copies_gb_per_s=copies,
         sustained_tflops=device_probes.sustained_tflops(gpu),

@@ -1,0 +1,130 @@
+"""Chapter: steps simulated unchanged, and whole runs modelled, beside the time that they took on an H200."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from statistics import fmean, median
+
+from measurements.modelled_step import ModelledStep, modelled
+from measurements.steps import full
+
+from accuracy.chapter import Chapter, at_least, at_most, percent, table
+from analyzers import analyze, hardware
+from analyzers.errors import TracekitError
+from analyzers.interval import Interval
+from analyzers.prediction.baseline import Reproduction, baseline
+from analyzers.prediction.host_costs import HostCosts, assumed, calibrated
+from analyzers.readers import load
+
+_ROOT = Path(__file__).parents[2]
+_CALIBRATION = _ROOT / "benchmarks" / "data" / "h200_calibration.json"
+_UNKNOWN_GPU = "a100"
+"""Stands in where a trace does not name its GPU: kernel times are the trace's own."""
+_NEAR = 0.12
+_REPRODUCED = """Each trace's median step, simulated from its own host and kernel times with nothing fitted, beside the
+time that it took under the profiler. Shared traces are other people's: six kinds of GPU, several threads, several
+streams."""
+_LATENCIES = """Modelled whole (`--device model --gpu h200`), beside the median latency of processes in which no
+profiler had recorded. The scale of the host's costs, and their split by class, are fitted on the runs that the host
+decides ([how](predictions.md#host)); kernel times, and what the device decides, are not. *Calibrated*: with what
+`tracekit calibrate` measured on one of those days, beside the processes that ran alone then. In brackets: from a fast to
+a slow process; the kernel model's error is not in them.
+GPT-2 decode in fp16 ran once, beside others that compiled."""
+
+
+def chapter(shared: Path) -> Chapter:
+    reproduced = dict(_reproductions(shared))
+    runs = _by_run()
+    found = [_Run(name, steps) for name, steps in runs.items()]
+    alone = [run for run in found if run.alone]
+    errors = [abs(run.error) for run in found]
+    targets = (
+        at_least("unmodified steps simulated within 5 %", 1.0, _share(one.holds for one in reproduced.values())),
+        at_least("modelled runs within 12 % (median over processes)", 1.0, _share(error <= _NEAR for error in errors)),
+        at_most("modelled latency, mean error", 0.10, fmean(errors)),
+        at_most("the same, calibrated", 0.10, fmean(abs(run.calibrated_error) for run in alone)),
+    )
+    sections = ("### Steps simulated unchanged", _REPRODUCED, _reproduction_table(reproduced))
+    text = "\n\n".join([*sections, "### Modelled runs", _LATENCIES, _run_table(found)])
+    return Chapter("Host and device timelines", text, targets)
+
+
+class _Run:
+    """One run, in all processes that timed it."""
+
+    def __init__(self, name: str, steps: list[ModelledStep]) -> None:
+        self.name, step = name, steps[0]
+        times = [each.timed.median_us for each in steps]
+        self.alone = [each.timed.median_us for each in steps if each.timed.process == "alone"]
+        self.measured, self.least, self.most = median(times), min(times), max(times)
+        self.expected = _interval(step, assumed(step.gpu))
+        self.calibrated = _interval(step, _calibrated())
+        self.error = self.expected.expected / self.measured - 1
+        self.calibrated_error = self.calibrated.expected / median(self.alone) - 1 if self.alone else 0.0
+
+
+def _by_run() -> Mapping[str, list[ModelledStep]]:
+    runs: dict[str, list[ModelledStep]] = {}
+    for timed in full():
+        steps = runs.setdefault(timed.name, [])
+        first = steps[0] if steps else modelled(timed)
+        steps.append(ModelledStep(timed, first.recording, first.kernels, first.gpu))
+    return runs
+
+
+def _interval(step: ModelledStep, host: HostCosts) -> Interval:
+    span = host.span
+    return Interval(*(step.latency_us(host.scaled(factor)) for factor in (span.low, span.expected, span.high)))
+
+
+def _calibrated() -> HostCosts:
+    measured = json.loads(_CALIBRATION.read_text(encoding="utf-8"))
+    found = calibrated({name: Interval(*times) for name, times in measured["host_us"].items()}, "")
+    assert found is not None
+    return found
+
+
+def _reproductions(shared: Path) -> Iterator[tuple[str, Reproduction]]:
+    for path in (
+        *sorted((_ROOT / "examples" / "traces").glob("*.json.gz")),
+        *sorted(shared.glob("traces/**/*.json.gz")),
+    ):
+        try:
+            trace = load(path)
+            analysis = analyze(trace, None)
+        except TracekitError:
+            continue
+        if analysis.source.device == "gpu" and analysis.source.gpu is None:
+            analysis = analyze(trace, hardware.find(_UNKNOWN_GPU))
+        base = baseline(trace, analysis)
+        if base is not None and base.as_traced is not None:
+            yield path.name.removesuffix(".json.gz"), base.as_traced
+
+
+def _reproduction_table(found: Mapping[str, Reproduction]) -> str:
+    rows = (
+        (name, f"{one.simulated_us:,.0f}", f"{one.stated_us:,.0f}", percent(one.error, 1))
+        for name, one in found.items()
+    )
+    return table(("trace", "simulated, µs", "took, µs", "error"), rows, 3)
+
+
+def _run_table(found: list[_Run]) -> str:
+    head = ("run", "measured, µs", "processes", "modelled", "error", "alone", "calibrated", "error")
+    return table(head, (_cells(run) for run in found), 7)
+
+
+def _cells(run: _Run) -> tuple[str, ...]:
+    processes = f"{run.least:,.0f} to {run.most:,.0f}" if run.most > run.least else ""
+    cells = (run.name, f"{run.measured:,.0f}", processes, _shown(run.expected), percent(run.error))
+    if not run.alone:
+        return (*cells, "", "", "")
+    return (*cells, f"{median(run.alone):,.0f}", _shown(run.calibrated), percent(run.calibrated_error))
+
+
+def _shown(value: Interval) -> str:
+    return f"{value.expected:,.0f} ({value.low:,.0f} to {value.high:,.0f})"
+
+
+def _share(flags: Iterable[bool]) -> float:
+    return fmean(map(float, flags))

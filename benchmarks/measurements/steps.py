@@ -1,0 +1,81 @@
+"""Steps of an H200 that were timed without a profiler: benchmarks/data/h200_{latencies.csv,host_steps.json}, and what
+the traces in examples/traces say of theirs."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analyzers.readers import load
+from tracekit.capture import models
+from tracekit.capture.plan import plan
+from tracekit.capture.settings import Settings
+
+_BENCHMARKS = Path(__file__).parents[1]
+LATENCIES = _BENCHMARKS / "data" / "h200_latencies.csv"
+NARROW = _BENCHMARKS / "data" / "h200_host_steps.json"
+_TRACES = _BENCHMARKS.parent / "examples" / "traces"
+_TOKENS = "bos_token_id", "eos_token_id", "pad_token_id"
+
+
+@dataclass(frozen=True)
+class TimedStep:
+    settings: Settings
+    median_us: float
+    process: str
+    """What else the process, or the machine, did: alone, beside compilation, narrow, or a trace's name."""
+    phases_us: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        of = self.settings
+        batch = f", batch {of.batch_size}" if of.batch_size > 1 else ""
+        return f"{of.name or of.model} {of.workload}, {of.dtype}, {of.attention}{batch}"
+
+
+def full() -> Iterator[TimedStep]:
+    """Models as they are, each in a process that no profiler had recorded in."""
+    for row in pd.read_csv(LATENCIES).itertuples(index=False):
+        settings = _modelled(row.model, row.workload, row.batch_size, row.seq_len, row.dtype, row.attention)
+        yield TimedStep(settings, row.median_us, row.process)
+    for path in sorted(_TRACES.glob("h200_*.json.gz")):
+        capture = load(path).metadata.capture
+        if capture and capture.latency and capture.workload != "generate":
+            run = (capture.model, capture.workload, capture.batch_size, capture.seq_len, capture.dtype)
+            name = path.name.removesuffix(".json.gz")
+            yield TimedStep(_modelled(*run, capture.attention), capture.latency.median_us, name)
+
+
+def narrow(folder: Path) -> Iterator[TimedStep]:
+    """Models of full depth and little width: the host decides how long they take. Their configurations are written into
+    `folder`."""
+    file = json.loads(NARROW.read_text(encoding="utf-8"))
+    for row in file["steps"]:
+        config = _narrow_config(row["model"], row["workload"] == "train", file["widths"][row["model"]], folder)
+        settings = _modelled(config, row["workload"], 1, file["seq_len"], row["dtype"], row["attention"])
+        yield TimedStep(settings, row["median_us"], "narrow", row.get("phases_us", {}))
+
+
+@cache
+def _modelled(model: str, workload: str, batch_size: int, seq_len: int, dtype: str, attention: str) -> Settings:
+    settings: dict[str, Any] = {"model": model, "workload": workload, "dtype": dtype, "attention": attention}
+    return plan(Settings(**settings, batch_size=batch_size, seq_len=seq_len, device="model", gpu="h200"))
+
+
+def _narrow_config(model: str, training: bool, widths: Mapping[str, int], folder: Path) -> str:
+    spec = models.find(model)
+    config = {**spec.hyper_parameters, **widths}
+    if training and spec.training_class:
+        config["architectures"] = [spec.training_class]
+    for token in _TOKENS:
+        value = config.get(token)
+        if value is not None:
+            config[token] = [min(each, 999) for each in value] if isinstance(value, list) else min(value, 999)
+    path = folder / f"{model}-{'train' if training else 'infer'}"
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return str(path)
