@@ -38,7 +38,7 @@ def origins(analysis: Analysis) -> list[Origin]:
         Origin("times of kernels and ops", source.kind, _KERNELS[source.kind]),
         Origin("latency of a step", source.kind, _STEP[source.kind]),
         Origin("shares, times of layers", "derived", "overlapping work counts once; own times sum to the busy time"),
-        Origin("layers", "derived", f"from {source.layers_from}: those open on the host when the work was launched"),
+        Origin("layers", "derived", _layers(source)),
         Origin("FLOPs and bytes", "counted", _counted()),
         *_measured_counters(source),
         *_roofs(source),
@@ -51,6 +51,12 @@ def origins(analysis: Analysis) -> list[Origin]:
             "ops re-timed and the step simulated again; 80 % of measurements are expected inside the interval",
         ),
     ]
+
+
+def _layers(source: Source) -> str:
+    if source.layers_from == "none":
+        return "the trace says nothing of layers"
+    return f"from {source.layers_from}: those open on the host when the work was launched"
 
 
 def _counted() -> str:

@@ -30,7 +30,7 @@ def timeline(analysis: Analysis) -> tuple[Figure, str] | None:
     begin = min(int(chosen["start_ns"]), int(work["start_ns"].min()))
     lanes = _lanes(shown, gaps, analysis.host_spans)
     traces = [
-        *blocks(shown, analysis.layers, begin, lanes["layers"]),
+        *(blocks(shown, analysis.layers, begin, lanes["layers"]) if "layers" in lanes else ()),
         *_host(analysis.host_spans, lanes, begin),
         *_work(shown, lanes, begin),
         *_gaps(gaps, lanes, begin),
@@ -58,10 +58,12 @@ def _note(step: int, steps: int, work: pd.DataFrame, shown: pd.DataFrame) -> str
 
 def _lanes(work: pd.DataFrame, gaps: pd.DataFrame, spans: pd.DataFrame) -> dict[str, int]:
     """Lane name -> height, from the top down: layers, host threads, streams, idle time."""
-    host = [_host_lane(thread, kind) for thread in sorted(set(spans["thread"])) for kind in ("op", "call")]
+    threads = sorted({(thread, kind != "op") for thread, kind in zip(spans["thread"], spans["kind"], strict=True)})
+    host = [_host_lane(thread, "call" if calls else "op") for thread, calls in threads]
     several = work["device"].nunique() > 1
     idle = [_idle_lane(device, several) for device in sorted(set(gaps["device"]))]
-    names = ["layers", *host, *sorted(set(_lane_names(work))), *idle]
+    layers = ["layers"] if (work["layer"] >= 0).any() else []
+    names = [*layers, *host, *sorted(set(_lane_names(work))), *idle]
     return {name: len(names) - 1 - at for at, name in enumerate(names)}
 
 
