@@ -107,7 +107,8 @@ def test_headline_says_that_it_is_modelled(modelled: Analysis) -> None:
 def test_headline_of_an_imported_trace(imported: Analysis) -> None:
     bare = replace(imported, recommendations=(), bound=BoundShares(0.1, 0.75, 0.1, 0.05, 0))
     assert headline(bare) == (
-        "GPT2LMHeadModel on an H200 is bound by memory bandwidth 75 % of the time; no optimization is predicted to help."
+        "GPT2LMHeadModel on an H200 is bound by memory bandwidth 75 % of the time; "
+        "no optimization is predicted to help."
     )
     assert headline(replace(bare, considered=())).endswith("is bound by memory bandwidth 75 % of the time.")
     assert headline(replace(bare, layers=bare.layers.iloc[:0])).startswith("This run on an H200 is bound")
