@@ -27,7 +27,7 @@ from analyzers.hardware import GPU
 from analyzers.hardware.catalogue import CALIBRATION
 from analyzers.kernel_time import estimate
 from analyzers.kernel_time.gemm import Products, gemm_seconds
-from analyzers.kernel_time.products import kind, may_split, units_of
+from analyzers.kernel_time.products import is_scaled_by_row, kind, may_split, units_of
 
 ROUNDS = 3
 _GIVEN = ("unaligned", "error", "source")
@@ -88,7 +88,7 @@ def measured(asked: Asked) -> Iterator[Row]:
         quantizes = row.source == "aiconfigurator" and row.cost.precision == "fp8"
         if isinstance(shape, Gemm) and row.cost.family == "gemm" and row.label not in own.NAIVE:
             wide = not quantizes or shape.n >= _WIDE
-            if wide and kind(row.cost, shape, row.gpu) == "tiled":
+            if wide and not is_scaled_by_row(row.cost, shape) and kind(row.cost, shape, row.gpu) == "tiled":
                 yield row
 
 

@@ -14,9 +14,11 @@ from measurements import own, public
 from measurements.row import Row
 
 from analyzers.costs.call import Gemm
-from analyzers.kernel_time.products import kind
+from analyzers.kernel_time.products import is_scaled_by_row, kind
 
-_SECTIONS = {"one row": "gemv", "int4": "gemm.int4", "convolution": "gemm.convolution"}
+_SECTIONS = {"one row": "gemv", "int4": "gemm.int4", "convolution": "gemm.convolution", "rowwise": "gemm.rowwise"}
+
+_FEW_ROWS = 64
 
 
 def main() -> None:
@@ -24,15 +26,21 @@ def main() -> None:
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in measured(asked):
         if isinstance(row.cost.shape, Gemm):
-            convolution = row.cost.family == "convolution"
-            groups["convolution" if convolution else kind(row.cost, row.cost.shape, row.gpu)].append(row)
+            groups[_group(row, row.cost.shape)].append(row)
     for name, section in _SECTIONS.items():
         fit_and_write(section, groups[name], lambda row: (row.source, row.gpu.id), writes=asked.write)
 
 
+def _group(row: Row, shape: Gemm) -> str:
+    if row.cost.family == "convolution":
+        return "convolution"
+    few = shape.m <= _FEW_ROWS
+    return "rowwise" if few and is_scaled_by_row(row.cost, shape) else kind(row.cost, shape, row.gpu)
+
+
 def measured(asked: Asked) -> Iterator[Row]:
     for row in own.rows():
-        if row.cost.family == "convolution" or (row.cost.family == "gemm" and row.cost.precision in ("bf16", "fp32")):
+        if row.cost.family in ("gemm", "convolution") and row.cost.precision != "int8":
             yield row
     if asked.shared.is_dir():
         yield from (row for row in public.products(public.folder(asked.shared), 250, 1) if row.cost.precision == "bf16")

@@ -14,6 +14,7 @@ _ALIGNMENT = 16
 _UNALIGNED_ROWS = 128
 _INT4_ROWS = 16
 _HALF = 2
+_SCALE_BYTES = 4
 _INT4 = 0.4
 """Weights below this part of the operands' size are taken for int4, unpacked by the kernel."""
 
@@ -24,20 +25,33 @@ def product_seconds(cost: Cost, shape: Gemm, gpu: GPU, machine: Machine, fits: M
     if kernel == "int4":
         return _int4_seconds(cost, shape, machine, gemm["int4"])
     if kernel == "one row":
-        return float(fits["gemv"]["start_us"] * 1e-6 + cost.bytes / (machine.bandwidth * fits["gemv"]["stream"]))
-    m = shape.m
-    if kernel == "unaligned":
-        rate = gemm["tensor"]["unaligned"] * machine.sms * machine.clock_hz
-        machine, m = replace(machine, flops=min(machine.flops, rate)), max(m, min(_UNALIGNED_ROWS, _INT4_ROWS * m))
+        seconds = fits["gemv"]["start_us"] * 1e-6 + cost.bytes / (machine.bandwidth * fits["gemv"]["stream"])
+    else:
+        seconds = _tiled_seconds(cost, shape, gpu, machine, gemm, kernel == "unaligned")
     if cost.family == "convolution":
-        machine = replace(machine, flops=machine.flops * gemm["convolution"]["efficiency"])
+        return float(seconds + _window_seconds(cost, shape, machine, gemm["convolution"]))
+    if is_scaled_by_row(cost, shape):
+        return float(max(seconds, gemm["rowwise"]["start_us"] * 1e-6 + shape.k * gemm["rowwise"]["step_ns"] * 1e-9))
+    return float(seconds)
+
+
+def _tiled_seconds(
+    cost: Cost, shape: Gemm, gpu: GPU, machine: Machine, gemm: Mapping[str, Any], unaligned: bool
+) -> float:
+    m, rate = shape.m, machine.flops
+    if cost.family == "convolution":
+        rate *= gemm["convolution"]["efficiency"]
+    if unaligned:
+        rate = min(rate, gemm["tensor"]["unaligned"] * machine.sms * machine.clock_hz)
+        m = max(m, min(_UNALIGNED_ROWS, _INT4_ROWS * m))
     products = Products(shape.batch, m, shape.n, shape.k, cost.bytes, may_split(cost, shape, gpu))
-    seconds = float(gemm_seconds(products, machine, gemm[units_of(cost, gpu)]))
-    return (
-        seconds + _window_seconds(cost, shape, machine, gemm["convolution"])
-        if cost.family == "convolution"
-        else seconds
-    )
+    return float(gemm_seconds(products, replace(machine, flops=rate), gemm[units_of(cost, gpu)]))
+
+
+def is_scaled_by_row(cost: Cost, shape: Gemm) -> bool:
+    """Whether an fp8 product reads a scale a row and a column; its kernel goes through the depth unsplit."""
+    operands = shape.batch * shape.k * (shape.m + shape.n)
+    return cost.precision == "fp8" and cost.read_bytes >= operands + _SCALE_BYTES * (shape.m + shape.n)
 
 
 def _window_seconds(cost: Cost, shape: Gemm, machine: Machine, fit: Mapping[str, float]) -> float:
