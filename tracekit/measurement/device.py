@@ -1,5 +1,7 @@
 """Clocks, power and temperature of the GPU, and why it was slowed down, as its driver tells (nvidia-ml-py)."""
 
+import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,6 +15,8 @@ _REASONS = {
     "HwThermalSlowdown": "temperature",
     "HwPowerBrakeSlowdown": "power brake",
 }
+LOAD_S = 1.2
+"""Drivers average utilisation over up to a second."""
 CLOCK_DRIFT = 0.03
 """A change of the clock by more than this between the first and the last measurement is said."""
 
@@ -29,6 +33,22 @@ def reading() -> DeviceReading | None:
         return None
     finally:
         nvml.nvmlShutdown()
+
+
+def under_load(run: Callable[[], object], seconds: float = LOAD_S) -> tuple[DeviceReading | None, float | None]:
+    """The GPU while `run` is repeated, and the share of time in which a kernel was running on it, 0 to 1."""
+    if reading() is None:
+        return None, None
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        run()
+    nvml = require("pynvml")
+    nvml.nvmlInit()
+    try:
+        busy = nvml.nvmlDeviceGetUtilizationRates(_handle(nvml)).gpu / 100
+    finally:
+        nvml.nvmlShutdown()
+    return reading(), busy
 
 
 def _handle(nvml: Any) -> Any:

@@ -65,7 +65,12 @@ def ready(subject: Subject) -> Ready:
 
 def measure(before: Ready, changed: Subject, *, resident_bytes: int, budget_s: float = BUDGET_S) -> Measured:
     """Run the changed subject beside the one before. `resident_bytes` were allocated before it was changed."""
-    after = ready(changed)
+    return beside(before, ready(changed), resident_bytes=resident_bytes, budget_s=budget_s)
+
+
+def beside(before: Ready, after: Ready, *, resident_bytes: int, budget_s: float = BUDGET_S) -> Measured:
+    """As `measure`, of a subject whose step was prepared just now: recording it reset the peak of memory."""
+    changed = after.subject
     found = after.output()
     recorded = memory.peak_so_far() if changed.graphs else 0
     expected = before.output()

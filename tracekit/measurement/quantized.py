@@ -34,6 +34,11 @@ def with_torchao(subject: Subject, configuration: str, **options: Any) -> Subjec
 
 def with_nf4(subject: Subject) -> Subject:
     """The subject with its linear layers, the head apart, in bitsandbytes' 4-bit normal floats."""
+    return in_nf4(_inference(subject).in_half())
+
+
+def in_nf4(subject: Subject) -> Subject:
+    """The same of a subject in 16 bits, whatever it does with them."""
     modules = extra("bitsandbytes").nn
 
     def nf4(layer: "nn.Module", inputs: int, outputs: int) -> Any:
@@ -50,7 +55,7 @@ def with_nf4(subject: Subject) -> Subject:
         )
         return made
 
-    return _with_layers(_inference(subject).in_half(), nf4)
+    return _with_layers(subject, nf4)
 
 
 def with_llm_int8(subject: Subject) -> Subject:

@@ -38,9 +38,11 @@ class Start:
 
 
 def start(before: Ready) -> Start:
-    settings = before.subject.settings
-    state = environment.cuda_state() if settings.device == "cuda" else environment.cpu_state()
-    return Start(before.peak_memory_bytes(), state.name, versions(), device.reading())
+    return Start(before.peak_memory_bytes(), device_name(before.subject.settings), versions(), device.reading())
+
+
+def device_name(settings: Settings) -> str:
+    return (environment.cuda_state() if settings.device == "cuda" else environment.cpu_state()).name
 
 
 def verified(before: Ready, name: str, expected: Expected, budget_s: float = BUDGET_S) -> Verified:

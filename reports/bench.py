@@ -1,0 +1,142 @@
+"""Rows of a bench, as text for a terminal and as a page."""
+
+import io
+import shutil
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from analyzers.interval import Interval
+from reports.bench_panels import panels
+from reports.embed import asset
+from reports.html import environment
+from reports.numbers import ABSENT, duration, percent, quantity, significant, speedup, times
+
+Row = Mapping[str, Any]
+
+_RUN = ("model", "workload", "batch_size", "seq_len", "new_tokens", "weights")
+_COLUMNS = {
+    "step": lambda row: _spread(row),
+    "per second": lambda row: _rate(row),
+    "predicted": lambda row: _predicted(row),
+    "speed-up": lambda row: times(row["speedup"], row["speedup"]) if row["speedup"] else ABSENT,
+    "1st token": lambda row: _time(row["time_to_first_token_us"]),
+    "per token": lambda row: _time(row["time_between_tokens_us"]),
+    "memory": lambda row: quantity(row["peak_memory_bytes"], "B") if row["peak_memory_bytes"] else ABSENT,
+    "GPU": lambda row: _share(row["gpu_utilization"]),
+    "largest batch": lambda row: f"{row['largest_batch']:,}" if row["largest_batch"] else ABSENT,
+    "off by": lambda row: _apart(row["relative_difference"]),
+    "same": lambda row: _share(row["agreement"]),
+    "perplexity": lambda row: f"{row['perplexity']:,.2f}" if row["perplexity"] else ABSENT,
+}
+_LEGEND = (
+    "GPU: share of time in which a kernel runs. off by: root mean square of the outputs' difference from the first "
+    "configuration's over theirs; same: positions with the same most likely token."
+)
+_RANDOM = (
+    "The weights are random: differences, and changes of perplexity (on the text's bytes), say how far arithmetic drifts "
+    "in this architecture, not what a trained model would lose."
+)
+
+
+def to_text(rows: Sequence[Row], *, width: int | None = None) -> str:
+    """A table a run, then what failed, and caveats."""
+    width = width or shutil.get_terminal_size((120, 40)).columns
+    sink = io.StringIO()
+    console = Console(file=sink, width=width, highlight=False)
+    for title, group in grouped(rows).items():
+        console.print(Text(title))
+        console.print(_table(group))
+    for line in [_LEGEND, "", *remarks(rows)]:
+        console.print(Text(textwrap.fill(line, width, subsequent_indent="  ")))
+    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
+
+
+def to_html(rows: Sequence[Row]) -> str:
+    """One page that needs no other file: for each run a table and four panels."""
+    runs = [
+        {"title": title, "head": _shown(group), "rows": _cells(group), "panels": panels(group)}
+        for title, group in grouped(rows).items()
+    ]
+    style = asset("tokens.css") + asset("bench.css")
+    page = environment().get_template("bench.html.j2")
+    return page.render(runs=runs, legend=_LEGEND, remarks=remarks(rows), style=style)
+
+
+def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows by the run that they are configurations of, under its title."""
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[name] for name in _RUN), []).append(row)
+    return {_title(group): group for group in found.values()}
+
+
+def remarks(rows: Sequence[Row]) -> list[str]:
+    failed = [f"{row['config']} ({row['model']}): not measured. {row['error']}" for row in rows if row["error"]]
+    caveats = [f"{row['config']} ({row['model']}): {row['caveats']}" for row in rows if row["caveats"]]
+    general = [_RANDOM] if any(row["weights"] == "random" for row in rows) else []
+    return [*failed, *caveats, *general]
+
+
+def _title(group: Sequence[Row]) -> str:
+    row = group[0]
+    length = f", {row['seq_len']} tokens" if row["seq_len"] else ""
+    made = f" + {row['new_tokens']}" if row["new_tokens"] else ""
+    where = next((f", on {each['device']}" for each in group if each["device"]), "")
+    return f"{row['model']}, {row['workload']}, batch {row['batch_size']}{length}{made}{where}"
+
+
+def _shown(group: Sequence[Row]) -> list[str]:
+    """Columns that say something about one row at least."""
+    return [name for name, cell in _COLUMNS.items() if any(cell(row) != ABSENT for row in group)]
+
+
+def _cells(group: Sequence[Row]) -> list[list[str]]:
+    columns = _shown(group)
+    return [[row["config"], *(_COLUMNS[name](row) for name in columns)] for row in group]
+
+
+def _table(group: Sequence[Row]) -> Table:
+    view = Table(box=SIMPLE_HEAD, pad_edge=False)
+    view.add_column("configuration", overflow="fold")
+    for name in _shown(group):
+        view.add_column(name, justify="right", no_wrap=True)
+    for cells in _cells(group):
+        view.add_row(*cells)
+    return view
+
+
+def _spread(row: Row) -> str:
+    if not row["latency_us"]:
+        return ABSENT
+    apart = (row["latency_p90_us"] - row["latency_p10_us"]) / 2 / row["latency_us"]
+    return f"{duration(row['latency_us'])} ±{percent(apart)}"
+
+
+def _rate(row: Row) -> str:
+    return f"{significant(row['items_per_s'])} {row['unit']}" if row["items_per_s"] else ABSENT
+
+
+def _predicted(row: Row) -> str:
+    if row["predicted"] is None:
+        return ABSENT
+    return speedup(Interval(row["predicted_low"], row["predicted"], row["predicted_high"]))
+
+
+def _time(value: float | None) -> str:
+    return duration(value) if value else ABSENT
+
+
+def _share(value: float | None) -> str:
+    return ABSENT if value is None else percent(value)
+
+
+def _apart(value: float | None) -> str:
+    if value is None:
+        return ABSENT
+    return f"{significant(100 * value)} %" if value >= 1e-6 else "0"

@@ -1,0 +1,104 @@
+"""Configurations by name: types of numbers, attention, and optimizations, joined with "+"."""
+
+from dataclasses import dataclass, replace
+from typing import Any, cast, get_args
+
+from analyzers.errors import InputError, UnknownNameError
+from analyzers.hardware.gpu import nearest
+from tracekit.capture.settings import ATTENTIONS, Attention, Dtype, Settings
+from tracekit.measurement.adapters import with_adapters
+from tracekit.measurement.subject import Subject
+from tracekit.optimizations import OPTIMIZATIONS, parse
+
+_DTYPES = tuple(dtype for dtype in get_args(Dtype) if dtype != "auto")
+SHORT = {
+    "int8": "int8-weight-only",
+    "int4": "int4-weight-only",
+    "fp8": "fp8-dynamic",
+    "graphs": "cuda-graphs",
+    "autotune": "max-autotune",
+    "fused": "fused-kernels",
+    "checkpointing": "gradient-checkpointing",
+}
+"""Names for optimizations that are known by shorter ones."""
+QLORA = "qlora"
+PLAIN = "base"
+"""The run as the settings have it."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    name: str
+    dtype: Dtype | None = None
+    attention: Attention | None = None
+    optimizations: str = ""
+    """Ids, joined with "+"; "": none."""
+    adapters: bool = False
+
+    def settings(self, asked: Settings) -> Settings:
+        """Those of a run that is built in this configuration's types and attention."""
+        return replace(asked, dtype=self.dtype or asked.dtype, attention=self.attention or asked.attention)
+
+    def apply(self, subject: Subject) -> Subject:
+        """The run in this configuration. Raises TracekitError when that is not possible here."""
+        changed = _with_attention(subject, self.attention or subject.settings.attention)
+        changed = changed.with_dtype(self.dtype) if self.dtype else changed
+        changed = with_adapters(changed) if self.adapters else changed
+        return parse(self.optimizations).apply(changed) if self.optimizations else changed
+
+    def change(self, start: Settings) -> str | None:
+        """The optimizations that make it of a run with these settings, to be predicted; None: not made of any."""
+        dtype, attention = self.dtype or start.dtype, self.attention or start.attention
+        steps = [_DTYPE_STEPS.get((start.dtype, dtype)), _ATTENTION_STEPS.get((start.attention, attention))]
+        if self.adapters or None in steps:
+            return None
+        return "+".join(filter(None, (*cast("list[str]", steps), self.optimizations)))
+
+
+_DTYPE_STEPS = {
+    **{(dtype, dtype): "" for dtype in _DTYPES},
+    ("fp32", "tf32"): "tf32",
+    **{(wide, half): f"half-precision:{half}" for wide in ("fp32", "tf32") for half in ("fp16", "bf16")},
+}
+_ATTENTION_STEPS = {**{(each, each): "" for each in ATTENTIONS}, ("eager", "sdpa"): "sdpa"}
+
+
+def configuration(name: str) -> Configuration:
+    """Raises UnknownNameError for a part that is not known, InputError for parts that exclude each other."""
+    found: dict[str, Any] = {}
+    optimizations = []
+    for part in (each.strip().lower() for each in name.split("+")):
+        kind = "dtype" if part in _DTYPES else "attention" if part in ATTENTIONS else ""
+        if kind in found:
+            raise InputError(f"{name} names two of a kind.", f"It says {found[kind]} and {part}.", "Leave one out.")
+        if kind:
+            found[kind] = part
+        elif part == QLORA:
+            found["adapters"] = True
+        elif part != PLAIN:
+            optimizations.append(_optimization(part))
+    joined = parse("+".join(optimizations)).name if len(optimizations) == 1 else "+".join(optimizations)
+    if len(optimizations) > 1:
+        parse(joined)
+    return Configuration(name.strip(), optimizations=joined, **found)
+
+
+def _optimization(part: str) -> str:
+    short, colon, argument = part.partition(":")
+    known = [each.id for each in OPTIMIZATIONS]
+    wanted = SHORT.get(short, short)
+    if wanted not in known:
+        names = [*_DTYPES, *ATTENTIONS, *SHORT, QLORA, PLAIN, *known]
+        raise UnknownNameError(f"Configuration '{part}' is not known.", hint=nearest(short, names))
+    return f"{wanted}{colon}{argument}"
+
+
+def _with_attention(subject: Subject, attention: Attention) -> Subject:
+    if attention == subject.settings.attention:
+        return subject
+    changed = subject.with_twin()
+    model: Any = changed.model
+    if not hasattr(model, "set_attn_implementation"):
+        raise InputError("Its attention cannot be exchanged.", "The model is not of transformers.")
+    model.set_attn_implementation("eager" if attention == "eager" else "sdpa")
+    return replace(changed, settings=replace(changed.settings, attention=attention))

@@ -1,0 +1,145 @@
+"""What the worker does for one row: the run in its configuration, beside the run in the first one."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from analyzers.capture_info import Latency
+from analyzers.verified import DeviceReading
+from tracekit.bench.configurations import Configuration
+from tracekit.bench.largest import largest_batch, probe_of
+from tracekit.bench.quality import perplexity
+from tracekit.bench.row import Row
+from tracekit.capture import models
+from tracekit.capture.annotate import NoRanges
+from tracekit.capture.latency import clock_of, time_step
+from tracekit.capture.packages import require
+from tracekit.capture.settings import Settings
+from tracekit.measurement import device, memory, verification
+from tracekit.measurement.measure import Measured, Ready, beside, ready
+from tracekit.measurement.steps import SEED
+from tracekit.measurement.subject import Subject
+from tracekit.measurement.timing import noise
+
+
+@dataclass(frozen=True)
+class Request:
+    """One row, as far as it is known before it is measured."""
+
+    row: Row
+    settings: Settings
+    """Of the run in the first configuration's types and attention."""
+    first: Configuration
+    configuration: Configuration
+    text: str
+
+
+@dataclass
+class _Kept:
+    first: dict[tuple[Settings, Configuration], Ready] = field(default_factory=dict)
+
+    def of(self, request: Request) -> Ready:
+        key = (request.settings, request.first)
+        if key not in self.first:
+            self.release()
+            self.first[key] = ready(request.first.apply(built(request.settings)))
+        return self.first[key]
+
+    def release(self) -> None:
+        self.first.clear()
+        memory.release()
+
+
+_KEPT = _Kept()
+
+
+def built(settings: Settings) -> Subject:
+    return Subject(model=models.build_for(settings), settings=settings)
+
+
+def measured(request: Request) -> Row:
+    """The row with its measurements. Raises what the model, a package or the device says against it."""
+    before, resident = _KEPT.of(request), memory.allocated_bytes()
+    if request.configuration == request.first:
+        return _filled(request, before, None)
+    try:
+        after = ready(_changed(before.subject, request))
+        found = beside(before, after, resident_bytes=resident)
+        return _filled(request, after, found)
+    finally:
+        require("torch.compiler").reset()
+
+
+def largest(request: Request) -> int | None:
+    """The largest batch of the run in its configuration, alone on the device. None: not known."""
+    _KEPT.release()
+    if request.settings.device != "cuda":
+        return None
+    subject = _changed(built(request.settings), request)
+    capacity = require("torch.cuda").get_device_properties(0).total_memory
+    return largest_batch(probe_of(subject), capacity, request.settings.batch_size)
+
+
+def _changed(subject: Subject, request: Request) -> Subject:
+    """The configuration is of the run as it is built: what the first one adds is not part of it."""
+    plain = replace(subject, compile_mode="", graphs=False, static_cache=False, fused_optimizer=False)
+    return request.configuration.apply(plain)
+
+
+def _filled(request: Request, run: Ready, found: Measured | None) -> Row:
+    """In this order: timed alone, then under load, then what else it is asked."""
+    settings = run.subject.settings
+    with run.subject.numerics():
+        times = time_step(run.step, clock_of(settings.device))
+        state, busy = device.under_load(lambda: run.step(NoRanges()))
+    latency = found.after if found else times.step
+    phases = times.phases
+    items, unit = verification.items_of(settings)
+    return replace(
+        request.row,
+        **_timed(latency, items),
+        **(_compared(found) if found else {"speedup": 1.0, "speedup_low": 1.0, "speedup_high": 1.0}),
+        **_read(state),
+        unit=unit,
+        time_to_first_token_us=_median(phases.get("time_to_first_token")),
+        time_between_tokens_us=_median(phases.get("time_between_tokens")),
+        peak_memory_bytes=(found.peak_memory_bytes if found else run.peak_memory_bytes()) or None,
+        gpu_utilization=busy,
+        perplexity=perplexity(run.subject, request.text),
+        device=verification.device_name(settings),
+        versions=" ".join(f"{name}={number}" for name, number in verification.versions().items()),
+        seed=SEED,
+        caveats=" ".join(_caveats(latency, state)),
+    )
+
+
+def _timed(latency: Latency, items: int) -> dict[str, Any]:
+    return {
+        "latency_us": latency.median_us,
+        "latency_p10_us": latency.p10_us,
+        "latency_p90_us": latency.p90_us,
+        "items_per_s": items / latency.median_us * 1e6,
+    }
+
+
+def _compared(found: Measured) -> dict[str, Any]:
+    gain = found.speedup
+    cells: dict[str, Any] = {"speedup": gain.expected, "speedup_low": gain.low, "speedup_high": gain.high}
+    apart = found.difference
+    if apart:
+        cells |= {"max_logit_difference": apart.max_abs, "relative_difference": apart.relative}
+        cells |= {"kl": apart.kl, "agreement": apart.agreement}
+    return cells
+
+
+def _read(state: DeviceReading | None) -> dict[str, Any]:
+    if state is None:
+        return {}
+    return {"sm_clock_mhz": state.sm_clock_mhz, "temperature_c": state.temperature_c, "power_w": state.power_w}
+
+
+def _median(latency: Latency | None) -> float | None:
+    return latency.median_us if latency else None
+
+
+def _caveats(latency: Latency, state: DeviceReading | None) -> list[str]:
+    return [line for line in (noise(latency), *device.drift(state, state)) if line]

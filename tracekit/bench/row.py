@@ -1,0 +1,113 @@
+"""One row of a bench: what was run, what was measured, and what had been predicted."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from analyzers.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """None: not measured, or it does not apply. Speed-ups are over the first configuration of the same run."""
+
+    model: str
+    workload: str
+    batch_size: int
+    seq_len: int
+    new_tokens: int
+    weights: str
+    config: str
+    first: str
+    """The configuration that it is compared with."""
+    latency_us: float | None = None
+    """Median of a step."""
+    latency_p10_us: float | None = None
+    latency_p90_us: float | None = None
+    items_per_s: float | None = None
+    unit: str = ""
+    """tokens or images."""
+    time_to_first_token_us: float | None = None
+    time_between_tokens_us: float | None = None
+    peak_memory_bytes: int | None = None
+    gpu_utilization: float | None = None
+    """Share of time in which a kernel was running, as the driver says, 0 to 1."""
+    largest_batch: int | None = None
+    """That a step fits in memory with."""
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    predicted: float | None = None
+    predicted_low: float | None = None
+    predicted_high: float | None = None
+    predicted_peak_bytes: int | None = None
+    max_logit_difference: float | None = None
+    relative_difference: float | None = None
+    kl: float | None = None
+    """Mean Kullback-Leibler divergence, nats."""
+    agreement: float | None = None
+    """Positions with the same most likely token, 0 to 1."""
+    perplexity: float | None = None
+    sm_clock_mhz: int | None = None
+    """Under load."""
+    temperature_c: int | None = None
+    power_w: float | None = None
+    device: str = ""
+    versions: str = ""
+    seed: int = 0
+    caveats: str = ""
+    error: str = ""
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What a row is of: a bench that is taken up again leaves out what it has."""
+        return tuple(getattr(self, each.name) for each in fields(self)[: len(_KEY)])
+
+
+_KEY = ("model", "workload", "batch_size", "seq_len", "new_tokens", "weights", "config", "first")
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    sink = io.StringIO()
+    writer = csv.DictWriter(sink, [each.name for each in fields(Row)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in asdict(row).items()} for row in rows)
+    return sink.getvalue()
+
+
+def _cell(value: object) -> object:
+    if value is None:
+        return ""
+    return f"{value:.7g}" if isinstance(value, float) else value
+
+
+def from_csv(path: Path) -> list[Row]:
+    """Raises InputError for a file that is not one of ours."""
+    try:
+        with path.open(newline="") as file:
+            return [_row(cells) for cells in csv.DictReader(file)]
+    except (TypeError, ValueError, KeyError) as error:
+        raise InputError(f"{path} cannot be read.", f"{error}.", "Give another folder with -o.") from error
+
+
+def _row(cells: dict[str, str]) -> Row:
+    kinds = {each.name: each.type for each in fields(Row)}
+    return Row(**{name: _value(text, kinds[name]) for name, text in cells.items()})
+
+
+def _value(text: str, kind: Any) -> Any:
+    if kind is str:
+        return text
+    if not text:
+        return None
+    return int(text) if kind in (int, int | None) else float(text)
+
+
+def to_parquet(rows: Sequence[Row], path: Path) -> None:
+    """Needs pyarrow."""
+    import pandas as pd
+
+    pd.DataFrame([asdict(row) for row in rows], columns=[each.name for each in fields(Row)]).to_parquet(path)

@@ -1,0 +1,151 @@
+"""Runs a grid of models and configurations, row after row, into a folder that it can be taken up from again."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from analyzers.errors import TracekitError
+from reports.bench import to_html
+from reports.files import write_atomically
+from tracekit.bench.configurations import Configuration, configuration
+from tracekit.bench.measuring import Request, largest, measured
+from tracekit.bench.quality import text_of
+from tracekit.bench.row import Row, from_csv, to_csv, to_parquet
+from tracekit.capture.plan import plan
+from tracekit.capture.progress import Say, silent
+from tracekit.capture.settings import Settings
+from tracekit.measurement import jobs
+from tracekit.measurement.predicted import Expectations, Expected
+from tracekit.measurement.worker import Failure, Worker
+
+CSV, PARQUET, PAGE, TRACES = "bench.csv", "bench.parquet", "bench.html", "traces"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All combinations, in this order; each configuration is compared with the first one of its run."""
+
+    models: Sequence[str]
+    configurations: Sequence[str]
+    batch_sizes: Sequence[int]
+    seq_lens: Sequence[int]
+    settings: Settings
+    """What all rows share."""
+    text: Path | None = None
+    largest_batch: bool = False
+
+    def runs(self) -> Iterator[Settings]:
+        for model, batch, length in product(self.models, self.batch_sizes, self.seq_lens):
+            yield replace(self.settings, model=model, batch_size=batch, seq_len=length)
+
+
+def bench(grid: Grid, folder: Path, say: Say = silent) -> list[Row]:
+    """Every row of the grid: those that `folder` holds, and the others measured now. A row that fails says why.
+
+    After each row bench.csv and bench.html are written, at the end bench.parquet, where pyarrow is installed.
+    """
+    wanted = [configuration(name) for name in grid.configurations]
+    text = text_of(grid.text)
+    stored = from_csv(folder / CSV) if (folder / CSV).is_file() else []
+    done = {row.key: row for row in stored if not row.error}
+    rows: list[Row] = []
+    for asked in grid.runs():
+        for row in _run(asked, wanted, _Making(folder, text, grid.largest_batch, done, say)):
+            rows.append(row)
+            _write(rows, folder)
+    if find_spec("pyarrow"):
+        to_parquet(rows, folder / PARQUET)
+    return rows
+
+
+@dataclass(frozen=True)
+class _Making:
+    folder: Path
+    text: str
+    largest_batch: bool
+    done: dict[tuple[object, ...], Row]
+    say: Say
+
+
+def _run(asked: Settings, wanted: Sequence[Configuration], making: _Making) -> Iterator[Row]:
+    """One model at one batch and length, in every configuration."""
+    first = wanted[0]
+    try:
+        settings = plan(first.settings(asked))
+    except TracekitError as error:
+        yield from (replace(_row(asked, each, first), error=str(error)) for each in wanted)
+        return
+    requests = [Request(_row(settings, each, first), settings, first, each, making.text) for each in wanted]
+    missing = [each for each in requests if each.row.key not in making.done]
+    expected = _expectations(settings, first, making) if missing else _nothing
+    with Worker() as worker:
+        for request in requests:
+            found = making.done.get(request.row.key)
+            yield found or _measured(worker, request, expected, making)
+
+
+def _measured(worker: Worker, request: Request, expected: Callable[[str], Expected], making: _Making) -> Row:
+    row = request.row
+    making.say(f"measuring {row.model}, {row.workload}, batch {row.batch_size}: {row.config}")
+    found = worker.call(measured, _foretold(request, expected))
+    if isinstance(found, Failure):
+        return replace(row, error=str(found))
+    if not making.largest_batch:
+        return found
+    most = worker.call(largest, request)
+    return found if isinstance(most, Failure) else replace(found, largest_batch=most)
+
+
+def _foretold(request: Request, expected: Callable[[str], Expected]) -> Request:
+    """With what is predicted of the configuration, before it is measured."""
+    change = request.configuration.change(request.settings)
+    if not change or request.first.optimizations or request.configuration == request.first:
+        return request
+    found = expected(change)
+    gain = found.speedup
+    cells: dict[str, Any] = (
+        {"predicted": gain.expected, "predicted_low": gain.low, "predicted_high": gain.high} if gain else {}
+    )
+    return replace(request, row=replace(request.row, predicted_peak_bytes=found.peak_bytes, **cells))
+
+
+def _expectations(settings: Settings, first: Configuration, making: _Making) -> Callable[[str], Expected]:
+    """Predictions from a trace of the first configuration, recorded in a process that measures nothing."""
+    if settings.device != "cuda" or first.optimizations or first.adapters:
+        return _nothing
+    row = _row(settings, first, first)
+    name = "-".join(str(part) for part in row.key[:4]).replace("/", "-")
+    trace = making.folder / TRACES / f"{name}.json.gz"
+    if not trace.is_file():
+        making.say(f"profiling {row.model}, {row.workload}, batch {row.batch_size}: {row.config}")
+        trace.parent.mkdir(parents=True, exist_ok=True)
+        with Worker() as worker:
+            found = worker.call(jobs.profile, settings, trace)
+        if isinstance(found, Failure):
+            return _nothing
+    return Expectations(trace).of
+
+
+def _nothing(_: str) -> Expected:
+    return Expected(None, None)
+
+
+def _row(settings: Settings, config: Configuration, first: Configuration) -> Row:
+    return Row(
+        model=settings.shown_name,
+        workload=settings.workload,
+        batch_size=settings.batch_size,
+        seq_len=settings.seq_len,
+        new_tokens=settings.new_tokens if settings.workload == "generate" else 0,
+        weights=settings.weights,
+        config=config.name,
+        first=first.name,
+    )
+
+
+def _write(rows: Sequence[Row], folder: Path) -> None:
+    write_atomically(folder / CSV, to_csv(rows))
+    write_atomically(folder / PAGE, to_html([vars(row) for row in rows]))

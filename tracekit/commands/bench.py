@@ -1,0 +1,99 @@
+"""`tracekit bench`."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tracekit.capture.settings import DEVICES, WEIGHTS, WORKLOAD_NAMES
+from tracekit.shown import say
+
+
+def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]:
+    try:
+        found = [int(part) for part in value.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < (0 if option.name == "seq_len" else 1):
+        raise click.BadParameter(f"{value!r}: write numbers with commas between them, as in 1,8,32.")
+    return found
+
+
+@click.command()
+@click.option("--model", "models", required=True, help="Models, with commas between them, as `profile` takes them.")
+@click.option(
+    "--configs",
+    default="fp32,tf32,bf16,bf16+compile",
+    show_default=True,
+    help="Configurations, with commas between them; the first is what the others are compared with.",
+)
+@click.option("--workload", type=click.Choice(WORKLOAD_NAMES), default="decode", show_default=True)
+@click.option("--batch-size", callback=_numbers, default="1", show_default=True, help="One or several.")
+@click.option("--seq-len", callback=_numbers, default="0", help="One or several.  [default: 512, if they fit]")
+@click.option("--new-tokens", type=click.IntRange(min=1), default=32, show_default=True, help="That generate makes.")
+@click.option(
+    "--text", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="For perplexity.  [default: a sample]"
+)
+@click.option("--largest-batch", is_flag=True, help="Find the largest batch that fits, too.")
+@click.option(
+    "--device",
+    type=click.Choice([device for device in DEVICES if device != "model"]),
+    default="auto",
+    help="[default: the GPU here, else the CPU]",
+)
+@click.option("--weights", type=click.Choice(WEIGHTS), default="random", show_default=True)
+@click.option(
+    "-o", "--output", type=click.Path(file_okay=False, path_type=Path), default=Path("bench"), show_default=True
+)
+def command(
+    models: str,
+    configs: str,
+    batch_size: list[int],
+    seq_len: list[int],
+    text: Path | None,
+    largest_batch: bool,
+    output: Path,
+    **shared: Any,
+) -> None:
+    """Measure configurations of models beside each other, and beside what was predicted of them.
+
+    \b
+    Configurations, joined with "+":
+      fp32 tf32 fp16 bf16    types of weights and arithmetic
+      eager sdpa flash       attention
+      int8 int4 fp8 nf4 llm-int8 int8-dynamic   formats of weights
+      compile autotune graphs static-cache fused   how a step is run
+      checkpointing fused-optimizer qlora   training
+      and every optimization that `predict --apply` knows
+
+    Started again with the same folder, it measures what is missing there, and what failed.
+
+    \b
+    Files, in the output folder:
+      bench.csv      a row a configuration (bench.parquet, too, with pyarrow)
+      bench.html     table and charts on one page
+      traces         of the first configurations, which predictions are made from
+
+    Example: tracekit bench --model gpt2 --configs fp32,fp16,fp16+compile,fp16+graphs --batch-size 1,8
+    """
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    from reports.bench import to_text
+    from tracekit.benching import Grid, bench
+    from tracekit.capture.packages import require
+    from tracekit.capture.settings import Settings
+
+    if shared["device"] == "auto":
+        shared["device"] = "cuda" if require("torch.cuda").is_available() else "cpu"
+    grid = Grid(
+        models=[each.strip() for each in models.split(",")],
+        configurations=[each.strip() for each in configs.split(",")],
+        batch_sizes=batch_size,
+        seq_lens=seq_len,
+        settings=Settings(model="", **shared),
+        text=text,
+        largest_batch=largest_batch,
+    )
+    rows = bench(grid, output, say)
+    click.echo(to_text([vars(row) for row in rows]), nl=False)
+    click.echo(f"\nWritten to {output}/: bench.csv, bench.html")
