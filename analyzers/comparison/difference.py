@@ -10,14 +10,10 @@ from analyzers.comparison.tables import DIFFERENCE
 from analyzers.results import Analysis
 
 EDGES = "edges"
+"""Before a step's first work and after its last."""
 OVERLAP = "overlap"
+"""Negative: kernels took longer under the profiler than the whole step without it."""
 UNKNOWN = "unknown"
-
-IDLE_MEANINGS = {
-    EDGES: "before a step's first work and after its last",
-    OVERLAP: "kernels took longer under the profiler than the whole step without it",
-}
-"""Of causes that are not among the causes of gaps."""
 
 
 def difference(a: Side, b: Side, work_a: pd.DataFrame, work_b: pd.DataFrame, idle: pd.DataFrame) -> pd.DataFrame:
