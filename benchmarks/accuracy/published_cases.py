@@ -90,7 +90,7 @@ _APPLIED = {
     "torch.compile default": "compile",
     "sdpa": "sdpa",
     "int8 dynamic": "int8-dynamic",
-    "int8 weight-only": "int8-weight-only",
+    "int8 weight-only": "int8-weight-only:fused",
     "int4wo-64": "int4-weight-only",
     "float8 dynamic per-row": "fp8-dynamic",
     "float8 dynamic per-tensor": "fp8-dynamic:per-tensor",

@@ -53,7 +53,7 @@ def test_a_static_cache_writes_one_token_in_place_and_reads_all_of_its_length():
     assert (written.kernel_ns < 4_000).all()
     (attention,) = [cost.shape for cost in after.cost if isinstance(cost.shape, Attention)]
     assert attention.keys == 640
-    assert len(after) == 4 + 3 + 8
+    assert len(after) == 4 + 7 + 8
     assert (after.name == "aten::cat").sum() == 1
 
 

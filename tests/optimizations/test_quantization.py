@@ -136,3 +136,21 @@ def test_formats_exclude_each_other_and_waiting_excludes_graphs():
         parse("nf4+int8-weight-only")
     with pytest.raises(InputError):
         parse("llm-int8+cuda-graphs")
+
+
+def test_int8_weights_are_widened_by_a_kernel_of_their_own_unless_fused():
+    decode = base(tokens=1, layers=1, host_us=0.1)
+    apart, fused = find("int8-weight-only"), find("int8-weight-only:fused")
+    after = apart.transform(decode, "expected")
+    widening = after[after.name == "torchao::widen"]
+    assert [cost.bytes for cost in widening.cost] == [7 * 4096 * 4096 * n for n in (3, 1, 4, 4)]
+    assert len(fused.transform(decode, "expected")) == len(decode.ops)
+    assert predicted_speedup(apart, decode).high < 0.7 < 1.2 < predicted_speedup(fused, decode).expected
+
+
+def test_compiled_code_widens_across_sectors():
+    decode = base(tokens=1, layers=1, host_us=0.1)
+    eager = find("int8-weight-only").applied(decode, "expected")
+    compiled = find("compile").transform(eager, "expected")
+    before, after = (ops.kernel_ns[ops.name == "torchao::widen"].sum() for ops in (eager.ops, compiled))
+    assert after == pytest.approx(4.5 * before)

@@ -8,6 +8,7 @@ from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused
+from tracekit.optimizations.static_cache import written_in_place
 
 REPLAY_NS = Interval(80_000, 30_000, 12_000)
 """Host time to replay a graph and to fill its static inputs."""
@@ -37,8 +38,8 @@ class CUDAGraphs(Optimization):
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         host = pd.Series(0.0, index=base.ops.index)
         host.iloc[0] = pick(REPLAY_NS, outcome) * forward_passes(base) + base.other_host_ns
-        decoding = base.ops.phase == "decode"
-        kernel = base.ops.kernel_ns.mask(decoding, base.ops.kernel_ns * pick(STATIC_CACHE, outcome))
+        kernel = written_in_place(base, outcome)
+        kernel = kernel.mask(base.ops.phase == "decode", kernel * pick(STATIC_CACHE, outcome))
         return base.ops.assign(host_ns=host, kernel_ns=kernel, sync=False)
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:

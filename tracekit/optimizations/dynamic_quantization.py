@@ -9,7 +9,7 @@ from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
-from tracekit.optimizations.extra_kernels import SUBCLASS, Extra, moving, with_extras
+from tracekit.optimizations.extra_kernels import Extra, moving, with_extras
 from tracekit.optimizations.linear_products import (
     LinearProduct,
     inner_products,
@@ -30,6 +30,8 @@ class DynamicQuantization(Optimization):
     precision: Precision
     needs: str
     """The GPU feature that its products are written for."""
+    dispatch: Interval
+    """Host time of torchao's Python around each product, in plain launches."""
     stream: Interval
     """Rate of the 8-bit product over that which the model of a plain one gives it."""
 
@@ -69,15 +71,17 @@ class DynamicQuantization(Optimization):
     def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
         """The largest element of each row, and the row divided by it, as eager PyTorch launches them."""
         size, rows = product.rows * product.inputs, product.rows
-        return [
-            Extra("aten::abs", moving(2 * size, 2 * size, "bf16"), host=1 + pick(SUBCLASS, outcome)),
-            Extra("aten::amax", moving(2 * size, 2 * rows, "bf16", "reduction")),
-            Extra("aten::clamp", moving(2 * rows, 4 * rows, "fp32")),
-            Extra("aten::div", moving(4 * rows, 4 * rows, "fp32")),
-            Extra("aten::mul", moving(2 * size + 4 * rows, 2 * size, "bf16")),
-            Extra("aten::clamp", moving(2 * size, 2 * size, "bf16")),
-            Extra("aten::_to_copy", moving(2 * size, size, self.precision, "copy")),
-        ]
+        passes = (
+            ("aten::abs", moving(2 * size, 2 * size, "bf16")),
+            ("aten::amax", moving(2 * size, 2 * rows, "bf16", "reduction")),
+            ("aten::clamp", moving(2 * rows, 4 * rows, "fp32")),
+            ("aten::div", moving(4 * rows, 4 * rows, "fp32")),
+            ("aten::mul", moving(2 * size + 4 * rows, 2 * size, "bf16")),
+            ("aten::clamp", moving(2 * size, 2 * size, "bf16")),
+            ("aten::_to_copy", moving(2 * size, size, self.precision, "copy")),
+        )
+        host = 1 + pick(self.dispatch, outcome) / len(passes)
+        return [Extra(name, cost, host=host) for name, cost in passes]
 
     def _after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
         return []

@@ -27,9 +27,10 @@ class FP8Dynamic(DynamicQuantization):
     title = "fp8 products, dynamic scales"
     precision = "fp8"
     needs = "float8-dynamic"
+    dispatch = Interval(45.0, 30.0, 15.0)
     excludes: Mapping[str, str] = other_formats("fp8-dynamic")
     caveats = (
-        "Compile with it: eager code quantises each input in seven kernels, compiled code in one.",
+        "Compile with it: eager code quantises each input in seven kernels and much Python, compiled code in one.",
         "Few rows lose: the product waits for a quantising kernel that takes as long as it saves.",
         "Outputs change in the second digit; check quality.",
     )

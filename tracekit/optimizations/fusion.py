@@ -19,17 +19,18 @@ INTERMEDIATES_SAVED = Interval(0.3, 0.95, 1.0)
 GPT-2's prefill (512 tokens, H200) removed nearly all of it; published results of older versions, a third."""
 FUSED_KERNEL = Interval(1.3, 1.0, 0.9)
 """Time of a generated kernel over that of a library's that moves as much."""
-FUSED_HOST = Interval(3.0, 2.0, 1.2)
-"""Host time of launching one fused kernel over that of a plain op: Triton's launcher is Python."""
 
 
-def chains(ops: pd.DataFrame, *, within_layer: bool) -> npt.NDArray[np.int64]:
+def chains(ops: pd.DataFrame, *, within_layer: bool, among: "pd.Series[bool] | None" = None) -> npt.NDArray[np.int64]:
     """The chain of each op: neighbours with one number can be one kernel.
 
-    A chain holds memory-bound ops only, and at most one that reduces. With `within_layer`, it stays in one module.
+    A chain holds memory-bound ops only (`among` these), and at most one that reduces. With `within_layer`, it stays in
+    one module.
     """
     families = [cost.family if cost else "" for cost in ops.cost]
     layers, launches = ops.layer.to_numpy(), ops.category.to_numpy() == "kernel"
+    if among is not None:
+        launches = launches & among.to_numpy()
     chain, reductions, numbers = 0, 0, np.zeros(len(ops), dtype=np.int64)
     for i, family in enumerate(families):
         fusible = launches[i] and family in _POINTWISE + _REDUCING
@@ -42,9 +43,16 @@ def chains(ops: pd.DataFrame, *, within_layer: bool) -> npt.NDArray[np.int64]:
     return numbers
 
 
-def fused(ops: pd.DataFrame, gpu: GPU, outcome: Outcome, *, within_layer: bool) -> pd.DataFrame:
-    """The op list with every chain as one op, never slower on the host than the ops it replaces."""
-    chain = chains(ops, within_layer=within_layer)
+def fused(
+    ops: pd.DataFrame,
+    gpu: GPU,
+    outcome: Outcome,
+    *,
+    within_layer: bool,
+    among: "pd.Series[bool] | None" = None,
+) -> pd.DataFrame:
+    """The op list with every chain as one op, which takes the host as long as the ops it replaces."""
+    chain = chains(ops, within_layer=within_layer, among=among)
     first = np.flatnonzero(np.diff(chain, prepend=-1))
     costs = np.split(ops.cost.to_numpy(), first[1:])
     length = np.array([len(members) for members in costs])
@@ -53,7 +61,7 @@ def fused(ops: pd.DataFrame, gpu: GPU, outcome: Outcome, *, within_layer: bool) 
     ratio = [_ratio(one, members, gpu, error) for one, members in zip(after, costs, strict=True)]
     host = np.add.reduceat(ops.host_ns.to_numpy(), first)
     return ops.iloc[first].assign(
-        host_ns=np.where(length > 1, host * np.minimum(pick(FUSED_HOST, outcome) / length, 1.0), host),
+        host_ns=host,
         kernel_ns=np.add.reduceat(ops.kernel_ns.to_numpy(), first) * ratio,
         launches=np.where(length > 1, 1, ops.launches.to_numpy()[first]),
         sync=np.logical_or.reduceat(ops.sync.to_numpy(), first),

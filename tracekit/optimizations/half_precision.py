@@ -17,9 +17,9 @@ from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
 from tracekit.optimizations.retime import narrowed, retimed
 
-HOST_FACTOR = Interval(1.08, 1.0, 0.95)
+HOST_FACTOR = Interval(1.16, 1.0, 0.95)
 """Host time over that in fp32: other backends are chosen, with other checks. Published: 0.95 to 1.04 times as fast
-where the host sets the pace."""
+where the host sets the pace; on an H200, whose 16-bit attention is cuDNN's, 0.87."""
 _WIDE = ("fp32", "tf32")
 HalfType = Literal["fp16", "bf16"]
 _TYPES: dict[str, HalfType] = {"fp16": "fp16", "bf16": "bf16"}

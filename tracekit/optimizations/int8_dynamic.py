@@ -24,10 +24,11 @@ class Int8Dynamic(DynamicQuantization):
     title = "int8 products, dynamic scales"
     precision = "int8"
     needs = "int8-tensor"
+    dispatch = Interval(150.0, 100.0, 50.0)
     stream = Interval(0.6, 0.8, 1.0)
     excludes: Mapping[str, str] = other_formats("int8-dynamic")
     caveats = (
-        "Compile with it: eager code quantises each input in seven kernels, and scales the result in two.",
+        "Compile with it: eager code quantises each input in seven kernels and much Python, and scales in two.",
         f"Fewer than {FEWEST_ROWS} rows (decoding) have no int8 product, and lose by far.",
     )
 

@@ -30,6 +30,9 @@ OUTLIERS = Interval(0.01, 0.002, 0.0)
 """Columns of a layer's input that hold an outlier (above 6.0), as a share; with none, that branch is not taken.
 Dettmers et al. 2022 found about 0.1 % of the features, in every layer of large models."""
 
+_ZEROING = 4
+"""Launches that set the outliers' columns of several rows to zero."""
+
 
 class LLMInt8(Optimization):
     id = "llm-int8"
@@ -95,6 +98,8 @@ def _quantise(product: LinearProduct, outcome: Outcome) -> list[Extra]:
         Extra("aten::is_nonzero", moving(1, 1, family="copy"), sync=True),
         Extra("bitsandbytes::int8_vectorwise_quant", moving(2 * size, size, family="norm"), host=1 + python),
     ]
+    if product.rows > 1:
+        passes += [Extra("aten::index_put_", moving(8, 8), host=1 + python) for _ in range(_ZEROING)]
     columns = product.inputs * pick(OUTLIERS, outcome)
     return passes + (_outliers(product, columns, python) if columns else [])
 

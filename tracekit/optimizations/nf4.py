@@ -29,7 +29,7 @@ BYTES_A_WEIGHT = 0.5 + 1 / 64
 """Four bits, and a scale of one byte for each block of 64 (itself quantized)."""
 STREAM = Interval(0.4, 0.6, 0.9)
 """Bandwidth of the one-row kernel that unpacks while it multiplies, over that of a plain one."""
-MODULE = Interval(2.0, 1.0, 0.5)
+MODULE = Interval(3.0, 0.5, 0.0)
 """Host time of the layer's own Python (types and state checked at each call), in plain launches."""
 
 
@@ -104,9 +104,9 @@ def _unpack(product: LinearProduct, outcome: Outcome) -> list[Extra]:
         Extra(
             "bitsandbytes::dequantize_blockwise", moving(blocks, 4 * blocks), host=1 + python + pick(MODULE, outcome)
         ),
-        Extra("aten::add", moving(4 * blocks, 4 * blocks), host=1 + python),
+        Extra("aten::add", moving(4 * blocks, 4 * blocks)),
     ]
     if product.rows == 1:
         return scales
     widened = moving(product.weights * 0.5 + 4 * blocks, 2 * product.weights)
-    return [*scales, Extra("bitsandbytes::dequantize_4bit", widened)]
+    return [*scales, Extra("bitsandbytes::dequantize_4bit", widened, host=1 + 3 * python)]

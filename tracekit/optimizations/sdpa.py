@@ -27,6 +27,9 @@ _UNPADDING = 16
 """Kernels that take padding out before flash attention's package and put it back after (transformers' _upad_input:
 lengths, indices, three gathers, a scatter), with two waits for the device."""
 
+_GATHER = 3.0
+"""Host time of such a gather, an autograd.Function, in plain launches."""
+
 
 class SDPA(Optimization):
     """On the named `backend`; None: on the one that PyTorch prefers."""
@@ -166,4 +169,8 @@ def _unpadding(cost: Cost) -> list[Extra]:
     moved = cost.read_bytes / 2
     small = [Extra("unpad", moving(64, 64)) for _ in range(_UNPADDING - 4)]
     waits = [Extra("unpad: read back", moving(8, 8, family="copy"), sync=True) for _ in range(2)]
-    return [*small, *waits, *(Extra("unpad: gather", moving(moved, moved, family="gather")) for _ in range(2))]
+    return [
+        *small,
+        *waits,
+        *(Extra("unpad: gather", moving(moved, moved, family="gather"), host=_GATHER) for _ in range(2)),
+    ]

@@ -38,13 +38,13 @@ class WeightOnly(Optimization):
         products = base.ops.cost.map(_in_half).astype(bool)
         if not products.any():
             return "No matrix product of the run reads weights in 16 bits (quantize from half precision)."
-        if not _replaced(base).any():
+        if not replaced(base).any():
             return "Its layers are transformers' Conv1D, which torchao leaves as they are: it replaces nn.Linear."
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        rows = _replaced(base)
-        narrow = retimed(base.ops[rows], self._narrow, base.gpu, outcome)
+        rows = replaced(base)
+        narrow = retimed(base.ops[rows], self.narrow, base.gpu, outcome)
         before, costs = base.ops.kernel_ns[rows], base.ops.cost[rows]
         after = [self.kernel_ns(*each, base, outcome) for each in zip(narrow.kernel_ns, before, costs, strict=True)]
         kernel, cost = base.ops.kernel_ns.copy(), base.ops.cost.copy()
@@ -52,14 +52,15 @@ class WeightOnly(Optimization):
         dispatch = pick(SUBCLASS, outcome) * plain_launch_ns(base) if self.eager else 0.0
         return base.ops.assign(host_ns=base.ops.host_ns + dispatch * rows, kernel_ns=kernel, cost=cost)
 
-    def _narrow(self, cost: Cost) -> Cost:
+    def narrow(self, cost: Cost) -> Cost:
+        """The product as it runs then."""
         return with_weights(cost, self.bits / 8 + self.scales_bytes)
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
-        return shrunk(before, stored_bytes(base, _replaced(base)), (self.bits / 8 + self.scales_bytes) / 2)
+        return shrunk(before, stored_bytes(base, replaced(base)), (self.bits / 8 + self.scales_bytes) / 2)
 
     def reason(self, base: Baseline) -> str:
-        rows = _replaced(base)
+        rows = replaced(base)
         most = max(product.rows for cost in base.ops.cost[rows] if (product := linear_product(cost)))
         return (
             f"{percent(share(base, rows))} of the kernel time is products of nn.Linear, whose weights shrink "
@@ -67,7 +68,7 @@ class WeightOnly(Optimization):
         )
 
     def evidence(self, base: Baseline) -> tuple[str, ...]:
-        rows = _replaced(base)
+        rows = replaced(base)
         reading = sum(
             min(cost.weight_bytes / base.gpu.bandwidth * 1e9, estimate_ns(cost, base.gpu))
             for cost in base.ops.cost[rows]
@@ -83,6 +84,6 @@ def _in_half(cost: Cost | None) -> bool:
     return cost is not None and cost.precision in ("fp16", "bf16") and linear_product(cost) is not None
 
 
-def _replaced(base: Baseline) -> "pd.Series[bool]":
+def replaced(base: Baseline) -> "pd.Series[bool]":
     """Every nn.Linear apart from the head, small ones, too."""
     return inner_products(base, conv1d=False) & base.ops.cost.map(_in_half).astype(bool)

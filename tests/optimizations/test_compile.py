@@ -1,0 +1,34 @@
+"""What compiling does beside fusing."""
+
+from dataclasses import replace
+
+import pytest
+from op_lists import base, product
+
+from analyzers.kernel_time import estimate_ns
+from tracekit.optimizations import find
+
+
+def with_head(baseline, outputs):
+    """The last product multiplies by the weights of a vocabulary."""
+    costs = [*baseline.ops.cost.iloc[:-1], product(4096, outputs, 4096, "fp16")]
+    kernel = [*baseline.ops.kernel_ns.iloc[:-1], estimate_ns(costs[-1], baseline.gpu)]
+    return replace(baseline, ops=baseline.ops.assign(cost=costs, kernel_ns=kernel))
+
+
+def head_ns(baseline):
+    return find("compile").transform(baseline, "expected").kernel_ns.iloc[-1]
+
+
+def test_a_product_of_unaligned_rows_is_padded():
+    baseline = base(tokens=4096, layers=1, precision="fp16")
+    odd, even = with_head(baseline, 50257), with_head(baseline, 50264)
+    assert head_ns(even) == pytest.approx(even.ops.kernel_ns.iloc[-1])
+    assert head_ns(odd) < 0.5 * odd.ops.kernel_ns.iloc[-1]
+    assert head_ns(even) < head_ns(odd) < 1.5 * head_ns(even)
+
+
+def test_fp32_products_take_other_kernels_on_hopper_only():
+    for gpu, factor in (("h200", 0.86), ("a100", 1.0)):
+        baseline = base(gpu, tokens=512, layers=1, precision="fp32")
+        assert head_ns(baseline) == pytest.approx(factor * baseline.ops.kernel_ns.iloc[-1])
