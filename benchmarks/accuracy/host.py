@@ -22,14 +22,13 @@ _UNKNOWN_GPU = "a100"
 """Stands in where a trace does not name its GPU: kernel times are the trace's own."""
 _NEAR = 0.12
 _REPRODUCED = """Each trace's median step, simulated from its own host and kernel times with nothing fitted, beside the
-time that it took under the profiler. Shared traces are other people's: six kinds of GPU, several threads, several
+time that it took under the profiler. Shared traces are other people's: several kinds of GPU, threads and
 streams."""
 _LATENCIES = """Modelled whole (`--device model --gpu h200`), beside the median latency of processes in which no
 profiler had recorded. The scale of the host's costs, and their split by class, are fitted on the runs that the host
 decides ([how](predictions.md#host)); kernel times, and what the device decides, are not. *Calibrated*: with what
-`tracekit calibrate` measured on one of those days, beside the processes that ran alone then. In brackets: from a fast to
-a slow process; the kernel model's error is not in them.
-GPT-2 decode in fp16 ran once, beside others that compiled."""
+`tracekit calibrate` measured on one of those days, beside the processes that ran alone then. In brackets: from a fast
+to a slow process, without the kernel model's error. GPT-2 decode in fp16 ran once, beside others that compiled."""
 
 
 def chapter(shared: Path) -> Chapter:
