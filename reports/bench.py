@@ -20,13 +20,15 @@ from reports.numbers import ABSENT, duration, percent, quantity, significant, sp
 Row = Mapping[str, Any]
 
 _RUN = ("model", "workload", "batch_size", "seq_len", "new_tokens", "weights")
-_COLUMNS = {
+_SPEED = {
     "step": lambda row: _spread(row),
     "per second": lambda row: _rate(row),
     "predicted": lambda row: _predicted(row),
     "speed-up": lambda row: times(row["speedup"], row["speedup"]) if row["speedup"] else ABSENT,
     "1st token": lambda row: _time(row["time_to_first_token_us"]),
     "per token": lambda row: _time(row["time_between_tokens_us"]),
+}
+_COST = {
     "memory": lambda row: quantity(row["peak_memory_bytes"], "B") if row["peak_memory_bytes"] else ABSENT,
     "GPU": lambda row: _share(row["gpu_utilization"]),
     "largest batch": lambda row: f"{row['largest_batch']:,}" if row["largest_batch"] else ABSENT,
@@ -34,13 +36,14 @@ _COLUMNS = {
     "same": lambda row: _share(row["agreement"]),
     "perplexity": lambda row: f"{row['perplexity']:,.2f}" if row["perplexity"] else ABSENT,
 }
+_COLUMNS = {**_SPEED, **_COST}
 _LEGEND = (
     "GPU: share of time in which a kernel runs. off by: root mean square of the outputs' difference from the first "
     "configuration's over theirs; same: positions with the same most likely token."
 )
 _RANDOM = (
-    "The weights are random: differences, and changes of perplexity (on the text's bytes), say how far arithmetic drifts "
-    "in this architecture, not what a trained model would lose."
+    "The weights are random: differences, and changes of perplexity (on the text's bytes), say how far arithmetic "
+    "drifts in this architecture, not what a trained model would lose."
 )
 
 
@@ -51,7 +54,8 @@ def to_text(rows: Sequence[Row], *, width: int | None = None) -> str:
     console = Console(file=sink, width=width, highlight=False)
     for title, group in grouped(rows).items():
         console.print(Text(title))
-        console.print(_table(group))
+        for columns in (_SPEED, _COST):
+            console.print(_table(group, [name for name in _shown(group) if name in columns]))
     for line in [_LEGEND, "", *remarks(rows)]:
         console.print(Text(textwrap.fill(line, width, subsequent_indent="  ")))
     return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
@@ -60,7 +64,7 @@ def to_text(rows: Sequence[Row], *, width: int | None = None) -> str:
 def to_html(rows: Sequence[Row]) -> str:
     """One page that needs no other file: for each run a table and four panels."""
     runs = [
-        {"title": title, "head": _shown(group), "rows": _cells(group), "panels": panels(group)}
+        {"title": title, "head": _shown(group), "rows": _cells(group, _shown(group)), "panels": panels(group)}
         for title, group in grouped(rows).items()
     ]
     style = asset("tokens.css") + asset("bench.css")
@@ -96,17 +100,16 @@ def _shown(group: Sequence[Row]) -> list[str]:
     return [name for name, cell in _COLUMNS.items() if any(cell(row) != ABSENT for row in group)]
 
 
-def _cells(group: Sequence[Row]) -> list[list[str]]:
-    columns = _shown(group)
+def _cells(group: Sequence[Row], columns: Sequence[str]) -> list[list[str]]:
     return [[row["config"], *(_COLUMNS[name](row) for name in columns)] for row in group]
 
 
-def _table(group: Sequence[Row]) -> Table:
+def _table(group: Sequence[Row], columns: Sequence[str]) -> Table:
     view = Table(box=SIMPLE_HEAD, pad_edge=False)
     view.add_column("configuration", overflow="fold")
-    for name in _shown(group):
+    for name in columns:
         view.add_column(name, justify="right", no_wrap=True)
-    for cells in _cells(group):
+    for cells in _cells(group, columns):
         view.add_row(*cells)
     return view
 
