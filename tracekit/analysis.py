@@ -16,6 +16,7 @@ from analyzers.readers.source import MAX_BYTES
 from analyzers.results import Analysis
 from analyzers.trace import Trace
 from reports.notebook import show_in_notebooks
+from tracekit.calibration.correction import corrected
 from tracekit.recommend import recommend
 from tracekit.verified_run import verified_beside
 
@@ -43,10 +44,10 @@ def analyze(
     named = hardware.find(gpu) if gpu else None
     measured = None if counters is None else _counters(counters, max_bytes)
     if not use_cache:
-        return replace(_analyzed(load(path, max_bytes=max_bytes), named, measured), verified=verified_beside(path))
+        return _with_measurements(_analyzed(load(path, max_bytes=max_bytes), named, measured), path)
     if measured is not None:
         trace = cache.load(path, max_bytes=max_bytes)
-        return replace(_analyzed(trace, named, measured), verified=verified_beside(path))
+        return _with_measurements(_analyzed(trace, named, measured), path)
     analysis = cache.recall(
         path,
         Analysis,
@@ -55,7 +56,12 @@ def analyze(
         asked=named.id if named else "",
         code=Path(__file__).parent,
     )
-    return replace(analysis, verified=verified_beside(path))
+    return _with_measurements(analysis, path)
+
+
+def _with_measurements(analysis: Analysis, path: str | Path) -> Analysis:
+    """With what optimizations gave this run, and others on this machine: nothing of that is kept in the cache."""
+    return replace(corrected(analysis), verified=verified_beside(path))
 
 
 def _analyzed(trace: Trace, named: GPU | None, counters: pd.DataFrame | None) -> Analysis:

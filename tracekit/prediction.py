@@ -9,6 +9,7 @@ from analyzers.errors import InputError
 from analyzers.hardware import GPU
 from analyzers.predicted import Prediction
 from analyzers.prediction.baseline import Baseline, baseline
+from tracekit.calibration.correction import Correction, here
 from tracekit.optimizations import find, in_order, parse
 from tracekit.optimizations.combined import Combined
 from tracekit.optimizations.explain import op_class_times, sentence
@@ -75,7 +76,8 @@ def _as_start(search: Search, steps: Steps) -> Baseline:
 
 def _prediction(search: Search, together: Combined) -> Prediction:
     base, after = search.base, search.scenarios(together.steps)
-    gain = speedup(search.scenarios(()), after)
+    gain, change = speedup(search.scenarios(()), after), _correction(base, together)
+    gain = change.of(gain) if change else gain
     times = op_class_times(base, after.expected)
     capture = after.expected.source.capture
     return Prediction(
@@ -90,8 +92,14 @@ def _prediction(search: Search, together: Combined) -> Prediction:
         by_op_class=times,
         explained=sentence(times, after.work),
         how_to=tuple(step.how_to(before) for step, before in together.stages(base)),
-        caveats=(*doubts(base), *_misfit(after.expected), *together.caveats),
+        caveats=(*doubts(base), *_misfit(after.expected), *((str(change),) if change else ()), *together.caveats),
     )
+
+
+def _correction(base: Baseline, together: Combined) -> Correction | None:
+    """What was measured of the same on this machine, if it has the run's GPU."""
+    capture = base.source.capture
+    return here(base.gpu.id, together.id, capture.workload) if capture and together.steps else None
 
 
 def _misfit(after: Baseline) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from analyzers.errors import InputError
 from analyzers.verified import Verification, Verified
 from reports.files import write_atomically
 from tracekit.analysis import analyze
+from tracekit.calibration import history
 from tracekit.capture import record
 from tracekit.capture.packages import require
 from tracekit.capture.plan import plan
@@ -55,8 +57,33 @@ def verify_run(
     predictions = [expected(name) for name in names]  # before anything is measured
     found = _measured(settings, names, predictions, say)
     write_atomically(folder / VERIFY, to_json(found))
+    _remember(found, settings)
     write_outputs(folder)
     return found
+
+
+def _remember(found: Verification, settings: Settings) -> None:
+    """For later predictions on this machine."""
+    if not settings.gpu:
+        return
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    for each in found.results:
+        if each.predicted and each.measured:
+            history.add(
+                history.Verified(
+                    verified_at=now,
+                    gpu=settings.gpu,
+                    model=settings.shown_name,
+                    workload=settings.workload,
+                    batch_size=settings.batch_size,
+                    seq_len=settings.seq_len,
+                    dtype=settings.dtype,
+                    applied=each.id,
+                    predicted=(each.predicted.low, each.predicted.expected, each.predicted.high),
+                    measured=each.measured.expected,
+                    versions=found.versions,
+                )
+            )
 
 
 def _measured(settings: Settings, names: list[str], predictions: list[Expected], say: Say) -> Verification:

@@ -1,0 +1,94 @@
+"""What earlier measurements on this machine change in a prediction: what was measured over what was predicted."""
+
+import math
+import statistics
+from dataclasses import dataclass, replace
+
+from analyzers.interval import Interval
+from analyzers.predicted import Considered, Recommendation
+from analyzers.results import Analysis
+from tracekit.calibration import history
+from tracekit.calibration.history import Verified
+from tracekit.optimizations.planning import WORTHWHILE
+
+MOST = 1.5
+"""No prediction is changed by more than this factor, or its inverse."""
+PRIOR = 2
+"""As many measurements as the model's own word counts for."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    factor: float
+    """On the speed-up and both ends of its interval."""
+    measurements: int
+    ratio: float
+    """Their geometric mean of measured over predicted."""
+
+    def of(self, speedup: Interval) -> Interval:
+        return Interval(speedup.low * self.factor, speedup.expected * self.factor, speedup.high * self.factor)
+
+    def __str__(self) -> str:
+        often = "once" if self.measurements == 1 else f"{self.measurements} times"
+        return (
+            f"Corrected by {self.factor:.2f}: measured {often} on this machine, it gave {self.ratio:.2f} times what "
+            "was predicted."
+        )
+
+
+def correction(records: list[Verified], applied: str, workload: str) -> Correction | None:
+    """From the latest measurement of each run with this workload. None: there is none.
+
+    The mean of n logarithms counts n / (n + 2), and no more than the bound.
+    """
+    latest = {
+        (each.model, each.batch_size, each.seq_len, each.dtype): math.log(each.measured / each.predicted[1])
+        for each in records
+        if each.applied == applied and each.workload == workload
+    }
+    if not latest:
+        return None
+    count, mean = len(latest), statistics.fmean(latest.values())
+    shrunk = mean * count / (count + PRIOR)
+    bound = math.log(MOST)
+    return Correction(math.exp(min(max(shrunk, -bound), bound)), count, math.exp(mean))
+
+
+def here(gpu: str, applied: str, workload: str) -> Correction | None:
+    """Of this machine with a GPU (an id of gpus.toml)."""
+    return correction(history.read(gpu), applied, workload)
+
+
+def corrected(analysis: Analysis) -> Analysis:
+    """The analysis with what is known of its GPU on this machine; what no longer pays is not recommended."""
+    source = analysis.source
+    records = history.read(source.gpu.id) if source.gpu and source.capture and analysis.considered else []
+    if not records or source.capture is None:
+        return analysis
+    found = {each.id: correction(records, each.id, source.capture.workload) for each in analysis.considered}
+    known = {name: each for name, each in found.items() if each}
+    if not known:
+        return analysis
+    recommended = [_recommendation(each, known) for each in analysis.recommendations]
+    kept = [each for each in recommended if each.speedup.low >= WORTHWHILE]
+    return replace(
+        analysis,
+        recommendations=tuple(kept),
+        considered=tuple(_considered(each, known) for each in analysis.considered),
+    )
+
+
+def _recommendation(each: Recommendation, known: dict[str, Correction]) -> Recommendation:
+    if each.id not in known:
+        return each
+    change = known[each.id]
+    return replace(each, speedup=change.of(each.speedup), caveats=(*each.caveats, str(change)))
+
+
+def _considered(each: Considered, known: dict[str, Correction]) -> Considered:
+    if each.id not in known or each.speedup is None:
+        return each
+    change = known[each.id]
+    speedup = change.of(each.speedup)
+    still = each.recommended and speedup.low >= WORTHWHILE
+    return replace(each, speedup=speedup, recommended=still, reason=each.reason if still else f"{each.reason} {change}")
