@@ -54,8 +54,8 @@ _CDNA3 = SMLimits(32, 16, 131072, 64 * _KB, 64 * _KB, 0, threads_of_a_warp=64, r
 def sm_limits(gpu: GPU) -> SMLimits:
     """By compute capability, of an unlisted one those of the nearest before it.
 
-    Source: CUDA C++ programming guide, technical specifications per compute capability (recalled); AMD's CDNA3 ISA
-    guide (recalled).
+    Sources: CUDA programming guide, compute capabilities, technical specifications (9.0 as Nsight Compute reports it of
+    an H200, too); AMD Instinct MI300 instruction set architecture reference.
     """
     if gpu.vendor != "nvidia":
         return _CDNA3
