@@ -1,0 +1,120 @@
+"""Optimizations measured on an H200, with what was predicted before, and what is predicted now."""
+
+import csv
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from analyzers import analyze
+from analyzers.errors import TracekitError
+from analyzers.interval import Interval
+from analyzers.prediction.baseline import Baseline, baseline
+from analyzers.readers import load
+from tracekit.capture.models import find
+from tracekit.optimizations import parse
+from tracekit.optimizations.planning import WORTHWHILE
+from tracekit.optimizations.predict import predicted_speedup, refusal
+
+_ROOT = Path(__file__).parents[2]
+ROWS = _ROOT / "benchmarks" / "data" / "h200_speedups.csv"
+_TRACES = ROWS.parent / "h200_runs"
+TIE = 0.03
+LOSS = 0.97
+
+Run = tuple[str, str, str, str, str, str]
+"""Model, workload, batch, sequence length, type and attention."""
+
+
+@dataclass(frozen=True)
+class Row:
+    run: Run
+    optimization: str
+    predicted: Interval
+    measured: float
+
+    @property
+    def error(self) -> float:
+        return abs(self.predicted.expected / self.measured - 1)
+
+    @property
+    def inside(self) -> bool:
+        return self.predicted.low <= self.measured <= self.predicted.high
+
+    @property
+    def right_sign(self) -> bool:
+        return abs(self.measured - 1) <= TIE or (self.predicted.expected >= 1) == (self.measured >= 1)
+
+    @property
+    def recommended(self) -> bool:
+        return self.predicted.low >= WORTHWHILE
+
+    @property
+    def throughput(self) -> bool:
+        return "batching" in self.optimization
+
+
+def cells() -> list[dict[str, str]]:
+    with ROWS.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def predicted_before() -> list[Row]:
+    """Measured in a process without a profiler, and predicted before that."""
+    found = []
+    for cell in cells():
+        if cell["measured_speedup"] and cell["predicted_expected"] and cell["timed"] == "unprofiled":
+            ends = (float(cell[f"predicted_{end}"]) for end in ("low", "expected", "high"))
+            found.append(Row(_run(cell), cell["optimization"], Interval(*ends), float(cell["measured_speedup"])))
+    return found
+
+
+def predicted_now(rows: Iterable[Row]) -> list[Row]:
+    """The same by today's model, from a step of the traces that were predicted from."""
+    found = []
+    for row in rows:
+        base = _baselines().get(row.run)
+        gain = _gain(row.optimization, base) if base else None
+        if gain:
+            found.append(Row(row.run, row.optimization, gain, row.measured))
+    return found
+
+
+def _gain(name: str, base: Baseline) -> Interval | None:
+    try:
+        optimization = parse(name)
+    except TracekitError:
+        return None
+    return None if refusal(optimization, base) else predicted_speedup(optimization, base)
+
+
+@cache
+def _baselines() -> dict[Run, Baseline]:
+    found = {}
+    for path in sorted(_TRACES.glob("*.json.gz")):
+        trace = load(path)
+        capture = trace.metadata.capture
+        base = baseline(trace, analyze(trace, None))
+        if base and capture:
+            sizes = (str(capture.batch_size), str(capture.seq_len))
+            names = (_bundled(capture.model), capture.workload)
+            found[(*names, *sizes, capture.dtype, capture.attention)] = base
+    return found
+
+
+def _bundled(name: str) -> str:
+    try:
+        return find(name).name
+    except TracekitError:
+        return name
+
+
+def _run(cell: dict[str, str]) -> Run:
+    return (
+        _bundled(cell["model"]),
+        cell["workload"],
+        cell["batch_size"],
+        cell["seq_len"],
+        cell["dtype"],
+        cell["attention"],
+    )
