@@ -55,7 +55,7 @@ def to_json(analysis: Analysis) -> str:
 
 
 def to_csv(analysis: Analysis, table: str = "kernels") -> str:
-    """One of `public.TABLES` with a header row; times in microseconds, unknown values empty."""
+    """One of `table_names.TABLES` with a header row; times in microseconds, unknown values empty."""
     return public_frame(analysis, table).to_csv(index=False, lineterminator="\n")
 
 

@@ -7,26 +7,13 @@ import pandas as pd
 
 from analyzers.results import Analysis
 
-TABLES = (
-    "layers",
-    "layer_types",
-    "phases",
-    "steps",
-    "ops",
-    "kernels",
-    "ranges",
-    "counters_comparison",
-    "idle_causes",
-    "fusion_plan",
-    "problems",
-)
 _RENAMED = {"steps": {"busy_us": "gpu_busy_us", "idle_us": "gpu_idle_us"}}
 _COUNTED = ("flops", "bytes", "counted_flops", "measured_flops", "counted_bytes", "measured_bytes", "bytes_saved")
 _EMPTY_IS_UNKNOWN = ("bound", "op", "layer", "family", "layer_type")
 
 
 def public_frame(analysis: Analysis, table: str) -> pd.DataFrame:
-    """One of `TABLES`, as `public` shows it."""
+    """One of `table_names.TABLES`, as `public` shows it."""
     frame = analysis.timeline.steps if table == "steps" else getattr(analysis, table)
     return public(frame).rename(columns=_RENAMED.get(table, {}))
 

@@ -13,7 +13,8 @@ from analyzers.interval import Interval
 from analyzers.results import Analysis, Projection
 from analyzers.trace import PROBLEMS
 from reports.export import schema, to_csv, to_dict, to_json
-from reports.public import TABLES, public_frame
+from reports.public import public_frame
+from reports.table_names import TABLES
 
 
 def test_the_json_keeps_its_schema(analysis: Analysis, modelled: Analysis, imported: Analysis) -> None:

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from reports.table_names import TABLES
+from tracekit.commands._reading import reading
+
 if TYPE_CHECKING:
     from analyzers.results import Analysis
 
@@ -12,11 +15,7 @@ _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown"}
 
 
 @click.command()
-@click.argument("trace")
-@click.option("--gpu", help="The GPU it ran on, when the trace does not say; else the GPU to project it to.")
-@click.option(
-    "--counters", metavar="FILE", help="A report of Nsight Compute of the same run: measured FLOPs and bytes."
-)
+@reading
 @click.option(
     "--format",
     "form",
@@ -25,33 +24,10 @@ _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown"}
 )
 @click.option(
     "--table",
-    type=click.Choice(
-        [
-            "layers",
-            "layer_types",
-            "phases",
-            "steps",
-            "ops",
-            "kernels",
-            "ranges",
-            "counters_comparison",
-            "idle_causes",
-            "fusion_plan",
-            "problems",
-        ]
-    ),
+    type=click.Choice(TABLES),
     default="kernels",
     show_default=True,
     help="The table that csv holds.",
-)
-@click.option("--no-cache", is_flag=True, help="Read TRACE again, and keep nothing of it.")
-@click.option(
-    "--max-unpacked",
-    type=click.FloatRange(min=0, min_open=True),
-    default=16,
-    show_default=True,
-    metavar="GIB",
-    help="Refuse a compressed file that unpacks to more.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write here, not to stdout.")
 def command(

@@ -4,24 +4,13 @@ from pathlib import Path
 
 import click
 
+from tracekit.commands._reading import reading
+
 _SUFFIXES = (".gz", ".json", ".pt.trace")
 
 
 @click.command()
-@click.argument("trace")
-@click.option("--gpu", help="The GPU it ran on, when the trace does not say; else the GPU to project it to.")
-@click.option(
-    "--counters", metavar="FILE", help="A report of Nsight Compute of the same run: measured FLOPs and bytes."
-)
-@click.option("--no-cache", is_flag=True, help="Read TRACE again, and keep nothing of it.")
-@click.option(
-    "--max-unpacked",
-    type=click.FloatRange(min=0, min_open=True),
-    default=16,
-    show_default=True,
-    metavar="GIB",
-    help="Refuse a compressed file that unpacks to more.",
-)
+@reading
 @click.option(
     "-o",
     "--output",

@@ -1,0 +1,15 @@
+"""The tables that an analysis is exported as, by name."""
+
+TABLES = (
+    "layers",
+    "layer_types",
+    "phases",
+    "steps",
+    "ops",
+    "kernels",
+    "ranges",
+    "counters_comparison",
+    "idle_causes",
+    "fusion_plan",
+    "problems",
+)
