@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from tracekit.outputs import write_report as report
     from tracekit.prediction import predict
     from tracekit.profiling import profile
+    from tracekit.verifying import verify
 
 __version__ = "0.1.0"
 
-__all__ = ["analyze", "annotate", "capture", "compare", "gpus", "load", "predict", "profile", "report"]
+__all__ = ["analyze", "annotate", "capture", "compare", "gpus", "load", "predict", "profile", "report", "verify"]
 
 _HOMES = {
     "analyze": "tracekit.analysis:analyze",
@@ -32,6 +33,7 @@ _HOMES = {
     "predict": "tracekit.prediction:predict",
     "profile": "tracekit.profiling:profile",
     "report": "tracekit.outputs:write_report",
+    "verify": "tracekit.verifying:verify",
 }
 
 

@@ -1,0 +1,14 @@
+"""Speed-up, memory, utilisation and accuracy of all studies that were run, in one page.
+
+python examples/studies/four_panels.py
+"""
+
+from pathlib import Path
+
+from reports.bench import to_html
+from tracekit.bench.row import from_csv
+
+if __name__ == "__main__":
+    rows = [vars(row) for path in sorted(Path("studies").glob("*/bench.csv")) for row in from_csv(path)]
+    Path("studies/four_panels.html").write_text(to_html(rows), encoding="utf-8")
+    print("Written: studies/four_panels.html")

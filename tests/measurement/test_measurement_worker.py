@@ -1,0 +1,46 @@
+"""A process that measures: what it returns, keeps, and survives."""
+
+import os
+import signal
+from operator import floordiv, mul
+
+import pytest
+
+from analyzers.errors import TracekitError
+from tracekit.measurement.worker import Failure, Worker, checked
+from tracekit.optimizations import parse
+
+
+@pytest.fixture(scope="module")
+def worker():
+    with Worker() as running:
+        yield running
+
+
+def test_it_answers_from_one_other_process(worker):
+    assert worker.call(mul, 6, 7) == 42
+    first = worker.call(os.getpid)
+    assert first != os.getpid()
+    assert worker.call(os.getpid) == first
+
+
+def test_what_is_raised_there_is_told_here(worker):
+    found = worker.call(floordiv, 1, 0)
+    assert found == Failure("ZeroDivisionError: integer division or modulo by zero")
+    explained = worker.call(parse, "cuda-graph")
+    assert "cuda-graphs" in explained.hint
+    with pytest.raises(TracekitError, match="not known"):
+        checked(explained)
+    assert worker.call(mul, 2, 2) == 4
+
+
+def test_a_process_that_dies_is_replaced(worker):
+    before = worker.call(os.getpid)
+    found = worker.call(os.kill, before, signal.SIGKILL)
+    assert isinstance(found, Failure) and "-9" in found.what
+    assert worker.call(os.getpid) not in (before, os.getpid())
+
+
+def test_what_is_printed_there_does_not_disturb(worker):
+    assert worker.call(print, "between two answers") is None
+    assert worker.call(mul, 3, 3) == 9

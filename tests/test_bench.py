@@ -1,0 +1,116 @@
+"""tracekit bench on the CPU: configurations, rows, what is taken up again, the largest batch."""
+
+import csv
+import json
+
+import pytest
+from click.testing import CliRunner
+from tiny_models import CONFIGS
+
+from analyzers.errors import InputError, UnknownNameError
+from reports.bench import to_html, to_text
+from tracekit.bench.configurations import configuration
+from tracekit.bench.largest import largest_batch
+from tracekit.bench.quality import sample
+from tracekit.bench.row import Row, from_csv, to_csv
+from tracekit.capture.settings import Settings
+from tracekit.cli import main
+
+START = Settings(model="gpt2", dtype="fp32", attention="eager")
+
+
+def test_configurations_are_types_attention_and_optimizations():
+    found = configuration("fp16+flash+graphs+int8")
+    assert (found.dtype, found.attention, found.optimizations) == ("fp16", "flash", "cuda-graphs+int8-weight-only")
+    assert configuration("base").change(START) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("tf32", "tf32"),
+        ("fp16+compile", "half-precision:fp16+compile"),
+        ("bf16+sdpa", "half-precision:bf16+sdpa"),
+        ("eager", ""),
+        ("flash", None),
+        ("qlora", None),
+    ],
+)
+def test_what_is_predicted_of_a_configuration(name, change):
+    assert configuration(name).change(START) == change
+
+
+def test_names_that_are_not_known_or_exclude_each_other():
+    with pytest.raises(UnknownNameError, match="compil"):
+        configuration("fp16+compil")
+    with pytest.raises(InputError, match="two of a kind"):
+        configuration("fp16+fp32")
+    with pytest.raises(InputError, match="cannot be combined"):
+        configuration("int8+nf4")
+
+
+@pytest.mark.parametrize("most", [1, 7, 100, 5000])
+def test_the_largest_batch_is_found_in_few_runs(most):
+    capacity, runs = 1_000 + 10 * most, []
+
+    def probe(batch: int) -> int | None:
+        runs.append(batch)
+        peak = 1_000 + 10 * batch
+        return peak if peak <= capacity else None
+
+    found = largest_batch(probe, capacity, 1)
+    assert 0.94 * most - 1 <= found <= most
+    assert len(runs) <= 11
+
+
+def test_a_batch_that_never_fits():
+    assert largest_batch(lambda _: None, 10, 1) is None
+
+
+def row(**changes) -> Row:
+    asked = {"model": "gpt2", "workload": "decode", "batch_size": 1, "seq_len": 16, "new_tokens": 0}
+    return Row(**{**asked, "weights": "random", "config": "fp32", "first": "fp32", **changes})
+
+
+def test_rows_are_read_as_they_were_written(tmp_path):
+    rows = [row(latency_us=12.5, agreement=1.0, sm_clock_mhz=1980), row(config="nf4", error="No, not <here>.")]
+    (tmp_path / "bench.csv").write_text(to_csv(rows))
+    assert from_csv(tmp_path / "bench.csv") == rows
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputError):
+        from_csv(tmp_path / "other.csv")
+
+
+def test_reports_hold_every_row_and_no_markup_of_names():
+    times = {"latency_us": 1e3, "latency_p10_us": 9e2, "latency_p90_us": 1.1e3, "items_per_s": 1e3, "unit": "tokens"}
+    first = row(**times, speedup=1.0, peak_memory_bytes=10**9)
+    fast = row(**times, config="fp16<b>", speedup=2.0, predicted=1.8, predicted_low=1.5, predicted_high=2.2)
+    rows = [vars(each) for each in (first, fast, row(config="nf4", error="Not here."))]
+    text, page = to_text(rows, width=120), to_html(rows)
+    assert "1.5–2.2×" in text and "2.0×" in text and "nf4 (gpt2): not measured. Not here." in text
+    assert "fp16&lt;b&gt;" in page and "<b>" not in page
+    assert page.count("<figure>") == 2
+
+
+def test_a_bench_measures_what_is_missing_and_survives_what_fails(tmp_path):
+    model = tmp_path / "llama"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps({"model_type": "llama", **CONFIGS["llama"]}))
+    (tmp_path / "text.txt").write_text("Some text.")
+    command = ["bench", "--model", str(model), "--seq-len", "8", "--device", "cpu", "-o", str(tmp_path / "out")]
+    command += ["--text", str(tmp_path / "text.txt")]
+    done = CliRunner().invoke(main, [*command, "--configs", "fp32,graphs,bf16"])
+    assert done.exit_code == 0, done.output
+    with (tmp_path / "out" / "bench.csv").open(newline="") as file:
+        first, graphs, half = csv.DictReader(file)
+    assert float(first["latency_us"]) > 0 and first["speedup"] == "1"
+    assert "CUDA" in graphs["error"] and not graphs["latency_us"]
+    assert float(half["agreement"]) >= 0.9 and 0 < float(half["relative_difference"]) < 0.05
+    assert float(half["perplexity"]) == pytest.approx(float(first["perplexity"]), rel=0.02)
+    again = CliRunner().invoke(main, [*command, "--configs", "fp32,bf16"])
+    assert "measuring" not in again.stderr
+    assert (tmp_path / "out" / "bench.html").is_file()
+
+
+def test_the_sample_is_text():
+    assert sample().startswith("Alice was beginning") and len(sample()) > 2_000
