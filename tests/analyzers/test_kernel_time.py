@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from analyzers.costs.call import Access, Attention, Cost, Family, Gemm, Precision
@@ -11,6 +11,7 @@ from analyzers.hardware import GPU, all_gpus, find
 from analyzers.kernel_time import estimate_ns
 from analyzers.kernel_time.attention import backend
 from analyzers.kernel_time.estimate import roofline_seconds
+from analyzers.kernel_time.memory_bound import kind
 
 _BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 _FAMILIES: list[Family] = [
@@ -171,8 +172,10 @@ def test_attention_is_never_faster_than_the_roofline(
 @settings(max_examples=100, deadline=None)
 @given(gpu=gpus, family=st.sampled_from(_FAMILIES), size=st.integers(0, 10**9), more=st.integers(1, 10**9))
 def test_more_bytes_never_take_less_time(gpu: GPU, family: Family, size: int, more: int) -> None:
-    less_time = estimate_ns(moved(family, size, size // 2), gpu)
-    assert less_time <= estimate_ns(moved(family, size + more, (size + more) // 2), gpu)
+    less, all_of_it = moved(family, size, size // 2), moved(family, size + more, (size + more) // 2)
+    assume(kind(less) == kind(all_of_it))  # a loss that writes a tensor is a backward pass, of fewer kernels
+    less_time = estimate_ns(less, gpu)
+    assert less_time <= estimate_ns(all_of_it, gpu)
     if size * 3 // 2 > gpu.l2_bytes:
         assert less_time >= (size + size // 2) / gpu.bandwidth * 1e9
 
