@@ -116,7 +116,7 @@ def test_several_are_applied_together(subject):
         ("fused-optimizer", "prefill"),
         ("nf4", "train"),
         ("paged-kv", "decode"),
-        ("speculative-decoding", "decode"),
+        ("speculative-decoding", "prefill"),
     ],
 )
 def test_what_cannot_be_applied_says_why(subject, name, workload):
@@ -147,6 +147,15 @@ def test_weights_are_found_in_what_they_are_packed_in(subject):
 def test_batches_are_as_large_as_asked(subject):
     grown = parse("batching:4").apply(subject("gpt2", workload="decode"))
     assert output(grown).shape[0] == 4
+
+
+def test_a_check_is_of_the_drafted_tokens_and_the_next(subject):
+    plain = subject("llama", workload="decode")
+    check = parse("speculative-decoding:0.5").apply(plain)
+    assert check.tokens_a_step == 1 + 0.5 + 0.25 + 0.125 + 0.0625
+    found = output(check)
+    assert found.shape[1] == 5
+    torch.testing.assert_close(found[:, :1], output(plain), atol=1e-5, rtol=1e-4)
 
 
 def test_difference_by_hand():

@@ -38,7 +38,7 @@ def unshared(cache: Any) -> Any:
 
 
 def continuation(model: "nn.Module", before: Any, token: Any, cache: Any) -> dict[str, Any]:
-    """What a decode step takes: one token a sequence, of shape (batch, 1), and the cache of all before it."""
+    """What a decode step takes: tokens of shape (batch, 1 or more), and the cache of all before."""
     if not config_of(model).is_encoder_decoder:
         return {"input_ids": token, "past_key_values": cache, "use_cache": True}
     outputs = require("transformers.modeling_outputs")

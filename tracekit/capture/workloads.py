@@ -84,10 +84,15 @@ def _prefill(model: "nn.Module", settings: Settings) -> Step:
 
 
 def _decode(model: "nn.Module", settings: Settings) -> Step:
+    return checking_step(model, settings, 0)
+
+
+def checking_step(model: "nn.Module", settings: Settings, drafted: int) -> Step:
+    """One decode step over the next token and `drafted` more, as speculative decoding checks them."""
     torch = require("torch")
     with torch.inference_mode():
         filled = fill_cache(model, settings)
-        token = torch.zeros(settings.batch_size, 1, dtype=torch.long, device=settings.torch_device)
+        token = torch.zeros(settings.batch_size, 1 + drafted, dtype=torch.long, device=settings.torch_device)
 
     def step(emitter: Emitter) -> Any:
         with torch.inference_mode(), phase("decode", emitter):

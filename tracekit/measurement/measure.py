@@ -74,7 +74,7 @@ def beside(before: Ready, after: Ready, *, resident_bytes: int, budget_s: float 
     found = after.output()
     recorded = memory.peak_so_far() if changed.graphs else 0
     expected = before.output()
-    work = changed.settings.batch_size / before.subject.settings.batch_size
+    work = _work(before.subject, changed)
     apart = _difference(expected, found, logits=not changed.training) if work == 1 else None
     del expected, found
     peak = max(recorded, after.peak_memory_bytes())
@@ -83,6 +83,11 @@ def beside(before: Ready, after: Ready, *, resident_bytes: int, budget_s: float 
     times = compare(before.runnable, after.runnable, clock_of(changed.settings.device), budget_s)
     speedup = Interval(times.speedup.low * work, times.speedup.expected * work, times.speedup.high * work)
     return Measured(speedup, work, times.before, times.after, max(0, peak), apart)
+
+
+def _work(before: Subject, after: Subject) -> float:
+    """How many times the work of a step before one after does."""
+    return after.settings.batch_size / before.settings.batch_size * after.tokens_a_step / before.tokens_a_step
 
 
 def _difference(expected: Any, found: Any, *, logits: bool) -> Difference | None:

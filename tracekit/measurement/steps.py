@@ -29,6 +29,8 @@ def prepare(subject: Subject) -> Step:
 
 
 def _workload(subject: Subject, model: "nn.Module") -> Step:
+    if subject.checked:
+        return workloads.checking_step(model, subject.settings, subject.checked)
     if subject.training and subject.fused_optimizer:
         optimizer = require("torch").optim.AdamW(model.parameters(), fused=True)
         return workloads.training_step(model, subject.settings, optimizer)

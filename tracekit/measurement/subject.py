@@ -30,6 +30,10 @@ class Subject:
     """The step is captured once and replayed."""
     static_cache: bool = False
     fused_optimizer: bool = False
+    checked: int = 0
+    """Drafted tokens that a decode step checks beside the next one."""
+    tokens_a_step: float = 1.0
+    """Of those that a decode step then yields."""
 
     @property
     def training(self) -> bool:

@@ -28,6 +28,8 @@ DRAFT_BYTES = 0.1
 CHECK_NS = 150_000.0
 """Host time to compare what was drafted with what was found, and to cut the cache back, a pass."""
 MOST_DRAFTED = 8
+CHECKED = 4
+"""Drafted tokens when its check is measured."""
 
 
 class SpeculativeDecoding(Optimization):
@@ -114,7 +116,11 @@ class SpeculativeDecoding(Optimization):
         )
 
     def apply(self, subject: Subject) -> Subject:
-        raise refused(self, "It needs a draft model, and text that it guesses: no step of one model alone has them.")
+        """What of it needs no draft model: the check of drafted tokens, at the expected rate of acceptance."""
+        if subject.settings.workload != "decode" or subject.inputs is not None or subject.graphs:
+            raise refused(self, "Its check is measured beside a decode step: --workload decode, without graphs.")
+        tokens = tokens_a_pass(self._acceptance("expected"), CHECKED)
+        return replace(subject, checked=CHECKED, tokens_a_step=tokens)
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
         return replace(before, weights=round(before.weights * (1 + DRAFT_BYTES)))
