@@ -19,6 +19,7 @@ def peak_bytes(step: Step) -> int:
     if not cuda.is_initialized():
         return 0
     cuda.synchronize()
+    _forget_workspaces()
     cuda.reset_peak_memory_stats()
     step(NoRanges())
     cuda.synchronize()
@@ -37,7 +38,13 @@ def allocated_bytes() -> int:
     if not cuda.is_initialized():
         return 0
     gc.collect()
+    _forget_workspaces()
     return int(cuda.memory_allocated())
+
+
+def _forget_workspaces() -> None:
+    """cuBLAS keeps what it worked in: a step takes it again, and it is counted for that step."""
+    require("torch")._C._cuda_clearCublasWorkspaces()
 
 
 def release() -> None:
