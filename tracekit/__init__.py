@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracekit.outputs import write_report as report
     from tracekit.prediction import predict
     from tracekit.profiling import profile
-    from tracekit.verifying import verify
+    from tracekit.verifying_own import verify
 
 __version__ = "0.1.0"
 
@@ -33,7 +33,7 @@ _HOMES = {
     "predict": "tracekit.prediction:predict",
     "profile": "tracekit.profiling:profile",
     "report": "tracekit.outputs:write_report",
-    "verify": "tracekit.verifying:verify",
+    "verify": "tracekit.verifying_own:verify",
 }
 
 

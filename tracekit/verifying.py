@@ -1,30 +1,24 @@
 """Applies what was recommended, measures it, and leaves the result beside the run."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analyzers.errors import InputError
-from analyzers.verified import Verification, Verified
+from analyzers.verified import Verification
 from reports.files import write_atomically
 from tracekit.analysis import analyze
 from tracekit.calibration import history
-from tracekit.capture import record
 from tracekit.capture.packages import require
 from tracekit.capture.plan import plan
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Device, Settings
 from tracekit.folders import RUN, TRACE, VERIFY
 from tracekit.measurement import jobs, verification
-from tracekit.measurement.device import reading as read_device
-from tracekit.measurement.measure import Ready, ready
 from tracekit.measurement.predicted import Expectations, Expected
-from tracekit.measurement.subject import Subject
 from tracekit.measurement.worker import Failure, Worker, checked
 from tracekit.optimizations import parse
 from tracekit.optimizations.planning import WORTHWHILE
@@ -32,14 +26,10 @@ from tracekit.outputs import write_outputs
 from tracekit.verified_run import to_json
 
 if TYPE_CHECKING:
-    from torch import nn
+    pass
 
 ON_A_CPU = ("half-precision", "sdpa", "compile", "int8-dynamic")
 """What is tried where nothing can be predicted."""
-_AFTER_PROFILER = (
-    "Measured in a process that had been profiled: each launch takes 2 to 3 µs more than without. Name optimizations "
-    "(apply=...) to have them measured first."
-)
 
 
 def verify_run(
@@ -52,7 +42,7 @@ def verify_run(
     asked = settings_of(folder)
     settings = plan(replace(asked, device=_device(asked, device), name=""))
     same = settings.device == asked.device and settings.gpu == asked.gpu
-    names = list(apply) or _recommended(folder, settings, top)
+    names = list(apply) or recommended(folder, settings, top)
     expected = Expectations(folder / TRACE).of if same else _not_here
     predictions = [expected(name) for name in names]  # before anything is measured
     found = _measured(settings, names, predictions, say)
@@ -101,54 +91,6 @@ def _measured(settings: Settings, names: list[str], predictions: list[Expected],
     return verification.summary(settings, began, results, last)
 
 
-def verify(
-    model: "nn.Module", inputs: Mapping[str, Any], apply: str | Sequence[str] = (), *, top: int = 3
-) -> Verification:
-    """Measure optimizations of a model of one's own, whose forward takes `inputs` as keywords.
-
-    `apply` names optimizations (several joined with "+"): they are measured, then predicted from a profile. Without it,
-    the model is profiled first, and those recommended are measured, at most `top`. The model is left as it is.
-    """
-    settings = _own_settings(model, inputs)
-    before = ready(Subject(model=model.eval(), settings=settings, inputs=inputs))
-    names = [apply] if isinstance(apply, str) and apply else list(apply)
-    if names:
-        found = _measured_here(before, names)
-        with _profiled(before) as folder:
-            expected = Expectations(folder / TRACE).of
-            return replace(found, results=tuple(_beside(each, expected(each.id)) for each in found.results))
-    with _profiled(before) as folder:
-        names = _recommended(folder, settings, top)
-        found = _measured_here(before, names, Expectations(folder / TRACE).of)
-    return replace(found, caveats=(*found.caveats, *((_AFTER_PROFILER,) if before.subject.on_cuda else ())))
-
-
-@contextmanager
-def _profiled(before: Ready) -> Iterator[Path]:
-    with TemporaryDirectory(prefix="tracekit-") as folder, before.subject.numerics():
-        subject = before.subject
-        record.write_run(subject.model, before.step, subject.settings, Path(folder) / TRACE, silent)
-        yield Path(folder)
-
-
-def _measured_here(before: Ready, names: list[str], expected: Callable[[str], Expected] | None = None) -> Verification:
-    began = verification.start(before)
-    predictions = [expected(name) if expected else Expected(None, None) for name in names]
-    results = [verification.verified(before, *each) for each in zip(names, predictions, strict=True)]
-    return verification.summary(before.subject.settings, began, results, read_device(), own=True)
-
-
-def _beside(found: Verified, expected: Expected) -> Verified:
-    """With what is predicted from a trace of the same run, which was recorded after it had been measured."""
-    told = verification.foretold(found.id, expected)
-    return replace(
-        found,
-        predicted=told.predicted,
-        predicted_peak_bytes=told.predicted_peak_bytes,
-        caveats=(*told.caveats, *found.caveats),
-    )
-
-
 def settings_of(folder: Path) -> Settings:
     """The settings that run.json holds. Raises InputError when it is not there."""
     path = folder / RUN
@@ -174,7 +116,7 @@ def _device(asked: Settings, device: Device) -> Device:
     )
 
 
-def _recommended(folder: Path, settings: Settings, top: int) -> list[str]:
+def recommended(folder: Path, settings: Settings, top: int) -> list[str]:
     if settings.device == "cpu":
         return list(ON_A_CPU)
     found = [each.id for each in analyze(folder).recommendations[:top]]
@@ -189,22 +131,3 @@ def _recommended(folder: Path, settings: Settings, top: int) -> list[str]:
 
 def _not_here(_: str) -> Expected:
     return Expected(None, None, "The run was of another device.")
-
-
-def _own_settings(model: "nn.Module", inputs: Mapping[str, Any]) -> Settings:
-    weights = next(model.parameters())
-    names = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-    dtype = names.get(str(weights.dtype).removeprefix("torch."))
-    if dtype is None:
-        raise InputError(f"The model's weights are {weights.dtype}.", "Of these nothing is known.", "Use floats.")
-    tf32 = dtype == "fp32" and require("torch").get_float32_matmul_precision() != "highest"
-    written_out = getattr(getattr(model, "config", None), "_attn_implementation", "") == "eager"
-    batch = next((value.shape[0] for value in inputs.values() if getattr(value, "ndim", 0)), 1)
-    return Settings(
-        model=type(model).__name__,
-        device="cuda" if weights.is_cuda else "cpu",
-        dtype="tf32" if tf32 else dtype,  # type: ignore[arg-type]
-        attention="eager" if written_out else "sdpa",
-        batch_size=batch,
-        weights="pretrained",
-    )
