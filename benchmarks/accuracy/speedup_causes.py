@@ -3,6 +3,12 @@
 from accuracy.speedup_rows import Row
 
 _CAUSES = (
+    ("half-precision+cuda-graphs", "The device decides once the host is gone: short kernels in 16 bits take longer."),
+    ("fused-kernels+cuda-graphs", "The device decides once the host is gone: kernels on a static cache take longer."),
+    (
+        "fp8-dynamic+compile",
+        "How much of quantizing the compiler fuses into the products decides: only its range is known.",
+    ),
     (
         "int8-weight-only",
         "torchao 0.18 (torch 2.11) widens the weights in a kernel of its own, then multiplies in bf16.",
@@ -14,11 +20,11 @@ _CAUSES = (
     ("gradient-checkpointing", "The host's time of what is computed again, and of checkpoint's own Python."),
     ("int4-weight-only", "With graphs the int4 kernel streams better than assumed; without, the host decides."),
     ("batching", "The graph's kernels at eight rows are slower than assumed."),
-    ("cuda-graphs", "Kernels decide once the host is gone: those of small 16-bit products are predicted too short."),
+    ("cuda-graphs", "The device decides once the host is gone: kernels on a static cache take longer than assumed."),
     ("max-autotune", "Templates chosen by measuring; only their range is known."),
     ("compile", "More is fused than assumed, or the host's share of compiled code differs."),
     ("half-precision", "Short kernels in 16 bits: predicted gains depend on which product kernel is chosen."),
-    ("tf32", "Sustained rate of TF32 products at this size."),
+    ("tf32", "Between host and device: what the host takes a launch decides how much of a shorter kernel is seen."),
 )
 
 
