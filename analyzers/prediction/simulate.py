@@ -61,6 +61,35 @@ def simulate(
     return Simulation(host_start, host_end, kernel_start, kernel_end, round(max(host_now, device_free)))
 
 
+def latency_ns(
+    host_ns: npt.ArrayLike,
+    kernel_ns: npt.ArrayLike,
+    *,
+    launch_latency_ns: float,
+    gap_ns: float = 0.0,
+    sync: npt.ArrayLike | None = None,
+) -> int:
+    """`simulate(...).latency_ns` alone, in less time: the running maximum at the end of each segment suffices."""
+    host, kernel = np.asarray(host_ns, dtype=np.float64), np.asarray(kernel_ns, dtype=np.float64)
+    waits = np.zeros(len(host), dtype=bool) if sync is None else np.asarray(sync, dtype=bool)
+    parts = _segments(waits)
+    first, last = [part.start for part in parts], [part.stop - 1 for part in parts]
+    work = np.where(kernel > 0, kernel + gap_ns, 0.0)
+    issued, queued = np.cumsum(host), np.cumsum(work)
+    lead = np.where(kernel > 0, issued - (queued - work), -np.inf)
+    start = (issued - host)[first] - (queued - work)[first]
+    leads = np.maximum.reduceat(lead, first) - start if parts else lead
+    host_now, device_free = 0.0, -np.inf
+    sums = (np.diff(total[last], prepend=0.0).tolist() for total in (issued, queued))
+    for ns, busy, ahead, waiting in zip(*sums, leads.tolist(), waits[last].tolist(), strict=True):
+        if ahead > -np.inf:
+            device_free = busy - gap_ns + max(host_now + launch_latency_ns + ahead, device_free + gap_ns)
+        host_now += ns
+        if waiting:
+            host_now = max(host_now, max(device_free, 0.0) + SYNC_RETURN_NS)
+    return round(max(host_now, device_free))
+
+
 def _segments(waits: npt.NDArray[np.bool_]) -> list[slice]:
     """The runs of ops between synchronisations."""
     stops = [*(np.flatnonzero(waits) + 1), len(waits)]

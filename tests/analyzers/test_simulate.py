@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.prediction.simulate import SYNC_RETURN_NS, simulate
+from analyzers.prediction.simulate import SYNC_RETURN_NS, latency_ns, simulate
 
 ops = st.lists(st.tuples(st.integers(0, 50_000), st.integers(0, 80_000), st.booleans()), min_size=1, max_size=60)
 
@@ -30,6 +30,7 @@ def test_agrees_with_the_definition(rows, latency, gap):
     spans, end = one_by_one(rows, latency, gap)
     assert list(zip(result.kernel_start, result.kernel_end, strict=True)) == spans
     assert result.latency_ns == end
+    assert latency_ns(host, kernel, launch_latency_ns=latency, gap_ns=gap, sync=sync) == end
 
 
 def test_launch_bound_work_takes_the_host_time():
@@ -44,3 +45,7 @@ def test_device_bound_work_takes_the_kernel_time():
 
 def test_nothing_takes_no_time():
     assert simulate([], [], launch_latency_ns=5_000).latency_ns == 0
+
+
+def test_latency_of_no_op():
+    assert latency_ns([], [], launch_latency_ns=5_000) == 0

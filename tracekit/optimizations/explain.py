@@ -1,12 +1,12 @@
 """Where a predicted gain comes from: the times of a step by class of op, before and after, and in one sentence."""
 
-from collections import defaultdict
-
+import numpy as np
 import pandas as pd
 
 from analyzers.predicted import HOST_AND_GAPS, NOT_SIMULATED, PROFILER, OpClassTime
 from analyzers.prediction.baseline import Baseline
 from reports.numbers import duration
+from tracekit.optimizations.by_cost import each
 from tracekit.predicted_baseline import is_profiled
 
 _MEMORY_BOUND = ("pointwise", "norm", "softmax", "reduction", "copy", "gather", "embedding", "loss")
@@ -40,10 +40,10 @@ def op_class_times(before: Baseline, after: Baseline) -> tuple[OpClassTime, ...]
 
 
 def _by_class(ops: pd.DataFrame) -> dict[str, int]:
-    sums: dict[str, float] = defaultdict(float)
-    for cost, category, ns in zip(ops.cost, ops.category.tolist(), ops.kernel_ns.tolist(), strict=True):
-        sums[cost.family if cost else "other" if category == "kernel" else category] += ns
-    return {name: round(ns) for name, ns in sums.items()}
+    families = np.array(each(ops.cost, lambda cost: cost.family if cost else ""), dtype=object)
+    category = ops.category.to_numpy(dtype=object)
+    codes, names = pd.factorize(np.where(families != "", families, np.where(category == "kernel", "other", category)))
+    return dict(zip(names, np.rint(np.bincount(codes, ops.kernel_ns)).astype(np.int64).tolist(), strict=True))
 
 
 def sentence(times: tuple[OpClassTime, ...], work: float) -> str:

@@ -11,9 +11,11 @@ from analyzers.hardware import GPU
 from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
 from tracekit.optimizations.base import Outcome, pick
+from tracekit.optimizations.by_cost import each
 
 _POINTWISE = ("pointwise", "copy", "gather", "embedding")
 _REDUCING = ("norm", "softmax", "reduction", "loss")
+_REDUCES = 2
 INTERMEDIATES_SAVED = Interval(0.3, 0.95, 1.0)
 """Share of the traffic between neighbours that fusing really removes: some intermediates are needed later. Compiling
 GPT-2's prefill (512 tokens, H200) removed nearly all of it; published results of older versions, a third."""
@@ -27,20 +29,26 @@ def chains(ops: pd.DataFrame, *, within_layer: bool, among: "pd.Series[bool] | N
     A chain holds memory-bound ops only (`among` these), and at most one that reduces. With `within_layer`, it stays in
     one module.
     """
-    families = [cost.family if cost else "" for cost in ops.cost]
-    layers, launches = ops.layer.to_numpy(), ops.category.to_numpy() == "kernel"
+    kinds = np.array(each(ops.cost, _kind), dtype=np.int8)
+    fusible = (kinds > 0) & (ops.category.to_numpy() == "kernel")
     if among is not None:
-        launches = launches & among.to_numpy()
-    chain, reductions, numbers = 0, 0, np.zeros(len(ops), dtype=np.int64)
-    for i, family in enumerate(families):
-        fusible = launches[i] and family in _POINTWISE + _REDUCING
-        joins = i > 0 and fusible and launches[i - 1] and families[i - 1] in _POINTWISE + _REDUCING
-        joins = joins and not (within_layer and layers[i] != layers[i - 1])
-        joins = joins and not (family in _REDUCING and reductions)
-        chain, reductions = (chain, reductions) if joins else (chain + 1, 0)
-        reductions += family in _REDUCING
-        numbers[i] = chain
-    return numbers
+        fusible &= among.to_numpy()
+    joins = fusible[1:] & fusible[:-1]
+    if within_layer:
+        layers = ops.layer.to_numpy()
+        joins &= layers[1:] == layers[:-1]
+    alone = np.append(True, ~joins)[: len(ops)]
+    reducing = kinds == _REDUCES
+    reductions = np.cumsum(reducing)
+    before = np.maximum.accumulate(np.where(alone, reductions - reducing, 0))
+    return np.cumsum(alone | (reducing & (reductions - before > 1)))
+
+
+def _kind(cost: Cost | None) -> int:
+    """0: never part of a chain."""
+    if cost is None:
+        return 0
+    return _REDUCES if cost.family in _REDUCING else int(cost.family in _POINTWISE)
 
 
 def fused(
@@ -54,11 +62,16 @@ def fused(
     """The op list with every chain as one op, which takes the host as long as the ops it replaces."""
     chain = chains(ops, within_layer=within_layer, among=among)
     first = np.flatnonzero(np.diff(chain, prepend=-1))
-    costs = np.split(ops.cost.to_numpy(), first[1:])
-    length = np.array([len(members) for members in costs])
-    after = [fused_cost(list(members), outcome) if len(members) > 1 else members[0] for members in costs]
-    error = pick(FUSED_KERNEL, outcome)
-    ratio = [_ratio(one, members, gpu, error) for one, members in zip(after, costs, strict=True)]
+    length = np.diff(first, append=len(ops))
+    cost = ops.cost.to_numpy()
+    after, ratio = cost[first], np.ones(len(first))
+    found: dict[tuple[int, ...], tuple[Cost, float]] = {}
+    for i in np.flatnonzero(length > 1).tolist():
+        members = cost[first[i] : first[i] + length[i]].tolist()
+        same = tuple(map(id, members))
+        if same not in found:
+            found[same] = _one_kernel(members, gpu, outcome)
+        after[i], ratio[i] = found[same]
     host = np.add.reduceat(ops.host_ns.to_numpy(), first)
     return ops.iloc[first].assign(
         host_ns=host,
@@ -69,10 +82,11 @@ def fused(
     )
 
 
-def _ratio(one: Cost | None, members: npt.NDArray[np.object_], gpu: GPU, error: float) -> float:
-    if one is None or len(members) == 1:
-        return 1.0
-    return min(1.0, error * estimate_ns(one, gpu) / sum(estimate_ns(cost, gpu) for cost in members))
+def _one_kernel(costs: list[Cost], gpu: GPU, outcome: Outcome) -> tuple[Cost, float]:
+    """What a chain costs as one kernel, and its time over that of the chain."""
+    one = fused_cost(costs, outcome)
+    error = pick(FUSED_KERNEL, outcome)
+    return one, min(1.0, error * estimate_ns(one, gpu) / sum(estimate_ns(cost, gpu) for cost in costs))
 
 
 def fused_cost(costs: list[Cost], outcome: Outcome) -> Cost:

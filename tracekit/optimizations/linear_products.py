@@ -7,6 +7,7 @@ import pandas as pd
 from analyzers.costs.call import Cost, Gemm, Precision
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
+from tracekit.optimizations.by_cost import each, where
 
 _HEADS = ("lm_head", "embed_out", "score", "classifier", "qa_outputs")
 """Output layers, which transformers leaves as they are when it quantizes."""
@@ -47,9 +48,13 @@ def linear_product(cost: Cost | None) -> LinearProduct | None:
 
 def inner_products(base: Baseline, *, conv1d: bool) -> "pd.Series[bool]":
     """Rows of the op list that multiply by the weights of a layer other than the head; of GPT-2's Conv1D if wanted."""
-    products = base.ops.cost.map(lambda cost: linear_product(cost) is not None).astype(bool)
-    head = pd.Series([layer.rpartition(".")[2] in _HEADS for layer in base.ops.layer], index=base.ops.index)
+    products = where(base.ops, lambda cost: linear_product(cost) is not None)
+    head = pd.Series(each(base.ops.layer, _is_head), index=base.ops.index, dtype=bool)
     return products & ~head & ((base.ops.layer_type != "Conv1D") | conv1d)
+
+
+def _is_head(layer: str) -> bool:
+    return layer.rpartition(".")[2] in _HEADS
 
 
 def stored_bytes(base: Baseline, rows: "pd.Series[bool]") -> int:

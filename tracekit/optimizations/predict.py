@@ -10,6 +10,7 @@ from analyzers.costs.call import Cost
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from tracekit.optimizations.base import Optimization, Outcome
+from tracekit.optimizations.by_cost import each
 
 OUTCOMES: tuple[Outcome, ...] = ("low", "expected", "high")
 
@@ -88,7 +89,7 @@ def _mixed(ops: pd.DataFrame, mix: int) -> pd.DataFrame:
     if not mix:
         return ops
     products, rest = _MIXES[mix]
-    factors = [_factor(cost, products, rest) for cost in ops.cost]
+    factors = each(ops.cost, lambda cost: _factor(cost, products, rest))
     return ops.assign(kernel_ns=ops.kernel_ns * factors)
 
 

@@ -11,6 +11,7 @@ from analyzers.hardware import GPU
 from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
 from tracekit.optimizations.base import Outcome, pick
+from tracekit.optimizations.by_cost import each
 
 RATIO_EXPONENT = Interval(0.85, 1.0, 1.1)
 """How far the modelled ratio is believed: modelled ratios of GEMM times are within about 15 % in the logarithm."""
@@ -21,15 +22,16 @@ def retimed(ops: pd.DataFrame, change: Callable[[Cost], Cost], gpu: GPU, outcome
 
     Rows that share a cost are looked at once.
     """
-    before = ops.cost.to_list()
-    keys = [id(cost) for cost in before]
-    distinct = dict(zip(keys, before, strict=True))
-    after = {key: change(cost) if cost else None for key, cost in distinct.items()}
     exponent = pick(RATIO_EXPONENT, outcome)
-    factor = {key: _ratio(after[key], cost, gpu) ** exponent for key, cost in distinct.items()}
+
+    def changed(cost: Cost | None) -> tuple[Cost | None, float]:
+        after = change(cost) if cost else None
+        return after, _ratio(after, cost, gpu) ** exponent
+
+    found = each(ops.cost, changed)
     return ops.assign(
-        kernel_ns=ops.kernel_ns.to_numpy() * np.array([factor[key] for key in keys]),
-        cost=pd.Series([after[key] for key in keys], index=ops.index, dtype=object),
+        kernel_ns=ops.kernel_ns.to_numpy() * np.array([factor for _, factor in found]),
+        cost=pd.Series([after for after, _ in found], index=ops.index, dtype=object),
     )
 
 

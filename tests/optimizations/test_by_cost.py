@@ -1,0 +1,23 @@
+import pandas as pd
+
+from analyzers.costs.call import Cost
+from tracekit.optimizations.by_cost import each, where
+
+SUM, PRODUCT = Cost(8, 64, 32, "pointwise", "fp32"), Cost(512, 256, 64, "gemm", "fp16")
+
+
+def test_one_object_is_looked_at_once():
+    seen = []
+    found = each([SUM, PRODUCT, None, SUM, None], lambda cost: seen.append(cost) or (cost.flops if cost else -1))
+    assert found == [8, 512, -1, 8, -1]
+    assert seen == [SUM, PRODUCT, None]
+
+
+def test_rows_keep_their_index():
+    ops = pd.DataFrame({"cost": [PRODUCT, None, SUM, PRODUCT]}, index=[5, 3, 9, 7], dtype=object)
+    found = where(ops, lambda cost: cost is not None and cost.family == "gemm")
+    assert found.to_dict() == {5: True, 3: False, 9: False, 7: True}
+
+
+def test_no_rows():
+    assert where(pd.DataFrame({"cost": []}, dtype=object), bool).empty
