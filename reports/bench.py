@@ -34,7 +34,7 @@ _COST = {
     "largest batch": lambda row: f"{row['largest_batch']:,}" if row["largest_batch"] else ABSENT,
     "off by": lambda row: _apart(row["relative_difference"]),
     "same": lambda row: _share(row["agreement"]),
-    "perplexity": lambda row: f"{row['perplexity']:,.2f}" if row["perplexity"] else ABSENT,
+    "perplexity": lambda row: significant(row["perplexity"]) if row["perplexity"] else ABSENT,
 }
 _COLUMNS = {**_SPEED, **_COST}
 _LEGEND = (

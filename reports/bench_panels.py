@@ -28,7 +28,7 @@ def panels(group: Sequence[Row]) -> list[Panel]:
         Panel("Speed-up over the first; line: predicted", _speedups(done)),
         Panel("Peak memory", _bars(done, "peak_memory_bytes", lambda value: quantity(value, "B"))),
         Panel("GPU utilisation", _bars(done, "gpu_utilization", percent, largest=1.0)),
-        Panel("Accuracy against speed", _scatter(done)),
+        Panel("Accuracy against speed: change of perplexity, else how far off", _scatter(done)),
     )
     return [panel for panel in made if panel.svg]
 
@@ -91,7 +91,9 @@ def _scatter(rows: Sequence[Row]) -> str:
     marks = []
     for name, speed, loss in points:
         x, y = place(speed, loss)
-        text = f'<text x="{x + 7:.1f}" y="{y:.1f}">{escape(_short(name))}</text>'
+        beyond = x > (left + right) / 2
+        side = f'class="value" x="{x - 7:.1f}"' if beyond else f'x="{x + 7:.1f}"'
+        text = f'<text {side} y="{y - 9:.1f}">{escape(_short(name))}</text>'
         marks.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4"/>{text}')
     axes = (
         f'<path class="axis" d="M{left} {top}V{bottom}H{right}"/>'
