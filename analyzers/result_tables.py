@@ -180,6 +180,26 @@ FUSION_PLAN = Table(
     Column("occupancy", "float64", "", "resident warps over the most that there can be, given blocks enough"),
 )
 
+PREDICTED_WORK = Table(
+    "predicted_work",
+    "What a prediction changes on the device: work of a step by class of layer, before and after, as expected.",
+    Column(
+        "applied",
+        "object",
+        "",
+        "optimizations, joined with +; before is the step with all but the last of them",
+    ),
+    Column("part", "object", "", "class of the layer, its own work; class of op where the trace names no layers"),
+    Column("before_ns", "int64", "ns", "busy time of a step before"),
+    Column("after_ns", "int64", "ns", "and after"),
+    Column("before_flops", "float64", "FLOP", "floating-point operations of a step before; NaN: none known"),
+    Column("after_flops", "float64", "FLOP", "and after"),
+    Column("before_bytes", "float64", "B", "compulsory bytes of a step before; NaN: none known"),
+    Column("after_bytes", "float64", "B", "and after"),
+    Column("before_precision", "object", "", 'in which most FLOPs are done before; "": none known'),
+    Column("after_precision", "object", "", "and after"),
+)
+
 STEPS = Table(
     "steps",
     "Steps; one row for the whole trace when it marks none.",

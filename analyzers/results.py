@@ -11,7 +11,7 @@ from analyzers.hardware import GPU
 from analyzers.idle_tables import GAPS, HOST_SPANS, IDLE_CAUSES
 from analyzers.interval import Interval
 from analyzers.predicted import Considered, PlanStep, PredictedBaseline, Recommendation
-from analyzers.result_tables import COUNTERS_COMPARISON, FUSION_PLAN, RANGES
+from analyzers.result_tables import COUNTERS_COMPARISON, FUSION_PLAN, PREDICTED_WORK, RANGES
 from analyzers.verified import Verification
 
 Bound = Literal["compute", "memory", "launch", "latency", "transfer"]
@@ -157,6 +157,7 @@ class Analysis(Displayed):
     plan: tuple[PlanStep, ...] = ()
     """The best few optimizations together, each with its own gain; throughput last."""
     fusion_plan: pd.DataFrame = field(default_factory=FUSION_PLAN.empty, repr=False)
+    predicted_work: pd.DataFrame = field(default_factory=PREDICTED_WORK.empty, repr=False)
     predicted_from: PredictedBaseline | None = None
     """The step that predictions start from; None: nothing can be predicted."""
     verified: Verification | None = None

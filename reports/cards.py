@@ -11,9 +11,8 @@ from analyzers.interval import Interval
 from analyzers.predicted import PlanStep, Recommendation
 from analyzers.results import Analysis
 from reports.facts import Fact
-from reports.headline import lower_first
 from reports.measured_gains import MeasuredGain, measured_gains, of_advice
-from reports.names import middle_truncated, printable
+from reports.names import lower_first, middle_truncated, printable
 
 _SHORTEST, _LONGEST = 4, 400
 _PHRASES = {r"\d[\d,]* kernels": "kernels-0", r"idle \d+ %": "timeline"}
@@ -33,6 +32,8 @@ class Piece:
 @dataclass(frozen=True)
 class Card:
     id: str
+    applied: str
+    """With what stands before it in the plan, joined with +."""
     title: str
     speedup: Interval
     """Of it alone; in a plan, of what it adds to the steps before it."""
@@ -55,10 +56,9 @@ def cards(analysis: Analysis) -> tuple[list[Card], list[Card]]:
     alone = {advice.id: _alone(advice, rows, of_advice(gains, advice.id)) for advice in analysis.recommendations}
     if not analysis.plan:
         return list(alone.values()), []
-    first = analysis.plan[0]
     steps = [
-        _in_plan(step, alone.pop(_id(step), None), of_advice(gains, _id(step)), step is not first)
-        for step in analysis.plan
+        _in_plan(step, alone.pop(_id(step), None), of_advice(gains, _id(step)), analysis.plan[:at])
+        for at, step in enumerate(analysis.plan)
     ]
     return steps, list(alone.values())
 
@@ -70,6 +70,7 @@ def _id(step: PlanStep) -> str:
 def _alone(advice: Recommendation, rows: Mapping[str, str], gain: MeasuredGain | None) -> Card:
     return Card(
         id=advice.id,
+        applied=advice.id,
         title=printable(advice.title),
         speedup=advice.speedup,
         together=None,
@@ -84,16 +85,17 @@ def _alone(advice: Recommendation, rows: Mapping[str, str], gain: MeasuredGain |
     )
 
 
-def _in_plan(step: PlanStep, alone: Card | None, gain: MeasuredGain | None, added: bool) -> Card:
+def _in_plan(step: PlanStep, alone: Card | None, gain: MeasuredGain | None, before: tuple[PlanStep, ...]) -> Card:
     explained = printable(step.explained)
     return Card(
         id=_id(step),
+        applied="+".join([*(each.name for each in before), step.name]),
         title=printable(step.title),
         speedup=step.speedup,
         together=step.cumulative,
         throughput=step.throughput,
         reason=alone.reason if alone else "",
-        explained=f"With all before it, {lower_first(explained)}" if added and explained else explained,
+        explained=f"With all before it, {lower_first(explained)}" if before and explained else explained,
         evidence=alone.evidence if alone else (),
         how_to=step.how_to,
         costs=tuple(_costs_of(_id(step), gain)),

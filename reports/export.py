@@ -41,6 +41,7 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
         "plan": [advice.plan_step(each) for each in analysis.plan],
         "predicted_from": advice.baseline(analysis.predicted_from) if analysis.predicted_from else None,
         "fusion_plan": records(analysis, "fusion_plan"),
+        "predicted_work": records(analysis, "predicted_work"),
         "verified": [verified.result(each) for each in analysis.verified.results] if analysis.verified else [],
         "projection": _projection(analysis.projection) if analysis.projection else None,
         "idle_causes": records(analysis, "idle_causes"),

@@ -2,7 +2,7 @@
 
 from analyzers.results import Analysis
 from reports.measured_gains import measured_gains, of_advice
-from reports.names import device, middle_truncated, model, printable, with_article
+from reports.names import device, in_sentence, middle_truncated, model, printable, with_article
 from reports.numbers import percent, speedup, times
 
 _SAYING = {
@@ -57,8 +57,7 @@ def _largest_op(analysis: Analysis) -> str:
 def _next_step(analysis: Analysis) -> str:
     if analysis.recommendations:
         first = analysis.recommendations[0]
-        title = lower_first(first.title).replace(", ", " with ")
-        return f": try {title}, predicted {speedup(first.speedup)}{_measured(analysis, first.id)}"
+        return f": try {in_sentence(first.title)}, predicted {speedup(first.speedup)}{_measured(analysis, first.id)}"
     if analysis.considered:
         return "; no optimization is predicted to help"
     return ""
@@ -67,9 +66,3 @@ def _next_step(analysis: Analysis) -> str:
 def _measured(analysis: Analysis, optimization: str) -> str:
     gain = of_advice(measured_gains(analysis), optimization)
     return f", measured {times(gain.measured.expected, gain.measured.high)}" if gain and gain.measured else ""
-
-
-def lower_first(title: str) -> str:
-    """Lower the first letter, but of no acronym or name such as "CUDA" or "PyTorch"."""
-    word = title.split(" ", 1)[0]
-    return title[:1].lower() + title[1:] if word[1:].islower() or len(word) == 1 else title

@@ -10,7 +10,7 @@ from reports.charts import Charts, charts
 from reports.figures.roofline import KINDS
 from reports.headline import headline
 from reports.measured_gains import measured_gains
-from reports.names import device, model, printable
+from reports.names import device, in_sentence, model, printable
 from reports.tables import table_views
 from reports.views import ROW_LIMIT, TableView
 
@@ -28,6 +28,8 @@ _SCRIPTS = (
     "icicle",
     "narrowing",
     "plots",
+    "moves",
+    "page",
     "start",
 )
 _STYLES = ("tokens", "page", "plan", "charts", "tables", "paper")
@@ -76,6 +78,7 @@ def _charts(drawn: Charts) -> dict[str, Any]:
         "notes": drawn.notes,
         "phases": drawn.specs.get("icicle", {"phases": []})["phases"],
         "roofline_kinds": [(kind, label) for kind, label in KINDS.items() if kind in roofs["kinds"]],
+        "moves": {key: each["label"] for key, each in roofs.get("moves", {}).items()},
         "symbols": drawn.symbols,
         "lanes": drawn.lanes,
     }
@@ -129,6 +132,7 @@ def environment() -> jinja2.Environment:
         "duration": numbers.duration,
         "size": lambda value: numbers.quantity(value, "B"),
         "printable": printable,
+        "in_sentence": in_sentence,
         "along": _along,
         "unbroken": lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%"),
     }

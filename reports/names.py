@@ -39,6 +39,18 @@ def with_article(name: str) -> str:
     return f"{'an' if name[:1].upper() in _SPOKEN_WITH_A_VOWEL else 'a'} {name}"
 
 
+def lower_first(text: str) -> str:
+    """Lower the first letter, but of no acronym or name such as "CUDA" or "PyTorch"."""
+    word = text.split(" ", 1)[0]
+    return text[:1].lower() + text[1:] if word[1:].islower() or len(word) == 1 else text
+
+
+def in_sentence(title: str) -> str:
+    """An optimization, or several, inside a sentence: "half precision and torch.compile with max-autotune"."""
+    *others, last = [lower_first(part).replace(", ", " with ") for part in title.split(" + ")]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def inside(path: str, above: str) -> str:
     """The part of a layer's path below the layer `above`."""
     return path.removeprefix(above).lstrip("./") if above and path.startswith(above) and path != above else path

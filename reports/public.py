@@ -8,8 +8,11 @@ import pandas as pd
 from analyzers.results import Analysis
 
 _RENAMED = {"steps": {"busy_us": "gpu_busy_us", "idle_us": "gpu_idle_us"}}
-_COUNTED = ("flops", "bytes", "counted_flops", "measured_flops", "counted_bytes", "measured_bytes", "bytes_saved")
-_EMPTY_IS_UNKNOWN = ("bound", "op", "layer", "family", "layer_type")
+_COUNTED = (
+    *("flops", "bytes", "counted_flops", "measured_flops", "counted_bytes", "measured_bytes", "bytes_saved"),
+    *("before_flops", "after_flops", "before_bytes", "after_bytes"),
+)
+_EMPTY_IS_UNKNOWN = ("bound", "op", "layer", "family", "layer_type", "before_precision", "after_precision")
 
 
 def public_frame(analysis: Analysis, table: str) -> pd.DataFrame:

@@ -11,5 +11,6 @@ TABLES = (
     "counters_comparison",
     "idle_causes",
     "fusion_plan",
+    "predicted_work",
     "problems",
 )

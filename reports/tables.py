@@ -4,6 +4,7 @@ import pandas as pd
 
 from analyzers.results import Analysis
 from reports.memory import memory_table
+from reports.moves import moves_table
 from reports.views import Kind, TableView, table_view
 
 Spec = list[tuple[str, str, Kind]]
@@ -23,6 +24,7 @@ def table_views(analysis: Analysis, row_limit: int) -> dict[str, TableView]:
         ("ranges", "Ranges", analysis.ranges, _RANGES),
         ("steps", "Steps", analysis.timeline.steps, _STEPS),
         ("idle_causes", "Idle time by cause", analysis.idle_causes, _IDLE),
+        ("roofline_moves", "Before and after", moves_table(analysis), _MOVES),
         ("fusion_plan", "Fusion plan", analysis.fusion_plan, _FUSION),
         ("memory", "Memory", memory_table(analysis), _MEMORY),
         ("counters_comparison", "Measured and counted", analysis.counters_comparison, _COUNTERS),
@@ -72,6 +74,17 @@ _IDLE: Spec = [
     ("max_ns", "longest", "time"),
     ("op", "most before", "text"),
     ("meaning", "what it means", "prose"),
+]
+_MOVES: Spec = [
+    ("part", "part", "name"),
+    ("prediction", "with", "prose"),
+    ("before_ns", "time before", "time"),
+    ("after_ns", "after", "time"),
+    ("before_intensity", "FLOP/B before", "ratio"),
+    ("after_intensity", "after", "ratio"),
+    ("before_rate", "GFLOP/s before", "ratio"),
+    ("after_rate", "after", "ratio"),
+    ("precision", "in", "text"),
 ]
 _FUSION: Spec = [
     ("pattern", "pattern", "name"),

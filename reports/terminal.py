@@ -4,10 +4,11 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from analyzers.predicted import PlanStep
 from analyzers.results import Analysis
 from reports.console import printed
-from reports.headline import headline, lower_first
-from reports.names import middle_truncated, printable
+from reports.headline import headline
+from reports.names import in_sentence, middle_truncated, printable
 from reports.numbers import duration, percent, speedup
 from reports.terminal_summary import head
 from reports.terminal_tables import tables
@@ -150,10 +151,17 @@ def _plan(analysis: Analysis) -> list[str]:
     """Steps together, if there are several: what each adds."""
     if len(analysis.plan) < 2:
         return []
-    steps = [f"{step.title} ({speedup(step.cumulative)} so far)" for step in analysis.plan if not step.throughput]
-    more = [f"{step.title} for throughput ({speedup(step.speedup)} more)" for step in analysis.plan if step.throughput]
-    first, *rest = [*steps, *more]
-    return [", then ".join([first, *map(lower_first, rest)])]
+    steps = [f"{in_sentence(step.title)} ({speedup(step.cumulative)} so far)" for step in _latency_steps(analysis)]
+    more = [
+        f"{in_sentence(step.title)} for throughput ({speedup(step.speedup)} more)"
+        for step in analysis.plan
+        if step.throughput
+    ]
+    return [", then ".join([*steps, *more])]
+
+
+def _latency_steps(analysis: Analysis) -> list[PlanStep]:
+    return [step for step in analysis.plan if not step.throughput]
 
 
 def _coverage(analysis: Analysis) -> str:

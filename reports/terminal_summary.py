@@ -8,7 +8,7 @@ from rich.text import Text
 from analyzers.interval import Interval
 from analyzers.results import Analysis
 from reports.measured_gains import measured_gains, of_advice
-from reports.names import printable
+from reports.names import in_sentence, printable
 from reports.numbers import percent, speedup, times
 
 COLOURS = {"compute": "red", "memory": "blue", "launch": "yellow", "latency": "magenta", "transfer": "green"}
@@ -90,6 +90,6 @@ def _together(analysis: Analysis) -> list[Padding]:
     steps = [step for step in analysis.plan if not step.throughput]
     if len(steps) < 2:
         return []
-    names = " + ".join(printable(step.title) for step in steps)
+    names = printable(in_sentence(" + ".join(step.title for step in steps)))
     gain = speedup(steps[-1].cumulative)
     return [Padding(Text.assemble(f"together: {names} ", (gain, "cyan"), style="dim"), (0, 0, 0, 6))]

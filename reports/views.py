@@ -16,7 +16,7 @@ ROW_LIMIT = 1_500
 """More rows make a page that is slow to open."""
 _LONGEST_TITLE = 1_000
 _LIMITS = {"name": 72, "text": 22}
-_LIKE = {"self_ns": "gpu_ns", "idle_ns": "wall_ns", "busy_ns": "wall_ns"}
+_LIKE = {"after_ns": "before_ns", "self_ns": "gpu_ns", "idle_ns": "wall_ns", "busy_ns": "wall_ns"}
 """Columns in the unit of another, if that is in the table: they are compared."""
 _UNITS: dict[str, tuple[tuple[float, str, int], ...]] = {
     "time": ((1e10, "s", 3), (1e7, "ms", 3), (0, "µs", 1)),

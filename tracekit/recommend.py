@@ -1,6 +1,9 @@
 """Which optimizations a run gains from: each is predicted, the rest is listed with the reason against it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+
+import pandas as pd
 
 from analyzers.interval import Interval
 from analyzers.predicted import Considered, PlanStep, Recommendation
@@ -12,6 +15,7 @@ from tracekit.optimizations.explain import op_class_times, sentence
 from tracekit.optimizations.fusion_plan import fusion_plan
 from tracekit.optimizations.planning import WORTHWHILE, Search, Steps
 from tracekit.optimizations.predict import Scenarios, speedup, too_large
+from tracekit.optimizations.predicted_work import predicted_work
 from tracekit.predicted_baseline import start_of
 
 LOSING = 0.97
@@ -28,6 +32,8 @@ class Advice:
     plan: tuple[PlanStep, ...]
     latency_steps: Steps
     """Of the plan, without the one for throughput; in the order in which they are applied."""
+    predicted_work: pd.DataFrame
+    """PREDICTED_WORK of each recommendation alone, and of each step of the plan."""
 
 
 def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
@@ -41,6 +47,7 @@ def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
         considered=found.considered,
         plan=found.plan,
         fusion_plan=fusion_plan(base),
+        predicted_work=found.predicted_work,
         predicted_from=start_of(base),
     )
 
@@ -56,7 +63,17 @@ def advise(base: Baseline) -> Advice:
         considered=tuple(c for _, c in judged),
         plan=tuple(_plan_step(search, steps[:i], step) for i, step in enumerate(steps)),
         latency_steps=in_order(step for step in steps if not step.throughput),
+        predicted_work=predicted_work(dict(_runs(search, [(o,) for o, _ in worth], steps))),
     )
+
+
+def _runs(search: Search, alone: list[Steps], plan: Steps) -> Iterator[tuple[str, tuple[pd.DataFrame, pd.DataFrame]]]:
+    """Op lists before and after the last step of each, as expected."""
+    for steps in [*alone, *(plan[: i + 1] for i in range(len(plan)))]:
+        if any(step.of_a_pass for step in steps):
+            continue
+        before, after = search.scenarios(steps[:-1]).expected, search.scenarios(steps).expected
+        yield "+".join(step.name for step in steps), (before.ops, after.ops)
 
 
 def _judge(optimization: Optimization, search: Search) -> Considered:

@@ -36,7 +36,8 @@ function look(layout, narrow) {
 function traces(place) {
   const spec = figures[place.dataset.figure];
   const kind = document.querySelector(`[name=${place.dataset.figure}-of]:checked`)?.value;
-  return spec.kinds ? spec.kinds[kind] : spec.data;
+  if (!spec.kinds) return spec.data;
+  return chosenMoves()?.traces ?? spec.kinds[kind];
 }
 
 function draw(place) {
@@ -53,7 +54,8 @@ function repaint() {
 function follow(place) {
   if (place.dataset.figure !== "roofline") return;
   const kind = () => document.querySelector("[name=roofline-of]:checked").value;
-  place.on("plotly_click", ({ points }) => followLink(`${kind()}-${points[0].customdata[0]}`));
+  const table = () => (chosenMoves() ? "roofline_moves" : kind());
+  place.on("plotly_click", ({ points }) => followLink(`${table()}-${points[0].customdata[0]}`));
   document.querySelectorAll("[name=roofline-of]").forEach((input) => input.addEventListener("change", () => draw(place)));
 }
 

@@ -1,4 +1,4 @@
-// What the page does first, what its address asks for, its theme, and its printing.
+// What the page does first, and what its address asks for.
 let layersShown = null;
 
 function followLink(link) {
@@ -10,6 +10,7 @@ function followLink(link) {
   }
   const [kind, name] = link.split(/=(.*)/s);
   if (kind === "layer" || kind === "type") return Boolean(layersShown?.show(kind, name)) && byId("time").scrollIntoView();
+  if (kind === "moves") return showMoves(name);
   const table = { op: "ops", kernel: "kernels" }[kind];
   return Boolean(table && tables.get(table)?.revealName(name));
 }
@@ -26,40 +27,8 @@ document.addEventListener("click", (event) => {
 });
 addEventListener("hashchange", followAddress);
 
-addEventListener("keydown", (event) => {
-  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.target.closest?.("input, select, textarea")) return;
-  const fields = [...document.querySelectorAll("#tables input")];
-  const field = fields.find((each) => each.checkVisibility()) ?? fields[0];
-  if (!field) return;
-  event.preventDefault();
-  openTab(field);
-  field.focus();
-  field.scrollIntoView({ block: "center" });
-});
-
-byId("theme").addEventListener("click", () => {
-  const root = document.documentElement;
-  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = dark ? "light" : "dark";
-  try { localStorage.setItem("tracekit-theme", root.dataset.theme); } catch { /* kept for this page only */ }
-  repaint();
-});
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
-
-// Paper is light, narrow, and shows what is folded.
-let before = null;
-addEventListener("beforeprint", () => {
-  before = document.documentElement.dataset.theme;
-  document.documentElement.dataset.theme = "light";
-  document.querySelectorAll("details").forEach((part) => { part.open = true; });
-  places.forEach(drawNow);
-  repaint();
-});
-addEventListener("afterprint", () => {
-  if (before) document.documentElement.dataset.theme = before;
-  else delete document.documentElement.dataset.theme;
-  repaint();
-});
+document.addEventListener("repainted", repaint);
+addEventListener("beforeprint", () => places.forEach(drawNow));
 
 async function start() {
   try {

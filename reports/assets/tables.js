@@ -61,6 +61,8 @@ function interactive(box) {
     document.querySelectorAll("tr.found").forEach((other) => other.classList.remove("found"));
     row.classList.add("found");
     openTab(box);
+    const folded = row.closest("details");
+    if (folded) folded.open = true;
     row.scrollIntoView({ block: "center" });
     return true;
   }

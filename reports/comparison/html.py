@@ -13,7 +13,7 @@ from reports.html import environment
 from reports.names import printable
 from reports.numbers import duration, percent
 
-_SCRIPTS = ("dom", "folding", "tables", "tabs", "copying", "tips", "compare")
+_SCRIPTS = ("dom", "folding", "tables", "tabs", "copying", "tips", "page", "compare")
 _STYLES = ("tokens", "page", "tables", "compare", "paper")
 _HOW = (
     "Times are means of one step, of all steps in each trace, and of one device where there are several.",

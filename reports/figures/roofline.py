@@ -7,6 +7,7 @@ import pandas as pd
 
 from analyzers.hardware import GPU
 from analyzers.results import Analysis
+from reports.figures.moves import arrows, moves, precisions_after
 from reports.figures.style import BOUND_NAMES, SYMBOLS, Figure, bound_title, colour, logarithmic, text
 from reports.numbers import duration, percent, quantity, significant
 
@@ -22,17 +23,22 @@ _LOWEST = 1e-5
 
 
 def roofline(analysis: Analysis) -> Figure | None:
-    """By kind of mark its traces, with one layout. None without a known GPU, or without a kernel of known FLOPs."""
+    """By kind of mark, and by prediction, its traces, with one layout.
+
+    None without a known GPU, or without a kernel of known FLOPs.
+    """
     gpu = analysis.source.gpu
     points = {kind: placed(analysis, kind) for kind in KINDS}
     if gpu is None or points["kernels"].empty:
         return None
     precisions = _precisions(analysis.work, gpu) or [analysis.source.precision or "fp32"]
-    intensity = pd.concat([each["intensity"] for each in points.values()])
+    moved = moves(analysis)
+    then = _heights({*precisions, *precisions_after(moved, gpu)}, gpu)
+    ends = [rows[name] for _, rows in moved.values() for name in ("before_intensity", "after_intensity")]
+    intensity = pd.concat([each["intensity"] for each in points.values()] + ends)
     low = 10 ** (np.log10(intensity.min()) - _MARGIN)
-    high = 10 ** (np.log10(max(intensity.max(), *map(gpu.ridge, precisions))) + _MARGIN)
-    roofs = [*_bandwidth(gpu, precisions, low)]
-    roofs += [line for each in precisions for line in _roof(gpu, each, high)]
+    high = 10 ** (np.log10(max(intensity.max(), *map(gpu.ridge, then))) + _MARGIN)
+    roofs = roofs_of(gpu, precisions, low, high)
     layout = {
         "xaxis": logarithmic("arithmetic intensity (FLOP/B)") | {"range": [np.log10(low), np.log10(high)]},
         "yaxis": logarithmic("achieved (TFLOP/s)"),
@@ -41,7 +47,20 @@ def roofline(analysis: Analysis) -> Figure | None:
         "height": 500,
     }
     kinds = {kind: [*roofs, *_marks(each)] for kind, each in points.items() if len(each)}
-    return {"kinds": kinds, "layout": layout}
+    return {"kinds": kinds, "layout": layout, "moves": _moves(moved, roofs_of(gpu, then, low, high))}
+
+
+def _moves(moved: dict[str, tuple[str, pd.DataFrame]], roofs: list[dict[str, Any]]) -> dict[str, Any]:
+    """By what is applied: its label, what is drawn, and its rows."""
+    return {
+        key: {"label": label, "traces": [*roofs, *arrows(rows)], "rows": rows.index.tolist()}
+        for key, (label, rows) in moved.items()
+    }
+
+
+def roofs_of(gpu: GPU, precisions: list[str], low: float, high: float) -> list[dict[str, Any]]:
+    """Lines between these intensities."""
+    return [*_bandwidth(gpu, precisions, low), *(line for each in precisions for line in _roof(gpu, each, high))]
 
 
 def placed(analysis: Analysis, kind: str = "kernels") -> pd.DataFrame:
@@ -58,8 +77,11 @@ def placed(analysis: Analysis, kind: str = "kernels") -> pd.DataFrame:
 
 def _precisions(work: pd.DataFrame, gpu: GPU) -> list[str]:
     """Those that did arithmetic, one for each height of the roof."""
-    names = work.loc[work["flops"] > 0, "precision"].astype(str).unique()
-    return list({gpu.peak_flops(name): name for name in sorted(names, reverse=True) if name}.values())
+    return _heights(set(work.loc[work["flops"] > 0, "precision"].astype(str)), gpu)
+
+
+def _heights(precisions: set[str], gpu: GPU) -> list[str]:
+    return list({gpu.peak_flops(name): name for name in sorted(precisions, reverse=True) if name}.values())
 
 
 def _bandwidth(gpu: GPU, precisions: list[str], low: float) -> list[dict[str, Any]]:

@@ -7,8 +7,8 @@ import pytest
 from analyzers import hardware
 from analyzers.interval import Interval
 from analyzers.results import Analysis, BoundShares, Source
-from reports.headline import headline, lower_first
-from reports.names import device, inside, middle_truncated, model, printable, with_article
+from reports.headline import headline
+from reports.names import device, in_sentence, inside, lower_first, middle_truncated, model, printable, with_article
 from reports.numbers import duration, percent, quantity, speedup
 
 
@@ -92,6 +92,13 @@ def test_titles_keep_their_names() -> None:
     assert [lower_first(title) for title in titles] == [
         "half precision", "CUDA graphs", "torch.compile", "TF32 matrix products", "a batch 8 times as large",
     ]  # fmt: skip
+
+
+def test_optimizations_inside_a_sentence() -> None:
+    assert in_sentence("torch.compile, max-autotune") == "torch.compile with max-autotune"
+    assert in_sentence("Half precision + Static KV cache + torch.compile, max-autotune") == (
+        "half precision, static KV cache and torch.compile with max-autotune"
+    )
 
 
 def test_headline_of_a_launch_bound_run(analysis: Analysis) -> None:

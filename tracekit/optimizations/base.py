@@ -29,6 +29,8 @@ class Optimization(ABC):
     caveats: tuple[str, ...] = ()
     work_factor: float = 1.0
     """How many times the baseline's work one step then does (see `work`)."""
+    of_a_pass: bool = False
+    """Its op list holds the costs of a whole pass and the time of a part of it: no rates follow from them."""
     throughput: bool = False
     """It makes a step longer and does more in it: never counted as a gain in latency."""
     excludes: Mapping[str, str] = {}

@@ -23,6 +23,7 @@ PAGED_USED = 0.96
 class PagedKV(Optimization):
     id = "paged-kv"
     title = "Paged KV cache, in-flight batching"
+    of_a_pass = True
     throughput = True
     caveats = (
         "Throughput of a server with many requests, not the latency of one: it assumes that requests always wait.",

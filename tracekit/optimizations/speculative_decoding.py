@@ -37,6 +37,7 @@ class SpeculativeDecoding(Optimization):
 
     id = "speculative-decoding"
     title = "Speculative decoding"
+    of_a_pass = True
     caveats = (
         "It needs a draft model with the same tokenizer, and text that it guesses well.",
         "A large batch loses: checking is no longer free once products are bound by arithmetic.",

@@ -1,0 +1,102 @@
+"""Arrows on the roofline: parts of a step before and after a prediction."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analyzers.hardware import GPU
+from analyzers.results import Analysis
+from reports.figures.style import text
+from reports.moves import moves_by_card
+from reports.numbers import duration, quantity, significant
+
+_NAMED = 6
+"""Parts that are named: those of most time."""
+_SMALLEST, _LARGEST = 8.0, 44.0
+_NOTABLE = 0.002
+"""Part of the time, before or after, of what is drawn."""
+
+
+def moves(analysis: Analysis) -> dict[str, tuple[str, pd.DataFrame]]:
+    """By what is applied its label and the rows that can be drawn; without those that have none."""
+    found = {key: (label, _drawn(rows)) for key, (label, rows) in moves_by_card(analysis).items()}
+    return {key: (label, rows) for key, (label, rows) in found.items() if len(rows)}
+
+
+def _drawn(rows: pd.DataFrame) -> pd.DataFrame:
+    placed = rows["before_rate"].notna() & rows["before_intensity"].notna()
+    long = rows[["before_ns", "after_ns"]].max(axis=1) > _NOTABLE * rows["before_ns"].sum()
+    return rows[placed & long]
+
+
+def arrows(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Where the parts were, where they will be, and the way between; rates in TFLOP/s."""
+    after = rows[rows["after_rate"].notna()]
+    return [_ways(after), _marks(rows, "before"), _marks(after, "after")]
+
+
+def precisions_after(found: dict[str, tuple[str, pd.DataFrame]], gpu: GPU) -> set[str]:
+    """Those that predictions do arithmetic in."""
+    names = {name for _, rows in found.values() for name in rows["after_precision"]}
+    return {name for name in names if name and gpu.peak_flops(name)}
+
+
+def _ways(rows: pd.DataFrame) -> dict[str, Any]:
+    """The arrow's head at the end of what moves."""
+    x = rows[["before_intensity", "after_intensity"]].to_numpy()
+    y = rows[["before_rate", "after_rate"]].to_numpy() / 1e3
+    moved = (np.abs(np.log10(x[:, 1] / x[:, 0])) + np.abs(np.log10(y[:, 1] / y[:, 0]))) > 0.02
+    sizes = [size for each in moved for size in (0, 13 if each else 0, 0)]
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": _broken(x),
+        "y": _broken(y),
+        "line": {"color": "--modelled", "width": 1.5, "dash": "dash"},
+        "marker": {"symbol": "arrow", "angleref": "previous", "size": sizes, "color": "--modelled", "opacity": 1},
+        "hoverinfo": "skip",
+    }
+
+
+def _broken(ends: "np.ndarray[Any, np.dtype[np.float64]]") -> list[float | None]:
+    return [value for begin, end in ends.tolist() for value in (_short(begin), _short(end), None)]
+
+
+def _marks(rows: pd.DataFrame, when: str) -> dict[str, Any]:
+    predicted = when == "after"
+    sizes = np.clip(_LARGEST * np.sqrt(rows[f"{when}_ns"] / max(1, rows["before_ns"].sum())), _SMALLEST, _LARGEST)
+    named = set(rows["before_ns"].nlargest(_NAMED).index) if not predicted else set()
+    colour = "--modelled" if predicted else "--ink"
+    return {
+        "type": "scatter",
+        "mode": "markers" if predicted else "markers+text",
+        "name": "predicted" if predicted else "as it is",
+        "x": [_short(value) for value in rows[f"{when}_intensity"]],
+        "y": [_short(value / 1e3) for value in rows[f"{when}_rate"]],
+        "text": [text(str(part), 24) if index in named else "" for index, part in rows["part"].items()],
+        "textposition": "middle left",
+        "textfont": {"color": "--ink", "size": 11},
+        "customdata": [_told(row) for row in rows.itertuples()],
+        "marker": {
+            "size": [_short(size) for size in sizes],
+            "symbol": "circle" if predicted else "circle-open",
+            "color": colour,
+            "opacity": 0.45 if predicted else 0.9,
+            "line": {"color": colour, "width": 1.5},
+        },
+        "hovertemplate": "<b>%{customdata[1]}</b><br>%{customdata[2]}<extra></extra>",
+    }
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _told(row: Any) -> list[Any]:
+    times = f"{duration(row.before_ns / 1e3)} → {duration(row.after_ns / 1e3)} a step"
+    if not row.after_rate > 0:
+        return [row.Index, text(str(row.part), 100), f"{times}<br>its work is done by others"]
+    rates = f"{quantity(1e9 * row.before_rate, 'FLOP/s')} → {quantity(1e9 * row.after_rate, 'FLOP/s')}"
+    intensity = f"{significant(row.before_intensity)} → {significant(row.after_intensity)} FLOP/B"
+    return [row.Index, text(str(row.part), 100), f"{times}<br>{intensity}, {rates}"]

@@ -1,0 +1,56 @@
+"""What predictions change on the device, by class of layer."""
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import tracekit
+from analyzers.costs.call import Cost
+from tracekit.optimizations.predicted_work import predicted_work
+
+SAMPLE = Path(__file__).parents[2] / "examples/traces/h200_gpt2_decode.json.gz"
+
+
+def op_list(*rows: tuple[str, float, Cost | None]) -> pd.DataFrame:
+    types, times, costs = zip(*rows, strict=True)
+    return pd.DataFrame(
+        {"layer_type": types, "kernel_ns": times, "cost": pd.Series(costs, dtype=object), "category": "kernel"}
+    )
+
+
+def test_sums_by_part_before_and_after() -> None:
+    product, norm = Cost(800, 60, 20, "gemm", "fp32"), Cost(9, 30, 30, "norm", "fp32")
+    before = op_list(("Linear", 50.2, product), ("Linear", 30.0, product), ("LayerNorm", 10.0, norm), ("", 2.0, None))
+    after = op_list(("Linear", 20.0, Cost(1600, 60, 20, "gemm", "bf16")), ("", 2.0, None))
+    found = predicted_work({"half-precision": (before, after)}).set_index("part")
+    assert found.index.tolist() == ["Linear", "LayerNorm", "(no layer)"]
+    linear = found.loc["Linear"]
+    columns = ("ns", "flops", "bytes", "precision")
+    assert [linear[f"before_{name}"] for name in columns] == [80, 1600, 160, "fp32"]
+    assert [linear[f"after_{name}"] for name in columns] == [20, 1600, 80, "bf16"]
+    assert found.loc["LayerNorm", "after_ns"] == 0 and math.isnan(found.loc["LayerNorm", "after_flops"])
+    assert found.loc["(no layer)", "before_precision"] == ""
+
+
+def test_without_layers_by_class_of_op() -> None:
+    ops = op_list(("", 50.0, Cost(800, 60, 20, "gemm", "fp32")), ("", 5.0, None))
+    assert predicted_work({"tf32": (ops, ops)})["part"].tolist() == ["gemm", "other"]
+
+
+def test_at_most_forty_parts_and_none_without_predictions() -> None:
+    ops = op_list(*((f"Layer{i}", float(i), None) for i in range(60)))
+    assert predicted_work({"tf32": (ops, ops)})["before_ns"].tolist() == list(range(59, 19, -1))
+    assert predicted_work({}).empty
+
+
+def test_of_every_recommendation_and_step_of_a_sample() -> None:
+    found = tracekit.analyze(SAMPLE, use_cache=False)
+    names = [step.name for step in found.plan]
+    wanted = {advice.id for advice in found.recommendations} | {"+".join(names[: i + 1]) for i in range(len(names))}
+    a_pass = ("speculative-decoding", "paged-kv")
+    assert set(found.predicted_work["applied"]) == {name for name in wanted if not any(each in name for each in a_pass)}
+    alone = found.predicted_work[found.predicted_work["applied"] == found.recommendations[0].id]
+    busy_ns = found.timeline.busy_ns / len(found.timeline.steps)
+    assert alone["before_ns"].sum() == pytest.approx(busy_ns, rel=0.1)
