@@ -15,6 +15,7 @@ from analyzers.prediction.memory import Memory
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, refused, share
 from tracekit.optimizations.batch_limits import compute_bound_from, largest_that_fits, streams_weights
+from tracekit.optimizations.by_cost import where
 from tracekit.optimizations.retime import retimed
 
 FACTOR = 8
@@ -65,7 +66,7 @@ class Batching(Optimization):
         return replace(before, kv_cache=cache, activations=activations)
 
     def reason(self, base: Baseline) -> str:
-        reading = base.ops.cost.map(lambda cost: bool(cost) and streams_weights(cost, base.gpu)).astype(bool)
+        reading = where(base.ops, lambda cost: cost is not None and streams_weights(cost, base.gpu))
         idle = max(0.0, 1 - base.busy_ns / base.latency_ns)
         return (
             f"The GPU is idle {percent(idle)} of the step, and {percent(share(base, reading))} of its busy time "

@@ -9,11 +9,13 @@ from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+from tracekit.optimizations.by_cost import each, each_row, where
 from tracekit.optimizations.extra_kernels import Extra, moving, with_extras
 from tracekit.optimizations.linear_products import (
     LinearProduct,
     inner_products,
     linear_product,
+    products_of,
     shrunk,
     stored_bytes,
     with_weights,
@@ -53,9 +55,9 @@ class DynamicQuantization(Optimization):
         ops.loc[rows, "kernel_ns"] = quantized.kernel_ns / pick(self.stream, outcome)
         ops.loc[rows, "cost"] = quantized.cost
         places = rows.to_numpy().nonzero()[0]
-        products = {int(row): linear_product(base.ops.cost.iloc[row]) for row in places}
-        before = {row: self._before(product, outcome) for row, product in products.items() if product}
-        after = {row: self._after(product, outcome) for row, product in products.items() if product}
+        products = products_of(base.ops, places)
+        before = each_row(products, lambda product: self._before(product, outcome))
+        after = each_row(products, lambda product: self._after(product, outcome))
         return with_extras(replace(base, ops=ops), before, after)
 
     def _narrowed(self, cost: Cost) -> Cost:
@@ -97,7 +99,7 @@ class DynamicQuantization(Optimization):
         )
 
     def evidence(self, base: Baseline) -> tuple[str, ...]:
-        products = [linear_product(cost) for cost in base.ops.cost[_half(base, conv1d=False)]]
+        products = each(base.ops.cost[_half(base, conv1d=False)], linear_product)
         sizes = sorted(product.rows for product in products if product)
         return (f"products of {sizes[0]} to {sizes[-1]} rows",)
 
@@ -106,5 +108,5 @@ class DynamicQuantization(Optimization):
 
 
 def _half(base: Baseline, *, conv1d: bool) -> "pd.Series[bool]":
-    half = base.ops.cost.map(lambda cost: bool(cost) and cost.precision in ("fp16", "bf16")).astype(bool)
+    half = where(base.ops, lambda cost: cost is not None and cost.precision in ("fp16", "bf16"))
     return inner_products(base, conv1d=conv1d) & half

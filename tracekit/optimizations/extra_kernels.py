@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from analyzers.costs.call import Cost, Family, Precision
@@ -49,25 +51,32 @@ def with_extras(
     base: Baseline, before: Mapping[int, Sequence[Extra]], after: Mapping[int, Sequence[Extra]]
 ) -> pd.DataFrame:
     """The base's op list with kernels before and after the rows (by position), in the layers of those rows."""
-    sides = ((-0.5, before), (0.5, after))
-    added = [(row, row + side, extra) for side, extras in sides for row, some in extras.items() for extra in some]
-    if not added:
+    if not any((*before.values(), *after.values())):
         return base.ops
-    new = _rows(base, [row for row, _, _ in added], [extra for _, _, extra in added])
-    places = np.concatenate([np.arange(len(base.ops)), [place for _, place, _ in added]])
+    rows = np.fromiter(chain(before, after), dtype=np.intp)
+    places = rows + np.repeat((-0.5, 0.5), (len(before), len(after)))
+    counts = [len(some) for some in chain(before.values(), after.values())]
+    extras = list(chain.from_iterable(chain(before.values(), after.values())))
+    new = _rows(base, np.repeat(rows, counts), extras)
     everything = pd.concat([base.ops, new], ignore_index=True)
-    return everything.iloc[np.argsort(places, kind="stable")].reset_index(drop=True)
+    order = np.argsort(np.append(np.arange(len(base.ops)), np.repeat(places, counts)), kind="stable")
+    return everything.iloc[order].reset_index(drop=True)
 
 
-def _rows(base: Baseline, rows: list[int], extras: list[Extra]) -> pd.DataFrame:
+def _rows(base: Baseline, rows: npt.NDArray[np.intp], extras: list[Extra]) -> pd.DataFrame:
     unit = plain_launch_ns(base)
-    costs = pd.Series([extra.cost for extra in extras], index=base.ops.index[rows], dtype=object)
-    return base.ops.iloc[rows].assign(
-        name=[extra.name for extra in extras],
-        category="kernel",
-        host_ns=[extra.host * unit for extra in extras],
-        kernel_ns=[estimate_ns(extra.cost, base.gpu) for extra in extras],
-        launches=1,
-        sync=[extra.sync for extra in extras],
-        cost=costs.to_numpy(),
+    distinct = {id(extra): extra for extra in extras}
+    places = dict(zip(distinct, range(len(distinct)), strict=True))
+    values = pd.DataFrame(
+        {
+            "name": pd.Series([extra.name for extra in distinct.values()], dtype=object),
+            "category": "kernel",
+            "host_ns": [extra.host * unit for extra in distinct.values()],
+            "kernel_ns": [estimate_ns(extra.cost, base.gpu) for extra in distinct.values()],
+            "launches": 1,
+            "sync": [extra.sync for extra in distinct.values()],
+            "cost": pd.Series([extra.cost for extra in distinct.values()], dtype=object),
+        }
     )
+    chosen = values.iloc[[places[id(extra)] for extra in extras]]
+    return base.ops.iloc[rows].assign(**{str(name): column.array for name, column in chosen.items()})

@@ -15,6 +15,7 @@ from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
+from tracekit.optimizations.by_cost import where
 from tracekit.optimizations.retime import narrowed, retimed
 
 HOST_FACTOR = Interval(1.16, 1.0, 0.95)
@@ -115,4 +116,4 @@ def _emulates(base: Baseline) -> bool:
 
 
 def _full_precision(base: Baseline) -> "pd.Series[bool]":
-    return base.ops.cost.map(lambda cost: bool(cost) and _is_wide(cost, base.gpu)).astype(bool)
+    return where(base.ops, lambda cost: cost is not None and _is_wide(cost, base.gpu))

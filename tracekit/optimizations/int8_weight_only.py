@@ -15,8 +15,9 @@ from analyzers.prediction.memory import Memory
 from tracekit.measurement import quantized
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Outcome, pick
+from tracekit.optimizations.by_cost import each_row
 from tracekit.optimizations.extra_kernels import WIDENING, Extra, moving, with_extras
-from tracekit.optimizations.linear_products import linear_product, other_formats
+from tracekit.optimizations.linear_products import linear_product, other_formats, products_of
 from tracekit.optimizations.torchao_code import from_pretrained
 from tracekit.optimizations.weight_only import WeightOnly, replaced
 
@@ -60,8 +61,8 @@ class Int8WeightOnly(WeightOnly):
         if self.fused:
             return ops
         places = replaced(base).to_numpy().nonzero()[0]
-        products = {int(row): linear_product(base.ops.cost.iloc[row]) for row in places}
-        before = {row: [_widening(product.weights)] for row, product in products.items() if product}
+        products = products_of(base.ops, places)
+        before = each_row(products, lambda product: [_widening(product.weights)])
         return with_extras(replace(base, ops=ops), before, {})
 
     def narrow(self, cost: Cost) -> Cost:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from analyzers.costs.call import Cost, Gemm, Precision
@@ -44,6 +46,12 @@ def linear_product(cost: Cost | None) -> LinearProduct | None:
     matrix = cost.weight_bytes / element / shape.k
     rows, outputs = (shape.n, shape.m) if abs(matrix - shape.m) < abs(matrix - shape.n) else (shape.m, shape.n)
     return LinearProduct(rows * shape.batch, shape.k, outputs, element)
+
+
+def products_of(ops: pd.DataFrame, rows: npt.NDArray[np.intp]) -> dict[int, LinearProduct]:
+    """The products of the rows (by position) that multiply by weights; one object for equal ones."""
+    found = zip(rows.tolist(), each(ops.cost.iloc[rows], linear_product), strict=True)
+    return {row: product for row, product in found if product}
 
 
 def inner_products(base: Baseline, *, conv1d: bool) -> "pd.Series[bool]":

@@ -12,6 +12,7 @@ from analyzers.prediction.memory import Memory
 from tracekit.measurement import quantized
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+from tracekit.optimizations.by_cost import each_row
 from tracekit.optimizations.extra_kernels import PYTHON_OP, Extra, moving, with_extras
 from tracekit.optimizations.half_precision import half_type
 from tracekit.optimizations.linear_products import (
@@ -19,6 +20,7 @@ from tracekit.optimizations.linear_products import (
     inner_products,
     linear_product,
     other_formats,
+    products_of,
     shrunk,
     stored_bytes,
     with_weights,
@@ -53,9 +55,9 @@ class LLMInt8(Optimization):
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         half = replace(base, ops=retimed(base.ops, lambda cost: narrowed(cost, half_type(base.gpu)), base.gpu, outcome))
         rows = inner_products(half, conv1d=True).to_numpy().nonzero()[0]
-        products = {int(row): linear_product(half.ops.cost.iloc[row]) for row in rows}
-        before = {row: _quantise(product, outcome) for row, product in products.items() if product}
-        after = {row: _finish(product, outcome) for row, product in products.items() if product}
+        products = products_of(half.ops, rows)
+        before = each_row(products, lambda product: _quantise(product, outcome))
+        after = each_row(products, lambda product: _finish(product, outcome))
         quantized = retimed(half.ops.iloc[rows], lambda cost: with_weights(cost, 1, "int8"), base.gpu, outcome)
         ops = half.ops.copy()
         ops.loc[quantized.index, ["kernel_ns", "cost"]] = quantized[["kernel_ns", "cost"]]

@@ -9,6 +9,7 @@ from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+from tracekit.optimizations.by_cost import where
 from tracekit.optimizations.compile import Compile
 from tracekit.optimizations.cuda_graphs import NODE_NS, CUDAGraphs
 
@@ -56,4 +57,4 @@ class MaxAutotune(Optimization):
 
 
 def _products(ops: pd.DataFrame) -> "pd.Series[bool]":
-    return ops.cost.map(lambda cost: bool(cost) and cost.family in ("gemm", "convolution")).astype(bool)
+    return where(ops, lambda cost: cost is not None and cost.family in ("gemm", "convolution"))

@@ -12,6 +12,7 @@ from analyzers.prediction.memory import Memory
 from tracekit.measurement import quantized
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+from tracekit.optimizations.by_cost import each_row
 from tracekit.optimizations.extra_kernels import PYTHON_OP, Extra, moving, with_extras
 from tracekit.optimizations.half_precision import half_type
 from tracekit.optimizations.linear_products import (
@@ -19,6 +20,7 @@ from tracekit.optimizations.linear_products import (
     inner_products,
     linear_product,
     other_formats,
+    products_of,
     shrunk,
     stored_bytes,
     with_weights,
@@ -52,13 +54,13 @@ class NF4(Optimization):
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         half = replace(base, ops=retimed(base.ops, lambda cost: narrowed(cost, half_type(base.gpu)), base.gpu, outcome))
         rows = inner_products(half, conv1d=True).to_numpy().nonzero()[0]
-        products = {int(row): linear_product(half.ops.cost.iloc[row]) for row in rows}
-        single = [row for row, product in products.items() if product and product.rows == 1]
+        products = products_of(half.ops, rows)
+        single = [row for row, product in products.items() if product.rows == 1]
         unpacking = retimed(half.ops.iloc[single], _packed, base.gpu, outcome)
         ops = half.ops.copy()
         ops.loc[unpacking.index, "kernel_ns"] = unpacking.kernel_ns / pick(STREAM, outcome)
         ops.loc[unpacking.index, "cost"] = unpacking.cost
-        before = {row: _unpack(product, outcome) for row, product in products.items() if product}
+        before = each_row(products, lambda product: _unpack(product, outcome))
         return with_extras(replace(half, ops=ops), before, {})
 
     def reason(self, base: Baseline) -> str:

@@ -7,6 +7,7 @@ from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
+from tracekit.optimizations.by_cost import where
 
 OCCUPANCY = Interval(0.8, 0.6, 0.4)
 """Slots of a static batch at work on average: each waits for the longest answer (evenly spread lengths: a half)."""
@@ -71,5 +72,5 @@ class PagedKV(Optimization):
 
 
 def _attends(base: Baseline) -> "pd.Series[bool]":
-    attends = base.ops.cost.map(lambda cost: bool(cost) and isinstance(cost.shape, Attention)).astype(bool)
+    attends = where(base.ops, lambda cost: cost is not None and isinstance(cost.shape, Attention))
     return attends & (base.ops.phase == "decode")

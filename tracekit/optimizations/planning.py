@@ -1,16 +1,11 @@
 """The best plan: a few optimizations together, found by simulating combinations of them."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-import numpy as np
-import numpy.typing as npt
-import pandas as pd
-
-from analyzers.costs.call import Cost
 from analyzers.prediction.baseline import Baseline
 from tracekit.optimizations import OPTIMIZATIONS, in_order
 from tracekit.optimizations.base import Optimization, Outcome
+from tracekit.optimizations.by_cost import sharing
 from tracekit.optimizations.combined import conflict
 from tracekit.optimizations.predict import OUTCOMES, Scenarios, lower_end, simulated, too_large
 
@@ -22,8 +17,6 @@ _KEPT = 2
 """Beginnings of plans that are followed up,"""
 _PROMISING = 0.8
 """if their gain is at least this part of the best one's."""
-_WORDS = ("name", "layer", "layer_type", "phase", "category")
-"""Columns of an op list."""
 
 Steps = tuple[Optimization, ...]
 
@@ -32,7 +25,7 @@ class Search:
     """Combinations of optimizations of one run. What was simulated once is not simulated again."""
 
     def __init__(self, base: Baseline) -> None:
-        self.base = base = _quick(base)
+        self.base = base = sharing(base)
         self._applied: dict[tuple[str, Outcome], Baseline] = {("", outcome): base for outcome in OUTCOMES}
         self._scenarios: dict[tuple[str, bool], Scenarios] = {}
         self._refused: dict[tuple[str, str], bool] = {}
@@ -117,19 +110,6 @@ class Search:
         if key not in self._applied:
             self._applied[key] = ordered[-1].applied(self._after(ordered[:-1], outcome), outcome)
         return self._applied[key]
-
-
-def _quick(base: Baseline) -> Baseline:
-    """The same run with equal costs and equal words as one object each: what is done to one is done once."""
-    shared: dict[Cost, Cost] = {}
-    costs = [cost and shared.setdefault(cost, cost) for cost in base.ops.cost]
-    words = {name: _shared(base.ops[name]) for name in _WORDS}
-    return replace(base, ops=base.ops.assign(cost=pd.Series(costs, index=base.ops.index, dtype=object), **words))
-
-
-def _shared(words: "pd.Series[str]") -> npt.NDArray[np.object_]:
-    codes, distinct = pd.factorize(words)
-    return np.asarray(distinct, dtype=object)[codes]
 
 
 def _key(steps: Steps) -> str:

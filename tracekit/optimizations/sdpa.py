@@ -14,6 +14,7 @@ from analyzers.prediction.baseline import Baseline
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.attention_backends import BACKENDS, is_half, on_backend, preferred, runs
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
+from tracekit.optimizations.by_cost import where
 from tracekit.optimizations.extra_kernels import PYTHON_OP, Extra, moving, with_extras
 from tracekit.optimizations.retime import retimed
 from tracekit.optimizations.written_attention import covered, written_out
@@ -160,8 +161,7 @@ def _batch(base: Baseline) -> int:
 
 
 def _fused(base: Baseline) -> "pd.Series[bool]":
-    attends = base.ops.cost.map(lambda cost: cost is not None and isinstance(cost.shape, Attention))
-    return attends.astype(bool)
+    return where(base.ops, lambda cost: cost is not None and isinstance(cost.shape, Attention))
 
 
 def _unpadding(cost: Cost) -> list[Extra]:

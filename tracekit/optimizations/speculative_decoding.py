@@ -16,6 +16,7 @@ from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, pick, refused
+from tracekit.optimizations.by_cost import each
 from tracekit.optimizations.linear_products import linear_product
 from tracekit.optimizations.retime import retimed
 
@@ -137,7 +138,7 @@ def _decoding(base: Baseline) -> "pd.Series[bool]":
 
 def _products(base: Baseline) -> list[tuple[int, float]]:
     """Rows and bytes of an element of each product with weights while decoding."""
-    found = (linear_product(cost) for cost in base.ops.cost[_decoding(base)])
+    found = each(base.ops.cost[_decoding(base)], linear_product)
     return [(product.rows, product.element) for product in found if product]
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from analyzers.costs.call import Attention, Cost
@@ -10,6 +11,7 @@ from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
+from tracekit.optimizations.by_cost import each
 from tracekit.optimizations.extra_kernels import Extra, moving, with_extras
 from tracekit.optimizations.retime import retimed
 
@@ -88,8 +90,13 @@ def appended(base: Baseline) -> "pd.Series[bool]":
     """The two concatenations (keys, values) of each layer while decoding: those as large as what attention reads."""
     found = (base.ops.name == "aten::cat") & (base.ops.phase == "decode") & base.ops.cost.notna()
     read = [_key_elements(shape) for shape in _attentions(base)]
-    written = base.ops.cost.map(lambda cost: cost.write_bytes / _ELEMENT.get(cost.precision, 2) if cost else 0)
+    written = np.array(each(base.ops.cost, _written))
     return found & (written >= min(read, default=float("inf")) / 2)
+
+
+def _written(cost: Cost | None) -> float:
+    """Elements that an op writes."""
+    return cost.write_bytes / _ELEMENT.get(cost.precision, 2) if cost else 0
 
 
 def _attentions(base: Baseline) -> list[Attention]:

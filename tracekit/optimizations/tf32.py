@@ -8,6 +8,7 @@ from analyzers.costs.call import Cost
 from analyzers.prediction.baseline import Baseline
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, refused, share
+from tracekit.optimizations.by_cost import where
 from tracekit.optimizations.retime import retimed
 
 
@@ -19,7 +20,7 @@ class TF32(Optimization):
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports("tf32"):
             return f"{base.gpu.name} has no TF32 (it came with compute capability 8.0)."
-        if not base.ops.cost.map(_is_fp32_product).any():
+        if not where(base.ops, _is_fp32_product).any():
             return "No matrix product runs in fp32."
         return None
 
@@ -27,7 +28,7 @@ class TF32(Optimization):
         return retimed(base.ops, _with_tf32, base.gpu, outcome)
 
     def reason(self, base: Baseline) -> str:
-        part = percent(share(base, base.ops.cost.map(_is_fp32_product).astype(bool)))
+        part = percent(share(base, where(base.ops, _is_fp32_product)))
         return f"{part} of the kernel time is fp32 matrix products, which tensor cores can do."
 
     def how_to(self, base: Baseline) -> str:

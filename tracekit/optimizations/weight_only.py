@@ -9,6 +9,7 @@ from analyzers.kernel_time import estimate_ns
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+from tracekit.optimizations.by_cost import where
 from tracekit.optimizations.extra_kernels import SUBCLASS, plain_launch_ns
 from tracekit.optimizations.linear_products import inner_products, linear_product, shrunk, stored_bytes, with_weights
 from tracekit.optimizations.retime import retimed
@@ -35,7 +36,7 @@ class WeightOnly(Optimization):
             return f"{base.gpu.name} has no kernels for it."
         if base.source.capture and base.source.capture.workload == "train":
             return "The weights would no longer be trained."
-        products = base.ops.cost.map(_in_half).astype(bool)
+        products = where(base.ops, _in_half)
         if not products.any():
             return "No matrix product of the run reads weights in 16 bits (quantize from half precision)."
         if not replaced(base).any():
@@ -86,4 +87,4 @@ def _in_half(cost: Cost | None) -> bool:
 
 def replaced(base: Baseline) -> "pd.Series[bool]":
     """Every nn.Linear apart from the head, small ones, too."""
-    return inner_products(base, conv1d=False) & base.ops.cost.map(_in_half).astype(bool)
+    return inner_products(base, conv1d=False) & where(base.ops, _in_half)
