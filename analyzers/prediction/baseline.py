@@ -17,7 +17,7 @@ from analyzers.prediction.launching import launch_latency_ns, queued_gap_ns
 from analyzers.prediction.memory import Memory, held
 from analyzers.prediction.oplist import build
 from analyzers.prediction.profiler_share import profiler_share
-from analyzers.prediction.simulate import simulate
+from analyzers.prediction.simulate import latency_ns
 from analyzers.prediction.traced_step import HostTail, TracedStep, traced_step
 from analyzers.results import Analysis, Source
 from analyzers.trace import Trace
@@ -123,7 +123,7 @@ class Baseline:
 
     def _simulated(self, host: Floats, kernel: Floats, sync: Floats) -> float:
         latency, gap = self.launch_latency_ns, self.gap_ns
-        return float(simulate(host, kernel, launch_latency_ns=latency, gap_ns=gap, sync=sync).latency_ns)
+        return float(latency_ns(host, kernel, launch_latency_ns=latency, gap_ns=gap, sync=sync))
 
 
 def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
