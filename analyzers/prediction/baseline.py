@@ -26,8 +26,11 @@ MOST_TO_LAUNCH_NS = 500_000.0
 """Host time before a launch beyond this is no launching: data loading, compiling, Python of the caller."""
 REPRODUCED = 0.05
 """A simulation this near to what was timed reproduces it."""
-_SAME = 0.01
-"""Host times whose simulations differ less than this explain a latency equally well."""
+_SAME = 0.03
+"""Host times whose simulations differ less than this explain a latency equally well: kernels under a profiler take
+as much longer or shorter."""
+_TOLD = 0.9
+"""Of the largest host time that explains a latency: one that must be larger than this is told by the latency."""
 
 
 Floats = npt.NDArray[np.float64]
@@ -176,14 +179,16 @@ def _timed(raw: Baseline, share: Interval) -> Baseline:
     """Host time scaled to the unprofiled latency; kernel time too, if the kernels alone exceed it.
 
     A step that waits for its kernels takes the same with any host time below some bound: what a profiler usually
-    takes is then taken off.
+    takes is then taken off. On an H200's host 0.32 to 0.50 of the traced host time, 0.42 in the median, was left in
+    fifteen steps that the host decides.
     """
     floor = raw.simulate(raw.ops, 0.0)
     if floor > raw.stated_ns:
         raw = replace(raw, ops=raw.ops.assign(kernel_ns=raw.ops.kernel_ns * raw.stated_ns / floor))
     most = _largest_host_factor(raw)
     least = _largest_host_factor(raw, 1 - _SAME)
-    expected = 1 - share.expected if least < 1 - share.expected < most else most
+    open_to_less = least < _TOLD * most
+    expected = min(max(1 - share.expected, least), most) if open_to_less else most
     low, high = max(least, min(1 - share.high, expected)), max(min(1 - share.low, most), expected)
     open_range = Interval(low / expected, 1.0, high / expected) if expected else raw.host_range
     return replace(_scaled(raw, expected), host_range=open_range)

@@ -29,6 +29,6 @@ def test_a_product_of_unaligned_rows_is_padded():
 
 
 def test_fp32_products_take_other_kernels_on_hopper_only():
-    for gpu, factor in (("h200", 0.86), ("a100", 1.0)):
+    for gpu, factor in (("h200", 0.83), ("a100", 1.0)):
         baseline = base(gpu, tokens=512, layers=1, precision="fp32")
         assert head_ns(baseline) == pytest.approx(factor * baseline.ops.kernel_ns.iloc[-1])

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from op_lists import base
 
-from tracekit.optimizations import OPTIMIZATIONS
+from tracekit.optimizations import OPTIMIZATIONS, find
 from tracekit.optimizations.attention_backends import preferred
 from tracekit.optimizations.predict import predicted_speedup, refusal
 from tracekit.optimizations.written_attention import written_out
@@ -111,3 +111,14 @@ def test_fusing_never_takes_longer_and_saves_launches():
     after = BY_ID["fused-kernels"].transform(baseline, "expected")
     assert after.launches.sum() < baseline.ops.launches.sum()
     assert after.kernel_ns.sum() < baseline.ops.kernel_ns.sum()
+
+
+def test_no_graph_records_a_copy_that_the_host_waits_for():
+    baseline = base(tokens=1, layers=4)
+    copied = baseline.ops.assign(category="kernel", sync=False)
+    copied.loc[copied.index[3], ["category", "sync"]] = ["memcpy", True]
+    objection = find("cuda-graphs").objection(replace(baseline, ops=copied))
+    assert objection is not None and objection.startswith("1 times a step the host waits for a copy")
+    first = baseline.ops.assign(category="kernel", sync=False)
+    first.loc[first.index[0], ["category", "sync"]] = ["memcpy", True]
+    assert find("cuda-graphs").objection(replace(baseline, ops=first)) is None

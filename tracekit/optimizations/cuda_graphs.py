@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from analyzers.interval import Interval
@@ -12,9 +13,9 @@ from tracekit.optimizations.static_cache import written_in_place
 
 REPLAY_NS = Interval(80_000, 30_000, 12_000)
 """Host time to replay a graph and to fill its static inputs."""
-NODE_NS = Interval(1_300, 800, 400)
+NODE_NS = Interval(1_300, 750, 400)
 """Idle time between two dependent kernels of a graph."""
-STATIC_CACHE = Interval(1.15, 1.05, 1.0)
+STATIC_CACHE = Interval(1.1, 1.0, 0.95)
 """Kernel time of decoding on a static KV cache, which is masked to its end, over that on a growing one."""
 
 
@@ -31,6 +32,12 @@ class CUDAGraphs(Optimization):
             return f"{base.gpu.name} cannot replay graphs of kernels."
         if base.source.capture and base.source.capture.workload == "train":
             return "A whole training step needs make_graphed_callables and a capturable optimizer, by hand."
+        waits = copies_waited_for(base)
+        if waits:
+            return (
+                f"{waits} times a step the host waits for a copy between its memory and the device's, which no graph "
+                "records: make those tensors on the device, or pin their memory."
+            )
         if base.launching_ns < 2 * REPLAY_NS.expected:
             return "Launching already takes the host less than two graph replays."
         return None
@@ -63,6 +70,17 @@ class CUDAGraphs(Optimization):
         if not subject.on_cuda or subject.training:
             raise refused(self, "A step is recorded on a CUDA device, and a training step only by hand.")
         return replace(subject, graphs=True, static_cache=subject.static_cache or subject.decodes)
+
+
+def copies_waited_for(base: Baseline) -> int:
+    """Copies between host and device amid the kernels of a step. Inputs before and results after them stay outside of
+    a graph, and so does what generating decides between its passes."""
+    capture, ops = base.source.capture, base.ops
+    kernels = np.flatnonzero(ops.category == "kernel")
+    if not len(kernels) or (capture and capture.workload == "generate"):
+        return 0
+    amid = ops.iloc[kernels[0] : kernels[-1]]
+    return int(((amid.category == "memcpy") & amid.sync).sum())
 
 
 def forward_passes(base: Baseline) -> int:

@@ -27,7 +27,7 @@ class FP8Dynamic(DynamicQuantization):
     title = "fp8 products, dynamic scales"
     precision = "fp8"
     needs = "float8-dynamic"
-    dispatch = Interval(45.0, 30.0, 15.0)
+    dispatch = Interval(55.0, 45.0, 25.0)
     excludes: Mapping[str, str] = other_formats("fp8-dynamic")
     caveats = (
         "Compile with it: eager code quantises each input in seven kernels and much Python, compiled code in one.",

@@ -95,5 +95,5 @@ class Int8WeightOnly(WeightOnly):
 
 
 def _widening(weights: int) -> Extra:
-    """To 16 bits, then times the scale."""
-    return Extra(WIDENING, moving(3 * weights, 4 * weights, "bf16", "other"), host=2)
+    """To int32, to 16 bits, then times the scale: 1 + 4, 4 + 2 and 2 + 2 bytes."""
+    return Extra(WIDENING, moving(7 * weights, 8 * weights, "bf16", "copy"), host=3)

@@ -14,7 +14,7 @@ from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
 from tracekit.optimizations.by_cost import each_row
 from tracekit.optimizations.extra_kernels import PYTHON_OP, Extra, moving, with_extras
-from tracekit.optimizations.half_precision import half_type
+from tracekit.optimizations.half_precision import half_type, in_half
 from tracekit.optimizations.linear_products import (
     LinearProduct,
     inner_products,
@@ -25,13 +25,13 @@ from tracekit.optimizations.linear_products import (
     stored_bytes,
     with_weights,
 )
-from tracekit.optimizations.retime import narrowed, retimed
+from tracekit.optimizations.retime import retimed
 
 BYTES_A_WEIGHT = 0.5 + 1 / 64
 """Four bits, and a scale of one byte for each block of 64 (itself quantized)."""
 STREAM = Interval(0.4, 0.6, 0.9)
 """Bandwidth of the one-row kernel that unpacks while it multiplies, over that of a plain one."""
-MODULE = Interval(3.0, 0.5, 0.0)
+MODULE = Interval(3.0, 1.0, 0.0)
 """Host time of the layer's own Python (types and state checked at each call), in plain launches."""
 
 
@@ -52,7 +52,7 @@ class NF4(Optimization):
         return None if inner_products(base, conv1d=True).any() else "No layer multiplies by weights."
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        half = replace(base, ops=retimed(base.ops, lambda cost: narrowed(cost, half_type(base.gpu)), base.gpu, outcome))
+        half = replace(base, ops=in_half(base, outcome))
         rows = inner_products(half, conv1d=True).to_numpy().nonzero()[0]
         products = products_of(half.ops, rows)
         single = [row for row, product in products.items() if product.rows == 1]
@@ -111,4 +111,4 @@ def _unpack(product: LinearProduct, outcome: Outcome) -> list[Extra]:
     if product.rows == 1:
         return scales
     widened = moving(product.weights * 0.5 + 4 * blocks, 2 * product.weights)
-    return [*scales, Extra("bitsandbytes::dequantize_4bit", widened, host=1 + 3 * python)]
+    return [*scales, Extra("bitsandbytes::dequantize_4bit", widened, host=1 + 5 * python)]

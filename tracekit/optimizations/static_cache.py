@@ -17,8 +17,8 @@ from tracekit.optimizations.retime import retimed
 
 LENGTH = Interval(2.0, 1.25, 1.0)
 """Positions of the cache over those in use: attention reads and masks all of them."""
-INDEXING = Interval(4.0, 3.0, 1.8)
-"""Host time of each op that a static cache adds, in plain launches: on an H200's host a layer takes 14 (GPT-2) to 25
+INDEXING = Interval(5.0, 3.5, 2.2)
+"""Host time of each op that a static cache adds, in plain launches: on an H200's host a layer takes 24 (GPT-2) to 33
 (grouped heads) plain launches more than with a growing cache."""
 _INDEX_OPS = ("aten::arange", "aten::add", "aten::add_", "index_copy_ (checks)", "index_copy_ (checks)")
 """What transformers' StaticLayer.update does beside the two writes, to know where to write."""
