@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
@@ -11,7 +11,7 @@ from analyzers.interval import Interval
 from analyzers.predicted import PlanStep, Recommendation
 from analyzers.results import Analysis
 from reports.facts import Fact
-from reports.measured_gains import MeasuredGain, measured_gains, of_advice
+from reports.measured_gains import MeasuredGain, measured_gains, of_advice, of_steps
 from reports.names import lower_first, middle_truncated, printable
 
 _SHORTEST, _LONGEST = 4, 400
@@ -48,6 +48,8 @@ class Card:
     caveats: tuple[str, ...]
     gain: MeasuredGain | None
     """What was measured of it by itself; None: nothing was."""
+    gain_together: MeasuredGain | None = None
+    """And of it and all before it in the plan."""
 
 
 def cards(analysis: Analysis) -> tuple[list[Card], list[Card]]:
@@ -57,7 +59,10 @@ def cards(analysis: Analysis) -> tuple[list[Card], list[Card]]:
     if not analysis.plan:
         return list(alone.values()), []
     steps = [
-        _in_plan(step, alone.pop(_id(step), None), of_advice(gains, _id(step)), analysis.plan[:at])
+        replace(
+            _in_plan(step, alone.pop(_id(step), None), of_advice(gains, _id(step)), analysis.plan[:at]),
+            gain_together=of_steps(gains, [each.name for each in analysis.plan[: at + 1]]) if at else None,
+        )
         for at, step in enumerate(analysis.plan)
     ]
     return steps, list(alone.values())

@@ -1,9 +1,9 @@
 """What bounds the run and what to do next, in one sentence."""
 
 from analyzers.results import Analysis
-from reports.measured_gains import measured_gains, of_advice
+from reports.measured_gains import first_to_try, measured_gains, of_advice
 from reports.names import device, in_sentence, middle_truncated, model, printable, with_article
-from reports.numbers import percent, speedup, times
+from reports.numbers import measured, percent, speedup
 
 _SAYING = {
     "compute": "is bound by arithmetic {share} of the time",
@@ -56,7 +56,7 @@ def _largest_op(analysis: Analysis) -> str:
 
 def _next_step(analysis: Analysis) -> str:
     if analysis.recommendations:
-        first = analysis.recommendations[0]
+        first = first_to_try(analysis)
         return f": try {in_sentence(first.title)}, predicted {speedup(first.speedup)}{_measured(analysis, first.id)}"
     if analysis.considered:
         return "; no optimization is predicted to help"
@@ -65,4 +65,4 @@ def _next_step(analysis: Analysis) -> str:
 
 def _measured(analysis: Analysis, optimization: str) -> str:
     gain = of_advice(measured_gains(analysis), optimization)
-    return f", measured {times(gain.measured.expected, gain.measured.high)}" if gain and gain.measured else ""
+    return f", measured {measured(gain.measured)}" if gain and gain.measured else ""

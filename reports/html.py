@@ -4,12 +4,13 @@ from typing import Any
 
 import jinja2
 
+from analyzers.interval import Interval
 from analyzers.results import Analysis
 from reports import cards, embed, facts, numbers, origins
 from reports.charts import Charts, charts
 from reports.figures.roofline import KINDS
 from reports.headline import headline
-from reports.measured_gains import measured_gains
+from reports.measured_gains import measured_gains, of_steps
 from reports.names import device, in_sentence, model, printable
 from reports.tables import table_views
 from reports.views import ROW_LIMIT, TableView
@@ -60,6 +61,7 @@ def _page(analysis: Analysis, drawn: Charts, embedded: dict[str, str], tables: d
         planned=planned,
         others=others,
         ladder=analysis.plan,
+        ladder_measured=_ladder_measured(analysis),
         gains=measured_gains(analysis),
         scale=_scale(analysis),
         tables=tables,
@@ -97,6 +99,13 @@ def _embedded(drawn: Charts) -> dict[str, str]:
     }
 
 
+def _ladder_measured(analysis: Analysis) -> dict[int, Interval]:
+    """What was measured of the first steps of the plan together, by the last one's place."""
+    gains, names = measured_gains(analysis), [step.name for step in analysis.plan]
+    found = {at: of_steps(gains, names[: at + 1]) for at in range(len(names))}
+    return {at: gain.measured for at, gain in found.items() if gain and gain.measured}
+
+
 def _scale(analysis: Analysis) -> float:
     """Where the axis of the predicted speed-ups ends."""
     gains = [gain.measured for gain in measured_gains(analysis).values() if gain.measured]
@@ -129,6 +138,7 @@ def environment() -> jinja2.Environment:
         "percent": numbers.percent,
         "speedup": numbers.speedup,
         "times": numbers.times,
+        "measured": numbers.measured,
         "duration": numbers.duration,
         "size": lambda value: numbers.quantity(value, "B"),
         "printable": printable,

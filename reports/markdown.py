@@ -9,7 +9,7 @@ from reports.facts import key_figures
 from reports.headline import headline
 from reports.markdown_text import bar, block, code, folded, prose, table
 from reports.measured_gains import measured_gains, of_advice
-from reports.numbers import duration, percent, quantity, speedup, times
+from reports.numbers import duration, measured, percent, quantity, speedup
 from reports.patterns import layer_patterns
 
 _ROWS = 15
@@ -62,8 +62,8 @@ def _advice(analysis: Analysis) -> str:
     rows = []
     for rank, advice in enumerate(analysis.recommendations, 1):
         gain = of_advice(gains, advice.id)
-        measured = times(gain.measured.expected, gain.measured.high) if gain and gain.measured else ""
-        row = [str(rank), prose(advice.title), speedup(advice.speedup), *([measured] if gains else [])]
+        was = measured(gain.measured) if gain and gain.measured else ""
+        row = [str(rank), prose(advice.title), speedup(advice.speedup), *([was] if gains else [])]
         rows.append([*row, prose(advice.reason)])
     return table((">", "what to do next", ">predicted", *([">measured"] if gains else []), "why"), rows)
 

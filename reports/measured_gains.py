@@ -1,9 +1,11 @@
 """What was measured of optimizations, as the page shows it beside what was predicted."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from analyzers.interval import Interval
+from analyzers.predicted import Recommendation
 from analyzers.results import Analysis
 from analyzers.verified import Difference, Verification, Verified
 from reports.names import printable
@@ -15,8 +17,8 @@ class MeasuredGain:
     title: str
     predicted: Interval | None
     measured: Interval | None
-    inside: bool | None
-    """Whether it lies in the predicted interval; None: one of them is not there."""
+    inside: Literal["yes", "less", "more", ""]
+    """Whether it lies in the predicted interval; "": one of them is not there."""
     step: str
     memory: str
     difference: str
@@ -24,15 +26,31 @@ class MeasuredGain:
 
 
 def measured_gains(analysis: Analysis) -> dict[str, MeasuredGain]:
-    """By the names of the optimizations applied; empty where nothing was measured."""
+    """By the names of the optimizations applied, the largest first, what could not be measured last."""
     if analysis.verified is None:
         return {}
-    return {printable(found.id): _gain(found, analysis.verified) for found in analysis.verified.results}
+    ranked = sorted(analysis.verified.results, key=lambda found: -found.measured.expected if found.measured else 0.0)
+    return {printable(found.id): _gain(found, analysis.verified) for found in ranked}
 
 
 def of_advice(gains: Mapping[str, MeasuredGain], optimization: str) -> MeasuredGain | None:
     """That of one optimization by itself, with whatever argument."""
     return next((gain for name, gain in gains.items() if name.split(":")[0] == optimization), None)
+
+
+def of_steps(gains: Mapping[str, MeasuredGain], names: Sequence[str]) -> MeasuredGain | None:
+    """That of several together, in whatever order they were named."""
+    return next((gain for name, gain in gains.items() if set(name.split("+")) == set(names)), None)
+
+
+def first_to_try(analysis: Analysis) -> Recommendation:
+    """The best of the recommendations that was not found to fail, or to give nothing."""
+    gains, advised = measured_gains(analysis), analysis.recommendations
+    return next((advice for advice in advised if not _disappoints(of_advice(gains, advice.id))), advised[0])
+
+
+def _disappoints(gain: MeasuredGain | None) -> bool:
+    return gain is not None and (bool(gain.error) or (gain.measured is not None and gain.measured.expected <= 1))
 
 
 def _gain(found: Verified, of: Verification) -> MeasuredGain:
@@ -41,12 +59,20 @@ def _gain(found: Verified, of: Verification) -> MeasuredGain:
         title=printable(found.title),
         predicted=found.predicted,
         measured=found.measured,
-        inside=found.inside,
+        inside=_inside(found),
         step=f"{duration(before.median_us)} → {duration(after.median_us)}" if before and after else "",
         memory=_memory(of.peak_memory_bytes, found.peak_memory_bytes),
         difference=_difference(found.difference),
         error=printable(found.error),
     )
+
+
+def _inside(found: Verified) -> Literal["yes", "less", "more", ""]:
+    if found.predicted is None or found.measured is None:
+        return ""
+    if found.inside:
+        return "yes"
+    return "less" if found.measured.expected < found.predicted.low else "more"
 
 
 def _memory(before: int, after: int) -> str:

@@ -7,9 +7,9 @@ from rich.text import Text
 
 from analyzers.interval import Interval
 from analyzers.results import Analysis
-from reports.measured_gains import measured_gains, of_advice
+from reports.measured_gains import MeasuredGain, measured_gains, of_advice
 from reports.names import in_sentence, printable
-from reports.numbers import percent, speedup, times
+from reports.numbers import measured, percent, speedup, times
 
 COLOURS = {"compute": "red", "memory": "blue", "launch": "yellow", "latency": "magenta", "transfer": "green"}
 _SHADES = {"compute": "█", "memory": "▓", "launch": "░", "latency": "▒", "transfer": "▚", "unknown": "·"}
@@ -58,17 +58,23 @@ def _advice(analysis: Analysis, width: int) -> RenderableType:
     view.add_column("", ratio=1)
     for rank, advice in enumerate(shown, 1):
         gain = of_advice(gains, advice.id)
-        measured = [times(gain.measured.expected, gain.measured.high) if gain and gain.measured else ""]
+        was = _measured(gain)
         view.add_row(
             Text(f"  {rank}.", style="dim"),
             Text(printable(advice.title), style="bold"),
             Text(speedup(advice.speedup), style="cyan"),
-            *([Text(text, style="green") for text in measured] if gains else []),
+            *([was] if gains else []),
             *([_interval(advice.speedup, axis)] if width >= _WIDE else []),
             Text(printable(advice.reason), style="dim"),
         )
     more = len(analysis.recommendations) - len(shown)
     return Group(view, *([Text(f"      and {more} more", style="dim")] if more else []), *_together(analysis))
+
+
+def _measured(gain: MeasuredGain | None) -> Text:
+    if gain is None or gain.measured is None:
+        return Text("failed" if gain else "", style="red")
+    return Text(measured(gain.measured), style="green" if gain.inside == "yes" else "yellow")
 
 
 def _interval(interval: Interval, axis: float) -> Text:

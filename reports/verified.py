@@ -14,7 +14,7 @@ from rich.text import Text
 
 from analyzers.verified import Difference, Verification, Verified
 from reports.advice import interval
-from reports.numbers import ABSENT, duration, percent, quantity, significant, speedup, times
+from reports.numbers import ABSENT, duration, measured, percent, quantity, significant, speedup
 from reports.public import number
 
 _NAME = 22
@@ -48,7 +48,7 @@ def sentence(found: Verified) -> str:
     if found.measured is None:
         return f"not measured: {found.error}"
     predicted = f"predicted {speedup(found.predicted)}, " if found.predicted else ""
-    return f"{predicted}measured {times(found.measured.expected, found.measured.high)}"
+    return f"{predicted}measured {measured(found.measured)}"
 
 
 def to_text(verification: Verification, *, width: int | None = None) -> str:
@@ -95,7 +95,7 @@ def _cells(found: Verified, verification: Verification) -> tuple[str, ...]:
     gain, work = found.measured, verification.items * found.work_factor * 1e6
     return (
         predicted,
-        f"{times(gain.expected, gain.high)} ({speedup(gain).removesuffix('×')})",
+        f"{measured(gain)} ({speedup(gain).removesuffix('×')})",
         from_to(found.before.median_us, found.after.median_us, duration),
         significant(work / found.after.median_us),
         _memory(found, verification),

@@ -17,8 +17,11 @@ from analyzers import hardware
 from analyzers.interval import Interval
 from analyzers.predicted import PlanStep
 from analyzers.results import Analysis, Coverage, Projection
+from analyzers.verified import Verified
 from reports import embed
+from reports.headline import headline
 from reports.html import render
+from reports.measured_gains import measured_gains
 
 
 class Parsed(HTMLParser):
@@ -131,7 +134,7 @@ def test_what_was_measured_stands_beside_what_was_predicted(analysis: Analysis) 
     text = re.sub(r"\s+", " ", Parsed(page).text)
     assert "try CUDA graphs, predicted 6.8–8.1×, measured 7.3×." in text
     assert "6.8–8.1× predicted, 7.4× expected 7.3× measured" in text
-    assert "4.2× measured, outside the prediction" in text
+    assert "4.2× measured, less than predicted" in text
     assert "Not measured: No patch is known for this model." in text
     assert "620 MB → 702 MB measured" in text
     assert "outputs differ by 0.0250 %, 99.8 % of the choices agree measured" in text
@@ -332,3 +335,30 @@ def test_colours_have_the_contrast_that_wcag_aa_asks_for(scheme: int) -> None:
                 part * one + (1 - part) * other for one, other in zip(colours[bound], colours["paper"], strict=True)
             )
             assert contrast(colours["ink"], tint) >= 4.5, (bound, part)
+
+
+def test_steps_of_the_plan_measured_together(analysis: Analysis) -> None:
+    graphs = analysis.recommendations[0]
+    gain, latency = Interval(1.1, 1.2, 1.3), Interval(206, 237, 300)
+    steps = (
+        PlanStep("cuda-graphs", graphs.title, graphs.speedup, graphs.speedup, latency, False, None, *SAID),
+        PlanStep("half-precision", "Half precision", gain, Interval(7, 8.9, 10.2), latency, False, None, *SAID),
+    )
+    of_run = verified(analysis)
+    assert of_run.verified is not None
+    both = Verified("half-precision+cuda-graphs", "Both", Interval(7, 8.9, 10.2), Interval(2.5, 2.61, 2.7))
+    found = replace(of_run, plan=steps, verified=replace(of_run.verified, results=(*of_run.verified.results, both)))
+    text = re.sub(r"(<[^>]*>|\s)+", " ", render(found))
+    assert "2. Half precision 1.10–1.30× 7.0–10× 2.61× 206 µs" in text
+    assert "2.61× measured with all before it, less than predicted" in text
+    order = [gain.title for gain in measured_gains(found).values()]
+    assert order == ["CUDA graphs", "Batching", "Both", "Fused kernels"]
+
+
+def test_what_was_found_to_fail_is_not_the_next_step(analysis: Analysis) -> None:
+    of_run = verified(analysis)
+    assert of_run.verified is not None
+    graphs, *others = of_run.verified.results
+    failed = replace(graphs, measured=None, error="CUDA error")
+    found = replace(of_run, verified=replace(of_run.verified, results=(failed, *others)))
+    assert "try batching, predicted 5.1–7.8×, measured 4.2×." in headline(found)
