@@ -1,17 +1,16 @@
 """The head of an analysis in a terminal: the headline, what is known in a few lines, and what to do next."""
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from analyzers.interval import Interval
 from analyzers.results import Analysis
 from reports.measured_gains import MeasuredGain, measured_gains, of_advice
-from reports.names import in_sentence, printable
+from reports.names import printable
 from reports.numbers import measured, percent, speedup, times
 
-COLOURS = {"compute": "red", "memory": "blue", "launch": "yellow", "latency": "magenta", "transfer": "green"}
+COLOURS = {"compute": "red", "memory": "bright_blue", "launch": "yellow", "latency": "magenta", "transfer": "green"}
 _SHADES = {"compute": "█", "memory": "▓", "launch": "░", "latency": "▒", "transfer": "▚", "unknown": "·"}
 """Told apart without colour, too."""
 _ADVISED = 5
@@ -45,7 +44,7 @@ def _bound_bar(analysis: Analysis, width: int) -> Text:
 
 
 def _advice(analysis: Analysis, width: int) -> RenderableType:
-    """Each recommendation with its interval on an axis that begins at 1×; the plan they make together."""
+    """Each recommendation with its interval on an axis that begins at 1×."""
     if not analysis.recommendations:
         return Text("No recommendation: no optimization that tracekit knows is predicted to help.")
     shown, gains = analysis.recommendations[:_ADVISED], measured_gains(analysis)
@@ -68,7 +67,7 @@ def _advice(analysis: Analysis, width: int) -> RenderableType:
             Text(printable(advice.reason), style="dim"),
         )
     more = len(analysis.recommendations) - len(shown)
-    return Group(view, *([Text(f"      and {more} more", style="dim")] if more else []), *_together(analysis))
+    return Group(view, *([Text(f"      and {more} more", style="dim")] if more else []))
 
 
 def _measured(gain: MeasuredGain | None) -> Text:
@@ -89,13 +88,3 @@ def _interval(interval: Interval, axis: float) -> Text:
     row = [" " if at < low or at > high else "━" for at in range(_AXIS)]
     row[expected] = "●"
     return Text("".join(row), style="cyan")
-
-
-def _together(analysis: Analysis) -> list[Padding]:
-    """The steps of the plan that shorten a step of the run."""
-    steps = [step for step in analysis.plan if not step.throughput]
-    if len(steps) < 2:
-        return []
-    names = printable(in_sentence(" + ".join(step.title for step in steps)))
-    gain = speedup(steps[-1].cumulative)
-    return [Padding(Text.assemble(f"together: {names} ", (gain, "cyan"), style="dim"), (0, 0, 0, 6))]
