@@ -85,7 +85,7 @@ def _judge(optimization: Optimization, search: Search) -> Considered:
     if refused:
         return Considered(optimization.id, optimization.title, False, refused, None)
     gain = speedup(search.scenarios(()), after)
-    worth = gain.low >= WORTHWHILE
+    worth = gain.low >= WORTHWHILE or optimization.needed(search.base)
     reason = optimization.reason(search.base) if worth else _against(gain)
     return Considered(optimization.id, optimization.title, worth, reason, gain, _explained(search.base, after))
 

@@ -10,6 +10,7 @@ from analyzers.prediction.memory import Memory
 from analyzers.prediction.oplist import OP_LIST
 from tracekit.optimizations import find
 from tracekit.optimizations.predict import predicted_speedup
+from tracekit.recommend import advise
 
 MB = 1_000_000
 PARAMETERS = 100 * MB
@@ -81,3 +82,16 @@ def test_they_are_for_training():
     for name in ("gradient-checkpointing", "fused-optimizer"):
         assert find(name).objection(base())
     assert find("gradient-checkpointing").objection(step()) is None
+
+
+def test_checkpointing_is_recommended_where_memory_is_short_though_it_loses():
+    checkpointing, run = find("gradient-checkpointing"), step()
+    gpu = run.gpu.memory_bytes
+    short = replace(run, predicted_memory=Memory(weights=gpu // 10, activations=gpu * 8 // 10))
+    assert checkpointing.needed(short)
+    judged = {each.id: each for each in advise(short).considered}
+    assert judged["gradient-checkpointing"].recommended and judged["gradient-checkpointing"].speedup.expected < 1
+    roomy = replace(run, predicted_memory=Memory(weights=gpu // 10, activations=gpu // 2))
+    of_weights = replace(run, predicted_memory=Memory(weights=gpu * 6 // 10, activations=gpu * 3 // 10))
+    assert not checkpointing.needed(roomy) and not checkpointing.needed(of_weights)
+    assert all("checkpointing" not in str(planned) for planned in advise(short).plan)

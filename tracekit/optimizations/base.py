@@ -72,6 +72,10 @@ class Optimization(ABC):
         """What a step holds in device memory after the optimization."""
         return before
 
+    def needed(self, base: Baseline) -> bool:
+        """Whether the run is so short of what it saves that it is recommended even where it costs time."""
+        return False
+
     def work(self, base: Baseline) -> float:
         """How many times the baseline's work one step then does; the speed-up is that of the work."""
         return self.work_factor

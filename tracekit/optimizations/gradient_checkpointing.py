@@ -19,6 +19,10 @@ launches."""
 HOOKS = Interval(6.0, 4.0, 2.0)
 """The same for each op of a block: what it saves is packed twice and unpacked once, through Python. On an H200's host
 1.1 to 1.8 ms a block of 20 (GPT-2) to 40 (Llama-1B) ops, where a plain launch took 8 us."""
+SHORT = 0.85
+"""Of the GPU's memory: a step that holds more leaves no room for a longer sequence or a larger batch."""
+_MOST = 0.5
+"""Of what a step holds: more than this must be activations for checkpointing to make much room."""
 _BLOCK = r"^(.*?\.\d+)(?:\.|$)"
 
 
@@ -43,10 +47,9 @@ class GradientCheckpointing(Optimization):
     def reason(self, base: Baseline) -> str:
         rows = _forward(base)
         kept = 1 - _kept(base)
-        return (
-            f"Running the blocks' forward again adds {percent(share(base, rows))} of kernel time, and frees about "
-            f"{percent(kept)} of the activations."
-        )
+        costs = f"Running the blocks' forward again adds {percent(share(base, rows))} of kernel time, and frees about "
+        short = " The step hardly fits the GPU's memory." if self.needed(base) else ""
+        return f"{costs}{percent(kept)} of the activations.{short}"
 
     def evidence(self, base: Baseline) -> tuple[str, ...]:
         capture = base.source.capture
@@ -66,6 +69,13 @@ class GradientCheckpointing(Optimization):
             raise refused(self, "The model is not of transformers: use torch.utils.checkpoint in its forward.")
         model.gradient_checkpointing_enable()
         return changed
+
+    def needed(self, base: Baseline) -> bool:
+        """Memory is short, and most of it holds activations."""
+        memory = base.memory
+        if memory is None or memory.peak < SHORT * base.gpu.memory_bytes:
+            return False
+        return memory.activations > _MOST * memory.peak
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
         return replace(before, activations=round(before.activations * _kept(base)))
