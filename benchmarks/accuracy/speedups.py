@@ -23,7 +23,7 @@ a gain in throughput, aside); it is right when nothing measured of that run is m
 is what promises 1.03 times at the lower end.""".replace("%", " %")
 _NOW = """The model was mended after these measurements (host cost of Python-dispatched kernels, of quantized layers and
 of static caches, among others), so the following is no test of it: it says what is left. From one step of the trace of
-each run (`benchmarks/data/h200_runs`), where that was kept."""
+each run (`benchmarks/data/h200_runs`), where that was kept, and its latency beside the optimizations."""
 
 
 def chapter(_: Path) -> Chapter:
