@@ -94,19 +94,19 @@ class Baseline:
         """The step without a profiler, beside its latency. Of an imported trace only the profiled latency is known."""
         return Reproduction(self.latency_ns / 1e3, self.stated_ns / 1e3)
 
-    @property
+    @cached_property
     def busy_ns(self) -> float:
         return float(self.ops.kernel_ns.sum())
 
-    @property
+    @cached_property
     def launching_ns(self) -> float:
         """Host time of a step that goes into launching."""
         return float(self.ops.host_ns.sum() - self.other_host_ns)
 
-    @property
+    @cached_property
     def other_host_ns(self) -> float:
         """Host time of a step that no way of launching saves."""
-        return float((self.ops.host_ns - MOST_TO_LAUNCH_NS).clip(lower=0).sum())
+        return float(np.maximum(self.ops.host_ns.to_numpy() - MOST_TO_LAUNCH_NS, 0.0).sum())
 
     def simulate(self, ops: pd.DataFrame, host_factor: float = 1.0) -> float:
         """Latency of a step of these ops, in nanoseconds."""

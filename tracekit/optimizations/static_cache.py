@@ -88,7 +88,9 @@ class StaticCache(Optimization):
 
 def appended(base: Baseline) -> "pd.Series[bool]":
     """The two concatenations (keys, values) of each layer while decoding: those as large as what attention reads."""
-    found = (base.ops.name == "aten::cat") & (base.ops.phase == "decode") & base.ops.cost.notna()
+    found = (base.ops.phase == "decode") & (base.ops.name == "aten::cat") & base.ops.cost.notna()
+    if not found.any():
+        return found
     read = [_key_elements(shape) for shape in _attentions(base)]
     written = np.array(each(base.ops.cost, _written))
     return found & (written >= min(read, default=float("inf")) / 2)
@@ -115,6 +117,8 @@ def _keys(base: Baseline) -> int:
 def written_in_place(base: Baseline, outcome: Outcome) -> "pd.Series[float]":
     """Kernel times with each append to the cache a write of one token."""
     keys, rows = _keys(base), appended(base)
+    if not rows.any():
+        return base.ops.kernel_ns
     shorter = retimed(base.ops[rows], lambda cost: _one_token(cost, keys), base.gpu, outcome)
     kernel = base.ops.kernel_ns.copy()
     kernel[rows] = shorter.kernel_ns
