@@ -28,6 +28,8 @@ class Verbs(click.Group):
         return import_module(f"tracekit.commands.{cmd_name}").command
 
     def invoke(self, ctx: click.Context) -> Any:
+        # Hundreds of modules that stay: collecting among them at the usual pace takes a tenth of a start.
+        gc.set_threshold(50_000)
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
@@ -58,5 +60,3 @@ def _explain(ctx: click.Context, error: BaseException, what: str, why: str, hint
 @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
 def main(verbose: bool) -> None:
     """Profile PyTorch models, read GPU traces, and learn what to do next and how much it will give."""
-    # Hundreds of modules that stay: collecting among them at the usual pace takes a tenth of a start.
-    gc.set_threshold(50_000)

@@ -1,7 +1,7 @@
 import pandas as pd
 
 from analyzers.costs.call import Cost
-from tracekit.optimizations.by_cost import each, where
+from tracekit.optimizations.by_cost import distinct, each, where
 
 SUM, PRODUCT = Cost(8, 64, 32, "pointwise", "fp32"), Cost(512, 256, 64, "gemm", "fp16")
 
@@ -21,3 +21,7 @@ def test_rows_keep_their_index():
 
 def test_no_rows():
     assert where(pd.DataFrame({"cost": []}, dtype=object), bool).empty
+
+
+def test_distinct_costs():
+    assert distinct([SUM, None, PRODUCT, SUM]) == [SUM, PRODUCT]

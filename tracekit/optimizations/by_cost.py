@@ -44,6 +44,11 @@ def each_row(rows: Mapping[int, Key], function: Callable[[Key], Value]) -> dict[
     return dict(zip(rows, each(rows.values(), function), strict=True))
 
 
+def distinct(costs: Iterable[Cost | None]) -> list[Cost]:
+    """The costs that there are, each object once."""
+    return [cost for cost in {id(cost): cost for cost in costs}.values() if cost is not None]
+
+
 def where(ops: pd.DataFrame, test: Callable[[Cost | None], bool]) -> "pd.Series[bool]":
     """The rows of an op list whose cost passes the test."""
-    return pd.Series(each(ops.cost, test), index=ops.index, dtype=bool)
+    return pd.Series(np.array(each(ops.cost, test), dtype=bool), index=ops.index)

@@ -11,7 +11,7 @@ from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
-from tracekit.optimizations.by_cost import each
+from tracekit.optimizations.by_cost import distinct, each
 from tracekit.optimizations.extra_kernels import Extra, moving, with_extras
 from tracekit.optimizations.retime import retimed
 
@@ -102,7 +102,7 @@ def _written(cost: Cost | None) -> float:
 
 
 def _attentions(base: Baseline) -> list[Attention]:
-    shapes = (cost.shape for cost in base.ops.cost[base.ops.phase == "decode"] if cost)
+    shapes = (cost.shape for cost in distinct(base.ops.cost[base.ops.phase == "decode"]))
     return [shape for shape in shapes if isinstance(shape, Attention)]
 
 
