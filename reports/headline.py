@@ -14,6 +14,8 @@ _SAYING = {
     "unknown": "spends {share} of the time in kernels whose bound is unknown",
 }
 _DOMINANT = 0.4
+_HOPEFUL = 1.1
+"""An expected speed-up that is worth a word where none is sure."""
 
 
 def headline(analysis: Analysis) -> str:
@@ -59,8 +61,18 @@ def _next_step(analysis: Analysis) -> str:
         first = first_to_try(analysis)
         return f": try {in_sentence(first.title)}, predicted {speedup(first.speedup)}{_measured(analysis, first.id)}"
     if analysis.considered:
-        return "; no optimization is predicted to help"
+        return _perhaps(analysis) or "; no optimization is predicted to help"
     return ""
+
+
+def _perhaps(analysis: Analysis) -> str:
+    """What is expected to help, although it is not sure to."""
+    rejected = [each for each in analysis.considered if not each.recommended]
+    hopeful = [each for each in rejected if each.speedup and each.speedup.expected >= _HOPEFUL]
+    best = max(hopeful, key=lambda each: each.speedup.expected if each.speedup else 0.0, default=None)
+    if best is None or best.speedup is None:
+        return ""
+    return f"; nothing is sure to help, {in_sentence(best.title)} may ({speedup(best.speedup)})"
 
 
 def _measured(analysis: Analysis, optimization: str) -> str:

@@ -45,8 +45,8 @@ def speedup(interval: Interval) -> str:
 
 
 def times(value: float, largest: float) -> str:
-    """7.4×; in an interval, two decimals when its `largest` is below 2."""
-    return f"{value:.{2 if largest < 2 else 1 if value < 10 else 0}f}×"
+    """7.4×; in an interval, two decimals when its `largest` is below 2, or it is below 1."""
+    return f"{value:.{2 if largest < 2 or value < 1 else 1 if value < 10 else 0}f}×"
 
 
 def measured(interval: Interval) -> str:

@@ -77,7 +77,6 @@ _IDLE: Spec = [
 ]
 _MOVES: Spec = [
     ("part", "part", "name"),
-    ("prediction", "with", "prose"),
     ("before_ns", "time before", "time"),
     ("after_ns", "after", "time"),
     ("before_intensity", "FLOP/B before", "ratio"),
@@ -85,6 +84,7 @@ _MOVES: Spec = [
     ("before_rate", "GFLOP/s before", "ratio"),
     ("after_rate", "after", "ratio"),
     ("precision", "in", "text"),
+    ("prediction", "with", "prose"),
 ]
 _FUSION: Spec = [
     ("pattern", "pattern", "name"),

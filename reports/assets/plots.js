@@ -44,6 +44,7 @@ function draw(place) {
   const { layout } = figures[place.dataset.figure];
   const config = { responsive: true, displaylogo: false, displayModeBar: false, scrollZoom: false };
   place.querySelector(".waiting")?.remove();
+  place.style.minHeight = `${layout.height}px`;
   return window.Plotly.react(place, painted(traces(place)), painted(look(layout, place.clientWidth < 600)), config);
 }
 

@@ -75,7 +75,7 @@ def _marks(rows: pd.DataFrame, when: str) -> dict[str, Any]:
         "x": [_short(value) for value in rows[f"{when}_intensity"]],
         "y": [_short(value / 1e3) for value in rows[f"{when}_rate"]],
         "text": [text(str(part), 24) if index in named else "" for index, part in rows["part"].items()],
-        "textposition": "middle left",
+        "textposition": "bottom center",
         "textfont": {"color": "--ink", "size": 11},
         "customdata": [_told(row) for row in rows.itertuples()],
         "marker": {

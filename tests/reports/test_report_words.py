@@ -6,6 +6,7 @@ import pytest
 
 from analyzers import hardware
 from analyzers.interval import Interval
+from analyzers.predicted import Considered
 from analyzers.results import Analysis, BoundShares, Source
 from reports.headline import headline
 from reports.names import device, in_sentence, inside, lower_first, middle_truncated, model, printable, with_article
@@ -105,6 +106,12 @@ def test_headline_of_a_launch_bound_run(analysis: Analysis) -> None:
     assert headline(analysis) == (
         "GPT-2 decode on an H200 waits for the host 87 % of the time: try CUDA graphs, predicted 6.8–8.1×."
     )
+
+
+def test_headline_of_a_run_that_may_gain(analysis: Analysis) -> None:
+    perhaps = Considered("compile", "torch.compile", False, "It may not pay.", Interval(0.98, 1.44, 3.06))
+    bare = replace(analysis, recommendations=(), considered=(*analysis.considered[3:], perhaps))
+    assert headline(bare).endswith("87 % of the time; nothing is sure to help, torch.compile may (0.98–3.1×).")
 
 
 def test_headline_says_that_it_is_modelled(modelled: Analysis) -> None:
