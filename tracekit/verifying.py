@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from analyzers.errors import InputError
 from analyzers.verified import Verification
 from reports.files import write_atomically
+from reports.names import in_sentence
 from tracekit.analysis import analyze
 from tracekit.calibration import history
 from tracekit.capture.packages import require
@@ -83,7 +84,7 @@ def _measured(settings: Settings, names: list[str], predictions: list[Expected],
         say(f"building {settings.shown_name} on {settings.device}")
         began = checked(worker.call(jobs.start, settings))
         for name, prediction in zip(names, predictions, strict=True):
-            say(f"measuring {parse(name).title}")
+            say(f"measuring {in_sentence(parse(name).title)}")
             found = worker.call(jobs.verified, settings, name, prediction)
             failed = isinstance(found, Failure)
             results.append(verification.not_measured(name, prediction, str(found)) if failed else found)
