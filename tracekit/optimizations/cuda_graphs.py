@@ -36,7 +36,7 @@ class CUDAGraphs(Optimization):
         if waits:
             return (
                 f"{waits} times a step the host waits for a copy between its memory and the device's, which no graph "
-                "records: make those tensors on the device, or pin their memory."
+                "records: read no values back (.item()), make tensors on the device, or pin their memory."
             )
         if base.launching_ns < 2 * REPLAY_NS.expected:
             return "Launching already takes the host less than two graph replays."
