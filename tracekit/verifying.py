@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from analyzers.errors import InputError
 from analyzers.verified import Verification
@@ -25,9 +24,6 @@ from tracekit.optimizations import parse
 from tracekit.optimizations.planning import WORTHWHILE
 from tracekit.outputs import write_outputs
 from tracekit.verified_run import to_json
-
-if TYPE_CHECKING:
-    pass
 
 ON_A_CPU = ("half-precision", "sdpa", "compile", "int8-dynamic")
 """What is tried where nothing can be predicted."""
