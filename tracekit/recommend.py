@@ -9,7 +9,7 @@ from analyzers.interval import Interval
 from analyzers.predicted import Considered, PlanStep, Recommendation
 from analyzers.prediction.baseline import Baseline
 from analyzers.results import Analysis
-from tracekit.optimizations import OPTIMIZATIONS, in_order
+from tracekit.optimizations import OPTIMIZATIONS, find, in_order
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.explain import op_class_times, sentence
 from tracekit.optimizations.fusion_plan import fusion_plan
@@ -85,9 +85,20 @@ def _judge(optimization: Optimization, search: Search) -> Considered:
     if refused:
         return Considered(optimization.id, optimization.title, False, refused, None)
     gain = speedup(search.scenarios(()), after)
-    worth = gain.low >= WORTHWHILE or optimization.needed(search.base)
-    reason = optimization.reason(search.base) if worth else _against(gain)
+    rival = _simpler(optimization, gain, search) if gain.low >= WORTHWHILE else ""
+    worth = (gain.low >= WORTHWHILE and not rival) or optimization.needed(search.base)
+    reason = optimization.reason(search.base) if worth else rival or _against(gain)
     return Considered(optimization.id, optimization.title, worth, reason, gain, _explained(search.base, after))
+
+
+def _simpler(optimization: Optimization, gain: Interval, search: Search) -> str:
+    """What speaks for the part of it alone; "" when it promises more than its part, or has none."""
+    if not optimization.contains:
+        return ""
+    part = find(optimization.contains)
+    if part.objection(search.base) or speedup(search.scenarios(()), search.scenarios((part,))).low < gain.low:
+        return ""
+    return f"{part.title} is in it, and gives more alone."
 
 
 def _loses(option: Considered) -> bool:

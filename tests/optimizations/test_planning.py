@@ -104,3 +104,14 @@ def test_what_changes_nothing_is_in_no_plan():
 
 def test_every_optimization_is_considered_once():
     assert [each.id for each in advise(RUNS["weights"]).considered] == [each.id for each in OPTIMIZATIONS]
+
+
+def test_what_gives_no_more_than_a_part_of_it_is_not_recommended():
+    run = base("t4", tokens=512, width=2048, layers=2, precision="fp32", host_us=2.0, batch_size=1)
+    judged = {each.id: each for each in advise(run).considered}
+    assert judged["nf4"].speedup.low > WORTHWHILE
+    assert judged["half-precision"].recommended
+    assert (judged["nf4"].recommended, judged["nf4"].reason) == (
+        False,
+        "Half precision is in it, and gives more alone.",
+    )

@@ -33,6 +33,8 @@ class Optimization(ABC):
     """Its op list holds the costs of a whole pass and the time of a part of it: no rates follow from them."""
     throughput: bool = False
     """It makes a step longer and does more in it: never counted as a gain in latency."""
+    contains: str = ""
+    """Id of an optimization that is part of it; recommended is only what promises more than that part alone."""
     excludes: Mapping[str, str] = {}
     """Ids of optimizations that it cannot be combined with, and why; naming one of the two is enough."""
 

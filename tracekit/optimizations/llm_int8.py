@@ -42,6 +42,7 @@ _ZEROING = 4
 class LLMInt8(Optimization):
     id = "llm-int8"
     title = "LLM.int8 (bitsandbytes)"
+    contains = "half-precision"
     excludes: Mapping[str, str] = {**other_formats("llm-int8"), "cuda-graphs": _WAITS, "max-autotune": _WAITS}
     caveats = (
         "It saves memory, not time: use it when the weights do not fit otherwise.",

@@ -38,6 +38,7 @@ MODULE = Interval(3.0, 1.0, 0.0)
 class NF4(Optimization):
     id = "nf4"
     title = "NF4 (bitsandbytes)"
+    contains = "half-precision"
     excludes: Mapping[str, str] = other_formats("nf4")
     caveats = (
         "It saves memory, not time: use it when the weights do not fit otherwise.",
