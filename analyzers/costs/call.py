@@ -42,6 +42,17 @@ as their result; scan and sort, rows of the input's size."""
 
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4"]
 
+ELEMENT_BYTES: dict[Precision, float] = {
+    "fp64": 8,
+    "fp32": 4,
+    "tf32": 4,
+    "fp16": 2,
+    "bf16": 2,
+    "fp8": 1,
+    "int8": 1,
+    "int4": 0.5,
+}
+
 
 @dataclass(frozen=True)
 class OpCall:

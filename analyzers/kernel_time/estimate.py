@@ -5,10 +5,10 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from analyzers.costs.call import Attention, Cost, Gemm
+from analyzers.costs.call import Attention, Cost, ELEMENT_BYTES, Gemm, Precision
 from analyzers.hardware import GPU
 from analyzers.kernel_time.attention import attention_seconds, backend
-from analyzers.kernel_time.gemm import OPERAND_BYTES, Machine
+from analyzers.kernel_time.gemm import Machine
 from analyzers.kernel_time.memory_bound import memory_seconds
 from analyzers.kernel_time.products import product_seconds
 
@@ -33,13 +33,13 @@ def constants() -> dict[str, Any]:
     return tomllib.loads(CONSTANTS.read_text(encoding="utf-8"))
 
 
-def machine(gpu: GPU, precision: str) -> Machine:
+def machine(gpu: GPU, precision: Precision) -> Machine:
     return Machine(
         flops=gpu.sustained_flops(precision),
         bandwidth=gpu.bandwidth * gpu.copy_efficiency,
         sms=gpu.sms,
         clock_hz=gpu.clock_ghz * 1e9,
-        operand_bytes=OPERAND_BYTES[precision],
+        operand_bytes=ELEMENT_BYTES[precision],
     )
 
 

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
-OPERAND_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1, "int4": 0.5}
 """Of an input element."""
 
 _SIDES = np.array([16, 32, 64, 128, 256], dtype=np.float64)

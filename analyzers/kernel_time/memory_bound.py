@@ -7,9 +7,9 @@ takes one at a time where it cannot take vectors; one row, whose values follow e
 from collections.abc import Mapping
 from typing import Any
 
-from analyzers.costs.call import Cost
+from analyzers.costs.call import ELEMENT_BYTES, Cost
 from analyzers.hardware import GPU
-from analyzers.kernel_time.gemm import OPERAND_BYTES, Machine
+from analyzers.kernel_time.gemm import Machine
 
 _THREADS = 512
 """Of a block that reduces rows; shared by up to 16 rows, a warp each, until a row has 256 values a thread."""
@@ -58,7 +58,7 @@ def kind(cost: Cost) -> str:
 
 def _elements(cost: Cost) -> float:
     """Of the result; of what a reduction reads."""
-    return max(cost.read_bytes if cost.row else 0, cost.write_bytes) / OPERAND_BYTES[cost.precision]
+    return max(cost.read_bytes if cost.row else 0, cost.write_bytes) / ELEMENT_BYTES[cost.precision]
 
 
 def _rows(cost: Cost) -> float:

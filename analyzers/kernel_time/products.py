@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from analyzers.costs.call import Cost, Gemm
+from analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm
 from analyzers.hardware import GPU
-from analyzers.kernel_time.gemm import OPERAND_BYTES, Machine, Products, gemm_seconds
+from analyzers.kernel_time.gemm import Machine, Products, gemm_seconds
 
 _SIMT = ("fp64", "fp32")
 _ALIGNMENT = 16
@@ -62,7 +62,7 @@ def _window_seconds(cost: Cost, shape: Gemm, machine: Machine, fit: Mapping[str,
 
 def kind(cost: Cost, shape: Gemm, gpu: GPU) -> str:
     """The kind of kernel: tiled, one row, unaligned or int4."""
-    element = OPERAND_BYTES[cost.precision]
+    element = ELEMENT_BYTES[cost.precision]
     if 0 < cost.weight_bytes < _INT4 * shape.n * shape.k * element:
         return "int4"
     if min(shape.m, shape.n) == 1:
@@ -73,7 +73,7 @@ def kind(cost: Cost, shape: Gemm, gpu: GPU) -> str:
 
 def may_split(cost: Cost, shape: Gemm, gpu: GPU) -> bool:
     """An added bias is the kernel's epilogue, which on fp32 units rules parts of sums out."""
-    operands = shape.batch * shape.k * (shape.m + shape.n) * OPERAND_BYTES[cost.precision]
+    operands = shape.batch * shape.k * (shape.m + shape.n) * ELEMENT_BYTES[cost.precision]
     return units_of(cost, gpu) == "tensor" or cost.read_bytes <= operands
 
 

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analyzers.capture_info import CaptureInfo
-from analyzers.costs.call import Attention, Cost, Gemm
+from analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Gemm
 
 ADAM_MOMENTS = 2
 """Tensors of the weights' size that Adam keeps."""
 SAVED = 0.75
 """Part of what a forward pass writes that is kept for the backward pass: of GPT-2, from fake runs at batch 8."""
-_ELEMENT = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
 
 
 @dataclass(frozen=True)
@@ -84,11 +83,11 @@ def _caches(cost: Cost, phase: str) -> bool:
 
 def _keys_and_values(cost: Cost) -> int:
     """Bytes of keys and values that an op reads: of fused attention, or of either of its products written out."""
-    shape, element = cost.shape, _ELEMENT.get(cost.precision, 2)
+    shape, element = cost.shape, ELEMENT_BYTES[cost.precision]
     if isinstance(shape, Attention):
-        return 2 * element * shape.batch * shape.kv_heads * shape.keys * shape.head_dim
+        return round(2 * element * shape.batch * shape.kv_heads * shape.keys * shape.head_dim)
     if isinstance(shape, Gemm) and not cost.weight_bytes and min(shape.n, shape.k) > 1:
-        return 2 * element * shape.batch * shape.n * shape.k
+        return round(2 * element * shape.batch * shape.n * shape.k)
     return 0
 
 

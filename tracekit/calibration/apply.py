@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from analyzers.costs.call import Cost, Gemm, Precision
+from analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm, Precision
 from analyzers.hardware import GPU
 from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
@@ -11,7 +11,6 @@ from analyzers.prediction.host_costs import HostCosts, assumed, calibrated
 from tracekit.calibration.device_probes import COPY_BYTES, SIDE
 from tracekit.calibration.value import Calibration
 
-_BYTES: Mapping[str, int] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
 _PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 _CORRECTIONS = Interval(0.5, 1.0, 1.5)
 """A sustained rate further than this from the expected one tells of another program on the GPU, not of the GPU."""
@@ -64,7 +63,7 @@ def _limited(ratio: float) -> float:
 
 
 def _product(precision: Precision) -> Cost:
-    matrix = SIDE * SIDE * _BYTES[precision]
+    matrix = round(SIDE * SIDE * ELEMENT_BYTES[precision])
     return Cost(2 * SIDE**3, 2 * matrix, matrix, "gemm", precision, matrix, Gemm(1, SIDE, SIDE, SIDE))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analyzers.costs.call import Cost, Gemm
+from analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm
 from analyzers.kernel_time import estimate_ns
 from analyzers.prediction.baseline import Baseline
 from analyzers.result_tables import FUSION_PLAN
@@ -14,7 +14,6 @@ from tracekit.optimizations.fusion import fused_cost
 from tracekit.optimizations.fusion_groups import CHAIN, Group, Rows, find_groups
 from tracekit.optimizations.launch_config import LaunchConfig, of_elements, of_product, of_rows
 
-_ELEMENT = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
 _NUMBER = re.compile(r"(\.|\b[A-Z]\w*?_)\d+(?=\.|$)")
 """Of a layer among its like: h.3, or GPT2Block_3 as torch.profiler numbers modules."""
 _MOST = 40
@@ -111,21 +110,21 @@ def _together(costs: list[Cost]) -> Cost:
 
 
 def _config(group: Group, costs: list[Cost], together: Cost, base: Baseline) -> LaunchConfig:
-    element = _ELEMENT.get(together.precision, 2)
+    element = ELEMENT_BYTES[together.precision]
     if isinstance(together.shape, Gemm):
         return of_product(together.shape, element, base.gpu)
     reducing = next((cost for cost in costs if cost.row > 1 and group.pattern != CHAIN), None)
     if reducing is None:
-        return of_elements(max(cost.write_bytes for cost in costs) // element, base.gpu)
+        return of_elements(int(max(cost.write_bytes for cost in costs) // element), base.gpu)
     return of_rows(reducing.row, _rows(reducing, costs), base.gpu)
 
 
 def _rows(reducing: Cost, costs: list[Cost]) -> int:
     """Rows of a reduction: what the ops beside it write tells, as they have no weights or statistics."""
     row = reducing.row
-    written = [cost.write_bytes / _ELEMENT.get(cost.precision, 2) / row for cost in costs if cost.family == "pointwise"]
+    written = [cost.write_bytes / ELEMENT_BYTES[cost.precision] / row for cost in costs if cost.family == "pointwise"]
     whole = [int(rows) for rows in written if rows >= 1 and rows == int(rows)]
-    return max(whole, default=max(reducing.read_bytes // _ELEMENT.get(reducing.precision, 2) // row, 1))
+    return max(whole, default=max(int(reducing.read_bytes // ELEMENT_BYTES[reducing.precision]) // row, 1))
 
 
 def _layer(rows: Rows, members: list[int]) -> str:

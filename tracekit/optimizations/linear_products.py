@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.costs.call import Cost, Gemm, Precision
+from analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm, Precision
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.optimizations.by_cost import each, where
@@ -15,7 +15,6 @@ _HEADS = ("lm_head", "embed_out", "score", "classifier", "qa_outputs")
 """Output layers, which transformers leaves as they are when it quantizes."""
 WEIGHT_FORMATS = ("int8-weight-only", "int4-weight-only", "nf4", "llm-int8", "fp8-dynamic", "int8-dynamic")
 """Ids of the optimizations that change how weights are stored: one of them at a time."""
-_ELEMENT = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1, "int4": 0.5}
 
 
 def other_formats(own: str) -> dict[str, str]:
@@ -42,7 +41,7 @@ def linear_product(cost: Cost | None) -> LinearProduct | None:
     """The product of an op that multiplies by weights; None for any other op."""
     if cost is None or not cost.weight_bytes or not isinstance(cost.shape, Gemm) or cost.family != "gemm":
         return None
-    shape, element = cost.shape, _ELEMENT[cost.precision]
+    shape, element = cost.shape, ELEMENT_BYTES[cost.precision]
     matrix = cost.weight_bytes / element / shape.k
     rows, outputs = (shape.n, shape.m) if abs(matrix - shape.m) < abs(matrix - shape.n) else (shape.m, shape.n)
     return LinearProduct(rows * shape.batch, shape.k, outputs, element)

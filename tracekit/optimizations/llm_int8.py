@@ -8,21 +8,17 @@ import pandas as pd
 from analyzers.costs.call import Cost, Gemm
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.memory import Memory
 from tracekit.measurement import quantized
 from tracekit.measurement.subject import Subject
-from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+from tracekit.optimizations.base import Outcome, percent, pick, share
+from tracekit.optimizations.bitsandbytes_weights import SAVES_MEMORY, BitsAndBytes, replaced
 from tracekit.optimizations.by_cost import each_row
 from tracekit.optimizations.extra_kernels import PYTHON_OP, Extra, moving, with_extras
 from tracekit.optimizations.half_precision import in_half
 from tracekit.optimizations.linear_products import (
     LinearProduct,
-    inner_products,
-    linear_product,
     other_formats,
     products_of,
-    shrunk,
-    stored_bytes,
     with_weights,
 )
 from tracekit.optimizations.retime import retimed
@@ -39,13 +35,13 @@ _ZEROING = 4
 """Launches that set the outliers' columns of several rows to zero."""
 
 
-class LLMInt8(Optimization):
+class LLMInt8(BitsAndBytes):
     id = "llm-int8"
     title = "LLM.int8 (bitsandbytes)"
-    contains = "half-precision"
+    bytes_a_weight = 1
     excludes: Mapping[str, str] = {**other_formats("llm-int8"), "cuda-graphs": _WAITS, "max-autotune": _WAITS}
     caveats = (
-        "It saves memory, not time: use it when the weights do not fit otherwise.",
+        SAVES_MEMORY,
         "Each layer asks the device whether its input has outliers, and waits for the answer: no CUDA graphs.",
     )
 
@@ -54,11 +50,11 @@ class LLMInt8(Optimization):
             return f"bitsandbytes has no int8 products for {base.gpu.name} (compute capability 7.5 and later)."
         if base.source.capture and base.source.capture.workload == "train":
             return "Weights in 8 bits cannot be trained."
-        return None if inner_products(base, conv1d=True).any() else "No layer multiplies by weights."
+        return None if replaced(base).any() else "No layer multiplies by weights."
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         half = replace(base, ops=in_half(base, outcome))
-        rows = inner_products(half, conv1d=True).to_numpy().nonzero()[0]
+        rows = replaced(half).to_numpy().nonzero()[0]
         products = products_of(half.ops, rows)
         before = each_row(products, lambda product: _quantise(product, outcome))
         after = each_row(products, lambda product: _finish(product, outcome))
@@ -69,27 +65,18 @@ class LLMInt8(Optimization):
         return with_extras(replace(half, ops=ops), before, after)
 
     def reason(self, base: Baseline) -> str:
-        rows = inner_products(base, conv1d=True)
+        rows = replaced(base)
         added = len(_EXAMPLE_BEFORE) + len(_EXAMPLE_AFTER)
         return (
             f"Halves the weights of {int(rows.sum())} products ({percent(share(base, rows))} of the kernel time), and "
             f"adds {added} launches and a wait for the device to each."
         )
 
-    def evidence(self, base: Baseline) -> tuple[str, ...]:
-        stored = stored_bytes(base, inner_products(base, conv1d=True))
-        return (f"{stored / 1e6:.0f} MB of weights in the layers that it replaces",)
-
     def how_to(self, base: Baseline) -> str:
         return "AutoModelForCausalLM.from_pretrained(name, quantization_config=BitsAndBytesConfig(load_in_8bit=True))"
 
     def apply(self, subject: Subject) -> Subject:
         return quantized.with_llm_int8(subject)
-
-    def memory(self, base: Baseline, before: Memory) -> Memory:
-        rows = inner_products(base, conv1d=True)
-        element = max(product.element for cost in base.ops[rows].cost if (product := linear_product(cost)))
-        return shrunk(before, stored_bytes(base, rows), 1 / element)
 
 
 def _quantise(product: LinearProduct, outcome: Outcome) -> list[Extra]:

@@ -8,21 +8,17 @@ import pandas as pd
 from analyzers.costs.call import Cost
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.memory import Memory
 from tracekit.measurement import quantized
 from tracekit.measurement.subject import Subject
-from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+from tracekit.optimizations.base import Outcome, percent, pick, share
+from tracekit.optimizations.bitsandbytes_weights import SAVES_MEMORY, BitsAndBytes, replaced
 from tracekit.optimizations.by_cost import each_row
 from tracekit.optimizations.extra_kernels import PYTHON_OP, Extra, moving, with_extras
 from tracekit.optimizations.half_precision import half_type, in_half
 from tracekit.optimizations.linear_products import (
     LinearProduct,
-    inner_products,
-    linear_product,
     other_formats,
     products_of,
-    shrunk,
-    stored_bytes,
     with_weights,
 )
 from tracekit.optimizations.retime import retimed
@@ -35,13 +31,13 @@ MODULE = Interval(3.0, 1.0, 0.0)
 """Host time of the layer's own Python (types and state checked at each call), in plain launches."""
 
 
-class NF4(Optimization):
+class NF4(BitsAndBytes):
     id = "nf4"
     title = "NF4 (bitsandbytes)"
-    contains = "half-precision"
+    bytes_a_weight = BYTES_A_WEIGHT
     excludes: Mapping[str, str] = other_formats("nf4")
     caveats = (
-        "It saves memory, not time: use it when the weights do not fit otherwise.",
+        SAVES_MEMORY,
         "Quality drops measurably: check perplexity.",
     )
 
@@ -50,11 +46,11 @@ class NF4(Optimization):
             return f"bitsandbytes is not predicted on {base.gpu.name}."
         if base.source.capture and base.source.capture.workload == "train":
             return "Weights in 4 bits cannot be trained (adapters beside them can: QLoRA)."
-        return None if inner_products(base, conv1d=True).any() else "No layer multiplies by weights."
+        return None if replaced(base).any() else "No layer multiplies by weights."
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         half = replace(base, ops=in_half(base, outcome))
-        rows = inner_products(half, conv1d=True).to_numpy().nonzero()[0]
+        rows = replaced(half).to_numpy().nonzero()[0]
         products = products_of(half.ops, rows)
         single = [row for row, product in products.items() if product.rows == 1]
         unpacking = retimed(half.ops.iloc[single], _packed, base.gpu, outcome)
@@ -65,16 +61,12 @@ class NF4(Optimization):
         return with_extras(replace(half, ops=ops), before, {})
 
     def reason(self, base: Baseline) -> str:
-        rows = inner_products(base, conv1d=True)
+        rows = replaced(base)
         return (
             f"Weights of {int(rows.sum())} products ({percent(share(base, rows))} of the kernel time) shrink to "
             f"{BYTES_A_WEIGHT:.2f} bytes each; each product unpacks its scales, and with more than one row its "
             "weights, in kernels of their own."
         )
-
-    def evidence(self, base: Baseline) -> tuple[str, ...]:
-        stored = stored_bytes(base, inner_products(base, conv1d=True))
-        return (f"{stored / 1e6:.0f} MB of weights in the layers that it replaces",)
 
     def how_to(self, base: Baseline) -> str:
         half = {"fp16": "float16", "bf16": "bfloat16"}[half_type(base.gpu)]
@@ -86,11 +78,6 @@ class NF4(Optimization):
 
     def apply(self, subject: Subject) -> Subject:
         return quantized.with_nf4(subject)
-
-    def memory(self, base: Baseline, before: Memory) -> Memory:
-        rows = inner_products(base, conv1d=True)
-        element = max(product.element for cost in base.ops[rows].cost if (product := linear_product(cost)))
-        return shrunk(before, stored_bytes(base, rows), BYTES_A_WEIGHT / element)
 
 
 def _packed(cost: Cost) -> Cost:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from analyzers.costs.call import Attention, Cost
+from analyzers.costs.call import ELEMENT_BYTES, Attention, Cost
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
@@ -26,8 +26,6 @@ _MASK_OF_LAYER = ("aten::where", "aten::pad")
 """The mask as attention wants it: of the scores' type, its rows aligned."""
 _MASK_OPS = 8
 """Kernels that make the mask of a forward pass, which a growing cache needs none of."""
-
-_ELEMENT = {"fp32": 4, "fp16": 2, "bf16": 2}
 
 
 class StaticCache(Optimization):
@@ -98,7 +96,7 @@ def appended(base: Baseline) -> "pd.Series[bool]":
 
 def _written(cost: Cost | None) -> float:
     """Elements that an op writes."""
-    return cost.write_bytes / _ELEMENT.get(cost.precision, 2) if cost else 0
+    return cost.write_bytes / ELEMENT_BYTES[cost.precision] if cost else 0
 
 
 def _attentions(base: Baseline) -> list[Attention]:

@@ -4,14 +4,13 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from analyzers.costs.call import Attention, Cost, Gemm
+from analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Gemm
 from analyzers.prediction.baseline import Baseline
 
 REACH = 8
 """How many ops may lie between the softmax and each of its products (scale, mask, cast, dropout)."""
 BACKWARD_FLOPS = 2.5
 """Five products in place of two: the scores are computed again."""
-_ELEMENT = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ def _backward(costs: list[Cost | None], softmax: int) -> Written | None:
         scores, grad = costs[row], costs[softmax]
         assert scores and grad and isinstance(scores.shape, Gemm)
         elements = scores.shape.batch * scores.shape.m * scores.shape.n
-        if len(before) == len(after) == 2 and elements * _element(scores) == grad.write_bytes:
+        if len(before) == len(after) == 2 and elements * ELEMENT_BYTES[scores.precision] == grad.write_bytes:
             return Written(before[1], after[1], _backward_cost(attention_cost(scores.shape, scores)))
     return None
 
@@ -75,18 +74,15 @@ def _batched(cost: Cost | None) -> bool:
     return cost is not None and isinstance(cost.shape, Gemm) and cost.weight_bytes == 0 and cost.shape.batch > 1
 
 
-def _element(cost: Cost) -> int:
-    return _ELEMENT.get(cost.precision, 4)
-
-
 def attention_cost(scores: Gemm, cost: Cost) -> Cost:
     """The fused op whose scores are this product: queries x keys, for each head of each sequence."""
     causal = scores.m == scores.n
-    shape, element = Attention(1, scores.batch, scores.batch, scores.m, scores.n, scores.k, causal), _element(cost)
+    shape = Attention(1, scores.batch, scores.batch, scores.m, scores.n, scores.k, causal)
+    element = ELEMENT_BYTES[cost.precision]
     return Cost(
         flops=4 * scores.batch * scores.m * scores.n * scores.k // (2 if causal else 1),
-        read_bytes=element * scores.batch * scores.k * (scores.m + 2 * scores.n),
-        write_bytes=element * scores.batch * scores.m * scores.k,
+        read_bytes=round(element * scores.batch * scores.k * (scores.m + 2 * scores.n)),
+        write_bytes=round(element * scores.batch * scores.m * scores.k),
         family="attention",
         precision=cost.precision,
         shape=shape,
