@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from analyzers.errors import InputError, TracekitError
-from tracekit.folders import REPORT, TRACE
+from tracekit.folders import TRACE, page_of
 from tracekit.serving import HOST, PORT, FileServer
 
 UI = "https://ui.perfetto.dev"
@@ -24,7 +24,7 @@ def report_of(run: Path) -> Path:
     """The report of a run's folder, a trace, or a page itself; written first where there is none yet."""
     if run.suffix == ".html":
         return _existing(run)
-    page = run / REPORT if run.is_dir() else _beside(run)
+    page = page_of(run if run.is_dir() else _existing(run))
     if not page.is_file():
         from tracekit.analysis import analyze
         from tracekit.outputs import write_report
@@ -42,12 +42,6 @@ def show_trace(run: Path, show: Show, port: int = PORT) -> None:
     with FileServer(trace, UI, port) as server:
         show(f"{UI}/#!/?url=http://{HOST}:{server.port}/{quote(trace.name)}")
         server.serve()
-
-
-def _beside(trace: Path) -> Path:
-    from tracekit.commands.report import page_of
-
-    return page_of(_existing(trace))
 
 
 def _existing(path: Path) -> Path:

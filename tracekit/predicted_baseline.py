@@ -4,12 +4,12 @@ from analyzers.predicted import Check, PredictedBaseline
 from analyzers.prediction.baseline import Baseline, Reproduction
 
 _DOUBTFUL = (
-    "Simulated unchanged, the step takes {simulated:.0f} µs, {error:+.0%} off the {stated:.0f} µs that it took: more "
+    "Simulated unchanged, the step takes {simulated:.0f} µs, {error:+.0f} % off the {stated:.0f} µs that it took: more "
     "than 5 %, so something in it is not understood."
 )
 _PROFILED = (
-    "The trace times steps under a profiler only. It is estimated to make up {share:.0%} of the latency ({low:.0%} to "
-    "{high:.0%} of the host's time): the latencies here hold it, the speed-up does not."
+    "The trace times steps under a profiler only. It is estimated to make up {share:.0f} % of the latency "
+    "({low:.0f} % to {high:.0f} % of the host's time): the latencies here hold it, the speed-up does not."
 )
 
 
@@ -31,11 +31,11 @@ def doubts(base: Baseline) -> tuple[str, ...]:
     found = []
     if start.profiler_share is not None and base.profiler_share is not None:
         of_host = base.profiler_share
-        found.append(_PROFILED.format(share=start.profiler_share, low=of_host.low, high=of_host.high))
+        found.append(_PROFILED.format(share=100 * start.profiler_share, low=100 * of_host.low, high=100 * of_host.high))
     failed = next((check for check in (start.as_traced, start.calibrated) if check and not check.passed), None)
     if failed:
-        found.append(_DOUBTFUL.format(simulated=failed.simulated_us, stated=failed.stated_us, error=failed.error))
-    return tuple(line.replace("%", " %").replace("  %", " %") for line in found)
+        found.append(_DOUBTFUL.format(simulated=failed.simulated_us, stated=failed.stated_us, error=100 * failed.error))
+    return tuple(found)
 
 
 def is_profiled(base: Baseline) -> bool:

@@ -28,7 +28,7 @@ def layers_table(host: pd.DataFrame, layers: Layers, placed: Placed, totals: Tot
             "path": [*placed.paths, NO_LAYER][:size],
             "type": [*placed.types, ""][:size],
             "parent": parents,
-            "depth": _depths(parents),
+            "depth": depths(parents),
             "calls": calls,
             "cpu_ns": cpu_ns,
             "self_ns": busy_ns(own),
@@ -58,11 +58,12 @@ def layer_types_table(layers: pd.DataFrame, placed: Placed, totals: Totals) -> p
     return table.sort_values("gpu_ns", ascending=False, kind="stable", ignore_index=True)
 
 
-def _depths(parents: Sequence[int]) -> list[int]:
-    depths: list[int] = []
+def depths(parents: Sequence[int]) -> list[int]:
+    """How many layers are above each; parents (-1: none) come before their children."""
+    found: list[int] = []
     for parent in parents:
-        depths.append(depths[parent] + 1 if parent >= 0 else 0)
-    return depths
+        found.append(found[parent] + 1 if parent >= 0 else 0)
+    return found
 
 
 def _inside_own_type(code: Sequence[int], parents: Sequence[int]) -> list[bool]:

@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from analyzers.breakdown.layer_tables import depths
 from analyzers.breakdown.totals import with_children
 from analyzers.comparison.layer_pairs import LayerPair
 from analyzers.comparison.tables import COMPARED_LAYERS
@@ -28,7 +29,7 @@ def compared_layers(
             "b_path": _texts(b["path"], rows_b),
             "match": [pair.match for pair in pairs],
             "parent": parents,
-            "depth": _depths(parents),
+            "depth": depths(parents),
             **of_a,
             **of_b,
             "change_ns": of_b["b_ns"] - of_a["a_ns"],
@@ -62,10 +63,3 @@ def _own(work: pd.DataFrame, size: int) -> Floats:
 def _texts(names: pd.Series, rows: npt.NDArray[np.int64]) -> list[str]:
     texts = [*names.tolist(), ""]
     return [texts[row] for row in rows]
-
-
-def _depths(parents: list[int]) -> list[int]:
-    depths: list[int] = []
-    for parent in parents:
-        depths.append(depths[parent] + 1 if parent >= 0 else 0)
-    return depths

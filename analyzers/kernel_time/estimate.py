@@ -5,7 +5,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from analyzers.costs.call import Attention, Cost, ELEMENT_BYTES, Gemm, Precision
+from analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Gemm, Precision
 from analyzers.hardware import GPU
 from analyzers.kernel_time.attention import attention_seconds, backend
 from analyzers.kernel_time.gemm import Machine

@@ -5,8 +5,7 @@ from pathlib import Path
 import click
 
 from tracekit.commands._reading import reading
-
-_SUFFIXES = (".gz", ".json", ".pt.trace")
+from tracekit.folders import page_of, stem
 
 
 @click.command()
@@ -34,24 +33,7 @@ def command(
     click.echo(f"Wrote {target}", err=True)
 
 
-def page_of(trace: Path) -> Path:
-    """Where the report of a trace, or of a run's folder, stands."""
-    if trace == Path("-"):
-        return Path("report.html")
-    if trace.is_dir():
-        return trace / "report.html"
-    if (trace.parent / "run.json").exists():
-        return trace.parent / "report.html"
-    return trace.with_name(f"{_stem(trace.name)}.html")
-
-
 def _here(url: str) -> Path:
     from analyzers.readers.remote import shown
 
-    return Path(f"{_stem(Path(shown(url)).name)}.html")
-
-
-def _stem(name: str) -> str:
-    for suffix in _SUFFIXES:
-        name = name.removesuffix(suffix)
-    return name
+    return Path(f"{stem(Path(shown(url)).name)}.html")
