@@ -1,16 +1,30 @@
+from dataclasses import replace
+
 import pandas as pd
 
 from analyzers.costs.call import Cost
-from tracekit.optimizations.by_cost import distinct, each, where
+from tracekit.optimizations.by_cost import coded, distinct, each, where
 
 SUM, PRODUCT = Cost(8, 64, 32, "pointwise", "fp32"), Cost(512, 256, 64, "gemm", "fp16")
 
 
 def test_one_object_is_looked_at_once():
     seen = []
-    found = each([SUM, PRODUCT, None, SUM, None], lambda cost: seen.append(cost) or (cost.flops if cost else -1))
-    assert found == [8, 512, -1, 8, -1]
+    costs = pd.Series([SUM, PRODUCT, None, SUM, None], dtype=object)
+    found = each(costs, lambda cost: seen.append(cost) or (cost.flops if cost else -1), int)
+    assert found.tolist() == [8, 512, -1, 8, -1]
     assert seen == [SUM, PRODUCT, None]
+
+
+def test_equal_objects_are_told_apart():
+    codes, objects = coded(pd.Series([SUM, replace(SUM), SUM], dtype=object))
+    assert codes.tolist() == [0, 1, 0]
+    assert objects.tolist() == [SUM, SUM]
+
+
+def test_a_column_among_others_is_read_as_its_own():
+    ops = pd.DataFrame({"name": ["a", "b", "a"], "cost": [SUM, PRODUCT, SUM], "layer": ["", "x", ""]}, dtype=object)
+    assert each(ops.cost.iloc[::-2], lambda cost: cost.family).tolist() == ["pointwise", "pointwise"]
 
 
 def test_rows_keep_their_index():
@@ -24,4 +38,4 @@ def test_no_rows():
 
 
 def test_distinct_costs():
-    assert distinct([SUM, None, PRODUCT, SUM]) == [SUM, PRODUCT]
+    assert distinct(pd.Series([SUM, None, PRODUCT, SUM], dtype=object)) == [SUM, PRODUCT]

@@ -40,7 +40,7 @@ def op_class_times(before: Baseline, after: Baseline) -> tuple[OpClassTime, ...]
 
 
 def _by_class(ops: pd.DataFrame) -> dict[str, int]:
-    families = np.array(each(ops.cost, lambda cost: cost.family if cost else ""), dtype=object)
+    families = each(ops.cost, lambda cost: cost.family if cost else "")
     category = ops.category.to_numpy(dtype=object)
     codes, names = pd.factorize(np.where(families != "", families, np.where(category == "kernel", "other", category)))
     return dict(zip(names, np.rint(np.bincount(codes, ops.kernel_ns)).astype(np.int64).tolist(), strict=True))

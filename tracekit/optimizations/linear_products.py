@@ -56,7 +56,7 @@ def products_of(ops: pd.DataFrame, rows: npt.NDArray[np.intp]) -> dict[int, Line
 def inner_products(base: Baseline, *, conv1d: bool) -> "pd.Series[bool]":
     """Rows of the op list that multiply by the weights of a layer other than the head; of GPT-2's Conv1D if wanted."""
     products = where(base.ops, lambda cost: linear_product(cost) is not None)
-    head = pd.Series(each(base.ops.layer, _is_head), index=base.ops.index, dtype=bool)
+    head = pd.Series(each(base.ops.layer, _is_head, bool), index=base.ops.index)
     return products & ~head & ((base.ops.layer_type != "Conv1D") | conv1d)
 
 

@@ -11,7 +11,7 @@ from analyzers.hardware import GPU
 from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
 from tracekit.optimizations.base import Outcome, pick
-from tracekit.optimizations.by_cost import each
+from tracekit.optimizations.by_cost import coded
 
 RATIO_EXPONENT = Interval(0.85, 1.0, 1.1)
 """How far the modelled ratio is believed: modelled ratios of GEMM times are within about 15 % in the logarithm."""
@@ -23,15 +23,12 @@ def retimed(ops: pd.DataFrame, change: Callable[[Cost], Cost], gpu: GPU, outcome
     Rows that share a cost are looked at once.
     """
     exponent = pick(RATIO_EXPONENT, outcome)
-
-    def changed(cost: Cost | None) -> tuple[Cost | None, float]:
-        after = change(cost) if cost else None
-        return after, _ratio(after, cost, gpu) ** exponent
-
-    found = each(ops.cost, changed)
+    codes, before = coded(ops.cost)
+    after = np.array([cost and change(cost) for cost in before], dtype=object)
+    factors = np.array([_ratio(*pair, gpu) ** exponent for pair in zip(after, before, strict=True)])
     return ops.assign(
-        kernel_ns=ops.kernel_ns.to_numpy() * np.array([factor for _, factor in found]),
-        cost=pd.Series([after for after, _ in found], index=ops.index, dtype=object),
+        kernel_ns=ops.kernel_ns.to_numpy() * factors[codes],
+        cost=pd.Series(after[codes], index=ops.index, dtype=object),
     )
 
 

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 
 from analyzers.costs.call import ELEMENT_BYTES, Attention, Cost
@@ -90,7 +89,7 @@ def appended(base: Baseline) -> "pd.Series[bool]":
     if not found.any():
         return found
     read = [_key_elements(shape) for shape in _attentions(base)]
-    written = np.array(each(base.ops.cost, _written))
+    written = each(base.ops.cost, _written, float)
     return found & (written >= min(read, default=float("inf")) / 2)
 
 
