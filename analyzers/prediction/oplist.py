@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers.attribution.nesting import take
+from analyzers.costs.call import Cost
 from analyzers.prediction.launching import LAUNCH_LATENCY_NS
 from analyzers.prediction.waiting import waited_ns, waiting_calls, waits_for_device
 from analyzers.results import Analysis
@@ -82,25 +83,35 @@ def _grouped(
     owner = np.where(work.cost_op >= 0, work.cost_op, np.where(work.op >= 0, work.op, -2 - np.arange(len(work))))
     first = np.flatnonzero(np.diff(owner, prepend=owner[:1] - 1))
     last = np.append(first[1:], len(work)) - 1
-    head, host_row = work.iloc[first], owner[first]
-    layer = head.layer.to_numpy()
+    head = work.iloc[first]
     threads = trace.host.thread.iloc[work.launch[work.launch >= 0]].unique()
     calls = waiting_calls(trace.host, threads, start, start + wall)
     waited_before, waits = _waiting(calls, waited_ns(calls, work), launched[last])
-    return OP_LIST.frame(
-        {
-            "name": np.where(host_row >= 0, _at(trace.host.name, host_row), head.name.astype(object)),
-            "layer": _at(analysis.layers.path, layer),
-            "layer_type": _at(analysis.layers.type, layer),
-            "phase": head.phase.astype(object).to_numpy(),
-            "category": head.category.astype(object).to_numpy(),
-            "host_ns": np.maximum(np.diff(launched[last] - waited_before, prepend=start), 0),
-            "kernel_ns": np.add.reduceat(work.busy_ns.to_numpy(), first),
-            "launches": last - first + 1,
-            "sync": waits,
-            "cost": _costs(trace, head.cost_op.to_numpy(), head.precision.astype(object).to_numpy()),
-        }
-    )
+    words = _words(trace, analysis, head, owner[first])
+    numbers = {
+        "host_ns": np.maximum(np.diff(launched[last] - waited_before, prepend=start), 0),
+        "kernel_ns": np.add.reduceat(work.busy_ns.to_numpy(), first),
+        "launches": last - first + 1,
+        "sync": waits,
+    }
+    costs = _costs(trace, head.cost_op.to_numpy(), head.precision.astype(object).to_numpy())
+    return OP_LIST.frame({**words, **numbers, "cost": costs}).assign(**words)
+
+
+def _words(
+    trace: Trace, analysis: Analysis, head: pd.DataFrame, host_row: npt.NDArray[np.int64]
+) -> "dict[str, pd.Series[str]]":
+    """As objects, as which equal words are told at once: from a type of its own for texts, pandas makes new ones
+    whenever they are read."""
+    layer = head.layer.to_numpy()
+    words = {
+        "name": np.where(host_row >= 0, _at(trace.host.name, host_row), head.name.astype(object)),
+        "layer": _at(analysis.layers.path, layer),
+        "layer_type": _at(analysis.layers.type, layer),
+        "phase": head.phase.astype(object).to_numpy(),
+        "category": head.category.astype(object).to_numpy(),
+    }
+    return {name: pd.Series(column, dtype=object) for name, column in words.items()}
 
 
 def _waiting(
@@ -116,20 +127,23 @@ def _waiting(
 
 
 def _at(column: pd.Series, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
-    known = rows >= 0
-    values = np.full(len(rows), "", dtype=object)
-    values[known] = column.iloc[rows[known]].astype(object)
-    return values
+    """The texts of these rows of a column, each row's as one object; "" for -1 and less."""
+    codes, distinct = pd.factorize(np.maximum(rows, -1))
+    texts = np.full(len(distinct), "", dtype=object)
+    texts[distinct >= 0] = column.iloc[distinct[distinct >= 0]].astype(object)
+    return texts[codes]
 
 
 def _costs(trace: Trace, rows: npt.NDArray[np.int64], precision: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
-    """The cost of each op call, with the precision that its kernel really used."""
+    """The cost of each op call, with the precision that its kernel really used; equal costs are one object."""
     capture = trace.metadata.capture
     known = price(trace.host, np.unique(rows[rows >= 0]), capture.parameters or None if capture else None)
-    numbers = take(known.of_row, rows)
-    costs = np.empty(len(rows), dtype=object)
-    for i, number in enumerate(numbers):
+    precisions, names = pd.factorize(precision)
+    codes, distinct = pd.factorize(take(known.of_row, rows) * len(names) + precisions)
+    costs, shared = np.empty(len(distinct), dtype=object), dict[Cost, Cost]()
+    for i, (number, name) in enumerate(zip(*np.divmod(distinct, len(names)), strict=True)):
         if number >= 0:
             cost = known.costs[number]
-            costs[i] = replace(cost, precision=precision[i]) if precision[i] else cost
-    return costs
+            cost = replace(cost, precision=names[name]) if names[name] else cost
+            costs[i] = shared.setdefault(cost, cost)
+    return costs[codes]

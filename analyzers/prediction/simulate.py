@@ -72,13 +72,13 @@ def latency_ns(
     """`simulate(...).latency_ns` alone, in less time: the running maximum at the end of each segment suffices."""
     host, kernel = np.asarray(host_ns, dtype=np.float64), np.asarray(kernel_ns, dtype=np.float64)
     waits = np.zeros(len(host), dtype=bool) if sync is None else np.asarray(sync, dtype=bool)
-    parts = _segments(waits)
-    first, last = [part.start for part in parts], [part.stop - 1 for part in parts]
+    last = _ends(waits)
+    first = np.append(0, last + 1)[:-1]
     work = np.where(kernel > 0, kernel + gap_ns, 0.0)
     issued, queued = np.cumsum(host), np.cumsum(work)
     lead = np.where(kernel > 0, issued - (queued - work), -np.inf)
     start = (issued - host)[first] - (queued - work)[first]
-    leads = np.maximum.reduceat(lead, first) - start if parts else lead
+    leads = np.maximum.reduceat(lead, first) - start
     host_now, device_free = 0.0, -np.inf
     sums = (np.diff(total[last], prepend=0.0).tolist() for total in (issued, queued))
     for ns, busy, ahead, waiting in zip(*sums, leads.tolist(), waits[last].tolist(), strict=True):
@@ -92,8 +92,13 @@ def latency_ns(
 
 def _segments(waits: npt.NDArray[np.bool_]) -> list[slice]:
     """The runs of ops between synchronisations."""
-    stops = [*(np.flatnonzero(waits) + 1), len(waits)]
-    return [slice(a, b) for a, b in zip([0, *stops], stops, strict=False) if b > a]
+    stops = (_ends(waits) + 1).tolist()
+    return [slice(a, b) for a, b in zip([0, *stops], stops, strict=False)]
+
+
+def _ends(waits: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
+    """The last op of each run."""
+    return np.flatnonzero(np.append(waits[:-1], True)[: len(waits)])
 
 
 def _queue(

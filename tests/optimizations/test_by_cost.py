@@ -11,7 +11,7 @@ SUM, PRODUCT = Cost(8, 64, 32, "pointwise", "fp32"), Cost(512, 256, 64, "gemm", 
 def test_one_object_is_looked_at_once():
     seen = []
     costs = pd.Series([SUM, PRODUCT, None, SUM, None], dtype=object)
-    found = each(costs, lambda cost: seen.append(cost) or (cost.flops if cost else -1), int)
+    found = each(lambda cost: seen.append(cost) or (cost.flops if cost else -1), costs, dtype=int)
     assert found.tolist() == [8, 512, -1, 8, -1]
     assert seen == [SUM, PRODUCT, None]
 
@@ -24,7 +24,7 @@ def test_equal_objects_are_told_apart():
 
 def test_a_column_among_others_is_read_as_its_own():
     ops = pd.DataFrame({"name": ["a", "b", "a"], "cost": [SUM, PRODUCT, SUM], "layer": ["", "x", ""]}, dtype=object)
-    assert each(ops.cost.iloc[::-2], lambda cost: cost.family).tolist() == ["pointwise", "pointwise"]
+    assert each(lambda cost: cost.family, ops.cost.iloc[::-2]).tolist() == ["pointwise", "pointwise"]
 
 
 def test_rows_keep_their_index():

@@ -5,6 +5,7 @@ import pandas as pd
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.optimizations.base import Optimization
+from tracekit.optimizations.by_cost import distinct
 from tracekit.optimizations.linear_products import inner_products, linear_product, shrunk, stored_bytes
 
 SAVES_MEMORY = "It saves memory, not time: use it when the weights do not fit otherwise."
@@ -22,7 +23,7 @@ class BitsAndBytes(Optimization):
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
         rows = replaced(base)
-        element = max(product.element for cost in base.ops[rows].cost if (product := linear_product(cost)))
+        element = max(product.element for cost in distinct(base.ops.cost[rows]) if (product := linear_product(cost)))
         return shrunk(before, stored_bytes(base, rows), self.bytes_a_weight / element)
 
 

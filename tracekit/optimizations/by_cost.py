@@ -1,7 +1,6 @@
 """What is the same for equal costs, found once for each: an op list has far fewer costs than rows."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -9,27 +8,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers.costs.call import Cost
-from analyzers.prediction.baseline import Baseline
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
-
-
-_WORDS = ("name", "layer", "layer_type", "phase", "category")
-"""Columns of an op list."""
-
-
-def sharing(base: Baseline) -> Baseline:
-    """The same run with equal costs and equal words as one object each."""
-    shared: dict[Cost, Cost] = {}
-    costs = [cost and shared.setdefault(cost, cost) for cost in base.ops.cost]
-    words = {name: _sharing_words(base.ops[name]) for name in _WORDS}
-    return replace(base, ops=base.ops.assign(cost=pd.Series(costs, index=base.ops.index, dtype=object), **words))
-
-
-def _sharing_words(words: "pd.Series[str]") -> "pd.Series[str]":
-    codes, distinct = pd.factorize(words)
-    return pd.Series(np.asarray(distinct, dtype=object)[codes], index=words.index, dtype=object)
 
 
 def coded(column: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object_]]:
@@ -44,10 +25,21 @@ def coded(column: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], npt.NDArray[n
     return codes, one
 
 
-def each(column: "pd.Series[Any]", function: Callable[[Any], Any], dtype: npt.DTypeLike = object) -> npt.NDArray[Any]:
-    """`function` of each value of a column, called once for those that are one object."""
-    codes, objects = coded(column)
-    return np.array([function(one) for one in objects], dtype=dtype)[codes]
+def each(function: Callable[..., Any], *columns: "pd.Series[Any]", dtype: npt.DTypeLike = object) -> npt.NDArray[Any]:
+    """`function` of what the columns hold in each row, called once for rows that hold the same objects."""
+    numbers = np.zeros(len(columns[0]), dtype=np.intp)
+    for codes, objects in map(coded, columns):
+        numbers = numbers * len(objects) + codes
+    codes, distinct = pd.factorize(numbers)
+    row = np.empty(len(distinct), dtype=np.intp)
+    row[codes] = np.arange(len(codes))
+    held = zip(*(column.to_numpy()[row] for column in columns), strict=True)
+    return np.array([function(*values) for values in held], dtype=dtype)[codes]
+
+
+def which(column: "pd.Series[Any]", test: Callable[[Any], bool]) -> "pd.Series[bool]":
+    """The rows whose value passes the test."""
+    return pd.Series(each(test, column, dtype=bool), index=column.index)
 
 
 def each_row(rows: Mapping[int, Key], function: Callable[[Key], Value]) -> dict[int, Value]:
@@ -63,4 +55,13 @@ def distinct(costs: "pd.Series[Any]") -> list[Cost]:
 
 def where(ops: pd.DataFrame, test: Callable[[Cost | None], bool]) -> "pd.Series[bool]":
     """The rows of an op list whose cost passes the test."""
-    return pd.Series(each(ops.cost, test, bool), index=ops.index)
+    return which(ops.cost, test)
+
+
+def op_classes(ops: pd.DataFrame) -> npt.NDArray[np.object_]:
+    """The family of each op; of what has no cost, "other" for a kernel, else memcpy or memset."""
+    return each(_op_class, ops.cost, ops.category)
+
+
+def _op_class(cost: Cost | None, category: str) -> str:
+    return cost.family if cost else "other" if category == "kernel" else category

@@ -11,6 +11,7 @@ from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick
+from tracekit.optimizations.by_cost import each, which
 from tracekit.optimizations.cuda_graphs import forward_passes
 from tracekit.optimizations.extra_kernels import WIDENING, plain_launch_ns
 from tracekit.optimizations.fusion import fused
@@ -48,7 +49,7 @@ class Compile(Optimization):
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports("compile"):
             return f"Triton does not generate code for {base.gpu.name}."
-        if base.ops.name.str.startswith("triton_").any():
+        if which(base.ops.name, lambda name: name.startswith("triton_")).any():
             return "The run is compiled already."
         return None
 
@@ -60,7 +61,7 @@ class Compile(Optimization):
         launching = base.ops.host_ns.clip(upper=MOST_LAUNCH * plain_launch_ns(base)).sum()
         host = ops.launches * launching * host_left / ops.launches.sum()
         host.iloc[0] += pick(ENTRY_NS, outcome) * forward_passes(base) + base.other_host_ns
-        factors = [_factor(name, cost, base.gpu, outcome) for name, cost in zip(ops.name, ops.cost, strict=True)]
+        factors = each(lambda name, cost: _factor(name, cost, base.gpu, outcome), ops.name, ops.cost, dtype=float)
         return ops.assign(host_ns=host, kernel_ns=ops.kernel_ns * factors)
 
     def reason(self, base: Baseline) -> str:

@@ -9,7 +9,7 @@ from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
-from tracekit.optimizations.by_cost import each, each_row, where
+from tracekit.optimizations.by_cost import distinct, each_row, where
 from tracekit.optimizations.extra_kernels import Extra, moving, with_extras
 from tracekit.optimizations.linear_products import (
     LinearProduct,
@@ -99,7 +99,7 @@ class DynamicQuantization(Optimization):
         )
 
     def evidence(self, base: Baseline) -> tuple[str, ...]:
-        products = each(base.ops.cost[_half(base, conv1d=False)], linear_product)
+        products = map(linear_product, distinct(base.ops.cost[_half(base, conv1d=False)]))
         sizes = sorted(product.rows for product in products if product)
         return (f"products of {sizes[0]} to {sizes[-1]} rows",)
 

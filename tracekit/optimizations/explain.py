@@ -6,7 +6,7 @@ import pandas as pd
 from analyzers.predicted import HOST_AND_GAPS, NOT_SIMULATED, PROFILER, OpClassTime
 from analyzers.prediction.baseline import Baseline
 from reports.numbers import duration
-from tracekit.optimizations.by_cost import each
+from tracekit.optimizations.by_cost import op_classes
 from tracekit.predicted_baseline import is_profiled
 
 _MEMORY_BOUND = ("pointwise", "norm", "softmax", "reduction", "copy", "gather", "embedding", "loss")
@@ -40,9 +40,7 @@ def op_class_times(before: Baseline, after: Baseline) -> tuple[OpClassTime, ...]
 
 
 def _by_class(ops: pd.DataFrame) -> dict[str, int]:
-    families = each(ops.cost, lambda cost: cost.family if cost else "")
-    category = ops.category.to_numpy(dtype=object)
-    codes, names = pd.factorize(np.where(families != "", families, np.where(category == "kernel", "other", category)))
+    codes, names = pd.factorize(op_classes(ops))
     return dict(zip(names, np.rint(np.bincount(codes, ops.kernel_ns)).astype(np.int64).tolist(), strict=True))
 
 

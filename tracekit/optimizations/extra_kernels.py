@@ -12,6 +12,7 @@ from analyzers.costs.call import Cost, Family, Precision
 from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
 from analyzers.prediction.baseline import Baseline
+from tracekit.optimizations.by_cost import coded
 
 PYTHON_OP = Interval(2.2, 1.5, 0.6)
 """Host time of entering an op that is written in Python (a custom op, an autograd function), in plain launches."""
@@ -66,18 +67,17 @@ def with_extras(
 
 def _rows(base: Baseline, rows: npt.NDArray[np.intp], extras: list[Extra]) -> pd.DataFrame:
     unit = plain_launch_ns(base)
-    distinct = {id(extra): extra for extra in extras}
-    places = dict(zip(distinct, range(len(distinct)), strict=True))
+    codes, distinct = coded(pd.Series(extras, dtype=object))
     values = pd.DataFrame(
         {
-            "name": pd.Series([extra.name for extra in distinct.values()], dtype=object),
+            "name": pd.Series([extra.name for extra in distinct], dtype=object),
             "category": "kernel",
-            "host_ns": [extra.host * unit for extra in distinct.values()],
-            "kernel_ns": [estimate_ns(extra.cost, base.gpu) for extra in distinct.values()],
+            "host_ns": [extra.host * unit for extra in distinct],
+            "kernel_ns": [estimate_ns(extra.cost, base.gpu) for extra in distinct],
             "launches": 1,
-            "sync": [extra.sync for extra in distinct.values()],
-            "cost": pd.Series([extra.cost for extra in distinct.values()], dtype=object),
+            "sync": [extra.sync for extra in distinct],
+            "cost": pd.Series([extra.cost for extra in distinct], dtype=object),
         }
     )
-    chosen = values.iloc[[places[id(extra)] for extra in extras]]
+    chosen = values.iloc[codes]
     return base.ops.iloc[rows].assign(**{str(name): column.array for name, column in chosen.items()})

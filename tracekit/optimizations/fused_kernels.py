@@ -8,6 +8,7 @@ from analyzers.prediction.baseline import Baseline
 from tracekit.measurement.fused import with_fused_kernels
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+from tracekit.optimizations.by_cost import which
 from tracekit.optimizations.extra_kernels import plain_launch_ns
 from tracekit.optimizations.fusion import chains, fused
 
@@ -68,7 +69,7 @@ class FusedKernels(Optimization):
 
 def _known(base: Baseline) -> "pd.Series[bool]":
     """Ops of modules that a kernel is known for: activations that torch has in one, and norms."""
-    return base.ops.layer_type.isin(WRITTEN_OUT) | base.ops.layer_type.str.endswith("Norm")
+    return which(base.ops.layer_type, lambda kind: kind in WRITTEN_OUT or kind.endswith("Norm"))
 
 
 def _fusible(base: Baseline) -> "pd.Series[bool]":

@@ -29,7 +29,7 @@ def chains(ops: pd.DataFrame, *, within_layer: bool, among: "pd.Series[bool] | N
     A chain holds memory-bound ops only (`among` these), and at most one that reduces. With `within_layer`, it stays in
     one module.
     """
-    kinds = each(ops.cost, _kind, np.int8)
+    kinds = each(_kind, ops.cost, dtype=np.int8)
     fusible = (kinds > 0) & (ops.category.to_numpy() == "kernel")
     if among is not None:
         fusible &= among.to_numpy()

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from analyzers.costs.call import Cost, Gemm
+from tracekit.optimizations.by_cost import each
 from tracekit.optimizations.fusion import chains
 
 QKV, GATE_UP = "QKV projection", "gate and up projection"
@@ -51,7 +52,7 @@ class Rows:
     """The op list as lists."""
 
     def __init__(self, ops: pd.DataFrame) -> None:
-        self.names = [short(name) for name in ops.name]
+        self.names: list[str] = each(short, ops.name).tolist()
         self.layers: list[str] = ops.layer.tolist()
         self.types: list[str] = ops.layer_type.tolist()
         self.costs: list[Cost | None] = ops.cost.tolist()
@@ -75,10 +76,11 @@ def _siblings(rows: Rows) -> list[Group]:
     """Products of layers beside each other that multiply one input, a call at a time."""
     of_parent: dict[tuple[str, str], list[int]] = defaultdict(list)
     for row, cost in enumerate(rows.costs):
-        parent, _, leaf = rows.layers[row].rpartition(".")
-        pattern = next((p for p, sets in _SIBLINGS.items() if any(leaf in names for names in sets)), None)
-        if pattern and cost and cost.weight_bytes and isinstance(cost.shape, Gemm):
-            of_parent[parent, pattern].append(row)
+        if cost and cost.weight_bytes and isinstance(cost.shape, Gemm):
+            parent, _, leaf = rows.layers[row].rpartition(".")
+            pattern = next((p for p, sets in _SIBLINGS.items() if any(leaf in names for names in sets)), None)
+            if pattern:
+                of_parent[parent, pattern].append(row)
     return [Group(pattern, call) for (_, pattern), members in of_parent.items() for call in _calls(rows, members)]
 
 

@@ -9,7 +9,6 @@ from analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm
 from analyzers.kernel_time import estimate_ns
 from analyzers.prediction.baseline import Baseline
 from analyzers.result_tables import FUSION_PLAN
-from tracekit.optimizations.by_cost import sharing
 from tracekit.optimizations.fusion import fused_cost
 from tracekit.optimizations.fusion_groups import CHAIN, Group, Rows, find_groups
 from tracekit.optimizations.launch_config import LaunchConfig, of_elements, of_product, of_rows
@@ -52,7 +51,6 @@ class _Sum:
 
 def fusion_plan(base: Baseline) -> pd.DataFrame:
     """The groups of a step, like ones together, those that save most first (FUSION_PLAN)."""
-    base = sharing(base)
     rows, sums = Rows(base.ops), dict[_Kind, _Sum]()
     launches, kernel_ns = base.ops.launches.to_numpy(), base.ops.kernel_ns.to_numpy()
     kernels: dict[tuple[int, ...], _Kernel] = {}

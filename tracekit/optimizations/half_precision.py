@@ -95,7 +95,7 @@ class HalfPrecision(Optimization):
 
 def attention_host_ns(base: Baseline, outcome: Outcome) -> "pd.Series[float]":
     """What 16 bits add to the host time of each op: fused attention moves to cuDNN where PyTorch prefers that."""
-    moves = base.ops.cost.map(_is_wide_attention).astype(bool) & (base.ops.phase == "decode")
+    moves = where(base.ops, _is_wide_attention) & (base.ops.phase == "decode")
     taken = preferred(base.gpu, half=True) == "cudnn"
     return moves * (taken * pick(CUDNN_ATTENTION, outcome) * plain_launch_ns(base))
 

@@ -9,7 +9,7 @@ import pandas as pd
 from analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm, Precision
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
-from tracekit.optimizations.by_cost import each, where
+from tracekit.optimizations.by_cost import each, where, which
 
 _HEADS = ("lm_head", "embed_out", "score", "classifier", "qa_outputs")
 """Output layers, which transformers leaves as they are when it quantizes."""
@@ -49,14 +49,14 @@ def linear_product(cost: Cost | None) -> LinearProduct | None:
 
 def products_of(ops: pd.DataFrame, rows: npt.NDArray[np.intp]) -> dict[int, LinearProduct]:
     """The products of the rows (by position) that multiply by weights; one object for equal ones."""
-    found = zip(rows.tolist(), each(ops.cost.iloc[rows], linear_product), strict=True)
+    found = zip(rows.tolist(), each(linear_product, ops.cost.iloc[rows]), strict=True)
     return {row: product for row, product in found if product}
 
 
 def inner_products(base: Baseline, *, conv1d: bool) -> "pd.Series[bool]":
     """Rows of the op list that multiply by the weights of a layer other than the head; of GPT-2's Conv1D if wanted."""
     products = where(base.ops, lambda cost: linear_product(cost) is not None)
-    head = pd.Series(each(base.ops.layer, _is_head, bool), index=base.ops.index)
+    head = which(base.ops.layer, _is_head)
     return products & ~head & ((base.ops.layer_type != "Conv1D") | conv1d)
 
 

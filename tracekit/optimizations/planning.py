@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from analyzers.prediction.baseline import Baseline
 from tracekit.optimizations import OPTIMIZATIONS, in_order
 from tracekit.optimizations.base import Optimization, Outcome
-from tracekit.optimizations.by_cost import sharing
 from tracekit.optimizations.combined import conflict
 from tracekit.optimizations.predict import OUTCOMES, Scenarios, lower_end, simulated, too_large
 
@@ -25,7 +24,7 @@ class Search:
     """Combinations of optimizations of one run. What was simulated once is not simulated again."""
 
     def __init__(self, base: Baseline) -> None:
-        self.base = base = sharing(base)
+        self.base = base
         self._applied: dict[tuple[str, Outcome], Baseline] = {("", outcome): base for outcome in OUTCOMES}
         self._scenarios: dict[tuple[str, bool], Scenarios] = {}
         self._refused: dict[tuple[str, str], bool] = {}

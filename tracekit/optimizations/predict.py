@@ -89,7 +89,7 @@ def _mixed(ops: pd.DataFrame, mix: int) -> pd.DataFrame:
     if not mix:
         return ops
     products, rest = _MIXES[mix]
-    factors = each(ops.cost, lambda cost: _factor(cost, products, rest), float)
+    factors = each(lambda cost: _factor(cost, products, rest), ops.cost, dtype=float)
     return ops.assign(kernel_ns=ops.kernel_ns * factors)
 
 

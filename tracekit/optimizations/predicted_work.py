@@ -3,12 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from analyzers.result_tables import PREDICTED_WORK
+from tracekit.optimizations.by_cost import each, op_classes
 
 _MOST = 40
 """Parts of one prediction: those of most time, before or after."""
+_NO_LAYER = "(no layer)"
 _SUMS = ("ns", "flops", "bytes")
 
 
@@ -48,18 +52,15 @@ def _by_part(ops: pd.DataFrame) -> pd.DataFrame:
     return sums.assign(precision=most.reindex(sums.index).fillna(""))
 
 
-def _parts(ops: pd.DataFrame) -> list[str]:
-    types: list[str] = ops.layer_type.tolist()
-    if any(types):
-        return [name or "(no layer)" for name in types]
-    costs = zip(ops.cost, ops.category, strict=True)
-    return [cost.family if cost else "other" if category == "kernel" else category for cost, category in costs]
+def _parts(ops: pd.DataFrame) -> npt.NDArray[np.object_]:
+    types = each(lambda name: name or _NO_LAYER, ops.layer_type)
+    return op_classes(ops) if (types == _NO_LAYER).all() else types
 
 
-def _costs(ops: pd.DataFrame) -> dict[str, list[Any]]:
+def _costs(ops: pd.DataFrame) -> dict[str, npt.NDArray[Any]]:
     unknown = float("nan")
     return {
-        "flops": [cost.flops if cost else unknown for cost in ops.cost],
-        "bytes": [cost.bytes if cost else unknown for cost in ops.cost],
-        "precision": [cost.precision if cost else "" for cost in ops.cost],
+        "flops": each(lambda cost: cost.flops if cost else unknown, ops.cost, dtype=float),
+        "bytes": each(lambda cost: cost.bytes if cost else unknown, ops.cost, dtype=float),
+        "precision": each(lambda cost: cost.precision if cost else "", ops.cost),
     }

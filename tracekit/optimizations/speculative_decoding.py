@@ -16,7 +16,7 @@ from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, pick, refused
-from tracekit.optimizations.by_cost import each
+from tracekit.optimizations.by_cost import distinct
 from tracekit.optimizations.linear_products import linear_product
 from tracekit.optimizations.retime import retimed
 
@@ -137,8 +137,8 @@ def _decoding(base: Baseline) -> "pd.Series[bool]":
 
 
 def _products(base: Baseline) -> list[tuple[int, float]]:
-    """Rows and bytes of an element of each product with weights while decoding."""
-    found = each(base.ops.cost[_decoding(base)], linear_product)
+    """Rows and bytes of an element of the products with weights while decoding."""
+    found = map(linear_product, distinct(base.ops.cost[_decoding(base)]))
     return [(product.rows, product.element) for product in found if product]
 
 

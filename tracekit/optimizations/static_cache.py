@@ -89,7 +89,7 @@ def appended(base: Baseline) -> "pd.Series[bool]":
     if not found.any():
         return found
     read = [_key_elements(shape) for shape in _attentions(base)]
-    written = each(base.ops.cost, _written, float)
+    written = each(_written, base.ops.cost, dtype=float)
     return found & (written >= min(read, default=float("inf")) / 2)
 
 

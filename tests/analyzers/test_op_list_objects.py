@@ -1,0 +1,14 @@
+from pathlib import Path
+
+from analyzers import analyze
+from analyzers.prediction.oplist import build
+from analyzers.readers import load
+
+TRACE = Path(__file__).parents[2] / "examples" / "traces" / "h200_gpt2_train.json.gz"
+
+
+def test_equal_costs_and_words_are_one_object():
+    trace = load(TRACE)
+    ops = build(trace, analyze(trace))
+    for name in ("name", "layer", "phase", "category", "cost"):
+        assert len(set(map(id, ops[name]))) == ops[name].nunique(dropna=False), name
