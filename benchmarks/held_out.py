@@ -81,16 +81,20 @@ def _fit_sections(name: str, gpu: GPU, rows: Sequence[Row], asked: Asked) -> Non
     """The sections of constants.toml under `name` that this GPU's rows need."""
     source = fit_attention if name == "attention" else fit_memory
     others = [row for row in source.measured(asked) if row.gpu.id != gpu.id]
-    given = fit_attention.GIVEN if name == "attention" else ()
     needed = {_section(row) for row in rows}
     for path in sorted(path for path in needed if path.startswith(f"{name}.")):
-        section.fit(path, [row for row in others if _section(row) == path], _class, given)
+        section.fit(path, [row for row in others if _section(row) == path], _class, _given(path))
 
 
 def _section(row: Row) -> str:
     if row.cost.family == "attention":
         return f"attention.{backend(row.cost, row.gpu)}"
     return "gemm" if row.cost.family == "gemm" else f"memory.{kind(row.cost)}"
+
+
+def _given(path: str) -> tuple[str, ...]:
+    family, _, name = path.partition(".")
+    return fit_attention.GIVEN[name] if family == "attention" else ()
 
 
 def _class(row: Row) -> object:

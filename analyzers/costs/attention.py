@@ -76,7 +76,8 @@ def _geometry(call: Arguments, layout: Layout, q: Tensor, k: Tensor) -> tuple[At
     left, right = layout.window(call)
     pairs = allowed_positions(queries, keys, left, 0 if causal else right, keys - queries if bottom_right else 0)
     backend: Backend = next((name for mark, name in _BACKENDS.items() if mark in call.name), "")
-    return Attention(batch, heads, kv_heads, queries, keys, q.shape[-1], causal, backend), pairs
+    packed = call.optional(layout.sequences_q) is not None
+    return Attention(batch, heads, kv_heads, queries, keys, q.shape[-1], causal, backend, packed), pairs
 
 
 def _touched(call: Arguments, layout: Layout, shape: Attention, *tensors: Tensor) -> list[Tensor]:

@@ -93,6 +93,8 @@ class Attention:
     causal: bool
     backend: Backend = ""
     """Of the op that was called; empty: whatever the GPU's PyTorch takes."""
+    packed: bool = False
+    """Sequences of several lengths behind each other, which have kernels of their own."""
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,15 @@
-"""Time of fused attention: tiles of queries over the multiprocessors; with a few queries, the stream of keys."""
+"""Time of fused attention: tiles of queries over the multiprocessors; with a few queries, the stream of keys.
+
+A tile takes its products and its exponentials, which one multiprocessor does one after the other for one tile and, in
+part, at a time for two; so do the loads of keys and values: `exposed` is what of the shorter of both shows.
+"""
 
 from collections.abc import Mapping
 from math import ceil
 
 from analyzers.costs.call import Attention, Cost
 from analyzers.hardware import GPU
+from analyzers.kernel_time.attention_tiles import Tiles, is_backward, tiles
 from analyzers.kernel_time.gemm import Machine
 
 _HALF = ("fp16", "bf16")
@@ -12,7 +17,11 @@ _FEW_QUERIES = 16
 """Up to here flash attention splits the keys over the multiprocessors; tiles of queries are hardly filled."""
 _DECODE_TILE = 64
 """Rows of a tile that a few queries are padded to, those of all heads that share keys together."""
-_NARROW = 64
+_READS = 1.03
+"""Of the copy rate, what a stream that only reads reaches."""
+_EVEN_WAVES = 2
+_FULL = 0.8
+"""CTAs a multiprocessor from which on FlashAttention 2 leaves the keys of a head together (num_splits_heuristic)."""
 
 
 def backend(cost: Cost, gpu: GPU) -> str:
@@ -30,41 +39,47 @@ def backend(cost: Cost, gpu: GPU) -> str:
 
 def attention_seconds(cost: Cost, shape: Attention, gpu: GPU, machine: Machine, fit: Mapping[str, float]) -> float:
     """Seconds of one fused attention op, forward or backward: FLOPs and bytes are the cost's own."""
-    rate = machine.flops * fit["efficiency"] * (fit["narrow"] if shape.head_dim <= _NARROW else 1.0)
+    pair = _pair_seconds(shape, gpu, machine, fit)
+    if shape.queries <= _FEW_QUERIES < shape.keys and fit["splits_keys"]:
+        return _few_queries_seconds(cost, shape, machine, pair, fit)
+    asked = tiles(cost, shape, backend(cost, gpu), gpu.compute_capability)
+    factor = fit["backward"] if is_backward(cost, shape) else 1.0
+    compute = max(_tiles_seconds(asked, shape, machine, pair, fit) * factor, shape.keys * fit["key_ns"] * 1e-9)
+    cached = min(cost.bytes, gpu.l2_bytes)
+    memory = (cost.bytes - cached) / machine.bandwidth + cached / (machine.l2_bandwidth * fit["l2"])
+    return fit["start_us"] * 1e-6 + _overlapped(compute, memory, fit["exposed"])
+
+
+def _pair_seconds(shape: Attention, gpu: GPU, machine: Machine, fit: Mapping[str, float]) -> float:
+    """Of one multiprocessor, for one query and one key: two products over the head, and an exponential."""
+    rate = machine.flops * fit["efficiency"]
     if gpu.compute_capability >= (9, 0):
         rate *= fit.get("without_wgmma", 1.0)
-    if shape.queries <= _FEW_QUERIES < shape.keys and fit["splits_keys"]:
-        return fit["decode_start_us"] * 1e-6 + _split_seconds(cost, shape, machine, rate, fit)
-    backward = cost.flops > _forward_flops(shape) * 1.01
-    latency = shape.keys * fit["key_ns"] * 1e-9 * (fit["backward_key"] if backward else 1.0)
-    tiles = _tiles_seconds(cost, shape, machine, rate, fit) * (fit["backward"] if backward else 1.0)
-    return fit["start_us"] * 1e-6 + max(cost.bytes / machine.bandwidth, tiles, latency)
+    return 4 * shape.head_dim * machine.sms / rate + fit["softmax_cycles"] / machine.clock_hz
 
 
-def _split_seconds(cost: Cost, shape: Attention, machine: Machine, rate: float, fit: Mapping[str, float]) -> float:
-    """Reading keys and values; the products of tiles mostly empty; a CTA for each head that has its own keys."""
-    stream = cost.bytes / (machine.bandwidth * fit["decode_stream"])
+def _few_queries_seconds(
+    cost: Cost, shape: Attention, machine: Machine, pair: float, fit: Mapping[str, float]
+) -> float:
+    """The stream of keys and values beside tiles that are mostly empty; unsplit keys follow each other in a CTA."""
     rows = ceil(shape.queries * shape.heads / shape.kv_heads / _DECODE_TILE) * _DECODE_TILE
-    products = 4 * shape.batch * shape.kv_heads * rows * shape.keys * shape.head_dim / rate
-    ctas = shape.batch * shape.kv_heads / machine.sms * fit["decode_cta_us"] * 1e-6
-    return max(stream, products, ctas)
+    ctas = shape.batch * shape.kv_heads / machine.sms
+    compute = ctas * rows * shape.keys * pair
+    seconds = _overlapped(compute, cost.bytes / (machine.bandwidth * _READS), fit["decode_exposed"])
+    together = ctas >= _FULL or (shape.packed and shape.heads == shape.kv_heads)
+    latency = shape.keys * fit["key_ns"] * 1e-9 if together and fit["key_ns"] else 0.0
+    return fit["decode_start_us"] * 1e-6 + ctas * fit["decode_cta_us"] * 1e-6 + max(seconds, latency)
 
 
-def _tiles_seconds(cost: Cost, shape: Attention, machine: Machine, rate: float, fit: Mapping[str, float]) -> float:
-    """Tiles at a multiprocessor's rate."""
-    tile = min(fit["tile"], max(_DECODE_TILE, shape.queries))
-    tiles_of_head = ceil(shape.queries / tile)
-    tiles = shape.batch * shape.heads * tiles_of_head
-    padding = tiles_of_head * tile / shape.queries
-    keys = shape.keys / 2 if shape.causal and shape.queries == shape.keys else shape.keys
-    one = cost.flops * padding / tiles / (rate / machine.sms) * (1 + fit["prologue"] / keys)
-    return _waves(tiles / machine.sms) * one
+def _overlapped(one: float, other: float, exposed: float) -> float:
+    return max(one, other) + exposed * min(one, other)
 
 
-def _forward_flops(shape: Attention) -> int:
-    return 4 * shape.batch * shape.heads * shape.queries * shape.keys * shape.head_dim
-
-
-def _waves(tiles_per_sm: float) -> float:
-    """Whole waves for few tiles; many, of unequal length where causal, even out."""
-    return ceil(tiles_per_sm) if tiles_per_sm <= 2 else tiles_per_sm + 0.25
+def _tiles_seconds(asked: Tiles, shape: Attention, machine: Machine, pair: float, fit: Mapping[str, float]) -> float:
+    """Whole waves of few equal tiles; many even out. Unequal ones take as long as the longest, or all of them."""
+    one = asked.queries * pair * (asked.mean_keys + fit["prologue"])
+    waves = asked.count / machine.sms
+    if not shape.causal:
+        return one * (ceil(waves) if waves <= _EVEN_WAVES else waves + 0.25)
+    longest = asked.queries * pair * (asked.most_keys + fit["prologue"])
+    return max(longest, one * (waves + fit["tail"]))

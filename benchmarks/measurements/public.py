@@ -121,7 +121,7 @@ def _attention(row: pd.Series, label: str) -> Cost:
     if label == "prefill":
         read, written = read + cached, written + cached
     backend: Backend = "flash3" if row["gpu"].startswith("H") else "flash"
-    shape = Attention(batch, heads, kv_heads, asked, keys, head_dim, True, backend)
+    shape = Attention(batch, heads, kv_heads, asked, keys, head_dim, True, backend, packed=True)
     return Cost(flops, read, written, "attention", "bf16", 0, shape)
 
 

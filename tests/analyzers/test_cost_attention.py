@@ -142,7 +142,7 @@ def test_packed_sequences() -> None:
     cost = cost_of_signature("aten::_flash_attention_forward", shapes, types, values)
     assert cost is not None
     assert cost.flops == 2 * 3 * 4 * (100 * 101 // 2) * 128
-    assert cost.shape == Attention(3, 4, 4, 100, 100, 64, True, "flash")
+    assert cost.shape == Attention(3, 4, 4, 100, 100, 64, True, "flash", packed=True)
 
 
 def test_memory_efficient_mask_types() -> None:

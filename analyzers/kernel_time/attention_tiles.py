@@ -1,0 +1,60 @@
+"""Which part of the scores one CTA of a fused attention kernel computes at a time.
+
+Sources: FlashAttention 2's launch templates and FlashAttention 3's tile_size.h; PyTorch's memory-efficient kernels.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+from analyzers.costs.call import Attention, Cost
+
+_NARROW = 64
+_BACKWARD = 2.5
+"""Products of the backward pass over those of the forward one."""
+_SMALL_SHARED_MEMORY = ((8, 6), (8, 9), (12, 0))
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The query tiles of one attention op; each goes through its keys in blocks."""
+
+    queries: int
+    """Rows of a tile, padded ones among them."""
+    count: int
+    mean_keys: float
+    """That a tile goes through, those of whole blocks that a mask cuts."""
+    most_keys: float
+
+
+def tiles(cost: Cost, shape: Attention, backend: str, capability: tuple[int, int]) -> Tiles:
+    """Masked blocks are computed where a single pair of theirs is seen: causal tiles end past the diagonal."""
+    rows, block = _sides(shape, backend, capability)
+    together = shape.heads // shape.kv_heads if backend == "flash3" and shape.packed else 1
+    rows = min(rows, max(_NARROW, shape.queries * together))
+    of_head = ceil(shape.queries * together / rows)
+    most = ceil(shape.keys / block) * block
+    seen = cost.flops / _flops_of_a_key(shape) / (_BACKWARD if is_backward(cost, shape) else 1)
+    padding = of_head * rows / (shape.queries * together)
+    mean = min(most, seen * padding + max(rows / together, block) / 2) if shape.causal else most
+    return Tiles(rows, shape.batch * shape.heads // together * of_head, mean, most)
+
+
+def is_backward(cost: Cost, shape: Attention) -> bool:
+    """Five products instead of two."""
+    return cost.flops > _flops_of_a_key(shape) * shape.keys * 1.01
+
+
+def _flops_of_a_key(shape: Attention) -> int:
+    return 4 * shape.batch * shape.heads * shape.queries * shape.head_dim
+
+
+def _sides(shape: Attention, backend: str, capability: tuple[int, int]) -> tuple[int, int]:
+    """Queries and keys."""
+    if backend.startswith("efficient"):
+        return 64, 64
+    if shape.head_dim <= _NARROW:
+        return (192, 128) if backend == "flash3" else (128, 128)
+    if backend == "flash2":
+        small = capability in _SMALL_SHARED_MEMORY
+        return ((64, 64) if shape.causal else (128, 32)) if small else (128, 64)
+    return 128, 128
