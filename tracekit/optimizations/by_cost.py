@@ -25,15 +25,21 @@ def coded(column: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], npt.NDArray[n
     return codes, one
 
 
-def each(function: Callable[..., Any], *columns: "pd.Series[Any]", dtype: npt.DTypeLike = object) -> npt.NDArray[Any]:
-    """`function` of what the columns hold in each row, called once for rows that hold the same objects."""
+def alike(*columns: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Rows in which the columns hold the same objects have one number; and a row (by position) of each number."""
     numbers = np.zeros(len(columns[0]), dtype=np.intp)
     for codes, objects in map(coded, columns):
         numbers = numbers * len(objects) + codes
     codes, distinct = pd.factorize(numbers)
-    row = np.empty(len(distinct), dtype=np.intp)
-    row[codes] = np.arange(len(codes))
-    held = zip(*(column.to_numpy()[row] for column in columns), strict=True)
+    rows = np.empty(len(distinct), dtype=np.intp)
+    rows[codes] = np.arange(len(codes))
+    return codes, rows
+
+
+def each(function: Callable[..., Any], *columns: "pd.Series[Any]", dtype: npt.DTypeLike = object) -> npt.NDArray[Any]:
+    """`function` of what the columns hold in each row, called once for rows that hold the same objects."""
+    codes, rows = alike(*columns)
+    held = zip(*(column.to_numpy()[rows] for column in columns), strict=True)
     return np.array([function(*values) for values in held], dtype=dtype)[codes]
 
 
@@ -58,10 +64,6 @@ def where(ops: pd.DataFrame, test: Callable[[Cost | None], bool]) -> "pd.Series[
     return which(ops.cost, test)
 
 
-def op_classes(ops: pd.DataFrame) -> npt.NDArray[np.object_]:
-    """The family of each op; of what has no cost, "other" for a kernel, else memcpy or memset."""
-    return each(_op_class, ops.cost, ops.category)
-
-
-def _op_class(cost: Cost | None, category: str) -> str:
+def op_class(cost: Cost | None, category: str) -> str:
+    """The family of an op; of what has no cost, "other" for a kernel, else memcpy or memset."""
     return cost.family if cost else "other" if category == "kernel" else category

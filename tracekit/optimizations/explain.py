@@ -6,7 +6,7 @@ import pandas as pd
 from analyzers.predicted import HOST_AND_GAPS, NOT_SIMULATED, PROFILER, OpClassTime
 from analyzers.prediction.baseline import Baseline
 from reports.numbers import duration
-from tracekit.optimizations.by_cost import op_classes
+from tracekit.optimizations.by_cost import alike, op_class
 from tracekit.predicted_baseline import is_profiled
 
 _MEMORY_BOUND = ("pointwise", "norm", "softmax", "reduction", "copy", "gather", "embedding", "loss")
@@ -40,8 +40,11 @@ def op_class_times(before: Baseline, after: Baseline) -> tuple[OpClassTime, ...]
 
 
 def _by_class(ops: pd.DataFrame) -> dict[str, int]:
-    codes, names = pd.factorize(op_classes(ops))
-    return dict(zip(names, np.rint(np.bincount(codes, ops.kernel_ns)).astype(np.int64).tolist(), strict=True))
+    codes, rows = alike(ops.cost, ops.category)
+    pairs = zip(ops.cost.to_numpy()[rows], ops.category.to_numpy()[rows], strict=True)
+    classes, names = pd.factorize(np.array([op_class(*pair) for pair in pairs], dtype=object))
+    sums = np.bincount(classes[codes], ops.kernel_ns)
+    return dict(zip(names, np.rint(sums).astype(np.int64).tolist(), strict=True))
 
 
 def sentence(times: tuple[OpClassTime, ...], work: float) -> str:

@@ -71,7 +71,7 @@ def _rows(base: Baseline, rows: npt.NDArray[np.intp], extras: list[Extra]) -> pd
     values = pd.DataFrame(
         {
             "name": pd.Series([extra.name for extra in distinct], dtype=object),
-            "category": "kernel",
+            "category": pd.Series("kernel", range(len(distinct)), dtype=object),
             "host_ns": [extra.host * unit for extra in distinct],
             "kernel_ns": [estimate_ns(extra.cost, base.gpu) for extra in distinct],
             "launches": 1,
@@ -79,5 +79,5 @@ def _rows(base: Baseline, rows: npt.NDArray[np.intp], extras: list[Extra]) -> pd
             "cost": pd.Series([extra.cost for extra in distinct], dtype=object),
         }
     )
-    chosen = values.iloc[codes]
-    return base.ops.iloc[rows].assign(**{str(name): column.array for name, column in chosen.items()})
+    places = base.ops[["layer", "layer_type", "phase"]].iloc[rows]
+    return places.reset_index(drop=True).join(values.iloc[codes].reset_index(drop=True))

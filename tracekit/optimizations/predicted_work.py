@@ -1,66 +1,71 @@
 """What predictions change on the device: FLOPs, bytes and time of a step by class of layer, before and after."""
 
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import nan
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from analyzers.result_tables import PREDICTED_WORK
-from tracekit.optimizations.by_cost import each, op_classes
+from tracekit.optimizations.by_cost import alike, op_class
 
 _MOST = 40
 """Parts of one prediction: those of most time, before or after."""
-_NO_LAYER = "(no layer)"
-_SUMS = ("ns", "flops", "bytes")
+
+
+@dataclass
+class _Work:
+    """Of one part of a step."""
+
+    ns: float = 0.0
+    bytes: int = 0
+    flops: Counter[str] = field(default_factory=Counter)
+    """By precision; empty: nothing is known of its work."""
+
+    @property
+    def precision(self) -> str:
+        """In which most is done."""
+        return max(((flops, name) for name, flops in self.flops.items() if flops), default=(0, ""))[1]
+
+    def values(self) -> tuple[int, float, float, str]:
+        known = (self.flops.total(), self.bytes) if self.flops else (nan, nan)
+        return round(self.ns), *known, self.precision
+
+
+Parts = Mapping[str, _Work]
 
 
 def predicted_work(runs: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> pd.DataFrame:
     """PREDICTED_WORK of op lists before and after, by the names of what is applied."""
-    cache: dict[int, pd.DataFrame] = {}
-    frames = [
-        _changes(_once(before, cache), _once(after, cache)).assign(applied=key) for key, (before, after) in runs.items()
-    ]
-    if not frames:
-        return PREDICTED_WORK.empty()
-    rows = pd.concat(frames, ignore_index=True)
-    return PREDICTED_WORK.frame({column.name: rows[column.name] for column in PREDICTED_WORK.columns})
+    of_list = {id(ops): ops for pair in runs.values() for ops in pair}
+    parts = {key: _by_part(ops) for key, ops in of_list.items()}
+    rows = [(key, *row) for key, (a, b) in runs.items() for row in _changes(parts[id(a)], parts[id(b)])]
+    names = [column.name for column in PREDICTED_WORK.columns]
+    return PREDICTED_WORK.frame(dict(zip(names, zip(*rows, strict=True), strict=True))) if rows else PREDICTED_WORK.empty()
 
 
-def _once(ops: pd.DataFrame, cache: dict[int, pd.DataFrame]) -> pd.DataFrame:
-    if id(ops) not in cache:
-        cache[id(ops)] = _by_part(ops)
-    return cache[id(ops)]
+def _changes(before: Parts, after: Parts) -> Iterator[tuple[Any, ...]]:
+    """A row a part, but for the name of what is applied; the longest first."""
+    pairs = [(name, before.get(name, _Work()), after.get(name, _Work())) for name in sorted({*before, *after})]
+    pairs.sort(key=lambda pair: -max(round(work.ns) for work in pair[1:]))
+    for name, *works in pairs[:_MOST]:
+        values = (work.values() for work in works)
+        yield name, *(value for pair in zip(*values, strict=True) for value in pair)
 
 
-def _changes(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
-    both = before.add_prefix("before_").join(after.add_prefix("after_"), how="outer")
-    times = both[["before_ns", "after_ns"]].fillna(0).round().astype("int64")
-    precisions = both[["before_precision", "after_precision"]].fillna("")
-    both = both.assign(part=both.index, **times, **precisions)
-    return both.loc[times.max(axis=1).nlargest(_MOST).index]
-
-
-def _by_part(ops: pd.DataFrame) -> pd.DataFrame:
-    """`_SUMS` and `precision` by part."""
-    work = pd.DataFrame({"part": _parts(ops), "ns": ops.kernel_ns.to_numpy(), **_costs(ops)})
-    sums = work.groupby("part")[list(_SUMS)].sum(min_count=1)
-    by_precision = work.groupby(["part", "precision"], as_index=False)["flops"].sum()
-    counted = by_precision[by_precision["flops"] > 0].sort_values("flops", kind="stable")
-    most = counted.drop_duplicates("part", keep="last").set_index("part")["precision"]
-    return sums.assign(precision=most.reindex(sums.index).fillna(""))
-
-
-def _parts(ops: pd.DataFrame) -> npt.NDArray[np.object_]:
-    types = each(lambda name: name or _NO_LAYER, ops.layer_type)
-    return op_classes(ops) if (types == _NO_LAYER).all() else types
-
-
-def _costs(ops: pd.DataFrame) -> dict[str, npt.NDArray[Any]]:
-    unknown = float("nan")
-    return {
-        "flops": each(lambda cost: cost.flops if cost else unknown, ops.cost, dtype=float),
-        "bytes": each(lambda cost: cost.bytes if cost else unknown, ops.cost, dtype=float),
-        "precision": each(lambda cost: cost.precision if cost else "", ops.cost),
-    }
+def _by_part(ops: pd.DataFrame) -> Parts:
+    codes, rows = alike(ops.layer_type, ops.cost, ops.category)
+    layered = (ops.layer_type != "").any()
+    found: dict[str, _Work] = defaultdict(_Work)
+    one = zip(*(ops[name].to_numpy()[rows] for name in ("layer_type", "cost", "category")), strict=True)
+    sums = zip(np.bincount(codes).tolist(), np.bincount(codes, ops.kernel_ns).tolist(), strict=True)
+    for (layer_type, cost, category), (calls, ns) in zip(one, sums, strict=True):
+        work = found[(layer_type or "(no layer)") if layered else op_class(cost, category)]
+        work.ns += ns
+        if cost:
+            work.bytes += calls * cost.bytes
+            work.flops[cost.precision] += calls * cost.flops
+    return found
