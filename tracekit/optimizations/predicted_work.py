@@ -43,8 +43,10 @@ def predicted_work(runs: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> pd.
     of_list = {id(ops): ops for pair in runs.values() for ops in pair}
     parts = {key: _by_part(ops) for key, ops in of_list.items()}
     rows = [(key, *row) for key, (a, b) in runs.items() for row in _changes(parts[id(a)], parts[id(b)])]
-    names = [column.name for column in PREDICTED_WORK.columns]
-    return PREDICTED_WORK.frame(dict(zip(names, zip(*rows, strict=True), strict=True))) if rows else PREDICTED_WORK.empty()
+    if not rows:
+        return PREDICTED_WORK.empty()
+    names = (column.name for column in PREDICTED_WORK.columns)
+    return PREDICTED_WORK.frame(dict(zip(names, zip(*rows, strict=True), strict=True)))
 
 
 def _changes(before: Parts, after: Parts) -> Iterator[tuple[Any, ...]]:
