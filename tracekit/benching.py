@@ -9,7 +9,7 @@ from typing import Any
 
 from analyzers.errors import TracekitError
 from reports.bench import to_html
-from reports.files import write_atomically
+from reports.files import check_writable, write_atomically
 from tracekit.bench.configurations import Configuration, configuration
 from tracekit.bench.measuring import Request, largest, measured
 from tracekit.bench.quality import text_of
@@ -49,6 +49,7 @@ def bench(grid: Grid, folder: Path, say: Say = silent) -> list[Row]:
     """
     wanted = [configuration(name) for name in grid.configurations]
     text = text_of(grid.text)
+    check_writable(folder / CSV)
     stored = from_csv(folder / CSV) if (folder / CSV).is_file() else []
     done = {row.key: row for row in stored if not row.error}
     rows: list[Row] = []

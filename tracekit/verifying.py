@@ -92,9 +92,8 @@ def settings_of(folder: Path) -> Settings:
     """The settings that run.json holds. Raises InputError when it is not there."""
     path = folder / RUN
     if not path.is_file():
-        raise InputError(
-            f"{folder} is not a run's folder.", f"It has no {RUN}.", "Make one with: tracekit profile --model NAME."
-        )
+        why = f"It has no {RUN}." if folder.is_dir() else "There is no such folder."
+        raise InputError(f"{folder} is not a run's folder.", why, "Make one with: tracekit profile --model NAME.")
     stored = json.loads(path.read_text())["settings"]
     return Settings(**{each.name: stored[each.name] for each in fields(Settings) if each.name in stored})
 

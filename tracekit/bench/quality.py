@@ -5,6 +5,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from analyzers.errors import InputError
 from tracekit.capture import models
 from tracekit.capture.model_kinds import config_of, kind_of, longest_sequence
 from tracekit.capture.packages import require
@@ -20,7 +21,14 @@ def sample() -> str:
 
 
 def text_of(path: Path | None) -> str:
-    return path.read_text(encoding="utf-8") if path else sample()
+    """The text in a file; None: the sample. Raises InputError when it cannot be read."""
+    if path is None:
+        return sample()
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = f"{error.strerror}." if isinstance(error, OSError) else "It is not in UTF-8."
+        raise InputError(f"{path} cannot be read as text.", why, "Name a text file, or leave out --text.") from error
 
 
 def perplexity(subject: Subject, text: str) -> float | None:

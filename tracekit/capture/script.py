@@ -7,14 +7,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
+from analyzers.errors import InputError
 from tracekit.capture.session import Capture
 
 
 def profile_script(script: Path, args: Sequence[str], folder: Path, gpu: str = "") -> BaseException | None:
     """Run the script as __main__ and write its trace into the folder.
 
-    Returns what ended the script: an exception, or a SystemExit that reports failure; None when it ended well.
+    Returns what ended the script: an exception, or a SystemExit that reports failure; None when it ended well. Raises
+    InputError when there is no such file.
     """
+    if not script.is_file():
+        raise InputError(f"{script} cannot be run.", "There is no such file.", "Name a Python script.")
     ended: BaseException | None = None
     with _as_main(script, args), Capture(folder, gpu=gpu):
         try:

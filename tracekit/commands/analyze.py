@@ -29,7 +29,7 @@ _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown"}
     show_default=True,
     help="The table that csv holds.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write here, not to stdout.")
+@click.option("-o", "--output", type=Path, metavar="FILE", help="Write here, not to stdout.")
 def command(
     trace: str,
     gpu: str | None,

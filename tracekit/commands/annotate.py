@@ -11,7 +11,7 @@ import click
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=Path,
     metavar="FILE",
     required=True,
     help="The trace to write: .json, or .json.gz; may be TRACE itself.",

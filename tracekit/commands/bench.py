@@ -32,9 +32,7 @@ def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]
 @click.option("--batch-size", callback=_numbers, default="1", show_default=True, help="One or several.")
 @click.option("--seq-len", callback=_numbers, default="0", help="One or several.  [default: 512, if they fit]")
 @click.option("--new-tokens", type=click.IntRange(min=1), default=32, show_default=True, help="That generate makes.")
-@click.option(
-    "--text", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="For perplexity.  [default: a sample]"
-)
+@click.option("--text", type=Path, metavar="FILE", help="For perplexity.  [default: a sample]")
 @click.option("--largest-batch", is_flag=True, help="Find the largest batch that fits, too.")
 @click.option(
     "--device",
@@ -43,9 +41,7 @@ def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]
     help="[default: the GPU here, else the CPU]",
 )
 @click.option("--weights", type=click.Choice(WEIGHTS), default="random", show_default=True)
-@click.option(
-    "-o", "--output", type=click.Path(file_okay=False, path_type=Path), default=Path("bench"), show_default=True
-)
+@click.option("-o", "--output", type=Path, metavar="DIRECTORY", default=Path("bench"), show_default=True)
 def command(
     models: str,
     configs: str,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write here instead.")
+@click.option("-o", "--output", type=Path, metavar="FILE", help="Write here instead.")
 def command(output: Path | None) -> None:
     """Measure this machine, so that predictions for it are narrower.
 

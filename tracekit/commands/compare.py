@@ -24,7 +24,7 @@ _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown", ".html": "html
     help="The table that csv holds.",
 )
 @click.option("--no-cache", is_flag=True, help="Read both again, and keep nothing of them.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write here, not to stdout.")
+@click.option("-o", "--output", type=Path, metavar="FILE", help="Write here, not to stdout.")
 def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output: Path | None) -> None:
     """Say what a step of B takes more or less time for than a step of A, and why.
 

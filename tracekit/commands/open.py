@@ -7,7 +7,7 @@ import click
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=Path)
 @click.option("--perfetto", is_flag=True, help="Open the trace in Perfetto's UI, which runs in the browser.")
 @click.option("--no-browser", is_flag=True, help="Print the address instead of opening it.")
 def command(run: Path, perfetto: bool, no_browser: bool) -> None:

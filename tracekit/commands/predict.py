@@ -11,7 +11,7 @@ import click
 @click.option("--gpu", help="The GPU to predict it on; of a trace that does not say where it ran, that GPU.")
 @click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Sequences a step.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write here, not to stdout.")
+@click.option("-o", "--output", type=Path, metavar="FILE", help="Write here, not to stdout.")
 def command(trace: str, apply: str, gpu: str | None, batch_size: int | None, form: str, output: Path | None) -> None:
     """Predict what optimizations, another GPU or another batch would make of the run in TRACE (a file or a run's
     folder).

@@ -40,7 +40,7 @@ _POSITIVE = click.IntRange(min=1)
 @click.option(
     "-o",
     "--output",
-    type=click.Path(file_okay=False),
+    metavar="DIRECTORY",
     default="",
     help="Folder of the files.  [default: runs/MODEL-GPU-WORKLOAD]",
 )

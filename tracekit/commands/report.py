@@ -13,7 +13,7 @@ from tracekit.folders import page_of, stem
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=Path,
     metavar="FILE",
     help="Default: TRACE's name with .html, or report.html in a run's folder; of a URL, here.",
 )

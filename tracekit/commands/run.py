@@ -17,11 +17,11 @@ _INTERRUPTED = 130
 @click.option(
     "-o",
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=None,
+    type=Path,
+    metavar="DIRECTORY",
     help="Folder of the files.  [default: runs/SCRIPT]",
 )
-@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("script", type=Path)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(gpu: str, output: Path | None, script: Path, args: tuple[str, ...]) -> None:
     """Profile a Python script as it stands.

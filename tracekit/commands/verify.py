@@ -10,7 +10,7 @@ from tracekit.shown import say
 
 
 @click.command()
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("run", type=Path)
 @click.option("--top", type=click.IntRange(min=1), default=3, show_default=True, help="How many recommendations.")
 @click.option("--apply", metavar="A+B,C", default="", help='Measure these instead; joined with "+": together.')
 @click.option(

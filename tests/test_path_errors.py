@@ -1,0 +1,46 @@
+"""Paths that cannot be read or written: explained in three sentences, with exit status 1."""
+
+import pytest
+from click.testing import CliRunner
+
+from tracekit.cli import main
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with a text, a binary, an empty script and a folder in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("a text")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "script.py").touch()
+    (tmp_path / "folder").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("verify nosuch", ("nosuch is not a run's folder.", "no such folder", "tracekit profile")),
+        ("verify text", ("text is not a run's folder.", "no such folder", "tracekit profile")),
+        ("verify folder", ("folder is not a run's folder.", "no run.json", "tracekit profile")),
+        ("run nosuch.py", ("nosuch.py cannot be run.", "no such file", "Name a Python script.")),
+        ("run folder", ("folder cannot be run.", "no such file", "Name a Python script.")),
+        ("run -o text script.py", ("Cannot write text/trace.json.gz.", "no folder to write to", "with -o")),
+        ("profile --model gpt2 --gpu t4 -o text", ("Cannot write text/", "no folder to write to", "with -o")),
+        ("bench --model gpt2 --device cpu --text nosuch", ("nosuch cannot be read", "No such file", "--text")),
+        ("bench --model gpt2 --device cpu --text folder", ("folder cannot be read", "Is a directory", "--text")),
+        ("bench --model gpt2 --device cpu --text bytes", ("bytes cannot be read", "not in UTF-8", "--text")),
+        (
+            "bench --model gpt2 --device cpu -o text",
+            ("Cannot write text/", "no folder to write to", "with -o"),
+        ),
+        ("analyze nosuch", ("nosuch does not exist.", "Check the path")),
+        ("open nosuch", ("nosuch does not exist.", "Name a run's folder")),
+    ],
+)
+def test_what_why_and_what_to_try(here, words, said):
+    before = sorted(here.rglob("*"))
+    done = CliRunner().invoke(main, words.split())
+    assert done.exit_code == 1
+    assert all(part in done.stderr for part in said), done.stderr
+    assert sorted(here.rglob("*")) == before
