@@ -11,6 +11,7 @@ from reports.markdown_text import bar, block, code, folded, prose, table
 from reports.measured_gains import measured_gains, of_advice
 from reports.numbers import duration, measured, percent, quantity, speedup
 from reports.patterns import layer_patterns
+from reports.rows import rows_of
 
 _ROWS = 15
 _KIND = {
@@ -90,7 +91,7 @@ def _tables(analysis: Analysis) -> list[str]:
 
 def _rows(frame: pd.DataFrame, name: str) -> str:
     working = frame[frame["gpu_ns"] > 0]
-    shown: list[Any] = list(working[working.index.isin(working["gpu_ns"].nlargest(_ROWS).index)].itertuples())
+    shown = rows_of(working[working.index.isin(working["gpu_ns"].nlargest(_ROWS).index)])
     cells = [
         (
             "&emsp;" * getattr(row, "depth", 0) + code(getattr(row, name).removeprefix("void ")) + _many(row),

@@ -13,7 +13,6 @@ from analyzers.comparison.result import Comparison
 from analyzers.display import Bundle, drawn_by
 from analyzers.predicted import Recommendation
 from analyzers.results import Analysis
-from reports.comparison.rows import each as rows_of
 from reports.comparison.rows import parts
 from reports.comparison.sentence import explained
 from reports.comparison.words import change, described, signed_percent, time
@@ -22,6 +21,7 @@ from reports.headline import headline
 from reports.names import middle_truncated, printable
 from reports.numbers import duration, percent, speedup
 from reports.patterns import layer_patterns
+from reports.rows import rows_of
 
 _COLOURS = {
     "compute": "#d9622b",

@@ -1,7 +1,6 @@
 """The tables of an analysis for a terminal."""
 
 import math
-from typing import Any
 
 import pandas as pd
 from rich.box import SIMPLE_HEAD
@@ -12,6 +11,7 @@ from analyzers.results import Analysis
 from reports.names import middle_truncated, printable
 from reports.numbers import duration, percent, quantity, significant
 from reports.patterns import layer_patterns
+from reports.rows import rows_of
 from reports.terminal_summary import COLOURS
 
 _NAMES = {"layers": "path", "layer_types": "type", "phases": "name", "ops": "name", "kernels": "name"}
@@ -46,7 +46,7 @@ def _table(analysis: Analysis, table: str, width: int) -> Table:
     view.add_column("bound", no_wrap=True)
     numbers = _NUMBERS_WIDTH + (_COUNTS_WIDTH if counted else 0) + (_BAR + 3 if drawn else 0)
     limit = max(_SHORTEST_NAME, width - numbers)
-    for name, row in zip(_shown_names(longest, table), _rows(longest), strict=True):
+    for name, row in zip(_shown_names(longest, table), rows_of(longest), strict=True):
         colour = COLOURS.get(row.bound, "")
         view.add_row(
             Text(middle_truncated(printable(name), limit)),
@@ -64,10 +64,6 @@ def _bar(share: float) -> str:
     """Eighths of a block."""
     eighths = round(8 * _BAR * min(1.0, share))
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
-
-
-def _rows(frame: pd.DataFrame) -> list[Any]:
-    return list(frame.itertuples())
 
 
 def _shown_names(longest: pd.DataFrame, table: str) -> list[str]:
@@ -88,7 +84,7 @@ def _counters(analysis: Analysis) -> Table:
     view = _headed("Measured by Nsight Compute over counted", "family")
     for column in ("kernels", "share", "FLOPs", "ratio", "80 % in", "bytes", "ratio", "80 % in"):
         view.add_column(column, justify="right", no_wrap=True)
-    for row in _rows(analysis.counters_comparison):
+    for row in rows_of(analysis.counters_comparison):
         view.add_row(
             row.family,
             f"{row.kernels:,}",
@@ -111,7 +107,7 @@ def _problems(analysis: Analysis) -> Table:
     view = _headed("Problems", "severity")
     view.add_column("what was seen", ratio=1)
     view.add_column("what to do", ratio=1)
-    for row in _rows(analysis.problems):
+    for row in rows_of(analysis.problems):
         view.add_row(row.severity, Text(printable(row.message)), Text(printable(row.advice)))
     return view
 

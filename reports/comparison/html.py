@@ -5,13 +5,14 @@ from typing import Any
 from analyzers.comparison.result import Comparison, Side
 from analyzers.idle_tables import CAUSES
 from reports import embed
-from reports.comparison.rows import each, parts
+from reports.comparison.rows import parts
 from reports.comparison.sentence import explained, reason
 from reports.comparison.views import table_views
 from reports.comparison.words import IDLE_MEANINGS, change, settings, signed_percent, time
 from reports.html import environment
 from reports.names import printable
 from reports.numbers import duration, percent
+from reports.rows import rows_of
 
 _SCRIPTS = ("dom", "folding", "tables", "tabs", "copying", "tips", "page", "compare")
 _STYLES = ("tokens", "page", "tables", "compare", "paper")
@@ -67,7 +68,7 @@ def _run(letter: str, side: Side, comparison: Comparison) -> dict[str, Any]:
 
 def _strip(side: str, comparison: Comparison) -> list[tuple[str, float]]:
     """(class, part) of what the step is made of, in the order of the table; idle time in the colour of its cause."""
-    rows = [(row.kind, row.name, getattr(row, f"{side}_ns")) for row in each(comparison.difference)]
+    rows = [(row.kind, row.name, getattr(row, f"{side}_ns")) for row in rows_of(comparison.difference)]
     return [
         (f"gap-{name if name in CAUSES else 'unknown'}" if kind == "idle" else "", round(time_ns, 1))
         for kind, name, time_ns in rows
@@ -92,7 +93,7 @@ def _rows(comparison: Comparison) -> list[dict[str, Any]]:
             "kernels": f"{row.a_kernels:,.0f} → {row.b_kernels:,.0f}" if row.kind == "busy" else "idle",
             "why": reason(row) if row.kind == "busy" else "",
         }
-        for row in each(rows)
+        for row in rows_of(rows)
     ]
 
 

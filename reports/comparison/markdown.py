@@ -5,10 +5,11 @@ from typing import Any
 import pandas as pd
 
 from analyzers.comparison.result import Comparison
-from reports.comparison.rows import each, layer_patterns, named, parts, shortened
+from reports.comparison.rows import layer_patterns, named, parts, shortened
 from reports.comparison.sentence import explained
 from reports.comparison.words import LEAST_NS, change, described, signed_percent, time
 from reports.markdown_text import code, folded, prose, table
+from reports.rows import rows_of
 
 _ROWS = 20
 _NAME = 60
@@ -45,7 +46,7 @@ def _difference(comparison: Comparison) -> str:
     total = comparison.change_ns
     rows: list[tuple[str, ...]] = [
         (prose(str(row.name)), time(row.a_ns), time(row.b_ns), change(row.change_ns), signed_percent(row.share))
-        for row in each(parts(comparison))
+        for row in rows_of(parts(comparison))
     ]
     ends = (
         time(comparison.a.latency_ns),
@@ -68,7 +69,7 @@ def _changes(rows: pd.DataFrame) -> str:
             change(row.change_ns),
             row.match if row.match.startswith("only") else "",
         )
-        for row in each(shown)
+        for row in rows_of(shown)
     ]
     more = f"\n\nThe {len(shown)} largest of {len(changed)}." if len(changed) > len(shown) else ""
     return table(("name", *_TIMES, "in"), cells) + more

@@ -1,7 +1,5 @@
 """The tables of a comparison with the names that people read."""
 
-from typing import Any
-
 import pandas as pd
 
 from analyzers.comparison.result import Comparison
@@ -10,11 +8,6 @@ from reports.names import inside, middle_truncated, printable
 from reports.patterns import grouped, in_tree_order, unnumbered
 
 _ARROW = " → "
-
-
-def each(frame: pd.DataFrame) -> list[Any]:
-    """Its rows, whose fields are its columns."""
-    return list(frame.itertuples())
 
 
 def parts(comparison: Comparison) -> pd.DataFrame:

@@ -6,10 +6,10 @@ from typing import Any
 import pandas as pd
 
 from analyzers.comparison.result import Comparison, Side
-from reports.comparison.rows import each
 from reports.comparison.words import FAMILIES, faster
 from reports.names import device, printable
 from reports.numbers import duration, quantity
+from reports.rows import rows_of
 
 _EQUAL = 0.01
 _NOTABLE = 0.15
@@ -60,7 +60,7 @@ def _named(letter: str, side: Side, comparison: Comparison) -> str:
 def _parts(comparison: Comparison) -> list[_Part]:
     """The families and causes by how much they change; all that the host is waited for is one."""
     rows = comparison.difference
-    busy = [_busy(row) for row in each(rows[rows["kind"] == "busy"])]
+    busy = [_busy(row) for row in rows_of(rows[rows["kind"] == "busy"])]
     idle = rows[rows["kind"] == "idle"]
     by_host = idle["name"].isin(_HOST_CAUSES)
     where = "CPU" if comparison.b.source.device == "cpu" else "GPU"

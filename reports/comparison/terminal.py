@@ -10,12 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from analyzers.comparison.result import Comparison
-from reports.comparison.rows import each, layer_patterns, named, parts, shortened
+from reports.comparison.rows import layer_patterns, named, parts, shortened
 from reports.comparison.sentence import explained
 from reports.comparison.words import LEAST_NS, change, described, time
 from reports.console import printed
 from reports.names import printable
 from reports.numbers import percent
+from reports.rows import rows_of
 
 _ROWS = 15
 _BAR = 12
@@ -63,7 +64,7 @@ def _difference(comparison: Comparison, width: int) -> Table:
     view.add_column("kernels", justify="right", no_wrap=True)
     rows = parts(comparison)
     largest = float(rows["change_ns"].abs().max()) if len(rows) else 0.0
-    for row in each(rows):
+    for row in rows_of(rows):
         counts = f"{row.a_kernels:,.0f} → {row.b_kernels:,.0f}" if row.kind == "busy" else "idle"
         view.add_row(Text(str(row.name)), *_numbers(row, largest, width), Text(counts, style="dim"))
     view.add_section()
@@ -91,7 +92,7 @@ def _changes(title: str, rows: pd.DataFrame, width: int) -> Table:
     view.add_column("in", no_wrap=True)
     limit = max(_SHORTEST_NAME, width - _NUMBERS_WIDTH - (_BAR + 3 if width >= _WIDE else 0))
     largest = float(shown["change_ns"].abs().max())
-    for row in each(shown):
+    for row in rows_of(shown):
         name = Text(shortened(row.name, limit))
         view.add_row(name, *_numbers(row, largest, width), row.match if row.match.startswith("only") else "")
     return view
