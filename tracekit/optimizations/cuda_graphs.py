@@ -19,7 +19,14 @@ STATIC_CACHE = Interval(1.1, 1.0, 0.95)
 """Kernel time of decoding on a static KV cache, which is masked to its end, over that on a growing one."""
 
 
-class CUDAGraphs(Optimization):
+class Graphed(Optimization):
+    """Shared by what replays graphs: between their kernels nothing is launched."""
+
+    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
+        return replace(super().applied(base, outcome), gap_ns=pick(NODE_NS, outcome))
+
+
+class CUDAGraphs(Graphed):
     id = "cuda-graphs"
     title = "CUDA graphs"
     caveats = (
@@ -48,9 +55,6 @@ class CUDAGraphs(Optimization):
         kernel = written_in_place(base, outcome)
         kernel = kernel.mask(base.ops.phase == "decode", kernel * pick(STATIC_CACHE, outcome))
         return base.ops.assign(host_ns=host, kernel_ns=kernel, sync=False)
-
-    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
-        return replace(super().applied(base, outcome), gap_ns=pick(NODE_NS, outcome))
 
     def reason(self, base: Baseline) -> str:
         idle = percent(1 - base.busy_ns / base.latency_ns)

@@ -8,17 +8,17 @@ import pandas as pd
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from tracekit.measurement.subject import Subject
-from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
+from tracekit.optimizations.base import Outcome, percent, pick, share
 from tracekit.optimizations.by_cost import where
 from tracekit.optimizations.compile import Compile
-from tracekit.optimizations.cuda_graphs import NODE_NS, CUDAGraphs
+from tracekit.optimizations.cuda_graphs import CUDAGraphs, Graphed
 
 PRODUCT = Interval(1.0, 0.97, 0.88)
 """Time of the best Triton product (with what follows it fused) over the library's: the library is seldom beaten."""
 COMPILE, GRAPHS = Compile(), CUDAGraphs()
 
 
-class MaxAutotune(Optimization):
+class MaxAutotune(Graphed):
     id = "max-autotune"
     title = "torch.compile, max-autotune"
     excludes: Mapping[str, str] = {"compile": "it compiles, too.", "cuda-graphs": "it records graphs, too."}
@@ -37,9 +37,6 @@ class MaxAutotune(Optimization):
         ops = GRAPHS.transform(compiled, outcome)
         products = _products(ops)
         return ops.assign(kernel_ns=ops.kernel_ns.mask(products, ops.kernel_ns * pick(PRODUCT, outcome)))
-
-    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
-        return replace(super().applied(base, outcome), gap_ns=pick(NODE_NS, outcome))
 
     def reason(self, base: Baseline) -> str:
         part = percent(share(base, _products(base.ops)))
