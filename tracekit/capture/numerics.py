@@ -8,18 +8,18 @@ from analyzers.hardware import GPU
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Attention, Dtype
 
-_TORCH_NAMES: dict[Dtype, str] = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+TORCH_NAMES: dict[Dtype, str] = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 def torch_dtype(dtype: Dtype) -> Any:
     """The torch.dtype of weights and activations; TF32 is fp32 in memory."""
-    return getattr(require("torch"), _TORCH_NAMES[dtype])
+    return getattr(require("torch"), TORCH_NAMES[dtype])
 
 
 def published_dtype(config: Any, gpu: GPU | None) -> Dtype:
     """What the weights of a configuration are published in; fp16 for bf16 on a GPU that has none."""
     name = str(getattr(config, "dtype", None)).removeprefix("torch.")
-    dtype: Dtype = next((dtype for dtype, known in _TORCH_NAMES.items() if known == name), "fp32")
+    dtype: Dtype = next((dtype for dtype, known in TORCH_NAMES.items() if known == name), "fp32")
     return "fp16" if dtype == "bf16" and gpu is not None and not gpu.supports("bf16") else dtype
 
 

@@ -13,6 +13,7 @@ from analyzers.hardware import GPU
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
+from tracekit.capture.numerics import TORCH_NAMES
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.attention_backends import preferred
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
@@ -71,8 +72,7 @@ class HalfPrecision(Optimization):
         return f"{part} of the kernel time works on 32-bit numbers; {self.type_on(base.gpu)} halves their bytes."
 
     def how_to(self, base: Baseline) -> str:
-        name = {"fp16": "float16", "bf16": "bfloat16"}[self.type_on(base.gpu)]
-        return f"model = model.to(torch.{name})"
+        return f"model = model.to(torch.{TORCH_NAMES[self.type_on(base.gpu)]})"
 
     def apply(self, subject: Subject) -> Subject:
         if subject.settings.dtype not in _WIDE:

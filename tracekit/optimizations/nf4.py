@@ -8,6 +8,7 @@ import pandas as pd
 from analyzers.costs.call import Cost
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
+from tracekit.capture.numerics import TORCH_NAMES
 from tracekit.measurement import quantized
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Outcome, percent, pick, share
@@ -69,7 +70,7 @@ class NF4(BitsAndBytes):
         )
 
     def how_to(self, base: Baseline) -> str:
-        half = {"fp16": "float16", "bf16": "bfloat16"}[half_type(base.gpu)]
+        half = TORCH_NAMES[half_type(base.gpu)]
         return (
             'config = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", '
             f"bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.{half})\n"
