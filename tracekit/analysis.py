@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from analyzers import analyze as analyze_trace
 from analyzers import cache, hardware
 from analyzers.errors import InputError
 from analyzers.hardware import GPU
-from analyzers.prediction.baseline import Baseline, baseline
+from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.projection import project
+from analyzers.prediction.start import start
 from analyzers.readers import load
 from analyzers.readers.source import MAX_BYTES
 from analyzers.results import Analysis
@@ -67,8 +67,7 @@ def _with_measurements(analysis: Analysis, path: str | Path) -> Analysis:
 def _analyzed(trace: Trace, named: GPU | None, counters: pd.DataFrame | None) -> Analysis:
     if counters is not None:
         trace = replace(trace, counters=counters)
-    analysis = analyze_trace(trace, named)
-    base = baseline(trace, analysis)
+    analysis, base = start(trace, named)
     return _projected(recommend(analysis, base), base, named)
 
 

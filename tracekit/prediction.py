@@ -3,12 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
-from analyzers import analyze as analyze_trace
 from analyzers import cache, hardware
 from analyzers.errors import InputError
 from analyzers.hardware import GPU
 from analyzers.predicted import Prediction
-from analyzers.prediction.baseline import Baseline, baseline
+from analyzers.prediction.baseline import Baseline
+from analyzers.prediction.start import start
 from tracekit.calibration.correction import Correction, here
 from tracekit.optimizations import find, in_order, parse
 from tracekit.optimizations.combined import Combined
@@ -49,9 +49,7 @@ def _asked(apply: str, batch_size: int | None) -> Steps:
 
 
 def _baseline(path: str | Path, named: GPU | None) -> Baseline:
-    trace = cache.load(path)
-    analysis = analyze_trace(trace, named)
-    base = baseline(trace, analysis)
+    analysis, base = start(cache.load(path), named)
     if base is None:
         raise InputError(f"Nothing can be predicted from {path}.", why_nothing(analysis), "Record a run on a GPU.")
     return base

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from analyzers import analyze as analyze_trace
 from analyzers import cache
 from analyzers.interval import Interval
-from analyzers.prediction.baseline import Baseline, baseline
+from analyzers.prediction.baseline import Baseline
+from analyzers.prediction.start import start
 from tracekit.optimizations import parse
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.predict import refusal, scenarios, speedup, unchanged
@@ -26,8 +26,7 @@ class Expectations:
     """Predictions from the trace of a run; of a run without GPU work, none."""
 
     def __init__(self, trace: Path) -> None:
-        read = cache.load(trace)
-        self._base: Baseline | None = baseline(read, analyze_trace(read, None))
+        _, self._base = start(cache.load(trace))
 
     def of(self, name: str) -> Expected:
         optimization = parse(name)
