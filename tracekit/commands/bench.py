@@ -2,12 +2,19 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.capture.settings import DEVICES, WEIGHTS, WORKLOAD_NAMES
+from tracekit.capture.settings import DEVICES, WEIGHTS, WORKLOAD_NAMES, Device
 from tracekit.shown import say
+
+if TYPE_CHECKING:
+    from tracekit.benching import Grid
+
+
+def _names(_: click.Context, __: click.Parameter, value: str) -> list[str]:
+    return [each.strip() for each in value.split(",")]
 
 
 def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]:
@@ -21,9 +28,16 @@ def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]
 
 
 @click.command()
-@click.option("--model", "models", required=True, help="Models, with commas between them, as `profile` takes them.")
+@click.option(
+    "--model",
+    "models",
+    callback=_names,
+    required=True,
+    help="Models, with commas between them, as `profile` takes them.",
+)
 @click.option(
     "--configs",
+    callback=_names,
     default="fp32,tf32,bf16,bf16+compile",
     show_default=True,
     help="Configurations, with commas between them; the first is what the others are compared with.",
@@ -42,16 +56,7 @@ def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]
 )
 @click.option("--weights", type=click.Choice(WEIGHTS), default="random", show_default=True)
 @click.option("-o", "--output", type=Path, metavar="DIRECTORY", default=Path("bench"), show_default=True)
-def command(
-    models: str,
-    configs: str,
-    batch_size: list[int],
-    seq_len: list[int],
-    text: Path | None,
-    largest_batch: bool,
-    output: Path,
-    **shared: Any,
-) -> None:
+def command(output: Path, **options: Any) -> None:
     """Measure configurations of models beside each other, and beside what was predicted of them.
 
     \b
@@ -75,21 +80,28 @@ def command(
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from reports.bench import to_text
-    from tracekit.benching import Grid, bench
+    from tracekit.benching import bench
+
+    rows = bench(_grid(**options), output, say)
+    click.echo(to_text([vars(row) for row in rows]), nl=False)
+    click.echo(f"\nWritten to {output}/: bench.csv, bench.html")
+
+
+def _grid(
+    models: list[str],
+    configs: list[str],
+    batch_size: list[int],
+    seq_len: list[int],
+    text: Path | None,
+    largest_batch: bool,
+    device: Device,
+    **shared: Any,
+) -> "Grid":
+    from tracekit.benching import Grid
     from tracekit.capture.packages import require
     from tracekit.capture.settings import Settings
 
-    if shared["device"] == "auto":
-        shared["device"] = "cuda" if require("torch.cuda").is_available() else "cpu"
-    grid = Grid(
-        models=[each.strip() for each in models.split(",")],
-        configurations=[each.strip() for each in configs.split(",")],
-        batch_sizes=batch_size,
-        seq_lens=seq_len,
-        settings=Settings(model="", **shared),
-        text=text,
-        largest_batch=largest_batch,
-    )
-    rows = bench(grid, output, say)
-    click.echo(to_text([vars(row) for row in rows]), nl=False)
-    click.echo(f"\nWritten to {output}/: bench.csv, bench.html")
+    if device == "auto":
+        device = "cuda" if require("torch.cuda").is_available() else "cpu"
+    settings = Settings(model="", device=device, **shared)
+    return Grid(models, configs, batch_size, seq_len, settings, text, largest_batch)
