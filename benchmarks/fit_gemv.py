@@ -1,8 +1,8 @@
-"""Fits products that are no plain tiles: [gemv], [gemm.int4] and [gemm.convolution] of kernel_time/constants.toml.
+"""Fits products that are no plain tiles: [gemv], [gemm.int4] and [gemm.rowwise] of kernel_time/constants.toml.
 
     python benchmarks/fit_gemv.py [--shared DIRECTORY] [--dry-run]
 
-One row: bf16 on A100, H100, H200 and L40S (aiconfigurator) and all types on our H200. int4 and convolutions: our H200.
+One row: bf16 on A100, H100, H200 and L40S (aiconfigurator) and all types on our H200. The others: our H200.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from measurements.row import Row
 from analyzers.costs.call import Gemm
 from analyzers.kernel_time.products import is_scaled_by_row, kind
 
-_SECTIONS = {"one row": "gemv", "int4": "gemm.int4", "convolution": "gemm.convolution", "rowwise": "gemm.rowwise"}
+_SECTIONS = {"one row": "gemv", "int4": "gemm.int4", "rowwise": "gemm.rowwise"}
 
 _FEW_ROWS = 64
 
@@ -32,15 +32,13 @@ def main() -> None:
 
 
 def _group(row: Row, shape: Gemm) -> str:
-    if row.cost.family == "convolution":
-        return "convolution"
     few = shape.m <= _FEW_ROWS
     return "rowwise" if few and is_scaled_by_row(row.cost, shape) else kind(row.cost, shape, row.gpu)
 
 
 def measured(asked: Asked) -> Iterator[Row]:
     for row in own.rows():
-        if row.cost.family in ("gemm", "convolution") and row.cost.precision != "int8":
+        if row.cost.family == "gemm" and row.cost.precision != "int8":
             yield row
     if asked.shared.is_dir():
         yield from (row for row in public.products(public.folder(asked.shared), 250, 1) if row.cost.precision == "bf16")

@@ -15,9 +15,11 @@ from measurements import own, public
 from measurements.row import Row
 
 from analyzers.kernel_time import estimate
-from analyzers.kernel_time.memory_bound import kind
+from analyzers.kernel_time.kinds import kind
 
 _NOT_FITTED = ("l2", "other", "reduction")
+_L2_STREAMS = 2
+_GIVEN = ("threads", "passes", "overlap")
 
 
 def main() -> None:
@@ -25,15 +27,15 @@ def main() -> None:
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in measured(asked):
         groups[kind(row.cost)].append(row)
-    streams = groups["pointwise"] + groups["copy"] + groups["norm"]
+    streams = [row for row in groups["pointwise"] + groups["copy"] if row.cost.bytes < _L2_STREAMS * row.gpu.l2_bytes]
     fit_and_write("memory.l2", streams, lambda row: row.gpu.id, writes=asked.write)
     for name in estimate.constants()["memory"]:
         if name not in _NOT_FITTED:
-            fit_and_write(f"memory.{name}", groups[name], lambda row: row.gpu.id, writes=asked.write)
+            fit_and_write(f"memory.{name}", groups[name], lambda row: row.gpu.id, _GIVEN, asked.write)
 
 
 def measured(asked: Asked) -> Iterator[Row]:
-    yield from (row for row in own.rows() if is_memory_bound(row))
+    yield from (row for row in own.rows() if is_memory_bound(row) and row.label not in own.NAIVE)
     if asked.shared.is_dir():
         yield from (row for row in public.fp32(public.folder(asked.shared), 200, 1) if is_memory_bound(row))
 

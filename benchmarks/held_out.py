@@ -25,7 +25,7 @@ from measurements.row import Row
 from analyzers.hardware import GPU
 from analyzers.kernel_time import estimate
 from analyzers.kernel_time.attention import backend
-from analyzers.kernel_time.memory_bound import kind
+from analyzers.kernel_time.kinds import kind
 from analyzers.kernel_time.products import units_of
 
 FILE = Path(__file__).parent / "data" / "held_out.csv"

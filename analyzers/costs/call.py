@@ -29,6 +29,11 @@ Access = Literal[
     "transposed",
     "scattered",
     "atomic",
+    "put",
+    "set",
+    "joined",
+    "interleaved",
+    "random",
     "rows",
     "columns",
     "search",
@@ -37,8 +42,9 @@ Access = Literal[
 ]
 """How a kernel walks memory: linear, in whole vectors; indexed, an element at a time where inputs are broadcast or
 strided (cast: of several types, transposed: across the rows of an input); scattered, by an index an element (atomic:
-adding). Reductions: rows, along the innermost dim; columns, along another; search, rows with an index or a variance
-as their result; scan and sort, rows of the input's size."""
+adding; put and set: into rows, as index_put_ and index_copy_ do it); joined, parts one after the other (interleaved:
+along the innermost dim); random, drawn. Reductions: rows, along the innermost dim; columns, along another; search, rows
+with an index or a variance as their result; scan and sort, rows of the input's size."""
 
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4"]
 
@@ -116,6 +122,8 @@ class Cost:
     access: Access = "linear"
     row: int = 0
     """Elements that are reduced together; 0: not a reduction."""
+    run: int = 0
+    """Elements that lie together: the row of a table, the channels that a convolution adds up; 0: unknown."""
 
     @property
     def bytes(self) -> int:

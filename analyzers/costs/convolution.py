@@ -66,6 +66,8 @@ def convolution(call: Arguments, at: Positions) -> Cost:
         promote([x, weight]),
         weight=weight,
         shape=_gemm(x.shape[0] * applied, weight.shape, groups, transposed),
+        access="linear" if _channels_last(x) or _is_product(call, at, weight) else "transposed",
+        run=x.shape[1] // groups,
     )
     return replace(cost, precision="tf32") if cost.precision == "fp32" and call.flag(at.allow_tf32) else cost
 
@@ -83,6 +85,15 @@ def convolution_backward(call: Arguments) -> Cost:
     writes = [x if wants_input else None, weight if wants_weight else None, bias]
     parameter = weight if wants_input else None
     return moves("convolution", flops, reads, writes, promote([grad, weight]), weight=parameter)
+
+
+def _channels_last(x: Tensor) -> bool:
+    return x.strides is not None and x.strides[1] == 1
+
+
+def _is_product(call: Arguments, at: Positions, weight: Tensor) -> bool:
+    """Whether a window is one position, and none is left out: a product in any layout."""
+    return prod(weight.shape[2:]) == 1 and set(_each(call, at.stride, weight.shape[2:], 1)) == {1}
 
 
 def _output_mask(value: object) -> tuple[bool, bool, bool]:

@@ -84,11 +84,16 @@ def pad(call: Arguments) -> Cost:
 
 
 @costs("aten::fill_", "aten::zero_")
-@costs("aten::uniform_", "aten::normal_", "aten::log_normal_", "aten::random_")
-@costs("aten::exponential_", "aten::geometric_", "aten::cauchy_")
 def fill(call: Arguments) -> Cost:
     x = call.tensor(0)
     return moves("copy", 0, [], [x], x.dtype)
+
+
+@costs("aten::uniform_", "aten::normal_", "aten::log_normal_", "aten::random_")
+@costs("aten::exponential_", "aten::geometric_", "aten::cauchy_")
+def draw(call: Arguments) -> Cost:
+    x = call.tensor(0)
+    return moves("copy", 0, [], [x], x.dtype, access="random")
 
 
 @costs("aten::bernoulli_", "aten::bernoulli")

@@ -1,5 +1,7 @@
 """Gathers and scatters: the rows touched are counted, not the table; indices are read at their own size."""
 
+from math import prod
+
 from analyzers.costs import access, dtypes
 from analyzers.costs.arguments import Arguments
 from analyzers.costs.call import Access, Cost
@@ -17,14 +19,14 @@ def embedding(call: Arguments) -> Cost:
     """(weight, indices, ...)."""
     table, indices = call.tensor(0), call.tensor(1)
     out = table.like((*indices.shape, *table.shape[1:]))
-    return moves("embedding", 0, [_touched(table, out), indices], [out], table.dtype)
+    return moves("embedding", 0, [_touched(table, out), indices], [out], table.dtype, run=prod(table.shape[1:]))
 
 
 @costs("aten::embedding_dense_backward", "aten::embedding_backward")
 def embedding_backward(call: Arguments) -> Cost:
     """(grad_output, indices, num_weights, ...): adds rows to a gradient that a fill has zeroed."""
     grad, indices = call.tensor(0), call.tensor(1)
-    return moves("embedding", grad.numel, [grad, indices], [grad], grad.dtype)
+    return moves("embedding", grad.numel, [grad, indices], [grad], grad.dtype, run=grad.shape[-1])
 
 
 @costs("aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::embedding_bag")
@@ -42,7 +44,8 @@ def index_select(call: Arguments) -> Cost:
     x, index = call.tensor(0), call.tensor(2)
     chosen = axes(len(x.shape), (call.integer(1),))
     out = x.like([index.numel if axis in chosen else size for axis, size in enumerate(x.shape)])
-    return moves("gather", 0, [_touched(x, out), index], [out], x.dtype)
+    run = prod(x.shape[max(chosen, default=0) + 1 :])
+    return moves("gather", 0, [_touched(x, out), index], [out], x.dtype, run=run)
 
 
 @costs("aten::gather")
@@ -84,7 +87,7 @@ def index_put(call: Arguments) -> Cost:
     if not values.shape:
         raise MalformedCall("how many elements are set is not recorded")
     reads = [values, values] if accumulate else [values]
-    walk: Access = "atomic" if accumulate else "scattered"
+    walk: Access = "atomic" if accumulate else "put"
     return moves("gather", values.numel if accumulate else 0, reads, [values], values.dtype, access=walk)
 
 
@@ -108,7 +111,7 @@ def index_add(call: Arguments, adds: bool) -> Cost:
     x, index, source = call.tensor(0), call.tensor(2), call.tensor(3)
     copied = [] if call.name.endswith("_") else [x]
     reads = [index, source, source if adds else None, *copied]
-    walk: Access = "atomic" if adds else "scattered"
+    walk: Access = "atomic" if adds else "set"
     return moves("gather", source.numel if adds else 0, reads, [source, *copied], x.dtype, access=walk)
 
 
@@ -144,7 +147,7 @@ def cat(call: Arguments) -> Cost:
     rank = max(len(part.shape) for part in parts)
     inner = rank > 1 and call.integer(1, 0) % rank == rank - 1
     strided = any(access.of_copy(part, part.like()) != "linear" for part in parts)
-    return moves("copy", 0, parts, parts, parts[0].dtype, access="indexed" if inner or strided else "linear")
+    return moves("copy", 0, parts, parts, parts[0].dtype, access="interleaved" if inner or strided else "joined")
 
 
 @costs("aten::split_with_sizes_copy", "aten::split_copy", "aten::unbind_copy")

@@ -34,7 +34,8 @@ def layer_norm_backward(call: Arguments) -> Cost:
     x = call.tensor(1)
     parameters = call.every(5, 7)
     reads = [call.tensor(0), x, *call.every(3, 5), *parameters[:1]]
-    return moves("norm", _BACKWARD * x.numel, reads, [x, *parameters], x.dtype, access="columns")
+    row = _row_size(call, x, 2)
+    return moves("norm", _BACKWARD * x.numel, reads, [x, *parameters], x.dtype, access="columns", row=row)
 
 
 @costs("aten::_fused_rms_norm", saved=1)
@@ -59,6 +60,7 @@ def rms_norm_backward(call: Arguments) -> Cost:
         [x, weight],
         x.dtype,
         access="columns",
+        row=_row_size(call, x, 2),
     )
 
 
@@ -128,10 +130,10 @@ def _forward_flops(x: Tensor) -> int:
     return (_STATISTICS + _NORMALIZE + _AFFINE) * x.numel
 
 
-def _row_size(call: Arguments, x: Tensor) -> int:
+def _row_size(call: Arguments, x: Tensor, normalized: int = 1) -> int:
     """Elements normalized together: by normalized_shape, else by the weight, else the last dim."""
-    shape = call.integers(1)
-    weight = call.optional(2)
+    shape = call.integers(normalized)
+    weight = call.optional(2) if normalized == 1 else None
     return prod(shape or (weight.shape if weight else x.shape[-1:]))
 
 

@@ -34,9 +34,11 @@ _FOREACH = {
 
 
 def foreach(call: Arguments, flops: int) -> Cost:
+    """Of addcmul, torch.optim multiplies the gradients with themselves: they are read once."""
     lists = _lists(call)
     first = lists[0]
-    reads = [tensor for tensors in lists for tensor in tensors]
+    apart = lists[:2] if "addcmul" in call.name else lists
+    reads = [tensor for tensors in apart for tensor in tensors]
     return moves("optimizer", flops * _numel(first), reads, first, first[0].dtype)
 
 
@@ -60,7 +62,9 @@ def foreach_zero(call: Arguments) -> Cost:
 def foreach_norm(call: Arguments) -> Cost:
     """One number a tensor."""
     lists = call.tensors(0)
-    return moves("optimizer", 2 * _numel(lists), lists, [tensor.like(()) for tensor in lists], _first(lists).dtype)
+    numbers = [tensor.like(()) for tensor in lists]
+    dtype = _first(lists).dtype
+    return moves("optimizer", 2 * _numel(lists), lists, numbers, dtype, row=_numel(lists) // len(lists))
 
 
 @costs("aten::_amp_foreach_non_finite_check_and_unscale_")

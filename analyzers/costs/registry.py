@@ -41,6 +41,7 @@ def moves(
     shape: Gemm | Attention | None = None,
     access: Access = "linear",
     row: int = 0,
+    run: int = 0,
 ) -> Cost:
     """A cost that reads and writes whole tensors, computing in `dtype`."""
     return Cost(
@@ -53,4 +54,5 @@ def moves(
         shape=shape,
         access=access,
         row=row,
+        run=run,
     )

@@ -34,4 +34,6 @@ def masked_softmax(call: Arguments) -> Cost:
 def softmax_backward(call: Arguments) -> Cost:
     """(grad_output, output, dim, input_dtype)."""
     grad, out = call.tensor(0), call.tensor(1)
-    return moves("softmax", BACKWARD_FLOPS * out.numel, [grad, out], [out.like(dtype=call.dtype(3))], out.dtype)
+    written = out.like(dtype=call.dtype(3))
+    row = out.shape[-1] if out.shape else 1
+    return moves("softmax", BACKWARD_FLOPS * out.numel, [grad, out], [written], out.dtype, row=row)

@@ -8,6 +8,7 @@ from typing import Any
 from analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Gemm, Precision
 from analyzers.hardware import GPU
 from analyzers.kernel_time.attention import attention_seconds, backend
+from analyzers.kernel_time.convolution import convolution_seconds
 from analyzers.kernel_time.gemm import Machine
 from analyzers.kernel_time.memory_bound import memory_seconds
 from analyzers.kernel_time.products import product_seconds
@@ -48,6 +49,8 @@ def model_seconds(cost: Cost, gpu: GPU) -> float:
     if cost.flops and isinstance(cost.shape, Attention):
         fit = constants()["attention"][backend(cost, gpu)]
         return attention_seconds(cost, cost.shape, gpu, machine(gpu, cost.precision), fit)
+    if cost.family == "convolution" and isinstance(cost.shape, Gemm):
+        return convolution_seconds(cost, cost.shape, gpu, machine(gpu, cost.precision), constants()["convolution"])
     if cost.flops and isinstance(cost.shape, Gemm):
         return product_seconds(cost, cost.shape, gpu, machine(gpu, cost.precision), constants())
     return max(

@@ -13,7 +13,6 @@ _ALIGNMENT = 16
 """Bytes that rows of the matrices must be a multiple of for tensor units to be fed by vectors."""
 _UNALIGNED_ROWS = 128
 _INT4_ROWS = 16
-_HALF = 2
 _SCALE_BYTES = 4
 _INT4 = 0.4
 """Weights below this part of the operands' size are taken for int4, unpacked by the kernel."""
@@ -28,8 +27,6 @@ def product_seconds(cost: Cost, shape: Gemm, gpu: GPU, machine: Machine, fits: M
         seconds = fits["gemv"]["start_us"] * 1e-6 + cost.bytes / (machine.bandwidth * fits["gemv"]["stream"])
     else:
         seconds = _tiled_seconds(cost, shape, gpu, machine, gemm, kernel == "unaligned")
-    if cost.family == "convolution":
-        return float(seconds + _window_seconds(cost, shape, machine, gemm["convolution"]))
     if is_scaled_by_row(cost, shape):
         return float(max(seconds, gemm["rowwise"]["start_us"] * 1e-6 + shape.k * gemm["rowwise"]["step_ns"] * 1e-9))
     return float(seconds)
@@ -39,8 +36,6 @@ def _tiled_seconds(
     cost: Cost, shape: Gemm, gpu: GPU, machine: Machine, gemm: Mapping[str, Any], unaligned: bool
 ) -> float:
     m, rate = shape.m, machine.flops
-    if cost.family == "convolution":
-        rate *= gemm["convolution"]["efficiency"]
     if unaligned:
         rate = min(rate, gemm["tensor"]["unaligned"] * machine.sms * machine.clock_hz)
         m = max(m, min(_UNALIGNED_ROWS, _INT4_ROWS * m))
@@ -52,12 +47,6 @@ def is_scaled_by_row(cost: Cost, shape: Gemm) -> bool:
     """Whether an fp8 product reads a scale a row and a column; its kernel goes through the depth unsplit."""
     operands = shape.batch * shape.k * (shape.m + shape.n)
     return cost.precision == "fp8" and cost.read_bytes >= operands + _SCALE_BYTES * (shape.m + shape.n)
-
-
-def _window_seconds(cost: Cost, shape: Gemm, machine: Machine, fit: Mapping[str, float]) -> float:
-    """Gathering windows, byte after byte of the depth, which convolutions do not split; 32-bit ones change layouts."""
-    layouts = cost.bytes / machine.bandwidth * fit["layouts"] if machine.operand_bytes > _HALF else 0.0
-    return shape.k * machine.operand_bytes * fit["byte_ns"] * 1e-9 + layouts
 
 
 def kind(cost: Cost, shape: Gemm, gpu: GPU) -> str:

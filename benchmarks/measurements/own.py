@@ -15,6 +15,15 @@ FILE = Path(__file__).parents[1] / "data" / "h200_kernels.csv"
 NAIVE = ("int8_weight",)
 """Kernels that are no tuned ones: aten::_weight_int8pack_mm on a GPU takes up to 80 times as long as its bytes."""
 _LINKS = ("h2d_pinned", "h2d_pageable", "d2h_pinned", "d2h_pageable")
+_AS_CLASS = {
+    ("copy", "joined"): "linear",
+    ("copy", "random"): "linear",
+    ("copy", "interleaved"): "indexed",
+    ("copy", "cast"): "indexed",
+    ("gather", "put"): "scattered",
+    ("gather", "set"): "scattered",
+}
+"""Kernels that the model tells apart within one class of op."""
 _SMALL = 2 << 20
 _FROM_MEMORY = ("embedding", "optimizer")
 
@@ -64,4 +73,6 @@ def _family(cost: Cost) -> str:
         return f"gemm {cost.precision}"
     if cost.family == "attention":
         return "attention"
-    return cost.family if cost.access == "linear" else f"{cost.family}, {cost.access}"
+    walk = cost.access if cost.family != "convolution" else "linear"
+    walk = _AS_CLASS.get((cost.family, walk), walk)
+    return cost.family if walk == "linear" else f"{cost.family}, {walk}"

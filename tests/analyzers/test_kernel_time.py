@@ -11,7 +11,7 @@ from analyzers.hardware import GPU, all_gpus, find
 from analyzers.kernel_time import estimate_ns
 from analyzers.kernel_time.attention import backend
 from analyzers.kernel_time.estimate import roofline_seconds
-from analyzers.kernel_time.memory_bound import kind
+from analyzers.kernel_time.kinds import kind
 
 _BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 _FAMILIES: list[Family] = [

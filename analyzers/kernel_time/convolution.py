@@ -1,0 +1,32 @@
+"""Time of a convolution's forward pass: a product of windows that are gathered on the fly, as cuDNN does it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from analyzers.costs.call import Cost, Gemm
+from analyzers.hardware import GPU
+from analyzers.kernel_time.gemm import Machine
+
+_ALIGNMENT = 16
+"""Bytes that the channels of a position must be a multiple of for tensor units to be fed by vectors."""
+_SIMT = ("fp64", "fp32")
+
+
+def convolution_seconds(cost: Cost, shape: Gemm, gpu: GPU, machine: Machine, fit: Mapping[str, Any]) -> float:
+    """Seconds of all its kernels; `fit` is the section convolution of constants.toml."""
+    stream = cost.bytes / machine.bandwidth
+    tensor = gpu.runs_as(cost.precision) not in _SIMT
+    if tensor and cost.run * machine.operand_bytes % _ALIGNMENT:
+        compute = cost.flops * machine.operand_bytes / (fit["unaligned"] * machine.sms * machine.clock_hz)
+        depth = shape.k * fit["element_ns"] * 1e-9
+        return float(fit["start_us"] * 1e-6 + max(stream, compute, depth))
+    compute = cost.flops / (machine.flops * fit["efficiency"])
+    longest = max(stream, compute, _depth_seconds(shape, machine, fit))
+    layouts = fit["layout_us"] * 1e-6 + 2 * stream if tensor and cost.access == "transposed" else 0.0
+    return float(fit["start_us"] * 1e-6 + longest + layouts)
+
+
+def _depth_seconds(shape: Gemm, machine: Machine, fit: Mapping[str, Any]) -> float:
+    """One block's way through the depth, byte after byte, where nothing splits it; a split costs its reduction."""
+    whole = shape.k * machine.operand_bytes * fit["byte_ns"] * 1e-9
+    return min(whole / parts + (parts - 1) * fit["part_us"] * 1e-6 for parts in (1, 2, 4, 8))

@@ -1,0 +1,76 @@
+"""Which kernel of PyTorch a memory-bound cost gets: the section of constants.toml for it."""
+
+from analyzers.costs.call import ELEMENT_BYTES, Cost
+
+_SCALAR = 8
+_MEAN_FLOPS = 6
+"""An element, from which on a norm subtracts a mean; those without one need fewer passes."""
+_WARP_ROW = 2048
+"""Longest row of a softmax that one warp keeps in its registers."""
+_SHARED_BYTES = 48 << 10
+"""Longest row of a softmax that a block keeps in shared memory, if it is made of vectors."""
+_VECTOR_BYTES = 16
+_FEW_LOOKUPS = 16
+"""Rows that are looked up by a kernel which goes through the indices one after the other."""
+_FEW_GRADIENTS = 3072
+"""Rows of an embedding's gradient that are added without sorting their indices first."""
+
+
+def kind(cost: Cost) -> str:
+    """The section [memory.*] of a cost."""
+    named = {"softmax": _softmax, "norm": _norm, "embedding": _lookup, "gather": _lookup, "copy": _copy, "loss": _loss}
+    if cost.family in named:
+        return named[cost.family](cost)
+    if cost.access == "sort" and cost.write_bytes < cost.read_bytes:
+        return "top-k"
+    return cost.family if cost.access == "linear" else cost.access
+
+
+def elements(cost: Cost) -> float:
+    """Of the result; of what a reduction reads."""
+    reduced = cost.row and cost.family in ("reduction", "optimizer")
+    moved = cost.read_bytes if reduced else _result_bytes(cost)
+    return moved / ELEMENT_BYTES[cost.precision]
+
+
+def _result_bytes(cost: Cost) -> int:
+    """Of a norm or softmax without its statistics, and in the type of its input."""
+    return min(cost.read_bytes, cost.write_bytes) if cost.row else cost.write_bytes
+
+
+def rows(cost: Cost) -> float:
+    return elements(cost) / cost.row if cost.row else 0.0
+
+
+def _softmax(cost: Cost) -> str:
+    if cost.read_bytes >= 2 * cost.write_bytes > 0:
+        return "softmax-backward"
+    if cost.row <= _WARP_ROW:
+        return "softmax"
+    row_bytes = cost.row * ELEMENT_BYTES[cost.precision]
+    return "softmax-shared" if row_bytes < _SHARED_BYTES and not row_bytes % _VECTOR_BYTES else "softmax-long"
+
+
+def _norm(cost: Cost) -> str:
+    if cost.access != "linear":
+        return "norm-columns"
+    return "norm-rms" if 0 < cost.flops < _MEAN_FLOPS * cost.row * rows(cost) else "norm"
+
+
+def _lookup(cost: Cost) -> str:
+    looked_up = elements(cost) / cost.run if cost.run else 0
+    if cost.family == "embedding" and cost.flops:
+        return "embedding-few" if looked_up <= _FEW_GRADIENTS else "embedding"
+    if cost.access != "linear":
+        return cost.access
+    return "gather-few" if 0 < looked_up <= _FEW_LOOKUPS else "gather"
+
+
+def _copy(cost: Cost) -> str:
+    if cost.access != "linear":
+        return cost.access
+    return "copy" if cost.read_bytes else "fill"
+
+
+def _loss(cost: Cost) -> str:
+    return "loss-backward" if cost.write_bytes > _SCALAR else "loss"
