@@ -1,5 +1,6 @@
 """From a trace file to the answer: read, analyze, recommend."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,15 +49,31 @@ def analyze(
     if measured is not None:
         trace = cache.load(path, max_bytes=max_bytes)
         return _with_measurements(_analyzed(trace, named, measured), path)
-    analysis = cache.recall(
-        path,
-        Analysis,
-        lambda: _analyzed(cache.load(path, max_bytes=max_bytes), named, None),
-        worth=lambda analysis: len(analysis.work) >= LEAST_WORK,
-        asked=named.id if named else "",
-        code=Path(__file__).parent,
-    )
+    analysis = _recalled(path, lambda: _analyzed(cache.load(path, max_bytes=max_bytes), named, None), _is_large, named)
     return _with_measurements(analysis, path)
+
+
+def analyze_capture(trace: Path, write: Callable[[Analysis], None]) -> Analysis:
+    """Analyze the trace of a finished capture, and let `write` add what was found to the file.
+
+    The analysis is kept as that of the file with the findings, which the next look finds.
+    """
+    found = _recalled(trace, lambda: _analyzed(load(trace), None, None), worth=lambda _: False)
+    analysis = _with_measurements(found, trace)
+    write(analysis)
+    _recalled(trace, lambda: found, _is_large)
+    return analysis
+
+
+def _recalled(
+    path: str | Path, make: Callable[[], Analysis], worth: Callable[[Analysis], bool], named: GPU | None = None
+) -> Analysis:
+    asked = named.id if named else ""
+    return cache.recall(path, Analysis, make, worth=worth, asked=asked, code=Path(__file__).parent)
+
+
+def _is_large(analysis: Analysis) -> bool:
+    return len(analysis.work) >= LEAST_WORK
 
 
 def _with_measurements(analysis: Analysis, path: str | Path) -> Analysis:

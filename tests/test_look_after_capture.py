@@ -1,0 +1,30 @@
+"""A finished capture is read once: the next look at its folder is from the cache."""
+
+import shutil
+from pathlib import Path
+
+from pandas.testing import assert_frame_equal
+
+from analyzers import cache, readers
+from reports.export import to_json
+from tracekit import analysis
+from tracekit.outputs import write_outputs
+
+SAMPLE = Path(__file__).parents[1] / "examples" / "traces" / "h200_gpt2_prefill.json.gz"
+
+
+def test_the_first_look_reads_nothing_and_sees_the_same(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    monkeypatch.setattr(analysis, "LEAST_WORK", 1)
+    monkeypatch.setattr(cache, "LEAST_ROWS", 1)
+    run = tmp_path / "run"
+    run.mkdir()
+    shutil.copy(SAMPLE, run / "trace.json.gz")
+    captured = write_outputs(run)
+    assert len(list(cache.folder().iterdir())) == 1
+    read_again = analysis.analyze(run, use_cache=False)
+
+    monkeypatch.delattr(readers, "load")
+    seen = analysis.analyze(run)
+    assert to_json(seen) == to_json(read_again) == to_json(captured)
+    assert_frame_equal(seen.work, read_again.work)
