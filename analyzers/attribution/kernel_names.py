@@ -6,7 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-_LAUNCH = re.compile(r"launch|memcpy|memset|memprefetch", re.IGNORECASE)
+_LAUNCH = re.compile(
+    r"launch|memcpy|memset|memprefetch|^urEnqueue(?:USM|MemBuffer)|^zeCommandListAppendMemory", re.IGNORECASE
+)
 _COMMUNICATION = re.compile(
     r"nccl(?:Dev)?Kernel|rccl|nvshmem|cross_device_reduce|deep_?ep\b|msccl|oneccl"
     r"|(?:^|[^a-z])(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)"
@@ -14,7 +16,8 @@ _COMMUNICATION = re.compile(
     re.IGNORECASE,
 )
 _TF32 = re.compile(r"tf32|s1688", re.IGNORECASE)
-_BETWEEN_HOST_AND_DEVICE = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost", re.IGNORECASE)
+_TO_DEVICE = re.compile(r"HtoD|HostToDevice|^Memcpy [HM]2D", re.IGNORECASE)
+_TO_HOST = re.compile(r"DtoH|DeviceToHost|^Memcpy D2[HM]", re.IGNORECASE)
 _BETWEEN_DEVICES = re.compile(r"PtoP|PeerToPeer|Memcpy Peer", re.IGNORECASE)
 
 
@@ -34,7 +37,12 @@ def says_tf32(names: pd.Series) -> npt.NDArray[np.bool_]:
 
 
 def is_host_copy(names: pd.Series) -> npt.NDArray[np.bool_]:
-    return matching(names, _BETWEEN_HOST_AND_DEVICE)
+    """Copies between host and device; an XPU's call memory that its driver does not know M."""
+    return matching(names, _TO_DEVICE) | is_copy_to_host(names)
+
+
+def is_copy_to_host(names: pd.Series) -> npt.NDArray[np.bool_]:
+    return matching(names, _TO_HOST)
 
 
 def is_peer_copy(names: pd.Series) -> npt.NDArray[np.bool_]:

@@ -1,11 +1,12 @@
 """Steps of serving engines, by the ranges that vLLM and SGLang record around each forward pass of a batch.
 
 vLLM, vllm/v1/worker/gpu_worker.py, Worker.annotate_profile:
-    execute_new_<requests>_cached_<requests>                                    vllm-project/vllm#22496, 0.10.2 on
-    execute_context_<requests>(<tokens>)_generation_<requests>(<tokens>)        since then
+    execute_new_<requests>_cached_<requests>                                    vllm-project/vllm#22496, 0.11.1 to 0.13
+    execute_context_<requests>(<tokens>)_generation_<requests>(<tokens>)        from 0.14 on
     execute_<tokens>_context_<requests>(sq..sk..)_generation_<requests>(sq..)   with detailed_trace_annotation, #37524
-SGLang, build_step_span_name (sgl-project/sglang#23419; roofline_annotations add a suffix, #24911):
+SGLang, build_step_span_name (sgl-project/sglang#23419; detailed_annotations add a suffix, #24911):
     step[EXTEND bs=<requests> toks=<tokens>], step[<ForwardMode> bs=<requests>]
+    step[VERIFY bs=<requests>], step[DRAFT bs=<requests>]                       0.5.23: of speculative decoding
 """
 
 import re

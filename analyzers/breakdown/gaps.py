@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.kernel_names import is_communication, is_host_copy, matching
+from analyzers.attribution.kernel_names import is_communication, is_copy_to_host, is_host_copy, matching
 from analyzers.breakdown.covered import Covered
 from analyzers.idle_tables import CAUSE_MEANINGS, CAUSES, GAPS, IDLE_CAUSES
 
@@ -20,7 +20,6 @@ Bools = npt.NDArray[np.bool_]
 
 _ENDED = ["start_ns", "gap_ns", "delay_ns", "device", "step", "name", "op_name"]
 _SYNCHRONISES = re.compile(r"synchroni[sz]e", re.IGNORECASE)
-_TO_HOST = re.compile(r"DtoH|DeviceToHost", re.IGNORECASE)
 _COLLECTIVE_OP = re.compile(r"^(?:nccl|rccl|gloo|c10d)[:_]|record_param_comms|_c10d_functional", re.IGNORECASE)
 UNKNOWN = "unknown"
 
@@ -74,7 +73,7 @@ def _causes(host: pd.DataFrame, work: pd.DataFrame, ended: pd.DataFrame) -> npt.
         spans = Covered(*_spans(host, rows))
         return spans.at(begin) | (2 * spans.within(begin, called) > called - begin)
 
-    to_host = _launching(host, work, matching(work["name"], _TO_HOST))
+    to_host = _launching(host, work, is_copy_to_host(work["name"]))
     to_device = _launching(host, work, is_host_copy(work["name"])) & ~to_host
     tests = {
         "": delay < 0,

@@ -19,6 +19,8 @@ MODULE_PREFIX = "nn.Module: "
 Thread = tuple[int | str, int | str]
 """pid and tid, as written: thread "1" is not thread 1."""
 
+_METRICS = "metrics: "
+"""Begins the names of what an XPU's profiler puts around kernels to carry their counters, as events like theirs."""
 _LAST_INTEGER = re.compile(r"(?<![\d-])-?\d{1,9}\Z")
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -74,7 +76,7 @@ def event_columns(events: Sequence[Event]) -> EventColumns:
     groups = _sort(events)
     modules = [e for e in groups.modules if e.name.startswith(MODULE_PREFIX)]
     host, host_dropped = _timed(modules + groups.host, _host_columns)
-    device, device_dropped = _timed(groups.device, _device_columns)
+    device, device_dropped = _timed([e for e in groups.device if not e.name.startswith(_METRICS)], _device_columns)
     marks, marks_dropped = _timed(groups.marks, _host_columns)
     return EventColumns(
         host=host,

@@ -1,5 +1,5 @@
-"""Batches of serving engines as steps and phases. The names are those of the sources named in serving.py: vLLM 0.10.2
-(execute_new), vLLM main of 2026 (execute_context, plain and detailed), SGLang main of 2026 (step[...])."""
+"""Batches of serving engines as steps and phases, by names that the engines' sources (serving.py says which) can write;
+what they did write is read in test_serving_samples."""
 
 import pytest
 from handmade import Handmade
@@ -27,6 +27,8 @@ DETAILED = "execute_6147_context_2(sq6144sk7144sqsq20971520sqsk23019520)_generat
         ("step[MIXED bs=2]", "mixed"),
         ("step[TARGET_VERIFY bs=8]", "verify"),
         ("step[DRAFT_EXTEND_V2 bs=8]", "draft"),
+        ("step[VERIFY bs=8 g_sq=32 g_sqsq=128 g_sqsk=4096 g_sk=1024 forward_id=7]", "verify"),
+        ("step[DRAFT bs=8]", "draft"),
         ("step[IDLE bs=0]", "idle"),
         ("step[DLLM_EXTEND bs=1]", "dllm extend"),
     ],
