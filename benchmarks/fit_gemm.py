@@ -11,7 +11,7 @@ of rows weighs the same. Constants and sustained rates are fitted in turn.
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 
 import numpy as np
@@ -27,13 +27,13 @@ from analyzers.hardware import GPU
 from analyzers.hardware.catalogue import CALIBRATION
 from analyzers.kernel_time import estimate
 from analyzers.kernel_time.gemm import Products, gemm_seconds
-from analyzers.kernel_time.products import is_scaled_by_row, kind, may_split, units_of
+from analyzers.kernel_time.products import is_scaled_by_row, kind, tiled, units_of
 
 ROUNDS = 3
-_GIVEN = ("unaligned", "error", "source")
+_GIVEN = ("error", "source")
 _STANDS_FOR = {"bf16": "fp16", "tf32": "fp16"}
 """Precisions whose part of the peak is another's."""
-_RATED = ("bf16", "fp32")
+_RATED = ("bf16", "int8", "fp32")
 """The constants are fitted on these; of the others only what the units sustain is."""
 
 _WIDE = 4096
@@ -68,13 +68,28 @@ def main() -> None:
         error = mean_error(own_units, constants, peaks)
         print(f"{units:<8}{error:6.1%}  {constants}", flush=True)
         if asked.write:
-            gpus = ", ".join(sorted({one.gpu.id for one in own_units}))
-            rows = sum(len(one.seconds) for one in own_units)
-            source = f"{rows} products of {gpus}"
-            write(estimate.CONSTANTS, f"gemm.{units}", {**constants, "error": round(error, 3), "source": source})
+            write(estimate.CONSTANTS, f"gemm.{units}", {**constants, **provenance(own_units, error)})
+        if units == "tensor":
+            fit_tf32(constants, [one for one in batches if one.units == "tf32"], peaks, asked)
     print({f"{gpu} {precision}": value for (gpu, precision), value in peaks.items()})
     if asked.write:
         write_peaks(peaks)
+
+
+def fit_tf32(constants: Constants, batches: list[Batch], peaks: Peaks, asked: Asked) -> None:
+    """Its start; the rest is as of all tensor units."""
+    start = {"start_us": estimate.constants()["gemm"]["tf32"]["start_us"]}
+    found = fitted(lambda tried: _loss(batches, {**constants, **tried}, peaks), start)
+    error = mean_error(batches, {**constants, **found}, peaks)
+    print(f"tf32    {error:6.1%}  {found}", flush=True)
+    if asked.write:
+        write(estimate.CONSTANTS, "gemm.tf32", {**found, **provenance(batches, error)})
+
+
+def provenance(batches: list[Batch], error: float) -> dict[str, float | str]:
+    gpus = ", ".join(sorted({one.gpu.id for one in batches}))
+    rows = sum(len(one.seconds) for one in batches)
+    return {"error": round(error, 3), "source": f"{rows} products of {gpus}"}
 
 
 def measured(asked: Asked) -> Iterator[Row]:
@@ -103,13 +118,11 @@ def batched(rows: Iterable[Row]) -> list[Batch]:
 
 def _batch(rows: list[Row]) -> Batch:
     first = rows[0]
-    shapes = [row.cost.shape for row in rows if isinstance(row.cost.shape, Gemm)]
-    sides = (np.array([getattr(shape, side) for shape in shapes], dtype=float) for side in ("batch", "m", "n", "k"))
-    moved = np.array([row.cost.bytes for row in rows], dtype=float)
+    each = [tiled(row.cost, row.cost.shape, row.gpu) for row in rows if isinstance(row.cost.shape, Gemm)]
+    arrays = (np.array([getattr(one, field.name) for one in each], dtype=float) for field in fields(Products))
     seconds = np.array([row.nanoseconds for row in rows]) / 1e9
-    units = units_of(first.cost, first.gpu)
-    splits = np.array([may_split(row.cost, shape, row.gpu) for row, shape in zip(rows, shapes, strict=True)])
-    return Batch(first.gpu, first.cost.precision, units, Products(*sides, moved, splits), seconds)
+    units = "tf32" if first.cost.precision == "tf32" else units_of(first.cost, first.gpu)
+    return Batch(first.gpu, first.cost.precision, units, Products(*arrays), seconds)
 
 
 def fit(units: str, batches: list[Batch], peaks: Peaks) -> tuple[Constants, Peaks]:

@@ -1,4 +1,5 @@
-"""Fits products that are no plain tiles: [gemv], [gemm.int4] and [gemm.rowwise] of kernel_time/constants.toml.
+"""Fits products that are no plain tiles: [gemv], [gemm.few], [gemm.unaligned], [gemm.int4] and
+[gemm.rowwise] of kernel_time/constants.toml.
 
     python benchmarks/fit_gemv.py [--shared DIRECTORY] [--dry-run]
 
@@ -16,7 +17,13 @@ from measurements.row import Row
 from analyzers.costs.call import Gemm
 from analyzers.kernel_time.products import is_scaled_by_row, kind
 
-_SECTIONS = {"one row": "gemv", "int4": "gemm.int4", "rowwise": "gemm.rowwise"}
+_SECTIONS = {
+    "one row": "gemv",
+    "few rows": "gemm.few",
+    "unaligned": "gemm.unaligned",
+    "int4": "gemm.int4",
+    "rowwise": "gemm.rowwise",
+}
 
 _FEW_ROWS = 64
 

@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
-"""Of an input element."""
-
 _SIDES = np.array([16, 32, 64, 128, 256], dtype=np.float64)
 _SPLITS = np.array([1, 2, 4, 8, 16], dtype=np.float64)
 _TM, _TN, _SPLIT = (side.ravel() for side in np.meshgrid(_SIDES, _SIDES, _SPLITS, indexing="ij"))
@@ -54,12 +52,14 @@ class Products:
     bytes: ArrayLike
     splits: ArrayLike = True
     """Whether the inner size may be split over CTAs."""
+    least_rows: ArrayLike = 1
+    """Of a tile: what the library has no smaller one for."""
 
 
 def gemm_seconds(products: Products, machine: Machine, fit: Mapping[str, float]) -> Floats:
     """Seconds of each product."""
-    fields = (products.batch, products.m, products.n, products.k, products.bytes, products.splits)
-    batch, m, n, k, moved, splits = (np.asarray(field, dtype=np.float64)[..., None] for field in fields)
+    sizes = (products.batch, products.m, products.n, products.k, products.bytes)
+    batch, m, n, k, moved = (_by_tiling(size) for size in sizes)
     ctas = batch * np.ceil(m / _TM) * np.ceil(n / _TN) * _SPLIT
     depth = np.ceil(k / _SPLIT)
     compute = _compute_seconds(ctas, depth, machine, fit)
@@ -69,8 +69,14 @@ def gemm_seconds(products: Products, machine: Machine, fit: Mapping[str, float])
     l2 = ctas * (_TM + _TN) * depth * machine.operand_bytes / (machine.l2_bandwidth * fit["l2"])
     p = fit["overlap"]
     total = (compute**p + memory**p + l2**p) ** (1 / p) + _IS_SPLIT * fit["split_us"] * 1e-6
-    best: Floats = fit["start_us"] * 1e-6 + np.where(_IS_SPLIT & (splits == 0), np.inf, total).min(axis=-1)
+    impossible = (_IS_SPLIT & (_by_tiling(products.splits) == 0)) | (_by_tiling(products.least_rows) > _TM)
+    best: Floats = fit["start_us"] * 1e-6 + np.where(impossible, np.inf, total).min(axis=-1)
     return best
+
+
+def _by_tiling(field: ArrayLike) -> Floats:
+    """With a last dimension, of all tilings."""
+    return np.asarray(field, dtype=np.float64)[..., None]
 
 
 def _compute_seconds(ctas: Floats, depth: Floats, machine: Machine, fit: Mapping[str, float]) -> Floats:
@@ -80,7 +86,8 @@ def _compute_seconds(ctas: Floats, depth: Floats, machine: Machine, fit: Mapping
     per_wave = machine.sms * resident
     waves = np.floor(ctas / per_wave)
     tail = np.ceil((ctas - waves * per_wave) / machine.sms)
-    one_cta = 2 * area * (depth + fit["prologue"]) / (machine.flops / machine.sms)
+    prologue = fit["prologue_bytes"] / machine.operand_bytes
+    one_cta = 2 * area * (depth + prologue) / (machine.flops / machine.sms)
 
     def slowdown(in_flight: Floats) -> Floats:
         return np.sqrt(np.maximum(1, fit["saturation"] / (np.maximum(1, in_flight) * area)))

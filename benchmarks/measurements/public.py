@@ -79,11 +79,12 @@ def attentions(files: Path, sample: int, seed: int) -> Iterator[Row]:
 
 def fp32(files: Path, sample: int, seed: int) -> Iterator[Row]:
     table = pd.read_parquet(files / "fp32_kernels.parquet").rename(columns={"M": "m", "N": "n", "K": "k"})
+    shortest = table.groupby("gpu")["latency_ms"].min()
     for (op, name), rows in table.groupby(["op", "gpu"]):
         gpu = resolve(str(name))
         if gpu is None:
             continue
-        launch = _LAUNCH * rows["latency_ms"].min() if op in _FAMILIES else 0.0
+        launch = _LAUNCH * (rows["latency_ms"].min() if op in _FAMILIES else shortest[name])
         for row in _sampled(_long(rows), sample, seed):
             cost = _moved(row, *_FAMILIES[op]) if op in _FAMILIES else _product(row, "fp32", _FP32_BYTES, int(row["B"]))
             family = _FAMILIES[op][0] if op in _FAMILIES else "gemm fp32"
