@@ -27,14 +27,15 @@ def of_loop(inputs: Sequence[Tensor], out: Tensor) -> Access:
 
 
 def of_copy(source: Tensor, to: Tensor) -> Access:
-    """A copy's: as a loop's, but contiguous casts to 16 bits are vectors, too."""
+    """A copy's: as a loop's, but contiguous casts to 16 bits are vectors, too; others are converted one by one."""
     if to.dtype.name in _HALF and source.numel == to.numel and _steps(source, to.shape) == _steps(to, to.shape):
         return "linear"
     steps, written = _steps(source, to.shape), _steps(to, to.shape)
     if steps != written and _crosses(steps, to.shape) != _crosses(written, to.shape):
         return "transposed"
-    same = steps == written and _dense(steps, to.shape) and source.dtype == to.dtype
-    return "linear" if same else "indexed"
+    if source.dtype != to.dtype:
+        return "cast"
+    return "linear" if steps == written and _dense(steps, to.shape) else "indexed"
 
 
 def is_broadcast(tensor: Tensor, axis: int) -> bool:

@@ -103,12 +103,13 @@ def divide(call: Arguments) -> Cost:
 
 @costs("aten::where")
 def where(call: Arguments) -> Cost:
-    """(condition, self, other): the condition takes no part in type promotion."""
+    """(condition, self, other): the condition takes no part in type promotion, 0-d tensors are read from memory."""
     inputs = [call.tensor(0), *call.every(1, 3)]
     kinds = [_kind(call.value(index)) for index in (1, 2) if call.is_scalar(index)]
     dtype = promote(inputs[1:], kinds)
     out = Tensor(broadcast(*(tensor.shape for tensor in inputs)), dtype)
-    return moves("pointwise", 0, _in_memory(inputs), [out], dtype, access=access.of_loop(inputs, out))
+    walk = access.of_loop(inputs, out) if all(tensor.shape for tensor in inputs) else "indexed"
+    return moves("pointwise", 0, _in_memory(inputs), [out], dtype, access=walk)
 
 
 @costs("aten::native_dropout")

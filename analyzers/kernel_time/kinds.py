@@ -5,11 +5,12 @@ from analyzers.costs.call import ELEMENT_BYTES, Cost
 _SCALAR = 8
 _MEAN_FLOPS = 6
 """An element, from which on a norm subtracts a mean; those without one need fewer passes."""
-_WARP_ROW = 2048
-"""Longest row of a softmax that one warp keeps in its registers."""
+_WARP_ROW = 1024
+"""Longest row of a softmax that one warp keeps in its registers; of the forward pass twice that since PyTorch 2.6."""
 _SHARED_BYTES = 48 << 10
 """Longest row of a softmax that a block keeps in shared memory, if it is made of vectors."""
 _VECTOR_BYTES = 16
+_WORD_BYTES = 4
 _FEW_LOOKUPS = 16
 """Rows that are looked up by a kernel which goes through the indices one after the other."""
 _FEW_GRADIENTS = 3072
@@ -44,9 +45,9 @@ def rows(cost: Cost) -> float:
 
 def _softmax(cost: Cost) -> str:
     if cost.read_bytes >= 2 * cost.write_bytes > 0:
-        return "softmax-backward"
-    if cost.row <= _WARP_ROW:
-        return "softmax"
+        return "softmax-backward" if cost.row <= _WARP_ROW else "softmax-backward-long"
+    if cost.row <= 2 * _WARP_ROW:
+        return "softmax" if cost.row <= _WARP_ROW else "softmax-wide"
     row_bytes = cost.row * ELEMENT_BYTES[cost.precision]
     return "softmax-shared" if row_bytes < _SHARED_BYTES and not row_bytes % _VECTOR_BYTES else "softmax-long"
 
@@ -68,8 +69,10 @@ def _lookup(cost: Cost) -> str:
 
 def _copy(cost: Cost) -> str:
     if cost.access != "linear":
-        return cost.access
-    return "copy" if cost.read_bytes else "fill"
+        return "copy-cast" if cost.access == "cast" else cost.access
+    if cost.read_bytes:
+        return "copy"
+    return "fill" if ELEMENT_BYTES[cost.precision] >= _WORD_BYTES else "fill-narrow"
 
 
 def _loss(cost: Cost) -> str:

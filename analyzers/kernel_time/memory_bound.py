@@ -12,22 +12,21 @@ from analyzers.hardware import GPU
 from analyzers.hardware.sm_limits import sm_limits
 from analyzers.kernel_time.gemm import Machine
 from analyzers.kernel_time.kinds import elements, kind, rows
-from analyzers.kernel_time.serial import scan_seconds, serial_seconds
+from analyzers.kernel_time.serial import overlapped_seconds, serial_seconds
 
-_CHUNK = 1 << 16
-"""Elements of a list that one block goes through."""
 _WARP = 32
+_BLOCK_ROW = 8192
+"""Rows that are reduced by a whole block, its warps joined in shared memory."""
 
 
 def memory_seconds(cost: Cost, gpu: GPU, machine: Machine, families: Mapping[str, Any]) -> float:
     """Seconds of one op's kernels."""
     name = kind(cost)
     fit = families.get(name, families["other"])
-    streamed = _stream_seconds(cost, gpu, machine, fit, families["l2"])
-    if name == "scan":
-        return fit["start_us"] * 1e-6 + max(streamed, scan_seconds(cost, machine, fit))
     start = fit["start_us"] * 1e-6 + serial_seconds(cost, name, machine, fit)
-    busy, p = _busy_seconds(cost, machine, fit), fit.get("overlap", 0.0)
+    streamed = _stream_seconds(cost, gpu, machine, fit, families["l2"])
+    busy = max(_busy_seconds(cost, machine, fit), overlapped_seconds(cost, name, machine, fit))
+    p = fit.get("overlap")
     return start + (float((streamed**p + busy**p) ** (1 / p)) if p else max(streamed, busy))
 
 
@@ -36,10 +35,8 @@ def _busy_seconds(cost: Cost, machine: Machine, fit: Mapping[str, Any]) -> float
     count = max(1.0, elements(cost))
     cycles = fit.get("cycles", 0.0) + fit.get("byte_cycles", 0.0) * round(cost.bytes / count)
     cycles += fit.get("flop_cycles", 0.0) * cost.flops / count
-    share = count / machine.sms
-    if cost.family == "optimizer":
-        share = max(share, min(count, _CHUNK))
-    return (share * cycles + rows(cost) / machine.sms * fit.get("row_cycles", 0.0)) / machine.clock_hz
+    of_a_row = fit.get("block_cycles" if cost.row >= _BLOCK_ROW else "row_cycles", fit.get("row_cycles", 0.0))
+    return (count * cycles + rows(cost) * of_a_row) / machine.sms / machine.clock_hz
 
 
 def _stream_seconds(cost: Cost, gpu: GPU, machine: Machine, fit: Mapping[str, Any], l2: Mapping[str, float]) -> float:

@@ -43,7 +43,7 @@ def test_copies() -> None:
     assert cost("copy_", dense, dense).access == "linear"
     assert cost("copy_", ([8, 4], F, [4, 1]), ([8, 4], F, [1, 8])).access == "transposed"
     assert cost("copy_", ([8], H, [1]), ([8], F, [1])).access == "linear"
-    assert cost("copy_", ([8], F, [1]), ([8], H, [1])).access == "indexed"
+    assert cost("copy_", ([8], F, [1]), ([8], H, [1])).access == "cast"
 
 
 def test_what_expand_repeats_is_read_once() -> None:
