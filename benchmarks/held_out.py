@@ -4,13 +4,13 @@
 
 Each GPU with public data in turn: the constants are fitted again without any of its rows, and its rows are predicted.
 `calibrated` keeps what the GPU sustains (its product and copy rates, as `tracekit calibrate` measures them in a
-minute); `data sheet` takes the mean of the others for it, so that nothing of the GPU is known but its data sheet.
+minute); `data sheet` reckons both from its power limit and bandwidth (fitting/data_sheet.py), so that nothing of the
+GPU is known but its data sheet.
 """
 
 import csv
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import fit_attention
@@ -19,6 +19,7 @@ import fit_memory
 import numpy as np
 from fitting import section
 from fitting.command import Asked, arguments
+from fitting.data_sheet import by_data_sheet
 from measurements import public
 from measurements.row import Row
 
@@ -62,10 +63,16 @@ def without(gpu: GPU, tested: Sequence[Row], known: Sequence[GPU], asked: Asked)
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in mine:
         groups[row.family].append(row)
-    sheet = _by_data_sheet(gpu, [other for other in known if other.id != gpu.id])
+    sheet = by_data_sheet(gpu, [other for other in known if other.id != gpu.id], _rated(tested))
     return [
         (family, gpu.id, len(rows), _error(rows, gpu), _error(rows, sheet)) for family, rows in sorted(groups.items())
     ]
+
+
+def _rated(tested: Sequence[Row]) -> set[tuple[str, str]]:
+    """GPU and precision of the products that were measured; fp16 stands for bf16."""
+    products = [row for row in tested if row.cost.family == "gemm"]
+    return {(row.gpu.id, "fp32" if row.cost.precision == "fp32" else "fp16") for row in products}
 
 
 def _fit_products(gpu: GPU, rows: Sequence[Row], asked: Asked) -> None:
@@ -99,14 +106,6 @@ def _given(path: str) -> tuple[str, ...]:
 
 def _class(row: Row) -> object:
     return fit_attention.kind(row) if row.cost.family == "attention" else row.gpu.id
-
-
-def _by_data_sheet(gpu: GPU, others: Sequence[GPU]) -> GPU:
-    rates = {
-        name: float(np.mean([other.sustained[name] for other in others if name in other.sustained] or [own]))
-        for name, own in gpu.sustained.items()
-    }
-    return replace(gpu, sustained=rates, copy_efficiency=float(np.mean([one.copy_efficiency for one in others])))
 
 
 def _error(rows: Sequence[Row], gpu: GPU) -> float:

@@ -102,6 +102,7 @@ ai-dynamo/aiconfigurator (bf16 products and attention as served on A100, H100, H
 another sample than the one that the constants were fitted on (`benchmarks/fit_*.py`), of the same GPUs. **Held out**:
 the constants fitted again without any row of the GPU (`benchmarks/held_out.py`); of it only its data sheet and what
 it sustains are known, that is the product and copy rates which `tracekit calibrate` measures in a minute. **Data
-sheet only**: not even those, but the mean of the other GPUs. Left out: products whose weights, and decode attention
+sheet only**: not even those, but what its power limit and bandwidth tell, by the energy of a FLOP on the other GPUs
+(`benchmarks/fitting/data_sheet.py`). Left out: products whose weights, and decode attention
 whose keys, were hot in the L2 (a model never finds them there), and aiconfigurator's fp8 products, which time the
 pass that quantizes their input as well."""
