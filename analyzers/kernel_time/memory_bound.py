@@ -1,7 +1,8 @@
 """Time of kernels that move memory: pointwise, copy, gather, norm, softmax, reduction, optimizer.
 
-After a start, what follows each other within a thread, and the slower of two: the bytes, at the rate of memory or the
-L2; the elements, which a multiprocessor takes one at a time where it cannot take vectors.
+After a start and what follows each other within a thread, the slower of two, or their p-norm where a block reads, adds
+up and writes in turn: the bytes, at the rate of memory or the L2; the instructions of a multiprocessor, which takes
+elements one at a time where it cannot take vectors.
 """
 
 from collections.abc import Mapping
@@ -32,11 +33,10 @@ def memory_seconds(cost: Cost, gpu: GPU, machine: Machine, families: Mapping[str
 
 def _busy_seconds(cost: Cost, machine: Machine, fit: Mapping[str, Any]) -> float:
     """Instructions of a multiprocessor: of its elements, their bytes and FLOPs, and its rows."""
-    count = max(1.0, elements(cost))
-    cycles = fit.get("cycles", 0.0) + fit.get("byte_cycles", 0.0) * round(cost.bytes / count)
-    cycles += fit.get("flop_cycles", 0.0) * cost.flops / count
     of_a_row = fit.get("block_cycles" if cost.row >= _BLOCK_ROW else "row_cycles", fit.get("row_cycles", 0.0))
-    return (count * cycles + rows(cost) * of_a_row) / machine.sms / machine.clock_hz
+    cycles = elements(cost) * fit.get("cycles", 0.0) + rows(cost) * of_a_row
+    cycles += cost.bytes * fit.get("byte_cycles", 0.0) + cost.flops * fit.get("flop_cycles", 0.0)
+    return float(cycles / machine.sms / machine.clock_hz)
 
 
 def _stream_seconds(cost: Cost, gpu: GPU, machine: Machine, fit: Mapping[str, Any], l2: Mapping[str, float]) -> float:

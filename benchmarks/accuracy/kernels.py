@@ -105,4 +105,5 @@ it sustains are known, that is the product and copy rates which `tracekit calibr
 sheet only**: not even those, but what its power limit and bandwidth tell, by the energy of a FLOP on the other GPUs
 (`benchmarks/fitting/data_sheet.py`). Left out: products whose weights, and decode attention
 whose keys, were hot in the L2 (a model never finds them there), and aiconfigurator's fp8 products, which time the
-pass that quantizes their input as well."""
+pass that quantizes their input as well. NeuSight's times of element-wise kernels, norms and softmax hold the launch,
+which is taken off: 0.6 of the shortest call of an op on a GPU, as sums of 60 MB and more tell."""

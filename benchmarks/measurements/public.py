@@ -3,7 +3,8 @@ and sitar-lab/NeuSight (fp32; MIT), as Parquet files in shared/calibration.
 
 Products whose matrices fit twice into the L2 are left out, and decode attention whose keys and values do: they were
 measured hot. Prefill writes its keys and values into a cache, which is timed with it. Some sources time launches,
-too: rows shorter than three times the shortest say little of the kernel.
+too: rows shorter than three times the shortest say little of the kernel, and of NeuSight's memory-bound ops the launch
+is taken off.
 """
 
 from collections.abc import Iterator

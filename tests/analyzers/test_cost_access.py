@@ -59,6 +59,25 @@ def test_an_expanded_index_is_read_once_a_row() -> None:
     assert (each.read_bytes, each.access) == (4 * 300 + 8 * 300, "scattered")
 
 
+def test_cat_knows_whether_parts_follow_each_other() -> None:
+    parts = ([[4, 8], [4, 8]], "TensorList", None)
+    assert cost("cat", parts, ([], "Scalar", None), values=["", "0"]).access == "joined"
+    assert cost("cat", parts, ([], "Scalar", None), values=["", "1"]).access == "interleaved"
+
+
+def test_what_lies_together_is_the_row_of_a_table_or_the_channels() -> None:
+    index = ([7], L, [1])
+    found = cost("index_select", ([100, 64], F, [64, 1]), ([], "Scalar", None), index, values=["", "0", ""])
+    assert (found.run, found.access) == (64, "linear")
+    image, kernel = [2, 16, 8, 8], [4, 16, 3, 3]
+    steps = {"transposed": [1024, 64, 8, 1], "linear": [1024, 1, 128, 16]}
+    for walk, strides in steps.items():
+        inputs = [(image, H, strides), (kernel, H, None), ([4], H, None), *[([], "ScalarList", None)] * 3]
+        values = ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"]
+        found = cost("conv2d", *inputs, ([], "Scalar", None), values=values)
+        assert (found.run, found.access) == (16, walk)
+
+
 def test_reductions_know_their_rows() -> None:
     rest = (([], "ScalarList", None), ([], "Scalar", None), ([], "", None))
     rows, columns, everything = (

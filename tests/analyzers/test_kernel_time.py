@@ -63,6 +63,21 @@ def moved(family: Family, read: int, write: int, access: Access = "linear", row:
     return Cost(0, read, write, family, "fp32", access=access, row=row)
 
 
+def convolution(batch: int, channels: int, side: int, out: int, window: int, precision: Precision) -> Cost:
+    """Of stride 1, with padding that keeps the sides, and channels last."""
+    positions, depth, size = batch * side * side, channels * window * window, _BYTES[precision]
+    return Cost(
+        flops=2 * positions * out * depth,
+        read_bytes=(positions * channels + out * depth) * size,
+        write_bytes=positions * out * size,
+        family="convolution",
+        precision=precision,
+        weight_bytes=out * depth * size,
+        shape=Gemm(1, positions, out, depth),
+        run=channels,
+    )
+
+
 def scaled(gpu: GPU, factor: int) -> GPU:
     """A GPU with more of everything; its id differs, as it is another GPU."""
     return replace(
@@ -88,6 +103,12 @@ def scaled(gpu: GPU, factor: int) -> GPU:
         (moved("softmax", 12_582_912, 12_582_912, row=512), "h200", 7.0),
         (moved("reduction", 268_435_456, 65_536, "rows", 4096), "h200", 64.6),
         (moved("copy", 36_634_624, 36_634_624, "indexed"), "h100-sxm", 42.0),
+        (moved("reduction", 8_388_608, 8_388_608, "scan", 1024), "h200", 30.0),
+        (moved("reduction", 9_723_904, 19_447_808 + 9_723_904, "sort", 151_936), "h200", 225.0),
+        (moved("reduction", 201_326_592, 3_072, "columns", 65_536), "h200", 81.5),
+        (moved("softmax", 411_705_344, 411_705_344, row=50_257), "h200", 381.0),
+        (convolution(32, 128, 28, 128, 3, "bf16"), "h200", 18.1),
+        (convolution(1, 128, 28, 128, 3, "bf16"), "h200", 7.4),
     ],
 )
 def test_near_kernels_of_real_traces(cost: Cost, gpu: str, microseconds: float) -> None:
@@ -189,6 +210,24 @@ def test_more_of_everything_is_never_slower(gpu: GPU, factor: int, family: Famil
     queries = max(1, m // 16)
     for cost in (moved(family, size, size), product(m, n, 1024, "fp16"), attention(2, 12, queries, queries, 64)):
         assert estimate_ns(cost, bigger) <= estimate_ns(cost, gpu) * (1 + 1e-9)
+
+
+def test_which_kernel_a_row_gets() -> None:
+    rows = (512, 2048, 4096, 50_257)
+    kinds = ["softmax", "softmax-wide", "softmax-shared", "softmax-long"]
+    assert [kind(moved("softmax", 4 * row, 4 * row, row=row)) for row in rows] == kinds
+    backward = [kind(moved("softmax", 8 * row, 4 * row, row=row)) for row in rows]
+    assert backward == ["softmax-backward", *["softmax-backward-long"] * 3]
+
+
+def test_convolutions_change_layouts_and_want_whole_vectors_of_channels() -> None:
+    h200, last = find("h200"), convolution(32, 128, 28, 128, 3, "tf32")
+    first = replace(last, access="transposed")
+    moved_twice = 2 * last.bytes / h200.bandwidth * 1e9
+    assert estimate_ns(first, h200) > estimate_ns(last, h200) + moved_twice
+    assert estimate_ns(replace(first, run=3), h200) > 3 * estimate_ns(first, h200)
+    v100 = find("v100-sxm")
+    assert estimate_ns(replace(first, run=3), v100) == estimate_ns(last, v100)
 
 
 def test_an_estimate_is_cached_by_cost_and_gpu() -> None:
