@@ -53,6 +53,16 @@ def test_help_imports_nothing_heavy():
     assert not loaded & {"torch", "numpy", "pandas", "plotly", "jinja2", "transformers", "rich"}
 
 
+def test_reading_a_trace_loads_neither_pyarrow_nor_what_it_does_not_show():
+    sample = ROOT / "examples" / "traces" / "h200_bert_prefill.json.gz"
+    loaded = modules_after(
+        "from click.testing import CliRunner\nfrom tracekit.cli import main\n"
+        f"assert CliRunner().invoke(main, ['analyze', '--no-cache', {str(sample)!r}]).exit_code == 0"
+    )
+    assert {"pandas", "reports.terminal"} <= loaded
+    assert not loaded & {"pyarrow", "reports.export", "reports.markdown", "torch", "plotly"}
+
+
 def test_analysis_never_imports_torch():
     loaded = modules_after("import tracekit.analysis, reports.html, reports.terminal, reports.export")
     assert "analyzers.readers" in loaded

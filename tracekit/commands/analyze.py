@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from reports.table_names import TABLES
-from tracekit.commands._reading import reading
+from tracekit.commands._reading import Reading, reading
 
 if TYPE_CHECKING:
     from analyzers.results import Analysis
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown"}
 
 
-@click.command()
+@click.command(cls=Reading)
 @reading
 @click.option(
     "--format",
@@ -57,8 +57,12 @@ def command(
 
 
 def _rendered(analysis: "Analysis", form: str, table: str, colour: bool | None) -> str:
-    from reports import export, markdown, terminal
+    if form == "text":
+        from reports import terminal
 
-    if form in ("json", "markdown"):
-        return export.to_json(analysis) if form == "json" else markdown.render(analysis)
-    return export.to_csv(analysis, table) if form == "csv" else terminal.full(analysis, colour=colour)
+        return terminal.full(analysis, colour=colour)
+    from reports import export, markdown
+
+    if form == "csv":
+        return export.to_csv(analysis, table)
+    return export.to_json(analysis) if form == "json" else markdown.render(analysis)

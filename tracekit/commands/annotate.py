@@ -4,8 +4,10 @@ from pathlib import Path
 
 import click
 
+from tracekit.commands._reading import Reading
 
-@click.command()
+
+@click.command(cls=Reading)
 @click.argument("trace")
 @click.option("--gpu", help="The GPU it ran on, when the trace does not say.")
 @click.option(

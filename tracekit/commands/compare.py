@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tracekit.commands._reading import Reading
+
 if TYPE_CHECKING:
     from analyzers.comparison.result import Comparison
 
@@ -12,7 +14,7 @@ _FORMATS = ("text", "json", "csv", "markdown", "html")
 _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown", ".html": "html"}
 
 
-@click.command()
+@click.command(cls=Reading)
 @click.argument("a")
 @click.argument("b")
 @click.option("--format", "form", type=click.Choice(_FORMATS), help="Default: by the name of FILE, else text.")

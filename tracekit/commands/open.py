@@ -5,8 +5,10 @@ from pathlib import Path
 
 import click
 
+from tracekit.commands._reading import Reading
 
-@click.command()
+
+@click.command(cls=Reading)
 @click.argument("run", type=Path)
 @click.option("--perfetto", is_flag=True, help="Open the trace in Perfetto's UI, which runs in the browser.")
 @click.option("--no-browser", is_flag=True, help="Print the address instead of opening it.")

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import click
 
+from tracekit.commands._reading import Reading
 
-@click.command()
+
+@click.command(cls=Reading)
 @click.argument("trace")
 @click.option("--apply", metavar="A+B", default="", help='Optimizations, joined with "+": half-precision+cuda-graphs.')
 @click.option("--gpu", help="The GPU to predict it on; of a trace that does not say where it ran, that GPU.")

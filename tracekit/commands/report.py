@@ -4,11 +4,11 @@ from pathlib import Path
 
 import click
 
-from tracekit.commands._reading import reading
+from tracekit.commands._reading import Reading, reading
 from tracekit.folders import page_of, stem
 
 
-@click.command()
+@click.command(cls=Reading)
 @reading
 @click.option(
     "-o",
