@@ -43,7 +43,7 @@ Access = Literal[
 """How a kernel walks memory: linear, in whole vectors; indexed, an element at a time where inputs are broadcast or
 strided (cast: of several types, transposed: across the rows of an input); scattered, by an index an element (atomic:
 adding; put and set: into rows, as index_put_ and index_copy_ do it); joined, parts one after the other (interleaved:
-along the innermost dim); random, drawn. Reductions: rows, along the innermost dim; columns, along another; search, rows
+in short rows); random, drawn. Reductions: rows, along the innermost dim; columns, along another; search, rows
 with an index or a variance as their result; scan and sort, rows of the input's size."""
 
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4"]

@@ -8,6 +8,9 @@ from analyzers.costs.call import Access, Cost
 from analyzers.costs.registry import costs, moves
 from analyzers.costs.tensors import MalformedCall, Tensor, axes, broadcast
 
+_WIDE_BYTES = 512
+"""A vector for each thread of a warp: parts of such rows are copied as vectors, wherever they go."""
+
 
 def _touched(table: Tensor, elements: Tensor) -> Tensor:
     """What a gather reads of its table: as much as it returns, and never more than there is."""
@@ -146,8 +149,9 @@ def cat(call: Arguments) -> Cost:
         raise MalformedCall("an empty list")
     rank = max(len(part.shape) for part in parts)
     inner = rank > 1 and call.integer(1, 0) % rank == rank - 1
+    narrow = inner and any(part.shape and part.shape[-1] * part.dtype.bytes < _WIDE_BYTES for part in parts)
     strided = any(access.of_copy(part, part.like()) != "linear" for part in parts)
-    return moves("copy", 0, parts, parts, parts[0].dtype, access="interleaved" if inner or strided else "joined")
+    return moves("copy", 0, parts, parts, parts[0].dtype, access="interleaved" if narrow or strided else "joined")
 
 
 @costs("aten::split_with_sizes_copy", "aten::split_copy", "aten::unbind_copy")

@@ -116,7 +116,8 @@ def where(call: Arguments) -> Cost:
 def native_dropout(call: Arguments) -> Cost:
     """Writes the result and a mask of bools; draw, compare and scale are three FLOPs."""
     x = call.tensor(0)
-    return moves("pointwise", 3 * x.numel, [x], [x, x.like(dtype=dtypes.BOOL)], x.dtype)
+    mask = x.like(dtype=dtypes.BOOL)
+    return moves("pointwise", 3 * x.numel, [x], [x, mask], x.dtype, access="random")
 
 
 @costs("aten::glu")

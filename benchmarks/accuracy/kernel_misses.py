@@ -12,22 +12,12 @@ from analyzers.kernel_time import estimate_ns
 _WORST = 12
 _CAUSES = {
     "int8_weight": "aten::_weight_int8pack_mm has no tuned kernel for GPUs; nothing that tracekit recommends calls it",
-    "sort": "13 to 22 kernels, whose number depends on the row's length",
-    "topk": "13 to 22 kernels, whose number depends on the row's length",
-    "cross_entropy": "the mean over targets runs in one block; its two kernels have one constant",
-    "cumsum": "one of two kernels by the row's length; eight rows of data",
-    "gather_one": "a few scattered elements: latency of the page table, which no constant covers",
     "efficient_decode": "a CTA a head walks the keys alone; more than one on a multiprocessor overlap",
-    "zero_grads": "counted as read and written; two rows",
     "fp8_rowwise": "a CUTLASS kernel without split-K: at few rows its time is the depth's, 2.6 ns an element",
-    "rms_norm": "one constant for rows of all lengths",
     "cudnn_prefill": "up to 512 tokens; the start and the first tiles",
+    "gather_expanded": "a single row is not expanded: its kernel takes an element at a time",
+    "adamw_foreach": "of short lists, each op finds in the L2 what the one before it wrote",
     "efficient_masked": "reading the mask is not modelled apart",
-    "softmax": "three kernels by the row's length, whose limits differ by type",
-    "softmax_bwd": "two kernels by the row's length",
-    "conv2d": "modelled as products of its unrolled windows; cuDNN transforms layouts around fp32 convolutions",
-    "embedding": "up to 16 indices take another kernel, which goes through them one after the other",
-    "index_select": "up to 16 indices take another kernel, which goes through them one after the other",
 }
 
 

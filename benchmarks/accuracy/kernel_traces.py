@@ -26,6 +26,8 @@ def steps() -> list[Step]:
         if base is None:
             continue
         ops = base.ops[base.ops["cost"].map(lambda cost: cost is not None).astype(bool)]
+        if ops.empty:
+            continue
         modelled = sum(estimate_ns(cost, base.gpu) for cost in ops["cost"]) / 1e3
         measured = ops["kernel_ns"].sum() / 1e3
         found.append((name, modelled, measured))
