@@ -1,5 +1,6 @@
 """What commands that read traces have in common."""
 
+import gc
 import sys
 from collections.abc import Callable
 from functools import reduce
@@ -29,6 +30,7 @@ class Reading(click.Command):
     """A command that reads traces, and runs nothing of the user's."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        gc.set_threshold(250_000)  # A small trace is done before the first collection.
         _load_pandas_alone()
         return super().invoke(ctx)
 
