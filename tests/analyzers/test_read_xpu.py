@@ -61,7 +61,9 @@ def test_work_of_a_queue(trace):
 def test_a_kernel_with_its_counters_around_it_is_one_kernel(trace):
     analysis = analyze(trace)
     assert analysis.timeline.busy_ns == 40_000
-    assert analysis.kernels.set_index("name")["calls"]["gemm_kernel"] == 1
+    kernels = analysis.kernels.set_index("name")
+    assert kernels["calls"].tolist() == [1] * 4
+    assert kernels["gpu_ns"]["gemm_kernel"] == 10_000
 
 
 def test_its_op_is_found_by_the_calls_that_launched_it(trace):
