@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-_NAME, _OF_DETAILS = "Kernel Name", "Metric Name"
+_NAME, _NUMBER, _OF_DETAILS = "Kernel Name", "ID", "Metric Name"
 _HEADER = re.compile(rb'^(?:\xef\xbb\xbf)?"?ID"?,[^\r\n]*Kernel Name', re.MULTILINE)
 
 
@@ -46,7 +46,7 @@ def split(data: bytes, wanted: Callable[[str], bool]) -> Lines:
     text = data[found.start() :].decode("utf-8-sig", "replace")
     header, *below = text.split("\n")
     columns = _fields(header)
-    if _NAME not in columns:
+    if not {_NAME, _NUMBER} <= set(columns):
         raise ValueError("no header")
     rows: Iterable[list[str]] = (_fields(line) for line in below if _is_row(line))
     if _OF_DETAILS not in columns:

@@ -16,7 +16,7 @@ class Launches:
     unreadable: int = 0
     """Lines that could not be read."""
     cut: bool = False
-    """The last line is incomplete."""
+    """The last launch is incomplete."""
 
 
 NAME, GRID, BLOCK, DEVICE, STREAM, CAPABILITY = "Kernel Name", "Grid Size", "Block Size", "Device", "Stream", "CC"

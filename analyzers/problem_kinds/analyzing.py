@@ -31,7 +31,7 @@ ANALYZING = (
         "launch-without-op",
         "info",
         "{count} device event{s} were launched outside every recorded op.",
-        "Custom kernels show up as ops when they are registered with torch.library.",
+        "Record the host's ops too (ProfilerActivity.CPU); custom kernels are ops when registered with torch.library.",
     ),
     Problem(
         "graph-not-mapped",

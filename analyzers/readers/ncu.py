@@ -49,7 +49,9 @@ def trace_of(launches: Launches, damage: str = "") -> Trace:
         problems=problems.table(
             [
                 problems.found("no-timeline", len(measured)),
-                problems.found("truncated", int(launches.cut or bool(damage)), damage or "its last line is incomplete"),
+                problems.found(
+                    "truncated", int(launches.cut or bool(damage)), damage or "its last launch is incomplete"
+                ),
                 problems.found("skipped-events", launches.unreadable),
                 problems.found("missing-duration", int((measured["duration_ns"] < 0).sum())),
             ]

@@ -40,13 +40,14 @@ def read(source: Source) -> Trace:
     module = _module()
     with _as_file(source) as path:
         actions = list(_actions(module.load_report(str(path))))
-    if not actions:
+    whole = [action for action in actions if action]
+    if not whole:
         raise InputError(
             f"{source.name} holds no kernel that Nsight Compute measured.",
             "Its module finds none in it; the file may be cut off.",
             "Save the report again.",
         )
-    return ncu.trace_of(_launches(actions))
+    return ncu.trace_of(_launches(whole, cut=len(whole) < len(actions)), source.damage)
 
 
 def _module() -> ModuleType:
@@ -71,14 +72,18 @@ def _as_file(source: Source) -> Iterator[Path]:
 
 
 def _actions(context: Any) -> Iterator[dict[str, Any]]:
-    """Per launch, the values of its metrics by name, in base units, and the kernel's name."""
     for number in range(context.num_ranges()):
         part = context.range_by_idx(number)
-        for index in range(part.num_actions()):
-            action = part.action_by_idx(index)
-            metrics = {name: action.metric_by_name(name) for name in action.metric_names() if _used(name)}
-            values = {name: _value(metric) for name, metric in metrics.items()}
-            yield {**values, shape.NAME: action.name(action.NameBase_DEMANGLED)}
+        yield from (_measured(part.action_by_idx(index)) for index in range(part.num_actions()))
+
+
+def _measured(action: Any) -> dict[str, Any]:
+    """The values of its metrics by name, in base units, and the kernel's name; nothing where the file was cut off."""
+    names = action.metric_names()
+    if not names:
+        return {}
+    values = {name: _value(action.metric_by_name(name)) for name in names if _used(name)}
+    return {**values, shape.NAME: action.name(action.NameBase_DEMANGLED)}
 
 
 def _used(name: str) -> bool:
@@ -91,10 +96,10 @@ def _value(metric: Any) -> float | str:
     return value if isinstance(value, str) else float(value) * scale(metric.unit() or "")[0]
 
 
-def _launches(actions: list[dict[str, Any]]) -> Launches:
+def _launches(actions: list[dict[str, Any]], cut: bool) -> Launches:
     identity = pd.DataFrame([_identity(action) for action in actions], columns=list(shape.IDENTITY), dtype=object)
     numbers = [{name: value for name, value in a.items() if wanted(name)} for a in actions]
-    return Launches(identity, pd.DataFrame(numbers, index=range(len(actions)), dtype="float64"))
+    return Launches(identity, pd.DataFrame(numbers, index=range(len(actions)), dtype="float64"), cut=cut)
 
 
 def _identity(action: dict[str, Any]) -> dict[str, str]:

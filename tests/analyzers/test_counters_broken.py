@@ -116,6 +116,13 @@ def test_values_that_are_none(tmp_path, value):
     assert trace.problems.set_index("code")["count"]["missing-duration"] == 1
 
 
+def test_a_header_that_lost_a_quote_is_none(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text((PROF + RAW).replace('"ID"', 'ID"', 1))
+    with pytest.raises(InputError):
+        load(path)
+
+
 def test_nothing_below_the_header(tmp_path):
     for lines in (1, 2, 3):
         path = tmp_path / "a.csv"

@@ -1,0 +1,87 @@
+"""A trace of the GPU alone (`activities=[ProfilerActivity.CUDA]`): no ops, so no layers, FLOPs or bytes; times hold.
+
+Held against sums over the file's events, without the reader.
+"""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import tracekit
+from tracekit.cli import main
+
+SAMPLE = Path(__file__).parents[1] / "examples" / "traces" / "h200_gpu-only.json.gz"
+DEVICE = ("kernel", "gpu_memset")
+
+
+@pytest.fixture(scope="module")
+def content():
+    return json.loads(gzip.decompress(SAMPLE.read_bytes()))
+
+
+@pytest.fixture(scope="module")
+def spans(content):
+    """(category, name, start, end) of the GPU's events in ns, by start."""
+    events = [event for event in content["traceEvents"] if event.get("cat") in DEVICE]
+    rows = [(e["cat"], e["name"], round(e["ts"] * 1000), round(e["dur"] * 1000)) for e in events]
+    return sorted(((cat, name, start, start + length) for cat, name, start, length in rows), key=lambda row: row[2])
+
+
+@pytest.fixture(scope="module")
+def found():
+    return tracekit.analyze(SAMPLE)
+
+
+def test_there_is_no_op_in_it(content):
+    assert not {"cpu_op", "user_annotation", "python_function"} & {e.get("cat") for e in content["traceEvents"]}
+
+
+def test_every_kernel_is_there_with_its_time(found, spans):
+    kernels = tracekit.load(SAMPLE).device
+    assert kernels["name"].tolist() == [name for _, name, _, _ in spans]
+    assert kernels["duration_ns"].tolist() == [end - start for _, _, start, end in spans]
+    assert [cat for cat, *_ in spans].count("kernel") == 18
+    assert found.kernels.calls.sum() == len(spans) == 20
+    assert found.kernels.gpu_ns.sum() == sum(end - start for _, _, start, end in spans)
+
+
+def test_busy_and_idle_time(found, spans, content):
+    """One stream, so nothing overlaps; the step begins with the first call of the host and ends with its last wait."""
+    calls = [e for e in content["traceEvents"] if e.get("cat") in ("cuda_runtime", "cuda_driver")]
+    first = min(round(e["ts"] * 1000) for e in calls)
+    last = max(round(e["ts"] * 1000) + round(e["dur"] * 1000) for e in calls)
+    busy = sum(end - start for _, _, start, end in spans)
+    assert found.timeline.busy_ns == busy
+    assert found.timeline.wall_ns == last - first
+    assert found.timeline.idle_ns == last - first - busy
+    assert found.timeline.device.copy_ns == sum(end - start for cat, _, start, end in spans if cat == "gpu_memset")
+
+
+def test_what_has_no_op_and_no_layer_is_said(found):
+    assert found.coverage.op == found.coverage.layer == 0
+    assert found.source.layers_from == "none"
+    assert found.layers["path"].tolist() == ["(no layer)"]
+    assert found.layers["gpu_ns"].tolist() == [found.timeline.busy_ns]
+    problems = found.problems.set_index("code")["count"]
+    assert problems.to_dict() == {"launch-without-op": 20, "no-layers": 1}
+
+
+def test_flops_are_unknown_not_zero(found):
+    assert found.kernels.loc[found.kernels.category == "kernel", "flops"].isna().all()
+
+
+def test_the_terminal_says_it():
+    result = CliRunner().invoke(main, ["analyze", str(SAMPLE), "--no-cache"])
+    assert result.exit_code == 0, result.output
+    assert "op 0 %, layer 0 %" in result.output
+    assert "20 device events were launched outside every recorded op. The trace marks no layers." in result.output
+
+
+def test_the_sample_says_nothing_of_its_environment(content):
+    assert set(content) == {
+        *("schemaVersion", "deviceProperties", "cuda_driver_version", "cuda_runtime_version", "cupti_version"),
+        *("displayTimeUnit", "baseTimeNanoseconds", "traceEvents"),
+    }
