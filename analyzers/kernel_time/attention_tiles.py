@@ -30,7 +30,6 @@ def tiles(cost: Cost, shape: Attention, backend: str, capability: tuple[int, int
     """Masked blocks are computed where a single pair of theirs is seen: causal tiles end past the diagonal."""
     rows, block = _sides(shape, backend, capability)
     together = shape.heads // shape.kv_heads if backend == "flash3" and shape.packed else 1
-    rows = min(rows, max(_NARROW, shape.queries * together))
     of_head = ceil(shape.queries * together / rows)
     most = ceil(shape.keys / block) * block
     seen = cost.flops / _flops_of_a_key(shape) / (_BACKWARD if is_backward(cost, shape) else 1)

@@ -50,8 +50,8 @@ class Products:
     n: ArrayLike
     k: ArrayLike
     bytes: ArrayLike
-    splits: ArrayLike = True
-    """Whether the inner size may be split over CTAs."""
+    most_parts: ArrayLike = 16
+    """That the inner size may be split in, over CTAs."""
     least_rows: ArrayLike = 1
     """Of a tile: what the library has no smaller one for."""
 
@@ -69,7 +69,7 @@ def gemm_seconds(products: Products, machine: Machine, fit: Mapping[str, float])
     l2 = ctas * (_TM + _TN) * depth * machine.operand_bytes / (machine.l2_bandwidth * fit["l2"])
     p = fit["overlap"]
     total = (compute**p + memory**p + l2**p) ** (1 / p) + _IS_SPLIT * fit["split_us"] * 1e-6
-    impossible = (_IS_SPLIT & (_by_tiling(products.splits) == 0)) | (_by_tiling(products.least_rows) > _TM)
+    impossible = (_by_tiling(products.most_parts) < _SPLIT) | (_by_tiling(products.least_rows) > _TM)
     best: Floats = fit["start_us"] * 1e-6 + np.where(impossible, np.inf, total).min(axis=-1)
     return best
 

@@ -16,6 +16,10 @@ _UNALIGNED_ROWS = 128
 _HALF = 2
 _FEW_ROWS = 8
 _INT4_ROWS = 16
+_PARTS = 16
+"""At most, of a depth that is split."""
+_FEW_SUMS = 64
+"""Rows up to which sums with a bias are halved."""
 _SCALE_BYTES = 4
 _INT4 = 0.4
 """Weights below this part of the operands' size are taken for int4, unpacked by the kernel."""
@@ -29,7 +33,9 @@ def product_seconds(cost: Cost, shape: Gemm, gpu: GPU, machine: Machine, fits: M
     if kernel == "few rows":
         return _few_rows_seconds(cost, shape, machine, gemm["few"])
     if kernel == "one row":
-        seconds = fits["gemv"]["start_us"] * 1e-6 + cost.bytes / (machine.bandwidth * fits["gemv"]["stream"])
+        gemv = fits["gemv"]
+        start = gemv["start_us"] if shape.batch == 1 else gemv["batched_us"]
+        seconds = start * 1e-6 + cost.bytes / (machine.bandwidth * gemv["stream"])
     else:
         seconds = _tiled_seconds(cost, shape, gpu, machine, gemm, kernel == "unaligned")
     if is_scaled_by_row(cost, shape):
@@ -77,17 +83,18 @@ def kind(cost: Cost, shape: Gemm, gpu: GPU) -> str:
 def tiled(cost: Cost, shape: Gemm, gpu: GPU) -> Products:
     """What the tiles of a product cover.
 
-    An added bias is the kernel's epilogue, which on fp32 units rules parts of sums out; kernels of integers have none.
-    cuBLAS has no small tiles on fp32 units: of 32 rows; in batches of 64, on Ampere and Ada of 128, whose time for a
-    depth of less than 128 is that of 128.
+    An added bias is the kernel's epilogue, which on fp32 units rules parts of sums out, with few rows all but halves;
+    kernels of integers have none. cuBLAS has no small tiles on fp32 units: of 32 rows; in batches of 64, on Ampere and
+    Ada of 128, whose time for a depth of less than 128 is that of 128.
     """
     m, n, k, moved = shape.m, shape.n, shape.k, cost.bytes
     if units_of(cost, gpu) == "tensor":
-        return Products(shape.batch, m, n, k, moved, cost.precision != "int8")
-    operands = shape.batch * k * (m + n) * ELEMENT_BYTES[cost.precision]
+        return Products(shape.batch, m, n, k, moved, 1 if cost.precision == "int8" else _PARTS)
+    has_bias = cost.read_bytes > shape.batch * k * (m + n) * ELEMENT_BYTES[cost.precision]
+    parts = _PARTS if not has_bias else 2 if m <= _FEW_SUMS else 1
     large = shape.batch > 1 and (8, 0) <= gpu.compute_capability < (9, 0)
     rows = 32 if shape.batch == 1 else 128 if large else 64
-    return Products(shape.batch, m, n, max(k, 128) if large else k, moved, cost.read_bytes <= operands, rows)
+    return Products(shape.batch, m, n, max(k, 128) if large else k, moved, parts, rows)
 
 
 def units_of(cost: Cost, gpu: GPU) -> str:

@@ -6,7 +6,7 @@ the power of all of them rises as its square:
     limit - rest = peak x energy x sustained^2
 
 The energy of a FLOP at the rated clock is that of the other GPUs' units: on fp32 units 16 to 25 pJ, from V100 to H200;
-on tensor units that read registers 2 pJ (A100, L40S), on those that read shared memory (sm90 and later) 1 pJ. What rests
+on tensor units that read registers 2 pJ (A100, L40S), on those that read shared memory (sm90 and later) 1 pJ. The rest
 and the square were chosen with all of these in sight; of the GPU that is held out nothing else enters.
 """
 

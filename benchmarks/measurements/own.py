@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from analyzers.costs import Attention, Cost, cost_of_signature
+from analyzers.costs import Attention, Cost, Gemm, cost_of_signature
 from analyzers.hardware import find
 from measurements.row import Row
 from measurements.signatures import TYPES, read
@@ -62,10 +62,16 @@ def links() -> pd.DataFrame:
 def _in_a_model(cost: Cost, cold: float, warm: float) -> float:
     """Weights and cached keys are cold; products, attention and small kernels find their other inputs in the L2. Of
     what a large memory-bound kernel reads, the one before left a part there: the geometric mean."""
-    reads_a_cache = isinstance(cost.shape, Attention) and cost.shape.queries < cost.shape.keys
-    if cost.weight_bytes or reads_a_cache or cost.family in _FROM_MEMORY:
+    if cost.weight_bytes or _reads_a_cache(cost) or cost.family in _FROM_MEMORY:
         return cold
     return warm if cost.shape or cost.bytes < _SMALL else (cold * warm) ** 0.5
+
+
+def _reads_a_cache(cost: Cost) -> bool:
+    """Attention with fewer queries than keys, or a product of it where it is written out."""
+    if isinstance(cost.shape, Attention):
+        return cost.shape.queries < cost.shape.keys
+    return isinstance(cost.shape, Gemm) and cost.shape.batch > 1 and cost.shape.m == 1
 
 
 def _family(cost: Cost) -> str:
