@@ -22,6 +22,7 @@ _SERVED = {"A100-SXM-80": "a100-80gb-sxm", "H100-SXM": "h100-sxm", "H200": "h200
 _SIZES = {"bfloat16": ("bf16", 2), "fp8": ("fp8", 1)}
 _HALF_BYTES, _FP32_BYTES = 2, 4
 _LAUNCH_BOUND = 3
+_STREAM_BOUND = 1.5
 _LAUNCH = 0.6
 """Part of the shortest call of an op that is over when its kernel starts: what sums of 60 MB and more take on T4, V100
 and A100 beyond their bytes (15, 17 and 16 of 25, 32 and 26 us)."""
@@ -86,7 +87,8 @@ def fp32(files: Path, sample: int, seed: int) -> Iterator[Row]:
         if gpu is None:
             continue
         launch = _LAUNCH * (rows["latency_ms"].min() if op in _FAMILIES else shortest[name])
-        for row in _sampled(_long(rows), sample, seed):
+        kept = _streams(rows, str(op), gpu) if op in _FAMILIES else _long(rows)
+        for row in _sampled(kept, sample, seed):
             cost = _moved(row, *_FAMILIES[op]) if op in _FAMILIES else _product(row, "fp32", _FP32_BYTES, int(row["B"]))
             family = _FAMILIES[op][0] if op in _FAMILIES else "gemm fp32"
             yield Row("neusight", family, str(op), gpu, cost, (row["latency_ms"] - launch) * 1e6)
@@ -105,6 +107,12 @@ def _sampled(rows: pd.DataFrame, sample: int, seed: int) -> Iterator[pd.Series]:
 
 def _long(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["latency_ms"] > _LAUNCH_BOUND * rows["latency_ms"].min()]
+
+
+def _streams(rows: pd.DataFrame, op: str, gpu: GPU) -> pd.DataFrame:
+    """Long ones by their bytes: chosen by their times, the slow ones of the short would stay."""
+    size = rows["B"] * rows["H"] * _FP32_BYTES * (_FAMILIES[op][1] + 1)
+    return rows[size / gpu.bandwidth * 1e3 > _STREAM_BOUND * rows["latency_ms"].min()]
 
 
 def _product(row: pd.Series, precision: Precision, size: int, batch: int = 1) -> Cost:
