@@ -1,6 +1,5 @@
 """The `tracekit` command: verbs are files in tracekit/commands, imported when they are needed; errors are explained."""
 
-import gc
 import os
 import sys
 import traceback
@@ -28,8 +27,6 @@ class Verbs(click.Group):
         return import_module(f"tracekit.commands.{cmd_name}").command
 
     def invoke(self, ctx: click.Context) -> Any:
-        # Hundreds of modules that stay: collecting among them at the usual pace takes a tenth of a start.
-        gc.set_threshold(50_000)
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
@@ -57,6 +54,6 @@ def _explain(ctx: click.Context, error: BaseException, what: str, why: str, hint
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="tracekit %(version)s")
-@click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error, and what libraries print.")
 def main(verbose: bool) -> None:
     """Profile PyTorch models, read GPU traces, and learn what to do next and how much it will give."""
