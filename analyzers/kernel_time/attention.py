@@ -40,7 +40,7 @@ def backend(cost: Cost, gpu: GPU) -> str:
 def attention_seconds(cost: Cost, shape: Attention, gpu: GPU, machine: Machine, fit: Mapping[str, float]) -> float:
     """Seconds of one fused attention op, forward or backward: FLOPs and bytes are the cost's own."""
     pair = _pair_seconds(shape, gpu, machine, fit)
-    if shape.queries <= _FEW_QUERIES < shape.keys and fit["splits_keys"]:
+    if shape.queries <= _FEW_QUERIES and shape.queries < shape.keys and fit["splits_keys"]:
         return _few_queries_seconds(cost, shape, machine, pair, fit)
     asked = tiles(cost, shape, backend(cost, gpu), gpu.compute_capability)
     factor = fit["backward"] if is_backward(cost, shape) else 1.0

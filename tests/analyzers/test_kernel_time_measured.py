@@ -13,11 +13,12 @@ from analyzers.hardware import find
 from analyzers.kernel_time import estimate_ns
 
 _DATA = Path(__file__).parents[2] / "benchmarks" / "data"
-_OWN = {"gemm bf16": 0.11, "gemm fp32": 0.16, "gemm tf32": 0.18, "attention": 0.17, "pointwise": 0.15, "copy": 0.16}
-_OWN |= {"norm": 0.25, "softmax": 0.22, "reduction, rows": 0.14, "reduction, search": 0.11, "optimizer": 0.18}
+_OWN = {"gemm bf16": 0.10, "gemm fp32": 0.12, "gemm tf32": 0.10, "gemm int8": 0.12, "attention": 0.10}
+_OWN |= {"pointwise": 0.15, "copy": 0.16, "norm": 0.25, "softmax": 0.22, "optimizer": 0.18}
+_OWN |= {"reduction, rows": 0.14, "reduction, search": 0.11}
 _OWN |= {"pointwise, indexed": 0.13, "copy, indexed": 0.18, "copy, transposed": 0.12, "reduction, columns": 0.22}
-_PUBLIC = {"gemm bf16": 0.12, "gemm fp32": 0.19, "pointwise": 0.08, "norm": 0.20, "softmax": 0.20}
-_PUBLIC |= {"attention prefill": 0.27, "attention decode": 0.23}
+_PUBLIC = {"gemm bf16": 0.12, "gemm fp32": 0.17, "pointwise": 0.08, "norm": 0.20, "softmax": 0.20}
+_PUBLIC |= {"attention prefill": 0.14, "attention decode": 0.13}
 
 
 def errors(rows: list[Row]) -> dict[tuple[str, str], float]:
