@@ -19,7 +19,7 @@ from analyzers.kernel_time.kinds import kind
 
 _NOT_FITTED = ("l2", "other", "reduction")
 _L2_STREAMS = 2
-_GIVEN = ("threads", "passes", "overlap")
+GIVEN = ("threads", "passes", "overlap")
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     fit_and_write("memory.l2", streams, lambda row: row.gpu.id, writes=asked.write)
     for name in estimate.constants()["memory"]:
         if name not in _NOT_FITTED:
-            fit_and_write(f"memory.{name}", groups[name], lambda row: row.gpu.id, _GIVEN, asked.write)
+            fit_and_write(f"memory.{name}", groups[name], lambda row: row.gpu.id, GIVEN, asked.write)
 
 
 def measured(asked: Asked) -> Iterator[Row]:

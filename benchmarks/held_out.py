@@ -101,7 +101,7 @@ def _section(row: Row) -> str:
 
 def _given(path: str) -> tuple[str, ...]:
     family, _, name = path.partition(".")
-    return fit_attention.GIVEN[name] if family == "attention" else ()
+    return fit_attention.GIVEN[name] if family == "attention" else fit_memory.GIVEN
 
 
 def _class(row: Row) -> object:

@@ -1,0 +1,69 @@
+"""Our own op calls judged by constants that have not seen them: writes benchmarks/data/halves.csv.
+
+    python benchmarks/halves.py [--shared DIRECTORY] [--dry-run]
+
+Kernels that move memory, and convolutions: each section of constants.toml is fitted on half of its op calls, in pairs
+as they were measured, and on all public rows; the other half is predicted, and the halves change places.
+"""
+
+import csv
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import fit_memory
+import numpy as np
+from accuracy.kernels import errors
+from fitting import section
+from fitting.command import Asked, arguments
+from measurements import own
+from measurements.row import Row
+
+from analyzers.kernel_time import estimate
+from analyzers.kernel_time.kinds import kind
+
+FILE = Path(__file__).parent / "data" / "halves.csv"
+
+
+def main() -> None:
+    asked = arguments(__doc__)
+    found: dict[str, list[float]] = defaultdict(list)
+    for path, rows in sections(asked).items():
+        for tested, error in judged(path, rows):
+            found[tested.family].append(error)
+    means = {family: float(np.mean(every)) for family, every in sorted(found.items())}
+    for family, mean in means.items():
+        print(f"{family:<26}{len(found[family]):>5}{mean:>8.1%}")
+    if asked.write:
+        with FILE.open("w", newline="", encoding="utf-8") as file:
+            out = csv.writer(file)
+            out.writerow(("family", "error"))
+            out.writerows((family, round(mean, 4)) for family, mean in means.items())
+
+
+def sections(asked: Asked) -> dict[str, list[Row]]:
+    """The rows of each section, public ones among them."""
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in fit_memory.measured(asked):
+        groups[f"memory.{kind(row.cost)}"].append(row)
+    groups["convolution"] = [row for row in own.rows() if row.cost.family == "convolution"]
+    return groups
+
+
+def judged(path: str, rows: Sequence[Row]) -> Iterator[tuple[Row, float]]:
+    """Each own row and its error; the section's constants are as before afterwards."""
+    mine = [row for row in rows if row.source == "own"]
+    public = [row for row in rows if row.source != "own"]
+    shipped = dict(section.section_of(path))
+    for half in (0, 1):
+        known = public + [row for number, row in enumerate(mine) if number // 2 % 2 != half]
+        tested = [row for number, row in enumerate(mine) if number // 2 % 2 == half]
+        if known and tested:
+            section.fit(path, known, lambda row: row.gpu.id, fit_memory.GIVEN)
+            estimate.estimate_ns.cache_clear()
+            yield from zip(tested, errors(tested), strict=True)
+        section.section_of(path).update(shipped)
+
+
+if __name__ == "__main__":
+    main()
