@@ -26,7 +26,13 @@ HOST = Table(
     ),
     Column("shapes", "category", "", 'input shapes, as JSON text: "[[8,768],[768,2304],[]]"'),
     Column("dtypes", "category", "", 'input types, as JSON text: "[\\"float\\",\\"Scalar\\"]"'),
-    Column("values", "category", "", "concrete scalar inputs, as JSON text of strings"),
+    Column(
+        "values",
+        "category",
+        "",
+        "concrete scalar inputs, as JSON text of strings; of record_param_comms the collective's name, elements sent and "
+        "received, their type, and the ranks",
+    ),
     Column("strides", "category", "", "input strides in elements, as JSON text"),
 )
 

@@ -1,19 +1,21 @@
-"""Fits copies between host and device, [link.pinned] and [link.pageable] in analyzers/kernel_time/constants.toml.
+"""Fits copies between host and device and between devices, [link.*] in analyzers/kernel_time/constants.toml.
 
     python benchmarks/fit_links.py [--dry-run]
 
-On our own copies between an H200 and its host, both directions.
+On our own copies between an H200 and its host, both directions, and between two H200s over NVLink.
 """
 
 import numpy as np
+import pandas as pd
 from fitting.command import arguments
 from fitting.constants_file import write
 from fitting.search import Constants, fitted
 from measurements import own
+from measurements.collectives import copies
 
 from analyzers.hardware import find
 from analyzers.kernel_time import estimate
-from analyzers.kernel_time.links import Link, copy_ns
+from analyzers.kernel_time.links import Link, copy_ns, section_of
 
 
 def main() -> None:
@@ -22,23 +24,32 @@ def main() -> None:
     pinned = estimate.constants()["link"]["pinned"]
     estimate.constants()["link"]["pageable"]["efficiency"] = pinned["efficiency"]
     fit("pageable", ("start_us", "staging_gbs"), asked.write)
+    fit("peer", ("start_us", "efficiency"), asked.write)
 
 
 def fit(link: Link, names: tuple[str, ...], writes: bool) -> None:
-    rows = own.links()
-    rows = rows[rows["label"].str.endswith(f"_{link}")]
-    section, gpu = estimate.constants()["link"][link], find("h200")
+    rows, gpu = measured(link), find("h200")
+    name = section_of(gpu, link)
+    section = estimate.constants()["link"][name]
 
     def ratios(tried: Constants) -> np.ndarray:
         section.update(tried)
-        return np.array([copy_ns(size, gpu, link) / 1e3 for size in rows["bytes"]]) / rows["warm_us"].to_numpy()
+        return np.array([copy_ns(size, gpu, link) / 1e3 for size in rows["bytes"]]) / rows["us"].to_numpy()
 
-    found = fitted(lambda tried: float(np.abs(np.log(ratios(tried))).mean()), {name: section[name] for name in names})
+    found = fitted(lambda tried: float(np.abs(np.log(ratios(tried))).mean()), {one: section[one] for one in names})
     error = float(np.abs(ratios(found) - 1).mean())
     print(f"{link:<10}{len(rows):>4} copies  {error:6.1%}  {found}")
     if writes:
         values = {**found, "efficiency": section["efficiency"], "error": round(error, 3)}
-        write(estimate.CONSTANTS, f"link.{link}", {**values, "source": f"{len(rows)} copies of h200"})
+        write(estimate.CONSTANTS, f"link.{name}", {**values, "source": f"{len(rows)} copies of h200"})
+
+
+def measured(link: Link) -> pd.DataFrame:
+    """bytes and us of each copy."""
+    if link == "peer":
+        return copies()
+    rows = own.links()
+    return rows[rows["label"].str.endswith(f"_{link}")].rename(columns={"warm_us": "us"})
 
 
 if __name__ == "__main__":

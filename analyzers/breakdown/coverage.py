@@ -7,6 +7,7 @@ import pandas as pd
 from analyzers import problems
 from analyzers.attribution.items import Items
 from analyzers.attribution.layers import Layers
+from analyzers.attribution.messages import unknown_messages
 from analyzers.hardware import GPU
 from analyzers.problems import Found
 from analyzers.results import Coverage
@@ -28,7 +29,8 @@ def coverage(work: pd.DataFrame) -> Coverage:
 
 
 def attribution_problems(host: pd.DataFrame, items: Items, work: pd.DataFrame, layers: Layers) -> list[Found]:
-    """Work without an op, of graphs without their capture, launches after their work, and a trace without layers."""
+    """Work without an op, of graphs without their capture, launches after their work, a trace without layers, and
+    collectives that do not say what they move."""
     launch, op = work["launch"].to_numpy(), work["op"].to_numpy()
     known, by_graph = launch >= 0, (work["graph"] >= 0).to_numpy()
     unmapped = by_graph & (work["captured"] < 0).to_numpy()
@@ -40,6 +42,7 @@ def attribution_problems(host: pd.DataFrame, items: Items, work: pd.DataFrame, l
         problems.found("graph-not-mapped", int(unmapped.sum()), f"{_share(work, unmapped):.1%}"),
         problems.found("device-before-launch", early),
         problems.found("no-layers", int(layers.source == "none")),
+        problems.found("collective-not-modelled", unknown_messages(host, work)),
     ]
 
 

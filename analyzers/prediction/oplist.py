@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from analyzers.attribution.messages import messages
 from analyzers.attribution.nesting import take
 from analyzers.costs.call import Cost
 from analyzers.prediction.launching import LAUNCH_LATENCY_NS
@@ -32,6 +33,7 @@ OP_LIST = Table(
     Column("launches", "int64", "", "device work items"),
     Column("sync", "bool", "", "the host then waits for the device"),
     Column("cost", "object", "", "analyzers.costs.call.Cost, or None"),
+    Column("message", "object", "", "analyzers.costs.messages.Message of a collective, or None"),
 )
 
 
@@ -95,7 +97,8 @@ def _grouped(
         "sync": waits,
     }
     costs = _costs(trace, head.cost_op.to_numpy(), head.precision.astype(object).to_numpy())
-    return OP_LIST.frame({**words, **numbers, "cost": costs}).assign(**words)
+    moved = messages(trace.host, head.name, head.op.to_numpy())
+    return OP_LIST.frame({**words, **numbers, "cost": costs, "message": moved}).assign(**words)
 
 
 def _words(

@@ -1,13 +1,19 @@
-"""A measured step on another GPU: every kernel's time scaled by modelled-there over modelled-here."""
+"""A measured step on another GPU: every kernel's time scaled by modelled-there over modelled-here.
+
+Of a collective only what it takes once all ranks have come is scaled, by the links between the GPUs. What it took
+beyond that it waited for other ranks, which no faster link shortens.
+"""
 
 from dataclasses import replace
 
 import pandas as pd
 
 from analyzers.costs.call import Cost
+from analyzers.costs.messages import Message
 from analyzers.hardware import GPU
 from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
+from analyzers.kernel_time.collectives import collective_ns
 from analyzers.prediction.baseline import Baseline
 from analyzers.results import Projection
 
@@ -29,7 +35,8 @@ def project(base: Baseline, gpu: GPU) -> Projection:
         gpu=gpu,
         latency_us=Interval(latency(KERNEL_ERROR.low, hosts.low), expected, latency(KERNEL_ERROR.high, hosts.high)),
         busy_us=Interval(*(kernel.sum() / 1e3 * error for error in (KERNEL_ERROR.low, 1.0, KERNEL_ERROR.high))),
-        reason=f"Kernel times measured on {base.gpu.name}, scaled by the kernel model's ratio; host as measured here.",
+        reason=f"Kernel times measured on {base.gpu.name}, scaled by the kernel model's ratio; host as measured here."
+        + _of_collectives(base),
     )
 
 
@@ -49,7 +56,27 @@ def host_range(here: GPU, there: GPU) -> Interval:
 def _kernel_ns(base: Baseline, gpu: GPU) -> "pd.Series[float]":
     copies = (base.ops.category == "memcpy") & base.ops.cost.isna()
     ratios = pd.Series([_ratio(cost, base.gpu, gpu) for cost in base.ops.cost], index=base.ops.index)
-    return base.ops.kernel_ns * ratios.mask(copies, base.gpu.pcie_gbs / gpu.pcie_gbs)
+    scaled = base.ops.kernel_ns * ratios.mask(copies, base.gpu.pcie_gbs / gpu.pcie_gbs)
+    collectives = base.ops[base.ops.message.notna()]
+    calls = zip(collectives.kernel_ns, collectives.message, strict=True)
+    scaled[collectives.index] = [_collective_ns(measured, message, base.gpu, gpu) for measured, message in calls]
+    return scaled
+
+
+def _collective_ns(measured: float, message: Message, here: GPU, there: GPU) -> float:
+    """As measured, where the trace does not say what is moved."""
+    if not message.known:
+        return measured
+    modelled = collective_ns(message, here)
+    moving = min(measured, modelled)
+    return measured - moving + moving * collective_ns(message, there) / modelled
+
+
+def _of_collectives(base: Baseline) -> str:
+    known = [message.known for message in base.ops.message[base.ops.message.notna()]]
+    unknown = known.count(False)
+    waiting = " Collectives keep the time that they waited for other ranks." if any(known) else ""
+    return waiting + (f" Left as measured: collectives of unknown size or group ({unknown:,})." if unknown else "")
 
 
 def _ratio(cost: Cost | None, here: GPU, there: GPU) -> float:

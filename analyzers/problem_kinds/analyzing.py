@@ -66,6 +66,13 @@ ANALYZING = (
         "Record with record_shapes=True on a known GPU.",
     ),
     Problem(
+        "collective-not-modelled",
+        "info",
+        "{count} collective{s} do not say what they move between which GPUs of one host; on another GPU their time is "
+        "left as measured.",
+        "Record with torch 2.3 or later, which writes size and group. The network between hosts is not modelled.",
+    ),
+    Problem(
         "estimated-bytes",
         "info",
         "The bytes of {count} generated kernel{s} are those of their inputs, read once; their FLOPs are unknown.",

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from analyzers.readers.categories import DEVICE_KINDS, HOST_KINDS, kind_of
+from analyzers.readers.collectives import with_messages
 from analyzers.readers.columns import Columns, coded, coded_json, join, narrowed
 from analyzers.readers.events import BROKEN, DeviceArgs, Event, HostArgs, ThreadArgs, decode_args
 from analyzers.readers.times import LAST_US, durations_ns, starts_ns, starts_us
@@ -139,7 +140,7 @@ def _host_columns(events: list[Event]) -> Columns:
         "forward_thread": narrowed(_int64([a.forward_thread for a in args]), "int16", "int32"),
         "shapes": coded_json([a.shapes for a in args]),
         "dtypes": coded_json([a.dtypes for a in args]),
-        "values": coded_json([a.values for a in args]),
+        "values": coded_json(with_messages([a.values for a in args], events)),
         "strides": coded_json([a.strides for a in args]),
     }
 

@@ -54,6 +54,14 @@ class DeviceArgs(msgspec.Struct, gc=False):
     graph_node: Int64 = field(default=-1, name="graph node id")
 
 
+class CollectiveArgs(msgspec.Struct, gc=False):
+    name: str = field(default="", name="Collective name")
+    sent: Int64 = field(default=0, name="In msg nelems")
+    received: Int64 = field(default=0, name="Out msg nelems")
+    dtype: str = ""
+    ranks: Int64 = field(default=0, name="Group size")
+
+
 class ThreadArgs(msgspec.Struct, gc=False):
     name: str = ""
 
@@ -69,7 +77,7 @@ _OLD_SPELLINGS = (
 _decode_events = msgspec.json.Decoder(list[Event]).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
-_Args = TypeVar("_Args", HostArgs, DeviceArgs, ThreadArgs)
+_Args = TypeVar("_Args", HostArgs, DeviceArgs, CollectiveArgs, ThreadArgs)
 
 
 def decode_events(text: bytes) -> list[Event]:

@@ -9,6 +9,7 @@ from accuracy.chapter import Chapter, NothingToCompareError, Target, table
 
 CHAPTERS = {
     "kernels": "Kernel time",
+    "collectives": "Collective communication",
     "counters": "Counted FLOPs and bytes",
     "host": "Host and device timelines",
     "published": "Published end-to-end results",

@@ -56,6 +56,9 @@ def test_host_arguments(both):
     for e in host:
         args = e.get("args", {})
         texts = [text(args.get(k)) for k in ("Input Dims", "Input type", "Concrete Inputs", "Input Strides")]
+        if "Collective name" in args:
+            said = ("Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size")
+            texts[2] = text([str(args[k]) for k in said])
         ids = [args.get(k, -1) for k in ("correlation", "External id", "Sequence number", "Fwd thread id")]
         expected[(e["name"], *ids, *texts)] += 1
     columns = ["name", "correlation", "external_id", "sequence", "forward_thread"]

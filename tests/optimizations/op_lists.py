@@ -69,6 +69,7 @@ def base(gpu="h200", *, tokens=1, keys=512, width=4096, heads=32, layers=4, prec
             "launches": [1] * len(ops),
             "sync": [False] * len(ops),
             "cost": costs,
+            "message": [None] * len(ops),
         }
     )
     info = CaptureInfo(

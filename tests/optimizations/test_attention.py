@@ -39,7 +39,13 @@ BACKWARD = (
 
 
 def with_ops(baseline, rows):
-    columns = {"layer": "h.0.attn", "layer_type": "Attention", "phase": "backward", "category": "kernel"}
+    columns = {
+        "layer": "h.0.attn",
+        "layer_type": "Attention",
+        "phase": "backward",
+        "category": "kernel",
+        "message": None,
+    }
     numbers = {"host_ns": 10_000.0, "kernel_ns": 50_000.0, "launches": 1, "sync": False}
     table = pd.DataFrame([{"name": name, "cost": cost, **columns, **numbers} for name, cost in rows])
     return replace(baseline, ops=OP_LIST.frame({name: table[name].to_list() for name in baseline.ops.columns}))

@@ -41,6 +41,7 @@ def with_growing_cache():
             "kernel_ns": [4_000.0, 4_000.0, 8_000.0, 1_000.0],
             "sync": [False] * 4,
             "cost": [cost for _, cost in rows],
+            "message": [None] * 4,
         }
     )
     return replace(baseline, ops=frame)

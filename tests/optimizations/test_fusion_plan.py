@@ -57,6 +57,7 @@ def llama(gpu="h200", layers=3, tokens=16):
             "launches": [1] * len(rows),
             "sync": [False] * len(rows),
             "cost": [row[3] for row in rows],
+            "message": [None] * len(rows),
         }
     )
     return replace(some, ops=frame)

@@ -32,6 +32,7 @@ def step():
     baseline = base(workload="train")
     phase, layer, name, kernel, cost = (list(column) for column in zip(*rows, strict=True))
     rest = {"layer_type": ["MLP"] * 8, "category": ["kernel"] * 8, "host_ns": [1_000.0] * 8, "launches": [4] * 8}
+    rest |= {"message": [None] * 8}
     frame = OP_LIST.frame(
         {"phase": phase, "layer": layer, "name": name, "kernel_ns": kernel, "cost": cost, "sync": [False] * 8, **rest}
     )

@@ -1,0 +1,45 @@
+"""What a collective moves, as a trace records it on the op that calls it."""
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, get_args
+
+from analyzers.costs import dtypes
+
+Kind = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", ""]
+
+GPUS_OF_A_HOST = 8
+"""A larger group spans hosts, whose network is not known."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One call of a collective; what a trace does not say is "" or 0."""
+
+    kind: Kind = ""
+    bytes: int = 0
+    """Of the largest buffer of a rank."""
+    ranks: int = 0
+
+    @property
+    def known(self) -> bool:
+        """Whether its time can be modelled."""
+        return bool(self.kind and self.bytes) and 1 < self.ranks <= GPUS_OF_A_HOST
+
+
+@lru_cache(maxsize=1 << 12)
+def message(values: str) -> Message:
+    """Of a call's values, as readers give them: name, elements sent and received, type, ranks. Never raises."""
+    try:
+        name, sent, received, element, ranks = json.loads(values)
+        dtype = dtypes.find(element)
+        return Message(_kind(name), max(int(sent), int(received)) * (dtype.bytes if dtype else 0), int(ranks))
+    except (ValueError, TypeError, AttributeError):
+        return Message()
+
+
+def _kind(name: str) -> Kind:
+    """Of c10d's names: allreduce_coalesced, _allgather_base, reduce_scatter_tensor_coalesced, all_to_allv."""
+    plain = name.replace("_", "")
+    return next((kind for kind in get_args(Kind) if kind and plain.startswith(kind.replace("-", ""))), "")

@@ -1,0 +1,35 @@
+"""Time of a collective over the GPUs of one host, as NCCL does it: chunks that go round a ring.
+
+Of n ranks each sends a chunk of 1/n of the buffer n - 1 times (an all-reduce twice as often), and passes over one more,
+its own, without sending it: a kept chunk. A broadcast hands the whole buffer on, in pieces. Either the link is used as
+far as it goes, or half and less of it for flags that save waiting (protocol LL): what is done first.
+Pat Patarasuk and Xin Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
+"""
+
+from typing import Any, Literal
+
+from analyzers.costs.messages import Message
+from analyzers.hardware import GPU
+from analyzers.kernel_time.estimate import constants
+
+Between = Literal["nvlink", "host"]
+"""How GPUs of one host are connected: by NVLink (or another link of their vendor), or through its memory."""
+
+
+def collective_ns(message: Message, gpu: GPU, between: Between | None = None) -> float:
+    """Nanoseconds of the kernel once all ranks have come, between GPUs like this one; by default by their own link."""
+    between = between or ("nvlink" if gpu.nvlink_gbs else "host")
+    fit = constants()["collective"][between]
+    rate = (gpu.nvlink_gbs / 2 if between == "nvlink" else gpu.pcie_gbs) * fit["efficiency"]
+    steps = (2 if message.kind == "all-reduce" else 1) * (message.ranks - 1)
+    wire_ns = _carried(message, steps, fit) / rate
+    full = (fit["start_us"] + fit["hop_us"] * steps) * 1e3 + wire_ns
+    short = (fit["short_us"] + fit["short_hop_us"] * steps) * 1e3 + wire_ns / fit["short_rate"]
+    return float(min(full, short))
+
+
+def _carried(message: Message, steps: int, fit: dict[str, Any]) -> float:
+    """Bytes by the time that they take of a rank's link, which sends and receives at once."""
+    if message.kind == "broadcast":
+        return message.bytes / fit["one_way"]
+    return message.bytes / message.ranks * (steps + fit["kept"].get(message.kind, 0.0))

@@ -1,0 +1,56 @@
+"""Chapter: collectives between H200s on a machine that was not fitted on, and those of others' traces."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+from fit_collectives import elsewhere
+from measurements.collectives import FILE, TOLD_FROM, collectives
+
+from accuracy.chapter import Chapter, NothingToCompareError, at_most, percent, table
+from accuracy.traced_collectives import written
+from analyzers.kernel_time import estimate
+
+_LONG = 8 << 20
+_SIZES = ("to 256 KB", "1 and 4 MB", "from 16 MB")
+_INTRODUCTION = """Calls repeated without a wait on two machines with H200s (NVLink SHARP off), each predicted by
+constants that were fitted on the other one; the machine with four GPUs by one that had two, so that four ranks are a
+test of the ring. *Host*: without the links between the GPUs, through the host's memory. A call takes as long as its
+kernel or as its issue by the host, whichever is longer: up to 256 KB only the issue (16 to 20 µs) is compared, the
+kernel hides behind it."""
+_MISSES = """Furthest off, through the host's memory, is a broadcast to four: ranks in the middle of its chain send and
+receive, those at its ends do not, and one rate stands for both. Means of calls that took two to ten times as long as
+their neighbours (some of up to 4 MB) were kept."""
+
+
+def chapter(shared: Path) -> Chapter:
+    if not FILE.is_file():
+        raise NothingToCompareError(f"no {FILE.name}.")
+    found = _unseen()
+    told = found[found["bytes"] >= TOLD_FROM]
+    errors = {str(name): float((rows["ratio"] - 1).abs().mean()) for name, rows in told.groupby("between")}
+    targets = tuple(
+        at_most(f"collectives ({name}), mean error on a machine not fitted on", 0.10, error)
+        for name, error in errors.items()
+    )
+    parts = (_INTRODUCTION, _table(found), _MISSES, written(shared))
+    return Chapter("Collective communication", "\n\n".join(parts), targets)
+
+
+def _unseen() -> pd.DataFrame:
+    """All calls, with their ratios; the constants in place are those of the file again."""
+    found = pd.concat([part for _, rows in collectives().groupby("between") for part in elsewhere(rows)])
+    estimate.constants.cache_clear()
+    return found
+
+
+def _table(found: pd.DataFrame) -> str:
+    return table(("collective", "link", "ranks", "calls", *_SIZES), _rows(found), 5)
+
+
+def _rows(found: pd.DataFrame) -> Iterator[tuple[object, ...]]:
+    size = pd.cut(found["bytes"], [0, TOLD_FROM - 1, _LONG, float("inf")], labels=_SIZES)
+    errors = (found["ratio"] - 1).abs()
+    for key, mine in errors.groupby([found["collective"], found["between"], found["ranks"]], sort=False):
+        means = mine.groupby(size[mine.index], observed=False).mean()
+        yield (*key, len(mine), *(percent(means[name], 1) for name in _SIZES))

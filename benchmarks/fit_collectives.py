@@ -1,0 +1,77 @@
+"""Fits collectives between GPUs of one host, [collective.*] in analyzers/kernel_time/constants.toml.
+
+    python benchmarks/fit_collectives.py [--dry-run]
+
+On our own calls on two machines with H200s, over NVLink and without it. Calls were repeated without a wait, so that
+each took as long as its kernel or as its issue by the host, whichever is longer; the shortest messages tell the issue,
+those of 1 MB and more the kernel. The error that is written is that of the latter on the machine not fitted on.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from fitting.command import arguments
+from fitting.constants_file import Value, write
+from fitting.search import Constants, fitted
+from measurements.collectives import TOLD_FROM, collectives, issue_us
+
+from analyzers.hardware import find
+from analyzers.kernel_time import estimate
+from analyzers.kernel_time.collectives import collective_ns
+
+
+def main() -> None:
+    asked = arguments(__doc__)
+    for between, rows in collectives().groupby("between"):
+        unseen = pd.concat(elsewhere(rows))
+        error = float(np.abs(unseen["ratio"][unseen["bytes"] >= TOLD_FROM] - 1).mean())
+        found, used = fit(rows), int((rows["bytes"] >= TOLD_FROM).sum())
+        print(f"{between:<8}{used:>4} calls  {error:6.1%}  {found}")
+        if asked.write:
+            source = f"{used} calls on two machines with h200"
+            values = {**_nested(found), "error": round(error, 3), "source": source}
+            write(estimate.CONSTANTS, f"collective.{between}", values)
+
+
+def elsewhere(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Of each machine the calls, with their `ratio` by constants fitted on the others."""
+    for machine, mine in rows.groupby("machine"):
+        others = rows[rows["machine"] != machine]
+        fit(others)
+        yield mine.assign(ratio=ratios(mine, issue_us(others)))
+
+
+def fit(rows: pd.DataFrame) -> Constants:
+    """The constants of the link of these calls with the least mean |log(modelled / measured)|; they stay in place for
+    this process."""
+    section, told = estimate.constants()["collective"][rows["between"].iloc[0]], rows[rows["bytes"] >= TOLD_FROM]
+    start = {f"kept.{kind}": part for kind, part in section["kept"].items()}
+    start |= {name: section[name] for name in ("start_us", "efficiency", "one_way") if section[name] != 1}
+    issue = issue_us(rows)
+
+    def loss(tried: Constants) -> float:
+        section.update(_nested(tried))
+        return float(np.abs(np.log(ratios(told, issue))).mean())
+
+    found = fitted(loss, start)
+    section.update(_nested(found))
+    return found
+
+
+def ratios(rows: pd.DataFrame, issue: float) -> npt.NDArray[np.float64]:
+    """Modelled over measured time of each call."""
+    gpu = find("h200")
+    calls = zip(rows["message"], rows["between"], strict=True)
+    modelled = np.array([collective_ns(message, gpu, between) / 1e3 for message, between in calls])
+    return np.maximum(modelled, issue) / rows["us"].to_numpy()
+
+
+def _nested(found: Constants) -> dict[str, Value]:
+    kept = {name.removeprefix("kept."): value for name, value in found.items() if name.startswith("kept.")}
+    return {**{name: value for name, value in found.items() if not name.startswith("kept.")}, "kept": kept}
+
+
+if __name__ == "__main__":
+    main()
