@@ -31,7 +31,7 @@ _SPEED = {
 _COST = {
     "memory": lambda row: quantity(row["peak_memory_bytes"], "B") if row["peak_memory_bytes"] else ABSENT,
     "GPU": lambda row: _share(row["gpu_utilization"]),
-    "largest batch": lambda row: f"{row['largest_batch']:,}" if row["largest_batch"] else ABSENT,
+    "largest batch": lambda row: largest_batch(row["largest_batch"], row["predicted_largest_batch"]),
     "off by": lambda row: _apart(row["relative_difference"]),
     "same": lambda row: _share(row["agreement"]),
     "perplexity": lambda row: significant(row["perplexity"]) if row["perplexity"] else ABSENT,
@@ -133,6 +133,13 @@ def _predicted(row: Row) -> str:
 
 def _time(value: float | None) -> str:
     return duration(value) if value else ABSENT
+
+
+def largest_batch(measured: int | None, predicted: int | None) -> str:
+    """With what was predicted of it, where it was looked for."""
+    if not measured:
+        return ABSENT
+    return f"{measured:,} (predicted {predicted:,})" if predicted else f"{measured:,}"
 
 
 def _share(value: float | None) -> str:

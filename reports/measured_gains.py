@@ -10,11 +10,13 @@ from analyzers.results import Analysis
 from analyzers.verified import Difference, Verification, Verified
 from reports.names import printable
 from reports.numbers import duration, percent, quantity, significant
+from reports.verified import why_not
 
 
 @dataclass(frozen=True)
 class MeasuredGain:
     title: str
+    """With its name where that says more."""
     predicted: Interval | None
     measured: Interval | None
     inside: Literal["yes", "less", "more", ""]
@@ -56,14 +58,14 @@ def _disappoints(gain: MeasuredGain | None) -> bool:
 def _gain(found: Verified, of: Verification) -> MeasuredGain:
     before, after = found.before, found.after
     return MeasuredGain(
-        title=printable(found.title),
+        title=printable(f"{found.title} ({found.id})" if ":" in found.id else found.title),
         predicted=found.predicted,
         measured=found.measured,
         inside=_inside(found),
         step=f"{duration(before.median_us)} → {duration(after.median_us)}" if before and after else "",
         memory=_memory(of.peak_memory_bytes, found.peak_memory_bytes),
         difference=_difference(found.difference),
-        error=printable(found.error),
+        error=printable(why_not(found)),
     )
 
 

@@ -3,7 +3,7 @@
 import io
 import shutil
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -52,13 +52,15 @@ def sentence(found: Verified) -> str:
 
 
 def to_text(verification: Verification, *, width: int | None = None) -> str:
-    """A table with a row an optimization, then what could not be done, and caveats."""
+    """A table with a row an optimization that was measured, then what could not be, and caveats."""
     width = width or shutil.get_terminal_size((120, 40)).columns
     sink = io.StringIO()
     console = Console(file=sink, width=width, highlight=False)
     console.print(Text(_heading(verification)))
-    console.print(_table(verification))
-    for line in (_LEGEND, "", *_remarks(verification)):
+    done = [found for found in verification.results if found.measured]
+    if done:
+        console.print(_table(done, verification))
+    for line in (*((_LEGEND, "") if done else ()), *_remarks(verification)):
         console.print(Text(textwrap.fill(line, width, subsequent_indent="  ")))
     return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
 
@@ -69,12 +71,12 @@ def _heading(verification: Verification) -> str:
     return f"{what}, on {verification.device_name}; seed {verification.seed}"
 
 
-def _table(verification: Verification) -> Table:
-    view = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+def _table(results: Sequence[Verified], verification: Verification) -> Table:
+    view = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
     view.add_column("optimization", overflow="fold")
     for column in ("predicted", "measured", "step", f"{verification.unit}/s", "peak memory", "off by", "same"):
         view.add_column(column, justify="right", no_wrap=True)
-    for found in verification.results:
+    for found in results:
         view.add_row(_in_lines(found.id), *_cells(found, verification))
     return view
 
@@ -89,12 +91,10 @@ def _in_lines(name: str) -> str:
 
 
 def _cells(found: Verified, verification: Verification) -> tuple[str, ...]:
-    predicted = speedup(found.predicted) if found.predicted else ABSENT
-    if found.measured is None or found.before is None or found.after is None:
-        return (predicted, *[ABSENT] * 6)
+    assert found.measured and found.before and found.after
     gain, work = found.measured, verification.items * found.work_factor * 1e6
     return (
-        predicted,
+        speedup(found.predicted) if found.predicted else ABSENT,
         f"{measured(gain)} ({speedup(gain).removesuffix('×')})",
         from_to(found.before.median_us, found.after.median_us, duration),
         significant(work / found.after.median_us),
@@ -123,10 +123,23 @@ def _difference(found: Difference | None) -> tuple[str, str]:
 
 
 def _remarks(verification: Verification) -> list[str]:
-    refused = [f"{found.id}: not measured. {found.error}" for found in verification.results if found.error]
+    refused = [(_named(found), f"not measured. {why_not(found)}") for found in verification.results if found.error]
+    caveats = [(found.id, line) for found in verification.results if not found.error for line in found.caveats]
+    return [*_together(refused), *_together(caveats), *verification.caveats]
+
+
+def why_not(found: Verified) -> str:
+    """Why it was not measured, where its name is said already."""
+    return found.error.removeprefix(f"{found.title} cannot be applied here. ")
+
+
+def _named(found: Verified) -> str:
+    return f"{found.id} (predicted {speedup(found.predicted)})" if found.predicted else found.id
+
+
+def _together(remarks: Iterable[tuple[str, str]]) -> list[str]:
+    """Each thing said once, of all names."""
     said: dict[str, list[str]] = {}
-    for found in verification.results:
-        for line in found.caveats:
-            said.setdefault(line, []).append(found.id)
-    caveats = [f"{', '.join(ids)}: {line}" for line, ids in said.items()]
-    return [*refused, *caveats, *verification.caveats]
+    for name, line in remarks:
+        said.setdefault(line, []).append(name)
+    return [f"{', '.join(names)}: {line}" for line, names in said.items()]

@@ -63,6 +63,33 @@ def test_the_largest_batch_is_found_in_few_runs(most):
     assert len(runs) <= 11
 
 
+@pytest.mark.parametrize("likely", [100, 160, 240, 600])
+def test_a_predicted_batch_is_where_the_search_begins(likely):
+    """GPT-2 in training: at a batch of 1 the optimizer's peak is the larger one. 173 fit."""
+    runs = []
+
+    def probe(batch: int) -> int | None:
+        runs.append(batch)
+        peak = max(2_570, 1_493 + 805 * batch)
+        return peak if peak <= 141_000 else None
+
+    assert 168 <= largest_batch(probe, 141_000, 1, likely) <= 173
+    assert len(runs) == 3
+
+
+def test_a_peak_that_does_not_grow_at_first_does_not_send_the_search_far():
+    """GPT-2 with checkpointing: batches 1 to 4 hold what the optimizer does. Without a prediction."""
+    runs = []
+
+    def probe(batch: int) -> int | None:
+        runs.append(batch)
+        peak = max(2_570, 1_500 + 260 * batch)
+        return peak if peak <= 140_000 else None
+
+    assert 516 <= largest_batch(probe, 140_000, 1) <= 532
+    assert max(runs) <= 532 and len(runs) <= 6
+
+
 def test_a_batch_that_never_fits():
     assert largest_batch(lambda _: None, 10, 1) is None
 

@@ -8,7 +8,11 @@ from click.testing import CliRunner
 from tiny_models import CONFIGS
 
 import tracekit
+from analyzers.interval import Interval
+from analyzers.verified import Verification, Verified
 from tracekit.cli import main
+from tracekit.verified_run import joined
+from tracekit.verifying import verify_run
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +37,9 @@ def test_measured_and_refused_stand_beside_each_other(run):
     assert graphs["measured"] is None and "CUDA device" in graphs["error"]
     assert check["work_factor"] == pytest.approx(1.9375)
     assert any("before the time that a draft" in line for line in check["caveats"])
-    assert "cuda-graphs: not measured." in done.stdout
+    (line,) = (line for line in done.stdout.splitlines() if "cuda-graphs" in line)
+    assert line.startswith("cuda-graphs: not measured.") and "CUDA device" in line
+    assert "measuring speculative-decoding:0.5 (3 of 3)" in done.stderr
     assert max(len(line) for line in done.stdout.splitlines()) <= 120
     assert [each["id"] for each in json.loads((run / "analysis.json").read_text())["verified"]] == [
         "half-precision",
@@ -42,10 +48,53 @@ def test_measured_and_refused_stand_beside_each_other(run):
     ]
 
 
-def test_a_name_that_is_not_known(run):
-    done = CliRunner().invoke(main, ["verify", str(run), "--apply", "half-precison"])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("half-precison", "half-precision"), ("sdpa:math", "cudnn, flash, efficient")]
+)
+def test_a_name_that_is_not_known_is_refused_before_anything_is_built(run, name, hint):
+    before = (run / "verify.json").read_bytes() if (run / "verify.json").is_file() else b""
+    done = CliRunner().invoke(main, ["verify", str(run), "--apply", f"half-precision,{name}"])
     assert done.exit_code == 1
-    assert "half-precision" in done.stderr
+    assert hint in done.stderr and "building" not in done.stderr
+    assert ((run / "verify.json").read_bytes() if before else b"") == before
+
+
+def test_what_was_measured_is_kept_when_it_is_stopped_and_called_again(run):
+    """Stopped at the second of two; then another optimization is measured."""
+
+    def say(line: str) -> None:
+        if "(2 of 2)" in line:
+            raise KeyboardInterrupt
+
+    (run / "verify.json").unlink(missing_ok=True)
+    with pytest.raises(KeyboardInterrupt):
+        verify_run(run, ["half-precision", "sdpa"], say=say)
+    (half,) = json.loads((run / "verify.json").read_text())["results"]
+    assert half["id"] == "half-precision" and half["measured"]
+    assert [each.id for each in verify_run(run, ["cuda-graphs"]).results] == ["cuda-graphs"]
+    kept, graphs = json.loads((run / "verify.json").read_text())["results"]
+    assert (kept, graphs["id"]) == (half, "cuda-graphs")
+
+
+def verification(*names: str, versions: dict[str, str], **settings: object) -> Verification:
+    results = tuple(Verified(name, name, None, Interval(1.0, 2.0, 3.0)) for name in names)
+    return Verification("0.1.0", {"dtype": "fp32", **settings}, 0, "T4", versions, 1, "tokens", 0, results)
+
+
+@pytest.mark.parametrize(
+    ("versions", "settings", "ids"),
+    [
+        ({"torch": "2.11"}, {"output": "b"}, ["a", "b", "c"]),
+        ({"torch": "2.11", "torchao": "0.18"}, {}, ["a", "b", "c"]),
+        ({"torch": "2.12"}, {}, ["b", "c"]),
+        ({"torch": "2.11"}, {"dtype": "fp16"}, ["b", "c"]),
+    ],
+)
+def test_only_what_was_measured_in_the_same_way_stays(versions, settings, ids):
+    earlier = verification("a", "b", versions={"torch": "2.11"}, output="a")
+    found = joined(earlier, verification("b", "c", versions=versions, **{"output": "a", **settings}))
+    assert [each.id for each in found.results] == ids
+    assert joined(None, found) == found
 
 
 def test_a_folder_without_a_run(tmp_path):

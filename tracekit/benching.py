@@ -1,6 +1,6 @@
 """Runs a grid of models and configurations, row after row, into a folder that it can be taken up from again."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import product
@@ -10,16 +10,19 @@ from typing import Any
 from analyzers.errors import TracekitError
 from reports.bench import to_html
 from reports.files import check_writable, write_atomically
+from reports.numbers import quantity
+from tracekit.bench import alone
 from tracekit.bench.configurations import Configuration, configuration
-from tracekit.bench.measuring import Request, largest, measured
+from tracekit.bench.largest import largest_batch
+from tracekit.bench.measuring import Request, measured
 from tracekit.bench.quality import text_of
 from tracekit.bench.row import Row, from_csv, to_csv, to_parquet
 from tracekit.capture.plan import plan
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Settings
 from tracekit.measurement import jobs
-from tracekit.measurement.predicted import Expectations, Expected
-from tracekit.measurement.worker import Failure, Worker
+from tracekit.measurement.predicted import Expectations
+from tracekit.measurement.worker import Failure, Worker, checked
 
 CSV, PARQUET, PAGE, TRACES = "bench.csv", "bench.parquet", "bench.html", "traces"
 
@@ -42,10 +45,11 @@ class Grid:
             yield replace(self.settings, model=model, batch_size=batch, seq_len=length)
 
 
-def bench(grid: Grid, folder: Path, say: Say = silent) -> list[Row]:
+def bench(grid: Grid, folder: Path, say: Say = silent, *, verbose: bool = False) -> list[Row]:
     """Every row of the grid: those that `folder` holds, and the others measured now. A row that fails says why.
 
     After each row bench.csv and bench.html are written, at the end bench.parquet, where pyarrow is installed.
+    `verbose`: libraries may print to stderr.
     """
     wanted = [configuration(name) for name in grid.configurations]
     text = text_of(grid.text)
@@ -53,8 +57,9 @@ def bench(grid: Grid, folder: Path, say: Say = silent) -> list[Row]:
     stored = from_csv(folder / CSV) if (folder / CSV).is_file() else []
     done = {row.key: row for row in stored if not row.error}
     rows: list[Row] = []
+    making = _Making(folder, text, grid.largest_batch, done, say, verbose)
     for asked in grid.runs():
-        for row in _run(asked, wanted, _Making(folder, text, grid.largest_batch, done, say)):
+        for row in _run(asked, wanted, making):
             rows.append(row)
             _write(rows, folder)
     if find_spec("pyarrow"):
@@ -69,6 +74,7 @@ class _Making:
     largest_batch: bool
     done: dict[tuple[object, ...], Row]
     say: Say
+    verbose: bool
 
 
 def _run(asked: Settings, wanted: Sequence[Configuration], making: _Making) -> Iterator[Row]:
@@ -81,57 +87,70 @@ def _run(asked: Settings, wanted: Sequence[Configuration], making: _Making) -> I
         return
     requests = [Request(_row(settings, each, first), settings, first, each, making.text) for each in wanted]
     missing = [each for each in requests if each.row.key not in making.done]
-    expected = _expectations(settings, first, making) if missing else _nothing
-    with Worker() as worker:
+    expected = _expectations(settings, first, making) if missing else None
+    with Worker(verbose=making.verbose) as worker:
         for request in requests:
             found = making.done.get(request.row.key)
             yield found or _measured(worker, request, expected, making)
 
 
-def _measured(worker: Worker, request: Request, expected: Callable[[str], Expected], making: _Making) -> Row:
+def _measured(worker: Worker, request: Request, expected: Expectations | None, making: _Making) -> Row:
     row = request.row
     making.say(f"measuring {row.model}, {row.workload}, batch {row.batch_size}: {row.config}")
     found = worker.call(measured, _foretold(request, expected))
     if isinstance(found, Failure):
         return replace(row, error=str(found))
-    if not making.largest_batch:
+    if not making.largest_batch or request.settings.device != "cuda":
         return found
-    most = worker.call(largest, request)
-    return found if isinstance(most, Failure) else replace(found, largest_batch=most)
+    return replace(found, largest_batch=_largest(worker, request, found.predicted_largest_batch, making.say))
 
 
-def _foretold(request: Request, expected: Callable[[str], Expected]) -> Request:
+def _largest(worker: Worker, request: Request, likely: int | None, say: Say) -> int | None:
+    """None: the search failed."""
+
+    def probe(batch: int) -> int | None:
+        peak: int | None = checked(worker.call(alone.peak_bytes, request, batch))
+        say(f"  a batch of {batch:,} " + ("does not fit" if peak is None else f"takes {quantity(peak, 'B')}"))
+        return peak
+
+    try:
+        return largest_batch(probe, checked(worker.call(alone.capacity)), request.settings.batch_size, likely)
+    except TracekitError as error:
+        say(f"  no largest batch: {error}")
+        return None
+    finally:
+        worker.call(alone.release)
+
+
+def _foretold(request: Request, expected: Expectations | None) -> Request:
     """With what is predicted of the configuration, before it is measured."""
     change = request.configuration.change(request.settings)
-    if not change or request.first.optimizations or request.configuration == request.first:
+    if change is None or expected is None:
         return request
-    found = expected(change)
+    found = expected.of(change) if change else expected.unchanged()
     gain = found.speedup
     cells: dict[str, Any] = (
         {"predicted": gain.expected, "predicted_low": gain.low, "predicted_high": gain.high} if gain else {}
     )
-    return replace(request, row=replace(request.row, predicted_peak_bytes=found.peak_bytes, **cells))
+    cells |= {"predicted_peak_bytes": found.peak_bytes, "predicted_largest_batch": found.largest_batch}
+    return replace(request, row=replace(request.row, **cells))
 
 
-def _expectations(settings: Settings, first: Configuration, making: _Making) -> Callable[[str], Expected]:
+def _expectations(settings: Settings, first: Configuration, making: _Making) -> Expectations | None:
     """Predictions from a trace of the first configuration, recorded in a process that measures nothing."""
     if settings.device != "cuda" or first.optimizations or first.adapters:
-        return _nothing
+        return None
     row = _row(settings, first, first)
     name = "-".join(str(part) for part in row.key[:4]).replace("/", "-")
     trace = making.folder / TRACES / f"{name}.json.gz"
     if not trace.is_file():
         making.say(f"profiling {row.model}, {row.workload}, batch {row.batch_size}: {row.config}")
         trace.parent.mkdir(parents=True, exist_ok=True)
-        with Worker() as worker:
+        with Worker(verbose=making.verbose) as worker:
             found = worker.call(jobs.profile, settings, trace)
         if isinstance(found, Failure):
-            return _nothing
-    return Expectations(trace).of
-
-
-def _nothing(_: str) -> Expected:
-    return Expected(None, None)
+            return None
+    return Expectations(trace)
 
 
 def _row(settings: Settings, config: Configuration, first: Configuration) -> Row:

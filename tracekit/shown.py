@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from analyzers.results import Analysis
 
 
+def verbose() -> bool:
+    """Whether `tracekit -v` was called."""
+    return bool(click.get_current_context().find_root().params["verbose"])
+
+
 def say(text: str) -> None:
     click.echo(f"tracekit: {text}", err=True)
 

@@ -1,15 +1,14 @@
 """Applies what was recommended, measures it, and leaves the result beside the run."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from analyzers.errors import InputError
-from analyzers.verified import Verification
+from analyzers.verified import Verification, Verified
 from reports.files import write_atomically
-from reports.names import in_sentence
 from tracekit.analysis import analyze
 from tracekit.calibration import history
 from tracekit.capture.packages import require
@@ -23,69 +22,76 @@ from tracekit.measurement.worker import Failure, Worker, checked
 from tracekit.optimizations import parse
 from tracekit.optimizations.planning import WORTHWHILE
 from tracekit.outputs import write_outputs
-from tracekit.verified_run import to_json
+from tracekit.verified_run import joined, to_json, verified_beside
 
 ON_A_CPU = ("half-precision", "sdpa", "compile", "int8-dynamic")
 """What is tried where nothing can be predicted."""
 
 
 def verify_run(
-    folder: Path, apply: Sequence[str] = (), *, top: int = 3, device: Device = "auto", say: Say = silent
+    folder: Path,
+    apply: Sequence[str] = (),
+    *,
+    top: int = 3,
+    device: Device = "auto",
+    say: Say = silent,
+    verbose: bool = False,
 ) -> Verification:
     """Measure optimizations of the run in `folder` (names, several joined with "+"; none: the `top` recommended ones).
 
-    The result is verify.json in the folder, and in its report. Raises TracekitError when the run cannot be repeated.
+    After each of them verify.json in the folder is written, with what it held of others; at the end the report. Raises
+    TracekitError when a name is not known, or the run cannot be repeated. `verbose`: libraries may print to stderr.
     """
+    wanted = list(dict.fromkeys(parse(name).name for name in apply))
     asked = settings_of(folder)
     settings = plan(replace(asked, device=_device(asked, device), name=""))
     same = settings.device == asked.device and settings.gpu == asked.gpu
-    names = list(apply) or recommended(folder, settings, top)
+    names = wanted or recommended(folder, settings, top)
     expected = Expectations(folder / TRACE).of if same else _not_here
     predictions = [expected(name) for name in names]  # before anything is measured
-    found = _measured(settings, names, predictions, say)
-    write_atomically(folder / VERIFY, to_json(found))
-    _remember(found, settings)
+    earlier = verified_beside(folder)
+    for found in _measured(settings, names, predictions, say, verbose=verbose):
+        write_atomically(folder / VERIFY, to_json(joined(earlier, found)))
+        _remember(found.results[-1], found.versions, settings)
     write_outputs(folder)
     return found
 
 
-def _remember(found: Verification, settings: Settings) -> None:
+def _remember(found: Verified, versions: dict[str, str], settings: Settings) -> None:
     """For later predictions on this machine."""
-    if not settings.gpu:
+    if not (settings.gpu and found.predicted and found.measured):
         return
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    for each in found.results:
-        if each.predicted and each.measured:
-            history.add(
-                history.Verified(
-                    verified_at=now,
-                    gpu=settings.gpu,
-                    model=settings.shown_name,
-                    workload=settings.workload,
-                    batch_size=settings.batch_size,
-                    seq_len=settings.seq_len,
-                    dtype=settings.dtype,
-                    applied=each.id,
-                    predicted=(each.predicted.low, each.predicted.expected, each.predicted.high),
-                    measured=each.measured.expected,
-                    versions=found.versions,
-                )
-            )
+    history.add(
+        history.Verified(
+            verified_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            gpu=settings.gpu,
+            model=settings.shown_name,
+            workload=settings.workload,
+            batch_size=settings.batch_size,
+            seq_len=settings.seq_len,
+            dtype=settings.dtype,
+            applied=found.id,
+            predicted=(found.predicted.low, found.predicted.expected, found.predicted.high),
+            measured=found.measured.expected,
+            versions=versions,
+        )
+    )
 
 
-def _measured(settings: Settings, names: list[str], predictions: list[Expected], say: Say) -> Verification:
-    """In a process of its own, which one optimization cannot spoil for the next."""
-    results = []
-    with Worker() as worker:
+def _measured(
+    settings: Settings, names: Sequence[str], predictions: Sequence[Expected], say: Say, *, verbose: bool
+) -> Iterator[Verification]:
+    """What was measured so far, after each. In a process of its own, which one cannot spoil for the next."""
+    results: list[Verified] = []
+    with Worker(verbose=verbose) as worker:
         say(f"building {settings.shown_name} on {settings.device}")
         began = checked(worker.call(jobs.start, settings))
         for name, prediction in zip(names, predictions, strict=True):
-            say(f"measuring {in_sentence(parse(name).title)}")
+            say(f"measuring {name} ({len(results) + 1} of {len(names)})")
             found = worker.call(jobs.verified, settings, name, prediction)
             failed = isinstance(found, Failure)
             results.append(verification.not_measured(name, prediction, str(found)) if failed else found)
-        last = checked(worker.call(jobs.read_device))
-    return verification.summary(settings, began, results, last)
+            yield verification.summary(settings, began, results, checked(worker.call(jobs.read_device)))
 
 
 def settings_of(folder: Path) -> Settings:

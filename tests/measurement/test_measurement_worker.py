@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from operator import floordiv, mul
 
 import pytest
@@ -39,6 +40,28 @@ def test_a_process_that_dies_is_replaced(worker):
     found = worker.call(os.kill, before, signal.SIGKILL)
     assert isinstance(found, Failure) and "-9" in found.what
     assert worker.call(os.getpid) not in (before, os.getpid())
+
+
+def _shout_and_end(line: str) -> None:
+    print("Importing something: a warning", file=sys.stderr)
+    os.write(2, f"{line}\n".encode())
+    os.abort()
+
+
+def test_what_it_prints_is_kept_back_until_it_dies(worker, capfd):
+    worker.call(print, "a warning of an earlier call")
+    found = worker.call(_shout_and_end, "terminate called: out of memory")
+    assert found.why == "It printed last: terminate called: out of memory"
+    assert "tracekit -v" in found.hint
+    assert capfd.readouterr() == ("", "")
+    silent = worker.call(os.abort)
+    assert silent == Failure("The process that measured it ended with status -6.")
+
+
+def test_verbose_shows_what_is_printed_there(capfd):
+    with Worker(verbose=True) as running:
+        running.call(print, "what a library says")
+    assert capfd.readouterr().err == "what a library says\n"
 
 
 def test_what_is_printed_there_does_not_disturb(worker):

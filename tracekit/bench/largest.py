@@ -1,33 +1,32 @@
 """The largest batch whose step fits in a device's memory, found by running it."""
 
 from collections.abc import Callable
-from dataclasses import replace
-
-from analyzers.errors import InputError
-from tracekit.capture.packages import require
-from tracekit.measurement import memory
-from tracekit.measurement.measure import ready
-from tracekit.measurement.subject import Subject
 
 _PROBES = 10
 _CLOSE = 0.03
 _CAREFUL = 0.97
 """Share of the free memory to aim at: blocks of an allocator do not fill it."""
-_MOST = 1 << 16
+_GROWTH = 8
+"""From one run to the next: the peaks of small batches can be the optimizer's, and say little of large ones."""
+_BELOW = 0.9
+"""Of a batch that did not fit, what is tried next."""
 
 Probe = Callable[[int], int | None]
 """Peak bytes of a step at a batch; None: it does not fit."""
 
 
-def largest_batch(probe: Probe, capacity: int, start: int) -> int | None:
+def largest_batch(probe: Probe, capacity: int, start: int, likely: int | None = None) -> int | None:
     """Within 3 %, or what ten runs find. None: not even the batch it starts with fits.
 
-    The peak grows in proportion to the batch, so that two runs tell where to look.
+    The peak grows in proportion to the batch: a run at a quarter of the `likely` largest tells the slope, a third one
+    is near the end. `likely` None: the batch grows at most eightfold from run to run.
     """
     peak = probe(start)
     if peak is None:
         return None
-    low, high, slope, guess = start, _MOST, 1.0, 4 * start
+    low, high = start, None
+    guess = max(start + 1, likely // 4 if likely else 4 * start)
+    slope = 1.0
     for _ in range(_PROBES):
         found = probe(guess)
         if found is None:
@@ -36,25 +35,16 @@ def largest_batch(probe: Probe, capacity: int, start: int) -> int | None:
             slope = max(1.0, (found - peak) / (guess - low))
             low, peak = guess, found
         room = int((capacity - peak) / slope)
-        if min(high - low, room) <= max(1, _CLOSE * low):
+        if min(room, high - low if high else room) <= max(1, _CLOSE * low):
             break
-        guess = min(low + max(1, int(_CAREFUL * room)), (low + high) // 2 if high < _MOST else _MOST)
+        guess = max(low + 1, min(low + int(_CAREFUL * room), _most(low, high)))
     return low
 
 
-def probe_of(subject: Subject) -> Probe:
-    """Runs a step of the subject at a batch. Compiled code and graphs are left out: they hold about the same."""
-    plain = replace(subject, compile_mode="", graphs=False)
-
-    def probe(batch: int) -> int | None:
-        memory.release()
-        try:
-            return ready(replace(plain, settings=replace(plain.settings, batch_size=batch))).peak_memory_bytes()
-        except InputError as error:
-            if isinstance(error.__cause__, require("torch.cuda").OutOfMemoryError):
-                return None
-            raise
-        finally:
-            memory.release()
-
-    return probe
+def _most(low: int, high: int | None) -> int:
+    """What to try at most between a batch that fits and one that does not; None: none is known."""
+    if high is None:
+        return _GROWTH * low
+    if low < high // _GROWTH:
+        return high // 4
+    return max(int(_BELOW * high), (low + high) // 2)

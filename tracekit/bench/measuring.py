@@ -6,7 +6,6 @@ from typing import Any
 from analyzers.capture_info import Latency
 from analyzers.verified import DeviceReading
 from tracekit.bench.configurations import Configuration
-from tracekit.bench.largest import largest_batch, probe_of
 from tracekit.bench.quality import perplexity
 from tracekit.bench.row import Row
 from tracekit.capture import models
@@ -15,7 +14,7 @@ from tracekit.capture.latency import clock_of, time_step
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Settings
 from tracekit.measurement import device, memory, verification
-from tracekit.measurement.measure import Measured, Ready, beside, ready
+from tracekit.measurement.measure import Measured, Ready, beside, ready, warm
 from tracekit.measurement.steps import SEED
 from tracekit.measurement.subject import Subject
 from tracekit.measurement.timing import noise
@@ -41,7 +40,7 @@ class _Kept:
         key = (request.settings, request.first)
         if key not in self.first:
             self.release()
-            self.first[key] = ready(request.first.apply(built(request.settings)))
+            self.first[key] = warm(request.first.apply(built(request.settings)))
         return self.first[key]
 
     def release(self) -> None:
@@ -62,24 +61,19 @@ def measured(request: Request) -> Row:
     if request.configuration == request.first:
         return _filled(request, before, None)
     try:
-        after = ready(_changed(before.subject, request))
+        after = ready(changed(before.subject, request))
         found = beside(before, after, resident_bytes=resident)
         return _filled(request, after, found)
     finally:
         require("torch.compiler").reset()
 
 
-def largest(request: Request) -> int | None:
-    """The largest batch of the run in its configuration, alone on the device. None: not known."""
+def release() -> None:
+    """Free what is kept between rows: the first configuration is built again when it is needed."""
     _KEPT.release()
-    if request.settings.device != "cuda":
-        return None
-    subject = _changed(built(request.settings), request)
-    capacity = require("torch.cuda").get_device_properties(0).total_memory
-    return largest_batch(probe_of(subject), capacity, request.settings.batch_size)
 
 
-def _changed(subject: Subject, request: Request) -> Subject:
+def changed(subject: Subject, request: Request) -> Subject:
     """The configuration is of the run as it is built: what the first one adds is not part of it."""
     plain = replace(subject, compile_mode="", graphs=False, static_cache=False, fused_optimizer=False)
     return request.configuration.apply(plain)

@@ -37,6 +37,7 @@ class Row:
     """Share of time in which a kernel was running, as the driver says, 0 to 1."""
     largest_batch: int | None = None
     """That a step fits in memory with."""
+    predicted_largest_batch: int | None = None
     speedup: float | None = None
     speedup_low: float | None = None
     speedup_high: float | None = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracekit.capture.settings import DEVICES, WEIGHTS, WORKLOAD_NAMES, Device
-from tracekit.shown import say
+from tracekit.shown import say, verbose
 
 if TYPE_CHECKING:
     from tracekit.benching import Grid
@@ -82,7 +82,7 @@ def command(output: Path, **options: Any) -> None:
     from reports.bench import to_text
     from tracekit.benching import bench
 
-    rows = bench(_grid(**options), output, say)
+    rows = bench(_grid(**options), output, say, verbose=verbose())
     click.echo(to_text([vars(row) for row in rows]), nl=False)
     click.echo(f"\nWritten to {output}/: bench.csv, bench.html")
 

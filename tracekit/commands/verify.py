@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from tracekit.capture.settings import DEVICES
-from tracekit.shown import say
+from tracekit.shown import say, verbose
 
 
 @click.command()
@@ -25,7 +25,7 @@ def command(run: Path, top: int, apply: str, device: str) -> None:
 
     The model is built again with the same weights and inputs, once as it was and once with the optimization; both are
     timed in turn, block by block, without a profiler. Outputs are compared. The result is printed beside what was
-    predicted, and kept in RUN: verify.json, report.html, analysis.json.
+    predicted, and kept in RUN: verify.json (written after each), report.html, analysis.json.
 
     \b
     Needs, for some optimizations:
@@ -40,6 +40,6 @@ def command(run: Path, top: int, apply: str, device: str) -> None:
     from tracekit.verifying import verify_run
 
     names = [name for name in apply.split(",") if name.strip()]
-    found = verify_run(run, names, top=top, device=device, say=say)  # type: ignore[arg-type]
+    found = verify_run(run, names, top=top, device=device, say=say, verbose=verbose())  # type: ignore[arg-type]
     click.echo(to_text(found), nl=False)
     click.echo(f"\nWritten to {run}/: verify.json, report.html, analysis.json")

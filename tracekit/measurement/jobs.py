@@ -8,7 +8,7 @@ from tracekit.capture import models, record
 from tracekit.capture.progress import silent
 from tracekit.capture.settings import Settings
 from tracekit.measurement import device, memory, verification
-from tracekit.measurement.measure import Ready, ready
+from tracekit.measurement.measure import Ready, warm
 from tracekit.measurement.predicted import Expected
 from tracekit.measurement.subject import Subject
 from tracekit.measurement.verification import Start
@@ -24,7 +24,7 @@ class _Kept:
         if settings not in self.runs:
             self.runs.clear()
             memory.release()
-            self.runs[settings] = ready(Subject(model=models.build_for(settings), settings=settings))
+            self.runs[settings] = warm(Subject(model=models.build_for(settings), settings=settings))
         return self.runs[settings]
 
 

@@ -63,6 +63,13 @@ def ready(subject: Subject) -> Ready:
         return Ready(subject, prepare(subject))
 
 
+def warm(subject: Subject) -> Ready:
+    """As `ready`, and one step was run: what the optimizer keeps from its first step on is allocated."""
+    found = ready(subject)
+    found.output()
+    return found
+
+
 def measure(before: Ready, changed: Subject, *, resident_bytes: int, budget_s: float = BUDGET_S) -> Measured:
     """Run the changed subject beside the one before. `resident_bytes` were allocated before it was changed."""
     return beside(before, ready(changed), resident_bytes=resident_bytes, budget_s=budget_s)

@@ -9,6 +9,7 @@ from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.start import start
 from tracekit.optimizations import parse
 from tracekit.optimizations.base import Optimization
+from tracekit.optimizations.batch_limits import largest_that_fits
 from tracekit.optimizations.predict import refusal, scenarios, speedup, unchanged
 
 
@@ -20,6 +21,8 @@ class Expected:
     peak_bytes: int | None
     refused: str = ""
     """Why it was not predicted."""
+    largest_batch: int | None = None
+    """Whose step the GPU's memory holds; None: not known."""
 
 
 class Expectations:
@@ -27,6 +30,10 @@ class Expectations:
 
     def __init__(self, trace: Path) -> None:
         _, self._base = start(cache.load(trace))
+
+    def unchanged(self) -> Expected:
+        """Of the run as it is."""
+        return Expected(None, None, largest_batch=largest_that_fits(self._base) if self._base else None)
 
     def of(self, name: str) -> Expected:
         optimization = parse(name)
@@ -39,4 +46,5 @@ class Expectations:
         after = scenarios(optimization, base)
         capture = after.expected.source.capture
         peak = capture.peak_memory_bytes if capture else 0
-        return Expected(speedup(unchanged(base), after), peak or None)
+        gain = speedup(unchanged(base), after)
+        return Expected(gain, peak or None, largest_batch=largest_that_fits(after.expected))

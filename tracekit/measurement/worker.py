@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -12,7 +13,8 @@ from typing import Any, Self
 from analyzers.errors import TracekitError
 from tracekit.capture.packages import require
 
-_ENDED = "The process that measured it ended with status {status}. "
+_ENDED = "The process that measured it ended with status {status}."
+_VERBOSE = "Run it again with tracekit -v to see all that it printed."
 
 
 @dataclass(frozen=True)
@@ -38,27 +40,31 @@ class _Answer:
 class Worker:
     """Calls functions of modules in another process, one after another; what they keep there, the next one finds.
 
-    A process whose device stopped working is replaced before the next call.
+    A process whose device stopped working is replaced before the next call. What libraries print there (warnings when
+    they are imported, progress of tuning) is shown if `verbose`; else only the last line, when the process ends early.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, verbose: bool = False) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._printed = None if verbose else tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (until closed)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+        if self._printed:
+            self._printed.close()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """What the function returns; a Failure when it raised, or the process ended."""
-        process = self._running()
+        process, printed = self._running(), self._printed_bytes()
         try:
             _send(process.stdin, (function, arguments))
             answer: _Answer = pickle.load(process.stdout)  # type: ignore[arg-type]
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             self.close()
-            return Failure(_ENDED.format(status=process.returncode).strip())
+            return Failure(_ENDED.format(status=process.returncode), *self._last_words(printed))
         if not answer.usable:
             self.close()
         return answer.failure or answer.value
@@ -85,9 +91,22 @@ class Worker:
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                stderr=self._printed,
                 env={**os.environ, "PYTHONPATH": path},
             )
         return self._process
+
+    def _printed_bytes(self) -> int:
+        return self._printed.seek(0, os.SEEK_END) if self._printed else 0
+
+    def _last_words(self, start: int) -> tuple[str, str]:
+        """The last line that was printed from `start` on, and how to see the others."""
+        if not self._printed:
+            return "", ""
+        self._printed.seek(start)
+        lines = [line.strip() for line in self._printed.read().decode(errors="replace").splitlines()]
+        last = next(filter(None, reversed(lines)), "")
+        return (f"It printed last: {last}", _VERBOSE) if last else ("", "")
 
 
 def checked(answer: Any) -> Any:

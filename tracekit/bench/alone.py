@@ -1,0 +1,50 @@
+"""What the worker does to find a configuration's largest batch: it runs alone on the device, at batch after batch."""
+
+from dataclasses import replace
+
+from analyzers.errors import InputError
+from tracekit.bench import measuring
+from tracekit.bench.measuring import Request
+from tracekit.capture.packages import require
+from tracekit.measurement import memory
+from tracekit.measurement.measure import ready, warm
+from tracekit.measurement.subject import Subject
+
+_KEPT: dict[Request, Subject] = {}
+
+
+def capacity() -> int:
+    """Bytes of device memory that a run may fill, once this process has given back what it kept."""
+    measuring.release()
+    release()
+    return int(require("torch.cuda").mem_get_info()[0])
+
+
+def release() -> None:
+    _KEPT.clear()
+    memory.release()
+
+
+def peak_bytes(request: Request, batch: int) -> int | None:
+    """Of a step at the batch; None: it does not fit. In training of the second step: the first one makes moments."""
+    subject = _subject(request)
+    memory.release()
+    try:
+        asked = replace(subject, settings=replace(subject.settings, batch_size=batch))
+        return (warm if subject.training else ready)(asked).peak_memory_bytes()
+    except InputError as error:
+        if isinstance(error.__cause__, require("torch.cuda").OutOfMemoryError):
+            return None
+        raise
+    finally:
+        subject.model.zero_grad()  # a step that did not fit leaves gradients
+        memory.release()
+
+
+def _subject(request: Request) -> Subject:
+    """Without compiled code and graphs, which hold about the same."""
+    if request not in _KEPT:
+        _KEPT.clear()
+        changed = measuring.changed(measuring.built(request.settings), request)
+        _KEPT[request] = replace(changed, compile_mode="", graphs=False)
+    return _KEPT[request]
