@@ -78,6 +78,7 @@ def _prediction(search: Search, together: Combined) -> Prediction:
     gain = change.of(gain) if change else gain
     times = op_class_times(base, after.expected)
     capture = after.expected.source.capture
+    notes = (*((str(change),) if change else ()), *together.notes(base))
     return Prediction(
         applied=tuple(step.name for step in together.steps),
         gpu=after.expected.gpu,
@@ -90,7 +91,7 @@ def _prediction(search: Search, together: Combined) -> Prediction:
         by_op_class=times,
         explained=sentence(times, after.work),
         how_to=tuple(step.how_to(before) for step, before in together.stages(base)),
-        caveats=(*doubts(base), *_misfit(after.expected), *((str(change),) if change else ()), *together.caveats),
+        caveats=(*doubts(base), *_misfit(after.expected), *notes, *together.caveats),
     )
 
 

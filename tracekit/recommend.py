@@ -87,7 +87,7 @@ def _judge(optimization: Optimization, search: Search) -> Considered:
     gain = speedup(search.scenarios(()), after)
     rival = _simpler(optimization, gain, search) if gain.low >= WORTHWHILE else ""
     worth = (gain.low >= WORTHWHILE and not rival) or optimization.needed(search.base)
-    reason = optimization.reason(search.base) if worth else rival or _against(gain)
+    reason = optimization.reason(search.base) if worth else rival or _against(optimization, gain, search.base)
     return Considered(optimization.id, optimization.title, worth, reason, gain, _explained(search.base, after))
 
 
@@ -106,10 +106,9 @@ def _loses(option: Considered) -> bool:
     return option.speedup is not None and option.speedup.high < LOSING
 
 
-def _against(speedup: Interval) -> str:
-    if speedup.high < 1:
-        return "It would make the run slower."
-    return "It changes nothing here." if speedup.high < WORTHWHILE else "It may not pay."
+def _against(optimization: Optimization, gain: Interval, base: Baseline) -> str:
+    verdict = "It changes nothing here." if gain.high < WORTHWHILE else "It may not pay."
+    return " ".join(("It would make the run slower." if gain.high < 1 else verdict, *optimization.notes(base)))
 
 
 def _explained(before: Baseline, after: Scenarios) -> str:
@@ -125,7 +124,7 @@ def _recommendation(optimization: Optimization, considered: Considered, base: Ba
         reason=considered.reason,
         evidence=optimization.evidence(base),
         how_to=optimization.how_to(base),
-        caveats=optimization.caveats,
+        caveats=(*optimization.caveats, *optimization.notes(base)),
         explained=considered.explained,
     )
 
@@ -144,7 +143,7 @@ def _plan_step(search: Search, before: Steps, step: Optimization) -> PlanStep:
         memory_bytes=capture.peak_memory_bytes if capture and capture.peak_memory_bytes else None,
         explained=_explained(search.base, after),
         how_to=step.how_to(start.expected),
-        caveats=step.caveats,
+        caveats=(*step.caveats, *step.notes(start.expected)),
     )
 
 

@@ -70,6 +70,10 @@ class Optimization(ABC):
         """What in the trace led to it."""
         return ()
 
+    def notes(self, base: Baseline) -> tuple[str, ...]:
+        """Caveats of this run alone: what keeps it from its gain, and how to remove that."""
+        return ()
+
     def memory(self, base: Baseline, before: Memory) -> Memory:
         """What a step holds in device memory after the optimization."""
         return before

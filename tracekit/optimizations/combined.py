@@ -42,6 +42,10 @@ class Combined(Optimization):
     def reason(self, base: Baseline) -> str:
         return " ".join(step.reason(before) for step, before in self.stages(base))
 
+    def notes(self, base: Baseline) -> tuple[str, ...]:
+        found = (line for step, before in self.stages(base) for line in step.notes(before))
+        return tuple(dict.fromkeys(found))
+
     def how_to(self, base: Baseline) -> str:
         lines = (line for step, before in self.stages(base) for line in step.how_to(before).split("\n"))
         return "\n".join(dict.fromkeys(lines))

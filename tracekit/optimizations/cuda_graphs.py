@@ -8,15 +8,14 @@ import pandas as pd
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from tracekit.measurement.subject import Subject
+from tracekit.optimizations import traced_masks
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused
-from tracekit.optimizations.static_cache import written_in_place
+from tracekit.optimizations.static_cache import on_static_cache
 
 REPLAY_NS = Interval(80_000, 30_000, 12_000)
 """Host time to replay a graph and to fill its static inputs."""
-NODE_NS = Interval(1_300, 750, 400)
+NODE_NS = Interval(1_300, 400, 200)
 """Idle time between two dependent kernels of a graph."""
-STATIC_CACHE = Interval(1.1, 1.0, 0.95)
-"""Kernel time of decoding on a static KV cache, which is masked to its end, over that on a growing one."""
 
 
 class Graphed(Optimization):
@@ -50,11 +49,10 @@ class CUDAGraphs(Graphed):
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        base = replace(base, ops=_recorded(base, outcome))
         host = pd.Series(0.0, index=base.ops.index)
         host.iloc[0] = pick(REPLAY_NS, outcome) * forward_passes(base) + base.other_host_ns
-        kernel = written_in_place(base, outcome)
-        kernel = kernel.mask(base.ops.phase == "decode", kernel * pick(STATIC_CACHE, outcome))
-        return base.ops.assign(host_ns=host, kernel_ns=kernel, sync=False)
+        return base.ops.assign(host_ns=host, sync=False)
 
     def reason(self, base: Baseline) -> str:
         idle = percent(1 - base.busy_ns / base.latency_ns)
@@ -67,6 +65,9 @@ class CUDAGraphs(Graphed):
             f"{base.launching_ns / launches / 1e3:.1f} µs of host time a kernel",
         )
 
+    def notes(self, base: Baseline) -> tuple[str, ...]:
+        return traced_masks.advice(self, base)
+
     def how_to(self, base: Baseline) -> str:
         return 'model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)'
 
@@ -74,6 +75,12 @@ class CUDAGraphs(Graphed):
         if not subject.on_cuda or subject.training:
             raise refused(self, "A step is recorded on a CUDA device, and a training step only by hand.")
         return replace(subject, graphs=True, static_cache=subject.static_cache or subject.decodes)
+
+
+def _recorded(base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    """The op list on the static cache that a graph needs, and with the masks that recording makes."""
+    static = replace(base, ops=on_static_cache(base, outcome))
+    return traced_masks.traced(static, outcome)
 
 
 def copies_waited_for(base: Baseline) -> int:

@@ -8,6 +8,7 @@ import pandas as pd
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from tracekit.measurement.subject import Subject
+from tracekit.optimizations import traced_masks
 from tracekit.optimizations.base import Outcome, percent, pick, share
 from tracekit.optimizations.by_cost import where
 from tracekit.optimizations.compile import Compile
@@ -44,6 +45,9 @@ class MaxAutotune(Graphed):
 
     def evidence(self, base: Baseline) -> tuple[str, ...]:
         return GRAPHS.evidence(base)
+
+    def notes(self, base: Baseline) -> tuple[str, ...]:
+        return traced_masks.advice(self, base)
 
     def how_to(self, base: Baseline) -> str:
         return 'model.forward = torch.compile(model.forward, mode="max-autotune", fullgraph=True)'

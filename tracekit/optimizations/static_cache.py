@@ -10,19 +10,18 @@ from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
-from tracekit.optimizations.by_cost import distinct, each
+from tracekit.optimizations.by_cost import distinct, each, where
 from tracekit.optimizations.extra_kernels import Extra, moving, with_extras
+from tracekit.optimizations.masked_attention import is_compiled, with_masks
 from tracekit.optimizations.retime import retimed
 
-LENGTH = Interval(2.0, 1.25, 1.0)
-"""Positions of the cache over those in use: attention reads and masks all of them."""
+LENGTH = Interval(1.5, 1.0, 1.0)
+"""Positions of the cache over those in use: attention reads and masks all of them. At best it is just long enough."""
 INDEXING = Interval(5.0, 3.5, 2.2)
 """Host time of each op that a static cache adds, in plain launches: on an H200's host a layer takes 24 (GPT-2) to 33
 (grouped heads) plain launches more than with a growing cache."""
 _INDEX_OPS = ("aten::arange", "aten::add", "aten::add_", "index_copy_ (checks)", "index_copy_ (checks)")
 """What transformers' StaticLayer.update does beside the two writes, to know where to write."""
-_MASK_OF_LAYER = ("aten::where", "aten::pad")
-"""The mask as attention wants it: of the scores' type, its rows aligned."""
 _MASK_OPS = 8
 """Kernels that make the mask of a forward pass, which a growing cache needs none of."""
 
@@ -43,22 +42,7 @@ class StaticCache(Optimization):
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        appends, length = appended(base), pick(LENGTH, outcome)
-        keys = _keys(base)
-        shorter = retimed(base.ops[appends], lambda cost: _one_token(cost, keys), base.gpu, outcome)
-        decoding = (base.ops.phase == "decode") & base.ops.cost.notna()
-        longer = retimed(base.ops[decoding], lambda cost: _padded(cost, length), base.gpu, outcome)
-        ops = base.ops.copy()
-        ops.loc[decoding, ["kernel_ns", "cost"]] = longer[["kernel_ns", "cost"]]
-        ops.loc[appends, ["kernel_ns", "cost"]] = shorter[["kernel_ns", "cost"]]
-        ops.loc[appends, "name"] = "aten::index_copy_"
-        places = appends.to_numpy().nonzero()[0]
-        host = pick(INDEXING, outcome)
-        added = [Extra(name, moving(8, 8, "fp32"), host=host) for name in (*_INDEX_OPS, *_MASK_OF_LAYER)]
-        before = {int(row): list(added) for row in places[::2]}
-        first = int((base.ops.phase == "decode").to_numpy().nonzero()[0][0])
-        before[first] = before.get(first, []) + [Extra("mask", moving(2 * keys, 2 * keys, "fp16"))] * _MASK_OPS
-        return with_extras(replace(base, ops=ops), before, {})
+        return on_static_cache(base, outcome)
 
     def reason(self, base: Baseline) -> str:
         copied = sum(cost.bytes for cost in base.ops.cost[appended(base)])
@@ -111,15 +95,31 @@ def _keys(base: Baseline) -> int:
     return max((shape.keys for shape in _attentions(base)), default=0)
 
 
-def written_in_place(base: Baseline, outcome: Outcome) -> "pd.Series[float]":
-    """Kernel times with each append to the cache a write of one token."""
-    keys, rows = _keys(base), appended(base)
-    if not rows.any():
-        return base.ops.kernel_ns
-    shorter = retimed(base.ops[rows], lambda cost: _one_token(cost, keys), base.gpu, outcome)
-    kernel = base.ops.kernel_ns.copy()
-    kernel[rows] = shorter.kernel_ns
-    return kernel
+def on_static_cache(base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    """Decoding with each append to the cache a write of one token, and attention masked to the cache's end."""
+    appends, host = appended(base), pick(INDEXING, outcome)
+    keys, decoding = _keys(base), where(base.ops, _decodes) & (base.ops.phase == "decode")
+    ops = base.ops.copy()
+    longer = retimed(ops[decoding], lambda cost: _padded(cost, pick(LENGTH, outcome)), base.gpu, outcome)
+    shorter = retimed(ops[appends], lambda cost: _one_token(cost, keys), base.gpu, outcome)
+    ops.loc[decoding, ["kernel_ns", "cost"]] = longer[["kernel_ns", "cost"]]
+    ops.loc[appends, ["kernel_ns", "cost"]] = shorter[["kernel_ns", "cost"]]
+    ops.loc[appends, "name"] = "aten::index_copy_"
+    ops = with_masks(replace(base, ops=ops), decoding, outcome, host=host)
+    return _with_indices(replace(base, ops=ops), keys, host)
+
+
+def _with_indices(base: Baseline, keys: int, host: float) -> pd.DataFrame:
+    """The ops that find the place to write, a layer, and those that make the mask of a pass; generated code has them
+    in the kernels that write."""
+    places = (base.ops.name == "aten::index_copy_").to_numpy().nonzero()[0]
+    if not len(places) or is_compiled(base):
+        return base.ops
+    added = [Extra(name, moving(8, 8, "fp32"), host=host) for name in _INDEX_OPS]
+    before = {int(row): list(added) for row in places[::2]}
+    first = int((base.ops.phase == "decode").to_numpy().nonzero()[0][0])
+    before[first] = before.get(first, []) + [Extra("mask", moving(2 * keys, 2 * keys, "fp16"))] * _MASK_OPS
+    return with_extras(base, before, {})
 
 
 def _one_token(cost: Cost, keys: int) -> Cost:
@@ -127,9 +127,12 @@ def _one_token(cost: Cost, keys: int) -> Cost:
     return replace(cost, read_bytes=token, write_bytes=token)
 
 
+def _decodes(cost: Cost | None) -> bool:
+    return cost is not None and isinstance(cost.shape, Attention) and cost.shape.queries == 1
+
+
 def _padded(cost: Cost, length: float) -> Cost:
-    if not isinstance(cost.shape, Attention):
-        return cost
+    assert isinstance(cost.shape, Attention)
     keys = round(cost.shape.keys * length)
     grown = cost.read_bytes * (keys / cost.shape.keys)
     return replace(

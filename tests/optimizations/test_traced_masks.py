@@ -1,0 +1,87 @@
+"""Masks that transformers builds while a step is compiled or recorded."""
+
+from dataclasses import replace
+
+import pytest
+from op_lists import base
+
+from analyzers.costs.call import Attention, Cost
+from analyzers.kernel_time import estimate_ns
+from tracekit.optimizations import find
+from tracekit.optimizations.math_attention import with_a_mask
+from tracekit.optimizations.predict import predicted_speedup
+from tracekit.recommend import advise
+
+BATCH, HEADS, LENGTH, HEAD = 8, 16, 197, 64
+RUN = {"tokens": BATCH * LENGTH, "width": HEADS * HEAD, "precision": "fp16", "batch_size": BATCH}
+
+
+def attention(*, causal=False, kv_heads=HEADS, precision="fp16"):
+    elements = BATCH * LENGTH * HEAD
+    shape = Attention(BATCH, HEADS, kv_heads, LENGTH, LENGTH, HEAD, causal, "cudnn")
+    read = 2 * elements * (HEADS + 2 * kv_heads)
+    return Cost(4 * LENGTH * HEADS * elements, read, 2 * HEADS * elements, "attention", precision, shape=shape)
+
+
+def with_attention(cost, version="5.17.0", seq_len=LENGTH):
+    """Layers whose attention is one fused op."""
+    baseline = base(**RUN, seq_len=seq_len, versions={"transformers": version} if version else {})
+    costs = [cost if each.family == "softmax" else each for each in baseline.ops.cost]
+    ops = baseline.ops.assign(cost=costs, kernel_ns=[estimate_ns(each, baseline.gpu) for each in costs])
+    ops = ops[~ops.name.isin(("aten::bmm", "aten::div"))].reset_index(drop=True)
+    found = replace(baseline, ops=ops)
+    return replace(found, stated_ns=found.latency_ns)
+
+
+def test_the_math_backend_widens_everything():
+    costs = with_a_mask(attention())
+    scores, queries = BATCH * HEADS * LENGTH**2, BATCH * HEADS * LENGTH * HEAD
+    products = [cost for cost in costs if cost.family == "gemm"]
+    assert [cost.flops for cost in products] == [2 * scores * HEAD] * 2
+    assert {cost.precision for cost in products} == {"fp32"}
+    assert len(costs) == 19
+    assert [cost.write_bytes for cost in costs[1:4]] == [4 * queries] * 3
+    assert sum(cost.write_bytes >= 4 * scores for cost in costs) == 4  # product, mask added, softmax, rows set to zero
+
+
+def test_it_takes_what_was_measured():
+    """ViT-large on an H200, batch 8: 487 launches more in a graph, of 4,500 us, in 24 layers."""
+    baseline = with_attention(attention())
+    after = find("cuda-graphs").transform(baseline, "expected")
+    layers = int((baseline.ops.cost == attention()).sum())
+    assert (after.launches.sum() - baseline.ops.launches.sum()) / layers == pytest.approx(487 / 24, abs=2.5)
+    rest = baseline.ops.kernel_ns[baseline.ops.cost != attention()].sum()
+    assert (after.kernel_ns.sum() - rest) / layers == pytest.approx(4_500e3 / 24, rel=0.1)
+
+
+@pytest.mark.parametrize("version", ["4.57.6", "5.18.0", "5.23.0", ""])
+def test_other_versions_stay_fused(version):
+    baseline = with_attention(attention(), version)
+    assert find("cuda-graphs").transform(baseline, "expected").cost.isin([attention()]).any()
+    assert find("cuda-graphs").notes(baseline) == ()
+
+
+def test_models_of_images_have_masks_since_5_9():
+    assert find("compile").notes(with_attention(attention(), "5.5.0"))
+    assert not find("compile").notes(with_attention(attention(), "5.5.0", seq_len=0))
+    assert find("compile").notes(with_attention(attention(), "5.9.0", seq_len=0))
+
+
+def test_the_loss_is_rejected_with_the_version_that_mends_it():
+    baseline = with_attention(attention())
+    by_id = {option.id: option for option in advise(baseline).considered}
+    graphs = by_id["cuda-graphs"]
+    assert graphs.speedup.high < 1 and not graphs.recommended
+    mended = predicted_speedup(find("cuda-graphs"), with_attention(attention(), "5.18.0")).expected
+    assert f"from 5.18 on it does not: {mended:.2f} times then" in graphs.reason
+    assert mended > 1
+
+
+def test_a_decoder_stays_fused_without_its_causal_half_and_grouped_heads():
+    grouped = attention(causal=True, kv_heads=4)
+    after = find("cuda-graphs").transform(with_attention(grouped), "expected")
+    fused = next(cost for cost in after.cost if cost.family == "attention")
+    assert not fused.shape.causal and fused.shape.kv_heads == HEADS
+    layers = int((with_attention(grouped).ops.cost == grouped).sum())
+    assert (after.name == "repeat_kv").sum() == 2 * layers
+    assert find("cuda-graphs").notes(with_attention(grouped)) == ()

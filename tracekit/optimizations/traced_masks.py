@@ -1,0 +1,109 @@
+"""Attention masks that transformers builds only while a step is compiled or recorded.
+
+Where nothing is padded, attention needs no mask, or a causal flag in place of one. Versions before 5.18 do not see that
+while they are traced or captured (masking_utils asks is_tracing of a padding mask that is None), and build one:
+
+- an encoder's is broadcast along the keys; its last stride is 0, which no fused kernel takes: attention falls to the
+  math backend;
+- a decoder's is taken by fused kernels, which then neither skip what is masked nor know grouped heads.
+"""
+
+import re
+from dataclasses import replace
+
+import msgspec
+import pandas as pd
+
+from analyzers.costs.call import Attention, Cost
+from analyzers.interval import Interval
+from analyzers.prediction.baseline import Baseline
+from tracekit.optimizations import math_attention
+from tracekit.optimizations.base import Optimization, Outcome, pick
+from tracekit.optimizations.by_cost import each_row, where
+from tracekit.optimizations.extra_kernels import Extra, with_extras
+from tracekit.optimizations.masked_attention import MASKED, is_compiled, with_masks
+from tracekit.optimizations.predict import predicted_speedup
+
+FIRST = (5, 0)
+FIRST_OF_IMAGES = (5, 9)
+MENDED = (5, 18)
+"""Versions of transformers: the first that build them, for models of text and of images, and the first that do not."""
+KERNEL_ERROR = Interval(1.25, 1.0, 0.85)
+"""Real over modelled time of the math backend's kernels. ViT-large (batch 8) on an H200: 187 us a layer for 178 in a
+graph, 98 for 89 compiled; BERT-large 120 for 116."""
+_MATH, _GONE = "math attention: ", "(fused attention)"
+
+
+def traced(base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    """The op list with attention as it is while the step is compiled, or recorded as it stands."""
+    if not _builds_masks(base):
+        return base.ops
+    found = replace(base, ops=_written_out(base, outcome))
+    return with_masks(found, where(found.ops, _is_causal), outcome)
+
+
+def unfused(base: Baseline) -> "pd.Series[bool]":
+    """Rows of an encoder's attention that falls to the math backend then."""
+    return where(base.ops, _is_encoders) & ~base.ops.name.str.endswith(MASKED) & _builds_masks(base)
+
+
+def advice(optimization: Optimization, base: Baseline) -> tuple[str, ...]:
+    """What to do about it, in one line, and what it then gives; nothing where attention stays fused."""
+    if not unfused(base).any():
+        return ()
+    gain = predicted_speedup(optimization, mended(base)).expected
+    return (
+        f"transformers {_version(base)} builds a mask while tracing that rules fused attention out; from "
+        f"{_words(MENDED)} on it does not: {gain:.2f} times then.",
+    )
+
+
+def mended(base: Baseline) -> Baseline:
+    """The run as it is with a version that leaves the masks out."""
+    capture = base.source.capture
+    assert capture is not None
+    versions = {**capture.versions, "transformers": _words(MENDED)}
+    return replace(base, source=replace(base.source, capture=msgspec.structs.replace(capture, versions=versions)))
+
+
+def _written_out(base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    rows = unfused(base)
+    places = {int(place): base.ops.cost.iloc[place] for place in rows.to_numpy().nonzero()[0]}
+    if not places:
+        return base.ops
+    costs = each_row(places, math_attention.compiled if is_compiled(base) else math_attention.with_a_mask)
+    after = {place: [Extra(_MATH + cost.family, cost) for cost in some] for place, some in costs.items()}
+    fused = base.ops.name.mask(rows, _GONE)
+    ops = with_extras(replace(base, ops=base.ops.assign(name=fused)), {}, after)
+    ops = ops[ops.name != _GONE].reset_index(drop=True)
+    error = pick(KERNEL_ERROR, outcome)
+    return ops.assign(kernel_ns=ops.kernel_ns.mask(ops.name.str.startswith(_MATH), ops.kernel_ns * error))
+
+
+def _builds_masks(base: Baseline) -> bool:
+    found = re.match(r"(\d+)\.(\d+)", _version(base))
+    capture = base.source.capture
+    if not found or capture is None:
+        return False
+    first = FIRST if capture.seq_len else FIRST_OF_IMAGES
+    return first <= (int(found[1]), int(found[2])) < MENDED
+
+
+def _version(base: Baseline) -> str:
+    return base.source.capture.versions.get("transformers", "") if base.source.capture else ""
+
+
+def _words(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
+
+
+def _is_encoders(cost: Cost | None) -> bool:
+    """Attention of all to all."""
+    shape = cost.shape if cost else None
+    return isinstance(shape, Attention) and not shape.causal and shape.queries == shape.keys > 1
+
+
+def _is_causal(cost: Cost | None) -> bool:
+    """Of a decoder: its one query is the last."""
+    shape = cost.shape if cost else None
+    return isinstance(shape, Attention) and (shape.causal or shape.queries == 1)
