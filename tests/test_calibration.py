@@ -17,7 +17,9 @@ from analyzers.prediction import host_costs
 from tracekit.calibration import Calibration, apply, history, load, store
 from tracekit.calibration.value import decode, encode
 from tracekit.capture.environment import cpu_state
+from tracekit.capture.modelled_timeline import LAUNCH_CALL
 from tracekit.cli import main
+from tracekit.commands.calibrate import _shown
 
 H200, A100 = hardware.find("h200"), hardware.find("a100")
 TABLE = tomllib.loads((Path(host_costs.__file__).parent / "host_costs.toml").read_text())
@@ -99,6 +101,20 @@ def test_measured_rates_correct_what_is_modelled_for_the_same_product() -> None:
     assert apply.as_calibrated(H200, calibration(sustained_tflops={"bf16": 1.0})).sustained_flops("bf16") == (
         pytest.approx(0.5 * H200.sustained_flops("bf16"))
     )
+
+
+def test_a_kernel_starts_after_its_launch_has_returned() -> None:
+    """As measured, the call being half of the time from its begin; 0, which old files hold, was not measured."""
+    measured = apply.as_calibrated(H200, calibration(launch_us=1.9))
+    assert measured.launch_us * (1 - LAUNCH_CALL) == pytest.approx(1.9)
+    assert apply.as_calibrated(H200, calibration(launch_us=0.0)).launch_us == H200.launch_us
+    assert apply.as_calibrated(H200, calibration()).launch_us == H200.launch_us
+    assert b"launch_us" not in encode(calibration())
+
+
+def test_a_latency_that_cannot_be_told_is_not_shown_as_none() -> None:
+    assert "launch to start    not told apart" in _shown(calibration())
+    assert "launch to start       1.90" in _shown(calibration(launch_us=1.9))
 
 
 def test_calibrate_measures_the_host_that_runs_it(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from analyzers.kernel_time import estimate_ns
 from analyzers.prediction.host_costs import HostCosts, assumed, calibrated
 from tracekit.calibration.device_probes import COPY_BYTES, SIDE
 from tracekit.calibration.value import Calibration
+from tracekit.capture.modelled_timeline import LAUNCH_CALL
 
 _PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 _CORRECTIONS = Interval(0.5, 1.0, 1.5)
@@ -42,8 +43,13 @@ def as_calibrated(gpu: GPU, calibration: Calibration | None) -> GPU:
         gpu,
         sustained={**gpu.sustained, **sustained},
         copy_efficiency=gpu.copy_efficiency * _copy_correction(gpu, calibration.copies_gb_per_s),
-        launch_us=calibration.launch_us or gpu.launch_us,
+        launch_us=_launch_us(calibration, gpu),
     )
+
+
+def _launch_us(calibration: Calibration, gpu: GPU) -> float:
+    """With the call itself, which was not measured and is taken for its usual part."""
+    return calibration.launch_us / (1 - LAUNCH_CALL) if calibration.launch_us else gpu.launch_us
 
 
 def _correction(gpu: GPU, precision: Precision, rates: Mapping[str, float]) -> float:

@@ -1,12 +1,9 @@
-"""What the GPU here does: launch latency, replay of graphs, copies, and large matrix products."""
+"""What the GPU here does: replay of graphs, copies, and large matrix products."""
 
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 from analyzers.hardware import GPU
-from analyzers.prediction.simulate import SYNC_RETURN_NS
 from tracekit.calibration.timing import Call, device_s, host_us
 from tracekit.capture.packages import require
 
@@ -14,26 +11,6 @@ COPY_BYTES = 256 << 20
 SIDE = 8192
 _SECONDS = 1.0
 _GRAPH_NODES = 100
-
-
-def launch_us(dispatch_us: float) -> float:
-    """From a launch to the kernel's start: an op and a wait for it, less what else that takes; 0 if that is nothing.
-
-    `dispatch_us` is the host time of a pointwise op. The wait's return is taken off as in simulations, which add it.
-    """
-    torch = require("torch")
-    x = torch.zeros(64, device="cuda")
-    kernel_us = device_s(lambda: torch.add(x, x), 0.01) * 1e6
-    samples = [_round_trip_us(torch, x) for _ in range(200)][20:]
-    rest = statistics.median(samples) - dispatch_us - min(kernel_us, 3.0) - SYNC_RETURN_NS / 1e3
-    return max(0.0, rest)
-
-
-def _round_trip_us(torch: Any, x: Any) -> float:
-    begin = time.perf_counter_ns()
-    torch.add(x, x)
-    torch.cuda.synchronize()
-    return (time.perf_counter_ns() - begin) / 1e3
 
 
 def graph_replay() -> tuple[tuple[float, float, float], float]:

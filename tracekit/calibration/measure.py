@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from analyzers import hardware
 from analyzers.hardware import GPU
 from tracekit import __version__
-from tracekit.calibration import device_probes, host_probes, triton_probe
+from tracekit.calibration import device_probes, host_probes, launch_probe, triton_probe
 from tracekit.calibration.value import Calibration
 from tracekit.capture import environment
 from tracekit.capture.packages import require
@@ -37,22 +38,25 @@ def measure(say: Say = silent) -> Calibration:
 
 def _with_gpu(found: Calibration, say: Say) -> Calibration:
     gpu, state = gpu_here(), environment.cuda_state()
-    say("measuring launches and graphs")
+    say("measuring replays of graphs")
     (replay, node_us), triton = device_probes.graph_replay(), triton_probe.launch_us()
     host = found.host_us | _rounded({"graph_replay": replay} | ({"triton_launch": triton} if triton else {}))
     say("measuring copies")
     copies = device_probes.copies_gb_per_s()
     say("measuring large matrix products")
+    sustained = device_probes.sustained_tflops(gpu)
+    say("measuring launches")
+    launch = launch_probe.launch_us()
     return msgspec.structs.replace(
         found,
         gpu=gpu.id if gpu else "",
         device_name=state.name,
         driver=state.driver,
         host_us=host,
-        launch_us=round(device_probes.launch_us(host["pointwise"][1]), 2),
+        launch_us=round(launch, 2) if launch else UNSET,
         graph_node_us=round(node_us, 2),
         copies_gb_per_s=copies,
-        sustained_tflops=device_probes.sustained_tflops(gpu),
+        sustained_tflops=sustained,
     )
 
 

@@ -3,6 +3,7 @@
 import re
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from analyzers.errors import TracekitError
 
@@ -24,8 +25,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     driver: str = ""
     host_us: dict[str, tuple[float, float, float]]
     """Class of op -> host time of one, in microseconds: 10th percentile, median, 90th percentile of repetitions."""
-    launch_us: float = 0.0
-    """From a launch call's return to the kernel's start on an idle device."""
+    launch_us: float | UnsetType = UNSET
+    """From a launch call's return to the kernel's start on an idle device; absent, and 0 in old files: not told."""
     graph_node_us: float = 0.0
     """Device time from one empty kernel of a replayed graph to the next."""
     copies_gb_per_s: dict[str, float] = {}

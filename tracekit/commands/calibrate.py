@@ -36,7 +36,8 @@ def _shown(found: "Calibration") -> str:
     lines = [f"{found.device_name or 'No GPU'}, {found.processor}, in {found.took_s:.0f} s", "", "host time, µs"]
     lines += [f"  {name:<18}{median:8.2f}" for name, (_, median, _) in found.host_us.items()]
     if found.device_name:
-        lines += [f"  {'launch to start':<18}{found.launch_us:8.2f}", "copies, GB/s"]
+        launch = f"{found.launch_us:8.2f}" if found.launch_us else " not told apart"
+        lines += [f"  {'launch to start':<18}{launch}", "copies, GB/s"]
         lines += [f"  {name:<18}{rate:8.1f}" for name, rate in found.copies_gb_per_s.items()]
         lines += ["matrix products, TFLOP/s"]
         lines += [f"  {name:<18}{rate:8.1f}" for name, rate in found.sustained_tflops.items()]

@@ -1,0 +1,30 @@
+"""From a launch call's return to the kernel's start, of a trace."""
+
+from pathlib import Path
+
+import pytest
+from handmade import Handmade
+
+from analyzers.readers import load
+from analyzers.trace import Trace
+from tracekit.calibration.launch_probe import launch_us_of
+
+
+def launches(count: int, delay_us: float) -> Trace:
+    """Kernels that start so long after their calls return, each before the next call."""
+    trace = Handmade()
+    for number in range(count):
+        trace.launched("add", 20.0 * number, 20.0 * number + 1 + delay_us + number % 3 - 1, 1.5)
+    return trace.trace()
+
+
+def test_launch_latency_is_told_by_a_trace_or_not_at_all() -> None:
+    assert launch_us_of(launches(30, 1.75)) == pytest.approx(1.75)
+    assert launch_us_of(launches(10, 1.75)) is None
+    assert launch_us_of(launches(30, -0.5)) is None
+
+
+def test_launches_of_a_real_trace() -> None:
+    """Its median launch is to an idle device, as the host sets its pace."""
+    trace = load(Path(__file__).parents[2] / "examples" / "traces" / "h200_gpt2_decode.json.gz")
+    assert launch_us_of(trace) == pytest.approx(1.8, abs=0.3)
