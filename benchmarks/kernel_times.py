@@ -1,13 +1,17 @@
-"""From a trace of marked op calls to the time of each op's kernels."""
+"""From a trace of marked op calls to the time of each op's kernels, or to the op of each kernel."""
 
+import json
+import tempfile
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from kernel_cases.case import Case
 from measurements.signatures import written
+from torch.profiler import profile
 
 Event = dict[str, Any]
 _MARK = "case:"
@@ -27,13 +31,18 @@ class Walls:
         return round(1e6 * median(self._found[number]), 1)
 
 
+def recorded_events(profiler: profile) -> list[Event]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        events: list[Event] = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    return events
+
+
 def op_rows(cases: Sequence[Case], events: Sequence[Event], walls: Walls) -> Iterator[tuple[object, ...]]:
     """One row for each op of a case that started kernels, and for each time that the case called it."""
-    ranges = sorted(
-        ((event["ts"], event["ts"] + event["dur"], event["name"]) for event in events if _is_mark(event)),
-    )
     found: dict[tuple[int, str, str, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for (number, state, repeat), op, count, us in _calls(events, ranges):
+    for (number, state, repeat), op, count, us in _calls(events):
         key = (number, op["name"].removeprefix("aten::"), _inputs(op), count[0])
         if (state, repeat) != ("warm", "0"):
             found[key][state].append(us)
@@ -45,24 +54,45 @@ def op_rows(cases: Sequence[Case], events: Sequence[Event], walls: Walls) -> Ite
         yield case.label, op, inputs, case.elements, f"{cold:.4g}", f"{warm:.4g}", times["kernels"][0], wall
 
 
-def _calls(events: Sequence[Event], ranges: list[tuple[float, float, str]]) -> Iterator[tuple[Any, Event, Any, float]]:
+def launchers(events: Sequence[Event]) -> dict[int, list[tuple[int, str, str]]]:
+    """By case, of each of its kernels in order: a number that tells op calls apart, the op's name and its inputs."""
+    found: dict[int, list[tuple[int, str, str]]] = defaultdict(list)
+    for mark, op, work in _launches(events):
+        if work["cat"] == "kernel":
+            found[_number(mark)[0]].append((id(op), op["name"].removeprefix("aten::"), _inputs(op)))
+    return found
+
+
+def _calls(events: Sequence[Event]) -> Iterator[tuple[Any, Event, Any, float]]:
     """The mark, op, (its number among alike in the mark, kernels) and kernel time of each op call."""
-    starts = [start for start, _, _ in ranges]
+    totals: dict[tuple[int, int], tuple[Event, Event, list[float]]] = {}
+    for mark, op, work in _launches(events):
+        totals.setdefault((id(mark), id(op)), (mark, op, []))[2].append(work["dur"])
+    alike: dict[tuple[int, str], int] = defaultdict(int)
+    for mark, op, durations in totals.values():
+        text = op["name"] + _inputs(op)
+        alike[id(mark), text] += 1
+        yield _number(mark), op, (alike[id(mark), text], len(durations)), sum(durations)
+
+
+def _launches(events: Sequence[Event]) -> Iterator[tuple[Event, Event, Event]]:
+    """The mark around each piece of the device's work, the op that launched it, and the work, by time on the device."""
+    marks = sorted((event for event in events if _is_mark(event)), key=lambda event: event["ts"])
+    starts = [event["ts"] for event in marks]
     ops = _Ops(events)
     launches = {event["args"]["correlation"]: event for event in events if _is_launch(event)}
-    totals: dict[tuple[int, int], tuple[Event, list[float]]] = {}
     for event in sorted((event for event in events if _is_work(event)), key=lambda event: event["ts"]):
         launch = launches.get(event["args"].get("correlation"))
-        mark = bisect_right(starts, launch["ts"]) - 1 if launch else -1
+        number = bisect_right(starts, launch["ts"]) - 1 if launch else -1
         op = ops.innermost(launch["tid"], launch["ts"]) if launch else None
-        if mark >= 0 and op is not None and launch["ts"] <= ranges[mark][1]:
-            totals.setdefault((mark, id(op)), (op, []))[1].append(event["dur"])
-    alike: dict[tuple[int, str], int] = defaultdict(int)
-    for (mark, _), (op, durations) in totals.items():
-        text = op["name"] + _inputs(op)
-        alike[mark, text] += 1
-        number, state, repeat = ranges[mark][2].removeprefix(_MARK).split(":")
-        yield (int(number), state, repeat), op, (alike[mark, text], len(durations)), sum(durations)
+        if launch and op is not None and number >= 0 and launch["ts"] <= marks[number]["ts"] + marks[number]["dur"]:
+            yield marks[number], op, event
+
+
+def _number(mark: Event) -> tuple[int, str, str]:
+    """The case, the state and the repeat that a mark names."""
+    number, state, repeat = mark["name"].removeprefix(_MARK).split(":")
+    return int(number), state, repeat
 
 
 class _Ops:

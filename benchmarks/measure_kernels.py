@@ -10,8 +10,6 @@ for copies the wall time. About four minutes.
 import argparse
 import csv
 import gc
-import json
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +17,7 @@ from pathlib import Path
 import torch
 from kernel_cases import attention, elementwise, gathers, others, products, rows
 from kernel_cases.case import DEVICE, FP32, Case, rand
-from kernel_times import Walls, op_rows
+from kernel_times import Walls, op_rows, recorded_events
 from torch.profiler import ProfilerActivity, profile, record_function
 
 GROUPS = {
@@ -70,10 +68,7 @@ def measured(known: Sequence[Case], flushed: torch.Tensor) -> Iterator[tuple[obj
             except (RuntimeError, ValueError) as error:
                 print(f"{case.label}: {str(error).splitlines()[0][:100]}", flush=True)
                 torch.cuda.synchronize()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(path))
-        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    events = recorded_events(profiler)
     del profiler
     gc.collect()
     torch.cuda.empty_cache()

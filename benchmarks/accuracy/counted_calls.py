@@ -1,29 +1,82 @@
 """Ops measured one by one under Nsight Compute (benchmarks/data/h200_counters.csv), beside their formulas."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from measurements.own import cost_of
 
-from accuracy.chapter import table
+from accuracy.chapter import Target, at_most, table
+from accuracy.counted_causes import cause
+from analyzers.costs import Gemm
 
 FILE = Path(__file__).parents[1] / "data" / "h200_counters.csv"
+_LARGE_BYTES = 1 << 20
+_FULL_ROWS = 16
+"""Rows from which the tensor cores' tiles are full."""
+_READ_LIMIT, _FLOPS_LIMIT = 0.1, 0.05
 
 
-def calls() -> str | None:
-    """One line an op; None without the file."""
+def calls() -> pd.DataFrame:
+    """A row an op call: label, op, family, whether it is a product with full tiles, bytes read as counted, and measured
+    over counted FLOPs, bytes read and bytes written, NaN where nothing is counted. Empty without the file."""
     if not FILE.is_file():
-        return None
-    lines = [line for row in pd.read_csv(FILE, keep_default_na=False).itertuples() if (line := _line(row))]
-    return table(("op", "family", "FLOPs", "bytes read", "bytes written"), lines, 3)
+        return pd.DataFrame()
+    return pd.DataFrame(_ratios(pd.read_csv(FILE, keep_default_na=False, dtype={"flops": str})))
 
 
-def _line(row: object) -> tuple[str, ...] | None:
-    label, op, inputs, elements = (getattr(row, name) for name in ("label", "op", "inputs", "elements"))
-    cost = cost_of(label, op, inputs, elements)
-    if cost is None:
-        return None
-    measured = (float(getattr(row, name) or "nan") for name in ("flops", "read_bytes", "write_bytes"))
-    counted = (cost.flops, cost.read_bytes, cost.write_bytes)
-    ratios = [f"{a / b:.2f}" if b else "" for a, b in zip(measured, counted, strict=True)]
-    return f"`{op}` ({label})", cost.family, *ratios
+def _ratios(measured: pd.DataFrame) -> Iterator[dict[str, object]]:
+    for row in measured.to_dict("records"):
+        cost = cost_of(row["label"], row["op"], row["inputs"], row["elements"])
+        if cost is not None:
+            yield {
+                **{name: row[name] for name in ("label", "op")},
+                "family": cost.family,
+                "full_product": isinstance(cost.shape, Gemm) and cost.shape.m >= _FULL_ROWS,
+                "counted_read_bytes": cost.read_bytes,
+                "flops": _over(float(row["flops"] or "nan"), cost.flops),
+                "read": _over(row["read_bytes"], cost.read_bytes),
+                "written": _over(row["write_bytes"], cost.write_bytes),
+            }
+
+
+def _over(measured: float, counted: int) -> float:
+    return measured / counted if counted else np.nan
+
+
+def families(found: pd.DataFrame) -> str:
+    """One line a family, of the calls that read a megabyte or more: medians."""
+    groups = _large(found).groupby("family")
+    lines = [(name, len(of), *map(_text, of[["flops", "read", "written"]].median())) for name, of in groups]
+    return table(("family", "calls", "FLOPs", "bytes read", "bytes written"), lines, 4)
+
+
+def listing(found: pd.DataFrame) -> str:
+    """One line a call, and why it is off."""
+    ratios = found[["flops", "read", "written"]].map(_text)
+    lines = [
+        (f"`{op}` ({label})", *ratio, cause(label, op))
+        for label, op, ratio in zip(found["label"], found["op"], ratios.to_numpy(), strict=True)
+    ]
+    head, *below = table(("op", "FLOPs", "bytes read", "bytes written", "why"), lines, 0).split("\n")
+    return "\n".join((head, "| --- | ---: | ---: | ---: | --- |", *below[1:]))
+
+
+def targets(found: pd.DataFrame) -> tuple[Target, ...]:
+    """Of the family that is furthest off, and of the product."""
+    read = (_large(found).groupby("family")["read"].median() - 1).abs()
+    flops = (found["flops"][found["full_product"]] - 1).abs()
+    worst = f"Counted bytes read, median call of the family furthest off ({read.idxmax()})"
+    return (
+        at_most(worst, _READ_LIMIT, float(read.max())),
+        at_most("Counted FLOPs of products of 16 rows and more, furthest off", _FLOPS_LIMIT, float(flops.max())),
+    )
+
+
+def _large(found: pd.DataFrame) -> pd.DataFrame:
+    return found[found["counted_read_bytes"] >= _LARGE_BYTES]
+
+
+def _text(ratio: float) -> str:
+    return "" if np.isnan(ratio) else f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from accuracy.chapter import Chapter, Target, at_most, table
-from accuracy.counted_calls import calls
+from accuracy.counted_calls import calls, families, listing, targets
 from analyzers import analyze
 from analyzers.readers import load
 
@@ -20,10 +20,11 @@ def chapter(shared: Path) -> Chapter:  # noqa: ARG001
     """One line a family of kernels of a step, and one an op that was measured alone."""
     steps = pd.concat([_kernels(run).assign(run=run) for run in _RUNS])
     found = calls()
-    parts = [_INTRODUCTION, "### Steps of GPT-2\n\n" + _steps(steps)]
-    if found is not None:
-        parts.append("### Ops alone\n\n" + found)
-    return Chapter("Counted FLOPs and bytes", "\n\n".join(parts), (_target(steps),))
+    text, met = f"{_INTRODUCTION}\n\n### Steps of GPT-2\n\n{_steps(steps)}", (_target(steps),)
+    if not found.empty:
+        alone = "\n\n".join((_ALONE, families(found), _EACH, listing(found)))
+        text, met = f"{text}\n\n### Ops alone\n\n{alone}", (*met, *targets(found))
+    return Chapter("Counted FLOPs and bytes", text, met)
 
 
 def _kernels(run: str) -> pd.DataFrame:
@@ -64,3 +65,9 @@ H200) until after it, so that small outputs measure as nothing, and a ratio near
 have. Attention in fp32 runs as three TF32 products, which the hardware counts as three times the FLOPs; the FLOPs of
 pointwise kernels and norms are those of their instructions (an exponential or an index is several), which decide
 nothing: these kernels are bound by memory. See [counters](counters.md)."""
+_ALONE = """One call of every family of ops, each kernel by itself. Measured over counted, the median of the calls that
+read a megabyte or more; half-precision instructions are no FLOPs here, for compilers set registers with them. FLOPs of
+FP8 and INT8 products were not asked for."""
+_EACH = """Each call, and why it is off. Bytes counted are those that an op must read and write: that a kernel reads its
+input again is its own loss, not the formula's. Written bytes say little: outputs stay in the L2, and a kernel that
+writes next to nothing pushes out what was written before it."""

@@ -1,0 +1,46 @@
+"""What Nsight Compute measured of marked op calls, given to the ops that launched the kernels."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import pandas as pd
+
+HEAD = ("label", "op", "inputs", "elements", "kernels", "flops", "read_bytes", "write_bytes")
+_SPIN = "spin_kernel"
+
+
+class Launcher(NamedTuple):
+    """The op call that launched a kernel."""
+
+    number: int
+    """Apart from other calls alike."""
+    op: str
+    inputs: str
+    elements: str
+
+
+def parted(counters: pd.DataFrame) -> list[pd.DataFrame]:
+    """The launches after each spin kernel (torch.cuda._sleep), without it; what comes before the first is left out."""
+    spins = counters["name"].astype(str).str.contains(_SPIN)
+    part = spins.cumsum().to_numpy()
+    return [counters[(part == number) & ~spins] for number in range(1, part.max(initial=0) + 1)]
+
+
+def rows(launchers: Mapping[str, Sequence[Launcher]], counters: pd.DataFrame) -> Iterator[tuple[object, ...]]:
+    """Of each label's launchers, one a kernel in order, and the table COUNTERS of the same calls: a row an op call.
+
+    FLOPs are those of the single and double precision and the tensor pipes: compilers set registers with
+    half-precision instructions. A call that launched other kernels while it was measured is named and left out. Raises
+    ValueError when other calls were measured than recorded.
+    """
+    parts = parted(counters)
+    if len(parts) != len(launchers):
+        raise ValueError(f"{len(parts)} calls were measured, {len(launchers)} recorded")
+    for (label, known), part in zip(launchers.items(), parts, strict=True):
+        if len(known) != len(part):
+            print(f"{label}: {len(part)} kernels were measured, {len(known)} recorded", flush=True)
+            continue
+        pipes = part[["fp32_flops", "fp64_flops", "tensor_flops"]].sum(axis=1, skipna=False)
+        measured = pd.DataFrame({"kernels": 1, "flops": pipes, **part[["dram_read_bytes", "dram_write_bytes"]]})
+        for launcher, found in measured.groupby(pd.Index(known, tupleize_cols=False), sort=False):
+            yield label, launcher.op, launcher.inputs, launcher.elements, *map(int, found.sum())
