@@ -7,6 +7,7 @@ import gzip
 import json
 import random
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,12 @@ from reports import export
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = (ROOT / "examples", ROOT.parent / "shared")
-FORMATS = {"kineto": ["traces/**/*.json.gz"], "nsys": ["nsys/*.sqlite*"], "ncu": ["ncu/*.csv*", "counters/*.csv*"]}
+FORMATS = {
+    "kineto": ["traces/**/*.json.gz"],
+    "nsys": ["nsys/*.sqlite*"],
+    "ncu": ["ncu/*.csv*", "counters/*.csv*"],
+    "ncu-rep": ["counters/*.ncu-rep"] if find_spec("ncu_report") else [],
+}
 LARGEST_BYTES = 90_000
 """Of a packed sample: larger ones are of the same kinds, and slow."""
 KEY, COLUMN = re.compile(rb'"([A-Za-z_][\w ./%]*)"'), re.compile(rb"\b[a-z]+[A-Z]\w+")
