@@ -32,7 +32,7 @@ def test_configurations_are_types_attention_and_optimizations():
         ("fp16+compile", "half-precision:fp16+compile"),
         ("bf16+sdpa", "half-precision:bf16+sdpa"),
         ("eager", ""),
-        ("flash", None),
+        ("fp16+flash", "half-precision:fp16+sdpa:flash"),
         ("qlora", None),
     ],
 )

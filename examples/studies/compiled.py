@@ -22,17 +22,18 @@ _LAYERS = {
 _FOLDER = "studies/compiled"
 
 
-def split(trace: Path) -> dict[str, float]:
-    """GPU time below the layers of each name, as a share of the forward, or of its blocks."""
+def split(trace: Path, time: str = "gpu_ns") -> dict[str, float]:
+    """GPU time (or "cpu_ns", the host's) below the layers of each name, as a share of the forward, or of its blocks."""
     layers = tracekit.analyze(trace).layers
-    times = {name: float(layers.gpu_ns[layers.path.str.fullmatch(part)].sum()) for name, part in _LAYERS.items()}
-    whole = float(layers.gpu_ns[layers.depth == 0].sum())
+    times = {name: float(layers[time][layers.path.str.fullmatch(part)].sum()) for name, part in _LAYERS.items()}
+    whole = float(layers[time][layers.depth == 0].sum())
     return {name: time / (whole if name in T4_FORWARD else times["blocks"]) for name, time in times.items()}
 
 
 if __name__ == "__main__":
     show(run(["gpt2"], ["fp32", "fp16", "compile", "fp16+compile"], _FOLDER), T4, "a T4")
-    here = split(next(Path(_FOLDER, "traces").glob("gpt2-decode-*.json.gz")))
+    trace = next(Path(_FOLDER, "traces").glob("gpt2-decode-*.json.gz"))
+    here, host = split(trace), split(trace, "cpu_ns")
     for name, there in {**T4_FORWARD, **T4_BLOCK}.items():
         of = "forward" if name in T4_FORWARD else "blocks"
-        print(f"{name:10} {here[name]:6.1%} of the {of} here, {there:6.1%} published")
+        print(f"{name:10} {here[name]:6.1%} of the {of} here (of host time {host[name]:.1%}), {there:6.1%} published")

@@ -60,7 +60,12 @@ _DTYPE_STEPS = {
     ("fp32", "tf32"): "tf32",
     **{(wide, half): f"half-precision:{half}" for wide in ("fp32", "tf32") for half in ("fp16", "bf16")},
 }
-_ATTENTION_STEPS = {**{(each, each): "" for each in ATTENTIONS}, ("eager", "sdpa"): "sdpa"}
+_ATTENTION_STEPS = {
+    **{(each, each): "" for each in ATTENTIONS},
+    ("eager", "sdpa"): "sdpa",
+    ("eager", "flash"): "sdpa:flash",
+    ("sdpa", "flash"): "sdpa:flash",
+}
 
 
 def configuration(name: str) -> Configuration:

@@ -1,0 +1,132 @@
+"""What `tracekit verify` said: every optimization on three models, and two more runs."""
+
+import textwrap
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from accuracy.chapter import table
+
+from analyzers.verified import Verification, Verified
+from reports.names import model
+from reports.numbers import ABSENT, duration, measured, quantity, speedup
+from reports.verified import from_to, why_not
+from tracekit.optimizations import OPTIMIZATIONS
+from tracekit.verified_run import read
+
+_DATA = Path(__file__).parents[1] / "data" / "h200_verify"
+_ACROSS = ("gpt2-decode", "llama-1b-decode", "mistral-7b-decode")
+_OTHERS = ("gpt2-train", "llama-1b-prefill-eager")
+_CHECK = " ²"
+_CHECK_NOTE = (
+    "² The check of four drafted tokens was measured, without a draft model, whose time the prediction counts: not the "
+    "same quantity."
+)
+
+Cell = Callable[[Verification, Verified], tuple[str, str]]
+
+
+def chapter() -> str:
+    across = [read(_DATA / f"{name}.json") for name in _ACROSS]
+    others = [read(_DATA / f"{name}.json") for name in _OTHERS]
+    return "\n\n".join(
+        [
+            "## Verify: every optimization on three models",
+            _filled(f"One token decoded at batch 1 after 512, by `tracekit verify`. {_inside([*across, *others])}"),
+            _across(across, _gain),
+            _filled(_CHECK_NOTE),
+            _filled(_warned(across[0])),
+            "### Not applied",
+            _not_applied(across),
+            "### Peak memory of these runs",
+            _across(across, _memory),
+            *[_alone(found) for found in others],
+        ]
+    )
+
+
+def _inside(runs: Iterable[Verification]) -> str:
+    judged = [each.inside for run in runs for each in run.results if each.inside is not None and not _of_a_check(each)]
+    return f"Of the {len(judged)} speed-ups of this chapter {sum(judged)} lie in their interval."
+
+
+def _warned(run: Verification) -> str:
+    """The recommendation that nobody should follow."""
+    (found,) = (each for each in run.results if each.id == "llm-int8")
+    assert found.predicted and found.measured and found.before and found.after
+    size = from_to(run.peak_memory_bytes, found.peak_memory_bytes, lambda number: quantity(number, "B"))
+    return (
+        "**A bad idea, known before it was tried:** LLM.int8 on GPT-2 was predicted at "
+        f"{speedup(found.predicted)} of the speed and measured at {measured(found.measured)}: "
+        f"{from_to(found.before.median_us, found.after.median_us, duration)} a token. It does save memory: {size}."
+    )
+
+
+def _across(runs: Sequence[Verification], cell: Cell) -> str:
+    """A row an optimization, two columns a run: predicted and measured."""
+    rows: dict[str, list[str]] = defaultdict(lambda: [ABSENT] * (2 * len(runs)))
+    for place, run in enumerate(runs):
+        for found in run.results:
+            if found.measured:
+                rows[found.id][2 * place : 2 * place + 2] = cell(run, found)
+    head = [text for run in runs for text in (f"{_short(run)}: predicted", "measured")]
+    ordered = sorted(rows, key=_rank)
+    return table(["optimization", *head], ([name, *rows[name]] for name in ordered), len(head))
+
+
+def _rank(name: str) -> tuple[int, int]:
+    """Single ones in the order of the registry, then combinations."""
+    parts = name.split("+")
+    return len(parts), [each.id for each in OPTIMIZATIONS].index(parts[0].partition(":")[0])
+
+
+def _gain(_: Verification, found: Verified) -> tuple[str, str]:
+    assert found.measured
+    mark = _CHECK if _of_a_check(found) else ""
+    return speedup(found.predicted) if found.predicted else ABSENT, measured(found.measured) + mark
+
+
+def _memory(_: Verification, found: Verified) -> tuple[str, str]:
+    expected = quantity(found.predicted_peak_bytes, "B") if found.predicted_peak_bytes else ABSENT
+    return expected, quantity(found.peak_memory_bytes, "B")
+
+
+def _of_a_check(found: Verified) -> bool:
+    return found.id.startswith("speculative-decoding")
+
+
+def _not_applied(runs: Sequence[Verification]) -> str:
+    """Each reason once, with what it keeps from which models."""
+    said: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        for found in run.results:
+            if found.error:
+                said[why_not(found)][found.id].append(model(run.settings["name"]))
+    return "\n".join(f"- {_what(names, len(runs))}: {why}" for why, names in said.items())
+
+
+def _what(names: dict[str, list[str]], runs: int) -> str:
+    where = next(iter(names.values()))
+    return ", ".join(sorted(names, key=_rank)) + ("" if len(where) == runs else f" ({', '.join(where)})")
+
+
+def _alone(run: Verification) -> str:
+    head = ["optimization", "predicted", "measured", "step", "memory predicted", "measured"]
+    settings = run.settings
+    written = ", attention written out" if settings["attention"] == "eager" else ""
+    title = f"### Verify: {_short(run)}, {settings['workload']}, batch {settings['batch_size']}{written}"
+    return f"{title}\n\n{table(head, (_row(run, each) for each in run.results), 5)}"
+
+
+def _row(run: Verification, found: Verified) -> list[str]:
+    assert found.before and found.after
+    step = f"{duration(found.before.median_us)} → {duration(found.after.median_us)}"
+    return [found.id, *_gain(run, found), step, *_memory(run, found)]
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, 120)
+
+
+def _short(run: Verification) -> str:
+    return f"{model(run.settings['name'])}, {run.settings['dtype']}"

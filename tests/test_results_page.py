@@ -1,0 +1,48 @@
+"""The page of results: what verify and bench left, every row of it, and nothing stale."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from outcomes import benched, verified
+
+from tracekit.bench.row import Row
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "results.md").read_text()
+STORED = ROOT / "benchmarks" / "data" / "h200_verify"
+
+
+def test_the_page_holds_what_was_verified():
+    chapter = verified.chapter()
+    assert chapter in PAGE
+    stored = json.loads((STORED / "mistral-7b-decode.json").read_text())["results"]
+    for result in (each for each in stored if each["measured"]):
+        (row,) = re.findall(rf"^\| {re.escape(result['id'])} \|(.*)\|$", chapter.partition("### Peak")[0], re.MULTILINE)
+        found = re.search(r"[\d.]+", row.split("|")[-1])
+        assert found and float(found[0]) == pytest.approx(result["measured"]["expected"], rel=0.05)
+
+
+def test_what_could_not_be_applied_says_why_and_a_loss_is_named():
+    chapter = verified.chapter()
+    assert "- tf32 (Llama-3.2-1B, Mistral-7B): It is for matrix products in fp32" in chapter
+    assert "LLM.int8 on GPT-2 was predicted at 0.28–0.56×" in " ".join(chapter.split())
+
+
+def row(config: str, speedup: float) -> Row:
+    run = {"model": "gpt2", "workload": "decode", "batch_size": 1, "seq_len": 100, "new_tokens": 0, "weights": "random"}
+    return Row(**run, config=config, first="fp32", latency_us=1e3, items_per_s=1e3, unit="tokens", speedup=speedup)
+
+
+def test_published_rates_stand_beside_ours_whatever_the_order_of_a_name():
+    published = {"T4": {("gpt2", "fp32"): 50.0, ("gpt2", "fp16+compile"): 100.0}, "A100": {("gpt2", "fp32"): 80.0}}
+    table = benched.bench([row("fp32", 1.0), row("compile+fp16", 3.0), row("nf4", 0.5)], published)
+    assert "| fp32 | 1.00× | 50/s (T4); 80/s (A100) | 1.00 ms | 1,000 |" in table
+    assert "| compile+fp16 | 3.0× | 100/s, 2.0× (T4) |" in table
+    assert "| nf4 | 0.50× | – |" in table
+
+
+def test_the_page_holds_every_bench():
+    for path in sorted((ROOT / "benchmarks" / "data").glob("h200_bench_*.csv")):
+        assert benched.of_file(path) in PAGE
