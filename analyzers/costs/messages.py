@@ -23,6 +23,12 @@ class Message:
     ranks: int = 0
 
     @property
+    def carried(self) -> float:
+        """Bytes that a rank's link must carry in one direction, whatever the algorithm."""
+        parts = {"all-reduce": 2 * (self.ranks - 1), "broadcast": self.ranks}.get(self.kind, self.ranks - 1)
+        return self.bytes * parts / self.ranks
+
+    @property
     def known(self) -> bool:
         """Whether its time can be modelled."""
         return bool(self.kind and self.bytes) and 1 < self.ranks <= GPUS_OF_A_HOST

@@ -1,4 +1,5 @@
-"""FLOPs and bytes of each work item: the cost of its op, split over the op's items; a copy's own bytes."""
+"""FLOPs and bytes of each work item: the cost of its op, split over the op's items; a copy's own bytes, and those that
+a collective moves over a link."""
 
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ import pandas as pd
 
 from analyzers.attribution.items import Items
 from analyzers.attribution.kernel_names import is_communication, is_host_copy, is_peer_copy, says_tf32
+from analyzers.attribution.messages import messages
 from analyzers.attribution.nesting import Rows, take
 from analyzers.costs.generated import generated
 from analyzers.roofline.op_costs import charged_to, price, with_ancestors
@@ -55,14 +57,14 @@ def cost_items(
     flops = np.where(estimated, np.nan, _numbers(number, [cost.flops for cost in known.costs]) * part)
     family = _names(number, [cost.family for cost in known.costs])
     family = np.where(family == "", _generated_families(items.name), family)
-    copied = items.bytes * _touches(items)
+    moves, moved = copies | communication, _moved(host, items, op, communication)
     return Costed(
         cost_op=cost_op,
         family=np.where(copies, "copy", family),
         precision=_precision(items, family, _names(number, [cost.precision for cost in known.costs]), tf32),
         flops=np.where(copies, 0.0, flops),
-        bytes=np.where(copies, copied, working_set * part),
-        working_set=np.where(copies, copied, working_set),
+        bytes=np.where(moves, moved, working_set * part),
+        working_set=np.where(moves, moved, working_set),
         host_link=is_host_copy(items.name) & (items.category == "memcpy").to_numpy(),
         peer_link=communication | (is_peer_copy(items.name) & (items.category == "memcpy").to_numpy()),
         estimated=estimated & ~copies,
@@ -74,6 +76,14 @@ def _generated_families(names: pd.Series) -> npt.NDArray[np.object_]:
     codes, distinct = pd.factorize(names)
     said = [generated(str(name)) for name in distinct]
     return np.array([*(each.family if each else "" for each in said), ""], dtype=object)[codes]
+
+
+def _moved(host: pd.DataFrame, items: Items, op: Rows, communication: Bools) -> Floats:
+    """Bytes of copies, and of communication where the trace says them (else NaN)."""
+    moved = items.bytes.astype(np.float64) * _touches(items)
+    of = messages(host, items.name, op)[communication]
+    moved[communication] = [message.carried if message.known else np.nan for message in of]
+    return moved
 
 
 def _touches(items: Items) -> Ints:

@@ -7,7 +7,7 @@ from kineto_files import kernel, load_events, op, shared_trace
 
 from analyzers import analyze, hardware
 from analyzers.attribution.messages import messages
-from analyzers.costs.messages import Message, message
+from analyzers.costs.messages import Kind, Message, message
 from analyzers.kernel_time.collectives import collective_ns
 from analyzers.prediction.baseline import baseline
 from analyzers.prediction.projection import moved, project
@@ -58,6 +58,12 @@ def test_a_message_by_its_values(values: str, expected: Message) -> None:
     assert message(values) == expected
 
 
+def test_bytes_over_a_link_are_those_of_bus_bandwidth() -> None:
+    """As nccl-tests reckons it: 2 (n - 1) / n of an all-reduce, (n - 1) / n of the others, all of a broadcast."""
+    kinds: tuple[Kind, ...] = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast")
+    assert [Message(kind, 800, 8).carried for kind in kinds] == [1400, 700, 700, 700, 800]
+
+
 @pytest.mark.parametrize("ranks", [0, 1, 9, 128])
 def test_a_group_of_one_or_of_several_hosts_is_not_modelled(ranks: int) -> None:
     assert not Message("all-reduce", 1000, ranks).known
@@ -69,6 +75,9 @@ def test_arguments_of_the_op_say_what_its_kernel_moves(tmp_path: Path) -> None:
     analysis = analyze(trace)
     assert list(messages(trace.host, analysis.work["name"], analysis.work["op"].to_numpy())) == [MESSAGE]
     assert "collective-not-modelled" not in set(analysis.problems["code"])
+    over_the_link = 2 * 3 / 4 * (1 << 25)
+    assert analysis.work["bytes"].iloc[0] == over_the_link
+    assert analysis.work["roof_fraction"].iloc[0] == pytest.approx(over_the_link / 450e9 / 500e-6)
 
 
 @pytest.mark.parametrize("took_us", [100.0, 5_000.0])

@@ -1,8 +1,11 @@
 """Collectives between GPUs of one host: rings over their links, or through the host's memory."""
 
+import numpy as np
 import pytest
+from fit_collectives import ratios
 from hypothesis import given
 from hypothesis import strategies as st
+from measurements.collectives import TOLD_FROM, collectives
 
 from analyzers.costs.messages import Kind, Message
 from analyzers.hardware import GPU, all_gpus, find
@@ -64,3 +67,11 @@ def test_never_faster_than_the_link(gpu: GPU, kind: Kind, size: int, ranks: int)
     chunks = {"all-reduce": 2 * (ranks - 1) / ranks, "broadcast": 1.0}.get(kind, (ranks - 1) / ranks)
     rate = gpu.nvlink_gbs / 2 or gpu.pcie_gbs
     assert collective_ns(Message(kind, size, ranks), gpu) >= chunks * size / rate
+
+
+@pytest.mark.parametrize("between", ["nvlink", "host"])
+def test_our_measurements_are_met_within_a_tenth(between: str) -> None:
+    rows = collectives()
+    rows = rows[(rows["between"] == between) & (rows["bytes"] >= TOLD_FROM)]
+    assert len(rows) == {"nvlink": 105, "host": 75}[between]
+    assert np.abs(ratios(rows, issue=17.3) - 1).mean() < 0.08
