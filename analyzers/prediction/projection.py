@@ -36,7 +36,7 @@ def project(base: Baseline, gpu: GPU) -> Projection:
         latency_us=Interval(latency(KERNEL_ERROR.low, hosts.low), expected, latency(KERNEL_ERROR.high, hosts.high)),
         busy_us=Interval(*(kernel.sum() / 1e3 * error for error in (KERNEL_ERROR.low, 1.0, KERNEL_ERROR.high))),
         reason=f"Kernel times measured on {base.gpu.name}, scaled by the kernel model's ratio; host as measured here."
-        + _of_collectives(base),
+        + of_collectives(base),
     )
 
 
@@ -72,7 +72,8 @@ def _collective_ns(measured: float, message: Message, here: GPU, there: GPU) -> 
     return measured - moving + moving * collective_ns(message, there) / modelled
 
 
-def _of_collectives(base: Baseline) -> str:
+def of_collectives(base: Baseline) -> str:
+    """What is kept of the collectives' times, in sentences, each after a space; "" without any."""
     known = [message.known for message in base.ops.message[base.ops.message.notna()]]
     unknown = known.count(False)
     waiting = " Collectives keep the time that they waited for other ranks." if any(known) else ""
