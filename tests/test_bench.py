@@ -9,12 +9,16 @@ from tiny_models import CONFIGS
 
 from analyzers.errors import InputError, UnknownNameError
 from reports.bench import to_html, to_text
+from tracekit.bench import alone
 from tracekit.bench.configurations import configuration
 from tracekit.bench.largest import largest_batch
+from tracekit.bench.measuring import Request
 from tracekit.bench.quality import sample
 from tracekit.bench.row import Row, from_csv, to_csv
+from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings
 from tracekit.cli import main
+from tracekit.measurement import measure
 
 START = Settings(model="gpt2", dtype="fp32", attention="eager")
 
@@ -92,6 +96,24 @@ def test_a_peak_that_does_not_grow_at_first_does_not_send_the_search_far():
 
 def test_a_batch_that_never_fits():
     assert largest_batch(lambda _: None, 10, 1) is None
+
+
+def test_training_is_tried_with_the_moments_of_its_optimizer(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **CONFIGS["llama"]}))
+    asked = Settings(model=str(tmp_path), workload="train", device="cpu", dtype="fp32", seq_len=8)
+    base, checkpointed = configuration("base"), configuration("checkpointing")
+    request = Request(row(), plan(asked), base, checkpointed, text="")
+    tried = []
+
+    def ready(subject, optimizer):
+        tried.append((subject.settings.batch_size, len(optimizer.state), optimizer))
+        return measure.ready(subject, optimizer)
+
+    monkeypatch.setattr(alone, "ready", ready)
+    assert [alone.peak_bytes(request, batch) for batch in (2, 4)] == [0, 0]  # of a GPU, of which there is none
+    (two, moments, optimizer), (four, as_many, same) = tried
+    assert (two, four) == (2, 4) and moments == as_many > 0 and optimizer is same
+    alone.release()
 
 
 def row(**changes) -> Row:

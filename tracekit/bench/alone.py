@@ -1,6 +1,7 @@
 """What the worker does to find a configuration's largest batch: it runs alone on the device, at batch after batch."""
 
 from dataclasses import replace
+from typing import Any
 
 from analyzers.errors import InputError
 from tracekit.bench import measuring
@@ -8,9 +9,11 @@ from tracekit.bench.measuring import Request
 from tracekit.capture.packages import require
 from tracekit.measurement import memory
 from tracekit.measurement.measure import ready, warm
+from tracekit.measurement.steps import optimizer_of
 from tracekit.measurement.subject import Subject
 
-_KEPT: dict[Request, Subject] = {}
+_KEPT: dict[Request, tuple[Subject, Any]] = {}
+"""The run, without compiled code and graphs, which hold about the same; in training its optimizer, with its moments."""
 
 
 def capacity() -> int:
@@ -26,25 +29,27 @@ def release() -> None:
 
 
 def peak_bytes(request: Request, batch: int) -> int | None:
-    """Of a step at the batch; None: it does not fit. In training of the second step: the first one makes moments."""
-    subject = _subject(request)
-    memory.release()
+    """Of a step at the batch; None: it does not fit."""
     try:
+        subject, optimizer = _run(request)
         asked = replace(subject, settings=replace(subject.settings, batch_size=batch))
-        return (warm if subject.training else ready)(asked).peak_memory_bytes()
+        return ready(asked, optimizer).peak_memory_bytes()
     except InputError as error:
         if isinstance(error.__cause__, require("torch.cuda").OutOfMemoryError):
             return None
         raise
     finally:
-        subject.model.zero_grad()  # a step that did not fit leaves gradients
+        for subject, _ in _KEPT.values():
+            subject.model.zero_grad()  # a step that did not fit leaves gradients
         memory.release()
 
 
-def _subject(request: Request) -> Subject:
-    """Without compiled code and graphs, which hold about the same."""
+def _run(request: Request) -> tuple[Subject, Any]:
     if request not in _KEPT:
         _KEPT.clear()
         changed = measuring.changed(measuring.built(request.settings), request)
-        _KEPT[request] = replace(changed, compile_mode="", graphs=False)
+        subject = replace(changed, compile_mode="", graphs=False)
+        optimizer = optimizer_of(subject, subject.model) if subject.training else None
+        warm(subject, optimizer)
+        _KEPT[request] = subject, optimizer
     return _KEPT[request]

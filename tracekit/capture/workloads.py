@@ -120,8 +120,11 @@ def _generate(model: "nn.Module", settings: Settings) -> Step:
 
 
 def _train(model: "nn.Module", settings: Settings) -> Step:
-    optimizer = require("torch").optim.AdamW(model.parameters(), foreach=settings.device != "cpu")
-    return training_step(model, settings, optimizer)
+    return training_step(model, settings, adamw(model, settings))
+
+
+def adamw(model: "nn.Module", settings: Settings) -> Any:
+    return require("torch").optim.AdamW(model.parameters(), foreach=settings.device != "cpu")
 
 
 def training_step(model: "nn.Module", settings: Settings, optimizer: Any) -> Step:

@@ -57,15 +57,15 @@ class Measured:
     """None: the outputs are not of the same inputs."""
 
 
-def ready(subject: Subject) -> Ready:
+def ready(subject: Subject, optimizer: Any = None) -> Ready:
     """Prepare the subject's step. Raises TracekitError when the device cannot run it."""
     with explained(subject.settings), subject.numerics():
-        return Ready(subject, prepare(subject))
+        return Ready(subject, prepare(subject, optimizer))
 
 
-def warm(subject: Subject) -> Ready:
+def warm(subject: Subject, optimizer: Any = None) -> Ready:
     """As `ready`, and one step was run: what the optimizer keeps from its first step on is allocated."""
-    found = ready(subject)
+    found = ready(subject, optimizer)
     found.output()
     return found
 

@@ -17,23 +17,32 @@ SEED = 0
 """Inputs are drawn with it, so that they are the same for every subject of the same settings."""
 
 
-def prepare(subject: Subject) -> Step:
-    """The step of the subject, its inputs and its cache in place. Run it within `subject.numerics()`."""
+def prepare(subject: Subject, optimizer: Any = None) -> Step:
+    """The step of the subject, its inputs and its cache in place. Run it within `subject.numerics()`.
+
+    In training with the `optimizer`, which may have moments already; None: a new one.
+    """
     require("torch").manual_seed(SEED)
     model, settings = _compiled(subject), subject.settings
     if subject.static_cache:
         make = {"decode": static_cache.decode, "generate": static_cache.generate}[settings.workload]
         return make(model, settings, Replay if subject.graphs else static_cache.as_it_is)
-    step = _own_step(subject, model) if subject.inputs is not None else _workload(subject, model)
+    step = _own_step(subject, model) if subject.inputs is not None else _workload(subject, model, optimizer)
     return _replayed(step) if subject.graphs else step
 
 
-def _workload(subject: Subject, model: "nn.Module") -> Step:
+def optimizer_of(subject: Subject, model: "nn.Module") -> Any:
+    """A new one, as the subject trains with."""
+    if subject.fused_optimizer:
+        return require("torch").optim.AdamW(model.parameters(), fused=True)
+    return workloads.adamw(model, subject.settings)
+
+
+def _workload(subject: Subject, model: "nn.Module", optimizer: Any) -> Step:
     if subject.checked:
         return workloads.checking_step(model, subject.settings, subject.checked)
-    if subject.training and subject.fused_optimizer:
-        optimizer = require("torch").optim.AdamW(model.parameters(), fused=True)
-        return workloads.training_step(model, subject.settings, optimizer)
+    if subject.training:
+        return workloads.training_step(model, subject.settings, optimizer or optimizer_of(subject, model))
     return workloads.prepare(model, subject.settings)
 
 
