@@ -76,6 +76,8 @@ class Baseline:
     """Part of the traced host time that is the profiler's, where no time without one is known; None: known, or none."""
     predicted_memory: Memory | None = None
     """What the step holds after optimizations; None: none was applied."""
+    plain_launch_ns: float | None = None
+    """Host time of one more launch in the run as it was before optimizations; None: none was applied."""
 
     @cached_property
     def latency_ns(self) -> float:

@@ -9,6 +9,7 @@ from analyzers.errors import InputError
 from analyzers.prediction.memory import Memory
 from tracekit.optimizations import find, parse
 from tracekit.optimizations.linear_products import LinearProduct, inner_products, linear_product, with_weights
+from tracekit.optimizations.plain_launch import plain_launch_ns
 from tracekit.optimizations.predict import predicted_speedup
 
 PRODUCTS = 4
@@ -55,7 +56,7 @@ def test_llm_int8_adds_its_passes_and_waits_to_each_product(outcome, added, wait
     assert after.sync.sum() == PRODUCTS * waits
     products = [cost for cost in after.cost if cost.family == "gemm" and cost.precision == "int8"]
     assert [cost.weight_bytes for cost in products] == [4096 * 4096 * n for n in (3, 1, 4, 4)]
-    assert after.host_ns.sum() > baseline.ops.host_ns.sum() + PRODUCTS * added * 20_000
+    assert after.host_ns.sum() > baseline.ops.host_ns.sum() + PRODUCTS * added * plain_launch_ns(baseline)
 
 
 def test_llm_int8_of_fp32_runs_in_half_precision():
@@ -138,14 +139,25 @@ def test_formats_exclude_each_other_and_waiting_excludes_graphs():
         parse("llm-int8+cuda-graphs")
 
 
-def test_int8_weights_are_widened_by_a_kernel_of_their_own_unless_fused():
+def test_int8_weights_are_widened_and_their_outputs_scaled_unless_fused():
     decode = base(tokens=1, layers=1, host_us=0.1)
     apart, fused = find("int8-weight-only"), find("int8-weight-only:fused")
     after = apart.transform(decode, "expected")
     widening = after[after.name == "torchao::widen"]
-    assert [cost.bytes for cost in widening.cost] == [15 * 4096 * 4096 * n for n in (3, 1, 4, 4)]
+    assert [cost.bytes for cost in widening.cost] == [3 * 4096 * 4096 * n for n in (3, 1, 4, 4)]
+    scaling, adding = (after[after.name.str.startswith(f"aten::{name} (")] for name in ("mul", "add_"))
+    assert [cost.write_bytes for cost in scaling.cost] == [2 * 4096 * n for n in (3, 1, 4, 1)]
+    assert len(adding) == (decode.ops.name == "aten::addmm").sum() == PRODUCTS
     assert len(fused.transform(decode, "expected")) == len(decode.ops)
     assert predicted_speedup(apart, decode).high < 0.7 < 1.2 < predicted_speedup(fused, decode).expected
+
+
+def test_many_rows_pay_for_the_scaling_of_int8_outputs():
+    """BERT-large in fp16 on an H200 (16 sequences of 512): two passes over 1.81 billion outputs took 10.4 ms."""
+    run = base(tokens=8192, width=1024, heads=16, layers=1, precision="fp16")
+    added = find("int8-weight-only").transform(run, "expected").kernel_ns.sum() - run.ops.kernel_ns.sum()
+    outputs = 8192 * 1024 * (3 + 1 + 4 + 1)
+    assert added == pytest.approx(outputs * 10.4e6 / 1.81e9, rel=0.2)
 
 
 def test_compiled_code_widens_across_sectors():
@@ -153,4 +165,13 @@ def test_compiled_code_widens_across_sectors():
     eager = find("int8-weight-only").applied(decode, "expected")
     compiled = find("compile").transform(eager, "expected")
     before, after = (ops.kernel_ns[ops.name == "torchao::widen"].sum() for ops in (eager.ops, compiled))
-    assert after == pytest.approx(2.5 * before)
+    assert 2 * before < after < 6 * before
+
+
+def test_compiled_code_takes_each_torchao_weight_apart():
+    """In more than a launch, beside nothing of the Python that eager code runs."""
+    prefill = base(tokens=64, layers=1, host_us=5.0)
+    alone = find("compile").transform(prefill, "expected").host_ns.sum()
+    eager = find("fp8-dynamic").applied(prefill, "expected")
+    compiled = find("compile").transform(eager, "expected").host_ns.sum()
+    assert PRODUCTS * 15_000 < compiled - alone < (eager.ops.host_ns.sum() - prefill.ops.host_ns.sum()) / 3

@@ -14,6 +14,7 @@ from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.measurement.subject import Subject
+from tracekit.optimizations.plain_launch import plain_launch_ns
 
 Outcome = Literal["low", "expected", "high"]
 """How well an optimization turns out: the end of the interval that a prediction is for."""
@@ -92,6 +93,7 @@ class Optimization(ABC):
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         """The run as it is after the optimization: what is simulated, and what a further one starts from."""
+        base = replace(base, plain_launch_ns=plain_launch_ns(base))
         after = replace(base, ops=self.transform(base, outcome))
         capture = base.source.capture
         if capture is None:

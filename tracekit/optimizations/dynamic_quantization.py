@@ -10,7 +10,7 @@ from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
 from tracekit.optimizations.by_cost import distinct, each_row, where
-from tracekit.optimizations.extra_kernels import Extra, moving, with_extras
+from tracekit.optimizations.extra_kernels import TORCHAO, Extra, moving, with_extras
 from tracekit.optimizations.linear_products import (
     LinearProduct,
     inner_products,
@@ -74,16 +74,16 @@ class DynamicQuantization(Optimization):
         """The largest element of each row, and the row divided by it, as eager PyTorch launches them."""
         size, rows = product.rows * product.inputs, product.rows
         passes = (
-            ("aten::abs", moving(2 * size, 2 * size, "bf16")),
-            ("aten::amax", moving(2 * size, 2 * rows, "bf16", "reduction")),
-            ("aten::clamp", moving(2 * rows, 4 * rows, "fp32")),
-            ("aten::div", moving(4 * rows, 4 * rows, "fp32")),
-            ("aten::mul", moving(2 * size + 4 * rows, 2 * size, "bf16")),
-            ("aten::clamp", moving(2 * size, 2 * size, "bf16")),
-            ("aten::_to_copy", moving(2 * size, size, self.precision, "copy")),
+            ("abs", moving(2 * size, 2 * size, "bf16")),
+            ("amax", moving(2 * size, 2 * rows, "bf16", "reduction")),
+            ("clamp", moving(2 * rows, 4 * rows, "fp32")),
+            ("div", moving(4 * rows, 4 * rows, "fp32")),
+            ("mul", moving(2 * size + 4 * rows, 2 * size, "bf16")),
+            ("clamp", moving(2 * size, 2 * size, "bf16")),
+            ("_to_copy", moving(2 * size, size, self.precision, "copy")),
         )
         host = 1 + pick(self.dispatch, outcome) / len(passes)
-        return [Extra(name, cost, host=host) for name, cost in passes]
+        return [Extra(TORCHAO + name, cost, host=host) for name, cost in passes]
 
     def _after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
         return []

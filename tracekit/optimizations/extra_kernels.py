@@ -13,19 +13,17 @@ from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
 from analyzers.prediction.baseline import Baseline
 from tracekit.optimizations.by_cost import coded
+from tracekit.optimizations.plain_launch import plain_launch_ns
 
 PYTHON_OP = Interval(2.2, 1.5, 0.6)
 """Host time of entering an op that is written in Python (a custom op, an autograd function), in plain launches."""
 SUBCLASS = Interval(6.0, 4.0, 1.0)
 """Host time that eager code adds to a layer whose weight is a tensor subclass (torchao), dispatched in Python, in plain
 launches: 18 to 26 us on an H200's host, where a plain one took 5 (int4, decoding)."""
-WIDENING = "torchao::widen"
+TORCHAO = "torchao::"
+"""What the names of ops begin with that torchao's Python launches in eager code."""
+WIDENING = TORCHAO + "widen"
 """The kernel that widens int8 weights; generated, it writes them across their order (see `compile`)."""
-_PLAIN = 0.25
-"""This part of a run's launches take no longer than a plain one: no module call, no Python before them."""
-
-_OF_MEAN = 0.45
-"""What a plain launch takes of the mean one at most, in measured runs: 0.33 (GPT-2) to 0.45 (Llama-1B, Mistral-7B)."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +39,6 @@ class Extra:
 def moving(read_bytes: float, write_bytes: float, precision: Precision = "fp16", family: Family = "pointwise") -> Cost:
     """The cost of a kernel that reads and writes so many bytes and hardly computes."""
     return Cost(0, round(read_bytes), round(write_bytes), family, precision)
-
-
-def plain_launch_ns(base: Baseline) -> float:
-    """Host time of one more launch in this run. A modelled host knows few prices: there, at most a part of the mean."""
-    found = float(base.ops.host_ns.quantile(_PLAIN))
-    return min(found, _OF_MEAN * float(base.ops.host_ns.mean())) if base.source.kind == "modelled" else found
 
 
 def with_extras(

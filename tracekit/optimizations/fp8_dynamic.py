@@ -10,7 +10,7 @@ from tracekit.measurement import quantized
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Outcome
 from tracekit.optimizations.dynamic_quantization import DynamicQuantization
-from tracekit.optimizations.extra_kernels import Extra, moving
+from tracekit.optimizations.extra_kernels import TORCHAO, Extra, moving
 from tracekit.optimizations.linear_products import LinearProduct, other_formats
 from tracekit.optimizations.torchao_code import from_pretrained
 
@@ -47,7 +47,7 @@ class FP8Dynamic(DynamicQuantization):
     def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
         """For one scale, the largest element is found in two passes over the whole device."""
         passes = super()._before(product, outcome)
-        second = Extra("aten::amax", moving(4096, 4, "fp32", "reduction"))
+        second = Extra(TORCHAO + "amax", moving(4096, 4, "fp32", "reduction"))
         return [*passes[:2], second, *passes[2:]] if self.per_tensor else passes
 
     def how_to(self, base: Baseline) -> str:

@@ -9,8 +9,8 @@ from tracekit.measurement.fused import with_fused_kernels
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
 from tracekit.optimizations.by_cost import which
-from tracekit.optimizations.extra_kernels import plain_launch_ns
 from tracekit.optimizations.fusion import chains, fused
+from tracekit.optimizations.plain_launch import plain_launch_ns
 
 WRITTEN_OUT = ("NewGELUActivation", "FastGELUActivation")
 """Activations of transformers that torch has in one kernel."""

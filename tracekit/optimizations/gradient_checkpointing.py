@@ -11,7 +11,7 @@ from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
-from tracekit.optimizations.extra_kernels import plain_launch_ns
+from tracekit.optimizations.plain_launch import plain_launch_ns
 
 WRAPPING = Interval(8.0, 4.0, 2.0)
 """Host time of checkpointing one block (saving and restoring random state, leaving and entering autograd), in plain

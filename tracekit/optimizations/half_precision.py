@@ -18,7 +18,7 @@ from tracekit.measurement.subject import Subject
 from tracekit.optimizations.attention_backends import preferred
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
 from tracekit.optimizations.by_cost import where
-from tracekit.optimizations.extra_kernels import plain_launch_ns
+from tracekit.optimizations.plain_launch import plain_launch_ns
 from tracekit.optimizations.retime import narrowed, retimed
 
 HOST_FACTOR = Interval(1.05, 1.0, 0.95)

@@ -8,7 +8,7 @@ from tracekit.measurement import quantized
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Outcome, pick
 from tracekit.optimizations.dynamic_quantization import DynamicQuantization
-from tracekit.optimizations.extra_kernels import Extra, moving
+from tracekit.optimizations.extra_kernels import TORCHAO, Extra, moving
 from tracekit.optimizations.linear_products import LinearProduct, other_formats
 from tracekit.optimizations.torchao_code import from_pretrained
 
@@ -41,14 +41,14 @@ class Int8Dynamic(DynamicQuantization):
             entered = Extra(quantise[-1].name, quantise[-1].cost, host=quantise[-1].host + pick(INT_MM, outcome))
             return [*quantise[:-1], entered]
         widened = moving(product.weights, _FALLBACK_BYTES * product.weights, "fp32", "other")
-        return [*quantise, Extra("aten::mul (int32)", widened)]
+        return [*quantise, Extra(TORCHAO + "mul (int32)", widened)]
 
     def _after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
         """The sums in int32, by the scales of the rows and then of the weights."""
         out = product.rows * product.outputs
         return [
-            Extra("aten::mul", moving(4 * out, 4 * out, "fp32")),
-            Extra("aten::mul", moving(4 * out, 2 * out, "bf16")),
+            Extra(TORCHAO + "mul", moving(4 * out, 4 * out, "fp32")),
+            Extra(TORCHAO + "mul", moving(4 * out, 2 * out, "bf16")),
         ]
 
     def how_to(self, base: Baseline) -> str:

@@ -10,8 +10,9 @@ from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
 from tracekit.optimizations.by_cost import where
-from tracekit.optimizations.extra_kernels import SUBCLASS, plain_launch_ns
+from tracekit.optimizations.extra_kernels import SUBCLASS
 from tracekit.optimizations.linear_products import inner_products, linear_product, shrunk, stored_bytes, with_weights
+from tracekit.optimizations.plain_launch import plain_launch_ns
 from tracekit.optimizations.retime import retimed
 
 
