@@ -125,6 +125,12 @@ def test_what_cannot_be_applied_says_why(subject, name, workload):
     assert refused.value.why or refused.value.hint
 
 
+def test_fp8_rows_of_fp16_weights_are_refused_before_torchao_asserts(subject):
+    with pytest.raises(TracekitError, match="cannot be applied") as refused:
+        parse("fp8-dynamic").apply(subject("llama").with_dtype("fp16"))
+    assert "per-tensor" in refused.value.why
+
+
 def test_a_static_cache_needs_a_decoder_and_its_whole_window(subject):
     t5 = subject("t5", workload="decode")
     with pytest.raises(TracekitError, match="decoders"):

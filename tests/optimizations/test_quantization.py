@@ -115,6 +115,9 @@ def test_why_a_format_does_not_apply():
     assert "Conv1D" in find("int4-weight-only").objection(renamed(base(), layer_type="Conv1D"))
     assert "trained" in find("nf4").objection(base(workload="train"))
     assert "V100" in find("llm-int8").objection(base("v100"))
+    assert "rows of bf16" in find("fp8-dynamic").objection(base(precision="fp16"))
+    assert find("fp8-dynamic:per-tensor").objection(base(precision="fp16")) is None
+    assert find("int8-dynamic").objection(base(precision="fp16")) is None
 
 
 def test_fp8_takes_its_granularity():

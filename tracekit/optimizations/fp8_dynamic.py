@@ -8,16 +8,20 @@ from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from tracekit.measurement import quantized
 from tracekit.measurement.subject import Subject
-from tracekit.optimizations.base import Outcome
+from tracekit.optimizations.base import Outcome, refused
+from tracekit.optimizations.by_cost import which
 from tracekit.optimizations.dynamic_quantization import DynamicQuantization
 from tracekit.optimizations.extra_kernels import TORCHAO, Extra, moving
-from tracekit.optimizations.linear_products import LinearProduct, other_formats
+from tracekit.optimizations.linear_products import LinearProduct, linear_product, other_formats
 from tracekit.optimizations.torchao_code import from_pretrained
 
 ROW_STREAM = Interval(0.6, 0.75, 1.0)
 TENSOR_STREAM = Interval(0.35, 0.5, 0.8)
 """Rate of the product over its model's: with a scale a row it is CUTLASS's kernel; with a scale a tensor cuBLASLt's,
 whose tiles suit few rows badly. From one published decode of Llama-3.1-8B on an H100."""
+
+
+_FP16 = "torchao scales rows of bf16 weights, and these are fp16: load them in bf16, or take fp8-dynamic:per-tensor."
 
 
 class FP8Dynamic(DynamicQuantization):
@@ -44,6 +48,10 @@ class FP8Dynamic(DynamicQuantization):
             raise InputError(f"{argument!r} is no granularity.", "", "Write fp8-dynamic:per-row or :per-tensor.")
         return type(self)(argument == "per-tensor")
 
+    def objection(self, base: Baseline) -> str | None:
+        fp16 = which(base.ops.cost, lambda cost: linear_product(cost) is not None and cost.precision == "fp16")
+        return super().objection(base) or (_FP16 if fp16.any() and not self.per_tensor else None)
+
     def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
         """For one scale, the largest element is found in two passes over the whole device."""
         passes = super()._before(product, outcome)
@@ -55,5 +63,7 @@ class FP8Dynamic(DynamicQuantization):
         return from_pretrained(f"Float8DynamicActivationFloat8WeightConfig(granularity={scales}())", also=scales)
 
     def apply(self, subject: Subject) -> Subject:
+        if subject.settings.dtype == "fp16" and not self.per_tensor:
+            raise refused(self, _FP16)
         granularity = "PerTensor" if self.per_tensor else "PerRow"
         return quantized.with_torchao(subject, "Float8DynamicActivationFloat8WeightConfig", granularity=granularity)
