@@ -8,6 +8,7 @@ from analyzers.errors import InputError
 from analyzers.hardware import GPU
 from analyzers.predicted import Prediction
 from analyzers.prediction.baseline import Baseline
+from analyzers.prediction.projection import of_collectives
 from analyzers.prediction.start import start
 from tracekit.calibration.correction import Correction, here
 from tracekit.optimizations import find, in_order, parse
@@ -91,7 +92,7 @@ def _prediction(search: Search, together: Combined) -> Prediction:
         by_op_class=times,
         explained=sentence(times, after.work),
         how_to=tuple(step.how_to(before) for step, before in together.stages(base)),
-        caveats=(*doubts(base), *_misfit(after.expected), *notes, *together.caveats),
+        caveats=(*doubts(base), *_misfit(after.expected), *_collectives(base, after.expected), *notes, *together.caveats),
     )
 
 
@@ -99,6 +100,12 @@ def _correction(base: Baseline, together: Combined) -> Correction | None:
     """What was measured of the same on this machine, if it has the run's GPU."""
     capture = base.source.capture
     return here(base.gpu.id, together.id, capture.workload) if capture and together.steps else None
+
+
+def _collectives(base: Baseline, after: Baseline) -> tuple[str, ...]:
+    """What another GPU's links leave of collectives."""
+    said = of_collectives(base).strip() if after.gpu != base.gpu else ""
+    return (said,) if said else ()
 
 
 def _misfit(after: Baseline) -> tuple[str, ...]:

@@ -155,3 +155,9 @@ def test_the_schema_describes_every_field():
     wrong = to_dict(tracekit.predict(DECODE, "compile")) | {"surprise": 1}
     with pytest.raises(jsonschema.ValidationError, match="surprise"):
         jsonschema.validate(wrong, schema())
+
+
+def test_what_links_of_another_gpu_leave_of_collectives_is_said(shared):
+    told = tracekit.predict(shared / "traces" / "a100_resnet-ddp_nccl.json.gz", gpu="h100-sxm").caveats
+    assert "Collectives keep the time that they waited for other ranks." in told
+    assert not any("Collectives" in each for each in tracekit.predict(DECODE, gpu="a100-80gb-sxm").caveats)
