@@ -92,7 +92,13 @@ def _prediction(search: Search, together: Combined) -> Prediction:
         by_op_class=times,
         explained=sentence(times, after.work),
         how_to=tuple(step.how_to(before) for step, before in together.stages(base)),
-        caveats=(*doubts(base), *_misfit(after.expected), *_collectives(base, after.expected), *notes, *together.caveats),
+        caveats=(
+            *doubts(base),
+            *_misfit(after.expected),
+            *_collectives(base, after.expected),
+            *notes,
+            *together.caveats,
+        ),
     )
 
 
