@@ -85,3 +85,33 @@ def test_a_decoder_stays_fused_without_its_causal_half_and_grouped_heads():
     layers = int((with_attention(grouped).ops.cost == grouped).sum())
     assert (after.name == "repeat_kv").sum() == 2 * layers
     assert find("cuda-graphs").notes(with_attention(grouped)) == ()
+
+
+def test_a_mask_that_only_recording_makes_comes_from_the_host():
+    options = {**RUN, "keys": RUN["tokens"], "seq_len": LENGTH, "versions": {"transformers": "5.17.0"}}
+    eager = base(**options, attention="eager")
+    assert "number of the host" in find("cuda-graphs").objection(eager)
+    assert find("cuda-graphs").objection(base(**options, attention="sdpa")) is None
+    assert find("cuda-graphs").objection(find("compile").applied(eager, "expected")) is None
+
+
+def reading_back(before):
+    """A run that waits for a copy of one number after an op of this name."""
+    baseline = base(tokens=1, layers=4)
+    names, number = baseline.ops.name.to_list(), Cost(0, 4, 4, "copy", "fp32")
+    names[2:4] = [before, "aten::_local_scalar_dense"]
+    ops = baseline.ops.assign(name=names, category="kernel", sync=False)
+    ops.loc[3, ["category", "sync"]] = ["memcpy", True]
+    return replace(baseline, ops=ops.assign(cost=[*ops.cost[:3], number, *ops.cost[4:]]))
+
+
+def test_a_question_about_padding_is_not_asked_while_recording():
+    assert find("cuda-graphs").objection(reading_back("aten::all")) is None
+    assert "waits for a copy" in find("cuda-graphs").objection(reading_back("aten::argmax"))
+
+
+def test_compiled_code_holds_the_numbers_of_the_host():
+    run = reading_back("aten::argmax")
+    copied = replace(run, ops=run.ops.replace({"name": {"aten::_local_scalar_dense": "aten::copy_"}}))
+    assert find("compile").transform(run, "expected").sync.sum() == 1
+    assert find("compile").transform(copied, "expected").sync.sum() == 0

@@ -39,6 +39,8 @@ UNWRAPPED = Interval(8.0, 4.5, 2.5)
 """Host time to take a weight that is a tensor subclass apart at each call of compiled code, in plain launches: layers
 of Llama-1B and 3B in fp8 and int8 (prefill, H200's host) take 20 to 39 us."""
 _NARROW = ("fp8", "int8")
+_NUMBER = 8
+"""Bytes of a number at most."""
 MOST_LAUNCH = 8.0
 """Host time of an op beyond so many plain launches is Python that compiling removes."""
 ALIGNED = 8
@@ -63,6 +65,7 @@ class Compile(Optimization):
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        base = replace(base, ops=base.ops[~_literals(base)])
         base = replace(base, ops=_turned(base, outcome))
         apart = (base.ops.name == WIDENING) | appended(base)
         ops = _named(fused(_padded(base, outcome), base.gpu, outcome, within_layer=False, among=~apart), base.ops)
@@ -122,6 +125,12 @@ def _unwrapping_ns(base: Baseline, outcome: Outcome) -> float:
     narrow = where(base.ops, lambda cost: cost is not None and cost.family == "gemm" and cost.precision in _NARROW)
     layers = int((narrow | (base.ops.name == WIDENING)).sum())
     return layers * pick(UNWRAPPED, outcome) * plain_launch_ns(base)
+
+
+def _literals(base: Baseline) -> "pd.Series[bool]":
+    """Copies of single numbers from the host, with a wait each: compiled code holds them."""
+    small = where(base.ops, lambda cost: cost is not None and cost.write_bytes <= _NUMBER)
+    return small & (base.ops.name == "aten::copy_") & (base.ops.category == "memcpy") & base.ops.sync
 
 
 def _turned(base: Baseline, outcome: Outcome) -> pd.DataFrame:

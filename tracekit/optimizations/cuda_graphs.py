@@ -44,6 +44,11 @@ class CUDAGraphs(Graphed):
                 f"{waits} times a step the host waits for a copy between its memory and the device's, which no graph "
                 "records: read no values back (.item()), make tensors on the device, or pin their memory."
             )
+        if traced_masks.from_the_host(base):
+            return (
+                "While a step is recorded, the model makes its attention mask from a number of the host's, which no "
+                "graph records: use sdpa, or compile it first."
+            )
         if base.launching_ns < 2 * REPLAY_NS.expected:
             return "Launching already takes the host less than two graph replays."
         return None
@@ -91,7 +96,7 @@ def copies_waited_for(base: Baseline) -> int:
     if not len(kernels) or (capture and capture.workload == "generate"):
         return 0
     amid = ops.iloc[kernels[0] : kernels[-1]]
-    return int(((amid.category == "memcpy") & amid.sync).sum())
+    return int(((amid.category == "memcpy") & amid.sync & ~traced_masks.asked(amid)).sum())
 
 
 def forward_passes(base: Baseline) -> int:

@@ -20,6 +20,7 @@ from tracekit.optimizations.base import Optimization, Outcome, percent, pick, re
 from tracekit.optimizations.by_cost import where
 from tracekit.optimizations.plain_launch import plain_launch_ns
 from tracekit.optimizations.retime import narrowed, retimed
+from tracekit.optimizations.wide_parts import WIDE, with_wide_parts
 
 HOST_FACTOR = Interval(1.05, 1.0, 0.95)
 """Host time over that in fp32: other backends are chosen, with other checks. Published: 0.95 to 1.04 times as fast
@@ -27,7 +28,6 @@ where the host sets the pace."""
 CUDNN_ATTENTION = Interval(10.0, 8.0, 0.0)
 """Host time that a call of cuDNN's attention takes beyond one of another backend while decoding, in plain launches: it
 looks its graph up by sizes, of which keys grow. GPT-2 on an H200, 37 us a layer; prefills and training took none."""
-_WIDE = ("fp32", "tf32")
 HalfType = Literal["fp16", "bf16"]
 _TYPES: dict[str, HalfType] = {"fp16": "fp16", "bf16": "bf16"}
 
@@ -63,7 +63,8 @@ class HalfPrecision(Optimization):
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         ops = retimed(base.ops, lambda cost: _halved(cost, self.type_on(base.gpu), base.gpu), base.gpu, outcome)
-        return ops.assign(host_ns=ops.host_ns * pick(HOST_FACTOR, outcome) + attention_host_ns(base, outcome))
+        host = ops.host_ns * pick(HOST_FACTOR, outcome) + attention_host_ns(base, outcome)
+        return with_wide_parts(base, ops.assign(host_ns=host))
 
     def reason(self, base: Baseline) -> str:
         part = percent(share(base, _full_precision(base)))
@@ -75,7 +76,7 @@ class HalfPrecision(Optimization):
         return f"model = model.to(torch.{TORCH_NAMES[self.type_on(base.gpu)]})"
 
     def apply(self, subject: Subject) -> Subject:
-        if subject.settings.dtype not in _WIDE:
+        if subject.settings.dtype not in WIDE:
             raise refused(self, "The weights are in 16 bits already.")
         return subject.with_dtype(self.dtype or subject.half_type)
 
@@ -101,13 +102,13 @@ def attention_host_ns(base: Baseline, outcome: Outcome) -> "pd.Series[float]":
 
 
 def _is_wide_attention(cost: Cost | None) -> bool:
-    return cost is not None and isinstance(cost.shape, Attention) and cost.precision in _WIDE
+    return cost is not None and isinstance(cost.shape, Attention) and cost.precision in WIDE
 
 
 def in_half(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     """The op list with what is in 32 bits in 16, as a format of weights finds it."""
     ops = retimed(base.ops, lambda cost: narrowed(cost, half_type(base.gpu)), base.gpu, outcome)
-    return ops.assign(host_ns=ops.host_ns + attention_host_ns(base, outcome))
+    return with_wide_parts(base, ops.assign(host_ns=ops.host_ns + attention_host_ns(base, outcome)))
 
 
 def half_type(gpu: GPU) -> HalfType:
@@ -129,7 +130,7 @@ def _halved(cost: Cost, to: HalfType, gpu: GPU) -> Cost:
 
 def _is_wide(cost: Cost, gpu: GPU) -> bool:
     """Whether it is computed in 32 bits: bf16, too, on a GPU without it."""
-    return gpu.runs_as(cost.precision) in _WIDE
+    return gpu.runs_as(cost.precision) in WIDE
 
 
 def _emulates(base: Baseline) -> bool:

@@ -31,7 +31,7 @@ class MaxAutotune(Graphed):
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports("max-autotune-gemm"):
             return f"{base.gpu.name} has too few multiprocessors: inductor tunes no products below 68."
-        return COMPILE.objection(base) or GRAPHS.objection(base)
+        return COMPILE.objection(base) or GRAPHS.objection(COMPILE.applied(base, "expected"))
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         compiled = replace(base, ops=COMPILE.transform(base, outcome))

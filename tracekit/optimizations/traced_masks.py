@@ -23,6 +23,7 @@ from tracekit.optimizations.by_cost import each_row, where
 from tracekit.optimizations.extra_kernels import Extra, with_extras
 from tracekit.optimizations.masked_attention import MASKED, is_compiled, with_masks
 from tracekit.optimizations.predict import predicted_speedup
+from tracekit.optimizations.written_attention import written_out
 
 FIRST = (5, 0)
 FIRST_OF_IMAGES = (5, 9)
@@ -45,6 +46,19 @@ def traced(base: Baseline, outcome: Outcome) -> pd.DataFrame:
 def unfused(base: Baseline) -> "pd.Series[bool]":
     """Rows of an encoder's attention that falls to the math backend then."""
     return where(base.ops, _is_encoders) & ~base.ops.name.str.endswith(MASKED) & _builds_masks(base)
+
+
+def from_the_host(base: Baseline) -> bool:
+    """Whether recording makes a mask that the traced step has none of, for attention that is written out: it is filled
+    from a tensor of the host."""
+    capture = base.source.capture
+    eager = capture is not None and capture.attention == "eager"
+    return eager and _builds_masks(base) and not is_compiled(base) and bool(written_out(base))
+
+
+def asked(ops: pd.DataFrame) -> "pd.Series[bool]":
+    """Rows that read back whether all of a mask is set: transformers does not ask while it is traced or captured."""
+    return (ops.name == "aten::_local_scalar_dense") & (ops.name.shift() == "aten::all")
 
 
 def advice(optimization: Optimization, base: Baseline) -> tuple[str, ...]:

@@ -1,0 +1,59 @@
+"""What stays in 32 bits when a model is in 16, and the casts around it."""
+
+from dataclasses import replace
+
+import pandas as pd
+from op_lists import base, elementwise
+
+from tracekit.optimizations import find
+from tracekit.optimizations.half_precision import in_half
+
+TOKENS, WIDTH, HEADS = 64, 512, 8
+
+
+def with_written_norms(precision):
+    """A norm op by op in place of each that is one."""
+    found = base(tokens=TOKENS, keys=TOKENS, width=WIDTH, heads=HEADS, layers=2, precision=precision)
+    rows = []
+    for _, row in found.ops.iterrows():
+        names = ("pow", "mean", "add", "rsqrt", "mul", "mul") if row.layer_type == "LayerNorm" else ()
+        norm = [row.replace({row["name"]: f"aten::{name}"}) for name in names]
+        rows += [each.mask(each.index == "cost", elementwise(TOKENS * WIDTH, "fp32")) for each in norm] or [row]
+    return replace(found, ops=pd.DataFrame(rows).reset_index(drop=True).infer_objects())
+
+
+def with_safe_softmax():
+    found = base(tokens=TOKENS, keys=TOKENS, width=WIDTH, heads=HEADS, layers=2, precision="fp32")
+    asked = found.ops.name.mask(found.ops.name == "aten::div", "aten::isneginf")
+    return replace(found, ops=found.ops.assign(name=asked))
+
+
+def casts(after):
+    return after[after.name == "aten::_to_copy"]
+
+
+def test_a_norm_written_out_keeps_its_numbers_between_two_casts():
+    before = with_written_norms("fp32")
+    after = find("half-precision").transform(before, "expected")
+    assert len(casts(after)) == 2 * 2
+    assert {cost.write_bytes for cost in casts(after).cost} == {2 * TOKENS * WIDTH}
+    squares = after[after.name == "aten::pow"]
+    assert [cost.precision for cost in squares.cost] == ["fp32"] * 2
+    assert after.host_ns.sum() > before.ops.host_ns.sum()
+
+
+def test_the_math_backend_keeps_its_products_between_five():
+    after = find("half-precision").transform(with_safe_softmax(), "expected")
+    assert len(casts(after)) == 5 * 2
+    products = after[after.name == "aten::bmm"]
+    assert {cost.precision for cost in products.cost} == {"fp32"}
+    assert {cost.precision for cost in after.cost[after.name == "aten::addmm"]} == {"bf16"}
+
+
+def test_attention_of_ones_own_and_whole_norms_have_no_casts():
+    plain = base(tokens=TOKENS, width=WIDTH, heads=HEADS, precision="fp32")
+    assert casts(find("half-precision").transform(plain, "expected")).empty
+
+
+def test_a_run_in_16_bits_has_them_already():
+    assert casts(in_half(with_written_norms("bf16"), "expected")).empty
