@@ -33,6 +33,11 @@ def test_an_interval_holds_its_expectation_and_the_transform_keeps_the_table(nam
         assert list(BY_ID[name].transform(baseline, "expected").columns) == list(baseline.ops.columns)
 
 
+def test_what_changes_nothing_may_be_measured_two_percent_apart():
+    nothing = predicted_speedup(BY_ID["tf32"], base("h200", **LAUNCH_BOUND))
+    assert (nothing.low, nothing.expected, nothing.high) == pytest.approx((0.98, 1.0, 1.02), abs=0.002)
+
+
 def test_the_transforms_leave_the_baseline_alone():
     baseline = base(**LAUNCH_BOUND)
     before = baseline.ops.copy()
@@ -46,7 +51,7 @@ def test_a_launch_bound_run_gains_from_graphs_and_not_from_smaller_numbers():
     baseline = base("h200", **LAUNCH_BOUND)
     assert speedup("cuda-graphs", baseline).low > 3
     assert 0.9 < speedup("compile", baseline).low < speedup("compile", baseline).high < 6
-    assert speedup("half-precision", baseline).high < 1.06
+    assert speedup("half-precision", baseline).high < 1.08
     assert speedup("tf32", baseline).high < 1.05
 
 
