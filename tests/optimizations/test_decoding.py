@@ -10,6 +10,8 @@ from analyzers.errors import InputError
 from analyzers.prediction.memory import Memory
 from analyzers.prediction.oplist import OP_LIST
 from tracekit.optimizations import find
+from tracekit.optimizations.draft_check import DraftCheck
+from tracekit.optimizations.plain_launch import plain_launch_ns
 from tracekit.optimizations.predict import predicted_speedup
 from tracekit.optimizations.speculative_decoding import SpeculativeDecoding, tokens_a_pass
 
@@ -102,3 +104,14 @@ def test_in_flight_batching_fills_slots_and_pays_for_pages():
     assert found.low < 0.95 / 0.8 < found.high <= 0.95 / 0.4 * 1.03
     assert "One request" in find("paged-kv").objection(find("sdpa").applied(decoding(), "expected"))
     assert find("paged-kv").throughput
+
+
+def test_the_check_of_a_draft_yields_its_tokens_less_what_its_mask_costs():
+    run = with_growing_cache()
+    found = DraftCheck(0.7).transform(run, "expected")
+    tokens = tokens_a_pass(0.7, 4)
+    (attention,) = [cost.shape for cost in found.cost if isinstance(cost.shape, Attention)]
+    assert (attention.queries, attention.kv_heads) == (5, 32)
+    assert len(found) == len(run.ops) + 3 + 8
+    longer = run.ops.host_ns.sum() + (3 + 8) * 3.5 * plain_launch_ns(run)
+    assert found.host_ns.sum() * tokens == pytest.approx(longer)

@@ -10,7 +10,9 @@ from analyzers.prediction.start import start
 from tracekit.optimizations import parse
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.batch_limits import largest_that_fits
-from tracekit.optimizations.predict import refusal, scenarios, speedup, unchanged
+from tracekit.optimizations.draft_check import DraftCheck
+from tracekit.optimizations.predict import predicted_speedup, refusal, scenarios, speedup, unchanged
+from tracekit.optimizations.speculative_decoding import SpeculativeDecoding
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class Expected:
     peak_bytes: int | None
     refused: str = ""
     """Why it was not predicted."""
+    whole: Interval | None = None
+    """With a draft model, where only the check of what it drafts is measured; then `speedup` is that of the check."""
     largest_batch: int | None = None
     """Whose step the GPU's memory holds; None: not known."""
 
@@ -46,5 +50,8 @@ class Expectations:
         after = scenarios(optimization, base)
         capture = after.expected.source.capture
         peak = capture.peak_memory_bytes if capture else 0
-        gain = speedup(unchanged(base), after)
-        return Expected(gain, peak or None, largest_batch=largest_that_fits(after.expected))
+        gain, largest = speedup(unchanged(base), after), largest_that_fits(after.expected)
+        if not isinstance(optimization, SpeculativeDecoding):
+            return Expected(gain, peak or None, largest_batch=largest)
+        check = predicted_speedup(DraftCheck(optimization.acceptance), base)
+        return Expected(check, peak or None, whole=gain, largest_batch=largest)

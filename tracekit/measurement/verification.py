@@ -26,8 +26,8 @@ RANDOM_WEIGHTS = (
     "would lose."
 )
 _DRAFTS = (
-    "Measured is the check of {drafted} drafted tokens, which yields {tokens:.1f} at that acceptance rate: the gain is "
-    "before the time that a draft model takes."
+    "Predicted and measured is the check of {drafted} drafted tokens, which yields {tokens:.1f} at that acceptance "
+    "rate, before the time that a draft model takes."
 )
 POISONED = "The device failed in the optimization before it: this process cannot use it any more."
 
@@ -88,8 +88,15 @@ def foretold(name: str, expected: Expected) -> Verified:
         predicted=expected.speedup,
         measured=None,
         predicted_peak_bytes=expected.peak_bytes,
-        caveats=(f"Not predicted. {expected.refused}",) if expected.refused else (),
+        caveats=(*((f"Not predicted. {expected.refused}",) if expected.refused else ()), *_with_a_draft(expected)),
     )
+
+
+def _with_a_draft(expected: Expected) -> tuple[str, ...]:
+    if not expected.whole:
+        return ()
+    whole = expected.whole
+    return (f"With a draft model {whole.expected:.2f} times is predicted ({whole.low:.2f} to {whole.high:.2f}).",)
 
 
 def summary(

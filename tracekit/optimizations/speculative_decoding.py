@@ -72,7 +72,7 @@ class SpeculativeDecoding(Optimization):
         drafted = self.drafted(base)
         tokens = tokens_a_pass(self._acceptance(outcome), drafted)
         rows, ops = _decoding(base), base.ops.copy()
-        check = retimed(base.ops[rows], lambda cost: _with_rows(cost, drafted + 1), base.gpu, outcome)
+        check = retimed(base.ops[rows], lambda cost: with_rows(cost, drafted + 1), base.gpu, outcome)
         kernel = check.kernel_ns + drafted * DRAFT_BYTES * base.ops.kernel_ns[rows]
         host = base.ops.host_ns[rows] * (1 + drafted * pick(DRAFT_LAYERS, outcome))
         host.iloc[-1] += CHECK_NS
@@ -148,7 +148,7 @@ def _ridge_rows(gpu: GPU, element: float) -> float:
     return gpu.sustained_flops(precision) * element / (2 * gpu.bandwidth * gpu.copy_efficiency)
 
 
-def _with_rows(cost: Cost, rows: int) -> Cost:
+def with_rows(cost: Cost, rows: int) -> Cost:
     """The op for `rows` tokens in place of one; attention reads its keys once for all of them."""
     shape, cached = cost.shape, cost.weight_bytes
     if isinstance(shape, Gemm):

@@ -18,11 +18,11 @@ from tracekit.optimizations.retime import retimed
 LENGTH = Interval(1.5, 1.0, 1.0)
 """Positions of the cache over those in use: attention reads and masks all of them. At best it is just long enough."""
 INDEXING = Interval(5.0, 3.5, 2.2)
-"""Host time of each op that a static cache adds, in plain launches: on an H200's host a layer takes 24 (GPT-2) to 33
-(grouped heads) plain launches more than with a growing cache."""
+"""Host time of each op that a static cache, or a mask, adds, in plain launches: on an H200's host a layer takes 24
+(GPT-2) to 33 (grouped heads) plain launches more than with a growing cache."""
 _INDEX_OPS = ("aten::arange", "aten::add", "aten::add_", "index_copy_ (checks)", "index_copy_ (checks)")
 """What transformers' StaticLayer.update does beside the two writes, to know where to write."""
-_MASK_OPS = 8
+MASK_OPS = 8
 """Kernels that make the mask of a forward pass, which a growing cache needs none of."""
 
 
@@ -118,7 +118,7 @@ def _with_indices(base: Baseline, keys: int, host: float) -> pd.DataFrame:
     added = [Extra(name, moving(8, 8, "fp32"), host=host) for name in _INDEX_OPS]
     before = {int(row): list(added) for row in places[::2]}
     first = int((base.ops.phase == "decode").to_numpy().nonzero()[0][0])
-    before[first] = before.get(first, []) + [Extra("mask", moving(2 * keys, 2 * keys, "fp16"))] * _MASK_OPS
+    before[first] = before.get(first, []) + [Extra("mask", moving(2 * keys, 2 * keys, "fp16"))] * MASK_OPS
     return with_extras(base, before, {})
 
 

@@ -1,0 +1,26 @@
+"""What is predicted beside a measurement is what is measured."""
+
+from pathlib import Path
+
+from analyzers.interval import Interval
+from tracekit.measurement.predicted import Expectations, Expected
+from tracekit.measurement.verification import foretold
+from tracekit.optimizations.draft_check import DraftCheck
+from tracekit.optimizations.predict import predicted_speedup
+from tracekit.optimizations.speculative_decoding import SpeculativeDecoding
+
+
+def test_the_check_is_predicted_beside_the_check_and_the_whole_is_told():
+    expectations = Expectations(Path(__file__).parents[2] / "examples" / "traces" / "h200_llama-1b_decode.json.gz")
+    found = expectations.of("speculative-decoding")
+    base = expectations._base
+    assert found.speedup == predicted_speedup(DraftCheck(), base)
+    assert found.whole == predicted_speedup(SpeculativeDecoding(), base)
+    assert 2.2 < found.speedup.expected < 2.7  # 2.44 was measured on an H200
+
+
+def test_the_whole_is_a_caveat():
+    told = foretold("speculative-decoding", Expected(Interval(2, 2.4, 3), None, whole=Interval(0.8, 1.2, 1.7)))
+    assert told.predicted == Interval(2, 2.4, 3)
+    assert told.caveats == ("With a draft model 1.20 times is predicted (0.80 to 1.70).",)
+    assert foretold("tf32", Expected(Interval(1, 1, 1), None)).caveats == ()

@@ -1,0 +1,42 @@
+"""The check of drafted tokens alone: what of speculative decoding can be measured without a draft model."""
+
+from dataclasses import replace
+
+import pandas as pd
+
+from analyzers.costs.call import Attention, Cost
+from analyzers.prediction.baseline import Baseline
+from tracekit.optimizations.base import Outcome, pick
+from tracekit.optimizations.by_cost import where
+from tracekit.optimizations.extra_kernels import Extra, moving, with_extras
+from tracekit.optimizations.masked_attention import with_masks
+from tracekit.optimizations.retime import retimed
+from tracekit.optimizations.speculative_decoding import CHECKED, SpeculativeDecoding, tokens_a_pass, with_rows
+from tracekit.optimizations.static_cache import INDEXING, MASK_OPS
+
+
+class DraftCheck(SpeculativeDecoding):
+    """A pass over the next token and `CHECKED` more, over the tokens that it yields at the expected acceptance.
+
+    Several tokens on a cache need a mask, which one token does not.
+    """
+
+    title = "Check of drafted tokens"
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        decoding = base.ops.phase == "decode"
+        checked = retimed(base.ops[decoding], lambda cost: with_rows(cost, CHECKED + 1), base.gpu, outcome)
+        ops = base.ops.copy()
+        ops.loc[decoding, ["kernel_ns", "cost"]] = checked[["kernel_ns", "cost"]]
+        run = replace(base, ops=ops)
+        host = pick(INDEXING, outcome)
+        masked = with_masks(run, where(ops, _is_attention) & decoding, outcome, host=host)
+        made = [Extra("mask", moving(1024, 1024), host=host)] * MASK_OPS
+        ops = with_extras(replace(run, ops=masked), {int(decoding.to_numpy().argmax()): made}, {})
+        tokens = tokens_a_pass(self._acceptance("expected"), CHECKED)
+        share = (ops.phase == "decode").map({True: tokens, False: 1.0})
+        return ops.assign(kernel_ns=ops.kernel_ns / share, host_ns=ops.host_ns / share)
+
+
+def _is_attention(cost: Cost | None) -> bool:
+    return cost is not None and isinstance(cost.shape, Attention)
