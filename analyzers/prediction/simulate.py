@@ -5,7 +5,8 @@ the device is free and the launch has arrived:
 
     kernel_start = max(previous kernel_end + gap, host_end + launch_latency)
 
-A synchronisation makes the host wait for the device. Ops that launch nothing have a kernel time of 0.
+A synchronisation makes the host wait for the device, and so does a full queue: launches go in blocks, each of which
+waits for the last but one. Ops that launch nothing have a kernel time of 0.
 """
 
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ Nanoseconds = npt.NDArray[np.int64]
 
 SYNC_RETURN_NS = 5_000
 """From the end of the last kernel to the return of the synchronisation that waited for it."""
+QUEUED = 512
+"""Launches of a block: CUDA queues some 1,024 of them, then a launch waits."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,9 @@ def simulate(
     host, kernel = np.asarray(host_ns, dtype=np.float64), np.asarray(kernel_ns, dtype=np.float64)
     waits = np.zeros(len(host), dtype=bool) if sync is None else np.asarray(sync, dtype=bool)
     times = np.full((4, len(host)), -1.0)
-    host_now, device_free = 0.0, -np.inf
-    for part in _segments(waits):
+    host_now, device_free, before = 0.0, -np.inf, -np.inf
+    for part in _segments(waits, kernel):
+        host_now, before = max(host_now, before), device_free
         times[:, part] = _queue(host[part], kernel[part], host_now, device_free, launch_latency_ns, gap_ns)
         host_now = times[1, part.stop - 1]
         device_free = times[3, part].max(initial=device_free, where=kernel[part] > 0)
@@ -72,16 +76,17 @@ def latency_ns(
     """`simulate(...).latency_ns` alone, in less time: the running maximum at the end of each segment suffices."""
     host, kernel = np.asarray(host_ns, dtype=np.float64), np.asarray(kernel_ns, dtype=np.float64)
     waits = np.zeros(len(host), dtype=bool) if sync is None else np.asarray(sync, dtype=bool)
-    last = _ends(waits)
+    last = _ends(waits, kernel)
     first = np.append(0, last + 1)[:-1]
     work = np.where(kernel > 0, kernel + gap_ns, 0.0)
     issued, queued = np.cumsum(host), np.cumsum(work)
     lead = np.where(kernel > 0, issued - (queued - work), -np.inf)
     start = (issued - host)[first] - (queued - work)[first]
     leads = np.maximum.reduceat(lead, first) - start
-    host_now, device_free = 0.0, -np.inf
+    host_now, device_free, before = 0.0, -np.inf, -np.inf
     sums = (np.diff(total[last], prepend=0.0).tolist() for total in (issued, queued))
     for ns, busy, ahead, waiting in zip(*sums, leads.tolist(), waits[last].tolist(), strict=True):
+        host_now, before = max(host_now, before), device_free
         if ahead > -np.inf:
             device_free = busy - gap_ns + max(host_now + launch_latency_ns + ahead, device_free + gap_ns)
         host_now += ns
@@ -90,15 +95,17 @@ def latency_ns(
     return round(max(host_now, device_free))
 
 
-def _segments(waits: npt.NDArray[np.bool_]) -> list[slice]:
-    """The runs of ops between synchronisations."""
-    stops = (_ends(waits) + 1).tolist()
+def _segments(waits: npt.NDArray[np.bool_], kernel: npt.NDArray[np.float64]) -> list[slice]:
+    """The runs of ops between synchronisations, in blocks of launches."""
+    stops = (_ends(waits, kernel) + 1).tolist()
     return [slice(a, b) for a, b in zip([0, *stops], stops, strict=False)]
 
 
-def _ends(waits: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
+def _ends(waits: npt.NDArray[np.bool_], kernel: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
     """The last op of each run."""
-    return np.flatnonzero(np.append(waits[:-1], True)[: len(waits)])
+    launched = np.cumsum(kernel > 0)
+    full = (launched % QUEUED == 0) & (kernel > 0)
+    return np.flatnonzero(np.append((waits | full)[:-1], True)[: len(waits)])
 
 
 def _queue(

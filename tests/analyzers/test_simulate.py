@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.prediction.simulate import SYNC_RETURN_NS, latency_ns, simulate
+from analyzers.prediction.simulate import QUEUED, SYNC_RETURN_NS, latency_ns, simulate
 
 ops = st.lists(st.tuples(st.integers(0, 50_000), st.integers(0, 80_000), st.booleans()), min_size=1, max_size=60)
 
@@ -31,6 +31,17 @@ def test_agrees_with_the_definition(rows, latency, gap):
     assert list(zip(result.kernel_start, result.kernel_end, strict=True)) == spans
     assert result.latency_ns == end
     assert latency_ns(host, kernel, launch_latency_ns=latency, gap_ns=gap, sync=sync) == end
+
+
+def test_a_full_queue_holds_the_host_back():
+    """Four blocks of kernels, then host work: it begins when the third block is done."""
+    launches = 4 * QUEUED
+    host, kernel = [1_000] * launches + [10_000_000], [10_000] * launches + [0]
+    third = 1_000 + 5_000 + 3 * QUEUED * 10_000
+    result = simulate(host, kernel, launch_latency_ns=5_000)
+    assert result.latency_ns == third + 10_000_000
+    assert latency_ns(host, kernel, launch_latency_ns=5_000) == result.latency_ns
+    assert result.kernel_end[-2] == 1_000 + 5_000 + launches * 10_000
 
 
 def test_launch_bound_work_takes_the_host_time():

@@ -28,7 +28,7 @@ OUTLIERS = Interval(0.01, 0.002, 0.0)
 """Columns of a layer's input that hold an outlier (above 6.0), as a share; with none, that branch is not taken.
 Dettmers et al. 2022 found about 0.1 % of the features, in every layer of large models."""
 
-STREAM = Interval(0.3, 0.5, 1.0)
+STREAM = Interval(0.15, 0.45, 1.0)
 """Rate of the int8 product over that of its model. Each layer waits for the device, so that all of it counts: layers of
 Mistral-7B on an H200 take 40 us more than the smaller ones of Llama-1B at one row, and 90 at 512."""
 _ZEROING = 4
