@@ -33,9 +33,9 @@ def test_an_interval_holds_its_expectation_and_the_transform_keeps_the_table(nam
         assert list(BY_ID[name].transform(baseline, "expected").columns) == list(baseline.ops.columns)
 
 
-def test_what_changes_nothing_may_be_measured_two_percent_apart():
+def test_what_changes_nothing_may_be_measured_as_a_little():
     nothing = predicted_speedup(BY_ID["tf32"], base("h200", **LAUNCH_BOUND))
-    assert (nothing.low, nothing.expected, nothing.high) == pytest.approx((0.98, 1.0, 1.02), abs=0.002)
+    assert (nothing.low, nothing.expected, nothing.high) == pytest.approx((0.985, 1.0, 1.015), abs=0.001)
 
 
 def test_the_transforms_leave_the_baseline_alone():
