@@ -21,6 +21,7 @@ _WHAT = {
     "optimizer_state": "state of the optimizer",
     "kv_cache": "KV cache",
     "activations": "activations, and all else that a step makes",
+    "workspaces": "workspaces of libraries",
 }
 
 

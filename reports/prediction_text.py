@@ -84,6 +84,7 @@ def _parts(memory: Memory) -> str:
         "gradients": memory.gradients,
         "optimizer": memory.optimizer_state,
         "temporaries": memory.temporaries,
+        "workspaces": memory.workspaces,
     }
     return ", ".join(f"{name} {quantity(size, 'B')}" for name, size in named.items() if size)
 

@@ -89,7 +89,7 @@ class Baseline:
         """What the step holds; None: not known."""
         if self.predicted_memory is not None or self.source.capture is None:
             return self.predicted_memory
-        return held(self.source.capture, self.ops)
+        return held(self.source.capture, self.ops, self.gpu)
 
     @property
     def calibrated(self) -> Reproduction:

@@ -1,12 +1,14 @@
 """What a step holds in device memory, by what it is for."""
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from analyzers.capture_info import CaptureInfo
 from analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Gemm
+from analyzers.hardware import GPU
+from analyzers.prediction.workspaces import workspace_bytes
 
 ADAM_MOMENTS = 2
 """Tensors of the weights' size that Adam keeps."""
@@ -26,25 +28,32 @@ class Memory:
     optimizer_state: int = 0
     temporaries: int = 0
     """What the optimizer makes and drops."""
+    workspaces: int = 0
+    """What libraries keep, whatever the batch."""
 
     @property
     def peak(self) -> int:
         """The larger of two moments: the end of the forward pass, and the optimizer's step."""
-        always = self.weights + self.optimizer_state
+        always = self.workspaces + self.weights + self.optimizer_state
         return always + max(self.kv_cache + self.activations, self.gradients + self.temporaries)
 
 
-def held(capture: CaptureInfo, ops: pd.DataFrame) -> Memory | None:
+def held(capture: CaptureInfo, ops: pd.DataFrame, gpu: GPU) -> Memory | None:
     """What the run held at its measured (or modelled) peak; None when the capture does not say.
 
     Weights are counted; the keys and values that attention read are the KV cache; training adds gradients as large as
-    the weights and, with an optimizer, its moments. The rest of the peak is activations, copies of the cache included,
-    or what the optimizer drops where that is more.
+    the weights and, with an optimizer, its moments; libraries keep workspaces. The rest of the peak is activations,
+    copies of the cache included, or what the optimizer drops where that is more.
     """
     if not capture.peak_memory_bytes:
         return None
     weights = min(capture.weight_bytes, capture.peak_memory_bytes)
     left = capture.peak_memory_bytes - weights
+    workspaces = min(workspace_bytes(gpu), left)
+    return replace(_of_step(capture, weights, left - workspaces, ops), workspaces=workspaces)
+
+
+def _of_step(capture: CaptureInfo, weights: int, left: int, ops: pd.DataFrame) -> Memory:
     if capture.workload == "train":
         return _training(weights, left, ops)
     cache = min(kv_cache_bytes(ops), left)

@@ -15,6 +15,7 @@ from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
 from analyzers.kernel_time.collectives import collective_ns
 from analyzers.prediction.baseline import Baseline
+from analyzers.prediction.workspaces import workspace_bytes
 from analyzers.results import Projection
 
 KERNEL_ERROR = Interval(0.85, 1.0, 1.2)
@@ -44,7 +45,9 @@ def moved(base: Baseline, gpu: GPU) -> Baseline:
     """The baseline on `gpu`, with the host of here."""
     ops = base.ops.assign(kernel_ns=_kernel_ns(base, gpu))
     source = replace(base.source, gpu=gpu)
-    return replace(base, gpu=gpu, ops=ops, source=source, launch_latency_ns=gpu.launch_us * 1e3)
+    memory = replace(base.memory, workspaces=workspace_bytes(gpu)) if base.memory else None
+    launch_ns = gpu.launch_us * 1e3
+    return replace(base, gpu=gpu, ops=ops, source=source, predicted_memory=memory, launch_latency_ns=launch_ns)
 
 
 def host_range(here: GPU, there: GPU) -> Interval:

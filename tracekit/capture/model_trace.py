@@ -13,6 +13,7 @@ from analyzers import ranges
 from analyzers.capture_info import CaptureInfo, Latency
 from analyzers.hardware import GPU
 from analyzers.prediction.host_costs import HostCosts, assumed
+from analyzers.prediction.workspaces import workspace_bytes
 from tracekit import __version__
 from tracekit.capture import environment, fake_run, modelled_events, trace_file
 from tracekit.capture.fake_run import FakeRun
@@ -34,19 +35,25 @@ def write(settings: Settings, gpu: GPU, path: Path, say: Say = silent, *, host: 
     """
     host = host or assumed(gpu)
     run = fake_run.run(settings, gpu)
-    if run.recording.peak_bytes > gpu.memory_bytes:
-        say(f"it needs {run.recording.peak_bytes / 1e9:.1f} GB: more than the {gpu.memory_gb:g} GB of a {gpu.name}")
+    needed = run.recording.peak_bytes + workspace_bytes(gpu)
+    if needed > gpu.memory_bytes:
+        say(f"it needs {needed / 1e9:.1f} GB: more than the {gpu.memory_gb:g} GB of a {gpu.name}")
     kernels = [kernel_of(call, gpu, tf32=settings.dtype == "tf32") for call in run.recording.calls]
     steps = settings.steps if len(run.recording.call) < _LONG_STEP else 1
     factors = (host.span.expected, host.span.low, host.span.high)
     expected, fast, slow = (lay_out(run.recording, kernels, gpu, host.scaled(factor), steps) for factor in factors)
-    info = _info(settings, gpu, run, host, (expected, fast, slow))
+    info = _info(settings, gpu, run, needed, host, (expected, fast, slow))
     trace_file.write(path, info, gpu, modelled_events.events(run.recording, kernels, expected, gpu))
     return info
 
 
 def _info(
-    settings: Settings, gpu: GPU, run: FakeRun, host: HostCosts, timelines: tuple[Timeline, Timeline, Timeline]
+    settings: Settings,
+    gpu: GPU,
+    run: FakeRun,
+    peak_memory_bytes: int,
+    host: HostCosts,
+    timelines: tuple[Timeline, Timeline, Timeline],
 ) -> CaptureInfo:
     described = settings.described() | {"steps": len(timelines[0].host_start)}
     return CaptureInfo(
@@ -61,7 +68,7 @@ def _info(
         weight_bytes=run.weight_bytes,
         latency=_latency([timeline.step_ns for timeline in timelines]),
         phases=_phases(run.recording, timelines),
-        peak_memory_bytes=run.recording.peak_bytes,
+        peak_memory_bytes=peak_memory_bytes,
         host_op_us=host.base_us,
         host_op_low_us=host.base_us * host.span.low,
         host_op_high_us=host.base_us * host.span.high,

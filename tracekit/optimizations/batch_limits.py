@@ -30,7 +30,7 @@ def largest_that_fits(base: Baseline) -> int | None:
     if capture is None or memory is None or not capture.batch_size:
         return None
     a_sequence = (memory.kv_cache + memory.activations) / capture.batch_size
-    fixed = memory.weights + memory.optimizer_state
+    fixed = memory.weights + memory.optimizer_state + memory.workspaces
     return max(0, int((base.gpu.memory_bytes - fixed) / a_sequence)) if a_sequence else None
 
 

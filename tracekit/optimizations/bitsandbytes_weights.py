@@ -6,8 +6,11 @@ from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.by_cost import distinct
+from tracekit.optimizations.half_precision import HalfPrecision
 from tracekit.optimizations.linear_products import inner_products, linear_product, shrunk, stored_bytes
 
+_HALF = 2
+"""Bytes of an element."""
 SAVES_MEMORY = "It saves memory, not time: use it when the weights do not fit otherwise."
 
 
@@ -22,9 +25,12 @@ class BitsAndBytes(Optimization):
         return (f"{stored / 1e6:.0f} MB of weights in the layers that it replaces",)
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
+        """What is not replaced is cast to 16 bits."""
         rows = replaced(base)
         element = max(product.element for cost in distinct(base.ops.cost[rows]) if (product := linear_product(cost)))
-        return shrunk(before, stored_bytes(base, rows), self.bytes_a_weight / element)
+        in_half = HalfPrecision().memory(base, before) if element > _HALF else before
+        stored = round(stored_bytes(base, rows) * min(1, _HALF / element))
+        return shrunk(in_half, stored, self.bytes_a_weight / _HALF)
 
 
 def replaced(base: Baseline) -> "pd.Series[bool]":

@@ -81,11 +81,12 @@ class HalfPrecision(Optimization):
         return subject.with_dtype(self.dtype or subject.half_type)
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
-        """All of it halves, but for a loss: transformers takes it in 32 bits, of a copy of the logits."""
+        """What the model makes halves, but for a loss: transformers takes it in 32 bits, of a copy of the logits."""
         if _emulates(base):
             return before
         half = Memory(*(part // 2 for part in astuple(before)))
-        return replace(half, activations=half.activations + 3 * _losses(base) // 2)
+        activations = half.activations + 3 * _losses(base) // 2
+        return replace(half, activations=activations, workspaces=before.workspaces)
 
     def settings(self, base: Baseline, capture: CaptureInfo) -> CaptureInfo:
         return msgspec.structs.replace(capture, dtype=self.type_on(base.gpu))

@@ -1,0 +1,17 @@
+"""What a framework holds in device memory for its libraries, whatever the model and the batch."""
+
+from analyzers.hardware import GPU
+
+_HOPPER = (9, 0)
+_SINCE_HOPPER = 32 << 20
+_BEFORE = (8 << 20) + (128 << 10)
+
+
+def workspace_bytes(gpu: GPU) -> int:
+    """The workspace of cuBLAS, which PyTorch allocates with the first product and keeps.
+
+    Its defaults: 32 MiB from Hopper on, 8.125 MiB before. Of other vendors' libraries nothing is known: 0.
+    """
+    if gpu.vendor != "nvidia":
+        return 0
+    return _SINCE_HOPPER if gpu.compute_capability >= _HOPPER else _BEFORE
