@@ -1,4 +1,4 @@
-"""Optimizations measured on an H200, with what was predicted before, and what is predicted now."""
+"""Optimizations measured on an H200 in several rounds, with what was predicted before, and what is predicted now."""
 
 import csv
 from collections.abc import Iterable
@@ -32,6 +32,7 @@ Run = tuple[str, str, str, str, str, str]
 
 @dataclass(frozen=True)
 class Row:
+    round: str
     run: Run
     optimization: str
     predicted: Interval
@@ -69,7 +70,8 @@ def predicted_before() -> list[Row]:
     for cell in cells():
         if cell["measured_speedup"] and cell["predicted_expected"] and cell["timed"] == "unprofiled":
             ends = (float(cell[f"predicted_{end}"]) for end in ("low", "expected", "high"))
-            found.append(Row(_run(cell), cell["optimization"], Interval(*ends), float(cell["measured_speedup"])))
+            gain = float(cell["measured_speedup"])
+            found.append(Row(cell["round"], _run(cell), cell["optimization"], Interval(*ends), gain))
     return found
 
 
@@ -80,7 +82,7 @@ def predicted_now(rows: Iterable[Row]) -> list[Row]:
         base = _baselines().get(row.run)
         gain = _gain(row.optimization, base) if base else None
         if gain:
-            found.append(Row(row.run, row.optimization, gain, row.measured))
+            found.append(replace(row, predicted=gain))
     return found
 
 

@@ -1,5 +1,5 @@
-"""Steps of an H200 that were timed without a profiler: benchmarks/data/h200_{latencies.csv,host_steps.json}, and what
-the traces in examples/traces say of theirs."""
+"""Steps of an H200 that were timed without a profiler: benchmarks/data/h200_{latencies.csv,host_steps.json}, what the
+traces in examples/traces say of theirs, and the runs that optimizations were measured beside."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -17,8 +17,10 @@ from tracekit.capture.settings import Settings
 
 _BENCHMARKS = Path(__file__).parents[1]
 LATENCIES = _BENCHMARKS / "data" / "h200_latencies.csv"
+SPEEDUPS = LATENCIES.with_name("h200_speedups.csv")
 NARROW = _BENCHMARKS / "data" / "h200_host_steps.json"
 _TRACES = _BENCHMARKS.parent / "examples" / "traces"
+_RUN = ["model", "workload", "batch_size", "seq_len", "dtype", "attention"]
 _TOKENS = "bos_token_id", "eos_token_id", "pad_token_id"
 
 
@@ -34,7 +36,8 @@ class TimedStep:
     def name(self) -> str:
         of = self.settings
         batch = f", batch {of.batch_size}" if of.batch_size > 1 else ""
-        return f"{of.name or of.model} {of.workload}, {of.dtype}, {of.attention}{batch}"
+        length = f", {of.seq_len} tokens" if of.seq_len not in (0, 512) else ""
+        return f"{of.name or of.model} {of.workload}, {of.dtype}, {of.attention}{batch}{length}"
 
 
 def full() -> Iterator[TimedStep]:
@@ -48,6 +51,14 @@ def full() -> Iterator[TimedStep]:
             run = (capture.model, capture.workload, capture.batch_size, capture.seq_len, capture.dtype)
             name = path.name.removesuffix(".json.gz")
             yield TimedStep(_modelled(*run, capture.attention), capture.latency.median_us, name)
+
+
+def unseen() -> Iterator[TimedStep]:
+    """Models that no constant was fitted on: beside their optimizations, from the second round on."""
+    rows = pd.read_csv(SPEEDUPS)
+    later = rows[(rows["round"] > 1) & (rows["workload"] != "generate")]
+    for run, median_us in later.groupby(_RUN, sort=False)["before_us"].median().dropna().items():
+        yield TimedStep(_modelled(*run), median_us, "beside optimizations")
 
 
 def narrow(folder: Path) -> Iterator[TimedStep]:
