@@ -119,4 +119,4 @@ def test_the_page_has_a_line_a_family_and_a_line_a_call(found):
     assert families(found).count("\n") == 1 + found["family"][found["counted_read_bytes"] >= 1 << 20].nunique()
     lines = listing(found).split("\n")
     assert len(lines) == 2 + len(found)
-    assert "| `bmm` (bmm_scores_bf16) | 1.00 | 1.00 | 0.59 |  |" in lines
+    assert "| `bmm` (bmm_scores_bf16) | 1.00 | 1.00 | 0.60 |  |" in lines

@@ -29,10 +29,8 @@ profiler had recorded. The scale of the host's costs, and their split by class, 
 decides ([how](predictions.md#host)); kernel times, and what the device decides, are not. *Calibrated*: with what
 `tracekit calibrate` measured on one of those days, beside the processes that ran alone then. In brackets: from a fast
 to a slow process, without the kernel model's error. GPT-2 decode in fp16 ran once, beside others that compiled."""
-
-
-_UNSEEN = """Runs that nothing was fitted on: those of the later rounds of speed-ups (below), beside the median over their
-optimizations of what they took."""
+_UNSEEN = """Runs that nothing was fitted on: those of the later rounds of speed-ups (below), beside the median over
+their optimizations of what they took."""
 
 
 def chapter(shared: Path) -> Chapter:

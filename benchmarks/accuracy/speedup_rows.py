@@ -37,6 +37,8 @@ class Row:
     optimization: str
     predicted: Interval
     measured: float
+    beside: float
+    """What the run without it took beside it, over its median beside all of the run's optimizations."""
 
     @property
     def error(self) -> float:
@@ -55,23 +57,29 @@ class Row:
         return self.predicted.low >= WORTHWHILE
 
     @property
+    def single(self) -> bool:
+        return "+" not in self.optimization
+
+    @property
     def throughput(self) -> bool:
         return "batching" in self.optimization
 
 
+@cache
 def cells() -> list[dict[str, str]]:
     with ROWS.open(newline="") as file:
         return list(csv.DictReader(file))
 
 
 def predicted_before() -> list[Row]:
-    """Measured in a process without a profiler, and predicted before that."""
+    """Measured in a process without a profiler, and predicted, not refused, before that."""
     found = []
     for cell in cells():
-        if cell["measured_speedup"] and cell["predicted_expected"] and cell["timed"] == "unprofiled":
+        if _is_clean(cell) and cell["predicted_expected"] and not cell["objection"]:
             ends = (float(cell[f"predicted_{end}"]) for end in ("low", "expected", "high"))
             gain = float(cell["measured_speedup"])
-            found.append(Row(cell["round"], _run(cell), cell["optimization"], Interval(*ends), gain))
+            beside = float(cell["before_us"]) / _median_us(_run(cell))
+            found.append(Row(cell["round"], _run(cell), cell["optimization"], Interval(*ends), gain, beside))
     return found
 
 
@@ -113,12 +121,17 @@ def _baselines() -> dict[Run, Baseline]:
 def _as_timed(analysis: Analysis, run: Run) -> Analysis:
     """With the latency that the run had beside its optimizations: some were traced after a profiler had slowed the
     process."""
-    timed = [float(cell["before_us"]) for cell in cells() if _run(cell) == run and _is_clean(cell)]
     latency = analysis.latency.unprofiled
-    if not timed or latency is None:
+    if latency is None or not any(_run(cell) == run and _is_clean(cell) for cell in cells()):
         return analysis
-    unprofiled = msgspec.structs.replace(latency, median_us=median(timed))
+    unprofiled = msgspec.structs.replace(latency, median_us=_median_us(run))
     return replace(analysis, latency=replace(analysis.latency, unprofiled=unprofiled))
+
+
+@cache
+def _median_us(run: Run) -> float:
+    """What the run without optimizations took beside them."""
+    return median(float(cell["before_us"]) for cell in cells() if _run(cell) == run and _is_clean(cell))
 
 
 def _is_clean(cell: dict[str, str]) -> bool:

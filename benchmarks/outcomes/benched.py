@@ -54,7 +54,8 @@ def bench(rows: Sequence[Row], published: Published) -> str:
     }
     said = {name: cells for name, cells in columns.items() if set(cells) != {ABSENT}}
     body = zip([row.config for row in rows], *said.values(), strict=True)
-    title = f"### {model(first.model)}, {first.workload}, batch {first.batch_size}, {first.seq_len} tokens, over {first.config}"
+    run = f"{model(first.model)}, {first.workload}, batch {first.batch_size}, {first.seq_len} tokens"
+    title = f"### {run}, over {first.config}"
     failed = [f"{row.config}: {row.error}" for row in rows if row.error]
     return "\n\n".join([title, table(["configuration", *said], body, len(said)), *failed])
 
