@@ -1,12 +1,17 @@
 """What compiling does beside fusing."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from op_lists import base, product
 
 from analyzers.kernel_time import estimate_ns
-from tracekit.optimizations import find
+from analyzers.prediction.start import start
+from analyzers.readers import load
+from tracekit.optimizations import find, parse
+
+DECODE = Path(__file__).parents[2] / "examples/traces/h200_llama-1b_decode.json.gz"
 
 
 def with_head(baseline, outputs):
@@ -32,3 +37,10 @@ def test_fp32_products_take_other_kernels_on_hopper_only():
     for gpu, factor in (("h200", 0.83), ("a100", 1.0)):
         baseline = base(gpu, tokens=512, layers=1, precision="fp32")
         assert head_ns(baseline) == pytest.approx(factor * baseline.ops.kernel_ns.iloc[-1])
+
+
+def test_a_graph_records_no_entry_into_compiled_code():
+    """Taking torchao's weights apart at each call is milliseconds, and launching none the less."""
+    compiled = parse("fp8-dynamic+compile").applied(start(load(DECODE))[1], "expected")
+    assert compiled.ops.host_ns.iloc[0] > 2e6
+    assert parse("cuda-graphs").applied(compiled, "expected").ops.host_ns.sum() < 0.1e6

@@ -65,6 +65,7 @@ class Compile(Optimization):
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        entry_ns = _entry_ns(base, outcome)
         base = replace(base, ops=base.ops[~_literals(base)])
         base = replace(base, ops=_turned(base, outcome))
         apart = (base.ops.name == WIDENING) | appended(base)
@@ -75,10 +76,12 @@ class Compile(Optimization):
         host_left = min(launches_left * pick(HOST_FACTOR["decode" if growing else ""], outcome), 1.0)
         launching = _launching_ns(base)
         host = ops.launches * launching * host_left / ops.launches.sum()
-        entered = pick(ENTRY_NS, outcome) * forward_passes(base) + _unwrapping_ns(base, outcome)
-        host.iloc[0] += entered + base.other_host_ns
+        host.iloc[0] += entry_ns + base.other_host_ns
         factors = each(lambda name, cost: _factor(name, cost, base.gpu, outcome), ops.name, ops.cost, dtype=float)
         return ops.assign(host_ns=host, kernel_ns=ops.kernel_ns * factors)
+
+    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
+        return replace(super().applied(base, outcome), entry_ns=_entry_ns(base, outcome))
 
     def reason(self, base: Baseline) -> str:
         before = int(base.ops.launches.sum())
@@ -120,11 +123,16 @@ def _launching_ns(base: Baseline) -> float:
     return float(np.minimum(base.ops.host_ns, most).sum())
 
 
-def _unwrapping_ns(base: Baseline, outcome: Outcome) -> float:
-    """Of the layers whose weights are torchao's."""
+def _entry_ns(base: Baseline, outcome: Outcome) -> float:
+    """Host time of the calls into compiled code, before they launch anything."""
+    calls = pick(ENTRY_NS, outcome) * forward_passes(base)
+    return calls + _torchao_layers(base) * pick(UNWRAPPED, outcome) * plain_launch_ns(base)
+
+
+def _torchao_layers(base: Baseline) -> int:
+    """Whose weights are tensor subclasses: they are taken apart at each call."""
     narrow = where(base.ops, lambda cost: cost is not None and cost.family == "gemm" and cost.precision in _NARROW)
-    layers = int((narrow | (base.ops.name == WIDENING)).sum())
-    return layers * pick(UNWRAPPED, outcome) * plain_launch_ns(base)
+    return int((narrow | (base.ops.name == WIDENING)).sum())
 
 
 def _literals(base: Baseline) -> "pd.Series[bool]":

@@ -34,8 +34,7 @@ class MaxAutotune(Graphed):
         return COMPILE.objection(base) or GRAPHS.objection(COMPILE.applied(base, "expected"))
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        compiled = replace(base, ops=COMPILE.transform(base, outcome))
-        ops = GRAPHS.transform(compiled, outcome)
+        ops = GRAPHS.transform(COMPILE.applied(base, outcome), outcome)
         products = _products(ops)
         return ops.assign(kernel_ns=ops.kernel_ns.mask(products, ops.kernel_ns * pick(PRODUCT, outcome)))
 
