@@ -9,6 +9,7 @@ from tiny_models import CONFIGS
 
 from analyzers.errors import InputError, UnknownNameError
 from reports.bench import to_html, to_text
+from tracekit import benching
 from tracekit.bench import alone
 from tracekit.bench.configurations import configuration
 from tracekit.bench.largest import largest_batch
@@ -19,6 +20,7 @@ from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings
 from tracekit.cli import main
 from tracekit.measurement import measure
+from tracekit.measurement.worker import Failure, Worker
 
 START = Settings(model="gpt2", dtype="fp32", attention="eager")
 
@@ -159,6 +161,20 @@ def test_a_bench_measures_what_is_missing_and_survives_what_fails(tmp_path):
     again = CliRunner().invoke(main, [*command, "--configs", "fp32,bf16"])
     assert "measuring" not in again.stderr
     assert (tmp_path / "out" / "bench.html").is_file()
+
+
+def test_attention_is_as_asked_for_and_not_as_in_the_first_configuration(tmp_path, monkeypatch):
+    asked = []
+
+    class Asked(Worker):
+        def call(self, function, *arguments):
+            asked.extend(each.configuration for each in arguments if isinstance(each, Request))
+            return Failure("Nothing is measured.")
+
+    monkeypatch.setattr(benching, "Worker", Asked)
+    grid = benching.Grid(["gpt2"], ["fp32+eager", "fp32", "flash"], [1], [8], Settings(model="", device="cpu"))
+    assert all(row.error for row in benching.bench(grid, tmp_path))
+    assert [each.attention for each in asked] == ["eager", "sdpa", "flash"]
 
 
 def test_the_sample_is_text():

@@ -78,7 +78,11 @@ class _Making:
 
 
 def _run(asked: Settings, wanted: Sequence[Configuration], making: _Making) -> Iterator[Row]:
-    """One model at one batch and length, in every configuration."""
+    """One model at one batch and length, in every configuration.
+
+    One that names no attention has the one that was asked for; one that names no type has the first one's.
+    """
+    wanted = [replace(each, attention=each.attention or asked.attention) for each in wanted]
     first = wanted[0]
     try:
         settings = plan(first.settings(asked))
