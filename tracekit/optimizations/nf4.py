@@ -26,8 +26,10 @@ from tracekit.optimizations.retime import retimed
 
 BYTES_A_WEIGHT = 0.5 + 1 / 64
 """Four bits, and a scale of one byte for each block of 64 (itself quantized)."""
+FEW_ROWS = 4
+"""Up to so many, bitsandbytes (0.50) always takes the kernel that unpacks while it multiplies."""
 STREAM = Interval(0.4, 0.6, 0.9)
-"""Bandwidth of the one-row kernel that unpacks while it multiplies, over that of a plain one."""
+"""Bandwidth of that kernel, over that of a plain one."""
 MODULE = Interval(3.0, 1.0, 0.0)
 """Host time of the layer's own Python (types and state checked at each call), in plain launches."""
 
@@ -53,8 +55,8 @@ class NF4(BitsAndBytes):
         half = replace(base, ops=in_half(base, outcome))
         rows = replaced(half).to_numpy().nonzero()[0]
         products = products_of(half.ops, rows)
-        single = [row for row, product in products.items() if product.rows == 1]
-        unpacking = retimed(half.ops.iloc[single], _packed, base.gpu, outcome)
+        few = [row for row, product in products.items() if product.rows <= FEW_ROWS]
+        unpacking = retimed(half.ops.iloc[few], _packed, base.gpu, outcome)
         ops = half.ops.copy()
         ops.loc[unpacking.index, "kernel_ns"] = unpacking.kernel_ns / pick(STREAM, outcome)
         ops.loc[unpacking.index, "cost"] = unpacking.cost
@@ -65,8 +67,8 @@ class NF4(BitsAndBytes):
         rows = replaced(base)
         return (
             f"Weights of {int(rows.sum())} products ({percent(share(base, rows))} of the kernel time) shrink to "
-            f"{BYTES_A_WEIGHT:.2f} bytes each; each product unpacks its scales, and with more than one row its "
-            "weights, in kernels of their own."
+            f"{BYTES_A_WEIGHT:.2f} bytes each; each product unpacks its scales, and with more than {FEW_ROWS} rows "
+            "its weights, in kernels of their own."
         )
 
     def how_to(self, base: Baseline) -> str:
@@ -86,7 +88,7 @@ def _packed(cost: Cost) -> Cost:
 
 
 def _unpack(product: LinearProduct, outcome: Outcome) -> list[Extra]:
-    """The scales of the blocks, from a byte to fp32 and shifted; with more than one row, the weights to 16 bits.
+    """The scales of the blocks, from a byte to fp32 and shifted; with more rows, the weights to 16 bits.
 
     After bitsandbytes' matmul_4bit, dequantize_blockwise and gemv_4bit.
     """
@@ -97,7 +99,7 @@ def _unpack(product: LinearProduct, outcome: Outcome) -> list[Extra]:
         ),
         Extra("aten::add", moving(4 * blocks, 4 * blocks)),
     ]
-    if product.rows == 1:
+    if product.rows <= FEW_ROWS:
         return scales
     widened = moving(product.weights * 0.5 + 4 * blocks, 2 * product.weights)
     return [*scales, Extra("bitsandbytes::dequantize_4bit", widened, host=1 + 5 * python)]
