@@ -19,7 +19,7 @@ from tracekit.optimizations.fusion import fused
 from tracekit.optimizations.linear_products import linear_product
 from tracekit.optimizations.masked_attention import GENERATED, is_compiled
 from tracekit.optimizations.plain_launch import plain_launch_ns
-from tracekit.optimizations.retime import retimed
+from tracekit.optimizations.retime import put, retimed
 from tracekit.optimizations.static_cache import appended
 
 HOST_FACTOR = {"decode": Interval(1.3, 1.07, 0.88), "": Interval(1.3, 0.9, 0.4)}
@@ -145,9 +145,7 @@ def _turned(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     """Weights in int8 are widened in the order of their outputs."""
     rows = base.ops.name == WIDENING
     turned = retimed(base.ops[rows], lambda cost: replace(cost, access="transposed"), base.gpu, outcome)
-    ops = base.ops.copy()
-    ops.loc[rows, ["kernel_ns", "cost"]] = turned[["kernel_ns", "cost"]]
-    return ops
+    return put(base.ops, turned)
 
 
 def _padded(base: Baseline, outcome: Outcome) -> pd.DataFrame:

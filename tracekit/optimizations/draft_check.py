@@ -10,7 +10,7 @@ from tracekit.optimizations.base import Outcome, pick
 from tracekit.optimizations.by_cost import where
 from tracekit.optimizations.extra_kernels import Extra, moving, with_extras
 from tracekit.optimizations.masked_attention import with_masks
-from tracekit.optimizations.retime import retimed
+from tracekit.optimizations.retime import put, retimed
 from tracekit.optimizations.speculative_decoding import CHECKED, SpeculativeDecoding, tokens_a_pass, with_rows
 from tracekit.optimizations.static_cache import INDEXING, MASK_OPS
 
@@ -26,8 +26,7 @@ class DraftCheck(SpeculativeDecoding):
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         decoding = base.ops.phase == "decode"
         checked = retimed(base.ops[decoding], lambda cost: with_rows(cost, CHECKED + 1), base.gpu, outcome)
-        ops = base.ops.copy()
-        ops.loc[decoding, ["kernel_ns", "cost"]] = checked[["kernel_ns", "cost"]]
+        ops = put(base.ops, checked)
         run = replace(base, ops=ops)
         host = pick(INDEXING, outcome)
         masked = with_masks(run, where(ops, _is_attention) & decoding, outcome, host=host)

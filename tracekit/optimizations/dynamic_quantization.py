@@ -20,7 +20,7 @@ from tracekit.optimizations.linear_products import (
     stored_bytes,
     with_weights,
 )
-from tracekit.optimizations.retime import retimed
+from tracekit.optimizations.retime import put, retimed
 
 FEWEST_ROWS = 16
 """Of a tile: 8-bit products have no kernels of their own for one row."""
@@ -51,9 +51,7 @@ class DynamicQuantization(Optimization):
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         rows = _half(base, conv1d=False)
         quantized = retimed(base.ops[rows], self._narrowed, base.gpu, outcome)
-        ops = base.ops.copy()
-        ops.loc[rows, "kernel_ns"] = quantized.kernel_ns / pick(self.stream, outcome)
-        ops.loc[rows, "cost"] = quantized.cost
+        ops = put(base.ops, quantized.assign(kernel_ns=quantized.kernel_ns / pick(self.stream, outcome)))
         places = rows.to_numpy().nonzero()[0]
         products = products_of(base.ops, places)
         before = each_row(products, lambda product: self._before(product, outcome))

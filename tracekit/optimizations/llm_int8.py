@@ -21,7 +21,7 @@ from tracekit.optimizations.linear_products import (
     products_of,
     with_weights,
 )
-from tracekit.optimizations.retime import retimed
+from tracekit.optimizations.retime import put, retimed
 
 _WAITS = "every layer waits for the device, which a graph cannot."
 OUTLIERS = Interval(0.01, 0.002, 0.0)
@@ -59,9 +59,7 @@ class LLMInt8(BitsAndBytes):
         before = each_row(products, lambda product: _quantise(product, outcome))
         after = each_row(products, lambda product: _finish(product, outcome))
         quantized = retimed(half.ops.iloc[rows], lambda cost: with_weights(cost, 1, "int8"), base.gpu, outcome)
-        ops = half.ops.copy()
-        ops.loc[quantized.index, "kernel_ns"] = quantized.kernel_ns / pick(STREAM, outcome)
-        ops.loc[quantized.index, "cost"] = quantized.cost
+        ops = put(half.ops, quantized.assign(kernel_ns=quantized.kernel_ns / pick(STREAM, outcome)))
         return with_extras(replace(half, ops=ops), before, after)
 
     def reason(self, base: Baseline) -> str:

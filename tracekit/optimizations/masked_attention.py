@@ -18,7 +18,7 @@ from analyzers.prediction.baseline import Baseline
 from tracekit.optimizations.base import Outcome
 from tracekit.optimizations.by_cost import each_row, which
 from tracekit.optimizations.extra_kernels import Extra, moving, with_extras
-from tracekit.optimizations.retime import retimed
+from tracekit.optimizations.retime import put, retimed
 
 MASKED = " (masked)"
 """What the names of such ops end in."""
@@ -37,10 +37,9 @@ def with_masks(base: Baseline, rows: "pd.Series[bool]", outcome: Outcome, *, hos
     places = rows.to_numpy().nonzero()[0]
     if not len(places):
         return base.ops
-    ops = base.ops.copy()
     changed = retimed(base.ops[rows], lambda cost: masked(cost, base.gpu), base.gpu, outcome)
-    ops.loc[rows, ["kernel_ns", "cost"]] = changed[["kernel_ns", "cost"]]
-    ops.loc[rows, "name"] += MASKED
+    ops = put(base.ops, changed)
+    ops = ops.assign(name=ops.name.mask(rows, ops.name + MASKED))
     before = each_row(_costs(base, places), lambda cost: _prepared(cost, base, host))
     return with_extras(replace(base, ops=ops), before, {})
 

@@ -22,7 +22,7 @@ from tracekit.optimizations.linear_products import (
     products_of,
     with_weights,
 )
-from tracekit.optimizations.retime import retimed
+from tracekit.optimizations.retime import put, retimed
 
 BYTES_A_WEIGHT = 0.5 + 1 / 64
 """Four bits, and a scale of one byte for each block of 64 (itself quantized)."""
@@ -57,9 +57,7 @@ class NF4(BitsAndBytes):
         products = products_of(half.ops, rows)
         few = [row for row, product in products.items() if product.rows <= FEW_ROWS]
         unpacking = retimed(half.ops.iloc[few], _packed, base.gpu, outcome)
-        ops = half.ops.copy()
-        ops.loc[unpacking.index, "kernel_ns"] = unpacking.kernel_ns / pick(STREAM, outcome)
-        ops.loc[unpacking.index, "cost"] = unpacking.cost
+        ops = put(half.ops, unpacking.assign(kernel_ns=unpacking.kernel_ns / pick(STREAM, outcome)))
         before = each_row(products, lambda product: _unpack(product, outcome))
         return with_extras(replace(half, ops=ops), before, {})
 

@@ -32,6 +32,14 @@ def retimed(ops: pd.DataFrame, change: Callable[[Cost], Cost], gpu: GPU, outcome
     )
 
 
+def put(ops: pd.DataFrame, changed: pd.DataFrame) -> pd.DataFrame:
+    """The op list with the times and costs of `changed`, some of its rows, in place of their own."""
+    places = ops.index.get_indexer(changed.index)
+    kernel_ns, cost = ops.kernel_ns.to_numpy(copy=True), ops.cost.to_numpy(copy=True)
+    kernel_ns[places], cost[places] = changed.kernel_ns, changed.cost
+    return ops.assign(kernel_ns=kernel_ns, cost=pd.Series(cost, index=ops.index, dtype=object))
+
+
 def _ratio(after: Cost | None, before: Cost | None, gpu: GPU) -> float:
     if after is None or before is None or after == before:
         return 1.0

@@ -13,7 +13,7 @@ from tracekit.optimizations.base import Optimization, Outcome, percent, pick, re
 from tracekit.optimizations.by_cost import distinct, each, where
 from tracekit.optimizations.extra_kernels import Extra, moving, with_extras
 from tracekit.optimizations.masked_attention import is_compiled, with_masks
-from tracekit.optimizations.retime import retimed
+from tracekit.optimizations.retime import put, retimed
 
 LENGTH = Interval(1.5, 1.0, 1.0)
 """Positions of the cache over those in use: attention reads and masks all of them. At best it is just long enough."""
@@ -99,12 +99,12 @@ def on_static_cache(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     """Decoding with each append to the cache a write of one token, and attention masked to the cache's end."""
     appends, host = appended(base), pick(INDEXING, outcome)
     keys, decoding = _keys(base), where(base.ops, _decodes) & (base.ops.phase == "decode")
-    ops = base.ops.copy()
-    longer = retimed(ops[decoding], lambda cost: _padded(cost, pick(LENGTH, outcome)), base.gpu, outcome)
-    shorter = retimed(ops[appends], lambda cost: _one_token(cost, keys), base.gpu, outcome)
-    ops.loc[decoding, ["kernel_ns", "cost"]] = longer[["kernel_ns", "cost"]]
-    ops.loc[appends, ["kernel_ns", "cost"]] = shorter[["kernel_ns", "cost"]]
-    ops.loc[appends, "name"] = "aten::index_copy_"
+    if not keys:
+        return base.ops
+    longer = retimed(base.ops[decoding], lambda cost: _padded(cost, pick(LENGTH, outcome)), base.gpu, outcome)
+    shorter = retimed(base.ops[appends], lambda cost: _one_token(cost, keys), base.gpu, outcome)
+    ops = put(put(base.ops, longer), shorter)
+    ops = ops.assign(name=ops.name.mask(appends, "aten::index_copy_"))
     ops = with_masks(replace(base, ops=ops), decoding, outcome, host=host)
     return _with_indices(replace(base, ops=ops), keys, host)
 
