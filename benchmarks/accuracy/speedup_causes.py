@@ -27,7 +27,7 @@ _CAUSES = (
     ),
     (
         "nf4",
-        "Host time of bitsandbytes' layers: it depends on rows and sizes in ways that one constant does not cover.",
+        "bitsandbytes 0.50 unpacks inside the product for up to four rows, not for one alone: mended since.",
     ),
     ("llm-int8", "Host time of bitsandbytes' layers: many launches each, whose Python is taken as one constant."),
     ("int8-dynamic", "Each layer quantizes through Python subclasses of tensors: many launches, each of them dear."),
