@@ -54,6 +54,11 @@ def each_row(rows: Mapping[int, Key], function: Callable[[Key], Value]) -> dict[
     return {row: found[id(one)] for row, one in rows.items()}
 
 
+def costs_of(ops: pd.DataFrame, rows: "pd.Series[bool]") -> dict[int, Cost]:
+    """The costs of these rows of an op list, by position."""
+    return {int(row): ops.cost.iloc[row] for row in rows.to_numpy().nonzero()[0]}
+
+
 def distinct(costs: "pd.Series[Any]") -> list[Cost]:
     """The costs that there are, each object once."""
     return [cost for cost in coded(costs)[1] if cost is not None]

@@ -7,8 +7,6 @@ flash attention takes none.
 from dataclasses import replace
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from analyzers.costs import OpCall, cost_of
@@ -16,7 +14,7 @@ from analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Precision
 from analyzers.hardware import GPU
 from analyzers.prediction.baseline import Baseline
 from tracekit.optimizations.base import Outcome
-from tracekit.optimizations.by_cost import each_row, which
+from tracekit.optimizations.by_cost import costs_of, each_row, which
 from tracekit.optimizations.extra_kernels import Extra, moving, with_extras
 from tracekit.optimizations.retime import put, retimed
 
@@ -34,13 +32,12 @@ def with_masks(base: Baseline, rows: "pd.Series[bool]", outcome: Outcome, *, hos
     added op in plain launches.
     """
     rows = rows & ~base.ops.name.str.endswith(MASKED)
-    places = rows.to_numpy().nonzero()[0]
-    if not len(places):
+    if not rows.any():
         return base.ops
     changed = retimed(base.ops[rows], lambda cost: masked(cost, base.gpu), base.gpu, outcome)
     ops = put(base.ops, changed)
     ops = ops.assign(name=ops.name.mask(rows, ops.name + MASKED))
-    before = each_row(_costs(base, places), lambda cost: _prepared(cost, base, host))
+    before = each_row(costs_of(base.ops, rows), lambda cost: _prepared(cost, base, host))
     return with_extras(replace(base, ops=ops), before, {})
 
 
@@ -61,10 +58,6 @@ def masked(cost: Cost, gpu: GPU) -> Cost:
 def _backend(shape: Attention, gpu: GPU) -> Literal["cudnn", "efficient"]:
     cudnn = shape.backend == "cudnn" or (shape.backend == "" and gpu.supports("cudnn-attention"))
     return "cudnn" if cudnn else "efficient"
-
-
-def _costs(base: Baseline, places: npt.NDArray[np.intp]) -> dict[int, Cost]:
-    return {int(place): base.ops.cost.iloc[place] for place in places}
 
 
 def is_compiled(base: Baseline) -> bool:

@@ -31,9 +31,11 @@ class MaxAutotune(Graphed):
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports("max-autotune-gemm"):
             return f"{base.gpu.name} has too few multiprocessors: inductor tunes no products below 68."
-        refused = COMPILE.objection(base) or GRAPHS.objection(base)
+        refused = COMPILE.objection(base)
+        if refused:
+            return refused
         # What rules a graph out may be what compiling takes away.
-        return refused and (COMPILE.objection(base) or GRAPHS.objection(COMPILE.applied(base, "expected")))
+        return GRAPHS.objection(base) and GRAPHS.objection(COMPILE.applied(base, "expected"))
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         ops = GRAPHS.transform(COMPILE.applied(base, outcome), outcome)

@@ -18,7 +18,7 @@ from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, pick, refused
 from tracekit.optimizations.by_cost import distinct
 from tracekit.optimizations.linear_products import linear_product
-from tracekit.optimizations.retime import retimed
+from tracekit.optimizations.retime import put, retimed
 
 ACCEPTANCE = Interval(0.5, 0.7, 0.85)
 """Share of drafted tokens that the large model agrees with, where nothing is known of draft and text."""
@@ -71,15 +71,13 @@ class SpeculativeDecoding(Optimization):
         """Times a token: those of one check and its drafts, over the tokens that they yield."""
         drafted = self.drafted(base)
         tokens = tokens_a_pass(self._acceptance(outcome), drafted)
-        rows, ops = _decoding(base), base.ops.copy()
+        rows = _decoding(base)
         check = retimed(base.ops[rows], lambda cost: with_rows(cost, drafted + 1), base.gpu, outcome)
         kernel = check.kernel_ns + drafted * DRAFT_BYTES * base.ops.kernel_ns[rows]
         host = base.ops.host_ns[rows] * (1 + drafted * pick(DRAFT_LAYERS, outcome))
         host.iloc[-1] += CHECK_NS
-        ops.loc[rows, "kernel_ns"] = kernel / tokens
-        ops.loc[rows, "host_ns"] = host / tokens
-        ops.loc[rows, "cost"] = check.cost
-        return ops
+        ops = put(base.ops, check.assign(kernel_ns=kernel / tokens))
+        return ops.assign(host_ns=ops.host_ns.mask(rows, host / tokens))
 
     def drafted(self, base: Baseline) -> int:
         """Tokens to draft: the most gain at the expected acceptance, while checking stays bound by memory."""

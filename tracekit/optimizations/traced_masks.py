@@ -19,7 +19,7 @@ from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from tracekit.optimizations import math_attention
 from tracekit.optimizations.base import Optimization, Outcome, pick
-from tracekit.optimizations.by_cost import each_row, where
+from tracekit.optimizations.by_cost import costs_of, each_row, where
 from tracekit.optimizations.extra_kernels import Extra, with_extras
 from tracekit.optimizations.masked_attention import MASKED, is_compiled, with_masks
 from tracekit.optimizations.predict import predicted_speedup
@@ -82,10 +82,10 @@ def mended(base: Baseline) -> Baseline:
 
 def _written_out(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     rows = unfused(base)
-    places = {int(place): base.ops.cost.iloc[place] for place in rows.to_numpy().nonzero()[0]}
-    if not places:
+    if not rows.any():
         return base.ops
-    costs = each_row(places, math_attention.compiled if is_compiled(base) else math_attention.with_a_mask)
+    kernels = math_attention.compiled if is_compiled(base) else math_attention.with_a_mask
+    costs = each_row(costs_of(base.ops, rows), kernels)
     after = {place: [Extra(_MATH + cost.family, cost) for cost in some] for place, some in costs.items()}
     fused = base.ops.name.mask(rows, _GONE)
     ops = with_extras(replace(base, ops=base.ops.assign(name=fused)), {}, after)

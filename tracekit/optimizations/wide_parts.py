@@ -12,6 +12,7 @@ from analyzers.prediction.baseline import Baseline
 from tracekit.optimizations.by_cost import where
 from tracekit.optimizations.extra_kernels import Extra, with_extras
 from tracekit.optimizations.linear_products import linear_product
+from tracekit.optimizations.retime import put
 from tracekit.optimizations.written_attention import written_out
 
 WIDE = ("fp32", "tf32")
@@ -27,10 +28,9 @@ def with_wide_parts(base: Baseline, half: pd.DataFrame) -> pd.DataFrame:
     if not where(base.ops, _multiplies_wide_weights).any():
         return half
     norms, attentions = _norms(base), _math_attentions(base)
-    ops, costs = half.copy(), base.ops.cost
-    for first, last in [*norms, *attentions]:
-        kept = ops.index[first : last + 1]
-        ops.loc[kept, ["kernel_ns", "cost"]] = base.ops.loc[kept, ["kernel_ns", "cost"]]
+    costs = base.ops.cost
+    kept = [row for first, last in [*norms, *attentions] for row in range(first, last + 1)]
+    ops = put(half, base.ops.iloc[kept])
     before = {first: [_cast(costs.iloc[first])] for first, _ in norms}
     before |= {first: [_cast(costs.iloc[first])] * _QUERIES_KEYS_VALUES for first, _ in attentions}
     after = {last: [_cast(costs.iloc[last])] for _, last in norms}
