@@ -66,7 +66,9 @@ def _predicted(row: Row) -> str:
 
 
 def _there(row: Row, published: Published) -> str:
-    """99.6/s, 1.04× (A100); the order of a configuration's parts does not matter."""
+    """99.6/s, 1.04× (A100), of tokens generated; the order of a configuration's parts does not matter."""
+    if row.workload == "train":
+        return ABSENT
     found = []
     for gpu, numbers in published.items():
         rates = {(name, frozenset(config.split("+"))): rate for (name, config), rate in numbers.items()}

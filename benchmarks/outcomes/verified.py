@@ -1,4 +1,4 @@
-"""What `tracekit verify` said: every optimization on three models, and two more runs."""
+"""What `tracekit verify` said: every optimization on three models, of each workload that it applies to."""
 
 import textwrap
 from collections import defaultdict
@@ -15,38 +15,49 @@ from tracekit.optimizations import OPTIMIZATIONS
 from tracekit.verified_run import read
 
 _DATA = Path(__file__).parents[1] / "data" / "h200_verify"
-_ACROSS = ("gpt2-decode", "llama-1b-decode", "mistral-7b-decode")
-_OTHERS = ("gpt2-train", "llama-1b-prefill-eager")
+_MODELS = ("gpt2", "llama-1b", "mistral-7b")
+_WORKLOADS = {
+    "decode": "One token decoded at batch 1 after 512",
+    "train": "A step of training, batch 1, 512 tokens",
+    "prefill-eager": "Prefill of 512 tokens, batch 1, attention written out",
+    "prefill": "Prefill of 512 tokens in fp32, batch 1",
+}
+"""Of each a file a model, where it was run."""
 _CHECK = " ²"
 _CHECK_NOTE = (
-    "² The check of four drafted tokens was measured, without a draft model, whose time the prediction counts: not the "
-    "same quantity."
+    "² Speculative decoding: the check of four drafted tokens; the draft model is in the predicted memory alone."
 )
 
 Cell = Callable[[Verification, Verified], tuple[str, str]]
 
 
 def chapter() -> str:
-    across = [read(_DATA / f"{name}.json") for name in _ACROSS]
-    others = [read(_DATA / f"{name}.json") for name in _OTHERS]
+    runs = {workload: _of_models(workload) for workload in _WORKLOADS}
+    every = [run for group in runs.values() for run in group]
     return "\n\n".join(
         [
             "## Verify: every optimization on three models",
-            _filled(f"One token decoded at batch 1 after 512, by `tracekit verify`. {_inside([*across, *others])}"),
-            _across(across, _gain),
+            _filled(f"By `tracekit verify`. {_inside(every)}"),
+            *[_workload(_WORKLOADS[name], group) for name, group in runs.items()],
             _filled(_CHECK_NOTE),
-            _filled(_warned(across[0])),
+            _filled(_warned(runs["decode"][0])),
             "### Not applied",
-            _not_applied(across),
-            "### Peak memory of these runs",
-            _across(across, _memory),
-            *[_alone(found) for found in others],
+            _not_applied(runs["decode"]),
         ]
     )
 
 
+def _of_models(workload: str) -> list[Verification]:
+    paths = (_DATA / f"{name}-{workload}.json" for name in _MODELS)
+    return [read(path) for path in paths if path.exists()]
+
+
+def _workload(title: str, runs: Sequence[Verification]) -> str:
+    return f"### {title}\n\n{_across(runs, _gain)}\n\nPeak memory of these runs:\n\n{_across(runs, _memory)}"
+
+
 def _inside(runs: Iterable[Verification]) -> str:
-    judged = [each.inside for run in runs for each in run.results if each.inside is not None and not _of_a_check(each)]
+    judged = [each.inside for run in runs for each in run.results if each.inside is not None]
     return f"Of the {len(judged)} speed-ups of this chapter {sum(judged)} lie in their interval."
 
 
@@ -108,20 +119,6 @@ def _not_applied(runs: Sequence[Verification]) -> str:
 def _what(names: dict[str, list[str]], runs: int) -> str:
     where = next(iter(names.values()))
     return ", ".join(sorted(names, key=_rank)) + ("" if len(where) == runs else f" ({', '.join(where)})")
-
-
-def _alone(run: Verification) -> str:
-    head = ["optimization", "predicted", "measured", "step", "memory predicted", "measured"]
-    settings = run.settings
-    written = ", attention written out" if settings["attention"] == "eager" else ""
-    title = f"### Verify: {_short(run)}, {settings['workload']}, batch {settings['batch_size']}{written}"
-    return f"{title}\n\n{table(head, (_row(run, each) for each in run.results), 5)}"
-
-
-def _row(run: Verification, found: Verified) -> list[str]:
-    assert found.before and found.after
-    step = f"{duration(found.before.median_us)} → {duration(found.after.median_us)}"
-    return [found.id, *_gain(run, found), step, *_memory(run, found)]
 
 
 def _filled(text: str) -> str:
