@@ -1,5 +1,8 @@
 """The errors that a person sees: what happened, why, and what to try."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class TracekitError(Exception):
     """An expected failure. The command line prints it in three short sentences and exits 1."""
@@ -19,3 +22,12 @@ class UnknownNameError(TracekitError):
 
 class MissingPackageError(TracekitError):
     """An optional package is needed for this and is not installed."""
+
+
+@contextmanager
+def reading(what: str, hint: str) -> Iterator[None]:
+    """Raises InputError where the system refuses what the block reads: no such file, a folder, no permission."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(what, f"{error.strerror}.", hint) from error

@@ -1,5 +1,8 @@
 """Paths that cannot be read or written: explained in three sentences, with exit status 1."""
 
+import errno
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
@@ -8,27 +11,31 @@ from tracekit.cli import main
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A folder with a text, a binary, an empty script and a folder in it."""
+    """A folder with a text, a binary, an empty script, a folder, and one that only looks like a run's."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text").write_text("a text")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "script.py").touch()
     (tmp_path / "folder").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "run.json").write_text("[]")
     return tmp_path
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("verify nosuch", ("nosuch is not a run's folder.", "no such folder", "tracekit profile")),
-        ("verify text", ("text is not a run's folder.", "no such folder", "tracekit profile")),
-        ("verify folder", ("folder is not a run's folder.", "no run.json", "tracekit profile")),
-        ("run nosuch.py", ("nosuch.py cannot be run.", "no such file", "Name a Python script.")),
-        ("run folder", ("folder cannot be run.", "no such file", "Name a Python script.")),
+        ("verify nosuch", ("nosuch/run.json cannot be read.", "No such file", "tracekit profile")),
+        ("verify text", ("text/run.json cannot be read.", "Not a directory", "tracekit profile")),
+        ("verify folder", ("folder/run.json cannot be read.", "No such file", "tracekit profile")),
+        ("verify other", ("other/run.json cannot be read.", "no settings of a run", "tracekit profile")),
+        ("run nosuch.py", ("nosuch.py cannot be run.", "No such file", "Name a Python script.")),
+        ("run folder", ("folder cannot be run.", "Is a directory", "Name a Python script.")),
         ("run -o text script.py", ("Cannot write text/trace.json.gz.", "no folder to write to", "with -o")),
         ("profile --model gpt2 --gpu t4 -o text", ("Cannot write text/", "no folder to write to", "with -o")),
         ("bench --model gpt2 --device cpu --text nosuch", ("nosuch cannot be read", "No such file", "--text")),
         ("bench --model gpt2 --device cpu --text folder", ("folder cannot be read", "Is a directory", "--text")),
+        ("bench --model gpt2 --device cpu --text script.py", ("cannot be read", "It is empty.", "--text")),
         ("bench --model gpt2 --device cpu --text bytes", ("bytes cannot be read", "not in UTF-8", "--text")),
         (
             "bench --model gpt2 --device cpu -o text",
@@ -44,3 +51,15 @@ def test_what_why_and_what_to_try(here, words, said):
     assert done.exit_code == 1
     assert all(part in done.stderr for part in said), done.stderr
     assert sorted(here.rglob("*")) == before
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("verb", ["analyze", "report", "predict", "compare text", "run", "verify"])
+def test_what_may_not_be_read(monkeypatch, verb):
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "text")
+
+    monkeypatch.setattr(Path, "open", refused)
+    done = CliRunner().invoke(main, [*verb.split(), "text"])
+    assert done.exit_code == 1
+    assert "Permission denied" in done.stderr and "bug" not in done.stderr

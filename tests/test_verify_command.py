@@ -100,7 +100,7 @@ def test_only_what_was_measured_in_the_same_way_stays(versions, settings, ids):
 def test_a_folder_without_a_run(tmp_path):
     done = CliRunner().invoke(main, ["verify", str(tmp_path)])
     assert done.exit_code == 1
-    assert "is not a run's folder" in done.stderr
+    assert "run.json cannot be read" in done.stderr
 
 
 def test_a_model_of_ones_own_is_measured_and_left_as_it_is():

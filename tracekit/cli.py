@@ -38,7 +38,8 @@ class Verbs(click.Group):
         except TracekitError as error:
             _explain(ctx, error, error.what, error.why, error.hint)
         except OSError as error:
-            _explain(ctx, error, str(error), "The system refused it.", "Check path, rights and free space.")
+            what = f"{error.filename} cannot be used." if error.filename else "The system refused something."
+            _explain(ctx, error, what, f"{error.strerror or error}.", "Check path, permissions and free space.")
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
             _explain(ctx, error, what, "This is a bug of tracekit.", "Run it again with -v, and report what it prints.")

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from analyzers.errors import InputError
+from analyzers.errors import InputError, reading
 from analyzers.verified import Verification, Verified
 from reports.files import write_atomically
 from tracekit.analysis import analyze
@@ -95,13 +95,16 @@ def _measured(
 
 
 def settings_of(folder: Path) -> Settings:
-    """The settings that run.json holds. Raises InputError when it is not there."""
+    """The settings that run.json holds. Raises InputError when it is not there, or holds none."""
     path = folder / RUN
-    if not path.is_file():
-        why = f"It has no {RUN}." if folder.is_dir() else "There is no such folder."
-        raise InputError(f"{folder} is not a run's folder.", why, "Make one with: tracekit profile --model NAME.")
-    stored = json.loads(path.read_text())["settings"]
-    return Settings(**{each.name: stored[each.name] for each in fields(Settings) if each.name in stored})
+    what, hint = f"{path} cannot be read.", "Name a run's folder; tracekit profile --model NAME makes one."
+    with reading(what, hint):
+        text = path.read_bytes()
+    try:
+        stored = json.loads(text)["settings"]
+        return Settings(**{each.name: stored[each.name] for each in fields(Settings) if each.name in stored})
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(what, "It holds no settings of a run.", hint) from error
 
 
 def _device(asked: Settings, device: Device) -> Device:

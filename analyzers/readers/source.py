@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
-from analyzers.errors import InputError
+from analyzers.errors import InputError, reading
 from analyzers.readers.inflate import MAGIC, inflate
 from analyzers.readers.remote import is_url, open_url, shown
 
@@ -57,10 +57,8 @@ def open_source(path: str | Path, max_bytes: int) -> Iterator[Source]:
             yield _checked(Source(shown(str(path)), None, remote, max_bytes))
         return
     file = _resolve(Path(path))
-    try:
+    with reading(f"{file} cannot be read.", "Check its permissions."):
         stream = file.open("rb")
-    except OSError as error:
-        raise InputError(f"{file} cannot be read.", f"{error.strerror}.", "Check its permissions.") from error
     with stream:
         yield _checked(Source(str(file), file, stream, max_bytes))
 
@@ -71,7 +69,7 @@ def _resolve(path: Path) -> Path:
         return file
     if path.is_dir():
         raise InputError(f"{path} is a folder without a {RUN_TRACE}.", "", "Name a trace file, or a folder of a run.")
-    raise InputError(f"{path} does not exist.", "", "Check the path; tracekit profile makes a trace.")
+    raise InputError(f"{path} does not exist.", "", "Check the path.")
 
 
 def _checked(source: Source) -> Source:

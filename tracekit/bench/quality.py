@@ -5,7 +5,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from analyzers.errors import InputError
+from analyzers.errors import InputError, reading
 from tracekit.capture import models
 from tracekit.capture.model_kinds import config_of, kind_of, longest_sequence
 from tracekit.capture.packages import require
@@ -21,14 +21,18 @@ def sample() -> str:
 
 
 def text_of(path: Path | None) -> str:
-    """The text in a file; None: the sample. Raises InputError when it cannot be read."""
+    """The text in a file; None: the sample. Raises InputError when it cannot be read, or is empty."""
     if path is None:
         return sample()
+    what, hint = f"{path} cannot be read as text.", "Name a text file, or leave out --text."
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = f"{error.strerror}." if isinstance(error, OSError) else "It is not in UTF-8."
-        raise InputError(f"{path} cannot be read as text.", why, "Name a text file, or leave out --text.") from error
+        with reading(what, hint):
+            text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(what, "It is not in UTF-8.", hint) from error
+    if not text.strip():
+        raise InputError(what, "It is empty.", hint)
+    return text
 
 
 def perplexity(subject: Subject, text: str) -> float | None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 _HUB_SECONDS = 5
+_A_MODEL = "Give the directory that save_pretrained wrote."
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,7 @@ def find(name: str) -> ModelSpec:
 
 def _directory(path: Path) -> ModelSpec:
     if not (path / "config.json").is_file():
-        raise InputError(
-            f"{path} holds no model.", "It has no config.json.", "Give the directory that save_pretrained wrote."
-        )
+        raise InputError(f"{path} holds no model.", "It has no config.json.", _A_MODEL)
     return ModelSpec(path.resolve().name, "directory", str(path))
 
 
@@ -108,7 +107,9 @@ def load_config(spec: ModelSpec) -> Any:
         return transformers.AutoConfig.from_pretrained(spec.location, local_files_only=not _hub_answers(spec))
     except (OSError, ValueError) as error:
         if spec.origin == "directory":
-            raise InputError(f"The config.json of {spec.location} cannot be read.", _first_line(error)) from error
+            raise InputError(
+                f"The config.json of {spec.location} cannot be read.", _first_line(error), _A_MODEL
+            ) from error
         raise _unknown(spec.name, "The hub has no such model, or cannot be reached.") from error
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from analyzers.errors import InputError
+from analyzers.errors import reading
 from tracekit.capture.session import Capture
 
 
@@ -15,10 +15,10 @@ def profile_script(script: Path, args: Sequence[str], folder: Path, gpu: str = "
     """Run the script as __main__ and write its trace into the folder.
 
     Returns what ended the script: an exception, or a SystemExit that reports failure; None when it ended well. Raises
-    InputError when there is no such file.
+    InputError when it cannot be read.
     """
-    if not script.is_file():
-        raise InputError(f"{script} cannot be run.", "There is no such file.", "Name a Python script.")
+    with reading(f"{script} cannot be run.", "Name a Python script."):
+        script.open().close()
     ended: BaseException | None = None
     with _as_main(script, args), Capture(folder, gpu=gpu):
         try:
