@@ -44,6 +44,8 @@ class CaptureInfo(msgspec.Struct, frozen=True, kw_only=True):
     weights: str = ""
     parameters: int = 0
     weight_bytes: int = 0
+    buffer_bytes: int = 0
+    """Of the model's tensors that are no parameters."""
     steps: int = 0
     """Steps recorded in the trace."""
     latency: Latency | None = None

@@ -17,10 +17,12 @@ MEMORY = Table(
 
 _WHAT = {
     "weights": "weights",
+    "buffers": "tensors of the model that are no weights",
     "gradients": "gradients",
     "optimizer_state": "state of the optimizer",
     "kv_cache": "KV cache",
     "activations": "activations, and all else that a step makes",
+    "loss": "gradients of the logits",
     "workspaces": "workspaces of libraries",
 }
 

@@ -79,10 +79,13 @@ def _memory(prediction: Prediction) -> str:
 def _parts(memory: Memory) -> str:
     named = {
         "weights": memory.weights,
+        "buffers": memory.buffers,
         "KV cache": memory.kv_cache,
         "activations": memory.activations,
         "gradients": memory.gradients,
         "optimizer": memory.optimizer_state,
+        "loss": memory.loss,
+        "tied gradients": memory.tied_gradients,
         "temporaries": memory.temporaries,
         "workspaces": memory.workspaces,
     }

@@ -8,12 +8,11 @@ import pandas as pd
 from analyzers.capture_info import CaptureInfo
 from analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Gemm
 from analyzers.hardware import GPU
+from analyzers.prediction.moments import Moments, moments
 from analyzers.prediction.workspaces import workspace_bytes
 
 ADAM_MOMENTS = 2
 """Tensors of the weights' size that Adam keeps."""
-SAVED = 0.75
-"""Part of what a forward pass writes that is kept for the backward pass: of GPT-2, from fake runs at batch 8."""
 
 
 @dataclass(frozen=True)
@@ -30,45 +29,71 @@ class Memory:
     """What the optimizer makes and drops."""
     workspaces: int = 0
     """What libraries keep, whatever the batch."""
+    loss: int = 0
+    """What the backward pass makes and drops while all activations are there: gradients as large as the logits."""
+    tied_gradients: int = 0
+    """Gradients of a weight that is used twice, until they are added: made and dropped at the backward pass's end."""
+    buffers: int = 0
+    """Tensors of the model that are no weights, such as masks."""
 
     @property
     def peak(self) -> int:
-        """The larger of two moments: the end of the forward pass, and the optimizer's step."""
-        always = self.workspaces + self.weights + self.optimizer_state
-        return always + max(self.kv_cache + self.activations, self.gradients + self.temporaries)
+        """The largest of three moments: the loss, the end of the backward pass, and the optimizer's step."""
+        always = self.workspaces + self.weights + self.buffers + self.optimizer_state
+        of_sequences = self.kv_cache + self.activations + self.loss
+        return always + max(of_sequences, self.gradients + max(self.tied_gradients, self.temporaries))
 
 
 def held(capture: CaptureInfo, ops: pd.DataFrame, gpu: GPU) -> Memory | None:
     """What the run held at its measured (or modelled) peak; None when the capture does not say.
 
-    Weights are counted; the keys and values that attention read are the KV cache; training adds gradients as large as
-    the weights and, with an optimizer, its moments; libraries keep workspaces. The rest of the peak is activations,
-    copies of the cache included, or what the optimizer drops where that is more.
+    Weights and buffers are counted; the keys and values that attention read are the KV cache; training adds gradients
+    as large as the weights and, with an optimizer, its moments; libraries keep workspaces. The rest of the peak is
+    activations, copies of the cache included. Of training, what is held at each moment follows from the ops, and the
+    measured peak says how much it was at the largest of them.
     """
     if not capture.peak_memory_bytes:
         return None
-    weights = min(capture.weight_bytes, capture.peak_memory_bytes)
-    left = capture.peak_memory_bytes - weights
-    workspaces = min(workspace_bytes(gpu), left)
-    return replace(_of_step(capture, weights, left - workspaces, ops), workspaces=workspaces)
+    training = capture.workload == "train"
+    left = capture.peak_memory_bytes
+    weights, left = _taken(capture.weight_bytes, left)
+    buffers, left = _taken(capture.buffer_bytes, left)
+    workspaces, left = _taken(workspace_bytes(gpu, training=training), left)
+    always = Memory(weights=weights, buffers=buffers, workspaces=workspaces)
+    if training:
+        return _training(always, left, moments(ops), ADAM_MOMENTS if _optimizes(ops) else 0)
+    cache, left = _taken(kv_cache_bytes(ops), left)
+    return replace(always, kv_cache=cache, activations=left)
 
 
-def _of_step(capture: CaptureInfo, weights: int, left: int, ops: pd.DataFrame) -> Memory:
-    if capture.workload == "train":
-        return _training(weights, left, ops)
-    cache = min(kv_cache_bytes(ops), left)
-    return Memory(weights, cache, left - cache)
+def _taken(size: int, left: int) -> tuple[int, int]:
+    """As much of `size` as is left, and what is left then."""
+    return min(size, left), left - min(size, left)
 
 
-def _training(weights: int, left: int, ops: pd.DataFrame) -> Memory:
-    gradients = min(weights, left)
-    adam = ADAM_MOMENTS * weights if _optimizes(ops) else 0
-    state = min(adam, left - gradients)
-    forward = zip(ops.cost, ops.phase, strict=True)
-    saved = SAVED * sum(cost.write_bytes for cost, phase in forward if cost is not None and phase == "forward")
-    if not saved or saved >= left - state:
-        return Memory(weights, 0, left - state, gradients, state)
-    return Memory(weights, 0, round(saved), gradients, state, left - state - gradients)
+def _training(always: Memory, left: int, known: Moments, copies: int) -> Memory:
+    """`copies`: tensors of the weights' size that the optimizer keeps."""
+    gradients = min(always.weights, left)
+    state, left = _taken(copies * always.weights, left - gradients)
+    step = replace(always, gradients=gradients, optimizer_state=state)
+    if not known.saved or known.saved + known.loss >= gradients + max(known.tied_gradients, known.temporaries):
+        return _measured_at_loss(step, left + gradients, known)
+    activations = min(known.saved, left + gradients - known.loss)
+    return _measured_at_end(replace(step, activations=activations, loss=known.loss), left, known)
+
+
+def _measured_at_loss(step: Memory, left: int, known: Moments) -> Memory:
+    loss, left = _taken(known.loss, left)
+    rest = left + loss - step.gradients
+    tied, temporaries = (min(size, rest) for size in (known.tied_gradients, known.temporaries))
+    return replace(step, activations=left, loss=loss, tied_gradients=tied, temporaries=temporaries)
+
+
+def _measured_at_end(step: Memory, left: int, known: Moments) -> Memory:
+    """At the end of the backward pass, or at the optimizer's step."""
+    if known.tied_gradients > known.temporaries:
+        return replace(step, tied_gradients=left, temporaries=min(known.temporaries, left))
+    return replace(step, tied_gradients=min(known.tied_gradients, left), temporaries=left)
 
 
 def kv_cache_bytes(ops: pd.DataFrame) -> int:

@@ -45,7 +45,9 @@ def moved(base: Baseline, gpu: GPU) -> Baseline:
     """The baseline on `gpu`, with the host of here."""
     ops = base.ops.assign(kernel_ns=_kernel_ns(base, gpu))
     source = replace(base.source, gpu=gpu)
-    memory = replace(base.memory, workspaces=workspace_bytes(gpu)) if base.memory else None
+    training = bool((base.ops.phase == "backward").any())
+    workspaces = workspace_bytes(gpu, training=training)
+    memory = replace(base.memory, workspaces=workspaces) if base.memory else None
     launch_ns = gpu.launch_us * 1e3
     return replace(base, gpu=gpu, ops=ops, source=source, predicted_memory=memory, launch_latency_ns=launch_ns)
 

@@ -7,11 +7,16 @@ _SINCE_HOPPER = 32 << 20
 _BEFORE = (8 << 20) + (128 << 10)
 
 
-def workspace_bytes(gpu: GPU) -> int:
-    """The workspace of cuBLAS, which PyTorch allocates with the first product and keeps.
+_TRAINING = 2
+"""cuBLAS handles of a training step: autograd runs the backward pass on a thread of its own, which has its own."""
+
+
+def workspace_bytes(gpu: GPU, *, training: bool = False) -> int:
+    """The workspaces of cuBLAS, which PyTorch allocates with the first product of each handle and keeps.
 
     Its defaults: 32 MiB from Hopper on, 8.125 MiB before. Of other vendors' libraries nothing is known: 0.
     """
     if gpu.vendor != "nvidia":
         return 0
-    return _SINCE_HOPPER if gpu.compute_capability >= _HOPPER else _BEFORE
+    of_handle = _SINCE_HOPPER if gpu.compute_capability >= _HOPPER else _BEFORE
+    return of_handle * (_TRAINING if training else 1)

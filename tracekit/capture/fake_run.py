@@ -26,6 +26,7 @@ class FakeRun:
     recording: Recording
     parameters: int
     weight_bytes: int
+    buffer_bytes: int
 
 
 def run(settings: Settings, gpu: GPU) -> FakeRun:
@@ -53,7 +54,8 @@ def run(settings: Settings, gpu: GPU) -> FakeRun:
     return FakeRun(
         recording=builder.recording,
         parameters=sum(weight.numel() for weight in weights),
-        weight_bytes=sum(weight.numel() * weight.element_size() for weight in weights),
+        weight_bytes=sum(weight.nbytes for weight in weights),
+        buffer_bytes=sum(buffer.nbytes for buffer in model.buffers()),
     )
 
 

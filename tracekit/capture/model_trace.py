@@ -35,7 +35,7 @@ def write(settings: Settings, gpu: GPU, path: Path, say: Say = silent, *, host: 
     """
     host = host or assumed(gpu)
     run = fake_run.run(settings, gpu)
-    needed = run.recording.peak_bytes + workspace_bytes(gpu)
+    needed = run.recording.peak_bytes + workspace_bytes(gpu, training=settings.workload == "train")
     if needed > gpu.memory_bytes:
         say(f"it needs {needed / 1e9:.1f} GB: more than the {gpu.memory_gb:g} GB of a {gpu.name}")
     kernels = [kernel_of(call, gpu, tf32=settings.dtype == "tf32") for call in run.recording.calls]
@@ -66,6 +66,7 @@ def _info(
         **described,
         parameters=run.parameters,
         weight_bytes=run.weight_bytes,
+        buffer_bytes=run.buffer_bytes,
         latency=_latency([timeline.step_ns for timeline in timelines]),
         phases=_phases(run.recording, timelines),
         peak_memory_bytes=peak_memory_bytes,

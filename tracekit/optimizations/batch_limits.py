@@ -29,8 +29,8 @@ def largest_that_fits(base: Baseline) -> int | None:
     memory = base.memory
     if capture is None or memory is None or not capture.batch_size:
         return None
-    a_sequence = (memory.kv_cache + memory.activations) / capture.batch_size
-    fixed = memory.weights + memory.optimizer_state + memory.workspaces
+    a_sequence = (memory.kv_cache + memory.activations + memory.loss) / capture.batch_size
+    fixed = memory.weights + memory.buffers + memory.optimizer_state + memory.workspaces
     return max(0, int((base.gpu.memory_bytes - fixed) / a_sequence)) if a_sequence else None
 
 

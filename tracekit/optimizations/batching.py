@@ -62,8 +62,8 @@ class Batching(Optimization):
     def memory(self, base: Baseline, before: Memory) -> Memory:
         """Weights, gradients and the optimizer's state stay; what belongs to a sequence grows with them."""
         factor = self.work(base)
-        cache, activations = round(factor * before.kv_cache), round(factor * before.activations)
-        return replace(before, kv_cache=cache, activations=activations)
+        growing = {name: round(factor * getattr(before, name)) for name in ("kv_cache", "activations", "loss")}
+        return replace(before, **growing)
 
     def reason(self, base: Baseline) -> str:
         reading = where(base.ops, lambda cost: cost is not None and streams_weights(cost, base.gpu))

@@ -9,6 +9,7 @@ import pandas as pd
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
+from analyzers.prediction.saved_tensors import saved_bytes
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
 from tracekit.optimizations.plain_launch import plain_launch_ns
@@ -46,10 +47,10 @@ class GradientCheckpointing(Optimization):
 
     def reason(self, base: Baseline) -> str:
         rows = _forward(base)
-        kept = 1 - _kept(base)
+        freed = 1 - _kept(base)[0]
         costs = f"Running the blocks' forward again adds {percent(share(base, rows))} of kernel time, and frees about "
         short = " The step hardly fits the GPU's memory." if self.needed(base) else ""
-        return f"{costs}{percent(kept)} of the activations.{short}"
+        return f"{costs}{percent(freed)} of the activations.{short}"
 
     def evidence(self, base: Baseline) -> tuple[str, ...]:
         capture = base.source.capture
@@ -78,7 +79,9 @@ class GradientCheckpointing(Optimization):
         return memory.activations > _MOST * memory.peak
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
-        return replace(before, activations=round(before.activations * _kept(base)))
+        kept, again = _kept(base)
+        loss = max(before.loss, round(before.activations * again))
+        return replace(before, activations=round(before.activations * kept), loss=loss)
 
 
 def _forward(base: Baseline) -> "pd.Series[bool]":
@@ -86,12 +89,15 @@ def _forward(base: Baseline) -> "pd.Series[bool]":
     return (phases == "forward") & base.ops.layer.str.contains(r"\.\d+(?:\.|$)")
 
 
-def _kept(base: Baseline) -> float:
-    """Of what the forward writes: what the largest block makes, each block's last output, and all outside blocks."""
-    forward = base.ops[(base.ops.phase == "forward") & base.ops.cost.notna()]
-    written = pd.Series([cost.write_bytes for cost in forward.cost], index=forward.index, dtype=float)
+def _kept(base: Baseline) -> tuple[float, float]:
+    """Of what the forward pass keeps: what it keeps then (each block's input, and all outside blocks), and what comes
+    to that while the last block runs again (the largest block's, less what lies behind the blocks and is free)."""
+    saved = saved_bytes(base.ops)
+    forward = base.ops.loc[saved.index]
     block = forward.layer.str.extract(_BLOCK)[0]
-    inputs = written.groupby(block).last().sum()
-    largest = written.groupby(block).sum().max()
-    kept = written[block.isna()].sum() + inputs + largest
-    return float(min(1.0, kept / max(written.sum(), 1.0)))
+    written = pd.Series([cost.write_bytes for cost in forward.cost], index=forward.index, dtype=float)
+    inputs = written.groupby(block).last()
+    behind = saved[block.bfill().isna()].sum()
+    largest = (saved.groupby(block).sum() - inputs).max()
+    total = max(float(saved.sum()), 1.0)
+    return min(1.0, float(saved[block.isna()].sum() + inputs.sum()) / total), max(0.0, float(largest - behind)) / total

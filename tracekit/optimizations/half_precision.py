@@ -13,6 +13,7 @@ from analyzers.hardware import GPU
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
+from analyzers.prediction.saved_tensors import saved_bytes
 from tracekit.capture.numerics import TORCH_NAMES
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.attention_backends import preferred
@@ -81,12 +82,12 @@ class HalfPrecision(Optimization):
         return subject.with_dtype(self.dtype or subject.half_type)
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
-        """What the model makes halves, but for a loss: transformers takes it in 32 bits, of a copy of the logits."""
+        """What the model makes halves, but for what it makes in 32 bits whatever its type."""
         if _emulates(base):
             return before
         half = Memory(*(part // 2 for part in astuple(before)))
-        activations = half.activations + 3 * _losses(base) // 2
-        return replace(half, activations=activations, workspaces=before.workspaces)
+        as_before = {name: getattr(before, name) for name in ("workspaces", "loss", "buffers")}
+        return replace(half, activations=half.activations + _kept_wide(base) // 2, **as_before)
 
     def settings(self, base: Baseline, capture: CaptureInfo) -> CaptureInfo:
         return msgspec.structs.replace(capture, dtype=self.type_on(base.gpu))
@@ -116,10 +117,13 @@ def half_type(gpu: GPU) -> HalfType:
     return "bf16" if gpu.supports("bf16") else "fp16"
 
 
-def _losses(base: Baseline) -> int:
-    """Bytes of the log-probabilities that a forward pass makes for its loss."""
-    rows = (base.ops.name == "aten::_log_softmax") & (base.ops.phase == "forward")
-    return sum(cost.write_bytes for cost in base.ops.cost[rows] if cost is not None)
+def _kept_wide(base: Baseline) -> int:
+    """Bytes kept for the backward pass in 32 bits: a loss is taken of a copy of the logits, a norm that is written out
+    of a copy of its input."""
+    saved = saved_bytes(base.ops)
+    ops = base.ops.loc[saved.index]
+    in_norms = (ops.name == "aten::pow") & ops.layer_type.str.endswith("Norm")
+    return int(saved[in_norms | (ops.name == "aten::_log_softmax")].sum())
 
 
 def _halved(cost: Cost, to: HalfType, gpu: GPU) -> Cost:
