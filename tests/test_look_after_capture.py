@@ -1,22 +1,29 @@
-"""A finished capture is read once: the next look at its folder is from the cache."""
+"""What a finished capture and `tracekit annotate` write is not read anew: the next look at it is from the cache."""
 
 import shutil
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
 from pandas.testing import assert_frame_equal
 
 from analyzers import cache, readers
 from reports.export import to_json
 from tracekit import analysis
+from tracekit.cli import main
 from tracekit.outputs import write_outputs
 
 SAMPLE = Path(__file__).parents[1] / "examples" / "traces" / "h200_gpt2_prefill.json.gz"
 
 
-def test_the_first_look_reads_nothing_and_sees_the_same(tmp_path, monkeypatch):
+@pytest.fixture(autouse=True)
+def everything_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     monkeypatch.setattr(analysis, "LEAST_WORK", 1)
     monkeypatch.setattr(cache, "LEAST_ROWS", 1)
+
+
+def test_the_first_look_reads_nothing_and_sees_the_same(tmp_path, monkeypatch):
     run = tmp_path / "run"
     run.mkdir()
     shutil.copy(SAMPLE, run / "trace.json.gz")
@@ -28,3 +35,14 @@ def test_the_first_look_reads_nothing_and_sees_the_same(tmp_path, monkeypatch):
     seen = analysis.analyze(run)
     assert to_json(seen) == to_json(read_again) == to_json(captured)
     assert_frame_equal(seen.work, read_again.work)
+
+
+def test_an_annotated_trace_is_known_and_so_is_the_original(tmp_path, monkeypatch):
+    target = tmp_path / "found.json.gz"
+    done = CliRunner().invoke(main, ["annotate", str(SAMPLE), "-o", str(target)])
+    assert done.exit_code == 0, done.stderr
+    read_again = analysis.analyze(SAMPLE, use_cache=False)
+
+    monkeypatch.delattr(readers, "load")
+    for path in (target, SAMPLE):
+        assert to_json(analysis.analyze(path)) == to_json(read_again)

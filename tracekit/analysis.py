@@ -53,15 +53,19 @@ def analyze(
     return _with_measurements(analysis, path)
 
 
-def analyze_capture(trace: Path, write: Callable[[Analysis], None]) -> Analysis:
-    """Analyze the trace of a finished capture, and let `write` add what was found to the file.
+def analyze_into(
+    trace: str | Path, target: Path, write: Callable[[Analysis], None], gpu: str | None = None
+) -> Analysis:
+    """Analyze a trace, and let `write` make `target` of it and what was found; the trace itself may be the target.
 
-    The analysis is kept as that of the file with the findings, which the next look finds.
+    The analysis is kept as that of the target, too, where the next look finds it. `gpu` as in `analyze`.
     """
-    found = _recalled(trace, lambda: _analyzed(load(trace), None, None), worth=lambda _: False)
+    named = hardware.find(gpu) if gpu else None
+    read, worth = (load, _goes) if str(trace) == str(target) else (cache.load, _is_large)
+    found = _recalled(trace, lambda: _analyzed(read(trace), named, None), worth, named)
     analysis = _with_measurements(found, trace)
     write(analysis)
-    _recalled(trace, lambda: found, _is_large)
+    _recalled(target, lambda: found, _is_large, named)
     return analysis
 
 
@@ -70,6 +74,11 @@ def _recalled(
 ) -> Analysis:
     asked = named.id if named else ""
     return cache.recall(path, Analysis, make, worth=worth, asked=asked, code=Path(__file__).parent)
+
+
+def _goes(_: Analysis) -> bool:
+    """The file that was analyzed is replaced: nothing of it is worth keeping."""
+    return False
 
 
 def _is_large(analysis: Analysis) -> bool:

@@ -8,7 +8,7 @@ from reports import export, html
 from reports.files import write_atomically
 from reports.findings.write import annotate
 from tracekit import __version__
-from tracekit.analysis import analyze_capture
+from tracekit.analysis import analyze_into
 from tracekit.capture import environment
 from tracekit.capture.settings import Settings
 from tracekit.folders import ANALYSIS, REPORT, RUN, TRACE
@@ -17,7 +17,7 @@ from tracekit.folders import ANALYSIS, REPORT, RUN, TRACE
 def write_outputs(folder: Path) -> Analysis:
     """Analyze the trace in the folder; write the report and the data beside it, and the findings into the trace."""
     trace = folder / TRACE
-    analysis = analyze_capture(trace, lambda found: annotate(trace, trace, found))
+    analysis = analyze_into(trace, trace, lambda found: annotate(trace, trace, found))
     write_atomically(folder / ANALYSIS, export.to_json(analysis))
     write_report(analysis, folder / REPORT)
     return analysis

@@ -34,10 +34,10 @@ def command(trace: str, gpu: str | None, output: Path) -> None:
     from analyzers.errors import InputError
     from reports.files import check_writable
     from reports.findings.write import annotate
-    from tracekit.analysis import analyze
+    from tracekit.analysis import analyze_into
 
     if trace == "-":
         raise InputError("Standard input cannot be annotated.", "It would have to be read twice.", "Name a file.")
     check_writable(output)
-    annotate(trace, output, analyze(trace, gpu))
+    analyze_into(trace, output, lambda found: annotate(trace, output, found), gpu)
     click.echo(f"Wrote {output}", err=True)
