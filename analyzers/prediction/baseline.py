@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from analyzers.hardware import GPU
@@ -17,7 +16,7 @@ from analyzers.prediction.launching import launch_latency_ns, queued_gap_ns
 from analyzers.prediction.memory import Memory, held
 from analyzers.prediction.oplist import build
 from analyzers.prediction.profiler_share import profiler_share
-from analyzers.prediction.simulate import latency_ns
+from analyzers.prediction.simulate import Floats, latency_ns
 from analyzers.prediction.traced_step import HostTail, TracedStep, traced_step
 from analyzers.results import Analysis, Source
 from analyzers.trace import Trace
@@ -31,9 +30,6 @@ _SAME = 0.03
 as much longer or shorter."""
 _TOLD = 0.9
 """Of the largest host time that explains a latency: one that must be larger than this is told by the latency."""
-
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

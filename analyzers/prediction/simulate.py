@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 Nanoseconds = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 SYNC_RETURN_NS = 5_000
 """From the end of the last kernel to the return of the synchronisation that waited for it."""
@@ -50,8 +52,7 @@ def simulate(
     `gap_ns` is the idle time between two kernels that are queued back to back. `sync[i]` says that the host waits
     for the device after op i.
     """
-    host, kernel = np.asarray(host_ns, dtype=np.float64), np.asarray(kernel_ns, dtype=np.float64)
-    waits = np.zeros(len(host), dtype=bool) if sync is None else np.asarray(sync, dtype=bool)
+    host, kernel, waits = _arrays(host_ns, kernel_ns, sync)
     times = np.full((4, len(host)), -1.0)
     host_now, device_free, before = 0.0, -np.inf, -np.inf
     for part in _segments(waits, kernel):
@@ -74,8 +75,7 @@ def latency_ns(
     sync: npt.ArrayLike | None = None,
 ) -> int:
     """`simulate(...).latency_ns` alone, in less time: the running maximum at the end of each segment suffices."""
-    host, kernel = np.asarray(host_ns, dtype=np.float64), np.asarray(kernel_ns, dtype=np.float64)
-    waits = np.zeros(len(host), dtype=bool) if sync is None else np.asarray(sync, dtype=bool)
+    host, kernel, waits = _arrays(host_ns, kernel_ns, sync)
     last = _ends(waits, kernel)
     first = np.append(0, last + 1)[:-1]
     work = np.where(kernel > 0, kernel + gap_ns, 0.0)
@@ -95,13 +95,21 @@ def latency_ns(
     return round(max(host_now, device_free))
 
 
-def _segments(waits: npt.NDArray[np.bool_], kernel: npt.NDArray[np.float64]) -> list[slice]:
+def _arrays(
+    host_ns: npt.ArrayLike, kernel_ns: npt.ArrayLike, sync: npt.ArrayLike | None
+) -> tuple[Floats, Floats, Bools]:
+    """Host times, kernel times, and whether the host waits after each op."""
+    host, kernel = np.asarray(host_ns, dtype=np.float64), np.asarray(kernel_ns, dtype=np.float64)
+    return host, kernel, np.zeros(len(host), dtype=bool) if sync is None else np.asarray(sync, dtype=bool)
+
+
+def _segments(waits: Bools, kernel: Floats) -> list[slice]:
     """The runs of ops between synchronisations, in blocks of launches."""
     stops = (_ends(waits, kernel) + 1).tolist()
     return [slice(a, b) for a, b in zip([0, *stops], stops, strict=False)]
 
 
-def _ends(waits: npt.NDArray[np.bool_], kernel: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
+def _ends(waits: Bools, kernel: Floats) -> npt.NDArray[np.intp]:
     """The last op of each run."""
     launched = np.cumsum(kernel > 0)
     full = (launched % QUEUED == 0) & (kernel > 0)
@@ -109,13 +117,13 @@ def _ends(waits: npt.NDArray[np.bool_], kernel: npt.NDArray[np.float64]) -> npt.
 
 
 def _queue(
-    host: npt.NDArray[np.float64],
-    kernel: npt.NDArray[np.float64],
+    host: Floats,
+    kernel: Floats,
     host_now: float,
     device_free: float,
     latency: float,
     gap: float,
-) -> npt.NDArray[np.float64]:
+) -> Floats:
     """One segment: rows of host start, host end, kernel start, kernel end.
 
     end_i = max(end_{i-1} + gap, arrival_i) + k_i unrolls to W_i + max_{j <= i}(arrival_j - W_{j-1}) where W sums the
