@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analyzers.errors import InputError
 from analyzers.verified import Verification, Verified
 from tracekit.capture import record
+from tracekit.capture.numerics import TORCH_NAMES
 from tracekit.capture.packages import require
 from tracekit.capture.progress import silent
 from tracekit.capture.settings import Settings
@@ -80,7 +81,7 @@ def _beside(found: Verified, expected: Expected) -> Verified:
 
 def _own_settings(model: "nn.Module", inputs: Mapping[str, Any]) -> Settings:
     weights = next(model.parameters())
-    names = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+    names = {name: dtype for dtype, name in TORCH_NAMES.items() if dtype != "tf32"}
     dtype = names.get(str(weights.dtype).removeprefix("torch."))
     if dtype is None:
         raise InputError(f"The model's weights are {weights.dtype}.", "Of these nothing is known.", "Use floats.")
@@ -90,7 +91,7 @@ def _own_settings(model: "nn.Module", inputs: Mapping[str, Any]) -> Settings:
     return Settings(
         model=type(model).__name__,
         device="cuda" if weights.is_cuda else "cpu",
-        dtype="tf32" if tf32 else dtype,  # type: ignore[arg-type]
+        dtype="tf32" if tf32 else dtype,
         attention="eager" if written_out else "sdpa",
         batch_size=batch,
         weights="pretrained",

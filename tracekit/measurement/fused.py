@@ -13,7 +13,8 @@ from tracekit.measurement.subject import Subject
 if TYPE_CHECKING:
     from torch import nn
 
-_WRITTEN_OUT = ("NewGELUActivation", "FastGELUActivation")
+WRITTEN_OUT = ("NewGELUActivation", "FastGELUActivation")
+"""Activations of transformers that torch has in one kernel."""
 
 
 def with_fused_kernels(subject: Subject) -> Subject:
@@ -29,7 +30,7 @@ def _with_torch_gelu(model: "nn.Module") -> int:
     torch, replaced = require("torch"), 0
     for module in list(model.modules()):
         for name, child in module.named_children():
-            if type(child).__name__ in _WRITTEN_OUT:
+            if type(child).__name__ in WRITTEN_OUT:
                 setattr(module, name, torch.nn.GELU(approximate="tanh"))
                 replaced += 1
     return replaced

@@ -11,7 +11,7 @@ from tracekit.measurement.subject import Subject
 if TYPE_CHECKING:
     from torch import nn
 
-_HEADS = ("lm_head", "embed_out", "score", "classifier", "qa_outputs")
+HEADS = ("lm_head", "embed_out", "score", "classifier", "qa_outputs")
 """Output layers, which transformers leaves as they are when it quantizes."""
 
 
@@ -82,7 +82,7 @@ def inner_layers(model: "nn.Module", types: tuple[str, ...]) -> Iterator[tuple["
     """(parent, name in it, layer) of the layers of these classes that are no head."""
     for parent in model.modules():
         for name, layer in parent.named_children():
-            if type(layer).__name__ in types and name not in _HEADS:
+            if type(layer).__name__ in types and name not in HEADS:
                 yield parent, name, layer
 
 

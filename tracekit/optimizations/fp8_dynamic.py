@@ -20,7 +20,7 @@ TENSOR_STREAM = Interval(0.35, 0.5, 0.8)
 """Rate of the product over its model's: with a scale a row it is CUTLASS's kernel; with a scale a tensor cuBLASLt's,
 whose tiles suit few rows badly. From one published decode of Llama-3.1-8B on an H100."""
 
-
+_CONFIG = "Float8DynamicActivationFloat8WeightConfig"
 _FP16 = "torchao scales rows of bf16 weights, and these are fp16: load them in bf16, or take fp8-dynamic:per-tensor."
 
 
@@ -40,7 +40,7 @@ class FP8Dynamic(DynamicQuantization):
     )
 
     def __init__(self, per_tensor: bool = False) -> None:
-        self.per_tensor = per_tensor
+        self.per_tensor, self.granularity = per_tensor, "PerTensor" if per_tensor else "PerRow"
         self.stream = TENSOR_STREAM if per_tensor else ROW_STREAM
 
     def with_argument(self, argument: str) -> Self:
@@ -59,11 +59,9 @@ class FP8Dynamic(DynamicQuantization):
         return [*passes[:2], second, *passes[2:]] if self.per_tensor else passes
 
     def how_to(self, base: Baseline) -> str:
-        scales = "PerTensor" if self.per_tensor else "PerRow"
-        return from_pretrained(f"Float8DynamicActivationFloat8WeightConfig(granularity={scales}())", also=scales)
+        return from_pretrained(f"{_CONFIG}(granularity={self.granularity}())", also=self.granularity)
 
     def apply(self, subject: Subject) -> Subject:
         if subject.settings.dtype == "fp16" and not self.per_tensor:
             raise refused(self, _FP16)
-        granularity = "PerTensor" if self.per_tensor else "PerRow"
-        return quantized.with_torchao(subject, "Float8DynamicActivationFloat8WeightConfig", granularity=granularity)
+        return quantized.with_torchao(subject, _CONFIG, granularity=self.granularity)

@@ -5,15 +5,13 @@ import pandas as pd
 
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
-from tracekit.measurement.fused import with_fused_kernels
+from tracekit.measurement.fused import WRITTEN_OUT, with_fused_kernels
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
 from tracekit.optimizations.by_cost import which
 from tracekit.optimizations.fusion import chains, fused
 from tracekit.optimizations.plain_launch import plain_launch_ns
 
-WRITTEN_OUT = ("NewGELUActivation", "FastGELUActivation")
-"""Activations of transformers that torch has in one kernel."""
 LIGER_LAUNCH = Interval(25.0, 20.0, 15.0)
 """Host time of a kernel of liger-kernel, an autograd.Function around a Triton launch, in plain launches: 90 to 100 us
 on an H200's host, where a plain one took 5 (Llama-1B, Mistral-7B and Qwen2); for each norm, half a gated activation

@@ -9,10 +9,9 @@ import pandas as pd
 from analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm, Precision
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
+from tracekit.measurement.quantized import HEADS
 from tracekit.optimizations.by_cost import each, where, which
 
-_HEADS = ("lm_head", "embed_out", "score", "classifier", "qa_outputs")
-"""Output layers, which transformers leaves as they are when it quantizes."""
 WEIGHT_FORMATS = ("int8-weight-only", "int4-weight-only", "nf4", "llm-int8", "fp8-dynamic", "int8-dynamic")
 """Ids of the optimizations that change how weights are stored: one of them at a time."""
 
@@ -61,7 +60,7 @@ def inner_products(base: Baseline, *, conv1d: bool) -> "pd.Series[bool]":
 
 
 def _is_head(layer: str) -> bool:
-    return layer.rpartition(".")[2] in _HEADS
+    return layer.rpartition(".")[2] in HEADS
 
 
 def stored_bytes(base: Baseline, rows: "pd.Series[bool]") -> int:
