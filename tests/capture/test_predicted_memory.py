@@ -59,3 +59,19 @@ def test_training_at_another_batch_takes_what_is_predicted(model, attention, wit
         capture(settings_of(model, tmp_path, output=str(folders[-1]), **asked, **length), silent)
     start, there = folders
     assert tracekit.predict(start, batch_size=16).memory.peak == pytest.approx(peak(there), rel=within)
+
+
+def test_a_loss_that_is_not_causal_is_taken_in_16_bits(tmp_path):
+    folders = {dtype: tmp_path / dtype for dtype in ("fp32", "bf16")}
+    for dtype, folder in folders.items():
+        asked = {
+            "workload": "train",
+            "batch_size": 16,
+            "seq_len": 64,
+            "dtype": dtype,
+            "output": str(folder),
+            "steps": 1,
+        }
+        capture(settings_of("bert", tmp_path, **asked), silent)
+    after = tracekit.predict(folders["fp32"], "half-precision").memory
+    assert after.peak == pytest.approx(peak(folders["bf16"]), rel=0.01)

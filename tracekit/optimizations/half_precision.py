@@ -31,6 +31,7 @@ CUDNN_ATTENTION = Interval(10.0, 8.0, 0.0)
 looks its graph up by sizes, of which keys grow. GPT-2 on an H200, 37 us a layer; prefills and training took none."""
 HalfType = Literal["fp16", "bf16"]
 _TYPES: dict[str, HalfType] = {"fp16": "fp16", "bf16": "bf16"}
+_PADS = ("aten::copy_", "aten::constant_pad_nd")
 
 
 class HalfPrecision(Optimization):
@@ -86,8 +87,13 @@ class HalfPrecision(Optimization):
         if _emulates(base):
             return before
         half = Memory(*(part // 2 for part in astuple(before)))
-        as_before = {name: getattr(before, name) for name in ("workspaces", "loss", "buffers")}
-        return replace(half, activations=half.activations + _kept_wide(base) // 2, **as_before)
+        return replace(
+            half,
+            activations=half.activations + _kept_as_it_is(base) // 2,
+            loss=before.loss if _loss_is_wide(base) else half.loss,
+            workspaces=before.workspaces,
+            buffers=before.buffers,
+        )
 
     def settings(self, base: Baseline, capture: CaptureInfo) -> CaptureInfo:
         return msgspec.structs.replace(capture, dtype=self.type_on(base.gpu))
@@ -117,13 +123,21 @@ def half_type(gpu: GPU) -> HalfType:
     return "bf16" if gpu.supports("bf16") else "fp16"
 
 
-def _kept_wide(base: Baseline) -> int:
-    """Bytes kept for the backward pass in 32 bits: a loss is taken of a copy of the logits, a norm that is written out
-    of a copy of its input."""
+def _kept_as_it_is(base: Baseline) -> int:
+    """Bytes kept for the backward pass that a narrower type leaves: masks of dropouts, what a norm that is written out
+    takes the squares of, and the log-probabilities of a loss in 32 bits."""
     saved = saved_bytes(base.ops)
     ops = base.ops.loc[saved.index]
     in_norms = (ops.name == "aten::pow") & ops.layer_type.str.endswith("Norm")
-    return int(saved[in_norms | (ops.name == "aten::_log_softmax")].sum())
+    of_loss = (ops.name == "aten::_log_softmax") & _loss_is_wide(base)
+    return int(saved[in_norms | of_loss | (ops.name == "aten::native_dropout")].sum())
+
+
+def _loss_is_wide(base: Baseline) -> bool:
+    """transformers takes a causal loss in 32 bits, of a copy of the logits; before it, it pads the labels that it
+    shifts."""
+    forward = base.ops.name[base.ops.phase == "forward"]
+    return bool(((forward == "aten::_log_softmax") & forward.shift().isin(_PADS)).any())
 
 
 def _halved(cost: Cost, to: HalfType, gpu: GPU) -> Cost:
