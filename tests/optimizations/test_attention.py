@@ -12,6 +12,7 @@ from analyzers.errors import InputError
 from analyzers.prediction.oplist import OP_LIST
 from tracekit.optimizations import find
 from tracekit.optimizations.attention_backends import preferred
+from tracekit.optimizations.built_masks import built_masks
 from tracekit.optimizations.predict import predicted_speedup
 from tracekit.optimizations.written_attention import covered, written_out
 
@@ -62,7 +63,75 @@ def test_a_backward_pass_is_found_and_becomes_one_op():
     assert found.cost.write_bytes == 3 * element * matrix
     after = find("sdpa").transform(baseline, "expected")
     assert len(after) == 2
-    assert after.host_ns.iloc[0] == pytest.approx(0.5 * 70_000)
+    assert after.host_ns.iloc[0] == pytest.approx(0.45 * 70_000)
+
+
+HEADS_OF_ALL = elementwise(HEADS * TOKENS * HEAD, "fp16", "copy")
+MASK = elementwise(TOKENS * TOKENS, "fp16")
+SMALL = elementwise(TOKENS, "fp16")
+FORWARD = (
+    ("aten::cat", HEADS_OF_ALL),
+    ("aten::copy_", HEADS_OF_ALL),
+    ("aten::copy_", HEADS_OF_ALL),
+    ("aten::bmm", bmm(TOKENS, TOKENS, HEAD)),
+    ("aten::mul", scores("pointwise")),
+    ("aten::add", scores("pointwise")),
+    ("aten::_softmax", scores("softmax")),
+    ("aten::bmm", bmm(TOKENS, HEAD, TOKENS)),
+    ("aten::copy_", HEADS_OF_ALL),
+    ("aten::copy_", SMALL),
+)
+BUILT = (
+    *(("aten::arange", SMALL),) * 3,
+    ("aten::add", SMALL),
+    ("aten::arange", SMALL),
+    ("aten::add", SMALL),
+    ("aten::le", MASK),
+    ("aten::copy_", SMALL),
+    ("aten::fill_", SMALL),
+    ("aten::where", MASK),
+)
+POSITIONS = (("aten::arange", SMALL), ("aten::add", SMALL))
+
+
+def test_copies_of_heads_go_with_the_attention_that_needs_them():
+    baseline = with_ops(base(), FORWARD)
+    (found,) = written_out(baseline)
+    assert (found.begin, found.first, found.last, found.end) == (1, 3, 7, 8)
+    after = find("sdpa").transform(baseline, "expected")
+    assert list(after.name) == ["aten::cat", "aten::scaled_dot_product_attention", "aten::copy_"]
+    assert after.host_ns.iloc[1] == pytest.approx(0.45 * 6 * 10_000)
+    assert after.cost.iloc[1].shape.causal
+
+
+def test_attention_without_a_mask_is_of_all_to_all():
+    baseline = with_ops(base(), [row for row in FORWARD if row[0] != "aten::add"])
+    (found,) = written_out(baseline)
+    assert not found.cost.shape.causal
+    assert found.cost.flops == 4 * HEADS * TOKENS * TOKENS * HEAD
+
+
+def test_a_mask_for_attention_written_out_is_not_built_for_fused():
+    baseline = with_ops(base(), (*POSITIONS, *BUILT, *FORWARD))
+    assert list(built_masks(baseline)) == [False] * 2 + [True] * 10 + [False] * 10
+    after = find("sdpa").transform(baseline, "expected")
+    assert list(after.name[:3]) == ["aten::arange", "aten::add", "aten::cat"]
+    assert len(after) == 2 + 3
+    assert len(find("sdpa").transform(baseline, "low")) == 2 + 10 + 3
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        (*BUILT[:6], ("aten::index", SMALL), *BUILT[6:], *FORWARD),
+        (*BUILT[1:], *FORWARD),
+        (*BUILT[:-1], ("aten::where", SMALL), *FORWARD),
+        BUILT,
+    ],
+    ids=["of padding", "of three vectors", "of another size", "without attention"],
+)
+def test_other_masks_stay(rows):
+    assert not built_masks(with_ops(base(), rows)).any()
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,13 @@
 """The arithmetic asked for: torch types, TF32, and which attention kernels may run; set for a run, then restored."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 from analyzers.hardware import GPU
+from tracekit.capture.attention_kernels import Backend, only
 from tracekit.capture.packages import require
-from tracekit.capture.settings import Attention, Dtype
+from tracekit.capture.settings import Dtype
 
 TORCH_NAMES: dict[Dtype, str] = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
@@ -24,18 +25,13 @@ def published_dtype(config: Any, gpu: GPU | None) -> Dtype:
 
 
 @contextmanager
-def numerics(dtype: Dtype, attention: Attention) -> Iterator[None]:
-    """Matrix products in TF32 exactly when `dtype` says so, and only flash kernels when `attention` does."""
+def numerics(dtype: Dtype, backend: Backend) -> Iterator[None]:
+    """Matrix products in TF32 exactly when `dtype` says so, and fused attention on this backend's kernels alone."""
     torch = require("torch")
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
     try:
-        with _flash_only() if attention == "flash" else nullcontext():
+        with only(backend):
             yield
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-def _flash_only() -> Any:
-    attention = require("torch.nn.attention")
-    return attention.sdpa_kernel(attention.SDPBackend.FLASH_ATTENTION)

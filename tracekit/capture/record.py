@@ -1,7 +1,7 @@
 """A run on a real device: warmed up, timed without the profiler, then recorded with it."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from analyzers.errors import InputError
 from tracekit import __version__
 from tracekit.capture import annotate, environment, models
 from tracekit.capture.annotate import NoRanges, ProfilerRanges
+from tracekit.capture.attention_kernels import Backend, backend_of, refusal_told
 from tracekit.capture.latency import WARM_UP_STEPS, StepTimes, clock_of, time_step
 from tracekit.capture.numerics import numerics
 from tracekit.capture.packages import require
@@ -33,14 +34,15 @@ class _Measurement:
 def write(settings: Settings, path: Path, say: Say) -> None:
     """Run the settings on their device and write the trace. Raises TracekitError when the device cannot run them."""
     say(f"building {settings.shown_name} ({settings.weights} weights, {settings.dtype}) on {settings.device}")
-    with explained(settings), numerics(settings.dtype, settings.attention):
+    backend = backend_of(settings.attention)
+    with explained(settings, backend), numerics(settings.dtype, backend):
         model = models.build_for(settings)
         write_run(model, prepare(model, settings), settings, path, say)
 
 
 def write_run(model: "nn.Module", step: Step, settings: Settings, path: Path, say: Say) -> None:
     """Time and profile a step of a model that is there, and write the trace. Runs with the caller's numerics."""
-    with explained(settings):
+    with explained(settings, backend_of(settings.attention)):
         say("warming up and timing without the profiler")
         measured = _measure(step, settings)
         say(f"profiling {settings.steps} steps")
@@ -100,22 +102,16 @@ def _info(settings: Settings, model: "nn.Module", measured: _Measurement) -> Cap
 
 
 @contextmanager
-def explained(settings: Settings) -> Iterator[None]:
-    """What a device refuses, said to people."""
+def explained(settings: Settings, backend: Backend) -> Iterator[None]:
+    """What a device refuses, said to people. `backend`: the one that attention may take."""
     torch = require("torch")
+    run = f"{settings.shown_name} in {settings.dtype}"
     try:
-        yield
+        with refusal_told(backend, run) if backend else nullcontext():
+            yield
     except torch.cuda.OutOfMemoryError as error:
         raise InputError(
             f"{settings.shown_name} does not fit the device's memory.",
             f"It ran out at batch size {settings.batch_size}, {settings.seq_len} tokens, {settings.dtype}.",
             "Try fp16 or bf16, a smaller --batch-size or --seq-len, or --device model.",
-        ) from error
-    except RuntimeError as error:
-        if settings.attention != "flash" or "No available kernel" not in str(error):
-            raise
-        raise InputError(
-            f"Flash attention cannot run {settings.shown_name} in {settings.dtype} here.",
-            "It takes fp16 or bf16, no added mask or bias, and a GPU of compute capability 8.0.",
-            "Try --attention sdpa, which takes it where it can.",
         ) from error

@@ -31,13 +31,13 @@ class Ready:
 
     def output(self) -> Any:
         """What the next step computes. Dropout is drawn from the same seed each time."""
-        with explained(self.subject.settings), self.subject.numerics():
+        with explained(self.subject.settings, self.subject.backend), self.subject.numerics():
             require("torch").manual_seed(SEED)
             return self.step(NoRanges())
 
     def peak_memory_bytes(self) -> int:
         """Of all that is allocated on the device during a step."""
-        with explained(self.subject.settings), self.subject.numerics():
+        with explained(self.subject.settings, self.subject.backend), self.subject.numerics():
             return memory.peak_bytes(self.step)
 
 
@@ -59,7 +59,7 @@ class Measured:
 
 def ready(subject: Subject, optimizer: Any = None) -> Ready:
     """Prepare the subject's step. Raises TracekitError when the device cannot run it."""
-    with explained(subject.settings), subject.numerics():
+    with explained(subject.settings, subject.backend), subject.numerics():
         return Ready(subject, prepare(subject, optimizer))
 
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from tracekit.capture.attention_kernels import Backend, backend_of
 from tracekit.capture.numerics import numerics, torch_dtype
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Dtype, Settings
@@ -30,6 +31,8 @@ class Subject:
     """The step is captured once and replayed."""
     static_cache: bool = False
     fused_optimizer: bool = False
+    named_backend: Backend = ""
+    """The one that fused attention may take; "": as its settings have it."""
     checked: int = 0
     """Drafted tokens that a decode step checks beside the next one."""
     tokens_a_step: float = 1.0
@@ -78,8 +81,13 @@ class Subject:
         """In 16 bits, if it is not already."""
         return self if self.settings.dtype in ("fp16", "bf16") else self.with_dtype(self.half_type)
 
+    @property
+    def backend(self) -> Backend:
+        """The one that its fused attention runs on; "": whichever torch prefers."""
+        return self.named_backend or backend_of(self.settings.attention)
+
     @contextmanager
     def numerics(self) -> Iterator[None]:
         """The arithmetic that its step runs with."""
-        with numerics(self.settings.dtype, self.settings.attention):
+        with numerics(self.settings.dtype, self.backend):
             yield

@@ -11,6 +11,8 @@ REACH = 8
 """How many ops may lie between the softmax and each of its products (scale, mask, cast, dropout)."""
 BACKWARD_FLOPS = 2.5
 """Five products in place of two: the scores are computed again."""
+_COPIES = ("aten::copy_", "aten::clone")
+_MASKING = ("aten::add", "aten::add_", "aten::where", "aten::masked_fill", "aten::masked_fill_")
 
 
 @dataclass(frozen=True)
@@ -20,13 +22,18 @@ class Written:
     first: int
     last: int
     cost: Cost
+    begin: int
+    """The first of the copies before it: grouped heads repeated, the heads of several sequences laid out as one batch.
+    Fused attention reads queries, keys and values as they are."""
+    end: int
+    """The last of the copies after it, which put the heads of a token side by side, as fused attention writes them."""
 
 
 def written_out(base: Baseline) -> list[Written]:
     """Every batched product, softmax, batched product over matching shapes; backward, two products on either side."""
     costs, names = base.ops.cost.to_list(), base.ops.name.astype(str).to_list()
     softmaxes = [i for i, cost in enumerate(costs) if cost and cost.family == "softmax"]
-    found = (_backward(costs, i) if "backward" in names[i] else _forward(costs, i) for i in softmaxes)
+    found = ((_backward if "backward" in names[i] else _forward)(costs, names, i) for i in softmaxes)
     return [attention for attention in found if attention]
 
 
@@ -34,11 +41,11 @@ def covered(base: Baseline) -> "pd.Series[bool]":
     """The rows of the op list that attention written out takes."""
     rows = pd.Series(False, index=base.ops.index)
     for found in written_out(base):
-        rows.iloc[found.first : found.last + 1] = True
+        rows.iloc[found.begin : found.end + 1] = True
     return rows
 
 
-def _forward(costs: list[Cost | None], softmax: int) -> Written | None:
+def _forward(costs: list[Cost | None], names: list[str], softmax: int) -> Written | None:
     before, after = _products_before(costs, softmax), _products_after(costs, softmax)
     if not before or not after:
         return None
@@ -46,10 +53,12 @@ def _forward(costs: list[Cost | None], softmax: int) -> Written | None:
     assert scores and values and isinstance(scores.shape, Gemm) and isinstance(values.shape, Gemm)
     if (scores.shape.m, scores.shape.n) != (values.shape.m, values.shape.k):
         return None
-    return Written(before[0], after[0], attention_cost(scores.shape, scores))
+    masked = any(name in _MASKING for name in names[before[0] : softmax])
+    cost = attention_cost(scores.shape, scores, causal=masked and scores.shape.m == scores.shape.n)
+    return Written(before[0], after[0], cost, *_with_copies(costs, names, before[0], after[0], scores))
 
 
-def _backward(costs: list[Cost | None], softmax: int) -> Written | None:
+def _backward(costs: list[Cost | None], names: list[str], softmax: int) -> Written | None:
     """The gradients of scores and values, then of queries and keys."""
     before, after = _products_before(costs, softmax)[:2], _products_after(costs, softmax)[:2]
     for row in before:
@@ -57,8 +66,28 @@ def _backward(costs: list[Cost | None], softmax: int) -> Written | None:
         assert scores and grad and isinstance(scores.shape, Gemm)
         elements = scores.shape.batch * scores.shape.m * scores.shape.n
         if len(before) == len(after) == 2 and elements * ELEMENT_BYTES[scores.precision] == grad.write_bytes:
-            return Written(before[1], after[1], _backward_cost(attention_cost(scores.shape, scores)))
+            cost = attention_cost(scores.shape, scores, causal=scores.shape.m == scores.shape.n)
+            first, last = before[1], after[1]
+            return Written(first, last, _backward_cost(cost), *_with_copies(costs, names, first, last, scores))
     return None
+
+
+def _with_copies(costs: list[Cost | None], names: list[str], first: int, last: int, scores: Cost) -> tuple[int, int]:
+    """The first and the last of the rows that are the products, or copies right beside them of what is multiplied or
+    comes out."""
+    shape = scores.shape
+    assert isinstance(shape, Gemm)
+    sizes = {ELEMENT_BYTES[scores.precision] * shape.batch * shape.k * length for length in (shape.m, shape.n)}
+
+    def is_copy(row: int) -> bool:
+        cost = costs[row] if 0 <= row < len(costs) else None
+        return cost is not None and names[row] in _COPIES and cost.write_bytes in sizes
+
+    while is_copy(first - 1):
+        first -= 1
+    while is_copy(last + 1):
+        last += 1
+    return first, last
 
 
 def _products_before(costs: list[Cost | None], row: int) -> list[int]:
@@ -74,9 +103,8 @@ def _batched(cost: Cost | None) -> bool:
     return cost is not None and isinstance(cost.shape, Gemm) and cost.weight_bytes == 0 and cost.shape.batch > 1
 
 
-def attention_cost(scores: Gemm, cost: Cost) -> Cost:
+def attention_cost(scores: Gemm, cost: Cost, *, causal: bool) -> Cost:
     """The fused op whose scores are this product: queries x keys, for each head of each sequence."""
-    causal = scores.m == scores.n
     shape = Attention(1, scores.batch, scores.batch, scores.m, scores.n, scores.k, causal)
     element = ELEMENT_BYTES[cost.precision]
     return Cost(

@@ -1,0 +1,67 @@
+"""Fused attention on the kernels of one backend alone, and what torch says where they cannot run."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from analyzers.errors import InputError
+from tracekit.capture.packages import require
+from tracekit.capture.settings import Attention
+
+Backend = str
+"""The name of one of torch.nn.attention.SDPBackend; "": whichever torch prefers."""
+
+FLASH: Backend = "FLASH_ATTENTION"
+_WORDS = {
+    FLASH: "Flash attention",
+    "EFFICIENT_ATTENTION": "Memory-efficient attention",
+    "CUDNN_ATTENTION": "cuDNN attention",
+}
+_HEADINGS = {FLASH: "flash", "EFFICIENT_ATTENTION": "memory efficient", "CUDNN_ATTENTION": "cudnn"}
+"""How torch begins what it says of a backend."""
+_NOT_USED = "not used because"
+_NONE_LEFT = ("No available kernel", "No viable backend")
+
+
+def backend_of(attention: Attention) -> Backend:
+    """The backend that the settings name."""
+    return FLASH if attention == "flash" else ""
+
+
+@contextmanager
+def only(backend: Backend) -> Iterator[None]:
+    """Allow scaled_dot_product_attention no kernels but those of `backend`: it raises where they cannot run."""
+    if not backend:
+        yield
+        return
+    attention = require("torch.nn.attention")
+    with attention.sdpa_kernel(getattr(attention.SDPBackend, backend)):
+        yield
+
+
+@contextmanager
+def refusal_told(backend: Backend, run: str) -> Iterator[None]:
+    """Raise InputError, with torch's reason, where `backend` alone is allowed and cannot do the `run`."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            yield
+        except RuntimeError as error:
+            if not any(text in str(error) for text in _NONE_LEFT):
+                raise
+            why = _reason(backend, [str(each.message) for each in said]) or str(error).strip().splitlines()[0]
+            hint = "Try sdpa alone, which takes the kernels that can."
+            raise InputError(f"{_WORDS[backend]} cannot run {run} here.", why, hint) from error
+    for each in said:
+        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+
+
+def _reason(backend: Backend, said: Sequence[str]) -> str:
+    """What torch said of this backend: the warnings after the one that names it, up to the one that names another."""
+    reasons, told = [], False
+    for line in said:
+        if _NOT_USED in line:
+            told = line.lower().startswith(_HEADINGS[backend])
+        elif told:
+            reasons.append(line.partition(" (Triggered internally")[0].strip())
+    return " ".join(reasons)
