@@ -30,7 +30,7 @@ class Memory:
     workspaces: int = 0
     """What libraries keep, whatever the batch."""
     loss: int = 0
-    """What the backward pass makes and drops while all activations are there: gradients as large as the logits."""
+    """What the backward pass makes and drops while all activations are there: above all, gradients of the logits."""
     tied_gradients: int = 0
     """Gradients of a weight that is used twice, until they are added: made and dropped at the backward pass's end."""
     buffers: int = 0

@@ -29,11 +29,18 @@ class Moments:
 
 def moments(ops: pd.DataFrame) -> Moments:
     """The moments of a step, from its op list."""
-    return Moments(int(saved_bytes(ops).sum()), loss_bytes(ops), _tied_gradients(ops), _temporaries(ops))
+    return Moments(int(saved_bytes(ops).sum()), _loss(ops), _tied_gradients(ops), _temporaries(ops))
 
 
-def loss_bytes(ops: pd.DataFrame) -> int:
-    return LOGITS_AT_LOSS * _largest_output(ops, ops.name == "aten::_log_softmax_backward_data")
+def _loss(ops: pd.DataFrame) -> int:
+    """Of a few classes, as of images, the gradient that the last block's widest product hands back is larger."""
+    logits = LOGITS_AT_LOSS * _largest_output(ops, ops.name == "aten::_log_softmax_backward_data")
+    weights = {cost.weight_bytes for cost in ops.cost[ops.phase == "forward"] if cost is not None} - {0}
+    products = [cost for cost in ops.cost[ops.phase == "backward"] if cost is not None and cost.family == "gemm"]
+    handed_back = [
+        cost.write_bytes for cost in products if cost.weight_bytes in weights and cost.write_bytes not in weights
+    ]
+    return max([logits, *handed_back])
 
 
 def _tied_gradients(ops: pd.DataFrame) -> int:
