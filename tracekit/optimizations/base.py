@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Literal, Self
 
 import msgspec
@@ -14,10 +15,12 @@ from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.measurement.subject import Subject
-from tracekit.optimizations.plain_launch import plain_launch_ns
+from tracekit.optimizations.plain_launch import with_plain_launch
 
 Outcome = Literal["low", "expected", "high"]
 """How well an optimization turns out: the end of the interval that a prediction is for."""
+remembered = lru_cache(16)
+"""For what several optimizations of one run build on: it is computed once for all of them."""
 
 
 class Optimization(ABC):
@@ -93,7 +96,7 @@ class Optimization(ABC):
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         """The run as it is after the optimization: what is simulated, and what a further one starts from."""
-        base = replace(base, plain_launch_ns=plain_launch_ns(base))
+        base = with_plain_launch(base)
         after = replace(base, ops=self.transform(base, outcome))
         capture = base.source.capture
         if capture is None:

@@ -11,7 +11,7 @@ from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations import traced_masks
-from tracekit.optimizations.base import Optimization, Outcome, percent, pick
+from tracekit.optimizations.base import Optimization, Outcome, percent, pick, remembered
 from tracekit.optimizations.by_cost import each, where
 from tracekit.optimizations.cuda_graphs import forward_passes
 from tracekit.optimizations.extra_kernels import TORCHAO, WIDENING
@@ -65,20 +65,7 @@ class Compile(Optimization):
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        entry_ns = _entry_ns(base, outcome)
-        base = replace(base, ops=base.ops[~_literals(base)])
-        base = replace(base, ops=_turned(base, outcome))
-        apart = (base.ops.name == WIDENING) | appended(base)
-        ops = _named(fused(_padded(base, outcome), base.gpu, outcome, within_layer=False, among=~apart), base.ops)
-        ops = traced_masks.traced(replace(base, ops=ops), outcome)
-        launches_left = ops.launches.sum() / base.ops.launches.sum()
-        growing = (base.ops.phase == "decode").any()
-        host_left = min(launches_left * pick(HOST_FACTOR["decode" if growing else ""], outcome), 1.0)
-        launching = _launching_ns(base)
-        host = ops.launches * launching * host_left / ops.launches.sum()
-        host.iloc[0] += entry_ns + base.other_host_ns
-        factors = each(lambda name, cost: _factor(name, cost, base.gpu, outcome), ops.name, ops.cost, dtype=float)
-        return ops.assign(host_ns=host, kernel_ns=ops.kernel_ns * factors)
+        return compiled(base, outcome)
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         return replace(super().applied(base, outcome), entry_ns=_entry_ns(base, outcome))
@@ -99,6 +86,25 @@ class Compile(Optimization):
 
     def apply(self, subject: Subject) -> Subject:
         return replace(subject, compile_mode="default").with_own_weights()
+
+
+@remembered
+def compiled(base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    """The op list of generated code and what it calls."""
+    entry_ns = _entry_ns(base, outcome)
+    base = replace(base, ops=base.ops[~_literals(base)])
+    base = replace(base, ops=_turned(base, outcome))
+    apart = (base.ops.name == WIDENING) | appended(base)
+    ops = _named(fused(_padded(base, outcome), base.gpu, outcome, within_layer=False, among=~apart), base.ops)
+    ops = traced_masks.traced(replace(base, ops=ops), outcome)
+    launches_left = ops.launches.sum() / base.ops.launches.sum()
+    growing = (base.ops.phase == "decode").any()
+    host_left = min(launches_left * pick(HOST_FACTOR["decode" if growing else ""], outcome), 1.0)
+    launching = _launching_ns(base)
+    host = ops.launches * launching * host_left / ops.launches.sum()
+    host.iloc[0] += entry_ns + base.other_host_ns
+    factors = each(lambda name, cost: _factor(name, cost, base.gpu, outcome), ops.name, ops.cost, dtype=float)
+    return ops.assign(host_ns=host, kernel_ns=ops.kernel_ns * factors)
 
 
 def _named(ops: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
@@ -144,6 +150,8 @@ def _literals(base: Baseline) -> "pd.Series[bool]":
 def _turned(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     """Weights in int8 are widened in the order of their outputs."""
     rows = base.ops.name == WIDENING
+    if not rows.any():
+        return base.ops
     turned = retimed(base.ops[rows], lambda cost: replace(cost, access="transposed"), base.gpu, outcome)
     return put(base.ops, turned)
 

@@ -71,5 +71,5 @@ def _rows(base: Baseline, rows: npt.NDArray[np.intp], extras: list[Extra]) -> pd
             "cost": pd.Series([extra.cost for extra in distinct], dtype=object),
         }
     )
-    places = base.ops[["layer", "layer_type", "phase"]].iloc[rows]
-    return places.reset_index(drop=True).join(values.iloc[codes].reset_index(drop=True))
+    places = {column: base.ops[column].to_numpy()[rows] for column in ("layer", "layer_type", "phase")}
+    return values.iloc[codes].assign(**places)

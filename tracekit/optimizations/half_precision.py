@@ -17,7 +17,7 @@ from analyzers.prediction.saved_tensors import saved_bytes
 from tracekit.capture.numerics import TORCH_NAMES
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.attention_backends import preferred
-from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
+from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, remembered, share
 from tracekit.optimizations.by_cost import where
 from tracekit.optimizations.plain_launch import plain_launch_ns
 from tracekit.optimizations.retime import narrowed, retimed
@@ -113,6 +113,7 @@ def _is_wide_attention(cost: Cost | None) -> bool:
     return cost is not None and isinstance(cost.shape, Attention) and cost.precision in WIDE
 
 
+@remembered
 def in_half(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     """The op list with what is in 32 bits in 16, as a format of weights finds it."""
     ops = retimed(base.ops, lambda cost: narrowed(cost, half_type(base.gpu)), base.gpu, outcome)

@@ -1,5 +1,9 @@
 """The unit of what an optimization adds to the host: a launch without a module call or Python before it."""
 
+from dataclasses import replace
+
+import numpy as np
+
 from analyzers.prediction.baseline import Baseline
 
 _PLAIN = 0.25
@@ -14,11 +18,17 @@ _OF_MACHINE = 0.35
 """The same of GPT-2's mean one on machines that the GPU sits in: plain ones of 5 us beside an H200 are not too long."""
 
 
+def with_plain_launch(base: Baseline) -> Baseline:
+    """The run, which keeps what a plain launch takes in it whatever is then done to it."""
+    return base if base.plain_launch_ns is not None else replace(base, plain_launch_ns=plain_launch_ns(base))
+
+
 def plain_launch_ns(base: Baseline) -> float:
     """Host time of one more launch in this run. A modelled host knows few prices: there, at most a part of the mean."""
     if base.plain_launch_ns is not None:
         return base.plain_launch_ns
-    found, mean = float(base.ops.host_ns.quantile(_PLAIN)), float(base.ops.host_ns.mean())
+    host = base.ops.host_ns.to_numpy()
+    found, mean = float(np.quantile(host, _PLAIN)), float(host.mean())
     if base.source.kind == "modelled":
         return min(found, _OF_MEAN * mean)
     return min(found, max(_OF_ENCODER * mean, _OF_MACHINE * base.gpu.host_op_us.expected * 1e3))

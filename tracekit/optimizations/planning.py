@@ -6,6 +6,7 @@ from analyzers.prediction.baseline import Baseline
 from tracekit.optimizations import OPTIMIZATIONS, in_order
 from tracekit.optimizations.base import Optimization, Outcome
 from tracekit.optimizations.combined import conflict
+from tracekit.optimizations.plain_launch import with_plain_launch
 from tracekit.optimizations.predict import OUTCOMES, Scenarios, lower_end, simulated, too_large
 
 WORTHWHILE = 1.03
@@ -24,7 +25,7 @@ class Search:
     """Combinations of optimizations of one run. What was simulated once is not simulated again."""
 
     def __init__(self, base: Baseline) -> None:
-        self.base = base
+        self.base = base = with_plain_launch(base)
         self._applied: dict[tuple[str, Outcome], Baseline] = {("", outcome): base for outcome in OUTCOMES}
         self._scenarios: dict[tuple[str, bool], Scenarios] = {}
         self._refused: dict[tuple[str, str], bool] = {}

@@ -5,11 +5,12 @@ Norms written out op by op (LlamaRMSNorm, T5LayerNorm), and attention by PyTorch
 
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from analyzers.costs.call import Cost
 from analyzers.prediction.baseline import Baseline
-from tracekit.optimizations.by_cost import where
+from tracekit.optimizations.by_cost import each, where
 from tracekit.optimizations.extra_kernels import Extra, with_extras
 from tracekit.optimizations.linear_products import linear_product
 from tracekit.optimizations.retime import put
@@ -44,11 +45,10 @@ def _multiplies_wide_weights(cost: Cost | None) -> bool:
 
 def _norms(base: Baseline) -> list[Span]:
     """Norms that begin with their squares."""
-    ops = base.ops.reset_index(drop=True)
-    inside = ops[ops.layer_type.str.endswith("Norm")]
-    starts = inside.index[inside.name == "aten::pow"]
-    ends = inside.groupby((inside.name == "aten::pow").cumsum()).apply(lambda rows: rows.index[-1])
-    return [(int(first), int(ends[number])) for number, first in enumerate(starts, 1)]
+    inside = np.flatnonzero(each(lambda kind: kind.endswith("Norm"), base.ops.layer_type, dtype=bool))
+    starts = np.flatnonzero(base.ops.name.to_numpy()[inside] == "aten::pow")
+    lasts = np.append(starts, len(inside))[1:] - 1
+    return list(zip(inside[starts].tolist(), inside[lasts].tolist(), strict=True))
 
 
 def _math_attentions(base: Baseline) -> list[Span]:
