@@ -56,7 +56,8 @@ def each_row(rows: Mapping[int, Key], function: Callable[[Key], Value]) -> dict[
 
 def costs_of(ops: pd.DataFrame, rows: "pd.Series[bool]") -> dict[int, Cost]:
     """The costs of these rows of an op list, by position."""
-    return {int(row): ops.cost.iloc[row] for row in rows.to_numpy().nonzero()[0]}
+    costs = ops.cost.to_numpy()
+    return {row: costs[row] for row in rows.to_numpy().nonzero()[0].tolist()}
 
 
 def distinct(costs: "pd.Series[Any]") -> list[Cost]:

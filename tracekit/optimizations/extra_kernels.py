@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from analyzers.costs.call import Cost, Family, Precision
 from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
 from analyzers.prediction.baseline import Baseline
+from analyzers.prediction.oplist import OP_LIST
 from tracekit.optimizations.by_cost import coded
 from tracekit.optimizations.plain_launch import plain_launch_ns
 
@@ -51,25 +53,24 @@ def with_extras(
     places = rows + np.repeat((-0.5, 0.5), (len(before), len(after)))
     counts = [len(some) for some in chain(before.values(), after.values())]
     extras = list(chain.from_iterable(chain(before.values(), after.values())))
-    new = _rows(base, np.repeat(rows, counts), extras)
-    everything = pd.concat([base.ops, new], ignore_index=True)
+    new = _columns(base, np.repeat(rows, counts), extras)
     order = np.argsort(np.append(np.arange(len(base.ops)), np.repeat(places, counts)), kind="stable")
-    return everything.iloc[order].reset_index(drop=True)
+    return OP_LIST.frame({name: np.append(base.ops[name].to_numpy(), new[name])[order] for name in base.ops})
 
 
-def _rows(base: Baseline, rows: npt.NDArray[np.intp], extras: list[Extra]) -> pd.DataFrame:
+def _columns(base: Baseline, rows: npt.NDArray[np.intp], extras: list[Extra]) -> dict[str, npt.NDArray[Any]]:
+    """Of the op list, for extras in the layers of these rows."""
     unit = plain_launch_ns(base)
     codes, distinct = coded(pd.Series(extras, dtype=object))
-    values = pd.DataFrame(
-        {
-            "name": pd.Series([extra.name for extra in distinct], dtype=object),
-            "category": pd.Series("kernel", range(len(distinct)), dtype=object),
-            "host_ns": [extra.host * unit for extra in distinct],
-            "kernel_ns": [estimate_ns(extra.cost, base.gpu) for extra in distinct],
-            "launches": 1,
-            "sync": [extra.sync for extra in distinct],
-            "cost": pd.Series([extra.cost for extra in distinct], dtype=object),
-        }
-    )
-    places = {column: base.ops[column].to_numpy()[rows] for column in ("layer", "layer_type", "phase")}
-    return values.iloc[codes].assign(**places)
+    values = {
+        "name": np.array([extra.name for extra in distinct], dtype=object),
+        "category": np.full(len(distinct), "kernel", dtype=object),
+        "host_ns": np.array([extra.host * unit for extra in distinct]),
+        "kernel_ns": np.array([estimate_ns(extra.cost, base.gpu) for extra in distinct]),
+        "launches": np.ones(len(distinct), dtype=np.int64),
+        "sync": np.array([extra.sync for extra in distinct]),
+        "cost": np.array([extra.cost for extra in distinct], dtype=object),
+        "message": np.full(len(distinct), None, dtype=object),
+    }
+    places = {name: base.ops[name].to_numpy()[rows] for name in ("layer", "layer_type", "phase")}
+    return places | {name: column[codes] for name, column in values.items()}

@@ -35,8 +35,7 @@ def with_masks(base: Baseline, rows: "pd.Series[bool]", outcome: Outcome, *, hos
     if not rows.any():
         return base.ops
     changed = retimed(base.ops[rows], lambda cost: masked(cost, base.gpu), base.gpu, outcome)
-    ops = put(base.ops, changed)
-    ops = ops.assign(name=ops.name.mask(rows, ops.name + MASKED))
+    ops = put(base.ops, changed.assign(name=changed.name + MASKED))
     before = each_row(costs_of(base.ops, rows), lambda cost: _prepared(cost, base, host))
     return with_extras(replace(base, ops=ops), before, {})
 

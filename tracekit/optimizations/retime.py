@@ -33,11 +33,14 @@ def retimed(ops: pd.DataFrame, change: Callable[[Cost], Cost], gpu: GPU, outcome
 
 
 def put(ops: pd.DataFrame, changed: pd.DataFrame) -> pd.DataFrame:
-    """The op list with the times and costs of `changed`, some of its rows, in place of their own."""
+    """The op list with the names, times and costs of `changed`, some of its rows, in place of their own."""
     places = ops.index.get_indexer(changed.index)
-    kernel_ns, cost = ops.kernel_ns.to_numpy(copy=True), ops.cost.to_numpy(copy=True)
-    kernel_ns[places], cost[places] = changed.kernel_ns, changed.cost
-    return ops.assign(kernel_ns=kernel_ns, cost=pd.Series(cost, index=ops.index, dtype=object))
+    columns = {}
+    for name in ("name", "kernel_ns", "cost"):
+        column = ops[name].to_numpy(copy=True)
+        column[places] = changed[name]
+        columns[name] = pd.Series(column, index=ops.index, dtype=column.dtype)
+    return ops.assign(**columns)
 
 
 def _ratio(after: Cost | None, before: Cost | None, gpu: GPU) -> float:
