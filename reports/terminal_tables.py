@@ -46,17 +46,21 @@ def _table(analysis: Analysis, table: str, width: int) -> Table:
     view.add_column("bound", no_wrap=True)
     numbers = _NUMBERS_WIDTH + (_COUNTS_WIDTH if counted else 0) + (_BAR + 3 if drawn else 0)
     limit = max(_SHORTEST_NAME, width - numbers)
+    rows = []
     for name, row in zip(_shown_names(longest, table), rows_of(longest), strict=True):
         colour = COLOURS.get(row.bound, "")
-        view.add_row(
-            Text(middle_truncated(printable(name), limit)),
+        cells = [
+            middle_truncated(printable(name), limit),
             f"{row.calls:,}",
             duration(row.gpu_ns / 1000),
             percent(row.share),
             *([Text(_bar(row.share), style=colour)] if drawn else []),
             *([quantity(row.flops, "FLOP"), quantity(row.bytes, "B")] if counted else []),
             Text(row.bound, style=colour),
-        )
+        ]
+        rows.append([cell if isinstance(cell, Text) else Text(cell) for cell in cells])
+    if rows:  # As one, of cells of many lines: that looks the same, and rich takes its time for each cell.
+        view.add_row(*(Text("\n").join(column) for column in zip(*rows, strict=True)))
     return view
 
 

@@ -4,7 +4,6 @@ import platform
 import re
 import subprocess
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tracekit.capture.packages import require
@@ -24,6 +23,8 @@ class DeviceState:
 
 def versions() -> dict[str, str]:
     """Versions of what the run depends on, those that are installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
     found = {}
     for package in ("torch", "transformers"):
         try:
