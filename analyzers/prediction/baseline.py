@@ -51,7 +51,7 @@ class Reproduction:
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """An op list (OP_LIST) whose simulation reproduces the step's latency; the same one is told by being that object."""
+    """An op list (OP_LIST) whose simulation reproduces the step's latency; two are the same if they are one object."""
 
     ops: pd.DataFrame
     gpu: GPU
