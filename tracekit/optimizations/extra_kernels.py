@@ -1,6 +1,6 @@
 """Kernels that an optimization adds beside the ops of a run: passes that quantise, unpack, mask or gather."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -36,6 +36,8 @@ class Extra:
     cost: Cost
     host: float = 1.0
     sync: bool = False
+    error: float = 1.0
+    """Real over modelled kernel time."""
 
 
 def moving(read_bytes: float, write_bytes: float, precision: Precision = "fp16", family: Family = "pointwise") -> Cost:
@@ -44,9 +46,13 @@ def moving(read_bytes: float, write_bytes: float, precision: Precision = "fp16",
 
 
 def with_extras(
-    base: Baseline, before: Mapping[int, Sequence[Extra]], after: Mapping[int, Sequence[Extra]]
+    base: Baseline,
+    before: Mapping[int, Sequence[Extra]],
+    after: Mapping[int, Sequence[Extra]],
+    gone: Collection[int] = (),
 ) -> pd.DataFrame:
-    """The base's op list with kernels before and after the rows (by position), in the layers of those rows."""
+    """The base's op list with kernels before and after the rows (by position), in the layers of those rows, and without
+    the rows that are `gone`."""
     if not any((*before.values(), *after.values())):
         return base.ops
     rows = np.fromiter(chain(before, after), dtype=np.intp)
@@ -55,6 +61,7 @@ def with_extras(
     extras = list(chain.from_iterable(chain(before.values(), after.values())))
     new = _columns(base, np.repeat(rows, counts), extras)
     order = np.argsort(np.append(np.arange(len(base.ops)), np.repeat(places, counts)), kind="stable")
+    order = order[~np.isin(order, list(gone))]
     return OP_LIST.frame({name: np.append(base.ops[name].to_numpy(), new[name])[order] for name in base.ops})
 
 
@@ -66,7 +73,7 @@ def _columns(base: Baseline, rows: npt.NDArray[np.intp], extras: list[Extra]) ->
         "name": np.array([extra.name for extra in distinct], dtype=object),
         "category": np.full(len(distinct), "kernel", dtype=object),
         "host_ns": np.array([extra.host * unit for extra in distinct]),
-        "kernel_ns": np.array([estimate_ns(extra.cost, base.gpu) for extra in distinct]),
+        "kernel_ns": np.array([extra.error * estimate_ns(extra.cost, base.gpu) for extra in distinct]),
         "launches": np.ones(len(distinct), dtype=np.int64),
         "sync": np.array([extra.sync for extra in distinct]),
         "cost": np.array([extra.cost for extra in distinct], dtype=object),

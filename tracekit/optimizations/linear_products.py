@@ -10,6 +10,7 @@ from analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm, Precision
 from analyzers.prediction.baseline import Baseline
 from analyzers.prediction.memory import Memory
 from tracekit.measurement.quantized import HEADS
+from tracekit.optimizations.base import remembered
 from tracekit.optimizations.by_cost import each, where, which
 
 WEIGHT_FORMATS = ("int8-weight-only", "int4-weight-only", "nf4", "llm-int8", "fp8-dynamic", "int8-dynamic")
@@ -52,6 +53,7 @@ def products_of(ops: pd.DataFrame, rows: npt.NDArray[np.intp]) -> dict[int, Line
     return {row: product for row, product in found if product}
 
 
+@remembered
 def inner_products(base: Baseline, *, conv1d: bool) -> "pd.Series[bool]":
     """Rows of the op list that multiply by the weights of a layer other than the head; of GPT-2's Conv1D if wanted."""
     products = where(base.ops, lambda cost: linear_product(cost) is not None)

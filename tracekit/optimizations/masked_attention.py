@@ -31,7 +31,7 @@ def with_masks(base: Baseline, rows: "pd.Series[bool]", outcome: Outcome, *, hos
     Compiled code makes the mask once for all layers, and repeats in whole vectors. `host` is the host time of each
     added op in plain launches.
     """
-    rows = rows & ~base.ops.name.str.endswith(MASKED)
+    rows = rows & ~is_masked(base.ops)
     if not rows.any():
         return base.ops
     changed = retimed(base.ops[rows], lambda cost: masked(cost, base.gpu), base.gpu, outcome)
@@ -57,6 +57,10 @@ def masked(cost: Cost, gpu: GPU) -> Cost:
 def _backend(shape: Attention, gpu: GPU) -> Literal["cudnn", "efficient"]:
     cudnn = shape.backend == "cudnn" or (shape.backend == "" and gpu.supports("cudnn-attention"))
     return "cudnn" if cudnn else "efficient"
+
+
+def is_masked(ops: pd.DataFrame) -> "pd.Series[bool]":
+    return which(ops.name, lambda name: name.endswith(MASKED))
 
 
 def is_compiled(base: Baseline) -> bool:

@@ -69,6 +69,11 @@ def predicted_speedup(optimization: Optimization, base: Baseline) -> Interval:
     return speedup(unchanged(base), scenarios(optimization, base))
 
 
+def expected_speedup(optimization: Optimization, base: Baseline) -> float:
+    """The expected value of `predicted_speedup` alone."""
+    return optimization.work(base) * base.latency_ns / optimization.applied(base, "expected").latency_ns
+
+
 def scenarios(optimization: Optimization, base: Baseline) -> Scenarios:
     after = {outcome: optimization.applied(base, outcome) for outcome in OUTCOMES}
     return simulated(after, base, optimization.work(base))

@@ -18,11 +18,11 @@ from analyzers.costs.call import Attention, Cost
 from analyzers.interval import Interval
 from analyzers.prediction.baseline import Baseline
 from tracekit.optimizations import math_attention
-from tracekit.optimizations.base import Optimization, Outcome, pick
+from tracekit.optimizations.base import Optimization, Outcome, pick, remembered
 from tracekit.optimizations.by_cost import costs_of, each_row, where
 from tracekit.optimizations.extra_kernels import Extra, with_extras
-from tracekit.optimizations.masked_attention import MASKED, is_compiled, with_masks
-from tracekit.optimizations.predict import predicted_speedup
+from tracekit.optimizations.masked_attention import is_compiled, is_masked, with_masks
+from tracekit.optimizations.predict import expected_speedup
 from tracekit.optimizations.written_attention import written_out
 
 FIRST = (5, 0)
@@ -32,7 +32,6 @@ MENDED = (5, 18)
 KERNEL_ERROR = Interval(1.25, 1.0, 0.85)
 """Real over modelled time of the math backend's kernels. ViT-large (batch 8) on an H200: 187 us a layer for 178 in a
 graph, 98 for 89 compiled; BERT-large 120 for 116."""
-_MATH, _GONE = "math attention: ", "(fused attention)"
 
 
 def traced(base: Baseline, outcome: Outcome) -> pd.DataFrame:
@@ -45,7 +44,7 @@ def traced(base: Baseline, outcome: Outcome) -> pd.DataFrame:
 
 def unfused(base: Baseline) -> "pd.Series[bool]":
     """Rows of an encoder's attention that falls to the math backend then."""
-    return where(base.ops, _is_encoders) & ~base.ops.name.str.endswith(MASKED) & _builds_masks(base)
+    return where(base.ops, _is_encoders) & ~is_masked(base.ops) & _builds_masks(base)
 
 
 def from_the_host(base: Baseline) -> bool:
@@ -65,13 +64,14 @@ def advice(optimization: Optimization, base: Baseline) -> tuple[str, ...]:
     """What to do about it, in one line, and what it then gives; nothing where attention stays fused."""
     if not unfused(base).any():
         return ()
-    gain = predicted_speedup(optimization, mended(base)).expected
+    gain = expected_speedup(optimization, mended(base))
     return (
         f"transformers {_version(base)} builds a mask while tracing that rules fused attention out; from "
         f"{_words(MENDED)} on it does not: {gain:.2f} times then.",
     )
 
 
+@remembered
 def mended(base: Baseline) -> Baseline:
     """The run as it is with a version that leaves the masks out."""
     capture = base.source.capture
@@ -85,13 +85,13 @@ def _written_out(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     if not rows.any():
         return base.ops
     kernels = math_attention.compiled if is_compiled(base) else math_attention.with_a_mask
-    costs = each_row(costs_of(base.ops, rows), kernels)
-    after = {place: [Extra(_MATH + cost.family, cost) for cost in some] for place, some in costs.items()}
-    fused = base.ops.name.mask(rows, _GONE)
-    ops = with_extras(replace(base, ops=base.ops.assign(name=fused)), {}, after)
-    ops = ops[ops.name != _GONE].reset_index(drop=True)
     error = pick(KERNEL_ERROR, outcome)
-    return ops.assign(kernel_ns=ops.kernel_ns.mask(ops.name.str.startswith(_MATH), ops.kernel_ns * error))
+
+    def instead(fused: Cost) -> list[Extra]:
+        return [Extra(f"math attention: {cost.family}", cost, error=error) for cost in kernels(fused)]
+
+    after = each_row(costs_of(base.ops, rows), instead)
+    return with_extras(base, {}, after, gone=after)
 
 
 def _builds_masks(base: Baseline) -> bool:
