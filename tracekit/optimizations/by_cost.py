@@ -30,10 +30,11 @@ def alike(*columns: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], npt.NDArray
     numbers = np.zeros(len(columns[0]), dtype=np.intp)
     for codes, objects in map(coded, columns):
         numbers = numbers * len(objects) + codes
-    codes, distinct = pd.factorize(numbers)
-    rows = np.empty(len(distinct), dtype=np.intp)
-    rows[codes] = np.arange(len(codes))
-    return codes, rows
+    if len(columns) > 1:
+        numbers, _ = pd.factorize(numbers)
+    rows = np.empty(numbers.max(initial=-1) + 1, dtype=np.intp)
+    rows[numbers] = np.arange(len(numbers))
+    return numbers, rows
 
 
 def each(function: Callable[..., Any], *columns: "pd.Series[Any]", dtype: npt.DTypeLike = object) -> npt.NDArray[Any]:

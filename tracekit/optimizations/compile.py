@@ -125,7 +125,8 @@ def _factor(name: str, cost: Cost | None, gpu: GPU, outcome: Outcome) -> float:
 def _launching_ns(base: Baseline) -> float:
     """Host time that goes into launching, in eager code without its Python."""
     plain = plain_launch_ns(base)
-    most = np.where(base.ops.name.str.startswith(TORCHAO), plain, MOST_LAUNCH * plain)
+    in_python = each(lambda name: name.startswith(TORCHAO), base.ops.name, dtype=bool)
+    most = np.where(in_python, plain, MOST_LAUNCH * plain)
     return float(np.minimum(base.ops.host_ns, most).sum())
 
 

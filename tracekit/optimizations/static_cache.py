@@ -69,7 +69,9 @@ class StaticCache(Optimization):
 
 def appended(base: Baseline) -> "pd.Series[bool]":
     """The two concatenations (keys, values) of each layer while decoding: those as large as what attention reads."""
-    found = (base.ops.phase == "decode") & (base.ops.name == "aten::cat") & base.ops.cost.notna()
+    found = base.ops.phase == "decode"
+    if found.any():
+        found &= (base.ops.name == "aten::cat") & base.ops.cost.notna()
     if not found.any():
         return found
     read = [_key_elements(shape) for shape in _attentions(base)]
@@ -97,10 +99,11 @@ def _keys(base: Baseline) -> int:
 
 def on_static_cache(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     """Decoding with each append to the cache a write of one token, and attention masked to the cache's end."""
-    appends, host = appended(base), pick(INDEXING, outcome)
-    keys, decoding = _keys(base), where(base.ops, _decodes) & (base.ops.phase == "decode")
+    keys = _keys(base)
     if not keys:
         return base.ops
+    appends, host = appended(base), pick(INDEXING, outcome)
+    decoding = where(base.ops, _decodes) & (base.ops.phase == "decode")
     longer = retimed(base.ops[decoding], lambda cost: _padded(cost, pick(LENGTH, outcome)), base.gpu, outcome)
     shorter = retimed(base.ops[appends], lambda cost: _one_token(cost, keys), base.gpu, outcome)
     ops = put(put(base.ops, longer), shorter)
