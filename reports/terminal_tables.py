@@ -46,10 +46,10 @@ def _table(analysis: Analysis, table: str, width: int) -> Table:
     view.add_column("bound", no_wrap=True)
     numbers = _NUMBERS_WIDTH + (_COUNTS_WIDTH if counted else 0) + (_BAR + 3 if drawn else 0)
     limit = max(_SHORTEST_NAME, width - numbers)
-    rows = []
+    rows: list[list[Text]] = []
     for name, row in zip(_shown_names(longest, table), rows_of(longest), strict=True):
         colour = COLOURS.get(row.bound, "")
-        cells = [
+        cells: list[str | Text] = [
             middle_truncated(printable(name), limit),
             f"{row.calls:,}",
             duration(row.gpu_ns / 1000),

@@ -62,7 +62,7 @@ def with_extras(
     new = _columns(base, np.repeat(rows, counts), extras)
     order = np.argsort(np.append(np.arange(len(base.ops)), np.repeat(places, counts)), kind="stable")
     order = order[~np.isin(order, list(gone))]
-    return OP_LIST.frame({name: np.append(base.ops[name].to_numpy(), new[name])[order] for name in base.ops})
+    return OP_LIST.frame({name: np.append(base.ops[name].to_numpy(), column)[order] for name, column in new.items()})
 
 
 def _columns(base: Baseline, rows: npt.NDArray[np.intp], extras: list[Extra]) -> dict[str, npt.NDArray[Any]]:
