@@ -1,6 +1,7 @@
 """What commands that read traces have in common."""
 
 import gc
+import os
 import sys
 from collections.abc import Callable
 from functools import reduce
@@ -31,6 +32,7 @@ class Reading(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         gc.set_threshold(250_000)  # A small trace is done before the first collection.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # Matrices are not multiplied here: no threads to start.
         _load_pandas_alone()
         return super().invoke(ctx)
 
