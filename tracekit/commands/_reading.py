@@ -1,5 +1,6 @@
 """What commands that read traces have in common."""
 
+import atexit
 import gc
 import os
 import sys
@@ -33,6 +34,7 @@ class Reading(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         gc.set_threshold(250_000)  # A small trace is done before the first collection.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # Matrices are not multiplied here: no threads to start.
+        atexit.register(gc.freeze)  # Nor need what ends with the process be looked through for garbage.
         _load_pandas_alone()
         return super().invoke(ctx)
 
