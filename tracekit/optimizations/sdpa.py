@@ -16,7 +16,7 @@ from tracekit.measurement.subject import Subject
 from tracekit.optimizations.attention_backends import BACKENDS, is_half, on_backend, preferred, runs
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
 from tracekit.optimizations.built_masks import built_masks
-from tracekit.optimizations.by_cost import where
+from tracekit.optimizations.by_cost import distinct, where
 from tracekit.optimizations.extra_kernels import PYTHON_OP, Extra, moving, with_extras
 from tracekit.optimizations.retime import retimed
 from tracekit.optimizations.written_attention import Written, covered, written_out
@@ -62,6 +62,8 @@ class SDPA(Optimization):
             return f"{base.gpu.name} has no {BACKENDS[self.backend].words} for these types."
         if preferred(base.gpu, half=half) is None:
             return f"{base.gpu.name} has no fused attention for these types."
+        if self.backend == "efficient" and _grouped(base):
+            return f"{BACKENDS[self.backend].words.capitalize()} takes no grouped heads."
         if written_out(base):
             return None
         if not self.backend or not _fused(base).any():
@@ -183,6 +185,12 @@ def _half(base: Baseline) -> bool:
 
 def _batch(base: Baseline) -> int:
     return base.source.capture.batch_size if base.source.capture else 0
+
+
+def _grouped(base: Baseline) -> bool:
+    """Whether heads that are fused already share keys; written out, they were repeated before."""
+    shapes = (cost.shape for cost in distinct(base.ops.cost))
+    return any(isinstance(shape, Attention) and shape.heads > shape.kv_heads for shape in shapes)
 
 
 def _fused(base: Baseline) -> "pd.Series[bool]":
