@@ -41,8 +41,6 @@ def chapter() -> str:
             *[_workload(_WORKLOADS[name], group) for name, group in runs.items()],
             _filled(_CHECK_NOTE),
             _filled(_warned(runs["decode"][0])),
-            "### Not applied",
-            _not_applied(runs["decode"]),
         ]
     )
 
@@ -53,7 +51,9 @@ def _of_models(workload: str) -> list[Verification]:
 
 
 def _workload(title: str, runs: Sequence[Verification]) -> str:
-    return f"### {title}\n\n{_across(runs, _gain)}\n\nPeak memory of these runs:\n\n{_across(runs, _memory)}"
+    refused = _not_applied(runs)
+    parts = [f"### {title}", _across(runs, _gain), "Peak memory of these runs:", _across(runs, _memory)]
+    return "\n\n".join([*parts, f"Not applied:\n\n{refused}"] if refused else parts)
 
 
 def _inside(runs: Iterable[Verification]) -> str:
