@@ -12,12 +12,12 @@ from click.testing import CliRunner
 from analyzers import hardware
 from analyzers.costs.call import Cost, Gemm
 from analyzers.errors import TracekitError
+from analyzers.hardware.gpu import LAUNCH_CALL
 from analyzers.kernel_time import estimate_ns
 from analyzers.prediction import host_costs
 from tracekit.calibration import Calibration, apply, history, load, store
 from tracekit.calibration.value import decode, encode
 from tracekit.capture.environment import cpu_state
-from tracekit.capture.modelled_timeline import LAUNCH_CALL
 from tracekit.cli import main
 from tracekit.commands.calibrate import _shown
 

@@ -19,6 +19,9 @@ _RUNS_AS = {
 }
 _SUSTAINED_AS = {"int4": "int8", "int8": "fp8", "fp8": "fp16", "bf16": "fp16", "tf32": "fp16", "fp64": "fp32"}
 
+LAUNCH_CALL = 0.5
+"""Of the time from a launch call to the kernel's start, the part that the call itself takes."""
+
 
 @dataclass(frozen=True)
 class GPU:
@@ -73,6 +76,16 @@ class GPU:
     @property
     def l2_bytes(self) -> int:
         return int(self.l2_mb * 2**20)
+
+    @property
+    def launch_call_us(self) -> float:
+        """A launch call: host time."""
+        return self.launch_us * LAUNCH_CALL
+
+    @property
+    def launch_latency_us(self) -> float:
+        """From the call's return to the kernel's start on an idle device."""
+        return self.launch_us - self.launch_call_us
 
     @property
     def features(self) -> frozenset[str]:

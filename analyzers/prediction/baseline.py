@@ -142,7 +142,7 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         gpu=analysis.source.gpu,
         source=analysis.source,
         stated_ns=timed.median_us * 1e3 if timed else _profiled_ns(step, analysis),
-        launch_latency_ns=launch_latency_ns(analysis.work),
+        launch_latency_ns=launch_latency_ns(analysis.work, trace.host),
         gap_ns=queued_gap_ns(analysis.work),
         host_range=Interval(1.0, 1.0, 1.0),
         tail=step.tail,

@@ -48,8 +48,8 @@ def moved(base: Baseline, gpu: GPU) -> Baseline:
     training = bool((base.ops.phase == "backward").any())
     workspaces = workspace_bytes(gpu, training=training)
     memory = replace(base.memory, workspaces=workspaces) if base.memory else None
-    launch_ns = gpu.launch_us * 1e3
-    return replace(base, gpu=gpu, ops=ops, source=source, predicted_memory=memory, launch_latency_ns=launch_ns)
+    latency_ns = gpu.launch_latency_us * 1e3
+    return replace(base, gpu=gpu, ops=ops, source=source, predicted_memory=memory, launch_latency_ns=latency_ns)
 
 
 def host_range(here: GPU, there: GPU) -> Interval:

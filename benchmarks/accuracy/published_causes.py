@@ -13,6 +13,8 @@ _CAUSES = {
     ("a100-80gb-sxm", "compile"): "Between host and device: a host 15 % slower than the one assumed decides.",
     ("a100-80gb-sxm", "sdpa:flash-attention-2"): "transformers of that time unpadded keys and values in each layer, "
     "with two waits for the device: the low end. Version 5 does not.",
+    ("a100-80gb-sxm", "llm-int8"): "bitsandbytes made its products PyTorch operators in 2025, whose Python takes the "
+    "host longer.",
     ("h100-2.4tb", "int4-weight-only"): "The int4 kernel was fitted on whole H200s; on this part it streams slower.",
     ("rtx-3080-ti-laptop", "sdpa"): "GPT-2's eager attention of 2024 launched more than today's; only what its "
     "source shows is added. At batch 2 and 4 its mask ruled out kernels that split the keys.",

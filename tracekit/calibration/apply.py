@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm, Precision
 from analyzers.hardware import GPU
+from analyzers.hardware.gpu import LAUNCH_CALL
 from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
 from analyzers.prediction.host_costs import HostCosts, assumed, calibrated
 from tracekit.calibration.device_probes import COPY_BYTES, SIDE
 from tracekit.calibration.value import Calibration
-from tracekit.capture.modelled_timeline import LAUNCH_CALL
 
 _PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 _CORRECTIONS = Interval(0.5, 1.0, 1.5)

@@ -10,7 +10,7 @@ import msgspec
 from analyzers import ranges
 from analyzers.hardware import GPU
 from tracekit.capture.modelled_kernels import ModelledKernel
-from tracekit.capture.modelled_timeline import LAUNCH_CALL, Timeline
+from tracekit.capture.modelled_timeline import Timeline
 from tracekit.capture.recording import OpCall, Recording
 
 Event = dict[str, Any]
@@ -40,7 +40,7 @@ class _Step:
         self, recording: Recording, kernels: list[ModelledKernel | None], timeline: Timeline, gpu: GPU, index: int
     ) -> None:
         self._recording, self._kernels, self._index = recording, kernels, index
-        self._launch_ns = round(gpu.launch_us * 1e3 * LAUNCH_CALL)
+        self._launch_ns = round(gpu.launch_call_us * 1e3)
         self._prefix = _CALLS[gpu.vendor]
         self._start, self._end = timeline.host_start[index].tolist(), timeline.host_end[index].tolist()
         self._kernel_start, self._kernel_end = (

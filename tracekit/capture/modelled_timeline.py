@@ -16,8 +16,6 @@ Nanoseconds = npt.NDArray[np.int64]
 
 QUEUED_GAP_NS = 1_000
 _SYNC_CALL_NS = 1_000
-LAUNCH_CALL = 0.5
-"""Of the time from a launch call to the kernel's start, the part that the call itself takes; it ends its op."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ def lay_out(
     times = simulate(
         np.tile(np.append(host_ns, _SYNC_CALL_NS), steps),
         np.tile(np.append(durations[slots], 0), steps),
-        launch_latency_ns=gpu.launch_us * 1e3 * (1 - LAUNCH_CALL),
+        launch_latency_ns=gpu.launch_latency_us * 1e3,
         gap_ns=QUEUED_GAP_NS,
         sync=np.tile(np.append(waits[slots], True), steps),
     )

@@ -33,6 +33,8 @@ STREAM = Interval(0.15, 0.45, 1.0)
 Mistral-7B on an H200 take 40 us more than the smaller ones of Llama-1B at one row, and 90 at 512."""
 _ZEROING = 4
 """Launches that set the outliers' columns of several rows to zero."""
+_AROUND = 3
+"""Ops written in Python around the product: int8_scaled_mm, which calls int8_linear_matmul and int8_mm_dequant."""
 
 
 class LLMInt8(BitsAndBytes):
@@ -117,7 +119,8 @@ def _outliers(product: LinearProduct, columns: float, python: float) -> list[Ext
 def _finish(product: LinearProduct, outcome: Outcome) -> list[Extra]:
     """The sums in int32 scaled to fp16, and what the outliers' columns contribute."""
     out = product.rows * product.outputs
-    scaled = Extra("bitsandbytes::int8_mm_dequant", moving(4 * out, 2 * out), host=1 + pick(PYTHON_OP, outcome))
+    host = 1 + _AROUND * pick(PYTHON_OP, outcome)
+    scaled = Extra("bitsandbytes::int8_mm_dequant", moving(4 * out, 2 * out), host=host)
     columns = round(product.inputs * pick(OUTLIERS, outcome))
     if not columns:
         return [scaled]
