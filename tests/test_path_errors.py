@@ -19,6 +19,8 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "run.json").write_text("[]")
+    (tmp_path / "wrong").mkdir()
+    (tmp_path / "wrong" / "run.json").write_text('{"settings": {"model": "gpt2", "batch_size": "many"}}')
     return tmp_path
 
 
@@ -28,6 +30,7 @@ def here(tmp_path, monkeypatch):
         ("verify nosuch", ("nosuch/run.json cannot be read.", "No such file", "tracekit profile")),
         ("verify text", ("text/run.json cannot be read.", "Not a directory", "tracekit profile")),
         ("verify folder", ("folder/run.json cannot be read.", "No such file", "tracekit profile")),
+        ("verify wrong", ("wrong/run.json cannot be read.", "batch_size", "Expected `int`, got `str`")),
         ("verify other", ("other/run.json cannot be read.", "no settings of a run", "tracekit profile")),
         ("run nosuch.py", ("nosuch.py cannot be run.", "No such file", "Name a Python script.")),
         ("run folder", ("folder cannot be run.", "Is a directory", "Name a Python script.")),

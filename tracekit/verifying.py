@@ -1,12 +1,11 @@
 """Applies what was recommended, measures it, and leaves the result beside the run."""
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from analyzers.errors import InputError, reading
+from analyzers.errors import InputError
 from analyzers.verified import Verification, Verified
 from reports.files import write_atomically
 from tracekit.analysis import analyze
@@ -15,13 +14,14 @@ from tracekit.capture.packages import require
 from tracekit.capture.plan import plan
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Device, Settings
-from tracekit.folders import RUN, TRACE, VERIFY
+from tracekit.folders import TRACE, VERIFY
 from tracekit.measurement import jobs, verification
 from tracekit.measurement.predicted import Expectations, Expected
 from tracekit.measurement.worker import Failure, Worker, checked
 from tracekit.optimizations import parse
 from tracekit.optimizations.planning import WORTHWHILE
 from tracekit.outputs import write_outputs
+from tracekit.stored_settings import settings_of
 from tracekit.verified_run import joined, to_json, verified_beside
 
 ON_A_CPU = ("half-precision", "sdpa", "compile", "int8-dynamic")
@@ -92,19 +92,6 @@ def _measured(
             failed = isinstance(found, Failure)
             results.append(verification.not_measured(name, prediction, str(found)) if failed else found)
             yield verification.summary(settings, began, results, checked(worker.call(jobs.read_device)))
-
-
-def settings_of(folder: Path) -> Settings:
-    """The settings that run.json holds. Raises InputError when it is not there, or holds none."""
-    path = folder / RUN
-    what, hint = f"{path} cannot be read.", "Name a run's folder; tracekit profile --model NAME makes one."
-    with reading(what, hint):
-        text = path.read_bytes()
-    try:
-        stored = json.loads(text)["settings"]
-        return Settings(**{each.name: stored[each.name] for each in fields(Settings) if each.name in stored})
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(what, "It holds no settings of a run.", hint) from error
 
 
 def _device(asked: Settings, device: Device) -> Device:
