@@ -163,6 +163,16 @@ def test_a_bench_measures_what_is_missing_and_survives_what_fails(tmp_path):
     assert (tmp_path / "out" / "bench.html").is_file()
 
 
+def test_a_bench_of_which_nothing_could_be_measured_failed(tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps({"model_type": "llama", **CONFIGS["llama"]}))
+    command = ["bench", "--model", str(model), "--device", "cpu", "--seq-len", "8", "-o", str(tmp_path / "bench")]
+    done = CliRunner().invoke(main, [*command, "--configs", "graphs"])
+    assert done.exit_code == 1 and "Nothing was measured." in done.stderr
+    assert "CUDA device" in done.stdout and "CUDA device" in (tmp_path / "bench" / "bench.csv").read_text()
+
+
 def test_attention_is_as_asked_for_and_not_as_in_the_first_configuration(tmp_path, monkeypatch):
     asked = []
 

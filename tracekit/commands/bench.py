@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from analyzers.errors import InputError
 from tracekit.capture.settings import DEVICES, WEIGHTS, WORKLOAD_NAMES, Device
 from tracekit.shown import say, verbose
 
@@ -85,6 +86,8 @@ def command(output: Path, **options: Any) -> None:
     rows = bench(_grid(**options), output, say, verbose=verbose())
     click.echo(to_text([vars(row) for row in rows]), nl=False)
     click.echo(f"\nWritten to {output}/: bench.csv, bench.html")
+    if all(row.error for row in rows):
+        raise InputError("Nothing was measured.", "Each configuration failed: the table says why.")
 
 
 def _grid(
