@@ -130,6 +130,7 @@ def _launching_ns(base: Baseline) -> float:
     return float(np.minimum(base.ops.host_ns, most).sum())
 
 
+@remembered
 def _entry_ns(base: Baseline, outcome: Outcome) -> float:
     """Host time of the calls into compiled code, before they launch anything."""
     calls = pick(ENTRY_NS, outcome) * forward_passes(base)
