@@ -1,6 +1,7 @@
 """The tables of an analysis for a terminal."""
 
 import math
+from typing import Any
 
 import pandas as pd
 from rich.box import SIMPLE_HEAD
@@ -31,9 +32,6 @@ def tables(analysis: Analysis, width: int) -> list[Table]:
 
 def _table(analysis: Analysis, table: str, width: int) -> Table:
     frame = layer_patterns(analysis.layers) if table == "layers" else getattr(analysis, table)
-    chosen = frame["share"].nlargest(_ROWS).index
-    longest = frame[frame.index.isin(chosen)] if table == "layers" else frame.loc[chosen]
-    longest = longest[longest["gpu_ns"] > 0]
     time = "GPU time" if analysis.source.device == "gpu" else "CPU time"
     view = _headed(_title(analysis, table, len(frame)), table.replace("_", " ").removesuffix("s"))
     for column in ("calls", time, "share"):
@@ -46,22 +44,28 @@ def _table(analysis: Analysis, table: str, width: int) -> Table:
     view.add_column("bound", no_wrap=True)
     numbers = _NUMBERS_WIDTH + (_COUNTS_WIDTH if counted else 0) + (_BAR + 3 if drawn else 0)
     limit = max(_SHORTEST_NAME, width - numbers)
-    rows: list[list[Text]] = []
-    for name, row in zip(_shown_names(longest, table), rows_of(longest), strict=True):
-        colour = COLOURS.get(row.bound, "")
-        cells: list[str | Text] = [
-            middle_truncated(printable(name), limit),
-            f"{row.calls:,}",
-            duration(row.gpu_ns / 1000),
-            percent(row.share),
-            *([Text(_bar(row.share), style=colour)] if drawn else []),
-            *([quantity(row.flops, "FLOP"), quantity(row.bytes, "B")] if counted else []),
-            Text(row.bound, style=colour),
-        ]
-        rows.append([cell if isinstance(cell, Text) else Text(cell) for cell in cells])
+    longest = _longest(frame, table)
+    names = [middle_truncated(printable(name), limit) for name in _shown_names(longest, table)]
+    rows = [_cells(name, row, drawn, counted) for name, row in zip(names, rows_of(longest), strict=True)]
     if rows:  # As one, of cells of many lines: that looks the same, and rich takes its time for each cell.
         view.add_row(*(Text("\n").join(column) for column in zip(*rows, strict=True)))
     return view
+
+
+def _longest(frame: pd.DataFrame, table: str) -> pd.DataFrame:
+    """Layers in their order, all else by time."""
+    chosen = frame["share"].nlargest(_ROWS).index
+    longest = frame[frame.index.isin(chosen)] if table == "layers" else frame.loc[chosen]
+    return longest[longest["gpu_ns"] > 0]
+
+
+def _cells(name: str, row: Any, drawn: bool, counted: bool) -> list[Text]:
+    """Of one row; `drawn`: with a bar, `counted`: with FLOPs and bytes."""
+    colour = COLOURS.get(row.bound, "")
+    bar = [Text(_bar(row.share), style=colour)] if drawn else []
+    counts = (quantity(row.flops, "FLOP"), quantity(row.bytes, "B")) if counted else ()
+    numbers = (f"{row.calls:,}", duration(row.gpu_ns / 1000), percent(row.share))
+    return [*map(Text, (name, *numbers)), *bar, *map(Text, counts), Text(row.bound, style=colour)]
 
 
 def _bar(share: float) -> str:
