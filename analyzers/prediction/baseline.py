@@ -124,7 +124,7 @@ class Baseline:
             rows = (np.tile(each, steps) for each in (host * host_factor, kernel, sync))
             return self._simulated(*rows)
 
-        return until(3) - until(2) if self.overlaps else self._simulated(host * host_factor, kernel, sync)
+        return until(3) - until(2) if self.overlaps else until(1)
 
     def _simulated(self, host: Floats, kernel: Floats, sync: Floats) -> float:
         latency, gap = self.launch_latency_ns, self.gap_ns

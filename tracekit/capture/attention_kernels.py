@@ -12,12 +12,10 @@ Backend = str
 """The name of one of torch.nn.attention.SDPBackend; "": whichever torch prefers."""
 
 FLASH: Backend = "FLASH_ATTENTION"
-_WORDS = {
-    FLASH: "Flash attention",
-    "EFFICIENT_ATTENTION": "Memory-efficient attention",
-    "CUDNN_ATTENTION": "cuDNN attention",
-}
-_HEADINGS = {FLASH: "flash", "EFFICIENT_ATTENTION": "memory efficient", "CUDNN_ATTENTION": "cudnn"}
+EFFICIENT: Backend = "EFFICIENT_ATTENTION"
+CUDNN: Backend = "CUDNN_ATTENTION"
+WORDS = {FLASH: "flash attention", EFFICIENT: "memory-efficient attention", CUDNN: "cuDNN attention"}
+_HEADINGS = {FLASH: "flash", EFFICIENT: "memory efficient", CUDNN: "cudnn"}
 """How torch begins what it says of a backend."""
 _NOT_USED = "not used because"
 _NONE_LEFT = ("No available kernel", "No viable backend")
@@ -26,6 +24,12 @@ _NONE_LEFT = ("No available kernel", "No viable backend")
 def backend_of(attention: Attention) -> Backend:
     """The backend that the settings name."""
     return FLASH if attention == "flash" else ""
+
+
+def beginning(backend: Backend) -> str:
+    """Its words at the beginning of a sentence."""
+    words = WORDS[backend]
+    return words.capitalize() if words.islower() else words
 
 
 @contextmanager
@@ -42,6 +46,9 @@ def only(backend: Backend) -> Iterator[None]:
 @contextmanager
 def refusal_told(backend: Backend, run: str) -> Iterator[None]:
     """Raise InputError, with torch's reason, where `backend` alone is allowed and cannot do the `run`."""
+    if not backend:
+        yield
+        return
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
@@ -51,7 +58,7 @@ def refusal_told(backend: Backend, run: str) -> Iterator[None]:
                 raise
             why = _reason(backend, [str(each.message) for each in said]) or str(error).strip().splitlines()[0]
             hint = "Try sdpa alone, which takes the kernels that can."
-            raise InputError(f"{_WORDS[backend]} cannot run {run} here.", why, hint) from error
+            raise InputError(f"{beginning(backend)} cannot run {run} here.", why, hint) from error
     for each in said:
         warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 

@@ -1,7 +1,7 @@
 """A run on a real device: warmed up, timed without the profiler, then recorded with it."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,7 +107,7 @@ def explained(settings: Settings, backend: Backend) -> Iterator[None]:
     torch = require("torch")
     run = f"{settings.shown_name} in {settings.dtype}"
     try:
-        with refusal_told(backend, run) if backend else nullcontext():
+        with refusal_told(backend, run):
             yield
     except torch.cuda.OutOfMemoryError as error:
         raise InputError(

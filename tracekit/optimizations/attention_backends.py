@@ -5,6 +5,7 @@ from typing import Literal
 
 from analyzers.costs.call import Attention, Cost
 from analyzers.hardware import GPU
+from tracekit.capture.attention_kernels import CUDNN, EFFICIENT, FLASH, WORDS
 
 _HALF = ("fp16", "bf16")
 
@@ -22,11 +23,9 @@ class Backend:
 
 
 BACKENDS = {
-    "cudnn": Backend("cuDNN attention", "cudnn-attention", "cudnn", True, "CUDNN_ATTENTION"),
-    "flash": Backend("flash attention", "flash-attention", "flash", True, "FLASH_ATTENTION"),
-    "efficient": Backend(
-        "memory-efficient attention", "efficient-attention", "efficient", False, "EFFICIENT_ATTENTION"
-    ),
+    "cudnn": Backend(WORDS[CUDNN], "cudnn-attention", "cudnn", True, CUDNN),
+    "flash": Backend(WORDS[FLASH], "flash-attention", "flash", True, FLASH),
+    "efficient": Backend(WORDS[EFFICIENT], "efficient-attention", "efficient", False, EFFICIENT),
     "flash-attention-2": Backend("the flash-attn package", "flash-attention", "flash", True, ""),
 }
 """In PyTorch's order of preference; "math" is attention written out."""

@@ -12,6 +12,7 @@ from analyzers.errors import InputError
 from analyzers.interval import Interval
 from analyzers.kernel_time import estimate_ns
 from analyzers.prediction.baseline import Baseline
+from tracekit.capture.attention_kernels import EFFICIENT, beginning
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.attention_backends import BACKENDS, is_half, on_backend, preferred, runs
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
@@ -63,7 +64,7 @@ class SDPA(Optimization):
         if preferred(base.gpu, half=half) is None:
             return f"{base.gpu.name} has no fused attention for these types."
         if self.backend == "efficient" and _grouped(base):
-            return f"{BACKENDS[self.backend].words.capitalize()} takes no grouped heads."
+            return f"{beginning(EFFICIENT)} takes no grouped heads."
         if written_out(base):
             return None
         if not self.backend or not _fused(base).any():
