@@ -1,11 +1,10 @@
 """tracekit bench on the CPU: configurations, rows, what is taken up again, the largest batch."""
 
 import csv
-import json
 
 import pytest
 from click.testing import CliRunner
-from tiny_models import CONFIGS
+from tiny_models import write_model
 
 from analyzers.errors import InputError, UnknownNameError
 from reports.bench import to_html, to_text
@@ -101,7 +100,7 @@ def test_a_batch_that_never_fits():
 
 
 def test_training_is_tried_with_the_moments_of_its_optimizer(tmp_path, monkeypatch):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **CONFIGS["llama"]}))
+    write_model(tmp_path, "llama")
     asked = Settings(model=str(tmp_path), workload="train", device="cpu", dtype="fp32", seq_len=8)
     base, checkpointed = configuration("base"), configuration("checkpointing")
     request = Request(row(), plan(asked), base, checkpointed, text="")
@@ -144,9 +143,7 @@ def test_reports_hold_every_row_and_no_markup_of_names():
 
 
 def test_a_bench_measures_what_is_missing_and_survives_what_fails(tmp_path):
-    model = tmp_path / "llama"
-    model.mkdir()
-    (model / "config.json").write_text(json.dumps({"model_type": "llama", **CONFIGS["llama"]}))
+    model = write_model(tmp_path / "llama", "llama")
     (tmp_path / "text.txt").write_text("Some text.")
     command = ["bench", "--model", str(model), "--seq-len", "8", "--device", "cpu", "-o", str(tmp_path / "out")]
     command += ["--text", str(tmp_path / "text.txt")]
@@ -164,9 +161,7 @@ def test_a_bench_measures_what_is_missing_and_survives_what_fails(tmp_path):
 
 
 def test_a_bench_of_which_nothing_could_be_measured_failed(tmp_path):
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text(json.dumps({"model_type": "llama", **CONFIGS["llama"]}))
+    model = write_model(tmp_path / "model", "llama")
     command = ["bench", "--model", str(model), "--device", "cpu", "--seq-len", "8", "-o", str(tmp_path / "bench")]
     done = CliRunner().invoke(main, [*command, "--configs", "graphs"])
     assert done.exit_code == 1 and "Nothing was measured." in done.stderr

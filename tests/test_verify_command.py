@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from click.testing import CliRunner
-from tiny_models import CONFIGS
+from tiny_models import write_model
 
 import tracekit
 from analyzers.interval import Interval
@@ -18,9 +18,7 @@ from tracekit.verifying import verify_run
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("verify")
-    model = folder / "llama"
-    model.mkdir()
-    (model / "config.json").write_text(json.dumps({"model_type": "llama", **CONFIGS["llama"]}))
+    model = write_model(folder / "llama", "llama")
     command = ["profile", "--model", str(model), "--workload", "decode", "--seq-len", "8", "--device", "cpu"]
     done = CliRunner().invoke(main, [*command, "--dtype", "fp32", "-o", str(folder / "run")])
     assert done.exit_code == 0, done.output

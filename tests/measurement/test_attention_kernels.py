@@ -1,12 +1,11 @@
 """Attention on the kernels that were asked for, or on none. PyTorch on a CPU has flash kernels, and of cuDNN and
 memory-efficient ones none."""
 
-import json
 import warnings
 
 import pytest
 import torch
-from tiny_models import CONFIGS
+from tiny_models import write_model
 
 from analyzers.errors import InputError, TracekitError
 from tracekit.bench.configurations import configuration
@@ -35,7 +34,7 @@ WARNINGS = (
 @pytest.fixture
 def subject(tmp_path):
     def build(attention: str) -> Subject:
-        (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", **CONFIGS["gpt2"]}))
+        write_model(tmp_path, "gpt2")
         settings = plan(
             Settings(model=str(tmp_path), device="cpu", dtype="fp32", attention=attention, seq_len=16)  # type: ignore[arg-type]
         )

@@ -1,12 +1,11 @@
 """Subjects on the CPU: what is changed, what is shared, and that outputs stay what they were."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from tiny_models import CONFIGS
+from tiny_models import write_model
 
 from analyzers.errors import TracekitError
 from tracekit.capture import models
@@ -22,7 +21,7 @@ from tracekit.optimizations import parse
 @pytest.fixture
 def subject(tmp_path):
     def build(kind: str, **options) -> Subject:
-        (tmp_path / "config.json").write_text(json.dumps({"model_type": kind, **CONFIGS[kind]}))
+        write_model(tmp_path, kind)
         length = {} if kind == "vit" else {"seq_len": 16}
         settings = plan(
             Settings(model=str(tmp_path), device="cpu", dtype="fp32", attention="eager", **length, **options)
