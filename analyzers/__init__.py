@@ -3,16 +3,16 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analyzers.analysis import analyze
-    from analyzers.readers import load
+    from tracekit.analyzers.analysis import analyze
+    from tracekit.analyzers.readers import load
 
 __all__ = ["analyze", "load"]
 
-_HOMES = {"analyze": "analyzers.analysis", "load": "analyzers.readers"}
+_HOMES = {"analyze": "tracekit.analyzers.analysis", "load": "tracekit.analyzers.readers"}
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what is asked for, so that `import analyzers` costs nothing."""
+    """Imports what is asked for, so that `import tracekit.analyzers` costs nothing."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

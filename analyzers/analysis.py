@@ -5,28 +5,28 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from analyzers import problems
-from analyzers.attribution.attribute import Attributed, attribute
-from analyzers.attribution.items import items_of
-from analyzers.attribution.nesting import Nest
-from analyzers.attribution.range_projection import RANGES_ONLY, project, ranges_table
-from analyzers.breakdown.compared import counter_problems, counter_source, counters_comparison
-from analyzers.breakdown.coverage import attribution_problems, bound_problem, coverage, roof_problems
-from analyzers.breakdown.gaps import gaps_table, idle_causes_table
-from analyzers.breakdown.host_spans import host_spans_table
-from analyzers.breakdown.layer_tables import layer_types_table, layers_table
-from analyzers.breakdown.op_tables import kernels_table, ops_table, phases_table
-from analyzers.breakdown.timeline import timeline
-from analyzers.breakdown.totals import Totals
-from analyzers.breakdown.unprofiled import busy_exceeds_it, idle_scale, unprofiled_wall_ns
-from analyzers.hardware import GPU
-from analyzers.readers.heap import release_freed
-from analyzers.results import Analysis, BoundShares, Source, StepLatency, Timeline
-from analyzers.roofline.bound import run_shares
-from analyzers.roofline.measured import with_measured
-from analyzers.roofline.ran_on import RanOn, ran_on
-from analyzers.roofline.work_table import Judged, judge, work_table
-from analyzers.trace import Metadata, Trace
+from tracekit.analyzers import problems
+from tracekit.analyzers.attribution.attribute import Attributed, attribute
+from tracekit.analyzers.attribution.items import items_of
+from tracekit.analyzers.attribution.nesting import Nest
+from tracekit.analyzers.attribution.range_projection import RANGES_ONLY, project, ranges_table
+from tracekit.analyzers.breakdown.compared import counter_problems, counter_source, counters_comparison
+from tracekit.analyzers.breakdown.coverage import attribution_problems, bound_problem, coverage, roof_problems
+from tracekit.analyzers.breakdown.gaps import gaps_table, idle_causes_table
+from tracekit.analyzers.breakdown.host_spans import host_spans_table
+from tracekit.analyzers.breakdown.layer_tables import layer_types_table, layers_table
+from tracekit.analyzers.breakdown.op_tables import kernels_table, ops_table, phases_table
+from tracekit.analyzers.breakdown.timeline import timeline
+from tracekit.analyzers.breakdown.totals import Totals
+from tracekit.analyzers.breakdown.unprofiled import busy_exceeds_it, idle_scale, unprofiled_wall_ns
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.readers.heap import release_freed
+from tracekit.analyzers.results import Analysis, BoundShares, Source, StepLatency, Timeline
+from tracekit.analyzers.roofline.bound import run_shares
+from tracekit.analyzers.roofline.measured import with_measured
+from tracekit.analyzers.roofline.ran_on import RanOn, ran_on
+from tracekit.analyzers.roofline.work_table import Judged, judge, work_table
+from tracekit.analyzers.trace import Metadata, Trace
 
 
 def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import xxhash
 
-from analyzers import readers, store
-from analyzers.readers.source import MAX_BYTES, RUN_TRACE
-from analyzers.trace import Trace
+from tracekit.analyzers import readers, store
+from tracekit.analyzers.readers.source import MAX_BYTES, RUN_TRACE
+from tracekit.analyzers.trace import Trace
 
 LEAST_ROWS = 50_000
 """A smaller trace is read as fast as it is found."""

@@ -1,6 +1,6 @@
 """The tables of idle time: each gap of a device, their causes, and what the host did meanwhile."""
 
-from analyzers.tables import Column, Table
+from tracekit.analyzers.tables import Column, Table
 
 CAUSES = ("host", "sync", "launch", "transfer", "communication")
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzers.display import Displayed
-from analyzers.hardware import GPU
-from analyzers.interval import Interval
-from analyzers.prediction.memory import Memory
+from tracekit.analyzers.display import Displayed
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.memory import Memory
 
 HOST_AND_GAPS = "host and gaps"
 """The part of a step in which the device waits."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analyzers.problem_kinds import KINDS, Problem
-from analyzers.trace import PROBLEMS
+from tracekit.analyzers.problem_kinds import KINDS, Problem
+from tracekit.analyzers.trace import PROBLEMS
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from typing import Literal
 
 import pandas as pd
 
-from analyzers.capture_info import CaptureInfo, Latency
-from analyzers.display import Displayed
-from analyzers.hardware import GPU
-from analyzers.idle_tables import GAPS, HOST_SPANS, IDLE_CAUSES
-from analyzers.interval import Interval
-from analyzers.predicted import Considered, PlanStep, PredictedBaseline, Recommendation
-from analyzers.result_tables import COUNTERS_COMPARISON, FUSION_PLAN, PREDICTED_WORK, RANGES
-from analyzers.verified import Verification
+from tracekit.analyzers.capture_info import CaptureInfo, Latency
+from tracekit.analyzers.display import Displayed
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.idle_tables import GAPS, HOST_SPANS, IDLE_CAUSES
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.predicted import Considered, PlanStep, PredictedBaseline, Recommendation
+from tracekit.analyzers.result_tables import COUNTERS_COMPARISON, FUSION_PLAN, PREDICTED_WORK, RANGES
+from tracekit.analyzers.verified import Verification
 
 Bound = Literal["compute", "memory", "launch", "latency", "transfer"]
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "launch", "latency", "transfer")

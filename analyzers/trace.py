@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from analyzers.capture_info import CaptureInfo
-from analyzers.tables import Column, Table
+from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.tables import Column, Table
 
 HOST = Table(
     "host",

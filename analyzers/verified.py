@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from analyzers.capture_info import Latency
-from analyzers.interval import Interval
+from tracekit.analyzers.capture_info import Latency
+from tracekit.analyzers.interval import Interval
 
 
 @dataclass(frozen=True)

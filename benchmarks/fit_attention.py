@@ -15,9 +15,9 @@ from fitting.section import fit_and_write
 from measurements import own, public
 from measurements.row import Row
 
-from analyzers.costs.call import Attention
-from analyzers.kernel_time import estimate
-from analyzers.kernel_time.attention import backend
+from tracekit.analyzers.costs.call import Attention
+from tracekit.analyzers.kernel_time import estimate
+from tracekit.analyzers.kernel_time.attention import backend
 
 GIVEN = {
     "flash2": ("softmax_cycles",),

@@ -17,9 +17,9 @@ from fitting.constants_file import Value, write
 from fitting.search import Constants, fitted
 from measurements.collectives import TOLD_FROM, collectives, issue_us
 
-from analyzers.hardware import find
-from analyzers.kernel_time import estimate
-from analyzers.kernel_time.collectives import collective_ns
+from tracekit.analyzers.hardware import find
+from tracekit.analyzers.kernel_time import estimate
+from tracekit.analyzers.kernel_time.collectives import collective_ns
 
 
 def main() -> None:

@@ -22,12 +22,12 @@ from measurements import own, public
 from measurements.row import Row
 from numpy.typing import NDArray
 
-from analyzers.costs.call import Gemm, Precision
-from analyzers.hardware import GPU
-from analyzers.hardware.catalogue import CALIBRATION
-from analyzers.kernel_time import estimate
-from analyzers.kernel_time.gemm import Products, gemm_seconds
-from analyzers.kernel_time.products import is_scaled_by_row, kind, tiled, units_of
+from tracekit.analyzers.costs.call import Gemm, Precision
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.hardware.catalogue import CALIBRATION
+from tracekit.analyzers.kernel_time import estimate
+from tracekit.analyzers.kernel_time.gemm import Products, gemm_seconds
+from tracekit.analyzers.kernel_time.products import is_scaled_by_row, kind, tiled, units_of
 
 ROUNDS = 3
 _GIVEN = ("error", "source")

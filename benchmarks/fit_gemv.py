@@ -14,8 +14,8 @@ from fitting.section import fit_and_write
 from measurements import own, public
 from measurements.row import Row
 
-from analyzers.costs.call import Gemm
-from analyzers.kernel_time.products import is_scaled_by_row, kind
+from tracekit.analyzers.costs.call import Gemm
+from tracekit.analyzers.kernel_time.products import is_scaled_by_row, kind
 
 _SECTIONS = {
     "one row": "gemv",

@@ -20,9 +20,9 @@ from fitting.search import Constants, fitted
 from measurements.modelled_step import ModelledStep, modelled
 from measurements.steps import full, narrow
 
-from analyzers.interval import Interval
-from analyzers.prediction import host_costs
-from analyzers.prediction.host_costs import CLASSES, HostCosts
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction import host_costs
+from tracekit.analyzers.prediction.host_costs import CLASSES, HostCosts
 
 _CALIBRATION = Path(__file__).parent / "data" / "h200_calibration.json"
 _AS_CALIBRATED = "alone"

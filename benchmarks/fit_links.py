@@ -13,9 +13,9 @@ from fitting.search import Constants, fitted
 from measurements import own
 from measurements.collectives import copies
 
-from analyzers.hardware import find
-from analyzers.kernel_time import estimate
-from analyzers.kernel_time.links import Link, copy_ns, section_of
+from tracekit.analyzers.hardware import find
+from tracekit.analyzers.kernel_time import estimate
+from tracekit.analyzers.kernel_time.links import Link, copy_ns, section_of
 
 
 def main() -> None:

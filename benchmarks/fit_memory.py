@@ -14,8 +14,8 @@ from fitting.section import fit_and_write
 from measurements import own, public
 from measurements.row import Row
 
-from analyzers.kernel_time import estimate
-from analyzers.kernel_time.kinds import kind
+from tracekit.analyzers.kernel_time import estimate
+from tracekit.analyzers.kernel_time.kinds import kind
 
 _NOT_FITTED = ("l2", "other", "reduction")
 _L2_STREAMS = 2

@@ -19,8 +19,8 @@ from fitting.command import Asked, arguments
 from measurements import own
 from measurements.row import Row
 
-from analyzers.kernel_time import estimate
-from analyzers.kernel_time.kinds import kind
+from tracekit.analyzers.kernel_time import estimate
+from tracekit.analyzers.kernel_time.kinds import kind
 
 FILE = Path(__file__).parent / "data" / "halves.csv"
 

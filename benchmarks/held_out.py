@@ -23,11 +23,11 @@ from fitting.data_sheet import by_data_sheet
 from measurements import public
 from measurements.row import Row
 
-from analyzers.hardware import GPU
-from analyzers.kernel_time import estimate
-from analyzers.kernel_time.attention import backend
-from analyzers.kernel_time.kinds import kind
-from analyzers.kernel_time.products import units_of
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.kernel_time import estimate
+from tracekit.analyzers.kernel_time.attention import backend
+from tracekit.analyzers.kernel_time.kinds import kind
+from tracekit.analyzers.kernel_time.products import units_of
 
 FILE = Path(__file__).parent / "data" / "held_out.csv"
 SAMPLE = 300

@@ -15,9 +15,9 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from analyzers import analyze
-from analyzers.errors import TracekitError
-from analyzers.readers import load
+from tracekit.analyzers import analyze
+from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.readers import load
 
 ROOT = Path(__file__).parents[1]
 ORACLE = ROOT / "tests" / "analyzers" / "oracle.json"

@@ -3,10 +3,10 @@
 from dataclasses import asdict
 from typing import Any
 
-from analyzers.interval import Interval
-from analyzers.predicted import Check, Considered, PlanStep, PredictedBaseline, Recommendation
-from analyzers.prediction.memory import Memory
-from reports.public import number
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.predicted import Check, Considered, PlanStep, PredictedBaseline, Recommendation
+from tracekit.analyzers.prediction.memory import Memory
+from tracekit.reports.public import number
 
 
 def recommendation(advice: Recommendation) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analyzers.interval import Interval
-from reports.bench_panels import panels
-from reports.embed import asset
-from reports.html import environment
-from reports.numbers import ABSENT, duration, percent, quantity, significant, speedup, times
+from tracekit.analyzers.interval import Interval
+from tracekit.reports.bench_panels import panels
+from tracekit.reports.embed import asset
+from tracekit.reports.html import environment
+from tracekit.reports.numbers import ABSENT, duration, percent, quantity, significant, speedup, times
 
 Row = Mapping[str, Any]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from reports.numbers import percent, quantity, significant, times
+from tracekit.reports.numbers import percent, quantity, significant, times
 
 Row = Mapping[str, Any]
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
-from analyzers.interval import Interval
-from analyzers.predicted import PlanStep, Recommendation
-from analyzers.results import Analysis
-from reports.facts import Fact
-from reports.measured_gains import MeasuredGain, measured_gains, of_advice, of_steps
-from reports.names import lower_first, middle_truncated, printable
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.predicted import PlanStep, Recommendation
+from tracekit.analyzers.results import Analysis
+from tracekit.reports.facts import Fact
+from tracekit.reports.measured_gains import MeasuredGain, measured_gains, of_advice, of_steps
+from tracekit.reports.names import lower_first, middle_truncated, printable
 
 _SHORTEST, _LONGEST = 4, 400
 _PHRASES = {r"\d[\d,]* kernels": "kernels-0", r"idle \d+ %": "timeline"}
@@ -118,7 +118,7 @@ def _costs_of(optimization: str, gain: MeasuredGain | None) -> Iterator[Fact]:
 
 @cache
 def _costs() -> dict[str, dict[str, str]]:
-    return tomllib.loads((files("reports") / "card_costs.toml").read_text("utf-8"))
+    return tomllib.loads((files("tracekit.reports") / "card_costs.toml").read_text("utf-8"))
 
 
 def _rows(analysis: Analysis) -> dict[str, str]:

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from analyzers.idle_tables import CAUSES
-from analyzers.results import Analysis
-from reports import numbers
-from reports.figures.icicle import icicle
-from reports.figures.roofline import placed, roofline
-from reports.figures.style import BOUND_NAMES, GLYPHS, Figure, bound_title
-from reports.figures.timeline import timeline
+from tracekit.analyzers.idle_tables import CAUSES
+from tracekit.analyzers.results import Analysis
+from tracekit.reports import numbers
+from tracekit.reports.figures.icicle import icicle
+from tracekit.reports.figures.roofline import placed, roofline
+from tracekit.reports.figures.style import BOUND_NAMES, GLYPHS, Figure, bound_title
+from tracekit.reports.figures.timeline import timeline
 
 Entries = list[tuple[str, str]]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def asset(name: str) -> str:
-    return (files("reports") / "assets" / name).read_text("utf-8")
+    return (files("tracekit.reports") / "assets" / name).read_text("utf-8")
 
 
 @cache

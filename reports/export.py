@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from analyzers.hardware import GPU
-from analyzers.results import (
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.results import (
     BOUNDS,
     Analysis,
     CounterSource,
@@ -18,8 +18,8 @@ from analyzers.results import (
     StepLatency,
     Timeline,
 )
-from reports import advice, verified
-from reports.public import number, public_frame, records
+from tracekit.reports import advice, verified
+from tracekit.reports.public import number, public_frame, records
 
 SCHEMA_VERSION = "1.0"
 
@@ -62,7 +62,7 @@ def to_csv(analysis: Analysis, table: str = "kernels") -> str:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of `to_dict`."""
-    return json.loads((files("reports") / "analysis.schema.json").read_text("utf-8"))
+    return json.loads((files("tracekit.reports") / "analysis.schema.json").read_text("utf-8"))
 
 
 def _source(source: Source) -> dict[str, Any]:

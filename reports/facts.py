@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from analyzers.results import Analysis, CounterSource
-from reports.names import printable
-from reports.numbers import duration, percent, quantity, significant
+from tracekit.analyzers.results import Analysis, CounterSource
+from tracekit.reports.names import printable
+from tracekit.reports.numbers import duration, percent, quantity, significant
 
 _TASKS = {"time_to_first_token": "Time to first token", "time_between_tokens": "Time between tokens"}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from analyzers.errors import TracekitError
+from tracekit.analyzers.errors import TracekitError
 
 
 def check_writable(path: Path) -> None:

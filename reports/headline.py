@@ -1,9 +1,9 @@
 """What bounds the run and what to do next, in one sentence."""
 
-from analyzers.results import Analysis
-from reports.measured_gains import first_to_try, measured_gains, of_advice
-from reports.names import device, in_sentence, middle_truncated, model, printable, with_article
-from reports.numbers import measured, percent, speedup
+from tracekit.analyzers.results import Analysis
+from tracekit.reports.measured_gains import first_to_try, measured_gains, of_advice
+from tracekit.reports.names import device, in_sentence, middle_truncated, model, printable, with_article
+from tracekit.reports.numbers import measured, percent, speedup
 
 _SAYING = {
     "compute": "is bound by arithmetic {share} of the time",

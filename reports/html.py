@@ -4,16 +4,16 @@ from typing import Any
 
 import jinja2
 
-from analyzers.interval import Interval
-from analyzers.results import Analysis
-from reports import cards, embed, facts, numbers, origins
-from reports.charts import Charts, charts
-from reports.figures.roofline import KINDS
-from reports.headline import headline
-from reports.measured_gains import measured_gains, of_steps
-from reports.names import device, in_sentence, model, printable
-from reports.tables import table_views
-from reports.views import ROW_LIMIT, TableView
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.results import Analysis
+from tracekit.reports import cards, embed, facts, numbers, origins
+from tracekit.reports.charts import Charts, charts
+from tracekit.reports.figures.roofline import KINDS
+from tracekit.reports.headline import headline
+from tracekit.reports.measured_gains import measured_gains, of_steps
+from tracekit.reports.names import device, in_sentence, model, printable
+from tracekit.reports.tables import table_views
+from tracekit.reports.views import ROW_LIMIT, TableView
 
 MOST_BYTES = 5_000_000
 ROW_LIMITS = (ROW_LIMIT, 500, 150, 50)
@@ -128,7 +128,7 @@ def _title(analysis: Analysis) -> str:
 def environment() -> jinja2.Environment:
     """Templates in which every value is escaped."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("reports"),
+        loader=jinja2.PackageLoader("tracekit.reports"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -4,14 +4,14 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.results import Analysis
-from reports.facts import key_figures
-from reports.headline import headline
-from reports.markdown_text import bar, block, code, folded, prose, table
-from reports.measured_gains import measured_gains, of_advice
-from reports.numbers import duration, measured, percent, quantity, speedup
-from reports.patterns import layer_patterns
-from reports.rows import rows_of
+from tracekit.analyzers.results import Analysis
+from tracekit.reports.facts import key_figures
+from tracekit.reports.headline import headline
+from tracekit.reports.markdown_text import bar, block, code, folded, prose, table
+from tracekit.reports.measured_gains import measured_gains, of_advice
+from tracekit.reports.numbers import duration, measured, percent, quantity, speedup
+from tracekit.reports.patterns import layer_patterns
+from tracekit.reports.rows import rows_of
 
 _ROWS = 15
 _KIND = {

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from reports.names import middle_truncated, printable
+from tracekit.reports.names import middle_truncated, printable
 
 _SPECIAL = re.compile(r"[\\`*_\[\]|~$]|^[#+-]")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}

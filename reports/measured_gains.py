@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzers.interval import Interval
-from analyzers.predicted import Recommendation
-from analyzers.results import Analysis
-from analyzers.verified import Difference, Verification, Verified
-from reports.names import printable
-from reports.numbers import duration, percent, quantity, significant
-from reports.verified import why_not
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.predicted import Recommendation
+from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.verified import Difference, Verification, Verified
+from tracekit.reports.names import printable
+from tracekit.reports.numbers import duration, percent, quantity, significant
+from tracekit.reports.verified import why_not
 
 
 @dataclass(frozen=True)

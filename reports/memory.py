@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from analyzers.capture_info import CaptureInfo
-from analyzers.results import Analysis
-from analyzers.tables import Column, Table
+from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.tables import Column, Table
 
 MEMORY = Table(
     "memory",

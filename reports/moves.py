@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from analyzers.results import Analysis
-from analyzers.tables import Column, Table
-from reports.names import printable
+from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.tables import Column, Table
+from tracekit.reports.names import printable
 
 MOVES = Table(
     "roofline_moves",

@@ -2,7 +2,7 @@
 
 import re
 
-from analyzers.results import Source
+from tracekit.analyzers.results import Source
 
 _MODELS = {"gpt2": "GPT-2", "bert": "BERT", "llama": "Llama", "qwen2": "Qwen2", "mistral": "Mistral", "vit": "ViT"}
 _SPOKEN_WITH_A_VOWEL = frozenset("AEFHILMNORSX8")

@@ -9,19 +9,19 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.comparison.result import Comparison
-from analyzers.display import Bundle, drawn_by
-from analyzers.predicted import Recommendation
-from analyzers.results import Analysis
-from reports.comparison.rows import parts
-from reports.comparison.sentence import explained
-from reports.comparison.words import change, described, signed_percent, time
-from reports.facts import key_figures
-from reports.headline import headline
-from reports.names import middle_truncated, printable
-from reports.numbers import duration, percent, speedup
-from reports.patterns import layer_patterns
-from reports.rows import rows_of
+from tracekit.analyzers.comparison.result import Comparison
+from tracekit.analyzers.display import Bundle, drawn_by
+from tracekit.analyzers.predicted import Recommendation
+from tracekit.analyzers.results import Analysis
+from tracekit.reports.comparison.rows import parts
+from tracekit.reports.comparison.sentence import explained
+from tracekit.reports.comparison.words import change, described, signed_percent, time
+from tracekit.reports.facts import key_figures
+from tracekit.reports.headline import headline
+from tracekit.reports.names import middle_truncated, printable
+from tracekit.reports.numbers import duration, percent, speedup
+from tracekit.reports.patterns import layer_patterns
+from tracekit.reports.rows import rows_of
 
 _COLOURS = {
     "compute": "#d9622b",
@@ -44,7 +44,7 @@ def show_in_notebooks() -> None:
 
 
 def _analysis(analysis: Analysis) -> Bundle:
-    from reports.terminal import summary
+    from tracekit.reports.terminal import summary
 
     body = [
         _title(headline(analysis)),
@@ -67,7 +67,7 @@ def _recommendation(advice: Recommendation) -> Bundle:
 
 
 def _comparison(comparison: Comparison) -> Bundle:
-    from reports.comparison.terminal import full
+    from tracekit.reports.comparison.terminal import full
 
     sides = (("A", comparison.a), ("B", comparison.b))
     runs = [(letter, side.name, described(side), time(side.latency_ns)) for letter, side in sides]

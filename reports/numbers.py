@@ -2,7 +2,7 @@
 
 import math
 
-from analyzers.interval import Interval
+from tracekit.analyzers.interval import Interval
 
 ABSENT = "–"
 _TIME = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"))

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzers.results import Analysis, Source
-from reports.facts import covered
-from reports.names import printable
-from reports.numbers import percent
-from reports.views import TableView
+from tracekit.analyzers.results import Analysis, Source
+from tracekit.reports.facts import covered
+from tracekit.reports.names import printable
+from tracekit.reports.numbers import percent
+from tracekit.reports.views import TableView
 
 Kind = Literal["measured", "modelled", "imported", "counted", "predicted", "derived", "data sheet"]
 

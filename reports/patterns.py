@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from reports.names import inside
+from tracekit.reports.names import inside
 
 _NUMBER = re.compile(r"(?<![^./])\d+(?![^./])")
 

@@ -4,9 +4,9 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from analyzers.predicted import OpClassTime, Prediction
-from reports import advice
-from reports.public import number
+from tracekit.analyzers.predicted import OpClassTime, Prediction
+from tracekit.reports import advice
+from tracekit.reports.public import number
 
 SCHEMA_VERSION = "1.0"
 
@@ -44,7 +44,7 @@ def to_json(prediction: Prediction) -> str:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of `to_dict`."""
-    return json.loads((files("reports") / "prediction.schema.json").read_text("utf-8"))
+    return json.loads((files("tracekit.reports") / "prediction.schema.json").read_text("utf-8"))
 
 
 def _op_class(each: OpClassTime, prediction: Prediction) -> dict[str, Any]:

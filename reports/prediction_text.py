@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analyzers.interval import Interval
-from analyzers.predicted import Check, Considered, Prediction
-from analyzers.prediction.memory import Memory
-from reports.numbers import ABSENT, duration, quantity, speedup, times
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.predicted import Check, Considered, Prediction
+from tracekit.analyzers.prediction.memory import Memory
+from tracekit.reports.numbers import ABSENT, duration, quantity, speedup, times
 
 _INDENT = 12
 _TIMED = {

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.results import Analysis
+from tracekit.analyzers.results import Analysis
 
 _RENAMED = {"steps": {"busy_us": "gpu_busy_us", "idle_us": "gpu_idle_us"}}
 _COUNTED = (

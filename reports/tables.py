@@ -2,10 +2,10 @@
 
 import pandas as pd
 
-from analyzers.results import Analysis
-from reports.memory import memory_table
-from reports.moves import moves_table
-from reports.views import Kind, TableView, table_view
+from tracekit.analyzers.results import Analysis
+from tracekit.reports.memory import memory_table
+from tracekit.reports.moves import moves_table
+from tracekit.reports.views import Kind, TableView, table_view
 
 Spec = list[tuple[str, str, Kind]]
 

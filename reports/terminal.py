@@ -4,14 +4,14 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from analyzers.predicted import PlanStep
-from analyzers.results import Analysis
-from reports.console import printed
-from reports.headline import headline
-from reports.names import in_sentence, middle_truncated, printable
-from reports.numbers import duration, percent, speedup
-from reports.terminal_summary import head
-from reports.terminal_tables import tables
+from tracekit.analyzers.predicted import PlanStep
+from tracekit.analyzers.results import Analysis
+from tracekit.reports.console import printed
+from tracekit.reports.headline import headline
+from tracekit.reports.names import in_sentence, middle_truncated, printable
+from tracekit.reports.numbers import duration, percent, speedup
+from tracekit.reports.terminal_summary import head
+from tracekit.reports.terminal_tables import tables
 
 _KIND = {
     "measured": "measured",

@@ -4,11 +4,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from analyzers.interval import Interval
-from analyzers.results import Analysis
-from reports.measured_gains import MeasuredGain, measured_gains, of_advice
-from reports.names import printable
-from reports.numbers import measured, percent, speedup, times
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.results import Analysis
+from tracekit.reports.measured_gains import MeasuredGain, measured_gains, of_advice
+from tracekit.reports.names import printable
+from tracekit.reports.numbers import measured, percent, speedup, times
 
 COLOURS = {"compute": "red", "memory": "bright_blue", "launch": "yellow", "latency": "magenta", "transfer": "green"}
 _SHADES = {"compute": "█", "memory": "▓", "launch": "░", "latency": "▒", "transfer": "▚", "unknown": "·"}

@@ -8,12 +8,12 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from analyzers.results import Analysis
-from reports.names import middle_truncated, printable
-from reports.numbers import duration, percent, quantity, significant
-from reports.patterns import layer_patterns
-from reports.rows import rows_of
-from reports.terminal_summary import COLOURS
+from tracekit.analyzers.results import Analysis
+from tracekit.reports.names import middle_truncated, printable
+from tracekit.reports.numbers import duration, percent, quantity, significant
+from tracekit.reports.patterns import layer_patterns
+from tracekit.reports.rows import rows_of
+from tracekit.reports.terminal_summary import COLOURS
 
 _NAMES = {"layers": "path", "layer_types": "type", "phases": "name", "ops": "name", "kernels": "name"}
 _ROWS = 25

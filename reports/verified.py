@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analyzers.verified import Difference, Verification, Verified
-from reports.advice import interval
-from reports.numbers import ABSENT, duration, measured, percent, quantity, significant, speedup
-from reports.public import number
+from tracekit.analyzers.verified import Difference, Verification, Verified
+from tracekit.reports.advice import interval
+from tracekit.reports.numbers import ABSENT, duration, measured, percent, quantity, significant, speedup
+from tracekit.reports.public import number
 
 _NAME = 22
 _LEGEND = (

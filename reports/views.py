@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from analyzers.results import BOUNDS
-from analyzers.tables import TABLES
-from reports.names import inside, middle_truncated, printable
+from tracekit.analyzers.results import BOUNDS
+from tracekit.analyzers.tables import TABLES
+from tracekit.reports.names import inside, middle_truncated, printable
 
 Kind = Literal["name", "text", "prose", "bound", "cause", "count", "time", "change", "share", "flops", "bytes", "ratio"]
 ROW_LIMIT = 1_500

@@ -6,9 +6,8 @@ import pytest
 from click.testing import CliRunner
 from tiny_models import write_model
 
-from analyzers.errors import InputError, UnknownNameError
-from reports.bench import to_html, to_text
 from tracekit import benching
+from tracekit.analyzers.errors import InputError, UnknownNameError
 from tracekit.bench import alone
 from tracekit.bench.configurations import configuration
 from tracekit.bench.largest import largest_batch
@@ -20,6 +19,7 @@ from tracekit.capture.settings import Settings
 from tracekit.cli import main
 from tracekit.measurement import measure
 from tracekit.measurement.worker import Failure, Worker
+from tracekit.reports.bench import to_html, to_text
 
 START = Settings(model="gpt2", dtype="fp32", attention="eager")
 

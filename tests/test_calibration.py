@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from analyzers import hardware
-from analyzers.costs.call import Cost, Gemm
-from analyzers.errors import TracekitError
-from analyzers.hardware.gpu import LAUNCH_CALL
-from analyzers.kernel_time import estimate_ns
-from analyzers.prediction import host_costs
+from tracekit.analyzers import hardware
+from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.hardware.gpu import LAUNCH_CALL
+from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.prediction import host_costs
 from tracekit.calibration import Calibration, apply, history, load, store
 from tracekit.calibration.value import decode, encode
 from tracekit.capture.environment import cpu_state

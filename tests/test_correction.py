@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from analyzers.interval import Interval
 from tracekit.analysis import analyze
+from tracekit.analyzers.interval import Interval
 from tracekit.calibration import history
 from tracekit.calibration.correction import MOST, correction
 from tracekit.calibration.history import Verified

@@ -7,11 +7,11 @@ import pytest
 from click.testing import CliRunner
 from pandas.testing import assert_frame_equal
 
-from analyzers import cache, readers
-from reports.export import to_json
 from tracekit import analysis
+from tracekit.analyzers import cache, readers
 from tracekit.cli import main
 from tracekit.outputs import write_outputs
+from tracekit.reports.export import to_json
 
 SAMPLE = Path(__file__).parents[1] / "examples" / "traces" / "h200_gpt2_prefill.json.gz"
 

@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from click.testing import CliRunner
 
-from analyzers.errors import TracekitError
 from tracekit import opening
+from tracekit.analyzers.errors import TracekitError
 from tracekit.cli import main
 from tracekit.opening import UI, show_trace
 from tracekit.serving import FileServer

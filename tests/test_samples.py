@@ -38,7 +38,7 @@ def test_everything_is_attributed_and_counted_once(path, analysis):
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
 def test_the_simulated_baseline_takes_the_measured_time(path):
-    from analyzers.prediction.baseline import baseline
+    from tracekit.analyzers.prediction.baseline import baseline
 
     trace = tracekit.load(path)
     base = baseline(trace, tracekit.analyze(path))

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from tiny_models import write_model
 
 import tracekit
-from analyzers.interval import Interval
-from analyzers.verified import Verification, Verified
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.verified import Verification, Verified
 from tracekit.cli import main
 from tracekit.verified_run import joined
 from tracekit.verifying import verify_run

@@ -15,8 +15,8 @@ import pytest
 from whatever_state import check_sums
 
 import tracekit
-from analyzers.errors import TracekitError
-from reports import export
+from tracekit.analyzers.errors import TracekitError
+from tracekit.reports import export
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = (ROOT / "examples", ROOT.parent / "shared")

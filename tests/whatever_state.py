@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 
 import tracekit
-from analyzers.errors import TracekitError
-from reports import export
+from tracekit.analyzers.errors import TracekitError
+from tracekit.reports import export
 
 SAMPLE = Path(__file__).parents[1] / "examples/traces/h200_compile-and-graph.json.gz"
 FROM_US = 4367329725000.0

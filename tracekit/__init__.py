@@ -7,10 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analyzers.hardware import all_gpus as gpus
-    from analyzers.readers import load
     from tracekit import capture
     from tracekit.analysis import analyze
+    from tracekit.analyzers.hardware import all_gpus as gpus
+    from tracekit.analyzers.readers import load
     from tracekit.capture.annotate import annotate
     from tracekit.comparing import compare
     from tracekit.outputs import write_report as report
@@ -28,8 +28,8 @@ _HOMES = {
     "capture": "tracekit.capture:",
     "compare": "tracekit.comparing:compare",
     "load_ipython_extension": "tracekit.notebook:load_ipython_extension",
-    "gpus": "analyzers.hardware:all_gpus",
-    "load": "analyzers.readers:load",
+    "gpus": "tracekit.analyzers.hardware:all_gpus",
+    "load": "tracekit.analyzers.readers:load",
     "predict": "tracekit.prediction:predict",
     "profile": "tracekit.profiling:profile",
     "report": "tracekit.outputs:write_report",

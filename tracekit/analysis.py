@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pandas as pd
 
-from analyzers import cache, hardware
-from analyzers.errors import InputError
-from analyzers.hardware import GPU
-from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.projection import project
-from analyzers.prediction.start import start
-from analyzers.readers import load
-from analyzers.readers.source import MAX_BYTES
-from analyzers.results import Analysis
-from analyzers.trace import Trace
-from reports.notebook import show_in_notebooks
+from tracekit.analyzers import cache, hardware
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.projection import project
+from tracekit.analyzers.prediction.start import start
+from tracekit.analyzers.readers import load
+from tracekit.analyzers.readers.source import MAX_BYTES
+from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.trace import Trace
 from tracekit.calibration.correction import corrected
 from tracekit.recommend import recommend
+from tracekit.reports.notebook import show_in_notebooks
 from tracekit.verified_run import verified_beside
 
 show_in_notebooks()

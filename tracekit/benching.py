@@ -7,10 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from analyzers.errors import TracekitError
-from reports.bench import to_html
-from reports.files import check_writable, write_atomically
-from reports.numbers import quantity
+from tracekit.analyzers.errors import TracekitError
 from tracekit.bench import alone
 from tracekit.bench.configurations import Configuration, configuration
 from tracekit.bench.largest import largest_batch
@@ -23,6 +20,9 @@ from tracekit.capture.settings import Settings
 from tracekit.measurement import jobs
 from tracekit.measurement.predicted import Expectations
 from tracekit.measurement.worker import Failure, Worker, checked
+from tracekit.reports.bench import to_html
+from tracekit.reports.files import check_writable, write_atomically
+from tracekit.reports.numbers import quantity
 
 CSV, PARQUET, PAGE, TRACES = "bench.csv", "bench.parquet", "bench.html", "traces"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from analyzers.errors import TracekitError
 from tracekit import __version__
+from tracekit.analyzers.errors import TracekitError
 
 _COMMANDS = Path(__file__).parent / "commands"
 

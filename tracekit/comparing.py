@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from analyzers.comparison.compare import compare as compare_analyses
-from analyzers.comparison.result import Comparison
-from analyzers.readers.remote import is_url, shown
-from analyzers.results import Analysis
 from tracekit.analysis import analyze
+from tracekit.analyzers.comparison.compare import compare as compare_analyses
+from tracekit.analyzers.comparison.result import Comparison
+from tracekit.analyzers.readers.remote import is_url, shown
+from tracekit.analyzers.results import Analysis
 from tracekit.folders import TRACE
 
 

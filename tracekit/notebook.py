@@ -11,8 +11,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
-from analyzers.errors import TracekitError
-from analyzers.results import Analysis
+from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.results import Analysis
 
 FOLDER = "runs/notebook"
 

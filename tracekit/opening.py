@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
-from analyzers.errors import InputError, TracekitError
+from tracekit.analyzers.errors import InputError, TracekitError
 from tracekit.folders import TRACE, page_of
 from tracekit.serving import HOST, PORT, FileServer
 

@@ -3,15 +3,15 @@
 import json
 from pathlib import Path
 
-from analyzers.results import Analysis
-from reports import export, html
-from reports.files import write_atomically
-from reports.findings.write import annotate
 from tracekit import __version__
 from tracekit.analysis import analyze_into
+from tracekit.analyzers.results import Analysis
 from tracekit.capture import environment
 from tracekit.capture.settings import Settings
 from tracekit.folders import ANALYSIS, REPORT, RUN, TRACE
+from tracekit.reports import export, html
+from tracekit.reports.files import write_atomically
+from tracekit.reports.findings.write import annotate
 
 
 def write_outputs(folder: Path) -> Analysis:

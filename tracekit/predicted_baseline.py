@@ -1,7 +1,7 @@
 """The step that a prediction starts from, as a value: how it was timed, and how well it is simulated."""
 
-from analyzers.predicted import Check, PredictedBaseline
-from analyzers.prediction.baseline import Baseline, Reproduction
+from tracekit.analyzers.predicted import Check, PredictedBaseline
+from tracekit.analyzers.prediction.baseline import Baseline, Reproduction
 
 _DOUBTFUL = (
     "Simulated unchanged, the step takes {simulated:.0f} µs, {error:+.0f} % off the {stated:.0f} µs that it took: more "

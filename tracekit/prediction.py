@@ -3,13 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
-from analyzers import cache, hardware
-from analyzers.errors import InputError
-from analyzers.hardware import GPU
-from analyzers.predicted import Prediction
-from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.projection import of_collectives
-from analyzers.prediction.start import start
+from tracekit.analyzers import cache, hardware
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.predicted import Prediction
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.projection import of_collectives
+from tracekit.analyzers.prediction.start import start
 from tracekit.calibration.correction import Correction, here
 from tracekit.optimizations import find, in_order, parse
 from tracekit.optimizations.combined import Combined

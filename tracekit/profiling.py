@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from analyzers import hardware
-from analyzers.results import Analysis
-from reports.files import check_writable
+from tracekit.analyzers import hardware
+from tracekit.analyzers.results import Analysis
 from tracekit.capture.plan import plan
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Settings
 from tracekit.folders import TRACE
 from tracekit.outputs import write_outputs, write_run
+from tracekit.reports.files import check_writable
 
 
 def profile(model: str, **options: Any) -> Analysis:

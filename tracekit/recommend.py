@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from analyzers.interval import Interval
-from analyzers.predicted import Considered, PlanStep, Recommendation
-from analyzers.prediction.baseline import Baseline
-from analyzers.results import Analysis
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.predicted import Considered, PlanStep, Recommendation
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.results import Analysis
 from tracekit.optimizations import OPTIMIZATIONS, find, in_order
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.explain import op_class_times, sentence

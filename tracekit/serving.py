@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
-from analyzers.errors import TracekitError
+from tracekit.analyzers.errors import TracekitError
 
 HOST = "127.0.0.1"
 PORT = 9001

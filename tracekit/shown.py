@@ -8,7 +8,7 @@ import click
 from tracekit.folders import ANALYSIS, REPORT, RUN, TRACE
 
 if TYPE_CHECKING:
-    from analyzers.results import Analysis
+    from tracekit.analyzers.results import Analysis
 
 
 def verbose() -> bool:
@@ -22,7 +22,7 @@ def say(text: str) -> None:
 
 def show_outputs(analysis: "Analysis", folder: Path) -> None:
     """A summary of about ten lines, the files written, and the next command to try."""
-    from reports import terminal
+    from tracekit.reports import terminal
 
     click.echo(terminal.brief(analysis), nl=False)
     written = [name for name in (REPORT, TRACE, ANALYSIS, RUN) if (folder / name).is_file()]

@@ -6,7 +6,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from analyzers.errors import InputError, reading
+from tracekit.analyzers.errors import InputError, reading
 from tracekit.capture.settings import Settings
 from tracekit.folders import RUN
 

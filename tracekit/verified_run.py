@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from analyzers.errors import InputError
-from analyzers.readers.remote import is_url
-from analyzers.verified import Verification
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.readers.remote import is_url
+from tracekit.analyzers.verified import Verification
 from tracekit.folders import TRACE, VERIFY
 
 _NO_MATTER = ("output", "steps")

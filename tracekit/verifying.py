@@ -5,10 +5,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from analyzers.errors import InputError
-from analyzers.verified import Verification, Verified
-from reports.files import write_atomically
 from tracekit.analysis import analyze
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.verified import Verification, Verified
 from tracekit.calibration import history
 from tracekit.capture.packages import require
 from tracekit.capture.plan import plan
@@ -21,6 +20,7 @@ from tracekit.measurement.worker import Failure, Worker, checked
 from tracekit.optimizations import parse
 from tracekit.optimizations.planning import WORTHWHILE
 from tracekit.outputs import write_outputs
+from tracekit.reports.files import write_atomically
 from tracekit.stored_settings import settings_of
 from tracekit.verified_run import joined, to_json, verified_beside
 

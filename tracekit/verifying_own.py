@@ -7,8 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from analyzers.errors import InputError
-from analyzers.verified import Verification, Verified
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.verified import Verification, Verified
 from tracekit.capture import record
 from tracekit.capture.numerics import TORCH_NAMES
 from tracekit.capture.packages import require

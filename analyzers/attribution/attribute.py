@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analyzers.attribution.items import Items
-from analyzers.attribution.layers import Layers, find_layers, in_optimizer, layer_of
-from analyzers.attribution.nesting import Nest, Rows
-from analyzers.attribution.origin import Origin, trace_origin
-from analyzers.attribution.placing import Placed, place
-from analyzers.attribution.steps import Marks, find_marks, phase_at, step_at
+from tracekit.analyzers.attribution.items import Items
+from tracekit.analyzers.attribution.layers import Layers, find_layers, in_optimizer, layer_of
+from tracekit.analyzers.attribution.nesting import Nest, Rows
+from tracekit.analyzers.attribution.origin import Origin, trace_origin
+from tracekit.analyzers.attribution.placing import Placed, place
+from tracekit.analyzers.attribution.steps import Marks, find_marks, phase_at, step_at
 
 _OPTIMIZER_PHASE = "optimizer"
 

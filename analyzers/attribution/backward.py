@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.kernel_names import matching
-from analyzers.attribution.nesting import Nest, Rows, nearest, take
+from tracekit.analyzers.attribution.kernel_names import matching
+from tracekit.analyzers.attribution.nesting import Nest, Rows, nearest, take
 
 _ENGINE = re.compile(r"autograd::engine::evaluate_function")
 

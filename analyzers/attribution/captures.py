@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.items import Items
-from analyzers.attribution.kernel_names import is_launch, matching
-from analyzers.attribution.nesting import Nest, take
+from tracekit.analyzers.attribution.items import Items
+from tracekit.analyzers.attribution.kernel_names import is_launch, matching
+from tracekit.analyzers.attribution.nesting import Nest, take
 
 Ints = npt.NDArray[np.int64]
 

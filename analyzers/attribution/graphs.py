@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.captures import Capture, find_captures
-from analyzers.attribution.items import Items
-from analyzers.attribution.kernel_names import matching
-from analyzers.attribution.nesting import Nest, Rows, take
+from tracekit.analyzers.attribution.captures import Capture, find_captures
+from tracekit.analyzers.attribution.items import Items
+from tracekit.analyzers.attribution.kernel_names import matching
+from tracekit.analyzers.attribution.nesting import Nest, Rows, take
 
 Ints = npt.NDArray[np.int64]
 

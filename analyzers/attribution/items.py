@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.intervals import covered_until, idle_before_ns, newly_covered_ns
-from analyzers.attribution.nesting import Nest, Rows, row_numbers
-from analyzers.errors import InputError
-from analyzers.trace import Trace
+from tracekit.analyzers.attribution.intervals import covered_until, idle_before_ns, newly_covered_ns
+from tracekit.analyzers.attribution.nesting import Nest, Rows, row_numbers
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.trace import Trace
 
 Ints = npt.NDArray[np.int64]
 

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.nesting import Nest, Rows, take
-from analyzers.ranges import ROOT
+from tracekit.analyzers.attribution.nesting import Nest, Rows, take
+from tracekit.analyzers.ranges import ROOT
 
 Ints = npt.NDArray[np.int64]
 

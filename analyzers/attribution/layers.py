@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers import ranges
-from analyzers.attribution.backward import forward_of
-from analyzers.attribution.kernel_names import matching
-from analyzers.attribution.layer_tree import Label, Tree, tree_by_nesting, tree_by_path
-from analyzers.attribution.nesting import Nest, Rows, take
-from analyzers.attribution.origin import Origin
-from analyzers.attribution.steps import is_step_name
+from tracekit.analyzers import ranges
+from tracekit.analyzers.attribution.backward import forward_of
+from tracekit.analyzers.attribution.kernel_names import matching
+from tracekit.analyzers.attribution.layer_tree import Label, Tree, tree_by_nesting, tree_by_path
+from tracekit.analyzers.attribution.nesting import Nest, Rows, take
+from tracekit.analyzers.attribution.origin import Origin
+from tracekit.analyzers.attribution.steps import is_step_name
 
 Ints = npt.NDArray[np.int64]
 LayersFrom = Literal["tracekit ranges", "nn.Module events", "record_function ranges", "compiled regions", "none"]

@@ -4,10 +4,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.kernel_names import is_communication
-from analyzers.attribution.nesting import Rows, take
-from analyzers.costs.messages import Message, message
-from analyzers.readers.collectives import RECORDED_AS
+from tracekit.analyzers.attribution.kernel_names import is_communication
+from tracekit.analyzers.attribution.nesting import Rows, take
+from tracekit.analyzers.costs.messages import Message, message
+from tracekit.analyzers.readers.collectives import RECORDED_AS
 
 
 def messages(host: pd.DataFrame, names: pd.Series, op: Rows) -> npt.NDArray[np.object_]:

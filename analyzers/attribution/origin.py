@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.graphs import find_graphs
-from analyzers.attribution.items import Items
-from analyzers.attribution.kernel_names import is_launch
-from analyzers.attribution.nesting import Nest, Rows, row_numbers, take
+from tracekit.analyzers.attribution.graphs import find_graphs
+from tracekit.analyzers.attribution.items import Items
+from tracekit.analyzers.attribution.kernel_names import is_launch
+from tracekit.analyzers.attribution.nesting import Nest, Rows, row_numbers, take
 
 Ints = npt.NDArray[np.int64]
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from analyzers.attribution.layers import Layers
-from analyzers.attribution.nesting import Rows
+from tracekit.analyzers.attribution.layers import Layers
+from tracekit.analyzers.attribution.nesting import Rows
 
 OPTIMIZER = "(optimizer)"
 

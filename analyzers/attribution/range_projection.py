@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.nesting import Rows, containers, take
-from analyzers.result_tables import PROJECTIONS, RANGES
+from tracekit.analyzers.attribution.nesting import Rows, containers, take
+from tracekit.analyzers.result_tables import PROJECTIONS, RANGES
 
 Ints = npt.NDArray[np.int64]
 

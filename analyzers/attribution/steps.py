@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers import ranges
-from analyzers.attribution.intervals import covered_until
-from analyzers.attribution.nesting import Nest, Rows, take
-from analyzers.attribution.serving import serving_phase
+from tracekit.analyzers import ranges
+from tracekit.analyzers.attribution.intervals import covered_until
+from tracekit.analyzers.attribution.nesting import Nest, Rows, take
+from tracekit.analyzers.attribution.serving import serving_phase
 
 Ints = npt.NDArray[np.int64]
 

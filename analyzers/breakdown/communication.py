@@ -7,10 +7,10 @@ Work is of three kinds: communication (collectives and transfers between devices
 import numpy as np
 import numpy.typing as npt
 
-from analyzers.attribution.intervals import newly_covered_ns
-from analyzers.attribution.items import Items
-from analyzers.attribution.kernel_names import is_communication
-from analyzers.results import DeviceTime
+from tracekit.analyzers.attribution.intervals import newly_covered_ns
+from tracekit.analyzers.attribution.items import Items
+from tracekit.analyzers.attribution.kernel_names import is_communication
+from tracekit.analyzers.results import DeviceTime
 
 Bools = npt.NDArray[np.bool_]
 

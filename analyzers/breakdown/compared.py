@@ -4,11 +4,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers import problems
-from analyzers.problems import Found
-from analyzers.result_tables import COUNTERS_COMPARISON
-from analyzers.results import CounterSource
-from analyzers.roofline.costing import Costed
+from tracekit.analyzers import problems
+from tracekit.analyzers.problems import Found
+from tracekit.analyzers.result_tables import COUNTERS_COMPARISON
+from tracekit.analyzers.results import CounterSource
+from tracekit.analyzers.roofline.costing import Costed
 
 Floats = npt.NDArray[np.float64]
 

@@ -4,15 +4,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers import problems
-from analyzers.attribution.items import Items
-from analyzers.attribution.layers import Layers
-from analyzers.attribution.messages import unknown_messages
-from analyzers.hardware import GPU
-from analyzers.problems import Found
-from analyzers.results import Coverage
-from analyzers.roofline.costing import Costed
-from analyzers.roofline.roofs import Roofs
+from tracekit.analyzers import problems
+from tracekit.analyzers.attribution.items import Items
+from tracekit.analyzers.attribution.layers import Layers
+from tracekit.analyzers.attribution.messages import unknown_messages
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.problems import Found
+from tracekit.analyzers.results import Coverage
+from tracekit.analyzers.roofline.costing import Costed
+from tracekit.analyzers.roofline.roofs import Roofs
 
 _NOTABLE = 0.05
 

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.kernel_names import is_communication, is_copy_to_host, is_host_copy, matching
-from analyzers.breakdown.covered import Covered
-from analyzers.idle_tables import CAUSE_MEANINGS, CAUSES, GAPS, IDLE_CAUSES
+from tracekit.analyzers.attribution.kernel_names import is_communication, is_copy_to_host, is_host_copy, matching
+from tracekit.analyzers.breakdown.covered import Covered
+from tracekit.analyzers.idle_tables import CAUSE_MEANINGS, CAUSES, GAPS, IDLE_CAUSES
 
 Bools = npt.NDArray[np.bool_]
 

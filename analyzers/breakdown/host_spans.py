@@ -4,10 +4,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.kernel_names import is_launch
-from analyzers.attribution.nesting import Nest, Rows
-from analyzers.breakdown.gaps import synchronises
-from analyzers.idle_tables import HOST_SPANS
+from tracekit.analyzers.attribution.kernel_names import is_launch
+from tracekit.analyzers.attribution.nesting import Nest, Rows
+from tracekit.analyzers.breakdown.gaps import synchronises
+from tracekit.analyzers.idle_tables import HOST_SPANS
 
 Ints = npt.NDArray[np.int64]
 

@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.layers import Layers, calls_and_host_time
-from analyzers.attribution.placing import Placed
-from analyzers.breakdown.totals import Totals, busy_ns, with_children
-from analyzers.result_tables import LAYER_TYPES, LAYERS
+from tracekit.analyzers.attribution.layers import Layers, calls_and_host_time
+from tracekit.analyzers.attribution.placing import Placed
+from tracekit.analyzers.breakdown.totals import Totals, busy_ns, with_children
+from tracekit.analyzers.result_tables import LAYER_TYPES, LAYERS
 
 Ints = npt.NDArray[np.int64]
 

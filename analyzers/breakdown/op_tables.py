@@ -5,12 +5,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.items import Items, time_outside_others
-from analyzers.attribution.nesting import Nest, Rows, take
-from analyzers.attribution.steps import Marks
-from analyzers.breakdown.totals import Totals, most_of
-from analyzers.costs.generated import generated
-from analyzers.result_tables import KERNELS, OPS, PHASES
+from tracekit.analyzers.attribution.items import Items, time_outside_others
+from tracekit.analyzers.attribution.nesting import Nest, Rows, take
+from tracekit.analyzers.attribution.steps import Marks
+from tracekit.analyzers.breakdown.totals import Totals, most_of
+from tracekit.analyzers.costs.generated import generated
+from tracekit.analyzers.result_tables import KERNELS, OPS, PHASES
 
 Ints = npt.NDArray[np.int64]
 

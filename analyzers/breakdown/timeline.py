@@ -4,12 +4,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.items import Items
-from analyzers.attribution.nesting import Rows
-from analyzers.attribution.steps import Marks
-from analyzers.breakdown.communication import device_time
-from analyzers.result_tables import STEPS
-from analyzers.results import Timeline
+from tracekit.analyzers.attribution.items import Items
+from tracekit.analyzers.attribution.nesting import Rows
+from tracekit.analyzers.attribution.steps import Marks
+from tracekit.analyzers.breakdown.communication import device_time
+from tracekit.analyzers.result_tables import STEPS
+from tracekit.analyzers.results import Timeline
 
 Ints = npt.NDArray[np.int64]
 

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.results import BOUNDS
-from analyzers.roofline.bound import bound_codes, dominant
-from analyzers.roofline.roofs import intensity
+from tracekit.analyzers.results import BOUNDS
+from tracekit.analyzers.roofline.bound import bound_codes, dominant
+from tracekit.analyzers.roofline.roofs import intensity
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

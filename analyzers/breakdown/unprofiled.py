@@ -1,7 +1,7 @@
 """The run's time without a profiler, which slows the host, where the capture measured it."""
 
-from analyzers.capture_info import CaptureInfo
-from analyzers.results import Timeline
+from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.results import Timeline
 
 
 def unprofiled_wall_ns(capture: CaptureInfo | None, times: Timeline) -> float | None:

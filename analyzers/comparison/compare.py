@@ -4,17 +4,17 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.comparison.difference import difference, idle_times
-from analyzers.comparison.layer_changes import compared_layers
-from analyzers.comparison.layer_pairs import layer_pairs
-from analyzers.comparison.name_pairs import name_pairs
-from analyzers.comparison.notes import notes
-from analyzers.comparison.result import Comparison, Side
-from analyzers.comparison.step_work import step_work, steps_of
-from analyzers.comparison.sums import longest, main_precision, numbered, summed
-from analyzers.comparison.tables import COMPARED_KERNELS, COMPARED_OPS
-from analyzers.results import Analysis
-from analyzers.tables import Table
+from tracekit.analyzers.comparison.difference import difference, idle_times
+from tracekit.analyzers.comparison.layer_changes import compared_layers
+from tracekit.analyzers.comparison.layer_pairs import layer_pairs
+from tracekit.analyzers.comparison.name_pairs import name_pairs
+from tracekit.analyzers.comparison.notes import notes
+from tracekit.analyzers.comparison.result import Comparison, Side
+from tracekit.analyzers.comparison.step_work import step_work, steps_of
+from tracekit.analyzers.comparison.sums import longest, main_precision, numbered, summed
+from tracekit.analyzers.comparison.tables import COMPARED_KERNELS, COMPARED_OPS
+from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.tables import Table
 
 
 def compare(a: Analysis, b: Analysis, names: tuple[str, str] = ("A", "B")) -> Comparison:

@@ -3,11 +3,11 @@
 import numpy as np
 import pandas as pd
 
-from analyzers.comparison.result import Side
-from analyzers.comparison.step_work import devices_of, steps_of
-from analyzers.comparison.sums import main_precision, numbered, summed
-from analyzers.comparison.tables import DIFFERENCE
-from analyzers.results import Analysis
+from tracekit.analyzers.comparison.result import Side
+from tracekit.analyzers.comparison.step_work import devices_of, steps_of
+from tracekit.analyzers.comparison.sums import main_precision, numbered, summed
+from tracekit.analyzers.comparison.tables import DIFFERENCE
+from tracekit.analyzers.results import Analysis
 
 EDGES = "edges"
 """Before a step's first work and after its last."""

@@ -4,10 +4,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.breakdown.layer_tables import depths
-from analyzers.breakdown.totals import with_children
-from analyzers.comparison.layer_pairs import LayerPair
-from analyzers.comparison.tables import COMPARED_LAYERS
+from tracekit.analyzers.breakdown.layer_tables import depths
+from tracekit.analyzers.breakdown.totals import with_children
+from tracekit.analyzers.comparison.layer_pairs import LayerPair
+from tracekit.analyzers.comparison.tables import COMPARED_LAYERS
 
 Floats = npt.NDArray[np.float64]
 

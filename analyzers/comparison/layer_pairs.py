@@ -7,7 +7,7 @@ from functools import partial
 
 import pandas as pd
 
-from analyzers.breakdown.layer_tables import NO_LAYER
+from tracekit.analyzers.breakdown.layer_tables import NO_LAYER
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What keeps two runs from being comparable in every respect."""
 
-from analyzers.comparison.result import Side
+from tracekit.analyzers.comparison.result import Side
 
 _SAME_WORK = 0.02
 _SETTINGS = ("model", "workload", "batch_size", "seq_len", "new_tokens")

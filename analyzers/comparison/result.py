@@ -5,8 +5,8 @@ from typing import Literal
 
 import pandas as pd
 
-from analyzers.display import Displayed
-from analyzers.results import Source
+from tracekit.analyzers.display import Displayed
+from tracekit.analyzers.results import Source
 
 
 @dataclass(frozen=True)

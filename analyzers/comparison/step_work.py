@@ -4,10 +4,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.kernel_names import is_communication
-from analyzers.breakdown.op_tables import NO_OP, OF_GRAPH
-from analyzers.costs.generated import generated
-from analyzers.results import Analysis
+from tracekit.analyzers.attribution.kernel_names import is_communication
+from tracekit.analyzers.breakdown.op_tables import NO_OP, OF_GRAPH
+from tracekit.analyzers.costs.generated import generated
+from tracekit.analyzers.results import Analysis
 
 COMMUNICATION = "communication"
 OTHER = "other"

@@ -7,7 +7,7 @@ An op without a formula (views, containers, communication) has no cost: None.
 
 from functools import lru_cache
 
-from analyzers.costs import (  # noqa: F401 (importing a family registers its formulas)
+from tracekit.analyzers.costs import (  # noqa: F401 (importing a family registers its formulas)
     attention,
     convolution,
     copies,
@@ -22,11 +22,11 @@ from analyzers.costs import (  # noqa: F401 (importing a family registers its fo
     reduction,
     softmax,
 )
-from analyzers.costs.arguments import Arguments
-from analyzers.costs.call import Attention, Cost, Gemm, OpCall
-from analyzers.costs.parse import parse_call
-from analyzers.costs.registry import FORMULAS
-from analyzers.costs.tensors import MalformedCall
+from tracekit.analyzers.costs.arguments import Arguments
+from tracekit.analyzers.costs.call import Attention, Cost, Gemm, OpCall
+from tracekit.analyzers.costs.parse import parse_call
+from tracekit.analyzers.costs.registry import FORMULAS
+from tracekit.analyzers.costs.tensors import MalformedCall
 
 __all__ = ["Attention", "Cost", "Gemm", "MalformedCall", "OpCall", "cost_of", "cost_of_signature", "parse_call"]
 

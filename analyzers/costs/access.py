@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from analyzers.costs.call import Access
-from analyzers.costs.dtypes import BOOL
-from analyzers.costs.tensors import Shape, Tensor
+from tracekit.analyzers.costs.call import Access
+from tracekit.analyzers.costs.dtypes import BOOL
+from tracekit.analyzers.costs.tensors import Shape, Tensor
 
 _HALF = ("float16", "bfloat16")
 

@@ -1,9 +1,9 @@
 """Typed access to the inputs of a recorded call; every misfit raises MalformedCall."""
 
-from analyzers.costs import dtypes
-from analyzers.costs.call import OpCall
-from analyzers.costs.dtypes import FLOAT32, DType
-from analyzers.costs.tensors import MalformedCall, Shape, Tensor
+from tracekit.analyzers.costs import dtypes
+from tracekit.analyzers.costs.call import OpCall
+from tracekit.analyzers.costs.dtypes import FLOAT32, DType
+from tracekit.analyzers.costs.tensors import MalformedCall, Shape, Tensor
 
 LIST = "TensorList"
 

@@ -1,11 +1,11 @@
 """Scaled dot-product attention in all its backends: two products forward, five backward (2.5 times the FLOPs)."""
 
-from analyzers.costs.arguments import Arguments
-from analyzers.costs.attention_layouts import BACKWARD, FORWARD, Layout
-from analyzers.costs.call import Attention, Backend, Cost
-from analyzers.costs.dtypes import FLOAT32
-from analyzers.costs.registry import costs, moves
-from analyzers.costs.tensors import MalformedCall, Tensor, promote
+from tracekit.analyzers.costs.arguments import Arguments
+from tracekit.analyzers.costs.attention_layouts import BACKWARD, FORWARD, Layout
+from tracekit.analyzers.costs.call import Attention, Backend, Cost
+from tracekit.analyzers.costs.dtypes import FLOAT32
+from tracekit.analyzers.costs.registry import costs, moves
+from tracekit.analyzers.costs.tensors import MalformedCall, Tensor, promote
 
 _BACKENDS: dict[str, Backend] = {
     "_flash_attention": "flash",

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from analyzers.costs.arguments import Arguments
-from analyzers.costs.tensors import MalformedCall, Tensor
+from tracekit.analyzers.costs.arguments import Arguments
+from tracekit.analyzers.costs.tensors import MalformedCall, Tensor
 
 
 @dataclass(frozen=True)

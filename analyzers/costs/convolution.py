@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from analyzers.costs.arguments import Arguments
-from analyzers.costs.call import Cost, Gemm
-from analyzers.costs.registry import costs, moves
-from analyzers.costs.tensors import MalformedCall, Shape, Tensor, promote
+from tracekit.analyzers.costs.arguments import Arguments
+from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.costs.registry import costs, moves
+from tracekit.analyzers.costs.tensors import MalformedCall, Shape, Tensor, promote
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ aten::to, contiguous and reshape have no cost of their own: when they do move da
 
 from math import ceil, prod
 
-from analyzers.costs import access, dtypes
-from analyzers.costs.arguments import Arguments
-from analyzers.costs.call import Cost
-from analyzers.costs.registry import costs, moves
-from analyzers.costs.tensors import MalformedCall, Tensor, broadcast, promote
+from tracekit.analyzers.costs import access, dtypes
+from tracekit.analyzers.costs.arguments import Arguments
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.registry import costs, moves
+from tracekit.analyzers.costs.tensors import MalformedCall, Tensor, broadcast, promote
 
 
 @costs("aten::copy_")

@@ -2,11 +2,11 @@
 
 from math import prod
 
-from analyzers.costs.arguments import Arguments
-from analyzers.costs.call import Cost, Gemm
-from analyzers.costs.dtypes import DType
-from analyzers.costs.registry import costs, moves
-from analyzers.costs.tensors import MalformedCall, Shape, Tensor, broadcast, promote
+from tracekit.analyzers.costs.arguments import Arguments
+from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.costs.dtypes import DType
+from tracekit.analyzers.costs.registry import costs, moves
+from tracekit.analyzers.costs.tensors import MalformedCall, Shape, Tensor, broadcast, promote
 
 
 def product(

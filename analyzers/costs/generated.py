@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from analyzers.costs.call import Family
-from analyzers.costs.registry import FORMULAS
+from tracekit.analyzers.costs.call import Family
+from tracekit.analyzers.costs.registry import FORMULAS
 
 _NAME = re.compile(r"(?:triton|cpp)_(?:(?P<kind>[a-z]{3})_)?fused_(?:(?P<ops>.+?)_)?\d+[0-9a-z]*")
 _WITHOUT_FORMULA = """

@@ -2,11 +2,11 @@
 
 from math import prod
 
-from analyzers.costs import access, dtypes
-from analyzers.costs.arguments import Arguments
-from analyzers.costs.call import Access, Cost
-from analyzers.costs.registry import costs, moves
-from analyzers.costs.tensors import MalformedCall, Tensor, axes, broadcast
+from tracekit.analyzers.costs import access, dtypes
+from tracekit.analyzers.costs.arguments import Arguments
+from tracekit.analyzers.costs.call import Access, Cost
+from tracekit.analyzers.costs.registry import costs, moves
+from tracekit.analyzers.costs.tensors import MalformedCall, Tensor, axes, broadcast
 
 _WIDE_BYTES = 512
 """A vector for each thread of a warp: parts of such rows are copied as vectors, wherever they go."""

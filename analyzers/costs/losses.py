@@ -2,11 +2,11 @@
 
 from math import prod
 
-from analyzers.costs.arguments import Arguments
-from analyzers.costs.call import Cost
-from analyzers.costs.registry import costs, moves
-from analyzers.costs.softmax import FORWARD_FLOPS
-from analyzers.costs.tensors import Tensor, broadcast, promote
+from tracekit.analyzers.costs.arguments import Arguments
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.registry import costs, moves
+from tracekit.analyzers.costs.softmax import FORWARD_FLOPS
+from tracekit.analyzers.costs.tensors import Tensor, broadcast, promote
 
 _NO_REDUCTION = 0
 

@@ -5,11 +5,11 @@ FLOPs an element: mean and variance 4 (sum; subtract, square, sum), normalize 2 
 
 from math import prod
 
-from analyzers.costs.arguments import Arguments
-from analyzers.costs.call import Cost
-from analyzers.costs.dtypes import FLOAT32
-from analyzers.costs.registry import costs, moves
-from analyzers.costs.tensors import MalformedCall, Tensor
+from tracekit.analyzers.costs.arguments import Arguments
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.dtypes import FLOAT32
+from tracekit.analyzers.costs.registry import costs, moves
+from tracekit.analyzers.costs.tensors import MalformedCall, Tensor
 
 _STATISTICS, _NORMALIZE, _AFFINE = 4, 2, 2
 _BACKWARD = 13

@@ -3,10 +3,10 @@
 Traces do not record the element type of lists, nor the shapes of long ones: see `parse_call`.
 """
 
-from analyzers.costs.arguments import Arguments
-from analyzers.costs.call import Cost
-from analyzers.costs.registry import costs, moves
-from analyzers.costs.tensors import MalformedCall, Tensor
+from tracekit.analyzers.costs.arguments import Arguments
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.registry import costs, moves
+from tracekit.analyzers.costs.tensors import MalformedCall, Tensor
 
 # FLOPs an element of the first list.
 _FOREACH = {

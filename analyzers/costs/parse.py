@@ -4,9 +4,9 @@ import json
 import re
 from typing import Any
 
-from analyzers.costs.arguments import LIST
-from analyzers.costs.call import OpCall
-from analyzers.costs.tensors import MalformedCall
+from tracekit.analyzers.costs.arguments import LIST
+from tracekit.analyzers.costs.call import OpCall
+from tracekit.analyzers.costs.tensors import MalformedCall
 
 _INTEGER = re.compile(r"[+-]?\d{1,20}")
 _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|nan)")

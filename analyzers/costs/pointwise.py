@@ -5,12 +5,12 @@ One FLOP for each arithmetic step; a root, an exponential or a trigonometric fun
 
 from typing import Literal
 
-from analyzers.costs import access, dtypes
-from analyzers.costs.arguments import Arguments
-from analyzers.costs.call import Cost
-from analyzers.costs.dtypes import DType, Kind
-from analyzers.costs.registry import costs, moves
-from analyzers.costs.tensors import Tensor, broadcast, floating, promote, total_bytes
+from tracekit.analyzers.costs import access, dtypes
+from tracekit.analyzers.costs.arguments import Arguments
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.dtypes import DType, Kind
+from tracekit.analyzers.costs.registry import costs, moves
+from tracekit.analyzers.costs.tensors import Tensor, broadcast, floating, promote, total_bytes
 
 Result = Literal["promoted", "floating", "bool", "self"]
 

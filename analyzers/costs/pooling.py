@@ -2,11 +2,11 @@
 
 from math import prod
 
-from analyzers.costs import dtypes
-from analyzers.costs.arguments import Arguments
-from analyzers.costs.call import Cost
-from analyzers.costs.registry import costs, moves
-from analyzers.costs.tensors import MalformedCall, Shape, Tensor
+from tracekit.analyzers.costs import dtypes
+from tracekit.analyzers.costs.arguments import Arguments
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.registry import costs, moves
+from tracekit.analyzers.costs.tensors import MalformedCall, Shape, Tensor
 
 
 @costs("aten::max_pool2d_with_indices", "aten::max_pool3d_with_indices", indices=True, dilation=4, ceil_mode=5)

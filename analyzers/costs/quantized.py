@@ -2,11 +2,11 @@
 
 from math import prod
 
-from analyzers.costs.arguments import Arguments
-from analyzers.costs.call import Cost, Gemm
-from analyzers.costs.dtypes import INT32
-from analyzers.costs.gemm import fit, grouped, product
-from analyzers.costs.registry import costs
+from tracekit.analyzers.costs.arguments import Arguments
+from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.costs.dtypes import INT32
+from tracekit.analyzers.costs.gemm import fit, grouped, product
+from tracekit.analyzers.costs.registry import costs
 
 
 @costs("aten::_scaled_mm")

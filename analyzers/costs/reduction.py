@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from analyzers.costs import dtypes
-from analyzers.costs.arguments import Arguments
-from analyzers.costs.call import Access, Cost
-from analyzers.costs.dtypes import DType, Kind
-from analyzers.costs.pointwise import pointwise
-from analyzers.costs.registry import costs, moves
-from analyzers.costs.tensors import MalformedCall, Shape, Tensor, axes, floating, reduced
+from tracekit.analyzers.costs import dtypes
+from tracekit.analyzers.costs.arguments import Arguments
+from tracekit.analyzers.costs.call import Access, Cost
+from tracekit.analyzers.costs.dtypes import DType, Kind
+from tracekit.analyzers.costs.pointwise import pointwise
+from tracekit.analyzers.costs.registry import costs, moves
+from tracekit.analyzers.costs.tensors import MalformedCall, Shape, Tensor, axes, floating, reduced
 
 
 def reduce(call: Arguments, dims: int, keepdim: int, flops: int, *results: DType, searches: bool = False) -> Cost:

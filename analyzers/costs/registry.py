@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from analyzers.costs.arguments import Arguments
-from analyzers.costs.call import Access, Attention, Cost, Family, Gemm
-from analyzers.costs.dtypes import DType
-from analyzers.costs.tensors import Tensor, total_bytes
+from tracekit.analyzers.costs.arguments import Arguments
+from tracekit.analyzers.costs.call import Access, Attention, Cost, Family, Gemm
+from tracekit.analyzers.costs.dtypes import DType
+from tracekit.analyzers.costs.tensors import Tensor, total_bytes
 
 Formula = Callable[[Arguments], Cost | None]
 

@@ -1,9 +1,9 @@
 """Softmax and its logarithm; five FLOPs an element forward (maximum, difference, exponential, sum, scale), 4 back."""
 
-from analyzers.costs.arguments import Arguments
-from analyzers.costs.call import Cost
-from analyzers.costs.dtypes import FLOAT32
-from analyzers.costs.registry import costs, moves
+from tracekit.analyzers.costs.arguments import Arguments
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.dtypes import FLOAT32
+from tracekit.analyzers.costs.registry import costs, moves
 
 FORWARD_FLOPS = 5
 BACKWARD_FLOPS = 4

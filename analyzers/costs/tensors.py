@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from analyzers.costs.dtypes import FLOAT32, DType, Kind
+from tracekit.analyzers.costs.dtypes import FLOAT32, DType, Kind
 
 Shape = tuple[int, ...]
 

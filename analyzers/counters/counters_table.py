@@ -1,6 +1,6 @@
 """The table COUNTERS: what Nsight Compute measured of each kernel launch."""
 
-from analyzers.tables import Column, Table
+from tracekit.analyzers.tables import Column, Table
 
 COUNTERS = Table(
     "counters",

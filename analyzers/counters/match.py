@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.counters import names
+from tracekit.analyzers.counters import names
 
 Ints = npt.NDArray[np.int64]
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from analyzers.counters.csv_lines import Lines
-from analyzers.counters.decimals import decimal_mark, parse
-from analyzers.counters.launches import IDENTITY, Launches
-from analyzers.counters.units import scale
+from tracekit.analyzers.counters.csv_lines import Lines
+from tracekit.analyzers.counters.decimals import decimal_mark, parse
+from tracekit.analyzers.counters.launches import IDENTITY, Launches
+from tracekit.analyzers.counters.units import scale
 
 
 def launches(lines: Lines, wanted: Callable[[str], bool]) -> Launches:

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.counters import csv_lines, details_page, metrics, raw_page
-from analyzers.counters.counters_table import COUNTERS
-from analyzers.counters.launches import BLOCK, DEVICE, GRID, IDENTITY, NAME, STREAM, Launches
+from tracekit.analyzers.counters import csv_lines, details_page, metrics, raw_page
+from tracekit.analyzers.counters.counters_table import COUNTERS
+from tracekit.analyzers.counters.launches import BLOCK, DEVICE, GRID, IDENTITY, NAME, STREAM, Launches
 
 _NUMBER = re.compile(r"\d+")
 _LONGEST_NS = 86_400e9

@@ -1,6 +1,6 @@
 """The GPUs that tracekit knows."""
 
-from analyzers.hardware.catalogue import ALIASES, all_gpus, find, resolve
-from analyzers.hardware.gpu import GPU
+from tracekit.analyzers.hardware.catalogue import ALIASES, all_gpus, find, resolve
+from tracekit.analyzers.hardware.gpu import GPU
 
 __all__ = ["ALIASES", "GPU", "all_gpus", "find", "resolve"]

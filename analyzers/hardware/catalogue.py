@@ -6,10 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from analyzers.errors import UnknownNameError
-from analyzers.hardware import names as gpu_names
-from analyzers.hardware.gpu import GPU, nearest
-from analyzers.interval import Interval
+from tracekit.analyzers.errors import UnknownNameError
+from tracekit.analyzers.hardware import names as gpu_names
+from tracekit.analyzers.hardware.gpu import GPU, nearest
+from tracekit.analyzers.interval import Interval
 
 CALIBRATION = Path(__file__).parent / "calibration.toml"
 ALIASES = {"v100": "v100-sxm", "a100": "a100-80gb-sxm", "h100": "h100-sxm"}

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analyzers.errors import UnknownNameError
-from analyzers.hardware import features as gpu_features
-from analyzers.interval import Interval
+from tracekit.analyzers.errors import UnknownNameError
+from tracekit.analyzers.hardware import features as gpu_features
+from tracekit.analyzers.interval import Interval
 
 _RUNS_AS = {
     "int4": "int8",

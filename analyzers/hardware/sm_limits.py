@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from analyzers.hardware.gpu import GPU
+from tracekit.analyzers.hardware.gpu import GPU
 
 _KB = 1024
 _REGISTERS_OF_A_WARP = 256

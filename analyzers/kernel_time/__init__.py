@@ -1,5 +1,5 @@
 """Modelled time of an op's kernels on a named GPU."""
 
-from analyzers.kernel_time.estimate import estimate_ns
+from tracekit.analyzers.kernel_time.estimate import estimate_ns
 
 __all__ = ["estimate_ns"]

@@ -7,10 +7,10 @@ part, at a time for two; so do the loads of keys and values: `exposed` is what o
 from collections.abc import Mapping
 from math import ceil
 
-from analyzers.costs.call import Attention, Cost
-from analyzers.hardware import GPU
-from analyzers.kernel_time.attention_tiles import Tiles, is_backward, tiles
-from analyzers.kernel_time.gemm import Machine
+from tracekit.analyzers.costs.call import Attention, Cost
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.kernel_time.attention_tiles import Tiles, is_backward, tiles
+from tracekit.analyzers.kernel_time.gemm import Machine
 
 _HALF = ("fp16", "bf16")
 _FEW_QUERIES = 16

@@ -6,7 +6,7 @@ Sources: FlashAttention 2's launch templates and FlashAttention 3's tile_size.h;
 from dataclasses import dataclass
 from math import ceil
 
-from analyzers.costs.call import Attention, Cost
+from tracekit.analyzers.costs.call import Attention, Cost
 
 _NARROW = 64
 _BACKWARD = 2.5

@@ -8,9 +8,9 @@ Pat Patarasuk and Xin Yuan, Bandwidth optimal all-reduce algorithms for clusters
 
 from typing import Any, Literal
 
-from analyzers.costs.messages import Message
-from analyzers.hardware import GPU
-from analyzers.kernel_time.estimate import constants
+from tracekit.analyzers.costs.messages import Message
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.kernel_time.estimate import constants
 
 Between = Literal["nvlink", "host"]
 """How GPUs of one host are connected: by NVLink (or another link of their vendor), or through its memory."""

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from analyzers.costs.call import Cost, Gemm
-from analyzers.hardware import GPU
-from analyzers.kernel_time.gemm import Machine
+from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.kernel_time.gemm import Machine
 
 _ALIGNMENT = 16
 """Bytes that the channels of a position must be a multiple of for tensor units to be fed by vectors."""

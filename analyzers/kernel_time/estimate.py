@@ -5,13 +5,13 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Gemm, Precision
-from analyzers.hardware import GPU
-from analyzers.kernel_time.attention import attention_seconds, backend
-from analyzers.kernel_time.convolution import convolution_seconds
-from analyzers.kernel_time.gemm import Machine
-from analyzers.kernel_time.memory_bound import memory_seconds
-from analyzers.kernel_time.products import product_seconds
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Gemm, Precision
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.kernel_time.attention import attention_seconds, backend
+from tracekit.analyzers.kernel_time.convolution import convolution_seconds
+from tracekit.analyzers.kernel_time.gemm import Machine
+from tracekit.analyzers.kernel_time.memory_bound import memory_seconds
+from tracekit.analyzers.kernel_time.products import product_seconds
 
 CONSTANTS = Path(__file__).parent / "constants.toml"
 

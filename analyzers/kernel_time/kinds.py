@@ -1,6 +1,6 @@
 """Which kernel of PyTorch a memory-bound cost gets: the section of constants.toml for it."""
 
-from analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 
 _SCALAR = 8
 _MEAN_FLOPS = 6

@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from analyzers.hardware import GPU
-from analyzers.kernel_time.estimate import constants
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.kernel_time.estimate import constants
 
 Link = Literal["pinned", "pageable", "peer"]
 """Host memory that is page-locked or not; another GPU of the same host."""

@@ -8,12 +8,12 @@ elements one at a time where it cannot take vectors.
 from collections.abc import Mapping
 from typing import Any
 
-from analyzers.costs.call import Cost
-from analyzers.hardware import GPU
-from analyzers.hardware.sm_limits import sm_limits
-from analyzers.kernel_time.gemm import Machine
-from analyzers.kernel_time.kinds import elements, kind, rows
-from analyzers.kernel_time.serial import overlapped_seconds, serial_seconds
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.hardware.sm_limits import sm_limits
+from tracekit.analyzers.kernel_time.gemm import Machine
+from tracekit.analyzers.kernel_time.kinds import elements, kind, rows
+from tracekit.analyzers.kernel_time.serial import overlapped_seconds, serial_seconds
 
 _WARP = 32
 _BLOCK_ROW = 8192

@@ -5,9 +5,9 @@ from dataclasses import replace
 from math import hypot
 from typing import Any
 
-from analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm
-from analyzers.hardware import GPU
-from analyzers.kernel_time.gemm import Machine, Products, gemm_seconds
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.kernel_time.gemm import Machine, Products, gemm_seconds
 
 _SIMT = ("fp64", "fp32")
 _ALIGNMENT = 16

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from math import ceil, log2
 from typing import Any
 
-from analyzers.costs.call import ELEMENT_BYTES, Cost
-from analyzers.kernel_time.gemm import Machine
-from analyzers.kernel_time.kinds import elements, rows
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.kernel_time.gemm import Machine
+from tracekit.analyzers.kernel_time.kinds import elements, rows
 
 _WARP = 32
 _THREADS = 512

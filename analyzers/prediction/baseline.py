@@ -10,16 +10,16 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from analyzers.hardware import GPU
-from analyzers.interval import Interval
-from analyzers.prediction.launching import launch_latency_ns, queued_gap_ns
-from analyzers.prediction.memory import Memory, held
-from analyzers.prediction.oplist import build
-from analyzers.prediction.profiler_share import profiler_share
-from analyzers.prediction.simulate import Floats, latency_ns
-from analyzers.prediction.traced_step import HostTail, TracedStep, traced_step
-from analyzers.results import Analysis, Source
-from analyzers.trace import Trace
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.launching import launch_latency_ns, queued_gap_ns
+from tracekit.analyzers.prediction.memory import Memory, held
+from tracekit.analyzers.prediction.oplist import build
+from tracekit.analyzers.prediction.profiler_share import profiler_share
+from tracekit.analyzers.prediction.simulate import Floats, latency_ns
+from tracekit.analyzers.prediction.traced_step import HostTail, TracedStep, traced_step
+from tracekit.analyzers.results import Analysis, Source
+from tracekit.analyzers.trace import Trace
 
 MOST_TO_LAUNCH_NS = 500_000.0
 """Host time before a launch beyond this is no launching: data loading, compiling, Python of the caller."""

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from analyzers.hardware import GPU
-from analyzers.interval import Interval
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.interval import Interval
 
 CLASSES = (
     "gemm",

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from analyzers.attribution.nesting import take
+from tracekit.analyzers.attribution.nesting import take
 
 LAUNCH_LATENCY_NS = 2_000
 """Where no work was launched to an idle device. V100, A100, H100 and H200 take 1.4 to 2.4 µs."""

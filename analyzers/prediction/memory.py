@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from analyzers.capture_info import CaptureInfo
-from analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Gemm
-from analyzers.hardware import GPU
-from analyzers.prediction.moments import Moments, moments
-from analyzers.prediction.workspaces import workspace_bytes
+from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Gemm
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.prediction.moments import Moments, moments
+from tracekit.analyzers.prediction.workspaces import workspace_bytes
 
 ADAM_MOMENTS = 2
 """Tensors of the weights' size that Adam keeps."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analyzers.prediction.saved_tensors import saved_bytes
+from tracekit.analyzers.prediction.saved_tensors import saved_bytes
 
 LOGITS_AT_LOSS = 2
 """Tensors as large as the log-probabilities when a cross entropy is differentiated: the gradient that its second half

@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.messages import messages
-from analyzers.attribution.nesting import take
-from analyzers.costs.call import Cost
-from analyzers.prediction.launching import LAUNCH_LATENCY_NS
-from analyzers.prediction.waiting import waited_ns, waiting_calls, waits_for_device
-from analyzers.results import Analysis
-from analyzers.roofline.op_costs import price
-from analyzers.tables import Column, Table
-from analyzers.trace import Trace
+from tracekit.analyzers.attribution.messages import messages
+from tracekit.analyzers.attribution.nesting import take
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.prediction.launching import LAUNCH_LATENCY_NS
+from tracekit.analyzers.prediction.waiting import waited_ns, waiting_calls, waits_for_device
+from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.roofline.op_costs import price
+from tracekit.analyzers.tables import Column, Table
+from tracekit.analyzers.trace import Trace
 
 OP_LIST = Table(
     "op_list",
@@ -32,8 +32,8 @@ OP_LIST = Table(
     Column("kernel_ns", "float64", "ns", "busy time of its device work"),
     Column("launches", "int64", "", "device work items"),
     Column("sync", "bool", "", "the host then waits for the device"),
-    Column("cost", "object", "", "analyzers.costs.call.Cost, or None"),
-    Column("message", "object", "", "analyzers.costs.messages.Message of a collective, or None"),
+    Column("cost", "object", "", "tracekit.analyzers.costs.call.Cost, or None"),
+    Column("message", "object", "", "tracekit.analyzers.costs.messages.Message of a collective, or None"),
 )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from analyzers.interval import Interval
+from tracekit.analyzers.interval import Interval
 
 SHARE = Interval(0.45, 0.58, 0.68)
 """Of torch.profiler, in the host time of eager code with all ops and their shapes recorded. Measured on hosts of an

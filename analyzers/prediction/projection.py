@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analyzers.costs.call import Cost
-from analyzers.costs.messages import Message
-from analyzers.hardware import GPU
-from analyzers.interval import Interval
-from analyzers.kernel_time import estimate_ns
-from analyzers.kernel_time.collectives import collective_ns
-from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.workspaces import workspace_bytes
-from analyzers.results import Projection
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.messages import Message
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.kernel_time.collectives import collective_ns
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.workspaces import workspace_bytes
+from tracekit.analyzers.results import Projection
 
 KERNEL_ERROR = Interval(0.85, 1.0, 1.2)
 """Modelled over real kernel time on a GPU that was held out of the fit."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Gemm
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Gemm
 
 Keeps = Callable[[Cost], int]
 

@@ -1,10 +1,10 @@
 """From a trace to what predictions start from."""
 
-from analyzers.analysis import analyze
-from analyzers.hardware import GPU
-from analyzers.prediction.baseline import Baseline, baseline
-from analyzers.results import Analysis
-from analyzers.trace import Trace
+from tracekit.analyzers.analysis import analyze
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.prediction.baseline import Baseline, baseline
+from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.trace import Trace
 
 
 def start(trace: Trace, gpu: GPU | None = None) -> tuple[Analysis, Baseline | None]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analyzers.prediction.oplist import typical_step
-from analyzers.prediction.waiting import waiting_calls
-from analyzers.results import Analysis
-from analyzers.trace import Trace
+from tracekit.analyzers.prediction.oplist import typical_step
+from tracekit.analyzers.prediction.waiting import waiting_calls
+from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.trace import Trace
 
 _OVERLAP = 0.05
 """Steps that overlap by less than this part of their time are taken to follow each other."""

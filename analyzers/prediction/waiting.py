@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.kernel_names import matching
-from analyzers.prediction.simulate import SYNC_RETURN_NS
+from tracekit.analyzers.attribution.kernel_names import matching
+from tracekit.analyzers.prediction.simulate import SYNC_RETURN_NS
 
 _NAMES = re.compile(r"Synchronize|^(?:cuda|hip)Memcpy(?:WithStream)?$")
 

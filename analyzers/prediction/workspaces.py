@@ -1,6 +1,6 @@
 """What a framework holds in device memory for its libraries, whatever the model and the batch."""
 
-from analyzers.hardware import GPU
+from tracekit.analyzers.hardware import GPU
 
 _HOPPER = (9, 0)
 _SINCE_HOPPER = 32 << 20

@@ -1,7 +1,7 @@
 """Every problem that reading or analyzing can find: its code, severity, message and advice."""
 
-from analyzers.problem_kinds.analyzing import ANALYZING
-from analyzers.problem_kinds.problem import Problem
-from analyzers.problem_kinds.reading import READING
+from tracekit.analyzers.problem_kinds.analyzing import ANALYZING
+from tracekit.analyzers.problem_kinds.problem import Problem
+from tracekit.analyzers.problem_kinds.reading import READING
 
 KINDS: dict[str, Problem] = {p.code: p for p in (*READING, *ANALYZING)}

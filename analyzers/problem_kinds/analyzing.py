@@ -1,6 +1,6 @@
 """Problems that analyzing a trace can find."""
 
-from analyzers.problem_kinds.problem import Problem
+from tracekit.analyzers.problem_kinds.problem import Problem
 
 ANALYZING = (
     Problem(

@@ -1,6 +1,6 @@
 """Problems that reading a trace can find."""
 
-from analyzers.problem_kinds.problem import Problem
+from tracekit.analyzers.problem_kinds.problem import Problem
 
 READING = (
     Problem(

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Protocol
 
-from analyzers.errors import InputError
-from analyzers.readers import kineto, ncu, ncu_report_file, nsys, nsys_report
-from analyzers.readers.source import MAX_BYTES, Source, open_source
-from analyzers.trace import Trace
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.readers import kineto, ncu, ncu_report_file, nsys, nsys_report
+from tracekit.analyzers.readers.source import MAX_BYTES, Source, open_source
+from tracekit.analyzers.trace import Trace
 
 
 class Reader(Protocol):

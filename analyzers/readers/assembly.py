@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analyzers.problems import Found, found
-from analyzers.readers.categories import DEVICE_KINDS, HOST_KINDS
-from analyzers.readers.columns import Coded, Columns, join, narrowed, reorder, take
-from analyzers.readers.durations import DAY_NS, cap_days, cap_overtaken, horizon
-from analyzers.readers.event_columns import EventColumns
-from analyzers.readers.heap import release_freed
-from analyzers.readers.pairs import paired
-from analyzers.readers.times import MISSING, NEGATIVE
-from analyzers.tables import Table
-from analyzers.trace import DEVICE, HOST
+from tracekit.analyzers.problems import Found, found
+from tracekit.analyzers.readers.categories import DEVICE_KINDS, HOST_KINDS
+from tracekit.analyzers.readers.columns import Coded, Columns, join, narrowed, reorder, take
+from tracekit.analyzers.readers.durations import DAY_NS, cap_days, cap_overtaken, horizon
+from tracekit.analyzers.readers.event_columns import EventColumns
+from tracekit.analyzers.readers.heap import release_freed
+from tracekit.analyzers.readers.pairs import paired
+from tracekit.analyzers.readers.times import MISSING, NEGATIVE
+from tracekit.analyzers.tables import Table
+from tracekit.analyzers.trace import DEVICE, HOST
 
 _MONTH_NS = 30 * DAY_NS
 _RUNTIME = HOST_KINDS.index("runtime")

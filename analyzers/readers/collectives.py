@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from analyzers.readers.events import CollectiveArgs, Event, decode_args
+from tracekit.analyzers.readers.events import CollectiveArgs, Event, decode_args
 
 RECORDED_AS = "record_param_comms"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 import numpy as np
 
-from analyzers.readers.events import BROKEN
+from tracekit.analyzers.readers.events import BROKEN
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from itertools import islice
 
-from analyzers.readers.chunking import ARRAY_END, BOUNDARY
-from analyzers.readers.events import BROKEN, Event, decode_events
-from analyzers.readers.repair import repaired_event
+from tracekit.analyzers.readers.chunking import ARRAY_END, BOUNDARY
+from tracekit.analyzers.readers.events import BROKEN, Event, decode_events
+from tracekit.analyzers.readers.repair import repaired_event
 
 _BETWEEN = b" \t\r\n,"
 _FAN_OUT = 16

@@ -9,11 +9,11 @@ from math import prod
 import msgspec
 import numpy as np
 
-from analyzers.readers.categories import DEVICE_KINDS, HOST_KINDS, kind_of
-from analyzers.readers.collectives import with_messages
-from analyzers.readers.columns import Columns, coded, coded_json, join, narrowed
-from analyzers.readers.events import BROKEN, DeviceArgs, Event, HostArgs, ThreadArgs, decode_args
-from analyzers.readers.times import LAST_US, durations_ns, starts_ns, starts_us
+from tracekit.analyzers.readers.categories import DEVICE_KINDS, HOST_KINDS, kind_of
+from tracekit.analyzers.readers.collectives import with_messages
+from tracekit.analyzers.readers.columns import Columns, coded, coded_json, join, narrowed
+from tracekit.analyzers.readers.events import BROKEN, DeviceArgs, Event, HostArgs, ThreadArgs, decode_args
+from tracekit.analyzers.readers.times import LAST_US, durations_ns, starts_ns, starts_us
 
 MODULE_PREFIX = "nn.Module: "
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from isal import isal_zlib
 
-from analyzers.errors import InputError
+from tracekit.analyzers.errors import InputError
 
 MAGIC = b"\x1f\x8b"
 _OUTPUT_BYTES = 1 << 22

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from analyzers import problems
-from analyzers.errors import InputError
-from analyzers.problems import Found, found
-from analyzers.readers.assembly import assemble
-from analyzers.readers.chunking import Chunks
-from analyzers.readers.event_columns import EventColumns, joined
-from analyzers.readers.heap import release_freed
-from analyzers.readers.metadata import Header, read_header
-from analyzers.readers.parallel import read_parts
-from analyzers.readers.source import Source
-from analyzers.trace import Metadata, Trace
+from tracekit.analyzers import problems
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.problems import Found, found
+from tracekit.analyzers.readers.assembly import assemble
+from tracekit.analyzers.readers.chunking import Chunks
+from tracekit.analyzers.readers.event_columns import EventColumns, joined
+from tracekit.analyzers.readers.heap import release_freed
+from tracekit.analyzers.readers.metadata import Header, read_header
+from tracekit.analyzers.readers.parallel import read_parts
+from tracekit.analyzers.readers.source import Source
+from tracekit.analyzers.trace import Metadata, Trace
 
 FORMAT = "PyTorch profiler (Kineto) JSON"
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, field
 
-from analyzers.capture_info import CaptureInfo
-from analyzers.readers.secrets import looks_secret
-from analyzers.trace import DeviceProperties
+from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.readers.secrets import looks_secret
+from tracekit.analyzers.trace import DeviceProperties
 
 _KEY = re.compile(r'[\s,{]*+"((?:[^"\\]|\\.)*+)"\s*+:\s*+')
 _decode_value = json.JSONDecoder(strict=False).raw_decode

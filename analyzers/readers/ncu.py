@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from analyzers import problems
-from analyzers.counters import csv_lines
-from analyzers.counters.launches import CAPABILITY, DEVICE_NAME, Launches
-from analyzers.counters.metrics import column
-from analyzers.counters.read import counters, launches_of
-from analyzers.errors import InputError
-from analyzers.readers.source import Source
-from analyzers.trace import DEVICE, HOST, DeviceProperties, Metadata, Trace
+from tracekit.analyzers import problems
+from tracekit.analyzers.counters import csv_lines
+from tracekit.analyzers.counters.launches import CAPABILITY, DEVICE_NAME, Launches
+from tracekit.analyzers.counters.metrics import column
+from tracekit.analyzers.counters.read import counters, launches_of
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.readers.source import Source
+from tracekit.analyzers.trace import DEVICE, HOST, DeviceProperties, Metadata, Trace
 
 FORMAT = "ncu"
 

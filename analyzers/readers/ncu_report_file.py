@@ -10,14 +10,14 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.counters import launches as shape
-from analyzers.counters.launches import Launches
-from analyzers.counters.metrics import wanted
-from analyzers.counters.units import scale
-from analyzers.errors import InputError, MissingPackageError
-from analyzers.readers import ncu
-from analyzers.readers.source import Source
-from analyzers.trace import Trace
+from tracekit.analyzers.counters import launches as shape
+from tracekit.analyzers.counters.launches import Launches
+from tracekit.analyzers.counters.metrics import wanted
+from tracekit.analyzers.counters.units import scale
+from tracekit.analyzers.errors import InputError, MissingPackageError
+from tracekit.analyzers.readers import ncu
+from tracekit.analyzers.readers.source import Source
+from tracekit.analyzers.trace import Trace
 
 FORMAT = "ncu-rep"
 

@@ -5,10 +5,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from analyzers.errors import InputError
-from analyzers.readers import nsys
-from analyzers.readers.source import MAX_BYTES, Source, open_source
-from analyzers.trace import Trace
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.readers import nsys
+from tracekit.analyzers.readers.source import MAX_BYTES, Source, open_source
+from tracekit.analyzers.trace import Trace
 
 _SUFFIXES = (".nsys-rep", ".qdrep")
 _EXPORT = "nsys export --type sqlite --output trace.sqlite"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from analyzers.readers.columns import Columns, narrowed, take
+from tracekit.analyzers.readers.columns import Columns, narrowed, take
 
 
 def paired(marks: Columns) -> tuple[Columns, int]:

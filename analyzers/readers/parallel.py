@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from analyzers.readers.chunking import HEAD_BYTES, Chunk, Chunks
-from analyzers.readers.part import Part, read_part, sound_part
-from analyzers.readers.pool import DEPTH, Answer, Pool, spare_cores
+from tracekit.analyzers.readers.chunking import HEAD_BYTES, Chunk, Chunks
+from tracekit.analyzers.readers.part import Part, read_part, sound_part
+from tracekit.analyzers.readers.pool import DEPTH, Answer, Pool, spare_cores
 
 ALONE_CHUNKS = 6
 """Chunks decoded before workers are started: they take a third of a second to come up."""

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from analyzers.readers.decoding import Decoded, decode_chunk, decode_sound
-from analyzers.readers.event_columns import EventColumns, event_columns
+from tracekit.analyzers.readers.decoding import Decoded, decode_chunk, decode_sound
+from tracekit.analyzers.readers.event_columns import EventColumns, event_columns
 
 
 @dataclass

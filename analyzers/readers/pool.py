@@ -15,15 +15,17 @@ from queue import SimpleQueue
 from threading import Thread
 from types import TracebackType
 
-from analyzers.readers.part import Part
-from analyzers.readers.worker import receive, send
+from tracekit.analyzers.readers.part import Part
+from tracekit.analyzers.readers.worker import receive, send
 
 MOST_WORKERS = 7
 DEPTH = 2
 """Chunks that a worker is given at a time, so that one waits for it while it decodes another."""
 
 _PIPE_BYTES = 1 << 20
-_RUN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from analyzers.readers.worker import main; main()"
+_RUN = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]);from tracekit.analyzers.readers.worker import main; main()"
+)
 
 Answer = Future[Part | None]
 """None: the chunk is not sound, or the worker is gone."""

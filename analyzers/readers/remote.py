@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
-from analyzers.errors import InputError, MissingPackageError
+from tracekit.analyzers.errors import InputError, MissingPackageError
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _SECRET = re.compile(r"(?<=//)[^/@]*@|[?#].*\Z", re.DOTALL)

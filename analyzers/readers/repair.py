@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from analyzers.readers.events import BROKEN, Event, decode_events, decode_mistyped
+from tracekit.analyzers.readers.events import BROKEN, Event, decode_events, decode_mistyped
 
 _NO_NUMBER = re.compile(r"([:\[,]\s*+)[-+]?(?:NaN|nan|Infinity|inf)\b")
 _TRAILING_COMMA = re.compile(r",(?=\s*+[}\]])")

@@ -7,9 +7,9 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
-from analyzers.errors import InputError, reading
-from analyzers.readers.inflate import MAGIC, inflate
-from analyzers.readers.remote import is_url, open_url, shown
+from tracekit.analyzers.errors import InputError, reading
+from tracekit.analyzers.readers.inflate import MAGIC, inflate
+from tracekit.analyzers.readers.remote import is_url, open_url, shown
 
 RUN_TRACE = "trace.json.gz"
 """The trace inside a run folder."""

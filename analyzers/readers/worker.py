@@ -10,7 +10,7 @@ import signal
 import sys
 from typing import IO
 
-from analyzers.readers.part import sound_part
+from tracekit.analyzers.readers.part import sound_part
 
 LENGTH_BYTES = 8
 

@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.items import Items
-from analyzers.hardware import GPU
-from analyzers.results import BOUNDS, BoundShares
-from analyzers.roofline.costing import Costed
-from analyzers.roofline.roofs import Roofs
+from tracekit.analyzers.attribution.items import Items
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.results import BOUNDS, BoundShares
+from tracekit.analyzers.roofline.costing import Costed
+from tracekit.analyzers.roofline.roofs import Roofs
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -7,12 +7,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.items import Items
-from analyzers.attribution.kernel_names import is_communication, is_host_copy, is_peer_copy, says_tf32
-from analyzers.attribution.messages import messages
-from analyzers.attribution.nesting import Rows, take
-from analyzers.costs.generated import generated
-from analyzers.roofline.op_costs import charged_to, price, with_ancestors
+from tracekit.analyzers.attribution.items import Items
+from tracekit.analyzers.attribution.kernel_names import is_communication, is_host_copy, is_peer_copy, says_tf32
+from tracekit.analyzers.attribution.messages import messages
+from tracekit.analyzers.attribution.nesting import Rows, take
+from tracekit.analyzers.costs.generated import generated
+from tracekit.analyzers.roofline.op_costs import charged_to, price, with_ancestors
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

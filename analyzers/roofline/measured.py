@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.items import Items
-from analyzers.attribution.nesting import take
-from analyzers.counters.match import match
-from analyzers.hardware import GPU
-from analyzers.roofline.bound import own_bound
-from analyzers.roofline.roofs import roofs
-from analyzers.roofline.work_table import Judged
+from tracekit.analyzers.attribution.items import Items
+from tracekit.analyzers.attribution.nesting import take
+from tracekit.analyzers.counters.match import match
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.roofline.bound import own_bound
+from tracekit.analyzers.roofline.roofs import roofs
+from tracekit.analyzers.roofline.work_table import Judged
 
 
 def with_measured(

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.nesting import Rows, nearest, row_numbers, take
-from analyzers.costs import MalformedCall, cost_of_signature, parse_call
-from analyzers.costs.arguments import Arguments
-from analyzers.costs.call import Cost
-from analyzers.costs.generated import generated
+from tracekit.analyzers.attribution.nesting import Rows, nearest, row_numbers, take
+from tracekit.analyzers.costs import MalformedCall, cost_of_signature, parse_call
+from tracekit.analyzers.costs.arguments import Arguments
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.generated import generated
 
 Ints = npt.NDArray[np.int64]
 

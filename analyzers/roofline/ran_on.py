@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers import hardware, problems
-from analyzers.attribution.items import Items
-from analyzers.hardware import GPU
-from analyzers.trace import DeviceProperties, Metadata
+from tracekit.analyzers import hardware, problems
+from tracekit.analyzers.attribution.items import Items
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.trace import DeviceProperties, Metadata
 
 
 @dataclass(frozen=True)

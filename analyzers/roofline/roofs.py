@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from analyzers.hardware import GPU
-from analyzers.roofline.costing import Costed
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.roofline.costing import Costed
 
 Floats = npt.NDArray[np.float64]
 

@@ -6,15 +6,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.attribution.attribute import Attributed
-from analyzers.attribution.items import gaps_in_steps
-from analyzers.attribution.nesting import Rows, take
-from analyzers.capture_info import CaptureInfo
-from analyzers.hardware import GPU
-from analyzers.result_tables import WORK
-from analyzers.roofline.bound import item_bound, own_bound
-from analyzers.roofline.costing import Costed, cost_items
-from analyzers.roofline.roofs import Roofs, intensity, roofs
+from tracekit.analyzers.attribution.attribute import Attributed
+from tracekit.analyzers.attribution.items import gaps_in_steps
+from tracekit.analyzers.attribution.nesting import Rows, take
+from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.result_tables import WORK
+from tracekit.analyzers.roofline.bound import item_bound, own_bound
+from tracekit.analyzers.roofline.costing import Costed, cost_items
+from tracekit.analyzers.roofline.roofs import Roofs, intensity, roofs
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from measurements.modelled_step import ModelledStep, modelled
 from measurements.steps import TimedStep, full, unseen
 
 from accuracy.chapter import Chapter, at_least, at_most, percent, table
-from analyzers import analyze, hardware
-from analyzers.errors import TracekitError
-from analyzers.interval import Interval
-from analyzers.prediction.baseline import Reproduction, baseline
-from analyzers.prediction.host_costs import HostCosts, assumed, calibrated
-from analyzers.readers import load
+from tracekit.analyzers import analyze, hardware
+from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Reproduction, baseline
+from tracekit.analyzers.prediction.host_costs import HostCosts, assumed, calibrated
+from tracekit.analyzers.readers import load
 
 _ROOT = Path(__file__).parents[2]
 _CALIBRATION = _ROOT / "benchmarks" / "data" / "h200_calibration.json"

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from accuracy.chapter import percent, table
-from analyzers import analyze
-from analyzers.kernel_time import estimate_ns
-from analyzers.prediction.baseline import baseline
-from analyzers.readers import load
+from tracekit.analyzers import analyze
+from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.prediction.baseline import baseline
+from tracekit.analyzers.readers import load
 
 Step = tuple[str, float, float]
 """Trace, modelled and measured microseconds."""

@@ -12,7 +12,7 @@ from measurements.row import Row
 from accuracy.chapter import Chapter, Target, at_most, percent, table
 from accuracy.kernel_misses import worst
 from accuracy.kernel_traces import steps, written
-from analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.kernel_time import estimate_ns
 
 _DATA = Path(__file__).parents[1] / "data"
 _SAMPLE, _SEED = 400, 0

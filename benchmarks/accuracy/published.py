@@ -9,7 +9,7 @@ from accuracy.published_cases import TABLE, cases
 from accuracy.published_causes import cause
 from accuracy.published_runs import Predicted, predicted
 from accuracy.published_split import split
-from analyzers.interval import Interval
+from tracekit.analyzers.interval import Interval
 
 _WORST = 8
 _INTRO = """Each published run is modelled whole (`--device model`: no trace, no GPU), and the optimization predicted

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from analyzers import hardware
-from analyzers.hardware import GPU
-from analyzers.interval import Interval
+from tracekit.analyzers import hardware
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.interval import Interval
 
 
 def gpu(name: str) -> GPU:

@@ -11,10 +11,10 @@ import pandas as pd
 
 from accuracy import published_gpus
 from accuracy.published_cases import Case
-from analyzers import analyze
-from analyzers.interval import Interval
-from analyzers.prediction.baseline import Baseline, baseline
-from analyzers.readers import load
+from tracekit.analyzers import analyze
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline, baseline
+from tracekit.analyzers.readers import load
 from tracekit.capture import model_trace
 from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings

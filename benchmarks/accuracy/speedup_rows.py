@@ -9,12 +9,12 @@ from statistics import median
 
 import msgspec
 
-from analyzers import analyze
-from analyzers.errors import TracekitError
-from analyzers.interval import Interval
-from analyzers.prediction.baseline import Baseline, baseline
-from analyzers.readers import load
-from analyzers.results import Analysis
+from tracekit.analyzers import analyze
+from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline, baseline
+from tracekit.analyzers.readers import load
+from tracekit.analyzers.results import Analysis
 from tracekit.capture.models import find
 from tracekit.optimizations import parse
 from tracekit.optimizations.planning import WORTHWHILE

@@ -6,10 +6,10 @@ from pathlib import Path
 import pandas as pd
 
 from accuracy.chapter import table
-from analyzers import analyze
-from analyzers.attribution.messages import messages
-from analyzers.kernel_time.collectives import collective_ns
-from analyzers.readers import load
+from tracekit.analyzers import analyze
+from tracekit.analyzers.attribution.messages import messages
+from tracekit.analyzers.kernel_time.collectives import collective_ns
+from tracekit.analyzers.readers import load
 
 _TRACES = ("a100_resnet-ddp_nccl", "v100_resnet-ddp_float-ts", "ranks/rank-0", "ranks/rank-1")
 _INTRODUCTION = """Kernels of others' traces that say what they move, in µs: modelled by the GPU's own link, and through

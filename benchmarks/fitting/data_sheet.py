@@ -16,7 +16,7 @@ from math import log
 
 import numpy as np
 
-from analyzers.hardware import GPU
+from tracekit.analyzers.hardware import GPU
 
 _REST_W = 20
 """Board, memory and leakage of a card: what a T4 or an L4 draws of its 70 W while its units wait."""

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from measurements.row import Row
 
-from analyzers.kernel_time import estimate
 from fitting.constants_file import write
 from fitting.search import Constants, fitted
+from tracekit.analyzers.kernel_time import estimate
 
 _CAPS = {"rate": 1.03}
 """Of the copy rate, a stream that only reads reaches a little more."""

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from analyzers.costs.messages import Message
-from analyzers.kernel_time.collectives import Between
+from tracekit.analyzers.costs.messages import Message
+from tracekit.analyzers.kernel_time.collectives import Between
 
 FILE = Path(__file__).parents[1] / "data" / "h200_collectives.csv"
 BETWEEN: dict[str, Between] = {"direct": "nvlink", "no-p2p": "host"}

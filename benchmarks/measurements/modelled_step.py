@@ -5,10 +5,10 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzers import hardware, ranges
-from analyzers.hardware import GPU
-from analyzers.prediction.host_costs import HostCosts
 from measurements.steps import TimedStep
+from tracekit.analyzers import hardware, ranges
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.prediction.host_costs import HostCosts
 from tracekit.capture import fake_run
 from tracekit.capture.host_work import Work, host_work
 from tracekit.capture.latency import PHASE_NAMES

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from analyzers.costs import Attention, Cost, Gemm, cost_of_signature
-from analyzers.hardware import find
 from measurements.row import Row
 from measurements.signatures import TYPES, read
+from tracekit.analyzers.costs import Attention, Cost, Gemm, cost_of_signature
+from tracekit.analyzers.hardware import find
 
 FILE = Path(__file__).parents[1] / "data" / "h200_kernels.csv"
 NAIVE = ("int8_weight",)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from analyzers.costs.call import Attention, Backend, Cost, Family, Gemm, Precision
-from analyzers.errors import TracekitError
-from analyzers.hardware import GPU, find, resolve
 from measurements.row import Row
+from tracekit.analyzers.costs.call import Attention, Backend, Cost, Family, Gemm, Precision
+from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.hardware import GPU, find, resolve
 
 _SERVED = {"A100-SXM-80": "a100-80gb-sxm", "H100-SXM": "h100-sxm", "H200": "h200", "L40S": "l40s"}
 _SIZES = {"bfloat16": ("bf16", 2), "fp8": ("fp8", 1)}

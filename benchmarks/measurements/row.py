@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzers.costs.call import Cost
-from analyzers.hardware import GPU
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.hardware import GPU
 
 Source = Literal["own", "aiconfigurator", "neusight"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.readers import load
+from tracekit.analyzers.readers import load
 from tracekit.capture import models
 from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings

@@ -9,11 +9,11 @@ from typing import Any
 from accuracy.chapter import table
 
 import tracekit
-from analyzers.interval import Interval
-from reports.bench import largest_batch
-from reports.names import model
-from reports.numbers import ABSENT, duration, percent, quantity, significant, speedup, times
+from tracekit.analyzers.interval import Interval
 from tracekit.bench.row import Row, from_csv
+from tracekit.reports.bench import largest_batch
+from tracekit.reports.names import model
+from tracekit.reports.numbers import ABSENT, duration, percent, quantity, significant, speedup, times
 
 _ROOT = Path(__file__).parents[2]
 _DATA = _ROOT / "benchmarks" / "data"

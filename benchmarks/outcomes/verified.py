@@ -7,11 +7,11 @@ from pathlib import Path
 
 from accuracy.chapter import table
 
-from analyzers.verified import Verification, Verified
-from reports.names import model
-from reports.numbers import ABSENT, duration, measured, quantity, speedup
-from reports.verified import from_to, why_not
+from tracekit.analyzers.verified import Verification, Verified
 from tracekit.optimizations import OPTIMIZATIONS
+from tracekit.reports.names import model
+from tracekit.reports.numbers import ABSENT, duration, measured, quantity, speedup
+from tracekit.reports.verified import from_to, why_not
 from tracekit.verified_run import read
 
 _DATA = Path(__file__).parents[1] / "data" / "h200_verify"

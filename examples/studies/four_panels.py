@@ -5,8 +5,8 @@ python examples/studies/four_panels.py
 
 from pathlib import Path
 
-from reports.bench import to_html
 from tracekit.bench.row import from_csv
+from tracekit.reports.bench import to_html
 
 if __name__ == "__main__":
     rows = [vars(row) for path in sorted(Path("studies").glob("*/bench.csv")) for row in from_csv(path)]

@@ -5,9 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.comparison.result import Comparison, Side
-from reports.comparison.sentence import explained
-from reports.public import number, plain_rows, public
+from tracekit.analyzers.comparison.result import Comparison, Side
+from tracekit.reports.comparison.sentence import explained
+from tracekit.reports.public import number, plain_rows, public
 
 SCHEMA_VERSION = "1.0"
 TABLES = ("difference", "layers", "ops", "kernels")

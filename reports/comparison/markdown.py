@@ -4,12 +4,12 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.comparison.result import Comparison
-from reports.comparison.rows import layer_patterns, named, parts, shortened
-from reports.comparison.sentence import explained
-from reports.comparison.words import LEAST_NS, change, described, signed_percent, time
-from reports.markdown_text import code, folded, prose, table
-from reports.rows import rows_of
+from tracekit.analyzers.comparison.result import Comparison
+from tracekit.reports.comparison.rows import layer_patterns, named, parts, shortened
+from tracekit.reports.comparison.sentence import explained
+from tracekit.reports.comparison.words import LEAST_NS, change, described, signed_percent, time
+from tracekit.reports.markdown_text import code, folded, prose, table
+from tracekit.reports.rows import rows_of
 
 _ROWS = 20
 _NAME = 60

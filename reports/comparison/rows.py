@@ -2,10 +2,10 @@
 
 import pandas as pd
 
-from analyzers.comparison.result import Comparison
-from reports.comparison.words import part
-from reports.names import inside, middle_truncated, printable
-from reports.patterns import grouped, in_tree_order, unnumbered
+from tracekit.analyzers.comparison.result import Comparison
+from tracekit.reports.comparison.words import part
+from tracekit.reports.names import inside, middle_truncated, printable
+from tracekit.reports.patterns import grouped, in_tree_order, unnumbered
 
 _ARROW = " → "
 

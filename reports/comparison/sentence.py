@@ -5,11 +5,11 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.comparison.result import Comparison, Side
-from reports.comparison.words import FAMILIES, faster
-from reports.names import device, printable
-from reports.numbers import duration, quantity
-from reports.rows import rows_of
+from tracekit.analyzers.comparison.result import Comparison, Side
+from tracekit.reports.comparison.words import FAMILIES, faster
+from tracekit.reports.names import device, printable
+from tracekit.reports.numbers import duration, quantity
+from tracekit.reports.rows import rows_of
 
 _EQUAL = 0.01
 _NOTABLE = 0.15

@@ -9,14 +9,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from analyzers.comparison.result import Comparison
-from reports.comparison.rows import layer_patterns, named, parts, shortened
-from reports.comparison.sentence import explained
-from reports.comparison.words import LEAST_NS, change, described, time
-from reports.console import printed
-from reports.names import printable
-from reports.numbers import percent
-from reports.rows import rows_of
+from tracekit.analyzers.comparison.result import Comparison
+from tracekit.reports.comparison.rows import layer_patterns, named, parts, shortened
+from tracekit.reports.comparison.sentence import explained
+from tracekit.reports.comparison.words import LEAST_NS, change, described, time
+from tracekit.reports.console import printed
+from tracekit.reports.names import printable
+from tracekit.reports.numbers import percent
+from tracekit.reports.rows import rows_of
 
 _ROWS = 15
 _BAR = 12

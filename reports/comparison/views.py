@@ -4,11 +4,11 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.comparison.result import Comparison
-from analyzers.tables import TABLES
-from reports.comparison.rows import both, shortened
-from reports.names import inside, printable
-from reports.views import Cell, Column, Kind, Row, TableView, cells_of
+from tracekit.analyzers.comparison.result import Comparison
+from tracekit.analyzers.tables import TABLES
+from tracekit.reports.comparison.rows import both, shortened
+from tracekit.reports.names import inside, printable
+from tracekit.reports.views import Cell, Column, Kind, Row, TableView, cells_of
 
 Spec = list[tuple[str, str, Kind]]
 

@@ -1,9 +1,9 @@
 """What the parts of a comparison are called."""
 
-from analyzers.comparison.result import Side
-from analyzers.idle_tables import CAUSE_MEANINGS
-from reports.names import device, model, printable
-from reports.numbers import ABSENT, duration
+from tracekit.analyzers.comparison.result import Side
+from tracekit.analyzers.idle_tables import CAUSE_MEANINGS
+from tracekit.reports.names import device, model, printable
+from tracekit.reports.numbers import ABSENT, duration
 
 FAMILIES = {
     "gemm": "matrix products",

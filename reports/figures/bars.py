@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from reports.numbers import duration
+from tracekit.reports.numbers import duration
 
 _BREAK = float("nan")
 

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from reports.figures.bars import bars
-from reports.figures.style import text
+from tracekit.reports.figures.bars import bars
+from tracekit.reports.figures.style import text
 
 
 def blocks(work: pd.DataFrame, layers: pd.DataFrame, begin: int, height: int) -> list[dict[str, Any]]:

@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.breakdown.layer_tables import NO_LAYER
-from analyzers.breakdown.op_tables import NO_OP, OF_GRAPH
-from analyzers.results import Analysis
-from reports.figures.style import BOUND_NAMES, Figure
-from reports.names import inside, middle_truncated, printable
+from tracekit.analyzers.breakdown.layer_tables import NO_LAYER
+from tracekit.analyzers.breakdown.op_tables import NO_OP, OF_GRAPH
+from tracekit.analyzers.results import Analysis
+from tracekit.reports.figures.style import BOUND_NAMES, Figure
+from tracekit.reports.names import inside, middle_truncated, printable
 
 LIMIT = 20_000
 """Leaves: pairs of a layer and a kernel of an op, by phase and bound. The page draws those that are wide enough."""

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyzers.hardware import GPU
-from analyzers.results import Analysis
-from reports.figures.style import text
-from reports.moves import moves_by_card
-from reports.numbers import duration, quantity, significant
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.results import Analysis
+from tracekit.reports.figures.style import text
+from tracekit.reports.moves import moves_by_card
+from tracekit.reports.numbers import duration, quantity, significant
 
 _NAMED = 6
 """Parts that are named: those of most time."""

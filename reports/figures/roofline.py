@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyzers.hardware import GPU
-from analyzers.results import Analysis
-from reports.figures.moves import arrows, moves, precisions_after
-from reports.figures.style import BOUND_NAMES, SYMBOLS, Figure, bound_title, colour, logarithmic, text
-from reports.numbers import duration, percent, quantity, significant
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.results import Analysis
+from tracekit.reports.figures.moves import arrows, moves, precisions_after
+from tracekit.reports.figures.style import BOUND_NAMES, SYMBOLS, Figure, bound_title, colour, logarithmic, text
+from tracekit.reports.numbers import duration, percent, quantity, significant
 
 KINDS = {"kernels": "kernels", "ops": "ops", "layer_types": "types of layer", "layers": "layers"}
 """The tables whose rows can be marks, and what the page calls them."""

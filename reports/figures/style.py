@@ -3,8 +3,8 @@
 import html
 from typing import Any
 
-from analyzers.results import BOUNDS
-from reports.names import middle_truncated, printable
+from tracekit.analyzers.results import BOUNDS
+from tracekit.reports.names import middle_truncated, printable
 
 Figure = dict[str, Any]
 """`data` and `layout`, as plotly.js takes them."""

@@ -4,12 +4,12 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.breakdown.host_spans import median_step
-from analyzers.idle_tables import CAUSES
-from analyzers.results import Analysis
-from reports.figures.bars import bars, thick
-from reports.figures.blocks import blocks
-from reports.figures.style import BOUND_NAMES, Figure, bound_title, cause_colour, colour, text
+from tracekit.analyzers.breakdown.host_spans import median_step
+from tracekit.analyzers.idle_tables import CAUSES
+from tracekit.analyzers.results import Analysis
+from tracekit.reports.figures.bars import bars, thick
+from tracekit.reports.figures.blocks import blocks
+from tracekit.reports.figures.style import BOUND_NAMES, Figure, bound_title, cause_colour, colour, text
 
 LIMIT = 5_000
 """More pieces on a lane than this are slow to draw."""

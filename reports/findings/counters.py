@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from reports.findings.rates import Curve, divided, stacked, thinned
+from tracekit.reports.findings.rates import Curve, divided, stacked, thinned
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from analyzers.results import Analysis
-from reports.findings.counters import counters
-from reports.findings.layers import layer_spans
-from reports.headline import headline
-from reports.names import printable
-from reports.numbers import duration, speedup
+from tracekit.analyzers.results import Analysis
+from tracekit.reports.findings.counters import counters
+from tracekit.reports.findings.layers import layer_spans
+from tracekit.reports.headline import headline
+from tracekit.reports.names import printable
+from tracekit.reports.numbers import duration, speedup
 
 Event = dict[str, Any]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 from isal import igzip
 
-from analyzers.errors import InputError
-from analyzers.readers.chunking import open_events
-from analyzers.readers.source import MAX_BYTES, open_source
-from analyzers.results import Analysis
-from reports.files import written
-from reports.findings.events import BEGIN, END, events
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.readers.chunking import open_events
+from tracekit.analyzers.readers.source import MAX_BYTES, open_source
+from tracekit.analyzers.results import Analysis
+from tracekit.reports.files import written
+from tracekit.reports.findings.events import BEGIN, END, events
 
 _BATCH = 4096
 _BLOCK_BYTES = 1 << 20

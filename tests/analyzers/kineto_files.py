@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.readers import load
-from analyzers.trace import Trace
+from tracekit.analyzers.readers import load
+from tracekit.analyzers.trace import Trace
 
 TRACES = [
     "a100_resnet-ddp_nccl",

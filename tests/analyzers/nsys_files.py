@@ -4,8 +4,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from analyzers.readers import load
-from analyzers.trace import Trace
+from tracekit.analyzers.readers import load
+from tracekit.analyzers.trace import Trace
 
 PUSH_POP, START_END, DOMAIN = 59, 60, 75
 RUNTIME, KERNEL = "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL"

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from analyzers.costs import Cost, cost_of_signature
+from tracekit.analyzers.costs import Cost, cost_of_signature
 
 CPP_NAMES = {
     torch.float32: "float",

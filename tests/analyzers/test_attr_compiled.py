@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from handmade import Handmade
 
-from analyzers import analyze
-from analyzers.costs.generated import generated
-from analyzers.readers import load
+from tracekit.analyzers import analyze
+from tracekit.analyzers.costs.generated import generated
+from tracekit.analyzers.readers import load
 
 SAMPLE = Path(__file__).parents[2] / "examples/traces/h200_compile-and-graph.json.gz"
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from handmade import Handmade, addmm
 
-from analyzers import analyze, hardware
-from analyzers.capture_info import CaptureInfo
-from analyzers.ranges import module
+from tracekit.analyzers import analyze, hardware
+from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.ranges import module
 
 H200 = hardware.find("h200")
 ADDMM = addmm(64, 256, 512)

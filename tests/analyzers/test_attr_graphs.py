@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from handmade import Handmade, addmm
 
-from analyzers import analyze
-from analyzers.readers import load
+from tracekit.analyzers import analyze
+from tracekit.analyzers.readers import load
 
 SAMPLE = Path(__file__).parents[2] / "examples/traces/h200_compile-and-graph.json.gz"
 

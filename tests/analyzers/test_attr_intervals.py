@@ -5,9 +5,9 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.attribution.intervals import idle_before_ns, newly_covered_ns, union_ns
-from analyzers.attribution.items import own_time
-from analyzers.attribution.nesting import Nest, nearest
+from tracekit.analyzers.attribution.intervals import idle_before_ns, newly_covered_ns, union_ns
+from tracekit.analyzers.attribution.items import own_time
+from tracekit.analyzers.attribution.nesting import Nest, nearest
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25), st.integers(0, 2)), min_size=1, max_size=25)
 

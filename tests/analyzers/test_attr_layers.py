@@ -5,9 +5,9 @@ from handmade import Handmade
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers import analyze
-from analyzers.attribution.intervals import union_ns
-from analyzers.ranges import module, phase
+from tracekit.analyzers import analyze
+from tracekit.analyzers.attribution.intervals import union_ns
+from tracekit.analyzers.ranges import module, phase
 
 ENGINE = "autograd::engine::evaluate_function: AddmmBackward0"
 

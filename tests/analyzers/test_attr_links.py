@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from handmade import Handmade
 
-from analyzers import analyze
-from analyzers.errors import InputError
-from analyzers.ranges import phase, step
+from tracekit.analyzers import analyze
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.ranges import phase, step
 
 
 def host_names(trace, rows):

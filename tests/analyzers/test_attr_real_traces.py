@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from kineto_files import TRACES
 
-from analyzers import analyze, load
-from analyzers.result_tables import KERNELS, LAYER_TYPES, LAYERS, OPS, PHASES, STEPS, WORK
+from tracekit.analyzers import analyze, load
+from tracekit.analyzers.result_tables import KERNELS, LAYER_TYPES, LAYERS, OPS, PHASES, STEPS, WORK
 
 
 @pytest.fixture(scope="module", params=TRACES)

@@ -4,8 +4,8 @@ what they did write is read in test_serving_samples."""
 import pytest
 from handmade import Handmade
 
-from analyzers import analyze
-from analyzers.attribution.serving import serving_phase
+from tracekit.analyzers import analyze
+from tracekit.analyzers.attribution.serving import serving_phase
 
 DETAILED = "execute_6147_context_2(sq6144sk7144sqsq20971520sqsk23019520)_generation_3(sq3sk6144sqsq3sqsk6144)"
 

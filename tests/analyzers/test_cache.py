@@ -9,13 +9,13 @@ from click.testing import CliRunner
 from kineto_files import TRACES, assert_same, load_events, op, shared_trace
 from pandas.testing import assert_frame_equal
 
-from analyzers import cache, readers, store
-from analyzers.errors import InputError
-from analyzers.results import Analysis
-from analyzers.trace import Trace
-from reports.export import to_json
 from tracekit import analysis
+from tracekit.analyzers import cache, readers, store
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.trace import Trace
 from tracekit.cli import main
+from tracekit.reports.export import to_json
 
 
 @pytest.fixture

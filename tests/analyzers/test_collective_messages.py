@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from kineto_files import kernel, load_events, op, shared_trace
 
-from analyzers import analyze, hardware
-from analyzers.attribution.messages import messages
-from analyzers.costs.messages import Kind, Message, message
-from analyzers.kernel_time.collectives import collective_ns
-from analyzers.prediction.baseline import baseline
-from analyzers.prediction.projection import moved, project
-from analyzers.readers import load
-from analyzers.trace import Trace
+from tracekit.analyzers import analyze, hardware
+from tracekit.analyzers.attribution.messages import messages
+from tracekit.analyzers.costs.messages import Kind, Message, message
+from tracekit.analyzers.kernel_time.collectives import collective_ns
+from tracekit.analyzers.prediction.baseline import baseline
+from tracekit.analyzers.prediction.projection import moved, project
+from tracekit.analyzers.readers import load
+from tracekit.analyzers.trace import Trace
 
 H200, L4 = hardware.find("h200"), hardware.find("l4")
 SAID = {

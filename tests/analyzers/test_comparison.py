@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 
 import tracekit
-from analyzers.comparison.compare import compare
-from analyzers.comparison.layer_pairs import layer_pairs
-from analyzers.comparison.result import Comparison
-from analyzers.comparison.tables import COMPARED_KERNELS, COMPARED_LAYERS, COMPARED_OPS, DIFFERENCE
-from analyzers.results import Analysis
+from tracekit.analyzers.comparison.compare import compare
+from tracekit.analyzers.comparison.layer_pairs import layer_pairs
+from tracekit.analyzers.comparison.result import Comparison
+from tracekit.analyzers.comparison.tables import COMPARED_KERNELS, COMPARED_LAYERS, COMPARED_OPS, DIFFERENCE
+from tracekit.analyzers.results import Analysis
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "traces"
 SHARED = Path(__file__).parents[3] / "shared" / "traces"

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from analyzers.costs import Cost, cost_of_signature
-from analyzers.costs.call import Access
+from tracekit.analyzers.costs import Cost, cost_of_signature
+from tracekit.analyzers.costs.call import Access
 
 F, H, B, L = "float", "c10::Half", "bool", "long int"
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_calls import counted_flops, meta, record, record_one
 
-from analyzers.costs import Attention, Cost, cost_of_signature
-from analyzers.costs.attention import allowed_positions
-from analyzers.costs.attention_layouts import BACKWARD, FORWARD, Layout
+from tracekit.analyzers.costs import Attention, Cost, cost_of_signature
+from tracekit.analyzers.costs.attention import allowed_positions
+from tracekit.analyzers.costs.attention_layouts import BACKWARD, FORWARD, Layout
 
 aten = torch.ops.aten
 BF16 = torch.bfloat16

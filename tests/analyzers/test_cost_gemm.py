@@ -4,7 +4,7 @@ import pytest
 import torch
 from recorded_calls import counted_flops, meta, record, record_one
 
-from analyzers.costs import Gemm, cost_of_signature
+from tracekit.analyzers.costs import Gemm, cost_of_signature
 
 aten = torch.ops.aten
 HALF = torch.float16

@@ -8,7 +8,7 @@ import pytest
 import torch
 from recorded_calls import Recorded, counted_flops, meta, nbytes, record, record_one
 
-from analyzers.costs import Cost, Gemm, cost_of_signature
+from tracekit.analyzers.costs import Cost, Gemm, cost_of_signature
 
 aten = torch.ops.aten
 HALF, LONG = torch.float16, torch.int64

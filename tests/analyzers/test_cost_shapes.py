@@ -6,8 +6,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from recorded_calls import CPP_NAMES, meta
 
-from analyzers.costs import dtypes
-from analyzers.costs.tensors import MalformedCall, Tensor, broadcast, promote, reduced
+from tracekit.analyzers.costs import dtypes
+from tracekit.analyzers.costs.tensors import MalformedCall, Tensor, broadcast, promote, reduced
 
 _shapes = st.lists(st.integers(0, 3), max_size=4).map(tuple)
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_calls import CPP_NAMES, SCALAR_TYPES
 
-from analyzers.costs import MalformedCall, cost_of_signature, dtypes, parse_call
-from analyzers.costs.registry import FORMULAS, DuplicateFormulaError, costs
+from tracekit.analyzers.costs import MalformedCall, cost_of_signature, dtypes, parse_call
+from tracekit.analyzers.costs.registry import FORMULAS, DuplicateFormulaError, costs
 
 
 def test_values_become_python_values() -> None:

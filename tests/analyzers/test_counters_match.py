@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 from ncu_csv import COUNTERS, raw
 
-from analyzers import analyze
-from analyzers.counters.match import match
-from analyzers.counters.names import base, full
-from analyzers.errors import InputError
-from analyzers.readers import load
-from reports.export import schema, to_dict
 from tracekit.analysis import analyze as analyze_files
+from tracekit.analyzers import analyze
+from tracekit.analyzers.counters.match import match
+from tracekit.analyzers.counters.names import base, full
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.readers import load
+from tracekit.reports.export import schema, to_dict
 
 TRACES = COUNTERS.parent / "traces"
 PREFILL = (TRACES / "h200_gpt2_prefill.json.gz", COUNTERS / "h200_gpt2_prefill.ncu.csv.gz")
@@ -187,8 +187,8 @@ def test_json_keeps_its_schema(prefill):
 
 
 def test_page_and_terminal_say_where_the_numbers_are_from(prefill):
-    from reports.html import render
-    from reports.terminal import full as in_terminal
+    from tracekit.reports.html import render
+    from tracekit.reports.terminal import full as in_terminal
 
     plain = analyze_files(PREFILL[0])
     assert "Measured by Nsight Compute over counted" in in_terminal(prefill, width=140, colour=False)

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from ncu_csv import COUNTERS, PROF, details, number, raw, table_of, text
 
-from analyzers.counters.counters_table import COUNTERS as TABLE
-from analyzers.counters.decimals import decimal_mark, parse
-from analyzers.counters.units import scale
-from analyzers.readers import load
+from tracekit.analyzers.counters.counters_table import COUNTERS as TABLE
+from tracekit.analyzers.counters.decimals import decimal_mark, parse
+from tracekit.analyzers.counters.units import scale
+from tracekit.analyzers.readers import load
 
 FP32 = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 TENSOR = "sm__ops_path_tensor_src_{}.sum"

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from handmade import Handmade
 
-from analyzers import analyze
-from analyzers.breakdown.covered import Covered
+from tracekit.analyzers import analyze
+from tracekit.analyzers.breakdown.covered import Covered
 
 
 def only_gap(trace: Handmade):

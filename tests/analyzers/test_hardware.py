@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from analyzers import hardware
-from analyzers.errors import UnknownNameError
-from analyzers.hardware import GPU, all_gpus, find, resolve
-from analyzers.hardware import features as gpu_features
+from tracekit.analyzers import hardware
+from tracekit.analyzers.errors import UnknownNameError
+from tracekit.analyzers.hardware import GPU, all_gpus, find, resolve
+from tracekit.analyzers.hardware import features as gpu_features
 
 IDS = [
     "t4",

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from analyzers.costs.call import Access, Attention, Cost, Family, Gemm, Precision
-from analyzers.hardware import GPU, all_gpus, find
-from analyzers.kernel_time import estimate_ns
-from analyzers.kernel_time.attention import backend
-from analyzers.kernel_time.estimate import roofline_seconds
-from analyzers.kernel_time.kinds import kind
+from tracekit.analyzers.costs.call import Access, Attention, Cost, Family, Gemm, Precision
+from tracekit.analyzers.hardware import GPU, all_gpus, find
+from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.kernel_time.attention import backend
+from tracekit.analyzers.kernel_time.estimate import roofline_seconds
+from tracekit.analyzers.kernel_time.kinds import kind
 
 _BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 _FAMILIES: list[Family] = [

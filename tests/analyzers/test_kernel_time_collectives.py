@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from measurements.collectives import TOLD_FROM, collectives
 
-from analyzers.costs.messages import Kind, Message
-from analyzers.hardware import GPU, all_gpus, find
-from analyzers.kernel_time.collectives import collective_ns
+from tracekit.analyzers.costs.messages import Kind, Message
+from tracekit.analyzers.hardware import GPU, all_gpus, find
+from tracekit.analyzers.kernel_time.collectives import collective_ns
 
 gpus = st.sampled_from(all_gpus())
 KINDS: list[Kind] = ["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast"]

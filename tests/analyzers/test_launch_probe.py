@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from handmade import Handmade
 
-from analyzers.readers import load
-from analyzers.trace import Trace
+from tracekit.analyzers.readers import load
+from tracekit.analyzers.trace import Trace
 from tracekit.calibration.launch_probe import launch_us_of
 
 

@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
-from analyzers import hardware
-from analyzers.prediction.launching import LAUNCH_LATENCY_NS, launch_latency_ns
+from tracekit.analyzers import hardware
+from tracekit.analyzers.prediction.launching import LAUNCH_LATENCY_NS, launch_latency_ns
 
 HOST = pd.DataFrame({"duration_ns": [5_000, 4_000, 9_000]})
 

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nsys_files import GRAPH_TRACE, KERNEL, MEMCPY, NVTX, RUNTIME, SAMPLES, Export, gid, shared_export
 
-from analyzers import analyze
-from analyzers.errors import TracekitError
-from analyzers.readers import load
-from analyzers.readers.nsys import emit_nvtx
-from analyzers.trace import DEVICE, HOST
+from tracekit.analyzers import analyze
+from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.readers import load
+from tracekit.analyzers.readers.nsys import emit_nvtx
+from tracekit.analyzers.trace import DEVICE, HOST
 
 READ = ["StringIds", RUNTIME, KERNEL, MEMCPY, NVTX, "TARGET_INFO_GPU", "ThreadNames", "TARGET_INFO_SESSION_START_TIME"]
 RELAXED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from analyzers import analyze
-from analyzers.attribution.layers import find_layers
-from analyzers.errors import InputError
-from analyzers.readers import load
+from tracekit.analyzers import analyze
+from tracekit.analyzers.attribution.layers import find_layers
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.readers import load
 
 SAMPLE = Path(__file__).parents[2] / "examples/nsys/cpu_distilgpt2_nvtx.sqlite.gz"
 

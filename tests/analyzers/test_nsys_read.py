@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 from nsys_files import DOMAIN, GRAPH_TRACE, KERNEL, MEMCPY, MEMSET, NVTX, RUNTIME, START_END, Export, gid
 
-from analyzers import analyze
-from analyzers.attribution.range_projection import project
-from analyzers.errors import InputError
-from analyzers.ranges import module, phase, step
-from analyzers.readers import load
-from analyzers.trace import DeviceProperties
+from tracekit.analyzers import analyze
+from tracekit.analyzers.attribution.range_projection import project
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.ranges import module, phase, step
+from tracekit.analyzers.readers import load
+from tracekit.analyzers.trace import DeviceProperties
 
 
 def codes(trace):

@@ -8,10 +8,10 @@ import pytest
 from nsys_files import SAMPLES, shared_export
 
 import tracekit
-from analyzers import analyze
-from analyzers.attribution.range_projection import project, ranges_table
-from analyzers.prediction import oplist
-from analyzers.readers import load
+from tracekit.analyzers import analyze
+from tracekit.analyzers.attribution.range_projection import project, ranges_table
+from tracekit.analyzers.prediction import oplist
+from tracekit.analyzers.readers import load
 
 EMIT_NVTX = "h100x2_emit-nvtx"
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from handmade import Handmade
 
-from analyzers import analyze
-from analyzers.readers import load
+from tracekit.analyzers import analyze
+from tracekit.analyzers.readers import load
 
 STORED = json.loads((Path(__file__).parent / "oracle.json").read_text())["traces"]
 EXAMPLES = Path(__file__).parents[2] / "examples/traces"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from kineto_files import TRACES, assert_same, load_events, load_text, op, shared_text, shared_trace
 
-from analyzers.errors import InputError
-from analyzers.readers import load, parallel, pool
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.readers import load, parallel, pool
 
 
 @pytest.fixture
@@ -32,9 +32,9 @@ def pools(monkeypatch):
 
 
 def cut_into(monkeypatch, size):
-    monkeypatch.setattr("analyzers.readers.chunking.CHUNK_BYTES", size)
-    monkeypatch.setattr("analyzers.readers.source._BLOCK_BYTES", size // 3)
-    monkeypatch.setattr("analyzers.readers.inflate._OUTPUT_BYTES", size // 3)
+    monkeypatch.setattr("tracekit.analyzers.readers.chunking.CHUNK_BYTES", size)
+    monkeypatch.setattr("tracekit.analyzers.readers.source._BLOCK_BYTES", size // 3)
+    monkeypatch.setattr("tracekit.analyzers.readers.inflate._OUTPUT_BYTES", size // 3)
 
 
 @pytest.mark.parametrize("size", [60_000, 250_000])
@@ -98,7 +98,7 @@ def test_workers_are_gone_after_an_error(tmp_path, monkeypatch, pools):
 
 
 _SCRIPT = """
-from analyzers.readers import chunking, load, parallel, source
+from tracekit.analyzers.readers import chunking, load, parallel, source
 chunking.CHUNK_BYTES, source._BLOCK_BYTES = 60_000, 20_000
 parallel.ALONE_CHUNKS, parallel.spare_cores = 2, lambda: 1
 print(len(load({path!r}).host))

@@ -8,9 +8,9 @@ import fsspec
 import pytest
 from click.testing import CliRunner
 
-from analyzers.errors import InputError, MissingPackageError
-from analyzers.readers import load
-from analyzers.readers.remote import is_url, shown
+from tracekit.analyzers.errors import InputError, MissingPackageError
+from tracekit.analyzers.readers import load
+from tracekit.analyzers.readers.remote import is_url, shown
 
 KERNEL = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1.0, "dur": 2.0, "args": {"stream": 7}}
 TRACE = json.dumps({"traceEvents": [KERNEL]}).encode()

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from kineto_files import codes, load_events, op
 
-from analyzers import analyze
-from analyzers.attribution.kernel_names import is_launch
-from analyzers.trace import Trace
+from tracekit.analyzers import analyze
+from tracekit.analyzers.attribution.kernel_names import is_launch
+from tracekit.analyzers.trace import Trace
 
 HOST, QUEUE = 77, 64
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from kineto_files import TRACES, shared_trace
 
-from analyzers import analyze, hardware
-from analyzers.prediction.baseline import Baseline, Reproduction, baseline
-from analyzers.readers import load
+from tracekit.analyzers import analyze, hardware
+from tracekit.analyzers.prediction.baseline import Baseline, Reproduction, baseline
+from tracekit.analyzers.readers import load
 
 SAMPLES = sorted((Path(__file__).parents[2] / "examples" / "traces").glob("*.json.gz"))
 NSYS = ("a100_saxpy-mpi.sqlite", "h100x2_emit-nvtx.sqlite")

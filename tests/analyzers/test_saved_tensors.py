@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
-from analyzers.costs.call import Attention, Cost, Gemm
-from analyzers.prediction.saved_tensors import saved_bytes
+from tracekit.analyzers.costs.call import Attention, Cost, Gemm
+from tracekit.analyzers.prediction.saved_tensors import saved_bytes
 
 ROWS, WIDTH, WIDE = 100, 64, 256
 NARROW_BYTES, WIDE_BYTES = 4 * ROWS * WIDTH, 4 * ROWS * WIDE

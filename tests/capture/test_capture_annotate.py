@@ -8,7 +8,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
-from analyzers import ranges
+from tracekit.analyzers import ranges
 from tracekit.capture.annotate import ProfilerRanges, annotate, phase, step
 from tracekit.capture.every_module import annotate_every_module
 

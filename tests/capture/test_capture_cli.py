@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import tracekit
-from analyzers.errors import TracekitError
+from tracekit.analyzers.errors import TracekitError
 from tracekit.cli import Verbs
 
 HEAVY = ("torch", "transformers", "pandas", "numpy", "plotly", "rich", "jinja2", "msgspec")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from analyzers.errors import InputError, UnknownNameError
+from tracekit.analyzers.errors import InputError, UnknownNameError
 from tracekit.capture import models
 from tracekit.capture.model_kinds import kind_of
 

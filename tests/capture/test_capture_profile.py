@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 import tracekit
-from analyzers import ranges
-from analyzers.errors import InputError, UnknownNameError
+from tracekit.analyzers import ranges
+from tracekit.analyzers.errors import InputError, UnknownNameError
 from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings
 from tracekit.cli import main

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import tracekit
-from analyzers import ranges
-from analyzers.errors import TracekitError
+from tracekit.analyzers import ranges
+from tracekit.analyzers.errors import TracekitError
 
 SCRIPT = """
 import sys

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from analyzers.errors import InputError
+from tracekit.analyzers.errors import InputError
 from tracekit.capture import models, workloads
 from tracekit.capture.annotate import NoRanges
 from tracekit.capture.settings import Settings

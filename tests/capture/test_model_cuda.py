@@ -10,8 +10,8 @@ import pytest
 import torch
 from tiny_models import settings_of
 
-from analyzers import hardware
-from analyzers.errors import TracekitError
+from tracekit.analyzers import hardware
+from tracekit.analyzers.errors import TracekitError
 from tracekit.capture import fake_run
 from tracekit.capture.cuda_attention import choose
 from tracekit.capture.plan import plan

@@ -6,7 +6,7 @@ import torch
 from tiny_models import settings_of
 from torch._subclasses import FakeTensorMode
 
-from analyzers import hardware
+from tracekit.analyzers import hardware
 from tracekit.capture import fake_run
 from tracekit.capture.live_memory import LiveMemory
 from tracekit.capture.plan import plan

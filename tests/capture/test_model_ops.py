@@ -11,7 +11,7 @@ import pytest
 from tiny_models import settings_of
 from torch.profiler import ProfilerActivity, profile
 
-from analyzers import hardware
+from tracekit.analyzers import hardware
 from tracekit.capture import fake_run, models, workloads
 from tracekit.capture.annotate import NoRanges
 from tracekit.capture.recording import Recording

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from analyzers import hardware
-from analyzers.interval import Interval
-from analyzers.prediction.host_costs import CLASSES, HostCosts
+from tracekit.analyzers import hardware
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.host_costs import CLASSES, HostCosts
 from tracekit.capture.modelled_kernels import ModelledKernel, kernel_of
 from tracekit.capture.modelled_timeline import Timeline, lay_out
 from tracekit.capture.recording import OpCall, RecordingBuilder

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tiny_models import settings_of
 
-from analyzers import hardware
-from analyzers.analysis import analyze
-from analyzers.capture_info import CaptureInfo
-from analyzers.readers import load
+from tracekit.analyzers import hardware
+from tracekit.analyzers.analysis import analyze
+from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.readers import load
 from tracekit.capture import model_trace
 from tracekit.capture.settings import Settings
 

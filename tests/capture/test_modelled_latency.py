@@ -7,9 +7,9 @@ from statistics import median
 import msgspec
 import pytest
 
-from analyzers import hardware
-from analyzers.interval import Interval
-from analyzers.prediction.host_costs import HostCosts, assumed
+from tracekit.analyzers import hardware
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.host_costs import HostCosts, assumed
 from tracekit.calibration import apply
 from tracekit.calibration.value import decode
 from tracekit.capture.model_trace import write

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_models import write_model
 
-from analyzers.errors import InputError, TracekitError
+from tracekit.analyzers.errors import InputError, TracekitError
 from tracekit.bench.configurations import configuration
 from tracekit.capture import models
 from tracekit.capture.attention_kernels import FLASH, only, refusal_told

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from analyzers.interval import Interval
+from tracekit.analyzers.interval import Interval
 from tracekit.measurement.predicted import Expectations, Expected
 from tracekit.measurement.verification import foretold
 from tracekit.optimizations.draft_check import DraftCheck

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_models import write_model
 
-from analyzers.errors import TracekitError
+from tracekit.analyzers.errors import TracekitError
 from tracekit.capture import models
 from tracekit.capture.annotate import NoRanges
 from tracekit.capture.plan import plan

@@ -5,7 +5,7 @@ from math import comb
 
 import pytest
 
-from analyzers.capture_info import Latency
+from tracekit.analyzers.capture_info import Latency
 from tracekit.measurement.timing import BLOCKS, Runnable, compare, median_interval, noise
 
 

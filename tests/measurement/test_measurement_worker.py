@@ -7,7 +7,7 @@ from operator import floordiv, mul
 
 import pytest
 
-from analyzers.errors import TracekitError
+from tracekit.analyzers.errors import TracekitError
 from tracekit.measurement.worker import Failure, Worker, checked
 from tracekit.optimizations import parse
 

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from analyzers import hardware
-from analyzers.capture_info import CaptureInfo
-from analyzers.costs.call import Cost, Gemm
-from analyzers.interval import Interval
-from analyzers.kernel_time import estimate_ns
-from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.oplist import OP_LIST
-from analyzers.results import Source
+from tracekit.analyzers import hardware
+from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.oplist import OP_LIST
+from tracekit.analyzers.results import Source
 
 ELEMENT = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 

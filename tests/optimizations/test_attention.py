@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 from op_lists import base, elementwise, product
 
-from analyzers import hardware
-from analyzers.costs.call import Attention
-from analyzers.errors import InputError
-from analyzers.prediction.oplist import OP_LIST
+from tracekit.analyzers import hardware
+from tracekit.analyzers.costs.call import Attention
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.prediction.oplist import OP_LIST
 from tracekit.optimizations import find
 from tracekit.optimizations.attention_backends import preferred
 from tracekit.optimizations.built_masks import built_masks

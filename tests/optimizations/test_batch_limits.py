@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from op_lists import base, product
 
-from analyzers.prediction.oplist import OP_LIST
+from tracekit.analyzers.prediction.oplist import OP_LIST
 from tracekit.optimizations import find
 from tracekit.optimizations.batch_limits import compute_bound_from, largest_that_fits
 from tracekit.optimizations.predict import refusal

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_lists import base
 
-from analyzers.errors import InputError, UnknownNameError
+from tracekit.analyzers.errors import InputError, UnknownNameError
 from tracekit.optimizations import OPTIMIZATIONS, find, parse
 from tracekit.optimizations.combined import Combined
 from tracekit.optimizations.explain import op_class_times

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from op_lists import base, product
 
-from analyzers.kernel_time import estimate_ns
-from analyzers.prediction.start import start
-from analyzers.readers import load
+from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.prediction.start import start
+from tracekit.analyzers.readers import load
 from tracekit.optimizations import find, parse
 
 DECODE = Path(__file__).parents[2] / "examples/traces/h200_llama-1b_decode.json.gz"

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from op_lists import base, elementwise
 
-from analyzers.costs.call import Attention, Cost
-from analyzers.errors import InputError
-from analyzers.prediction.memory import Memory
-from analyzers.prediction.oplist import OP_LIST
+from tracekit.analyzers.costs.call import Attention, Cost
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.oplist import OP_LIST
 from tracekit.optimizations import find
 from tracekit.optimizations.draft_check import DraftCheck
 from tracekit.optimizations.plain_launch import plain_launch_ns

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from op_lists import base, elementwise, product
 
 import tracekit
-from analyzers import hardware
-from analyzers.costs.call import Gemm
-from analyzers.hardware.sm_limits import sm_limits
-from analyzers.kernel_time import estimate_ns
-from analyzers.prediction.oplist import OP_LIST
+from tracekit.analyzers import hardware
+from tracekit.analyzers.costs.call import Gemm
+from tracekit.analyzers.hardware.sm_limits import sm_limits
+from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.prediction.oplist import OP_LIST
 from tracekit.optimizations.fusion_groups import find_groups
 from tracekit.optimizations.fusion_plan import fusion_plan
 from tracekit.optimizations.launch_config import of_elements, of_product, of_rows

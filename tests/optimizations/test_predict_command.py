@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 import tracekit
-from analyzers.errors import InputError
-from reports.prediction_export import schema, to_dict
+from tracekit.analyzers.errors import InputError
 from tracekit.cli import main
+from tracekit.reports.prediction_export import schema, to_dict
 
 TRACES = Path(__file__).parents[2] / "examples/traces"
 DECODE = TRACES / "h200_gpt2_decode.json.gz"

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import tracekit
-from analyzers.costs.call import Cost
+from tracekit.analyzers.costs.call import Cost
 from tracekit.optimizations.predicted_work import predicted_work
 
 SAMPLE = Path(__file__).parents[2] / "examples/traces/h200_gpt2_decode.json.gz"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from analyzers import analyze, hardware
-from analyzers.prediction.baseline import baseline
-from analyzers.readers import load
+from tracekit.analyzers import analyze, hardware
+from tracekit.analyzers.prediction.baseline import baseline
+from tracekit.analyzers.readers import load
 from tracekit.capture import model_trace
 from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from op_lists import base, product
 
-from analyzers.errors import InputError
-from analyzers.prediction.memory import Memory
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.prediction.memory import Memory
 from tracekit.optimizations import find, parse
 from tracekit.optimizations.linear_products import LinearProduct, inner_products, linear_product, with_weights
 from tracekit.optimizations.plain_launch import plain_launch_ns

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from op_lists import base
 
-from analyzers.costs.call import Attention, Cost
-from analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.costs.call import Attention, Cost
+from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.optimizations import find
 from tracekit.optimizations.math_attention import with_a_mask
 from tracekit.optimizations.predict import predicted_speedup

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from op_lists import base
 
-from analyzers.costs.call import Cost
-from analyzers.prediction.memory import Memory
-from analyzers.prediction.oplist import OP_LIST
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.oplist import OP_LIST
 from tracekit.optimizations import find
 from tracekit.optimizations.predict import predicted_speedup
 from tracekit.recommend import advise

@@ -3,8 +3,8 @@ from dataclasses import replace
 import gpt2_decode
 import pytest
 
-from analyzers import hardware
-from analyzers.results import Analysis
+from tracekit.analyzers import hardware
+from tracekit.analyzers.results import Analysis
 
 
 @pytest.fixture(scope="session")

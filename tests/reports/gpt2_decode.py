@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyzers import hardware, idle_tables, result_tables, results
-from analyzers.breakdown.gaps import idle_causes_table
-from analyzers.capture_info import CaptureInfo, Latency
-from analyzers.trace import PROBLEMS
+from tracekit.analyzers import hardware, idle_tables, result_tables, results
+from tracekit.analyzers.breakdown.gaps import idle_causes_table
+from tracekit.analyzers.capture_info import CaptureInfo, Latency
+from tracekit.analyzers.trace import PROBLEMS
 
 H200 = hardware.find("h200")
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pandas as pd
 from verified_runs import verified
 
-from analyzers.interval import Interval
-from analyzers.predicted import PlanStep, Recommendation
-from analyzers.results import Analysis
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.predicted import PlanStep, Recommendation
+from tracekit.analyzers.results import Analysis
 
 SCRIPT = "</script><script>document.title='broken'</script>"
 IMAGE = "<img src=http://example.com/x onerror=\"document.title='broken'\">"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from browser import Page
 
-from analyzers.results import Analysis
-from reports.html import render
+from tracekit.analyzers.results import Analysis
+from tracekit.reports.html import render
 
 DRAWN = "document.body.dataset.drawn === 'yes'"
 

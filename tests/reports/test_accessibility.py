@@ -7,7 +7,7 @@ import pytest
 from browser import chromium
 from pages import opened
 
-from analyzers.results import Analysis
+from tracekit.analyzers.results import Analysis
 
 AXE = Path(os.environ.get("NODE_PATH", Path(__file__).parents[2] / "node_modules")) / "axe-core" / "axe.min.js"
 FINDINGS = """

@@ -12,7 +12,7 @@ from browser import Page, chromium
 from hostile import hostile
 from pages import click, enter, opened, press, shown
 
-from analyzers.results import Analysis
+from tracekit.analyzers.results import Analysis
 
 pytestmark = pytest.mark.skipif(chromium() is None and not os.environ.get("CI"), reason="needs Chromium")
 

@@ -9,8 +9,8 @@ import pytest
 from browser import Page, chromium
 from pages import click, enter, opened, press, shown
 
-from analyzers.results import Analysis
-from reports.html import render
+from tracekit.analyzers.results import Analysis
+from tracekit.reports.html import render
 
 pytestmark = pytest.mark.skipif(chromium() is None and not os.environ.get("CI"), reason="needs Chromium")
 

@@ -8,7 +8,7 @@ import pytest
 from browser import Page, chromium
 from pages import click, opened, press, shown
 
-from analyzers.results import Analysis
+from tracekit.analyzers.results import Analysis
 
 pytestmark = pytest.mark.skipif(chromium() is None and not os.environ.get("CI"), reason="needs Chromium")
 

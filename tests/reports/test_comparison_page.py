@@ -14,10 +14,10 @@ from test_accessibility import AXE, FINDINGS
 from test_comparison_reports import A, B, hostile
 from test_html import Parsed
 
-from analyzers.comparison.result import Comparison
-from reports.comparison.html import render
-from reports.comparison.sentence import explained
+from tracekit.analyzers.comparison.result import Comparison
 from tracekit.comparing import compare
+from tracekit.reports.comparison.html import render
+from tracekit.reports.comparison.sentence import explained
 
 needs_browser = pytest.mark.skipif(chromium() is None and not os.environ.get("CI"), reason="needs Chromium")
 

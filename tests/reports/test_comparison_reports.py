@@ -11,15 +11,15 @@ import pytest
 from click.testing import CliRunner
 from hostile import NAMES, SCRIPT
 
-from analyzers.comparison.compare import compare
-from analyzers.comparison.result import Comparison
-from analyzers.results import Analysis
-from reports.comparison import export, markdown, terminal
-from reports.comparison.rows import layer_patterns
-from reports.comparison.sentence import explained
-from reports.markdown_text import code, prose
+from tracekit.analyzers.comparison.compare import compare
+from tracekit.analyzers.comparison.result import Comparison
+from tracekit.analyzers.results import Analysis
 from tracekit.cli import main
 from tracekit.comparing import compare as compare_runs
+from tracekit.reports.comparison import export, markdown, terminal
+from tracekit.reports.comparison.rows import layer_patterns
+from tracekit.reports.comparison.sentence import explained
+from tracekit.reports.markdown_text import code, prose
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "traces"
 A, B = SAMPLES / "h200_gpt2_decode.json.gz", SAMPLES / "h200_gpt2_decode_eager_for-t4.json.gz"

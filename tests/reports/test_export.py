@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hostile import hostile
 
-from analyzers import hardware
-from analyzers.interval import Interval
-from analyzers.results import Analysis, Projection
-from analyzers.trace import PROBLEMS
-from reports.export import schema, to_csv, to_dict, to_json
-from reports.public import public_frame
-from reports.table_names import TABLES
+from tracekit.analyzers import hardware
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.results import Analysis, Projection
+from tracekit.analyzers.trace import PROBLEMS
+from tracekit.reports.export import schema, to_csv, to_dict, to_json
+from tracekit.reports.public import public_frame
+from tracekit.reports.table_names import TABLES
 
 
 def test_the_json_keeps_its_schema(analysis: Analysis, modelled: Analysis, imported: Analysis) -> None:

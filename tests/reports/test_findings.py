@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracekit
-from analyzers.errors import InputError
-from analyzers.results import Analysis
-from reports.findings.events import events
-from reports.findings.layers import layer_spans
-from reports.findings.rates import Curve, divided, stacked, thinned
-from reports.findings.write import annotate
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.results import Analysis
 from tracekit.cli import main
+from tracekit.reports.findings.events import events
+from tracekit.reports.findings.layers import layer_spans
+from tracekit.reports.findings.rates import Curve, divided, stacked, thinned
+from tracekit.reports.findings.write import annotate
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "traces"
 SAMPLE = SAMPLES / "h200_gpt2_decode.json.gz"

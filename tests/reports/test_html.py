@@ -13,15 +13,15 @@ import pytest
 from hostile import LONG, SCRIPT, hostile
 from verified_runs import verified
 
-from analyzers import hardware
-from analyzers.interval import Interval
-from analyzers.predicted import PlanStep
-from analyzers.results import Analysis, Coverage, Projection
-from analyzers.verified import Verified
-from reports import embed
-from reports.headline import headline
-from reports.html import render
-from reports.measured_gains import measured_gains
+from tracekit.analyzers import hardware
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.predicted import PlanStep
+from tracekit.analyzers.results import Analysis, Coverage, Projection
+from tracekit.analyzers.verified import Verified
+from tracekit.reports import embed
+from tracekit.reports.headline import headline
+from tracekit.reports.html import render
+from tracekit.reports.measured_gains import measured_gains
 
 
 class Parsed(HTMLParser):
@@ -261,15 +261,15 @@ def total_ns(lanes: list[dict[str, Any]], names: tuple[str, ...]) -> float:
 
 
 def test_long_steps_are_sampled_and_say_so(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reports.figures.timeline.LIMIT", 20)
-    monkeypatch.setattr("reports.figures.icicle.LIMIT", 40)
+    monkeypatch.setattr("tracekit.reports.figures.timeline.LIMIT", 20)
+    monkeypatch.setattr("tracekit.reports.figures.icicle.LIMIT", 40)
     text = Parsed(render(analysis)).text
     assert "Drawn: the 20 longest of 99 pieces of work" in text
     assert "The 59 smallest of 99 parts" in text
 
 
 def test_long_tables_say_what_they_leave_out(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reports.html.ROW_LIMITS", (25,))
+    monkeypatch.setattr("tracekit.reports.html.ROW_LIMITS", (25,))
     assert "100 rows of less time are left out here" in Parsed(render(analysis)).text
 
 

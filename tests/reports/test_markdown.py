@@ -8,11 +8,11 @@ import pytest
 from click.testing import CliRunner
 from hostile import hostile
 
-from analyzers.results import Analysis
-from reports.headline import headline
-from reports.markdown import render
-from reports.markdown_text import bar, block
+from tracekit.analyzers.results import Analysis
 from tracekit.cli import main
+from tracekit.reports.headline import headline
+from tracekit.reports.markdown import render
+from tracekit.reports.markdown_text import bar, block
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "traces" / "h200_gpt2_prefill.json.gz"
 

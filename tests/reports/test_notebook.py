@@ -14,12 +14,12 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from test_comparison_reports import hostile as hostile_comparison
 
-from analyzers.comparison.compare import compare
-from analyzers.display import Displayed
-from analyzers.results import Analysis
-from reports.headline import headline
-from reports.notebook import show_in_notebooks
-from reports.terminal import summary
+from tracekit.analyzers.comparison.compare import compare
+from tracekit.analyzers.display import Displayed
+from tracekit.analyzers.results import Analysis
+from tracekit.reports.headline import headline
+from tracekit.reports.notebook import show_in_notebooks
+from tracekit.reports.terminal import summary
 
 show_in_notebooks()
 

@@ -7,12 +7,12 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from analyzers.errors import TracekitError
-from analyzers.results import Analysis
-from reports.export import schema, to_csv, to_json
-from reports.files import check_writable, write_atomically
-from reports.html import render
+from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.results import Analysis
 from tracekit.cli import main
+from tracekit.reports.export import schema, to_csv, to_json
+from tracekit.reports.files import check_writable, write_atomically
+from tracekit.reports.html import render
 
 
 @pytest.fixture

@@ -4,13 +4,22 @@ from dataclasses import replace
 
 import pytest
 
-from analyzers import hardware
-from analyzers.interval import Interval
-from analyzers.predicted import Considered
-from analyzers.results import Analysis, BoundShares, Source
-from reports.headline import headline
-from reports.names import device, in_sentence, inside, lower_first, middle_truncated, model, printable, with_article
-from reports.numbers import duration, percent, quantity, speedup
+from tracekit.analyzers import hardware
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.predicted import Considered
+from tracekit.analyzers.results import Analysis, BoundShares, Source
+from tracekit.reports.headline import headline
+from tracekit.reports.names import (
+    device,
+    in_sentence,
+    inside,
+    lower_first,
+    middle_truncated,
+    model,
+    printable,
+    with_article,
+)
+from tracekit.reports.numbers import duration, percent, quantity, speedup
 
 
 @pytest.mark.parametrize(

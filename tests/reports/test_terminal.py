@@ -4,10 +4,10 @@ from dataclasses import replace
 import pytest
 from hostile import hostile
 
-from analyzers.results import Analysis, DeviceTime
-from analyzers.trace import PROBLEMS
-from reports.headline import headline
-from reports.terminal import brief, full, summary
+from tracekit.analyzers.results import Analysis, DeviceTime
+from tracekit.analyzers.trace import PROBLEMS
+from tracekit.reports.headline import headline
+from tracekit.reports.terminal import brief, full, summary
 
 
 def test_the_summary_is_ten_lines_or_so(analysis: Analysis) -> None:

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from analyzers.capture_info import Latency
-from analyzers.interval import Interval
-from analyzers.results import Analysis
-from analyzers.verified import Difference, Verification, Verified
+from tracekit.analyzers.capture_info import Latency
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.verified import Difference, Verification, Verified
 
 BEFORE = Latency(2_104.5, 2_051.25, 2_310.0, 50)
 

@@ -9,7 +9,7 @@ import pytest
 from test_viewers import _package, _program
 
 import tracekit
-from reports.findings.write import annotate
+from tracekit.reports.findings.write import annotate
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "traces" / "h200_gpt2_decode.json.gz"
 

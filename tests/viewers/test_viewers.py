@@ -12,7 +12,7 @@ import catapult
 import perfetto
 import pytest
 
-from analyzers import hardware
+from tracekit.analyzers import hardware
 from tracekit.capture import model_trace
 from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from analyzers.errors import InputError
+from tracekit.analyzers.errors import InputError
 from tracekit.bench import measuring
 from tracekit.bench.measuring import Request
 from tracekit.capture.packages import require

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
-from analyzers.errors import InputError, UnknownNameError
-from analyzers.hardware.gpu import nearest
+from tracekit.analyzers.errors import InputError, UnknownNameError
+from tracekit.analyzers.hardware.gpu import nearest
 from tracekit.capture.settings import ATTENTIONS, Attention, Dtype, Settings
 from tracekit.measurement.adapters import with_adapters
 from tracekit.measurement.subject import Subject

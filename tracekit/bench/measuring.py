@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from analyzers.capture_info import Latency
-from analyzers.verified import DeviceReading
+from tracekit.analyzers.capture_info import Latency
+from tracekit.analyzers.verified import DeviceReading
 from tracekit.bench.configurations import Configuration
 from tracekit.bench.quality import perplexity
 from tracekit.bench.row import Row

@@ -5,7 +5,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from analyzers.errors import InputError, reading
+from tracekit.analyzers.errors import InputError, reading
 from tracekit.capture import models
 from tracekit.capture.model_kinds import config_of, kind_of, longest_sequence
 from tracekit.capture.packages import require

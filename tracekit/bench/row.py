@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from analyzers.errors import InputError
+from tracekit.analyzers.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm, Precision
-from analyzers.hardware import GPU
-from analyzers.hardware.gpu import LAUNCH_CALL
-from analyzers.interval import Interval
-from analyzers.kernel_time import estimate_ns
-from analyzers.prediction.host_costs import HostCosts, assumed, calibrated
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm, Precision
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.hardware.gpu import LAUNCH_CALL
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.prediction.host_costs import HostCosts, assumed, calibrated
 from tracekit.calibration.device_probes import COPY_BYTES, SIDE
 from tracekit.calibration.value import Calibration
 

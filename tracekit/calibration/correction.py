@@ -4,9 +4,9 @@ import math
 import statistics
 from dataclasses import dataclass, replace
 
-from analyzers.interval import Interval
-from analyzers.predicted import Considered, Recommendation
-from analyzers.results import Analysis
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.predicted import Considered, Recommendation
+from tracekit.analyzers.results import Analysis
 from tracekit.calibration import history
 from tracekit.calibration.history import Verified
 from tracekit.optimizations.planning import WORTHWHILE

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from analyzers.hardware import GPU
+from tracekit.analyzers.hardware import GPU
 from tracekit.calibration.timing import Call, device_s, host_us
 from tracekit.capture.packages import require
 

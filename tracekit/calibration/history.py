@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from analyzers.errors import TracekitError
 from tracekit import config
+from tracekit.analyzers.errors import TracekitError
 from tracekit.calibration.store import machine_key
 
 

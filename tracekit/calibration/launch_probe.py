@@ -7,8 +7,8 @@ The host alone cannot: an op, its kernel and a wait (13.5 µs on an H200) take n
 import tempfile
 from pathlib import Path
 
-from analyzers.readers import load
-from analyzers.trace import Trace
+from tracekit.analyzers.readers import load
+from tracekit.analyzers.trace import Trace
 from tracekit.capture.packages import require
 
 _LAUNCHES = 200

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from analyzers import hardware
-from analyzers.hardware import GPU
 from tracekit import __version__
+from tracekit.analyzers import hardware
+from tracekit.analyzers.hardware import GPU
 from tracekit.calibration import device_probes, host_probes, launch_probe, triton_probe
 from tracekit.calibration.value import Calibration
 from tracekit.capture import environment

@@ -3,10 +3,10 @@
 import os
 from pathlib import Path
 
-from reports.files import write_atomically
 from tracekit import config
 from tracekit.calibration.value import Calibration, decode, encode, slug
 from tracekit.capture.environment import cpu_state
+from tracekit.reports.files import write_atomically
 
 
 def folder() -> Path:

@@ -5,7 +5,7 @@ import re
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from analyzers.errors import TracekitError
+from tracekit.analyzers.errors import TracekitError
 
 VERSION = 1
 

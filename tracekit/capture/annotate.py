@@ -1,4 +1,4 @@
-"""Ranges: every module call, phase and step as NVTX and as record_function, nested, named by analyzers.ranges."""
+"""Ranges: every module call, phase and step as NVTX and as record_function, nested, named by tracekit.analyzers.ranges."""
 
 import threading
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from analyzers import ranges
+from tracekit.analyzers import ranges
 from tracekit.capture.packages import require
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from analyzers.errors import InputError
+from tracekit.analyzers.errors import InputError
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Attention
 

@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 import torch
 
-from analyzers.errors import TracekitError
-from analyzers.hardware import GPU
+from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.hardware import GPU
 
 Backend = Literal["cudnn", "flash", "efficient", "math"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch._subclasses import FakeTensorMode
 
-from analyzers.hardware import GPU
+from tracekit.analyzers.hardware import GPU
 from tracekit.capture import models, workloads
 from tracekit.capture.annotate import NoRanges, annotate
 from tracekit.capture.cuda_attention import AttentionChoice

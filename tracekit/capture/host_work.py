@@ -4,8 +4,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from analyzers import ranges
-from analyzers.prediction.host_costs import CLASSES
+from tracekit.analyzers import ranges
+from tracekit.analyzers.prediction.host_costs import CLASSES
 from tracekit.capture.modelled_kernels import ModelledKernel
 from tracekit.capture.recording import OpCall, Recording
 

@@ -3,7 +3,7 @@
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from analyzers.errors import InputError
+from tracekit.analyzers.errors import InputError
 from tracekit.capture.model_kinds import config_of, kind_of, plain
 from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.packages import require

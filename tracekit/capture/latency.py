@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from analyzers import ranges
-from analyzers.capture_info import Latency
+from tracekit.analyzers import ranges
+from tracekit.analyzers.capture_info import Latency
 from tracekit.capture.packages import require
 from tracekit.capture.workloads import Step
 

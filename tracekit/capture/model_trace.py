@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from analyzers import ranges
-from analyzers.capture_info import CaptureInfo, Latency
-from analyzers.hardware import GPU
-from analyzers.prediction.host_costs import HostCosts, assumed
-from analyzers.prediction.workspaces import workspace_bytes
 from tracekit import __version__
+from tracekit.analyzers import ranges
+from tracekit.analyzers.capture_info import CaptureInfo, Latency
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.prediction.host_costs import HostCosts, assumed
+from tracekit.analyzers.prediction.workspaces import workspace_bytes
 from tracekit.capture import environment, fake_run, modelled_events, trace_file
 from tracekit.capture.fake_run import FakeRun
 from tracekit.capture.latency import PHASE_NAMES

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from analyzers import ranges
-from analyzers.hardware import GPU
+from tracekit.analyzers import ranges
+from tracekit.analyzers.hardware import GPU
 from tracekit.capture.modelled_kernels import ModelledKernel
 from tracekit.capture.modelled_timeline import Timeline
 from tracekit.capture.recording import OpCall, Recording

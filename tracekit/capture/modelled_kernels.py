@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from analyzers.costs import cost_of_signature
-from analyzers.costs.call import Cost, Gemm, Precision
-from analyzers.hardware import GPU
-from analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.costs import cost_of_signature
+from tracekit.analyzers.costs.call import Cost, Gemm, Precision
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.capture.recording import OpCall
 
 _PRECISIONS: dict[str, Precision] = {"double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}

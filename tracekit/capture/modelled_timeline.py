@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from analyzers.hardware import GPU
-from analyzers.prediction.host_costs import CLASSES, HostCosts
-from analyzers.prediction.simulate import simulate
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.prediction.host_costs import CLASSES, HostCosts
+from tracekit.analyzers.prediction.simulate import simulate
 from tracekit.capture.host_work import host_work
 from tracekit.capture.modelled_kernels import ModelledKernel
 from tracekit.capture.recording import Recording

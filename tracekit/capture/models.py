@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from analyzers.errors import InputError, TracekitError, UnknownNameError
+from tracekit.analyzers.errors import InputError, TracekitError, UnknownNameError
 from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Attention, Dtype, Settings, Weights

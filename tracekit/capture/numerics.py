@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from analyzers.hardware import GPU
+from tracekit.analyzers.hardware import GPU
 from tracekit.capture.attention_kernels import Backend, only
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Dtype

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from analyzers import hardware
-from analyzers.errors import InputError
-from analyzers.hardware import GPU
+from tracekit.analyzers import hardware
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.hardware import GPU
 from tracekit.capture import models, workloads
 from tracekit.capture.numerics import published_dtype
 from tracekit.capture.packages import require

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.capture.packages import require
 from tracekit.capture.stamp import stamp
 

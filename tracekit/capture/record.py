@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analyzers.capture_info import CaptureInfo
-from analyzers.errors import InputError
 from tracekit import __version__
+from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.errors import InputError
 from tracekit.capture import annotate, environment, models
 from tracekit.capture.annotate import NoRanges, ProfilerRanges
 from tracekit.capture.attention_kernels import Backend, backend_of, refusal_told

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from analyzers.errors import reading
+from tracekit.analyzers.errors import reading
 from tracekit.capture.session import Capture
 
 

@@ -4,16 +4,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from analyzers import hardware
-from analyzers.capture_info import CaptureInfo
-from reports.files import check_writable
 from tracekit import __version__
+from tracekit.analyzers import hardware
+from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.capture import annotate, environment
 from tracekit.capture.annotate import ProfilerRanges
 from tracekit.capture.every_module import annotate_every_module
 from tracekit.capture.packages import require
 from tracekit.capture.profiler import export, new_profiler, synchronize
 from tracekit.folders import TRACE
+from tracekit.reports.files import check_writable
 
 
 class Capture:

@@ -9,9 +9,9 @@ from typing import IO, Any
 import msgspec
 from isal import igzip
 
-from analyzers.capture_info import CaptureInfo
-from analyzers.errors import InputError
-from reports.files import written
+from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.errors import InputError
+from tracekit.reports.files import written
 
 KEPT_KEYS = frozenset(
     (

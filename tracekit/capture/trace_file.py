@@ -8,9 +8,9 @@ from typing import IO, Any
 import msgspec
 from isal import igzip
 
-from analyzers.capture_info import CaptureInfo
-from analyzers.hardware import GPU
-from reports.files import written
+from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.hardware import GPU
+from tracekit.reports.files import written
 
 _BATCH = 4096
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analyzers.errors import InputError
+from tracekit.analyzers.errors import InputError
 from tracekit.capture.annotate import Emitter, phase
 from tracekit.capture.inputs import label_inputs, prompt_inputs
 from tracekit.capture.kv_cache import continuation, fill_cache, last_logits_only, unshared

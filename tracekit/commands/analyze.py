@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reports.table_names import TABLES
 from tracekit.commands._reading import Reading, reading
+from tracekit.reports.table_names import TABLES
 
 if TYPE_CHECKING:
-    from analyzers.results import Analysis
+    from tracekit.analyzers.results import Analysis
 
 _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown"}
 
@@ -41,8 +41,8 @@ def command(
     output: Path | None,
 ) -> None:
     """Say what bounds TRACE (a file, a run's folder, or a URL), where its time goes, and what to do next."""
-    from reports.files import check_writable, write_atomically
     from tracekit.analysis import analyze
+    from tracekit.reports.files import check_writable, write_atomically
 
     if output:
         check_writable(output)
@@ -58,10 +58,10 @@ def command(
 
 def _rendered(analysis: "Analysis", form: str, table: str, colour: bool | None) -> str:
     if form == "text":
-        from reports import terminal
+        from tracekit.reports import terminal
 
         return terminal.full(analysis, colour=colour)
-    from reports import export, markdown
+    from tracekit.reports import export, markdown
 
     if form == "csv":
         return export.to_csv(analysis, table)

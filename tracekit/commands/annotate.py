@@ -31,10 +31,10 @@ def command(trace: str, gpu: str | None, output: Path) -> None:
 
     Example: tracekit annotate trace.json -o found.json.gz
     """
-    from analyzers.errors import InputError
-    from reports.files import check_writable
-    from reports.findings.write import annotate
     from tracekit.analysis import analyze_into
+    from tracekit.analyzers.errors import InputError
+    from tracekit.reports.files import check_writable
+    from tracekit.reports.findings.write import annotate
 
     if trace == "-":
         raise InputError("Standard input cannot be annotated.", "It would have to be read twice.", "Name a file.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzers.errors import InputError
+from tracekit.analyzers.errors import InputError
 from tracekit.capture.settings import DEVICES, WEIGHTS, WORKLOAD_NAMES, Device
 from tracekit.shown import say, verbose
 
@@ -80,8 +80,8 @@ def command(output: Path, **options: Any) -> None:
     Example: tracekit bench --model gpt2 --configs fp32,fp16,fp16+compile,fp16+graphs --batch-size 1,8
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from reports.bench import to_text
     from tracekit.benching import bench
+    from tracekit.reports.bench import to_text
 
     rows = bench(_grid(**options), output, say, verbose=verbose())
     click.echo(to_text([vars(row) for row in rows]), nl=False)

@@ -20,9 +20,9 @@ def command(output: Path | None) -> None:
     The result is kept in ~/.config/tracekit ($XDG_CONFIG_HOME), and used by `tracekit profile --device model` when
     it models the GPU that is here.
     """
-    from reports.files import check_writable
     from tracekit.calibration import store
     from tracekit.calibration.measure import measure
+    from tracekit.reports.files import check_writable
     from tracekit.shown import say
 
     if output:

@@ -8,7 +8,7 @@ import click
 from tracekit.commands._reading import Reading
 
 if TYPE_CHECKING:
-    from analyzers.comparison.result import Comparison
+    from tracekit.analyzers.comparison.result import Comparison
 
 _FORMATS = ("text", "json", "csv", "markdown", "html")
 _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown", ".html": "html"}
@@ -35,8 +35,8 @@ def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output
 
     Example: tracekit compare runs/fp32 runs/bf16 -o compare.html
     """
-    from reports.files import check_writable, write_atomically
     from tracekit.comparing import compare
+    from tracekit.reports.files import check_writable, write_atomically
 
     if output:
         check_writable(output)
@@ -50,7 +50,7 @@ def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output
 
 
 def _rendered(comparison: "Comparison", form: str, table: str, colour: bool | None) -> str:
-    from reports.comparison import export, html, markdown, terminal
+    from tracekit.reports.comparison import export, html, markdown, terminal
 
     if form == "csv":
         return export.to_csv(comparison, table)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from analyzers.hardware import ALIASES, GPU, all_gpus
+from tracekit.analyzers.hardware import ALIASES, GPU, all_gpus
 
 _PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4")
 _SHOWN = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")

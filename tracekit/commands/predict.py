@@ -23,10 +23,10 @@ def command(trace: str, apply: str, gpu: str | None, batch_size: int | None, for
 
     Example: tracekit predict runs/gpt2-t4-decode --apply half-precision+cuda-graphs
     """
-    from reports.files import check_writable, write_atomically
-    from reports.prediction_export import to_json
-    from reports.prediction_text import to_text
     from tracekit.prediction import predict
+    from tracekit.reports.files import check_writable, write_atomically
+    from tracekit.reports.prediction_export import to_json
+    from tracekit.reports.prediction_text import to_text
 
     if output:
         check_writable(output)

@@ -21,10 +21,10 @@ def command(
     trace: str, gpu: str | None, counters: str | None, no_cache: bool, max_unpacked: float, output: Path | None
 ) -> None:
     """Write the HTML report of TRACE (a file, a run's folder, or a URL): one page that needs no network."""
-    from analyzers.readers.remote import is_url
-    from reports.files import check_writable, write_atomically
-    from reports.html import render
     from tracekit.analysis import analyze
+    from tracekit.analyzers.readers.remote import is_url
+    from tracekit.reports.files import check_writable, write_atomically
+    from tracekit.reports.html import render
 
     target = output or (_here(trace) if is_url(trace) else page_of(Path(trace)))
     check_writable(target)
@@ -34,6 +34,6 @@ def command(
 
 
 def _here(url: str) -> Path:
-    from analyzers.readers.remote import shown
+    from tracekit.analyzers.readers.remote import shown
 
     return Path(f"{stem(Path(shown(url)).name)}.html")

@@ -36,7 +36,7 @@ def command(run: Path, top: int, apply: str, device: str) -> None:
     Example: tracekit verify runs/gpt2-h200-decode --apply cuda-graphs,half-precision+cuda-graphs
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from reports.verified import to_text
+    from tracekit.reports.verified import to_text
     from tracekit.verifying import verify_run
 
     names = [name for name in apply.split(",") if name.strip()]

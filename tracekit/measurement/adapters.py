@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from analyzers.errors import TracekitError
+from tracekit.analyzers.errors import TracekitError
 from tracekit.measurement.extras import extra
 from tracekit.measurement.quantized import in_nf4, inner_layers
 from tracekit.measurement.subject import Subject

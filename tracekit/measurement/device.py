@@ -5,7 +5,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-from analyzers.verified import DeviceReading
+from tracekit.analyzers.verified import DeviceReading
 from tracekit.capture.packages import require
 
 _REASONS = {

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from analyzers.verified import Difference
+from tracekit.analyzers.verified import Difference
 from tracekit.capture.packages import require
 
 

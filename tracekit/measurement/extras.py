@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from analyzers.errors import MissingPackageError
+from tracekit.analyzers.errors import MissingPackageError
 
 EXTRAS = {
     "torchao": "quantize",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analyzers.verified import DeviceReading, Verified
+from tracekit.analyzers.verified import DeviceReading, Verified
 from tracekit.capture import models, record
 from tracekit.capture.progress import silent
 from tracekit.capture.settings import Settings

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from analyzers.capture_info import Latency
-from analyzers.interval import Interval
-from analyzers.verified import Difference
+from tracekit.analyzers.capture_info import Latency
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.verified import Difference
 from tracekit.capture.annotate import NoRanges
 from tracekit.capture.latency import clock_of
 from tracekit.capture.packages import require

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from analyzers import cache
-from analyzers.interval import Interval
-from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.start import start
+from tracekit.analyzers import cache
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.start import start
 from tracekit.optimizations import parse
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.batch_limits import largest_that_fits

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from analyzers.errors import TracekitError
+from tracekit.analyzers.errors import TracekitError
 from tracekit.capture.packages import require
 from tracekit.measurement.extras import extra
 from tracekit.measurement.subject import Subject

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from analyzers.errors import TracekitError
+from tracekit.analyzers.errors import TracekitError
 from tracekit.capture.annotate import Emitter, phase
 from tracekit.capture.inputs import prompt_inputs
 from tracekit.capture.kv_cache import last_logits_only

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from analyzers.capture_info import Latency
-from analyzers.interval import Interval
+from tracekit.analyzers.capture_info import Latency
+from tracekit.analyzers.interval import Interval
 from tracekit.capture.annotate import NoRanges
 from tracekit.capture.latency import WARM_UP_STEPS, Clock, summarize
 from tracekit.capture.workloads import Step

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 
-from analyzers.errors import TracekitError
-from analyzers.verified import DeviceReading, Verification, Verified
 from tracekit import __version__
+from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.verified import DeviceReading, Verification, Verified
 from tracekit.capture import environment
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Settings

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
-from analyzers.errors import TracekitError
+from tracekit.analyzers.errors import TracekitError
 from tracekit.capture.packages import require
 
 _ENDED = "The process that measured it ended with status {status}."

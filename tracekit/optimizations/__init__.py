@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from analyzers.errors import InputError, UnknownNameError
-from analyzers.hardware.gpu import nearest
+from tracekit.analyzers.errors import InputError, UnknownNameError
+from tracekit.analyzers.hardware.gpu import nearest
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.batching import Batching
 from tracekit.optimizations.combined import Combined, conflict

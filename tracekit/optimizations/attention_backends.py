@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from analyzers.costs.call import Attention, Cost
-from analyzers.hardware import GPU
+from tracekit.analyzers.costs.call import Attention, Cost
+from tracekit.analyzers.hardware import GPU
 from tracekit.capture.attention_kernels import CUDNN, EFFICIENT, FLASH, WORDS
 
 _HALF = ("fp16", "bf16")

@@ -9,11 +9,11 @@ from typing import Literal, Self
 import msgspec
 import pandas as pd
 
-from analyzers.capture_info import CaptureInfo
-from analyzers.errors import InputError, TracekitError
-from analyzers.interval import Interval
-from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.memory import Memory
+from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.errors import InputError, TracekitError
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.memory import Memory
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.plain_launch import with_plain_launch
 

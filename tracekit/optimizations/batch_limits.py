@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from analyzers.costs.call import Cost
-from analyzers.hardware import GPU
-from analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.prediction.baseline import Baseline
 
 
 def compute_bound_from(base: Baseline) -> int | None:

@@ -7,11 +7,11 @@ from typing import Self
 import msgspec
 import pandas as pd
 
-from analyzers.capture_info import CaptureInfo
-from analyzers.costs.call import Cost, Gemm
-from analyzers.errors import InputError
-from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.memory import Memory
+from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.memory import Memory
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, refused, share
 from tracekit.optimizations.batch_limits import compute_bound_from, largest_that_fits, streams_weights

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.memory import Memory
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.by_cost import distinct
 from tracekit.optimizations.half_precision import HalfPrecision

@@ -8,8 +8,8 @@ unless something is padded (_ignore_causal_mask_sdpa): a flag says that attentio
 import numpy as np
 import pandas as pd
 
-from analyzers.costs.call import ELEMENT_BYTES, Attention, Cost
-from analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost
+from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.optimizations.written_attention import written_out
 
 _INDICES, _NUMBERS = "aten::arange", "aten::where"

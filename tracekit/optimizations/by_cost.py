@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.costs.call import Cost
+from tracekit.analyzers.costs.call import Cost
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analyzers.costs.call import Attention, Cost
-from analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.costs.call import Attention, Cost
+from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.optimizations.base import Outcome, pick
 from tracekit.optimizations.by_cost import where
 from tracekit.optimizations.extra_kernels import Extra, moving, with_extras

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analyzers.costs.call import Cost, Gemm, Precision
-from analyzers.interval import Interval
-from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.memory import Memory
+from tracekit.analyzers.costs.call import Cost, Gemm, Precision
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.memory import Memory
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
 from tracekit.optimizations.by_cost import distinct, each_row, where
 from tracekit.optimizations.extra_kernels import TORCHAO, Extra, moving, with_extras

@@ -3,11 +3,11 @@
 import numpy as np
 import pandas as pd
 
-from analyzers.predicted import HOST_AND_GAPS, NOT_SIMULATED, PROFILER, OpClassTime
-from analyzers.prediction.baseline import Baseline
-from reports.numbers import duration
+from tracekit.analyzers.predicted import HOST_AND_GAPS, NOT_SIMULATED, PROFILER, OpClassTime
+from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.optimizations.by_cost import alike, op_class
 from tracekit.predicted_baseline import is_profiled
+from tracekit.reports.numbers import duration
 
 _MEMORY_BOUND = ("pointwise", "norm", "softmax", "reduction", "copy", "gather", "embedding", "loss")
 _NAMED = 3

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.costs.call import Cost, Family, Precision
-from analyzers.interval import Interval
-from analyzers.kernel_time import estimate_ns
-from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.oplist import OP_LIST
+from tracekit.analyzers.costs.call import Cost, Family, Precision
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.oplist import OP_LIST
 from tracekit.optimizations.by_cost import coded
 from tracekit.optimizations.plain_launch import plain_launch_ns
 

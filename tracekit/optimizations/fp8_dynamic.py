@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Self
 
-from analyzers.errors import InputError
-from analyzers.interval import Interval
-from analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.measurement import quantized
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Outcome, refused

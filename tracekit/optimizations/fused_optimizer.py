@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from analyzers.costs.call import Cost
-from analyzers.interval import Interval
-from analyzers.kernel_time import estimate_ns
-from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.memory import Memory
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.memory import Memory
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
 

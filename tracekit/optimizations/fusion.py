@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.costs.call import Cost
-from analyzers.hardware import GPU
-from analyzers.interval import Interval
-from analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.optimizations.base import Outcome, pick
 from tracekit.optimizations.by_cost import each
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.costs.call import Cost, Gemm
 from tracekit.optimizations.by_cost import each
 from tracekit.optimizations.fusion import chains
 

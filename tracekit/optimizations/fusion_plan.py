@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm
-from analyzers.kernel_time import estimate_ns
-from analyzers.prediction.baseline import Baseline
-from analyzers.result_tables import FUSION_PLAN
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm
+from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.result_tables import FUSION_PLAN
 from tracekit.optimizations.fusion import fused_cost
 from tracekit.optimizations.fusion_groups import CHAIN, Group, Rows, find_groups
 from tracekit.optimizations.launch_config import LaunchConfig, of_elements, of_product, of_rows

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyzers.interval import Interval
-from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.memory import Memory
-from analyzers.prediction.saved_tensors import saved_bytes
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.saved_tensors import saved_bytes
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
 from tracekit.optimizations.plain_launch import plain_launch_ns

@@ -6,14 +6,14 @@ from typing import Literal, Self
 import msgspec
 import pandas as pd
 
-from analyzers.capture_info import CaptureInfo
-from analyzers.costs.call import Attention, Cost
-from analyzers.errors import InputError
-from analyzers.hardware import GPU
-from analyzers.interval import Interval
-from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.memory import Memory
-from analyzers.prediction.saved_tensors import saved_bytes
+from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.costs.call import Attention, Cost
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.saved_tensors import saved_bytes
 from tracekit.capture.numerics import TORCH_NAMES
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.attention_backends import preferred

@@ -7,11 +7,11 @@ from typing import Self
 
 import pandas as pd
 
-from analyzers.costs.call import Cost
-from analyzers.errors import InputError
-from analyzers.interval import Interval
-from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.memory import Memory
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.memory import Memory
 from tracekit.measurement import quantized
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Outcome, pick

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from math import ceil, sqrt
 
-from analyzers.costs.call import Gemm
-from analyzers.hardware import GPU
-from analyzers.hardware.sm_limits import SMLimits, sm_limits
+from tracekit.analyzers.costs.call import Gemm
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.hardware.sm_limits import SMLimits, sm_limits
 
 _WARPS_OF_ROWS = ((32768, 32), (8192, 16), (2048, 8), (0, 4))
 """Elements of a row from which on a block has so many warps, as Triton kernels of norms are usually launched."""

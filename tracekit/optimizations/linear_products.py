@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm, Precision
-from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.memory import Memory
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm, Precision
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.memory import Memory
 from tracekit.measurement.quantized import HEADS
 from tracekit.optimizations.base import remembered
 from tracekit.optimizations.by_cost import each, where, which

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analyzers.costs.call import Cost, Gemm
-from analyzers.interval import Interval
-from analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.measurement import quantized
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Outcome, percent, pick, share

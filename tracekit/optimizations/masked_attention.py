@@ -9,10 +9,10 @@ from typing import Literal
 
 import pandas as pd
 
-from analyzers.costs import OpCall, cost_of
-from analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Precision
-from analyzers.hardware import GPU
-from analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.costs import OpCall, cost_of
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Precision
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.optimizations.base import Outcome
 from tracekit.optimizations.by_cost import costs_of, each_row, which
 from tracekit.optimizations.extra_kernels import Extra, moving, with_extras

@@ -6,8 +6,8 @@ It computes in 32 bits whatever the inputs are: they are widened first (aten::_s
 from itertools import accumulate
 from operator import mul
 
-from analyzers.costs import OpCall, cost_of
-from analyzers.costs.call import Attention, Cost
+from tracekit.analyzers.costs import OpCall, cost_of
+from tracekit.analyzers.costs.call import Attention, Cost
 from tracekit.optimizations.masked_attention import TYPES
 
 _WIDE = "float"

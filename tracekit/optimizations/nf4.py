@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analyzers.costs.call import Cost
-from analyzers.interval import Interval
-from analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.capture.numerics import TORCH_NAMES
 from tracekit.measurement import quantized
 from tracekit.measurement.subject import Subject

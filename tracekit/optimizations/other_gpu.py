@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analyzers.hardware import GPU
-from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.projection import KERNEL_ERROR, host_range, moved
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.projection import KERNEL_ERROR, host_range, moved
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, pick, refused
 

@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from analyzers.costs.call import Attention
-from analyzers.interval import Interval
-from analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.costs.call import Attention
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
 from tracekit.optimizations.by_cost import where

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.baseline import Baseline
 
 _PLAIN = 0.25
 """This part of a run's launches take no longer than a plain one: no module call, no Python before them."""

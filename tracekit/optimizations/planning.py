@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.optimizations import OPTIMIZATIONS, in_order
 from tracekit.optimizations.base import Optimization, Outcome
 from tracekit.optimizations.combined import conflict

@@ -6,9 +6,9 @@ from itertools import product
 
 import pandas as pd
 
-from analyzers.costs.call import Cost
-from analyzers.interval import Interval
-from analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.optimizations.base import Optimization, Outcome
 from tracekit.optimizations.by_cost import each
 

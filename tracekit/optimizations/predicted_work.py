@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyzers.result_tables import PREDICTED_WORK
+from tracekit.analyzers.result_tables import PREDICTED_WORK
 from tracekit.optimizations.by_cost import alike, op_class
 
 _MOST = 40

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from analyzers.costs.call import Attention, Cost, Precision
-from analyzers.hardware import GPU
-from analyzers.interval import Interval
-from analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.costs.call import Attention, Cost, Precision
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.optimizations.base import Outcome, pick
 from tracekit.optimizations.by_cost import coded
 

@@ -7,11 +7,11 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from analyzers.costs.call import Attention, Cost
-from analyzers.errors import InputError
-from analyzers.interval import Interval
-from analyzers.kernel_time import estimate_ns
-from analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.costs.call import Attention, Cost
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.capture.attention_kernels import EFFICIENT, beginning
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.attention_backends import BACKENDS, is_half, on_backend, preferred, runs

@@ -8,12 +8,12 @@ from typing import Self
 
 import pandas as pd
 
-from analyzers.costs.call import Attention, Cost, Gemm
-from analyzers.errors import InputError
-from analyzers.hardware import GPU
-from analyzers.interval import Interval
-from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.memory import Memory
+from tracekit.analyzers.costs.call import Attention, Cost, Gemm
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.memory import Memory
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, pick, refused
 from tracekit.optimizations.by_cost import distinct

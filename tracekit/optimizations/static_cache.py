@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analyzers.costs.call import ELEMENT_BYTES, Attention, Cost
-from analyzers.interval import Interval
-from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.memory import Memory
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.memory import Memory
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
 from tracekit.optimizations.by_cost import distinct, each, where

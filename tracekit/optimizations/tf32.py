@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analyzers.costs.call import Cost
-from analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.measurement.subject import Subject
 from tracekit.optimizations.base import Optimization, Outcome, percent, refused, share
 from tracekit.optimizations.by_cost import where

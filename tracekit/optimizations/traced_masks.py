@@ -14,9 +14,9 @@ from dataclasses import replace
 import msgspec
 import pandas as pd
 
-from analyzers.costs.call import Attention, Cost
-from analyzers.interval import Interval
-from analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.costs.call import Attention, Cost
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.optimizations import math_attention
 from tracekit.optimizations.base import Optimization, Outcome, pick, remembered
 from tracekit.optimizations.by_cost import costs_of, each_row, where

@@ -4,10 +4,10 @@ from abc import abstractmethod
 
 import pandas as pd
 
-from analyzers.costs.call import Cost
-from analyzers.kernel_time import estimate_ns
-from analyzers.prediction.baseline import Baseline
-from analyzers.prediction.memory import Memory
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.memory import Memory
 from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
 from tracekit.optimizations.by_cost import where
 from tracekit.optimizations.extra_kernels import SUBCLASS

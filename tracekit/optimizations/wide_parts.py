@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from analyzers.costs.call import Cost
-from analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.optimizations.by_cost import each, where
 from tracekit.optimizations.extra_kernels import Extra, with_extras
 from tracekit.optimizations.linear_products import linear_product

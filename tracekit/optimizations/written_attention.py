@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Gemm
-from analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Gemm
+from tracekit.analyzers.prediction.baseline import Baseline
 
 REACH = 8
 """How many ops may lie between the softmax and each of its products (scale, mask, cast, dropout)."""

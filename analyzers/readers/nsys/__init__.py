@@ -6,17 +6,17 @@ Tables and columns differ by version and are made only when there is something t
 import numpy as np
 import pandas as pd
 
-from analyzers import problems
-from analyzers.errors import InputError
-from analyzers.problems import Found, found
-from analyzers.readers.nsys import api_calls, device_work, nvtx, target
-from analyzers.readers.nsys.database import MAGIC, Database, Rows, open_database
-from analyzers.readers.nsys.identity import Processes, thread_names
-from analyzers.readers.nsys.strings import Strings, joined
-from analyzers.readers.nsys.times import Timed, timed
-from analyzers.readers.source import Source
-from analyzers.tables import Table
-from analyzers.trace import DEVICE, HOST, Metadata, Trace
+from tracekit.analyzers import problems
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.problems import Found, found
+from tracekit.analyzers.readers.nsys import api_calls, device_work, nvtx, target
+from tracekit.analyzers.readers.nsys.database import MAGIC, Database, Rows, open_database
+from tracekit.analyzers.readers.nsys.identity import Processes, thread_names
+from tracekit.analyzers.readers.nsys.strings import Strings, joined
+from tracekit.analyzers.readers.nsys.times import Timed, timed
+from tracekit.analyzers.readers.source import Source
+from tracekit.analyzers.tables import Table
+from tracekit.analyzers.trace import DEVICE, HOST, Metadata, Trace
 
 FORMAT = "Nsight Systems SQLite"
 

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pandas as pd
 
-from analyzers.readers.nsys.database import MISSING, Columns, Database, Rows
-from analyzers.readers.nsys.identity import Processes
-from analyzers.readers.nsys.strings import Strings, categories, constant
+from tracekit.analyzers.readers.nsys.database import MISSING, Columns, Database, Rows
+from tracekit.analyzers.readers.nsys.identity import Processes
+from tracekit.analyzers.readers.nsys.strings import Strings, categories, constant
 
 TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 """Calls of the driver are in it, too."""

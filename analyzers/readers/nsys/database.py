@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from analyzers.errors import InputError
-from analyzers.readers.source import Source
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.readers.source import Source
 
 MAGIC = b"SQLite format 3\0"
 MISSING = -(1 << 62)

@@ -4,8 +4,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.readers.nsys.database import MISSING, Columns, Database, Rows
-from analyzers.readers.nsys.strings import Strings, categories, constant
+from tracekit.analyzers.readers.nsys.database import MISSING, Columns, Database, Rows
+from tracekit.analyzers.readers.nsys.strings import Strings, categories, constant
 
 Ints = npt.NDArray[np.int64]
 

@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from analyzers.readers.nsys.database import Database
-from analyzers.readers.nsys.strings import Strings
+from tracekit.analyzers.readers.nsys.database import Database
+from tracekit.analyzers.readers.nsys.strings import Strings
 
 Ints = npt.NDArray[np.int64]
 

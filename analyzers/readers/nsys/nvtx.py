@@ -4,11 +4,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.readers.nsys import emit_nvtx
-from analyzers.readers.nsys.database import MISSING, Columns, Database, Rows
-from analyzers.readers.nsys.emit_nvtx import RangeName
-from analyzers.readers.nsys.identity import Processes, process_of
-from analyzers.readers.nsys.strings import Strings, categories
+from tracekit.analyzers.readers.nsys import emit_nvtx
+from tracekit.analyzers.readers.nsys.database import MISSING, Columns, Database, Rows
+from tracekit.analyzers.readers.nsys.emit_nvtx import RangeName
+from tracekit.analyzers.readers.nsys.identity import Processes, process_of
+from tracekit.analyzers.readers.nsys.strings import Strings, categories
 
 Ints = npt.NDArray[np.int64]
 

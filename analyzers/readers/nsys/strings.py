@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.readers.nsys.database import Database
+from tracekit.analyzers.readers.nsys.database import Database
 
 Ints = npt.NDArray[np.int64]
 

@@ -4,9 +4,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.readers.nsys.database import Database
-from analyzers.readers.nsys.identity import pid_of
-from analyzers.trace import DeviceProperties
+from tracekit.analyzers.readers.nsys.database import Database
+from tracekit.analyzers.readers.nsys.identity import pid_of
+from tracekit.analyzers.trace import DeviceProperties
 
 Ints = npt.NDArray[np.int64]
 

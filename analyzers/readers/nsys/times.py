@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from analyzers.problems import Found, found
-from analyzers.readers.durations import DAY_NS, cap_days, horizon
-from analyzers.readers.nsys.database import MISSING, Rows
+from tracekit.analyzers.problems import Found, found
+from tracekit.analyzers.readers.durations import DAY_NS, cap_days, horizon
+from tracekit.analyzers.readers.nsys.database import MISSING, Rows
 
 Ints = npt.NDArray[np.int64]
 
