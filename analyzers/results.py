@@ -10,9 +10,9 @@ from tracekit.analyzers.display import Displayed
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.idle_tables import GAPS, HOST_SPANS, IDLE_CAUSES
 from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.predicted import Considered, PlanStep, PredictedBaseline, Recommendation
+from tracekit.analyzers.prediction.values import Considered, PlanStep, PredictedBaseline, Recommendation
 from tracekit.analyzers.result_tables import COUNTERS_COMPARISON, FUSION_PLAN, PREDICTED_WORK, RANGES
-from tracekit.analyzers.verified import Verification
+from tracekit.analyzers.verification import Verification
 
 Bound = Literal["compute", "memory", "launch", "latency", "transfer"]
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "launch", "latency", "transfer")

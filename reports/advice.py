@@ -4,8 +4,8 @@ from dataclasses import asdict
 from typing import Any
 
 from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.predicted import Check, Considered, PlanStep, PredictedBaseline, Recommendation
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.values import Check, Considered, PlanStep, PredictedBaseline, Recommendation
 from tracekit.reports.public import number
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 
 from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.predicted import PlanStep, Recommendation
+from tracekit.analyzers.prediction.values import PlanStep, Recommendation
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.facts import Fact
 from tracekit.reports.measured_gains import MeasuredGain, measured_gains, of_advice, of_steps

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.predicted import Recommendation
+from tracekit.analyzers.prediction.values import Recommendation
 from tracekit.analyzers.results import Analysis
-from tracekit.analyzers.verified import Difference, Verification, Verified
+from tracekit.analyzers.verification import Difference, Verification, Verified
 from tracekit.reports.names import printable
 from tracekit.reports.numbers import duration, percent, quantity, significant
 from tracekit.reports.verified import why_not

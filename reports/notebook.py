@@ -11,7 +11,7 @@ import pandas as pd
 
 from tracekit.analyzers.comparison.result import Comparison
 from tracekit.analyzers.display import Bundle, drawn_by
-from tracekit.analyzers.predicted import Recommendation
+from tracekit.analyzers.prediction.values import Recommendation
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.comparison.rows import parts
 from tracekit.reports.comparison.sentence import explained

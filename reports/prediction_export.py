@@ -4,7 +4,7 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from tracekit.analyzers.predicted import OpClassTime, Prediction
+from tracekit.analyzers.prediction.values import OpClassTime, Prediction
 from tracekit.reports import advice
 from tracekit.reports.public import number
 

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.predicted import Check, Considered, Prediction
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.values import Check, Considered, Prediction
 from tracekit.reports.numbers import ABSENT, duration, quantity, speedup, times
 
 _INDENT = 12

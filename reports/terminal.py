@@ -4,7 +4,7 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tracekit.analyzers.predicted import PlanStep
+from tracekit.analyzers.prediction.values import PlanStep
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.console import printed
 from tracekit.reports.headline import headline

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tracekit.analyzers.verified import Difference, Verification, Verified
+from tracekit.analyzers.verification import Difference, Verification, Verified
 from tracekit.reports.advice import interval
 from tracekit.reports.numbers import ABSENT, duration, measured, percent, quantity, significant, speedup
 from tracekit.reports.public import number

@@ -6,9 +6,8 @@ import pytest
 from click.testing import CliRunner
 from tiny_models import write_model
 
-from tracekit import benching
 from tracekit.analyzers.errors import InputError, UnknownNameError
-from tracekit.bench import alone
+from tracekit.bench import alone, grid
 from tracekit.bench.configurations import configuration
 from tracekit.bench.largest import largest_batch
 from tracekit.bench.measuring import Request
@@ -17,7 +16,7 @@ from tracekit.bench.row import Row, from_csv, to_csv
 from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings
 from tracekit.cli import main
-from tracekit.measurement import measure
+from tracekit.measurement import side_by_side
 from tracekit.measurement.worker import Failure, Worker
 from tracekit.reports.bench import to_html, to_text
 
@@ -108,7 +107,7 @@ def test_training_is_tried_with_the_moments_of_its_optimizer(tmp_path, monkeypat
 
     def ready(subject, optimizer):
         tried.append((subject.settings.batch_size, len(optimizer.state), optimizer))
-        return measure.ready(subject, optimizer)
+        return side_by_side.ready(subject, optimizer)
 
     monkeypatch.setattr(alone, "ready", ready)
     assert [alone.peak_bytes(request, batch) for batch in (2, 4)] == [0, 0]  # of a GPU, of which there is none
@@ -176,9 +175,9 @@ def test_attention_is_as_asked_for_and_not_as_in_the_first_configuration(tmp_pat
             asked.extend(each.configuration for each in arguments if isinstance(each, Request))
             return Failure("Nothing is measured.")
 
-    monkeypatch.setattr(benching, "Worker", Asked)
-    grid = benching.Grid(["gpt2"], ["fp32+eager", "fp32", "flash"], [1], [8], Settings(model="", device="cpu"))
-    assert all(row.error for row in benching.bench(grid, tmp_path))
+    monkeypatch.setattr(grid, "Worker", Asked)
+    asked_rows = grid.Grid(["gpt2"], ["fp32+eager", "fp32", "flash"], [1], [8], Settings(model="", device="cpu"))
+    assert all(row.error for row in grid.bench(asked_rows, tmp_path))
     assert [each.attention for each in asked] == ["eager", "sdpa", "flash"]
 
 

@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from tracekit.analysis import analyze
 from tracekit.analyzers.interval import Interval
+from tracekit.answers.full_analysis import analyze
+from tracekit.answers.what_if import predict
 from tracekit.calibration import history
 from tracekit.calibration.correction import MOST, correction
 from tracekit.calibration.history import Verified
-from tracekit.prediction import predict
 
 
 @pytest.fixture(autouse=True)

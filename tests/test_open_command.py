@@ -10,11 +10,11 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from click.testing import CliRunner
 
-from tracekit import opening
 from tracekit.analyzers.errors import TracekitError
 from tracekit.cli import main
-from tracekit.opening import UI, show_trace
-from tracekit.serving import FileServer
+from tracekit.viewing import open_run
+from tracekit.viewing.file_server import FileServer
+from tracekit.viewing.open_run import UI, show_trace
 
 SAMPLE = Path(__file__).parents[1] / "examples" / "traces" / "h200_gpt2_prefill.json.gz"
 CONTENT = b"\x1f\x8b not really" * 1000
@@ -118,7 +118,7 @@ def test_a_taken_port_is_explained(trace: Path) -> None:
 def test_the_report_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "report.html").write_text("<!doctype html>")
     opened: list[str] = []
-    monkeypatch.setattr(opening.webbrowser, "open", lambda url: opened.append(url) or True)
+    monkeypatch.setattr(open_run.webbrowser, "open", lambda url: opened.append(url) or True)
     result = CliRunner().invoke(main, ["open", str(tmp_path)])
     assert (result.exit_code, result.output) == (0, "")
     assert opened == [(tmp_path / "report.html").as_uri()]
@@ -131,7 +131,7 @@ def test_without_a_browser_the_address_is_printed(tmp_path: Path, monkeypatch: p
     address = (tmp_path / "report.html").as_uri()
     result = CliRunner().invoke(main, ["open", str(tmp_path), "--no-browser"])
     assert (result.exit_code, result.stdout) == (0, f"{address}\n")
-    monkeypatch.setattr(opening.webbrowser, "open", lambda _: False)
+    monkeypatch.setattr(open_run.webbrowser, "open", lambda _: False)
     result = CliRunner().invoke(main, ["open", str(tmp_path)])
     assert result.exit_code == 1
     assert address in result.stderr

@@ -9,10 +9,10 @@ from tiny_models import write_model
 
 import tracekit
 from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.verified import Verification, Verified
+from tracekit.analyzers.verification import Verification, Verified
 from tracekit.cli import main
-from tracekit.verified_run import joined
-from tracekit.verifying import verify_run
+from tracekit.runs.verification_file import joined
+from tracekit.verification.verify_run import verify_run
 
 
 @pytest.fixture(scope="module")

@@ -8,32 +8,32 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracekit import capture
-    from tracekit.analysis import analyze
     from tracekit.analyzers.hardware import all_gpus as gpus
     from tracekit.analyzers.readers import load
+    from tracekit.answers.full_analysis import analyze
+    from tracekit.answers.two_runs import compare
+    from tracekit.answers.what_if import predict
     from tracekit.capture.annotate import annotate
-    from tracekit.comparing import compare
-    from tracekit.outputs import write_report as report
-    from tracekit.prediction import predict
-    from tracekit.profiling import profile
-    from tracekit.verifying_own import verify
+    from tracekit.runs.outputs import write_report as report
+    from tracekit.runs.profile_run import profile
+    from tracekit.verification.verify_model import verify
 
 __version__ = "0.1.0"
 
 __all__ = ["analyze", "annotate", "capture", "compare", "gpus", "load", "predict", "profile", "report", "verify"]
 
 _HOMES = {
-    "analyze": "tracekit.analysis:analyze",
+    "analyze": "tracekit.answers.full_analysis:analyze",
     "annotate": "tracekit.capture.annotate:annotate",
     "capture": "tracekit.capture:",
-    "compare": "tracekit.comparing:compare",
-    "load_ipython_extension": "tracekit.notebook:load_ipython_extension",
+    "compare": "tracekit.answers.two_runs:compare",
+    "load_ipython_extension": "tracekit.viewing.magics:load_ipython_extension",
     "gpus": "tracekit.analyzers.hardware:all_gpus",
     "load": "tracekit.analyzers.readers:load",
-    "predict": "tracekit.prediction:predict",
-    "profile": "tracekit.profiling:profile",
-    "report": "tracekit.outputs:write_report",
-    "verify": "tracekit.verifying_own:verify",
+    "predict": "tracekit.answers.what_if:predict",
+    "profile": "tracekit.runs.profile_run:profile",
+    "report": "tracekit.runs.outputs:write_report",
+    "verify": "tracekit.verification.verify_model:verify",
 }
 
 

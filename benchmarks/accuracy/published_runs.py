@@ -15,13 +15,13 @@ from tracekit.analyzers import analyze
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline, baseline
 from tracekit.analyzers.readers import load
+from tracekit.analyzers.transforms.built_masks import built_masks
+from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
 from tracekit.capture import model_trace
 from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings
 from tracekit.optimizations import parse
-from tracekit.optimizations.built_masks import built_masks
-from tracekit.optimizations.extra_kernels import Extra, moving, with_extras
-from tracekit.optimizations.predict import scenarios, speedup, unchanged
+from tracekit.planning.scenarios import scenarios, speedup, unchanged
 
 _NOT_BUNDLED = {
     "llama-2-7b": {

@@ -17,8 +17,8 @@ from tracekit.analyzers.readers import load
 from tracekit.analyzers.results import Analysis
 from tracekit.capture.models import find
 from tracekit.optimizations import parse
-from tracekit.optimizations.planning import WORTHWHILE
-from tracekit.optimizations.predict import predicted_speedup, refusal
+from tracekit.planning.scenarios import predicted_speedup, refusal
+from tracekit.planning.search import WORTHWHILE
 
 _ROOT = Path(__file__).parents[2]
 ROWS = _ROOT / "benchmarks" / "data" / "h200_speedups.csv"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from accuracy.chapter import table
 
-from tracekit.analyzers.verified import Verification, Verified
+from tracekit.analyzers.verification import Verification, Verified
 from tracekit.optimizations import OPTIMIZATIONS
 from tracekit.reports.names import model
 from tracekit.reports.numbers import ABSENT, duration, measured, quantity, speedup
 from tracekit.reports.verified import from_to, why_not
-from tracekit.verified_run import read
+from tracekit.runs.verification_file import read
 
 _DATA = Path(__file__).parents[1] / "data" / "h200_verify"
 _MODELS = ("gpt2", "llama-1b", "mistral-7b")

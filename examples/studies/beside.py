@@ -6,10 +6,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from tracekit.bench.grid import Grid, bench
 from tracekit.bench.row import Row
-from tracekit.benching import Grid, bench
 from tracekit.capture.settings import Settings
-from tracekit.shown import say
+from tracekit.commands._output import say
 
 Published = Mapping[tuple[str, str], float]
 

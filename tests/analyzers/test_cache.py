@@ -9,11 +9,11 @@ from click.testing import CliRunner
 from kineto_files import TRACES, assert_same, load_events, op, shared_trace
 from pandas.testing import assert_frame_equal
 
-from tracekit import analysis
 from tracekit.analyzers import cache, readers, store
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.trace import Trace
+from tracekit.answers import full_analysis
 from tracekit.cli import main
 from tracekit.reports.export import to_json
 
@@ -182,7 +182,7 @@ def test_the_commands_keep_a_trace_unless_told_not_to(kept, shared, tmp_path, ve
 
 @pytest.mark.parametrize("name", TRACES)
 def test_an_analysis_is_what_it_was(shared, tmp_path, name):
-    once = analysis.analyze(shared_trace(shared, name), use_cache=False)
+    once = full_analysis.analyze(shared_trace(shared, name), use_cache=False)
     with (tmp_path / "kept").open("wb") as file:
         store.save(once, file)
     again = store.load(tmp_path / "kept", Analysis)
@@ -191,8 +191,8 @@ def test_an_analysis_is_what_it_was(shared, tmp_path, name):
 
 
 def test_an_analysis_is_kept_for_each_gpu(kept, shared, monkeypatch):
-    monkeypatch.setattr(analysis, "LEAST_WORK", 1)
+    monkeypatch.setattr(full_analysis, "LEAST_WORK", 1)
     path = shared_trace(shared, "h100_bert-small")
-    asked = [analysis.analyze(path, gpu) for gpu in (None, "t4", "v100-sxm", None, "t4")]
+    asked = [full_analysis.analyze(path, gpu) for gpu in (None, "t4", "v100-sxm", None, "t4")]
     assert len(list(kept.iterdir())) == 4  # the trace, and three analyses
     assert [a.projection and a.projection.gpu.id for a in asked] == [None, "t4", "v100-sxm", None, "t4"]

@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 from ncu_csv import COUNTERS, raw
 
-from tracekit.analysis import analyze as analyze_files
 from tracekit.analyzers import analyze
 from tracekit.analyzers.counters.match import match
 from tracekit.analyzers.counters.names import base, full
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.readers import load
+from tracekit.answers.full_analysis import analyze as analyze_files
 from tracekit.reports.export import schema, to_dict
 
 TRACES = COUNTERS.parent / "traces"

@@ -7,7 +7,7 @@ from tiny_models import settings_of
 
 import tracekit
 from tracekit.capture.progress import silent
-from tracekit.profiling import capture
+from tracekit.runs.profile_run import capture
 
 SIZES = {"n_embd": 128, "n_head": 4, "vocab_size": 1000}
 

@@ -14,11 +14,11 @@ from tracekit.capture.attention_kernels import FLASH, only, refusal_told
 from tracekit.capture.numerics import numerics
 from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings
-from tracekit.measurement.measure import warm
-from tracekit.measurement.predicted import Expected
-from tracekit.measurement.subject import Subject
-from tracekit.measurement.verification import verified
+from tracekit.measurement.side_by_side import warm
 from tracekit.optimizations import parse
+from tracekit.subjects.subject import Subject
+from tracekit.verification.expectations import Expected
+from tracekit.verification.trial import verified
 
 WARNINGS = (
     "Memory efficient kernel not used because: (Triggered internally at sdp_utils.cpp:901.)",

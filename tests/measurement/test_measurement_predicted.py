@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from tracekit.analyzers.interval import Interval
-from tracekit.measurement.predicted import Expectations, Expected
-from tracekit.measurement.verification import foretold
 from tracekit.optimizations.draft_check import DraftCheck
-from tracekit.optimizations.predict import predicted_speedup
 from tracekit.optimizations.speculative_decoding import SpeculativeDecoding
+from tracekit.planning.scenarios import predicted_speedup
+from tracekit.verification.expectations import Expectations, Expected
+from tracekit.verification.trial import foretold
 
 
 def test_the_check_is_predicted_beside_the_check_and_the_whole_is_told():

@@ -12,10 +12,10 @@ from tracekit.capture import models
 from tracekit.capture.annotate import NoRanges
 from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings
-from tracekit.measurement.difference import difference
-from tracekit.measurement.steps import SEED, prepare
-from tracekit.measurement.subject import Subject
+from tracekit.measurement.output_difference import difference
 from tracekit.optimizations import parse
+from tracekit.subjects.prepared_step import SEED, prepare
+from tracekit.subjects.subject import Subject
 
 
 @pytest.fixture

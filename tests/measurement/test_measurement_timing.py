@@ -6,7 +6,7 @@ from math import comb
 import pytest
 
 from tracekit.analyzers.capture_info import Latency
-from tracekit.measurement.timing import BLOCKS, Runnable, compare, median_interval, noise
+from tracekit.measurement.interleaved import BLOCKS, Runnable, compare, median_interval, noise
 
 
 class Clock:

@@ -10,11 +10,11 @@ from tracekit.analyzers import hardware
 from tracekit.analyzers.costs.call import Attention
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.prediction.oplist import OP_LIST
+from tracekit.analyzers.transforms.built_masks import built_masks
+from tracekit.analyzers.transforms.written_attention import covered, written_out
 from tracekit.optimizations import find
-from tracekit.optimizations.attention_backends import preferred
-from tracekit.optimizations.built_masks import built_masks
-from tracekit.optimizations.predict import predicted_speedup
-from tracekit.optimizations.written_attention import covered, written_out
+from tracekit.optimizations.shared.attention_backends import preferred
+from tracekit.planning.scenarios import predicted_speedup
 
 HEADS, TOKENS, HEAD = 8, 256, 64
 

@@ -4,9 +4,9 @@ import pytest
 from op_lists import base, product
 
 from tracekit.analyzers.prediction.oplist import OP_LIST
+from tracekit.analyzers.transforms.batch_limits import compute_bound_from, largest_that_fits
 from tracekit.optimizations import find
-from tracekit.optimizations.batch_limits import compute_bound_from, largest_that_fits
-from tracekit.optimizations.predict import refusal
+from tracekit.planning.scenarios import refusal
 
 GB = 10**9
 

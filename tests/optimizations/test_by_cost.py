@@ -3,7 +3,7 @@ from dataclasses import replace
 import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
-from tracekit.optimizations.by_cost import coded, distinct, each, where
+from tracekit.analyzers.transforms.by_cost import coded, distinct, each, where
 
 SUM, PRODUCT = Cost(8, 64, 32, "pointwise", "fp32"), Cost(512, 256, 64, "gemm", "fp16")
 

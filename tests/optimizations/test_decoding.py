@@ -9,11 +9,11 @@ from tracekit.analyzers.costs.call import Attention, Cost
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.oplist import OP_LIST
+from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.optimizations import find
 from tracekit.optimizations.draft_check import DraftCheck
-from tracekit.optimizations.plain_launch import plain_launch_ns
-from tracekit.optimizations.predict import predicted_speedup
 from tracekit.optimizations.speculative_decoding import SpeculativeDecoding, tokens_a_pass
+from tracekit.planning.scenarios import predicted_speedup
 
 KEYS, KV_HEADS, HEAD = 512, 8, 128
 

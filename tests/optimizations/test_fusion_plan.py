@@ -11,9 +11,9 @@ from tracekit.analyzers.costs.call import Gemm
 from tracekit.analyzers.hardware.sm_limits import sm_limits
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.oplist import OP_LIST
-from tracekit.optimizations.fusion_groups import find_groups
-from tracekit.optimizations.fusion_plan import fusion_plan
-from tracekit.optimizations.launch_config import of_elements, of_product, of_rows
+from tracekit.analyzers.transforms.fusion_groups import find_groups
+from tracekit.analyzers.transforms.fusion_plan import fusion_plan
+from tracekit.analyzers.transforms.launch_config import of_elements, of_product, of_rows
 
 TRACES = Path(__file__).parents[2] / "examples/traces"
 WIDTH = 2048

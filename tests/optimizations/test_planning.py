@@ -8,9 +8,9 @@ from op_lists import base
 from tracekit.optimizations import OPTIMIZATIONS, find, in_order
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.combined import Combined
-from tracekit.optimizations.planning import LONGEST, WORTHWHILE, Search
-from tracekit.optimizations.predict import predicted_speedup, refusal
-from tracekit.recommend import LOSING, advise
+from tracekit.planning.recommend import LOSING, advise
+from tracekit.planning.scenarios import predicted_speedup, refusal
+from tracekit.planning.search import LONGEST, WORTHWHILE, Search
 
 RUNS = {
     "launch-bound": base("h200", tokens=1, width=768, heads=12, layers=3, precision="fp32", batch_size=1),

@@ -8,7 +8,7 @@ import pytest
 
 import tracekit
 from tracekit.analyzers.costs.call import Cost
-from tracekit.optimizations.predicted_work import predicted_work
+from tracekit.analyzers.transforms.work_after import predicted_work
 
 SAMPLE = Path(__file__).parents[2] / "examples/traces/h200_gpt2_decode.json.gz"
 

@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 from op_lists import base
 
+from tracekit.analyzers.transforms.written_attention import written_out
 from tracekit.optimizations import OPTIMIZATIONS, find
-from tracekit.optimizations.attention_backends import preferred
-from tracekit.optimizations.predict import predicted_speedup, refusal
-from tracekit.optimizations.written_attention import written_out
+from tracekit.optimizations.shared.attention_backends import preferred
+from tracekit.planning.scenarios import predicted_speedup, refusal
 
 BY_ID = {optimization.id: optimization for optimization in OPTIMIZATIONS}
 LAUNCH_BOUND = {"tokens": 1, "width": 768, "heads": 12, "layers": 12, "precision": "fp32"}

@@ -9,7 +9,7 @@ from tracekit.capture import model_trace
 from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings
 from tracekit.optimizations import find
-from tracekit.optimizations.predict import predicted_speedup
+from tracekit.planning.scenarios import predicted_speedup
 
 pytest.importorskip("transformers")
 

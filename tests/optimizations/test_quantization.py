@@ -7,10 +7,10 @@ from op_lists import base, product
 
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.transforms.linear_products import LinearProduct, inner_products, linear_product, with_weights
+from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.optimizations import find, parse
-from tracekit.optimizations.linear_products import LinearProduct, inner_products, linear_product, with_weights
-from tracekit.optimizations.plain_launch import plain_launch_ns
-from tracekit.optimizations.predict import predicted_speedup
+from tracekit.planning.scenarios import predicted_speedup
 
 PRODUCTS = 4
 """Of a layer of op_lists: its other two products multiply activations."""

@@ -7,10 +7,10 @@ from op_lists import base
 
 from tracekit.analyzers.costs.call import Attention, Cost
 from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.transforms.math_attention import with_a_mask
 from tracekit.optimizations import find
-from tracekit.optimizations.math_attention import with_a_mask
-from tracekit.optimizations.predict import predicted_speedup
-from tracekit.recommend import advise
+from tracekit.planning.recommend import advise
+from tracekit.planning.scenarios import predicted_speedup
 
 BATCH, HEADS, LENGTH, HEAD = 8, 16, 197, 64
 RUN = {"tokens": BATCH * LENGTH, "width": HEADS * HEAD, "precision": "fp16", "batch_size": BATCH}

@@ -9,8 +9,8 @@ from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.oplist import OP_LIST
 from tracekit.optimizations import find
-from tracekit.optimizations.predict import predicted_speedup
-from tracekit.recommend import advise
+from tracekit.planning.recommend import advise
+from tracekit.planning.scenarios import predicted_speedup
 
 MB = 1_000_000
 PARAMETERS = 100 * MB

@@ -6,7 +6,7 @@ import pandas as pd
 from verified_runs import verified
 
 from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.predicted import PlanStep, Recommendation
+from tracekit.analyzers.prediction.values import PlanStep, Recommendation
 from tracekit.analyzers.results import Analysis
 
 SCRIPT = "</script><script>document.title='broken'</script>"

@@ -15,7 +15,7 @@ from test_comparison_reports import A, B, hostile
 from test_html import Parsed
 
 from tracekit.analyzers.comparison.result import Comparison
-from tracekit.comparing import compare
+from tracekit.answers.two_runs import compare
 from tracekit.reports.comparison.html import render
 from tracekit.reports.comparison.sentence import explained
 

@@ -14,8 +14,8 @@ from hostile import NAMES, SCRIPT
 from tracekit.analyzers.comparison.compare import compare
 from tracekit.analyzers.comparison.result import Comparison
 from tracekit.analyzers.results import Analysis
+from tracekit.answers.two_runs import compare as compare_runs
 from tracekit.cli import main
-from tracekit.comparing import compare as compare_runs
 from tracekit.reports.comparison import export, markdown, terminal
 from tracekit.reports.comparison.rows import layer_patterns
 from tracekit.reports.comparison.sentence import explained

@@ -15,9 +15,9 @@ from verified_runs import verified
 
 from tracekit.analyzers import hardware
 from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.predicted import PlanStep
+from tracekit.analyzers.prediction.values import PlanStep
 from tracekit.analyzers.results import Analysis, Coverage, Projection
-from tracekit.analyzers.verified import Verified
+from tracekit.analyzers.verification import Verified
 from tracekit.reports import embed
 from tracekit.reports.headline import headline
 from tracekit.reports.html import render

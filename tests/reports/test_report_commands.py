@@ -17,14 +17,14 @@ from tracekit.reports.html import render
 
 @pytest.fixture
 def asked(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
-    """What was asked of `tracekit.analysis.analyze`, which answers with the made-up analysis."""
+    """What was asked of `tracekit.answers.full_analysis.analyze`, which answers with the made-up analysis."""
     calls: list[tuple[str, str | None]] = []
 
     def answer(path: str, gpu: str | None = None, counters: str | None = None, **_: bool) -> Analysis:
         calls.append((path, gpu, *([counters] if counters else [])))
         return analysis
 
-    monkeypatch.setattr("tracekit.analysis.analyze", answer)
+    monkeypatch.setattr("tracekit.answers.full_analysis.analyze", answer)
     return calls
 
 
@@ -120,7 +120,7 @@ def test_new_files_have_the_usual_permissions(tmp_path: Path) -> None:
 
 
 def test_real_traces_from_file_to_every_output(shared: Path) -> None:
-    from tracekit.analysis import analyze as analyze_file
+    from tracekit.answers.full_analysis import analyze as analyze_file
 
     for trace in sorted((shared / "traces").glob("*.json.gz")):
         analysis = analyze_file(trace)

@@ -6,7 +6,7 @@ import pytest
 
 from tracekit.analyzers import hardware
 from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.predicted import Considered
+from tracekit.analyzers.prediction.values import Considered
 from tracekit.analyzers.results import Analysis, BoundShares, Source
 from tracekit.reports.headline import headline
 from tracekit.reports.names import (

@@ -5,7 +5,7 @@ from dataclasses import replace
 from tracekit.analyzers.capture_info import Latency
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.results import Analysis
-from tracekit.analyzers.verified import Difference, Verification, Verified
+from tracekit.analyzers.verification import Difference, Verification, Verified
 
 BEFORE = Latency(2_104.5, 2_051.25, 2_310.0, 50)
 

@@ -7,10 +7,10 @@ from tracekit.analyzers.errors import InputError
 from tracekit.bench import measuring
 from tracekit.bench.measuring import Request
 from tracekit.capture.packages import require
-from tracekit.measurement import memory
-from tracekit.measurement.measure import ready, warm
-from tracekit.measurement.steps import optimizer_of
-from tracekit.measurement.subject import Subject
+from tracekit.measurement import peak_memory
+from tracekit.measurement.side_by_side import ready, warm
+from tracekit.subjects.prepared_step import optimizer_of
+from tracekit.subjects.subject import Subject
 
 _KEPT: dict[Request, tuple[Subject, Any]] = {}
 """The run, without compiled code and graphs, which hold about the same; in training its optimizer, with its moments."""
@@ -25,7 +25,7 @@ def capacity() -> int:
 
 def release() -> None:
     _KEPT.clear()
-    memory.release()
+    peak_memory.release()
 
 
 def peak_bytes(request: Request, batch: int) -> int | None:
@@ -41,7 +41,7 @@ def peak_bytes(request: Request, batch: int) -> int | None:
     finally:
         for subject, _ in _KEPT.values():
             subject.model.zero_grad()  # a step that did not fit leaves gradients
-        memory.release()
+        peak_memory.release()
 
 
 def _run(request: Request) -> tuple[Subject, Any]:

@@ -6,9 +6,9 @@ from typing import Any, cast, get_args
 from tracekit.analyzers.errors import InputError, UnknownNameError
 from tracekit.analyzers.hardware.gpu import nearest
 from tracekit.capture.settings import ATTENTIONS, Attention, Dtype, Settings
-from tracekit.measurement.adapters import with_adapters
-from tracekit.measurement.subject import Subject
 from tracekit.optimizations import OPTIMIZATIONS, parse
+from tracekit.subjects.adapters import with_adapters
+from tracekit.subjects.subject import Subject
 
 _DTYPES = tuple(dtype for dtype in get_args(Dtype) if dtype != "auto")
 SHORT = {

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tracekit.analyzers.capture_info import Latency
-from tracekit.analyzers.verified import DeviceReading
+from tracekit.analyzers.verification import DeviceReading
 from tracekit.bench.configurations import Configuration
 from tracekit.bench.quality import perplexity
 from tracekit.bench.row import Row
@@ -13,11 +13,12 @@ from tracekit.capture.annotate import NoRanges
 from tracekit.capture.latency import clock_of, time_step
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Settings
-from tracekit.measurement import device, memory, verification
-from tracekit.measurement.measure import Measured, Ready, beside, ready, warm
-from tracekit.measurement.steps import SEED
-from tracekit.measurement.subject import Subject
-from tracekit.measurement.timing import noise
+from tracekit.measurement import device_state, peak_memory
+from tracekit.measurement.interleaved import noise
+from tracekit.measurement.side_by_side import Measured, Ready, beside, ready, warm
+from tracekit.subjects.prepared_step import SEED
+from tracekit.subjects.subject import Subject
+from tracekit.verification import trial
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class _Kept:
 
     def release(self) -> None:
         self.first.clear()
-        memory.release()
+        peak_memory.release()
 
 
 _KEPT = _Kept()
@@ -57,7 +58,7 @@ def built(settings: Settings) -> Subject:
 
 def measured(request: Request) -> Row:
     """The row with its measurements. Raises what the model, a package or the device says against it."""
-    before, resident = _KEPT.of(request), memory.allocated_bytes()
+    before, resident = _KEPT.of(request), peak_memory.allocated_bytes()
     if request.configuration == request.first:
         return _filled(request, before, None)
     try:
@@ -84,10 +85,10 @@ def _filled(request: Request, run: Ready, found: Measured | None) -> Row:
     settings = run.subject.settings
     with run.subject.numerics():
         times = time_step(run.step, clock_of(settings.device))
-        state, busy = device.under_load(lambda: run.step(NoRanges()))
+        state, busy = device_state.under_load(lambda: run.step(NoRanges()))
     latency = found.after if found else times.step
     phases = times.phases
-    items, unit = verification.items_of(settings)
+    items, unit = trial.items_of(settings)
     return replace(
         request.row,
         **_timed(latency, items),
@@ -99,8 +100,8 @@ def _filled(request: Request, run: Ready, found: Measured | None) -> Row:
         peak_memory_bytes=(found.peak_memory_bytes if found else run.peak_memory_bytes()) or None,
         gpu_utilization=busy,
         perplexity=perplexity(run.subject, request.text),
-        device=verification.device_name(settings),
-        versions=" ".join(f"{name}={number}" for name, number in verification.versions().items()),
+        device=trial.device_name(settings),
+        versions=" ".join(f"{name}={number}" for name, number in trial.versions().items()),
         seed=SEED,
         caveats=" ".join(_caveats(latency, state)),
     )
@@ -136,4 +137,4 @@ def _median(latency: Latency | None) -> float | None:
 
 
 def _caveats(latency: Latency, state: DeviceReading | None) -> list[str]:
-    return [line for line in (noise(latency), *device.drift(state, state)) if line]
+    return [line for line in (noise(latency), *device_state.drift(state, state)) if line]

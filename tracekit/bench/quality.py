@@ -9,7 +9,7 @@ from tracekit.analyzers.errors import InputError, reading
 from tracekit.capture import models
 from tracekit.capture.model_kinds import config_of, kind_of, longest_sequence
 from tracekit.capture.packages import require
-from tracekit.measurement.subject import Subject
+from tracekit.subjects.subject import Subject
 
 _WINDOW = 512
 _SAMPLE = "sample.txt"

@@ -5,11 +5,11 @@ import statistics
 from dataclasses import dataclass, replace
 
 from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.predicted import Considered, Recommendation
+from tracekit.analyzers.prediction.values import Considered, Recommendation
 from tracekit.analyzers.results import Analysis
 from tracekit.calibration import history
 from tracekit.calibration.history import Verified
-from tracekit.optimizations.planning import WORTHWHILE
+from tracekit.planning.search import WORTHWHILE
 
 MOST = 1.5
 """No prediction is changed by more than this factor, or its inverse."""

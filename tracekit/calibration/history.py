@@ -5,9 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from tracekit import config
 from tracekit.analyzers.errors import TracekitError
-from tracekit.calibration.store import machine_key
+from tracekit.calibration.store import configuration_folder, machine_key
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +31,7 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def path_of(gpu: str) -> Path:
-    return config.folder() / "history" / f"{machine_key(gpu)}.jsonl"
+    return configuration_folder() / "history" / f"{machine_key(gpu)}.jsonl"
 
 
 def add(verified: Verified) -> Path:

@@ -3,14 +3,18 @@
 import os
 from pathlib import Path
 
-from tracekit import config
 from tracekit.calibration.value import Calibration, decode, encode, slug
 from tracekit.capture.environment import cpu_state
 from tracekit.reports.files import write_atomically
 
 
+def configuration_folder() -> Path:
+    """Folder of what tracekit learned about this machine, in $XDG_CONFIG_HOME (by default ~/.config)."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "tracekit"
+
+
 def folder() -> Path:
-    return config.folder() / "calibration"
+    return configuration_folder() / "calibration"
 
 
 def machine_key(gpu: str) -> str:

@@ -1,4 +1,4 @@
-"""Ranges: every module call, phase and step as NVTX and as record_function, nested, named by tracekit.analyzers.ranges."""
+"""Ranges: every module call, phase and step as NVTX and as record_function, nested; analyzers/ranges.py names them."""
 
 import threading
 from collections.abc import Iterator

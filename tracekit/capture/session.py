@@ -12,8 +12,8 @@ from tracekit.capture.annotate import ProfilerRanges
 from tracekit.capture.every_module import annotate_every_module
 from tracekit.capture.packages import require
 from tracekit.capture.profiler import export, new_profiler, synchronize
-from tracekit.folders import TRACE
 from tracekit.reports.files import check_writable
+from tracekit.runs.folders import TRACE
 
 
 class Capture:

@@ -41,7 +41,7 @@ def command(
     output: Path | None,
 ) -> None:
     """Say what bounds TRACE (a file, a run's folder, or a URL), where its time goes, and what to do next."""
-    from tracekit.analysis import analyze
+    from tracekit.answers.full_analysis import analyze
     from tracekit.reports.files import check_writable, write_atomically
 
     if output:

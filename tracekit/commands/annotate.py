@@ -31,8 +31,8 @@ def command(trace: str, gpu: str | None, output: Path) -> None:
 
     Example: tracekit annotate trace.json -o found.json.gz
     """
-    from tracekit.analysis import analyze_into
     from tracekit.analyzers.errors import InputError
+    from tracekit.answers.full_analysis import analyze_into
     from tracekit.reports.files import check_writable
     from tracekit.reports.findings.write import annotate
 

@@ -8,10 +8,10 @@ import click
 
 from tracekit.analyzers.errors import InputError
 from tracekit.capture.settings import DEVICES, WEIGHTS, WORKLOAD_NAMES, Device
-from tracekit.shown import say, verbose
+from tracekit.commands._output import say, verbose
 
 if TYPE_CHECKING:
-    from tracekit.benching import Grid
+    from tracekit.bench.grid import Grid
 
 
 def _names(_: click.Context, __: click.Parameter, value: str) -> list[str]:
@@ -80,7 +80,7 @@ def command(output: Path, **options: Any) -> None:
     Example: tracekit bench --model gpt2 --configs fp32,fp16,fp16+compile,fp16+graphs --batch-size 1,8
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from tracekit.benching import bench
+    from tracekit.bench.grid import bench
     from tracekit.reports.bench import to_text
 
     rows = bench(_grid(**options), output, say, verbose=verbose())
@@ -100,7 +100,7 @@ def _grid(
     device: Device,
     **shared: Any,
 ) -> "Grid":
-    from tracekit.benching import Grid
+    from tracekit.bench.grid import Grid
     from tracekit.capture.packages import require
     from tracekit.capture.settings import Settings
 

@@ -22,8 +22,8 @@ def command(output: Path | None) -> None:
     """
     from tracekit.calibration import store
     from tracekit.calibration.measure import measure
+    from tracekit.commands._output import say
     from tracekit.reports.files import check_writable
-    from tracekit.shown import say
 
     if output:
         check_writable(output)

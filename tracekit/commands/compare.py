@@ -35,7 +35,7 @@ def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output
 
     Example: tracekit compare runs/fp32 runs/bf16 -o compare.html
     """
-    from tracekit.comparing import compare
+    from tracekit.answers.two_runs import compare
     from tracekit.reports.files import check_writable, write_atomically
 
     if output:

@@ -18,7 +18,7 @@ def command(run: Path, perfetto: bool, no_browser: bool) -> None:
     A report that is not there yet is written first. With --perfetto, the trace is served on port 9001 of this machine,
     to ui.perfetto.dev alone and until it was fetched: it stays on this machine.
     """
-    from tracekit.opening import browse, report_of, show_trace
+    from tracekit.viewing.open_run import browse, report_of, show_trace
 
     show = click.echo if no_browser else browse
     if not perfetto:

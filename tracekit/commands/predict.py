@@ -23,7 +23,7 @@ def command(trace: str, apply: str, gpu: str | None, batch_size: int | None, for
 
     Example: tracekit predict runs/gpt2-t4-decode --apply half-precision+cuda-graphs
     """
-    from tracekit.prediction import predict
+    from tracekit.answers.what_if import predict
     from tracekit.reports.files import check_writable, write_atomically
     from tracekit.reports.prediction_export import to_json
     from tracekit.reports.prediction_text import to_text

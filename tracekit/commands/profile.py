@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from tracekit.capture.settings import ATTENTIONS, DEVICES, DTYPES, WEIGHTS, WORKLOAD_NAMES
-from tracekit.shown import say, show_outputs
+from tracekit.commands._output import say, show_outputs
 
 _POSITIVE = click.IntRange(min=1)
 
@@ -68,9 +68,9 @@ def command(seq_len: int | None, **options: Any) -> None:
     Example: tracekit profile --model gpt2 --gpu t4 --workload decode
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from tracekit import profiling
     from tracekit.capture.plan import plan
     from tracekit.capture.settings import Settings
+    from tracekit.runs import profile_run
 
     settings = plan(Settings(seq_len=seq_len or 0, **options))
-    show_outputs(profiling.run(settings, say), settings.folder)
+    show_outputs(profile_run.run(settings, say), settings.folder)

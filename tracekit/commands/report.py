@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from tracekit.commands._reading import Reading, reading
-from tracekit.folders import page_of, stem
+from tracekit.runs.folders import page_of, stem
 
 
 @click.command(cls=Reading)
@@ -21,8 +21,8 @@ def command(
     trace: str, gpu: str | None, counters: str | None, no_cache: bool, max_unpacked: float, output: Path | None
 ) -> None:
     """Write the HTML report of TRACE (a file, a run's folder, or a URL): one page that needs no network."""
-    from tracekit.analysis import analyze
     from tracekit.analyzers.readers.remote import is_url
+    from tracekit.answers.full_analysis import analyze
     from tracekit.reports.files import check_writable, write_atomically
     from tracekit.reports.html import render
 

@@ -6,8 +6,8 @@ from typing import NoReturn
 
 import click
 
-from tracekit.folders import TRACE
-from tracekit.shown import say, show_outputs
+from tracekit.commands._output import say, show_outputs
+from tracekit.runs.folders import TRACE
 
 _INTERRUPTED = 130
 
@@ -33,7 +33,7 @@ def command(gpu: str, output: Path | None, script: Path, args: tuple[str, ...]) 
     Example: tracekit run -o runs/mine train.py --epochs 1
     """
     from tracekit.capture.script import profile_script
-    from tracekit.outputs import write_outputs
+    from tracekit.runs.outputs import write_outputs
 
     folder = output or Path("runs") / script.stem
     say(f"profiling {script}")

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from tracekit.capture.settings import DEVICES
-from tracekit.shown import say, verbose
+from tracekit.commands._output import say, verbose
 
 
 @click.command()
@@ -37,7 +37,7 @@ def command(run: Path, top: int, apply: str, device: str) -> None:
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from tracekit.reports.verified import to_text
-    from tracekit.verifying import verify_run
+    from tracekit.verification.verify_run import verify_run
 
     names = [name for name in apply.split(",") if name.strip()]
     found = verify_run(run, names, top=top, device=device, say=say, verbose=verbose())  # type: ignore[arg-type]

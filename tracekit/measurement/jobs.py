@@ -3,15 +3,16 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tracekit.analyzers.verified import DeviceReading, Verified
+from tracekit.analyzers.verification import DeviceReading, Verified
 from tracekit.capture import models, record
 from tracekit.capture.progress import silent
 from tracekit.capture.settings import Settings
-from tracekit.measurement import device, memory, verification
-from tracekit.measurement.measure import Ready, warm
-from tracekit.measurement.predicted import Expected
-from tracekit.measurement.subject import Subject
-from tracekit.measurement.verification import Start
+from tracekit.measurement import device_state, peak_memory
+from tracekit.measurement.side_by_side import Ready, warm
+from tracekit.subjects.subject import Subject
+from tracekit.verification import trial
+from tracekit.verification.expectations import Expected
+from tracekit.verification.trial import Start
 
 
 @dataclass
@@ -23,7 +24,7 @@ class _Kept:
     def of(self, settings: Settings) -> Ready:
         if settings not in self.runs:
             self.runs.clear()
-            memory.release()
+            peak_memory.release()
             self.runs[settings] = warm(Subject(model=models.build_for(settings), settings=settings))
         return self.runs[settings]
 
@@ -37,15 +38,15 @@ def run_of(settings: Settings) -> Ready:
 
 
 def start(settings: Settings) -> Start:
-    return verification.start(run_of(settings))
+    return trial.start(run_of(settings))
 
 
 def read_device() -> DeviceReading | None:
-    return device.reading()
+    return device_state.reading()
 
 
 def verified(settings: Settings, name: str, expected: Expected) -> Verified:
-    return verification.verified(run_of(settings), name, expected)
+    return trial.verified(run_of(settings), name, expected)
 
 
 def profile(settings: Settings, path: Path) -> None:

@@ -3,24 +3,18 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
-from typing import Literal, Self
+from typing import Self
 
 import msgspec
 import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.errors import InputError, TracekitError
-from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations.plain_launch import with_plain_launch
-
-Outcome = Literal["low", "expected", "high"]
-"""How well an optimization turns out: the end of the interval that a prediction is for."""
-remembered = lru_cache(16)
-"""For what several optimizations of one run build on: it is computed once for all of them."""
+from tracekit.analyzers.transforms.outcome import Outcome
+from tracekit.analyzers.transforms.plain_launch import with_plain_launch
+from tracekit.subjects.subject import Subject
 
 
 class Optimization(ABC):
@@ -108,6 +102,10 @@ class Optimization(ABC):
             changed = msgspec.structs.replace(changed, **sizes)
         return replace(after, source=replace(base.source, capture=changed), predicted_memory=memory)
 
+    def expected_speedup(self, base: Baseline) -> float:
+        """Speed-up of one step as expected: the latency before over the latency after, times the work done."""
+        return self.work(base) * base.latency_ns / self.applied(base, "expected").latency_ns
+
     def with_argument(self, argument: str) -> Self:
         """This optimization with what followed its id and a colon. Raises InputError when it takes nothing such."""
         raise InputError(f"{self.id} takes no argument.", f"It was given {argument!r}.", f"Write: {self.id}")
@@ -116,10 +114,6 @@ class Optimization(ABC):
 def refused(optimization: Optimization, why: str) -> TracekitError:
     """What `apply` raises."""
     return TracekitError(f"{optimization.title} cannot be applied here.", why)
-
-
-def pick(interval: Interval, outcome: Outcome) -> float:
-    return float(getattr(interval, outcome))
 
 
 def share(base: Baseline, rows: "pd.Series[bool]") -> float:

@@ -12,11 +12,12 @@ from tracekit.analyzers.costs.call import Cost, Gemm
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations.base import Optimization, Outcome, percent, refused, share
-from tracekit.optimizations.batch_limits import compute_bound_from, largest_that_fits, streams_weights
-from tracekit.optimizations.by_cost import where
-from tracekit.optimizations.retime import retimed
+from tracekit.analyzers.transforms.batch_limits import compute_bound_from, largest_that_fits, streams_weights
+from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.outcome import Outcome
+from tracekit.analyzers.transforms.retime import retimed
+from tracekit.optimizations.base import Optimization, percent, refused, share
+from tracekit.subjects.subject import Subject
 
 FACTOR = 8
 """The growth of the batch that is predicted, unless a batch is named."""

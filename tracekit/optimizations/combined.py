@@ -7,8 +7,9 @@ import pandas as pd
 
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations.base import Optimization, Outcome
+from tracekit.analyzers.transforms.outcome import Outcome
+from tracekit.optimizations.base import Optimization
+from tracekit.subjects.subject import Subject
 
 
 class Combined(Optimization):

@@ -9,18 +9,20 @@ from tracekit.analyzers.costs.call import Cost, Gemm
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations import traced_masks
-from tracekit.optimizations.base import Optimization, Outcome, percent, pick, remembered
-from tracekit.optimizations.by_cost import each, where
+from tracekit.analyzers.transforms import traced_masks
+from tracekit.analyzers.transforms.by_cost import each, where
+from tracekit.analyzers.transforms.extra_kernels import TORCHAO, WIDENING
+from tracekit.analyzers.transforms.fusion import fused
+from tracekit.analyzers.transforms.linear_products import linear_product
+from tracekit.analyzers.transforms.masked_attention import GENERATED, is_compiled
+from tracekit.analyzers.transforms.outcome import Outcome, pick, remembered
+from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
+from tracekit.analyzers.transforms.retime import put, retimed
+from tracekit.optimizations.base import Optimization, percent
 from tracekit.optimizations.cuda_graphs import forward_passes
-from tracekit.optimizations.extra_kernels import TORCHAO, WIDENING
-from tracekit.optimizations.fusion import fused
-from tracekit.optimizations.linear_products import linear_product
-from tracekit.optimizations.masked_attention import GENERATED, is_compiled
-from tracekit.optimizations.plain_launch import plain_launch_ns
-from tracekit.optimizations.retime import put, retimed
+from tracekit.optimizations.shared.mask_advice import advice as mask_advice
 from tracekit.optimizations.static_cache import appended
+from tracekit.subjects.subject import Subject
 
 HOST_FACTOR = {"decode": Interval(1.3, 1.07, 0.88), "": Interval(1.3, 0.9, 0.4)}
 """Host time a launch in compiled code, over eager (modules and all). While decoding, with shapes that grow, launches
@@ -79,7 +81,7 @@ class Compile(Optimization):
         return (f"the GPU is idle {percent(max(0.0, 1 - base.busy_ns / base.latency_ns))} of the step",)
 
     def notes(self, base: Baseline) -> tuple[str, ...]:
-        return traced_masks.advice(self, base)
+        return mask_advice(self, base)
 
     def how_to(self, base: Baseline) -> str:
         return "model = torch.compile(model)"

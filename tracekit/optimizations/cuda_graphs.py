@@ -7,10 +7,12 @@ import pandas as pd
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations import traced_masks
-from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused
+from tracekit.analyzers.transforms import traced_masks
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.optimizations.base import Optimization, percent, refused
+from tracekit.optimizations.shared.mask_advice import advice as mask_advice
 from tracekit.optimizations.static_cache import on_static_cache
+from tracekit.subjects.subject import Subject
 
 REPLAY_NS = Interval(80_000, 30_000, 12_000)
 """Host time to replay a graph and to fill its static inputs."""
@@ -72,7 +74,7 @@ class CUDAGraphs(Graphed):
         )
 
     def notes(self, base: Baseline) -> tuple[str, ...]:
-        return traced_masks.advice(self, base)
+        return mask_advice(self, base)
 
     def how_to(self, base: Baseline) -> str:
         return 'model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)'

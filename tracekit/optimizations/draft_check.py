@@ -6,11 +6,11 @@ import pandas as pd
 
 from tracekit.analyzers.costs.call import Attention, Cost
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.optimizations.base import Outcome, pick
-from tracekit.optimizations.by_cost import where
-from tracekit.optimizations.extra_kernels import Extra, moving, with_extras
-from tracekit.optimizations.masked_attention import with_masks
-from tracekit.optimizations.retime import put, retimed
+from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
+from tracekit.analyzers.transforms.masked_attention import with_masks
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.analyzers.transforms.retime import put, retimed
 from tracekit.optimizations.speculative_decoding import CHECKED, SpeculativeDecoding, tokens_a_pass, with_rows
 from tracekit.optimizations.static_cache import INDEXING, MASK_OPS
 

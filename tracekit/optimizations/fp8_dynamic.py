@@ -6,14 +6,15 @@ from typing import Self
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.measurement import quantized
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations.base import Outcome, refused
-from tracekit.optimizations.by_cost import which
-from tracekit.optimizations.dynamic_quantization import DynamicQuantization
-from tracekit.optimizations.extra_kernels import TORCHAO, Extra, moving
-from tracekit.optimizations.linear_products import LinearProduct, linear_product, other_formats
-from tracekit.optimizations.torchao_code import from_pretrained
+from tracekit.analyzers.transforms.by_cost import which
+from tracekit.analyzers.transforms.extra_kernels import TORCHAO, Extra, moving
+from tracekit.analyzers.transforms.linear_products import LinearProduct, linear_product
+from tracekit.analyzers.transforms.outcome import Outcome
+from tracekit.optimizations.base import refused
+from tracekit.optimizations.shared.dynamic_quantization import DynamicQuantization
+from tracekit.optimizations.shared.weight_formats import from_pretrained, other_formats
+from tracekit.subjects import quantized
+from tracekit.subjects.subject import Subject
 
 ROW_STREAM = Interval(0.6, 0.75, 1.0)
 TENSOR_STREAM = Interval(0.35, 0.5, 0.8)

@@ -5,12 +5,13 @@ import pandas as pd
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.measurement.fused import WRITTEN_OUT, with_fused_kernels
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations.base import Optimization, Outcome, percent, pick, share
-from tracekit.optimizations.by_cost import which
-from tracekit.optimizations.fusion import chains, fused
-from tracekit.optimizations.plain_launch import plain_launch_ns
+from tracekit.analyzers.transforms.by_cost import which
+from tracekit.analyzers.transforms.fusion import chains, fused
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
+from tracekit.optimizations.base import Optimization, percent, share
+from tracekit.subjects.fused_modules import WRITTEN_OUT, with_fused_kernels
+from tracekit.subjects.subject import Subject
 
 LIGER_LAUNCH = Interval(25.0, 20.0, 15.0)
 """Host time of a kernel of liger-kernel, an autograd.Function around a Triton launch, in plain launches: 90 to 100 us

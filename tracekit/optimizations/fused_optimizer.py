@@ -10,8 +10,9 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.optimizations.base import Optimization, percent, refused, share
+from tracekit.subjects.subject import Subject
 
 HOST_KEPT = Interval(0.9, 0.6, 0.4)
 """Host time of an optimizer step that stays: lists of parameters and states are still gathered in Python."""

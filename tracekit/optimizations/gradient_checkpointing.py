@@ -10,9 +10,10 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.saved_tensors import saved_bytes
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
-from tracekit.optimizations.plain_launch import plain_launch_ns
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
+from tracekit.optimizations.base import Optimization, percent, refused, share
+from tracekit.subjects.subject import Subject
 
 WRAPPING = Interval(8.0, 4.0, 2.0)
 """Host time of checkpointing one block (saving and restoring random state, leaving and entering autograd), in plain

@@ -14,14 +14,15 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.saved_tensors import saved_bytes
+from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.full_precision_parts import WIDE, with_wide_parts
+from tracekit.analyzers.transforms.outcome import Outcome, pick, remembered
+from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
+from tracekit.analyzers.transforms.retime import narrowed, retimed
 from tracekit.capture.numerics import TORCH_NAMES
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations.attention_backends import preferred
-from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, remembered, share
-from tracekit.optimizations.by_cost import where
-from tracekit.optimizations.plain_launch import plain_launch_ns
-from tracekit.optimizations.retime import narrowed, retimed
-from tracekit.optimizations.wide_parts import WIDE, with_wide_parts
+from tracekit.optimizations.base import Optimization, percent, refused, share
+from tracekit.optimizations.shared.attention_backends import preferred
+from tracekit.subjects.subject import Subject
 
 HOST_FACTOR = Interval(1.05, 1.0, 0.95)
 """Host time over that in fp32: other backends are chosen, with other checks. Published: 0.95 to 1.04 times as fast

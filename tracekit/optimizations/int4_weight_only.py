@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.measurement import quantized
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations.base import Outcome, pick
-from tracekit.optimizations.linear_products import other_formats
-from tracekit.optimizations.torchao_code import from_pretrained
-from tracekit.optimizations.weight_only import WeightOnly
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.optimizations.shared.weight_formats import from_pretrained, other_formats
+from tracekit.optimizations.shared.weight_only import WeightOnly
+from tracekit.subjects import quantized
+from tracekit.subjects.subject import Subject
 
 GROUP = 128
 """Weights that share a scale and a zero point, of two bytes each."""

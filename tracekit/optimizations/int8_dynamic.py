@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.measurement import quantized
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations.base import Outcome, pick
-from tracekit.optimizations.dynamic_quantization import DynamicQuantization
-from tracekit.optimizations.extra_kernels import TORCHAO, Extra, moving
-from tracekit.optimizations.linear_products import LinearProduct, other_formats
-from tracekit.optimizations.torchao_code import from_pretrained
+from tracekit.analyzers.transforms.extra_kernels import TORCHAO, Extra, moving
+from tracekit.analyzers.transforms.linear_products import LinearProduct
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.optimizations.shared.dynamic_quantization import DynamicQuantization
+from tracekit.optimizations.shared.weight_formats import from_pretrained, other_formats
+from tracekit.subjects import quantized
+from tracekit.subjects.subject import Subject
 
 FEWEST_ROWS = 17
 """torch._int_mm takes more than 16 rows; fewer multiply in int32 without tensor cores, the weights widened first."""

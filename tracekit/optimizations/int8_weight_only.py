@@ -12,14 +12,14 @@ from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
-from tracekit.measurement import quantized
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations.base import Outcome, pick
-from tracekit.optimizations.by_cost import each_row
-from tracekit.optimizations.extra_kernels import WIDENING, Extra, moving, with_extras
-from tracekit.optimizations.linear_products import LinearProduct, linear_product, other_formats, products_of
-from tracekit.optimizations.torchao_code import from_pretrained
-from tracekit.optimizations.weight_only import WeightOnly, replaced
+from tracekit.analyzers.transforms.by_cost import each_row
+from tracekit.analyzers.transforms.extra_kernels import WIDENING, Extra, moving, with_extras
+from tracekit.analyzers.transforms.linear_products import LinearProduct, linear_product, products_of
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.optimizations.shared.weight_formats import from_pretrained, other_formats
+from tracekit.optimizations.shared.weight_only import WeightOnly, replaced
+from tracekit.subjects import quantized
+from tracekit.subjects.subject import Subject
 
 STREAM = Interval(0.75, 0.9, 1.0)
 """Bandwidth of the generated product over that of the library's."""

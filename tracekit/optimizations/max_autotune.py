@@ -7,12 +7,13 @@ import pandas as pd
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations import traced_masks
-from tracekit.optimizations.base import Outcome, percent, pick, share
-from tracekit.optimizations.by_cost import where
+from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.optimizations.base import percent, share
 from tracekit.optimizations.compile import Compile
 from tracekit.optimizations.cuda_graphs import CUDAGraphs, Graphed
+from tracekit.optimizations.shared.mask_advice import advice as mask_advice
+from tracekit.subjects.subject import Subject
 
 PRODUCT = Interval(1.0, 0.97, 0.88)
 """Time of the best Triton product (with what follows it fused) over the library's: the library is seldom beaten."""
@@ -50,7 +51,7 @@ class MaxAutotune(Graphed):
         return GRAPHS.evidence(base)
 
     def notes(self, base: Baseline) -> tuple[str, ...]:
-        return traced_masks.advice(self, base)
+        return mask_advice(self, base)
 
     def how_to(self, base: Baseline) -> str:
         return 'model.forward = torch.compile(model.forward, mode="max-autotune", fullgraph=True)'

@@ -8,21 +8,18 @@ import pandas as pd
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.transforms.by_cost import each_row
+from tracekit.analyzers.transforms.extra_kernels import PYTHON_OP, Extra, moving, with_extras
+from tracekit.analyzers.transforms.linear_products import LinearProduct, products_of, with_weights
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.analyzers.transforms.retime import put, retimed
 from tracekit.capture.numerics import TORCH_NAMES
-from tracekit.measurement import quantized
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations.base import Outcome, percent, pick, share
-from tracekit.optimizations.bitsandbytes_weights import SAVES_MEMORY, BitsAndBytes, replaced
-from tracekit.optimizations.by_cost import each_row
-from tracekit.optimizations.extra_kernels import PYTHON_OP, Extra, moving, with_extras
+from tracekit.optimizations.base import percent, share
 from tracekit.optimizations.half_precision import half_type, in_half
-from tracekit.optimizations.linear_products import (
-    LinearProduct,
-    other_formats,
-    products_of,
-    with_weights,
-)
-from tracekit.optimizations.retime import put, retimed
+from tracekit.optimizations.shared.bitsandbytes_weights import SAVES_MEMORY, BitsAndBytes, replaced
+from tracekit.optimizations.shared.weight_formats import other_formats
+from tracekit.subjects import quantized
+from tracekit.subjects.subject import Subject
 
 BYTES_A_WEIGHT = 0.5 + 1 / 64
 """Four bits, and a scale of one byte for each block of 64 (itself quantized)."""

@@ -7,8 +7,9 @@ import pandas as pd
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.projection import KERNEL_ERROR, host_range, moved
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations.base import Optimization, Outcome, pick, refused
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.optimizations.base import Optimization, refused
+from tracekit.subjects.subject import Subject
 
 _WORST_FIRST: dict[Outcome, Outcome] = {"low": "high", "expected": "expected", "high": "low"}
 """A low speed-up is a high time."""

@@ -5,9 +5,10 @@ import pandas as pd
 from tracekit.analyzers.costs.call import Attention
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
-from tracekit.optimizations.by_cost import where
+from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.optimizations.base import Optimization, percent, refused, share
+from tracekit.subjects.subject import Subject
 
 OCCUPANCY = Interval(0.8, 0.6, 0.4)
 """Slots of a static batch at work on average: each waits for the longest answer (evenly spread lengths: a half)."""

@@ -12,15 +12,16 @@ from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.transforms.built_masks import built_masks
+from tracekit.analyzers.transforms.by_cost import distinct, where
+from tracekit.analyzers.transforms.extra_kernels import PYTHON_OP, Extra, moving, with_extras
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.analyzers.transforms.retime import retimed
+from tracekit.analyzers.transforms.written_attention import Written, covered, written_out
 from tracekit.capture.attention_kernels import EFFICIENT, beginning
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations.attention_backends import BACKENDS, is_half, on_backend, preferred, runs
-from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
-from tracekit.optimizations.built_masks import built_masks
-from tracekit.optimizations.by_cost import distinct, where
-from tracekit.optimizations.extra_kernels import PYTHON_OP, Extra, moving, with_extras
-from tracekit.optimizations.retime import retimed
-from tracekit.optimizations.written_attention import Written, covered, written_out
+from tracekit.optimizations.base import Optimization, percent, refused, share
+from tracekit.optimizations.shared.attention_backends import BACKENDS, is_half, on_backend, preferred, runs
+from tracekit.subjects.subject import Subject
 
 HOST_KEPT = Interval(0.8, 0.45, 0.2)
 """Host time of the fused call (its checks, its choice of a backend, the Python before it) over that of what it replaces

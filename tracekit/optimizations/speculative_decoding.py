@@ -14,11 +14,12 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations.base import Optimization, Outcome, pick, refused
-from tracekit.optimizations.by_cost import distinct
-from tracekit.optimizations.linear_products import linear_product
-from tracekit.optimizations.retime import put, retimed
+from tracekit.analyzers.transforms.by_cost import distinct
+from tracekit.analyzers.transforms.linear_products import linear_product
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.analyzers.transforms.retime import put, retimed
+from tracekit.optimizations.base import Optimization, refused
+from tracekit.subjects.subject import Subject
 
 ACCEPTANCE = Interval(0.5, 0.7, 0.85)
 """Share of drafted tokens that the large model agrees with, where nothing is known of draft and text."""

@@ -8,12 +8,13 @@ from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations.base import Optimization, Outcome, percent, pick, refused, share
-from tracekit.optimizations.by_cost import distinct, each, where
-from tracekit.optimizations.extra_kernels import Extra, moving, with_extras
-from tracekit.optimizations.masked_attention import is_compiled, with_masks
-from tracekit.optimizations.retime import put, retimed
+from tracekit.analyzers.transforms.by_cost import distinct, each, where
+from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
+from tracekit.analyzers.transforms.masked_attention import is_compiled, with_masks
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.analyzers.transforms.retime import put, retimed
+from tracekit.optimizations.base import Optimization, percent, refused, share
+from tracekit.subjects.subject import Subject
 
 LENGTH = Interval(1.5, 1.0, 1.0)
 """Positions of the cache over those in use: attention reads and masks all of them. At best it is just long enough."""

@@ -6,10 +6,11 @@ import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.measurement.subject import Subject
-from tracekit.optimizations.base import Optimization, Outcome, percent, refused, share
-from tracekit.optimizations.by_cost import where
-from tracekit.optimizations.retime import retimed
+from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.outcome import Outcome
+from tracekit.analyzers.transforms.retime import retimed
+from tracekit.optimizations.base import Optimization, percent, refused, share
+from tracekit.subjects.subject import Subject
 
 
 class TF32(Optimization):

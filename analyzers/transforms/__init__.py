@@ -1,0 +1,1 @@
+"""Op lists, transformed: what an optimization does to the ops of a step."""

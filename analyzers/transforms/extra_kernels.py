@@ -1,0 +1,83 @@
+"""Kernels that an optimization adds beside the ops of a run: passes that quantise, unpack, mask or gather."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.costs.call import Cost, Family, Precision
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.oplist import OP_LIST
+from tracekit.analyzers.transforms.by_cost import coded
+from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
+
+PYTHON_OP = Interval(2.2, 1.5, 0.6)
+"""Host time of entering an op that is written in Python (a custom op, an autograd function), in plain launches."""
+SUBCLASS = Interval(6.0, 4.0, 1.0)
+"""Host time that eager code adds to a layer whose weight is a tensor subclass (torchao), dispatched in Python, in plain
+launches: 18 to 26 us on an H200's host, where a plain one took 5 (int4, decoding)."""
+TORCHAO = "torchao::"
+"""What the names of ops begin with that torchao's Python launches in eager code."""
+WIDENING = TORCHAO + "widen"
+"""The kernel that widens int8 weights; generated, it writes them across their order (see `compile`)."""
+
+
+@dataclass(frozen=True)
+class Extra:
+    """A kernel added; `host` is its host time in plain launches, and with `sync` the host then waits for it."""
+
+    name: str
+    cost: Cost
+    host: float = 1.0
+    sync: bool = False
+    error: float = 1.0
+    """Real over modelled kernel time."""
+
+
+def moving(read_bytes: float, write_bytes: float, precision: Precision = "fp16", family: Family = "pointwise") -> Cost:
+    """The cost of a kernel that reads and writes so many bytes and hardly computes."""
+    return Cost(0, round(read_bytes), round(write_bytes), family, precision)
+
+
+def with_extras(
+    base: Baseline,
+    before: Mapping[int, Sequence[Extra]],
+    after: Mapping[int, Sequence[Extra]],
+    gone: Collection[int] = (),
+) -> pd.DataFrame:
+    """The base's op list with kernels before and after the rows (by position), in the layers of those rows, and without
+    the rows that are `gone`."""
+    if not any((*before.values(), *after.values())):
+        return base.ops
+    rows = np.fromiter(chain(before, after), dtype=np.intp)
+    places = rows + np.repeat((-0.5, 0.5), (len(before), len(after)))
+    counts = [len(some) for some in chain(before.values(), after.values())]
+    extras = list(chain.from_iterable(chain(before.values(), after.values())))
+    new = _columns(base, np.repeat(rows, counts), extras)
+    order = np.argsort(np.append(np.arange(len(base.ops)), np.repeat(places, counts)), kind="stable")
+    order = order[~np.isin(order, list(gone))]
+    return OP_LIST.frame({name: np.append(base.ops[name].to_numpy(), column)[order] for name, column in new.items()})
+
+
+def _columns(base: Baseline, rows: npt.NDArray[np.intp], extras: list[Extra]) -> dict[str, npt.NDArray[Any]]:
+    """Of the op list, for extras in the layers of these rows."""
+    unit = plain_launch_ns(base)
+    codes, distinct = coded(pd.Series(extras, dtype=object))
+    values = {
+        "name": np.array([extra.name for extra in distinct], dtype=object),
+        "category": np.full(len(distinct), "kernel", dtype=object),
+        "host_ns": np.array([extra.host * unit for extra in distinct]),
+        "kernel_ns": np.array([extra.error * estimate_ns(extra.cost, base.gpu) for extra in distinct]),
+        "launches": np.ones(len(distinct), dtype=np.int64),
+        "sync": np.array([extra.sync for extra in distinct]),
+        "cost": np.array([extra.cost for extra in distinct], dtype=object),
+        "message": np.full(len(distinct), None, dtype=object),
+    }
+    places = {name: base.ops[name].to_numpy()[rows] for name in ("layer", "layer_type", "phase")}
+    return places | {name: column[codes] for name, column in values.items()}

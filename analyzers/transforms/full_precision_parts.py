@@ -1,0 +1,63 @@
+"""Parts of a model that compute in 32 bits whatever its type is, between casts of what they read and write.
+
+Norms written out op by op (LlamaRMSNorm, T5LayerNorm), and attention by PyTorch's math backend.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.transforms.by_cost import each, where
+from tracekit.analyzers.transforms.extra_kernels import Extra, with_extras
+from tracekit.analyzers.transforms.linear_products import linear_product
+from tracekit.analyzers.transforms.retime import put
+from tracekit.analyzers.transforms.written_attention import written_out
+
+WIDE = ("fp32", "tf32")
+_QUERIES_KEYS_VALUES = 3
+
+Span = tuple[int, int]
+"""First and last row of the op list, by position."""
+
+
+def with_wide_parts(base: Baseline, half: pd.DataFrame) -> pd.DataFrame:
+    """`half`, the op list of the base in 16 bits, with these parts as they were and the casts around them, which a base
+    in 16 bits has already."""
+    if not where(base.ops, _multiplies_wide_weights).any():
+        return half
+    norms, attentions = _norms(base), _math_attentions(base)
+    costs = base.ops.cost
+    kept = [row for first, last in [*norms, *attentions] for row in range(first, last + 1)]
+    ops = put(half, base.ops.iloc[kept])
+    before = {first: [_cast(costs.iloc[first])] for first, _ in norms}
+    before |= {first: [_cast(costs.iloc[first])] * _QUERIES_KEYS_VALUES for first, _ in attentions}
+    after = {last: [_cast(costs.iloc[last])] for _, last in norms}
+    after |= {last: [_cast(costs.iloc[first]), _cast(costs.iloc[last])] for first, last in attentions}
+    return with_extras(replace(base, ops=ops), before, after)
+
+
+def _multiplies_wide_weights(cost: Cost | None) -> bool:
+    return cost is not None and cost.precision in WIDE and linear_product(cost) is not None
+
+
+def _norms(base: Baseline) -> list[Span]:
+    """Norms that begin with their squares."""
+    inside = np.flatnonzero(each(lambda kind: kind.endswith("Norm"), base.ops.layer_type, dtype=bool))
+    starts = np.flatnonzero(base.ops.name.to_numpy()[inside] == "aten::pow")
+    lasts = np.append(starts, len(inside))[1:] - 1
+    return list(zip(inside[starts].tolist(), inside[lasts].tolist(), strict=True))
+
+
+def _math_attentions(base: Baseline) -> list[Span]:
+    """Attention whose softmax asks for rows that are all masked, as only the math backend's does."""
+    found = [(each.first, each.last) for each in written_out(base)]
+    return [span for span in found if (base.ops.name.iloc[span[0] : span[1]] == "aten::isneginf").any()]
+
+
+def _cast(cost: Cost | None) -> Extra:
+    """Of what an op in 32 bits writes."""
+    elements = cost.write_bytes // 4 if cost else 0
+    return Extra("aten::_to_copy", Cost(0, 4 * elements, 2 * elements, "copy", "fp32"))

@@ -1,0 +1,142 @@
+"""Groups of ops that one kernel could do, by the pattern that they make."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.transforms.by_cost import each
+from tracekit.analyzers.transforms.fusion import chains
+
+QKV, GATE_UP = "QKV projection", "gate and up projection"
+ADD_NORM, NORM = "add + norm", "norm"
+ROTARY, GATED, ACTIVATION = "rotary embedding", "gated activation", "activation"
+CROSS_ENTROPY, CHAIN = "cross entropy", "pointwise chain"
+
+_SIBLINGS = {
+    QKV: ({"q_proj", "k_proj", "v_proj"}, {"query", "key", "value"}, {"to_q", "to_k", "to_v"}, {"q", "k", "v"}),
+    GATE_UP: ({"gate_proj", "up_proj"}, {"w1", "w3"}, {"wi_0", "wi_1"}),
+}
+"""Layers of one parent that multiply one input."""
+_ACTIVATIONS = {"silu", "gelu", "relu", "sigmoid", "tanh"}
+_REACH = 4
+"""So many rows after an activation its gate is looked for."""
+_APPENDING = 4
+"""A copy so many times larger than what feeds it appends to a cache, which is no part of a group."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of the op list, by position."""
+
+    pattern: str
+    rows: tuple[int, ...]
+
+
+def find_groups(ops: pd.DataFrame) -> list[Group]:
+    """Every group of two or more ops; none shares a row with another."""
+    rows = Rows(ops)
+    found = [*_siblings(rows), *_gated(rows), *_cross_entropies(rows)]
+    taken = {row for group in found for row in group.rows}
+    numbers = chains(ops, within_layer=False)
+    for members in np.split(np.arange(len(ops)), np.flatnonzero(np.diff(numbers)) + 1):
+        kept = _without_appending(rows, [int(row) for row in members if row not in taken])
+        if len(kept) > 1:
+            found.append(Group(_pattern(rows, kept), tuple(kept)))
+    return sorted(found, key=lambda group: group.rows)
+
+
+class Rows:
+    """The op list as lists."""
+
+    def __init__(self, ops: pd.DataFrame) -> None:
+        self.names: list[str] = each(short, ops.name).tolist()
+        self.layers: list[str] = ops.layer.tolist()
+        self.types: list[str] = ops.layer_type.tolist()
+        self.costs: list[Cost | None] = ops.cost.tolist()
+        self.type_of = dict(zip(self.layers, self.types, strict=True))
+
+    def family(self, row: int) -> str:
+        cost = self.costs[row]
+        return cost.family if cost else ""
+
+    def bytes(self, row: int) -> int:
+        cost = self.costs[row]
+        return cost.bytes if cost else 0
+
+
+def short(name: str) -> str:
+    """aten::_softmax -> softmax."""
+    return name.removeprefix("aten::").strip("_")
+
+
+def _siblings(rows: Rows) -> list[Group]:
+    """Products of layers beside each other that multiply one input, a call at a time."""
+    of_parent: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for row, cost in enumerate(rows.costs):
+        if cost and cost.weight_bytes and isinstance(cost.shape, Gemm):
+            parent, _, leaf = rows.layers[row].rpartition(".")
+            pattern = next((p for p, sets in _SIBLINGS.items() if any(leaf in names for names in sets)), None)
+            if pattern:
+                of_parent[parent, pattern].append(row)
+    return [Group(pattern, call) for (_, pattern), members in of_parent.items() for call in _calls(rows, members)]
+
+
+def _calls(rows: Rows, members: list[int]) -> list[tuple[int, ...]]:
+    """The rows of one parent in runs without a repeated layer: each run is one call of it."""
+    runs: list[list[int]] = []
+    for row in members:
+        if not runs or rows.layers[row] in {rows.layers[other] for other in runs[-1]}:
+            runs.append([])
+        runs[-1].append(row)
+    return [tuple(run) for run in runs if len(run) > 1 and len({_inputs(rows.costs[row]) for row in run}) == 1]
+
+
+def _inputs(cost: Cost | None) -> tuple[int, int] | None:
+    return (cost.shape.m, cost.shape.k) if cost and isinstance(cost.shape, Gemm) else None
+
+
+def _gated(rows: Rows) -> list[Group]:
+    """An activation and the product with its gate, which waits for a matrix product."""
+    found = []
+    for row, name in enumerate(rows.names):
+        if name in _ACTIVATIONS:
+            after = range(row + 1, min(row + 1 + _REACH, len(rows.names)))
+            gate = next((i for i in after if rows.family(i) == "pointwise"), None)
+            if gate and rows.names[gate] == "mul" and gate > row + 1:
+                found.append(Group(GATED, (row, gate)))
+    return found
+
+
+def _cross_entropies(rows: Rows) -> list[Group]:
+    """log_softmax and nll_loss, in either direction."""
+    found = []
+    for row in range(len(rows.names) - 1):
+        pair = {rows.names[row].removesuffix("_backward_data"), rows.names[row + 1].removesuffix("_backward_data")}
+        if "log_softmax" in pair and any(name.startswith("nll_loss") for name in pair):
+            found.append(Group(CROSS_ENTROPY, (row, row + 1)))
+    return found
+
+
+def _without_appending(rows: Rows, members: list[int]) -> list[int]:
+    while len(members) > 1 and rows.family(members[-1]) == "copy" and _appends(rows, members):
+        members = members[:-1]
+    return members
+
+
+def _appends(rows: Rows, members: list[int]) -> bool:
+    others = [rows.bytes(row) for row in members[:-1] if rows.family(row) != "copy"]
+    return not others or rows.bytes(members[-1]) > _APPENDING * max(others)
+
+
+def _pattern(rows: Rows, members: list[int]) -> str:
+    names, types = {rows.names[row] for row in members}, [rows.types[row] for row in members]
+    norms = [i for i, row in enumerate(members) if rows.family(row) == "norm" or "Norm" in types[i]]
+    if norms:
+        adds = any(rows.names[row] == "add" for row in members[: norms[0]])
+        return ADD_NORM if adds else NORM
+    if {"neg", "cat"} <= names or any("Rotary" in kind for kind in types):
+        return ROTARY
+    return ACTIVATION if names & _ACTIVATIONS else CHAIN

@@ -1,0 +1,150 @@
+"""The fusion plan: which ops of which layers could be one kernel, what that saves, and how to launch it."""
+
+import re
+from dataclasses import dataclass
+
+import pandas as pd
+
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm
+from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.result_tables import FUSION_PLAN
+from tracekit.analyzers.transforms.fusion import fused_cost
+from tracekit.analyzers.transforms.fusion_groups import CHAIN, Group, Rows, find_groups
+from tracekit.analyzers.transforms.launch_config import LaunchConfig, of_elements, of_product, of_rows
+
+_NUMBER = re.compile(r"(\.|\b[A-Z]\w*?_)\d+(?=\.|$)")
+"""Of a layer among its like: h.3, or GPT2Block_3 as torch.profiler numbers modules."""
+_MOST = 40
+"""Rows of the plan: those that save most."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Groups that are the same but for the number of their layer."""
+
+    pattern: str
+    layer: str
+    layer_type: str
+    ops: str
+    config: LaunchConfig
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """What would do a group."""
+
+    config: LaunchConfig
+    bytes_saved: int
+    saved: float
+    """Part of the group's device time."""
+
+
+@dataclass
+class _Sum:
+    layers: set[str]
+    groups: int = 0
+    launches: int = 0
+    bytes: int = 0
+    ns: float = 0.0
+
+
+def fusion_plan(base: Baseline) -> pd.DataFrame:
+    """The groups of a step, like ones together, those that save most first (FUSION_PLAN)."""
+    rows, sums = Rows(base.ops), dict[_Kind, _Sum]()
+    launches, kernel_ns = base.ops.launches.to_numpy(), base.ops.kernel_ns.to_numpy()
+    kernels: dict[tuple[int, ...], _Kernel] = {}
+    for group in find_groups(base.ops):
+        costs = [cost for cost in (rows.costs[row] for row in group.rows) if cost is not None]
+        if len(costs) < len(group.rows):
+            continue
+        same = tuple(map(id, costs))
+        if same not in kernels:
+            kernels[same] = _kernel(group, costs, base)
+        total = sums.setdefault(_kind(group, rows, kernels[same]), _Sum(set()))
+        members = list(group.rows)
+        total.layers.add(_layer(rows, members))
+        total.groups += 1
+        total.launches += int(launches[members].sum()) - 1
+        total.bytes += kernels[same].bytes_saved
+        total.ns += float(kernel_ns[members].sum()) * kernels[same].saved
+    found = sorted(sums.items(), key=lambda item: (-item[1].ns, item[0].pattern, item[0].layer))[:_MOST]
+    return FUSION_PLAN.frame(_columns(found)) if found else FUSION_PLAN.empty()
+
+
+def _kernel(group: Group, costs: list[Cost], base: Baseline) -> _Kernel:
+    together = _together(costs)
+    before = sum(estimate_ns(cost, base.gpu) for cost in costs)
+    return _Kernel(
+        _config(group, costs, together, base),
+        sum(cost.bytes for cost in costs) - together.bytes,
+        max(0.0, 1 - estimate_ns(together, base.gpu) / before),
+    )
+
+
+def _kind(group: Group, rows: Rows, kernel: _Kernel) -> _Kind:
+    layer = _layer(rows, list(group.rows))
+    ops = ", ".join(rows.names[row] for row in group.rows)
+    return _Kind(group.pattern, _NUMBER.sub(r"\1*", layer), rows.type_of.get(layer, ""), ops, kernel.config)
+
+
+def _together(costs: list[Cost]) -> Cost:
+    """What the one kernel costs: products that share an input read it once; a chain keeps what it makes on chip."""
+    shapes = [cost.shape for cost in costs]
+    if not all(isinstance(shape, Gemm) for shape in shapes):
+        return fused_cost(costs, "expected")
+    first = next(shape for shape in shapes if isinstance(shape, Gemm))
+    columns = sum(shape.n for shape in shapes if isinstance(shape, Gemm))
+    shared = (len(costs) - 1) * min(cost.read_bytes - cost.weight_bytes for cost in costs)
+    return Cost(
+        flops=sum(cost.flops for cost in costs),
+        read_bytes=sum(cost.read_bytes for cost in costs) - shared,
+        write_bytes=sum(cost.write_bytes for cost in costs),
+        family="gemm",
+        precision=costs[0].precision,
+        weight_bytes=sum(cost.weight_bytes for cost in costs),
+        shape=Gemm(first.batch, first.m, columns, first.k),
+    )
+
+
+def _config(group: Group, costs: list[Cost], together: Cost, base: Baseline) -> LaunchConfig:
+    element = ELEMENT_BYTES[together.precision]
+    if isinstance(together.shape, Gemm):
+        return of_product(together.shape, element, base.gpu)
+    reducing = next((cost for cost in costs if cost.row > 1 and group.pattern != CHAIN), None)
+    if reducing is None:
+        return of_elements(int(max(cost.write_bytes for cost in costs) // element), base.gpu)
+    return of_rows(reducing.row, _rows(reducing, costs), base.gpu)
+
+
+def _rows(reducing: Cost, costs: list[Cost]) -> int:
+    """Rows of a reduction: what the ops beside it write tells, as they have no weights or statistics."""
+    row = reducing.row
+    written = [cost.write_bytes / ELEMENT_BYTES[cost.precision] / row for cost in costs if cost.family == "pointwise"]
+    whole = [int(rows) for rows in written if rows >= 1 and rows == int(rows)]
+    return max(whole, default=max(int(reducing.read_bytes // ELEMENT_BYTES[reducing.precision]) // row, 1))
+
+
+def _layer(rows: Rows, members: list[int]) -> str:
+    """Where the group is at home: the layer that reduces, else the one that all its layers are inside of."""
+    reducing = [row for row in members if (cost := rows.costs[row]) and (cost.family == "norm" or cost.row)]
+    parts = [rows.layers[row].split(".") for row in reducing[:1] or members]
+    common = [names[0] for names in zip(*parts, strict=False) if len(set(names)) == 1]
+    return ".".join(common)
+
+
+def _columns(found: list[tuple[_Kind, _Sum]]) -> dict[str, list[object]]:
+    kinds, sums = [kind for kind, _ in found], [total for _, total in found]
+    configs = [kind.config for kind in kinds]
+    return {
+        **{name: [getattr(kind, name) for kind in kinds] for name in ("pattern", "layer", "layer_type", "ops")},
+        "layers": [len(total.layers) for total in sums],
+        "groups": [total.groups for total in sums],
+        "launches_saved": [total.launches for total in sums],
+        "bytes_saved": [float(total.bytes) for total in sums],
+        "saved_ns": [round(total.ns) for total in sums],
+        **{
+            name: [getattr(config, name) for config in configs]
+            for name in ("tile", "grid", "warps", "stages", "shared_bytes", "registers", "occupancy")
+        },
+    }

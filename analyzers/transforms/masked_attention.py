@@ -1,0 +1,95 @@
+"""Attention that is called with a mask: other kernels, more of them, and no more causal halves.
+
+transformers repeats grouped keys and values for it (use_gqa_in_sdpa), PyTorch turns a boolean mask into numbers, and
+flash attention takes none.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+import pandas as pd
+
+from tracekit.analyzers.costs import OpCall, cost_of
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Precision
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.transforms.by_cost import costs_of, each_row, which
+from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
+from tracekit.analyzers.transforms.outcome import Outcome
+from tracekit.analyzers.transforms.retime import put, retimed
+
+MASKED = " (masked)"
+"""What the names of such ops end in."""
+GENERATED = "triton_"
+"""What the names of kernels begin with that torch.compile generates."""
+TYPES: dict[Precision, str] = {"fp16": "c10::Half", "bf16": "c10::BFloat16"}
+
+
+def with_masks(base: Baseline, rows: "pd.Series[bool]", outcome: Outcome, *, host: float = 1.0) -> pd.DataFrame:
+    """The op list with these rows' attention masked, and what prepares keys, values and mask before each.
+
+    Compiled code makes the mask once for all layers, and repeats in whole vectors. `host` is the host time of each
+    added op in plain launches.
+    """
+    rows = rows & ~is_masked(base.ops)
+    if not rows.any():
+        return base.ops
+    changed = retimed(base.ops[rows], lambda cost: masked(cost, base.gpu), base.gpu, outcome)
+    ops = put(base.ops, changed.assign(name=changed.name + MASKED))
+    before = each_row(costs_of(base.ops, rows), lambda cost: _prepared(cost, base, host))
+    return with_extras(replace(base, ops=ops), before, {})
+
+
+def masked(cost: Cost, gpu: GPU) -> Cost:
+    """The same attention with a mask of [batch, 1, queries, keys]."""
+    shape = cost.shape
+    assert isinstance(shape, Attention)
+    each, element = shape.batch * shape.heads * shape.head_dim, ELEMENT_BYTES[cost.precision]
+    mask = shape.batch * shape.queries * shape.keys
+    return replace(
+        cost,
+        flops=4 * each * shape.queries * shape.keys,
+        read_bytes=round(element * (each * (shape.queries + 2 * shape.keys) + mask)),
+        shape=replace(shape, kv_heads=shape.heads, causal=False, backend=_backend(shape, gpu)),
+    )
+
+
+def _backend(shape: Attention, gpu: GPU) -> Literal["cudnn", "efficient"]:
+    cudnn = shape.backend == "cudnn" or (shape.backend == "" and gpu.supports("cudnn-attention"))
+    return "cudnn" if cudnn else "efficient"
+
+
+def is_masked(ops: pd.DataFrame) -> "pd.Series[bool]":
+    return which(ops.name, lambda name: name.endswith(MASKED))
+
+
+def is_compiled(base: Baseline) -> bool:
+    return bool(which(base.ops.name, lambda name: name.startswith(GENERATED)).any())
+
+
+def _prepared(cost: Cost, base: Baseline, host: float) -> list[Extra]:
+    shape = cost.shape
+    assert isinstance(shape, Attention)
+    grouped = shape.heads > shape.kv_heads
+    repeated = repeat_kv(cost)
+    if is_compiled(base):
+        return [Extra(GENERATED + "repeat_kv", replace(repeated, access="linear"), host=host)] * 2 * grouped
+    size = ELEMENT_BYTES[cost.precision] * shape.batch * shape.queries * shape.keys
+    numbers = Extra("aten::where", moving(size / 2, size, cost.precision), host=host)
+    aligned = Extra("aten::pad", moving(size, size, cost.precision), host=host)
+    needs_alignment = _backend(shape, base.gpu) == "efficient"
+    return [*[Extra("repeat_kv", repeated, host=host)] * 2 * grouped, numbers, *[aligned] * needs_alignment]
+
+
+def repeat_kv(cost: Cost) -> Cost:
+    """Keys or values of [batch, kv_heads, keys, head_dim] once for each query head, as eager code copies them."""
+    shape = cost.shape
+    assert isinstance(shape, Attention)
+    groups, row = shape.heads // shape.kv_heads, shape.keys * shape.head_dim
+    sizes = (shape.batch, shape.kv_heads, groups, shape.keys, shape.head_dim)
+    dtype = TYPES.get(cost.precision, "float")
+    target = (shape.heads * row, groups * row, row, shape.head_dim, 1)
+    source = (shape.kv_heads * row, row, 0, shape.head_dim, 1)
+    found = cost_of(OpCall("aten::copy_", (sizes, sizes), (dtype, dtype), (), (target, source)))
+    assert found
+    return found

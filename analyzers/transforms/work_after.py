@@ -1,0 +1,73 @@
+"""What predictions change on the device: FLOPs, bytes and time of a step by class of layer, before and after."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import nan
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracekit.analyzers.result_tables import PREDICTED_WORK
+from tracekit.analyzers.transforms.by_cost import alike, op_class
+
+_MOST = 40
+"""Parts of one prediction: those of most time, before or after."""
+
+
+@dataclass
+class _Work:
+    """Of one part of a step."""
+
+    ns: float = 0.0
+    bytes: int = 0
+    flops: Counter[str] = field(default_factory=Counter)
+    """By precision; empty: nothing is known of its work."""
+
+    @property
+    def precision(self) -> str:
+        """In which most is done."""
+        return max(((flops, name) for name, flops in self.flops.items() if flops), default=(0, ""))[1]
+
+    def values(self) -> tuple[int, float, float, str]:
+        known = (self.flops.total(), self.bytes) if self.flops else (nan, nan)
+        return round(self.ns), *known, self.precision
+
+
+Parts = Mapping[str, _Work]
+
+
+def predicted_work(runs: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> pd.DataFrame:
+    """PREDICTED_WORK of op lists before and after, by the names of what is applied."""
+    of_list = {id(ops): ops for pair in runs.values() for ops in pair}
+    parts = {key: _by_part(ops) for key, ops in of_list.items()}
+    rows = [(key, *row) for key, (a, b) in runs.items() for row in _changes(parts[id(a)], parts[id(b)])]
+    if not rows:
+        return PREDICTED_WORK.empty()
+    names = (column.name for column in PREDICTED_WORK.columns)
+    return PREDICTED_WORK.frame(dict(zip(names, zip(*rows, strict=True), strict=True)))
+
+
+def _changes(before: Parts, after: Parts) -> Iterator[tuple[Any, ...]]:
+    """A row a part, but for the name of what is applied; the longest first."""
+    pairs = [(name, before.get(name, _Work()), after.get(name, _Work())) for name in sorted({*before, *after})]
+    pairs.sort(key=lambda pair: -max(round(work.ns) for work in pair[1:]))
+    for name, *works in pairs[:_MOST]:
+        values = (work.values() for work in works)
+        yield name, *(value for pair in zip(*values, strict=True) for value in pair)
+
+
+def _by_part(ops: pd.DataFrame) -> Parts:
+    codes, rows = alike(ops.layer_type, ops.cost, ops.category)
+    layered = (ops.layer_type != "").any()
+    found: dict[str, _Work] = defaultdict(_Work)
+    one = zip(*(ops[name].to_numpy()[rows] for name in ("layer_type", "cost", "category")), strict=True)
+    sums = zip(np.bincount(codes).tolist(), np.bincount(codes, ops.kernel_ns).tolist(), strict=True)
+    for (layer_type, cost, category), (calls, ns) in zip(one, sums, strict=True):
+        work = found[(layer_type or "(no layer)") if layered else op_class(cost, category)]
+        work.ns += ns
+        if cost:
+            work.bytes += calls * cost.bytes
+            work.flops[cost.precision] += calls * cost.flops
+    return found

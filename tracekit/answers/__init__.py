@@ -1,0 +1,1 @@
+"""From files to answers: analyze, compare, predict."""

@@ -1,0 +1,1 @@
+"""What several optimizations have in common."""

@@ -1,0 +1,38 @@
+"""Weights in fewer bits by bitsandbytes, which replaces every linear layer but the head, GPT-2's Conv1D too."""
+
+import pandas as pd
+
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.transforms.by_cost import distinct
+from tracekit.analyzers.transforms.linear_products import inner_products, linear_product, shrunk, stored_bytes
+from tracekit.optimizations.base import Optimization
+from tracekit.optimizations.half_precision import HalfPrecision
+
+_HALF = 2
+"""Bytes of an element."""
+SAVES_MEMORY = "It saves memory, not time: use it when the weights do not fit otherwise."
+
+
+class BitsAndBytes(Optimization):
+    """Shared by the formats; it computes in 16 bits."""
+
+    contains = "half-precision"
+    bytes_a_weight: float
+
+    def evidence(self, base: Baseline) -> tuple[str, ...]:
+        stored = stored_bytes(base, replaced(base))
+        return (f"{stored / 1e6:.0f} MB of weights in the layers that it replaces",)
+
+    def memory(self, base: Baseline, before: Memory) -> Memory:
+        """What is not replaced is cast to 16 bits."""
+        rows = replaced(base)
+        element = max(product.element for cost in distinct(base.ops.cost[rows]) if (product := linear_product(cost)))
+        in_half = HalfPrecision().memory(base, before) if element > _HALF else before
+        stored = round(stored_bytes(base, rows) * min(1, _HALF / element))
+        return shrunk(in_half, stored, self.bytes_a_weight / _HALF)
+
+
+def replaced(base: Baseline) -> "pd.Series[bool]":
+    """Rows of the op list that multiply by weights which change their format."""
+    return inner_products(base, conv1d=True)

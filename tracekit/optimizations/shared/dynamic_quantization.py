@@ -1,0 +1,111 @@
+"""Weights and activations in 8 bits, the activations quantised anew at each product (torchao)."""
+
+from dataclasses import replace
+
+import pandas as pd
+
+from tracekit.analyzers.costs.call import Cost, Gemm, Precision
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.transforms.by_cost import distinct, each_row, where
+from tracekit.analyzers.transforms.extra_kernels import TORCHAO, Extra, moving, with_extras
+from tracekit.analyzers.transforms.linear_products import (
+    LinearProduct,
+    inner_products,
+    linear_product,
+    products_of,
+    shrunk,
+    stored_bytes,
+    with_weights,
+)
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.analyzers.transforms.retime import put, retimed
+from tracekit.optimizations.base import Optimization, percent, share
+
+FEWEST_ROWS = 16
+"""Of a tile: 8-bit products have no kernels of their own for one row."""
+
+
+class DynamicQuantization(Optimization):
+    """Shared by the types: `precision` of the products, `stream` and passes of their own."""
+
+    precision: Precision
+    needs: str
+    """The GPU feature that its products are written for."""
+    dispatch: Interval
+    """Host time of torchao's Python around each product, in plain launches."""
+    stream: Interval
+    """Rate of the 8-bit product over that which the model of a plain one gives it."""
+
+    def objection(self, base: Baseline) -> str | None:
+        if not base.gpu.supports(self.needs):
+            return f"{base.gpu.name} has no {self.precision} products."
+        if base.source.capture and base.source.capture.workload == "train":
+            return "The weights would no longer be trained."
+        if not _half(base, conv1d=True).any():
+            return "No layer multiplies by weights in 16 bits (quantize from half precision)."
+        if not _half(base, conv1d=False).any():
+            return "Its layers are transformers' Conv1D, which torchao leaves as they are: it replaces nn.Linear."
+        return None
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        rows = _half(base, conv1d=False)
+        quantized = retimed(base.ops[rows], self._narrowed, base.gpu, outcome)
+        ops = put(base.ops, quantized.assign(kernel_ns=quantized.kernel_ns / pick(self.stream, outcome)))
+        places = rows.to_numpy().nonzero()[0]
+        products = products_of(base.ops, places)
+        before = each_row(products, lambda product: self._before(product, outcome))
+        after = each_row(products, lambda product: self._after(product, outcome))
+        return with_extras(replace(base, ops=ops), before, after)
+
+    def _narrowed(self, cost: Cost) -> Cost:
+        product = linear_product(cost)
+        assert product is not None
+        inputs = product.rows * product.inputs
+        smaller = with_weights(cost, 1, self.precision)
+        shape = cost.shape
+        assert isinstance(shape, Gemm)
+        tiled = replace(shape, m=max(shape.m, FEWEST_ROWS), n=max(shape.n, FEWEST_ROWS))
+        return replace(smaller, read_bytes=max(smaller.read_bytes - inputs, smaller.weight_bytes), shape=tiled)
+
+    def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+        """The largest element of each row, and the row divided by it, as eager PyTorch launches them."""
+        size, rows = product.rows * product.inputs, product.rows
+        passes = (
+            ("abs", moving(2 * size, 2 * size, "bf16")),
+            ("amax", moving(2 * size, 2 * rows, "bf16", "reduction")),
+            ("clamp", moving(2 * rows, 4 * rows, "fp32")),
+            ("div", moving(4 * rows, 4 * rows, "fp32")),
+            ("mul", moving(2 * size + 4 * rows, 2 * size, "bf16")),
+            ("clamp", moving(2 * size, 2 * size, "bf16")),
+            ("_to_copy", moving(2 * size, size, self.precision, "copy")),
+        )
+        host = 1 + pick(self.dispatch, outcome) / len(passes)
+        return [Extra(TORCHAO + name, cost, host=host) for name, cost in passes]
+
+    def _after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+        return []
+
+    def reason(self, base: Baseline) -> str:
+        rows = _half(base, conv1d=False)
+        before = base.ops.cost[rows].iloc[0].precision
+        rate = base.gpu.sustained_flops(self.precision) / base.gpu.sustained_flops(before)
+        return (
+            f"{percent(share(base, rows))} of the kernel time is products of nn.Linear: their bytes halve, and "
+            f"{self.precision} arithmetic is {rate:.1f} times as fast; each of the {int(rows.sum())} first needs its "
+            "input quantised."
+        )
+
+    def evidence(self, base: Baseline) -> tuple[str, ...]:
+        products = map(linear_product, distinct(base.ops.cost[_half(base, conv1d=False)]))
+        sizes = sorted(product.rows for product in products if product)
+        return (f"products of {sizes[0]} to {sizes[-1]} rows",)
+
+    def memory(self, base: Baseline, before: Memory) -> Memory:
+        return shrunk(before, stored_bytes(base, _half(base, conv1d=False)), 0.5)
+
+
+def _half(base: Baseline, *, conv1d: bool) -> "pd.Series[bool]":
+    half = where(base.ops, lambda cost: cost is not None and cost.precision in ("fp16", "bf16"))
+    return inner_products(base, conv1d=conv1d) & half

@@ -1,0 +1,16 @@
+"""What to do where transformers builds an attention mask while a step is compiled or captured."""
+
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.transforms.traced_masks import MENDED, mended, unfused, version_of
+from tracekit.optimizations.base import Optimization
+
+
+def advice(optimization: Optimization, base: Baseline) -> tuple[str, ...]:
+    """One line with the version that mends it and the speed-up then; empty where attention stays fused."""
+    if not unfused(base).any():
+        return ()
+    gain = optimization.expected_speedup(mended(base))
+    return (
+        f"transformers {version_of(base)} builds a mask while tracing that rules fused attention out; from "
+        f"{'.'.join(map(str, MENDED))} on it does not: {gain:.2f} times then.",
+    )

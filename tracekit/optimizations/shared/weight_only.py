@@ -1,0 +1,98 @@
+"""Weights stored in 8 or 4 bits and widened inside the matrix product."""
+
+from abc import abstractmethod
+
+import pandas as pd
+
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.extra_kernels import SUBCLASS
+from tracekit.analyzers.transforms.linear_products import (
+    inner_products,
+    linear_product,
+    shrunk,
+    stored_bytes,
+    with_weights,
+)
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
+from tracekit.analyzers.transforms.retime import retimed
+from tracekit.optimizations.base import Optimization, percent, share
+
+
+class WeightOnly(Optimization):
+    """Shared by the widths: `bits` a weight."""
+
+    bits: int
+    scales_bytes: float
+    """Of scales and zero points, a weight."""
+    needs: str
+    """The GPU feature that its kernels are written for."""
+
+    eager: bool
+    """Used without compiling: each layer's call goes through Python."""
+
+    @abstractmethod
+    def kernel_ns(self, narrow_ns: float, before_ns: float, before: Cost, base: Baseline, outcome: Outcome) -> float:
+        """Time of a product with narrow weights, from that by the model of kernels, and that of the product before."""
+
+    def objection(self, base: Baseline) -> str | None:
+        if not base.gpu.supports(self.needs):
+            return f"{base.gpu.name} has no kernels for it."
+        if base.source.capture and base.source.capture.workload == "train":
+            return "The weights would no longer be trained."
+        products = where(base.ops, _in_half)
+        if not products.any():
+            return "No matrix product of the run reads weights in 16 bits (quantize from half precision)."
+        if not replaced(base).any():
+            return "Its layers are transformers' Conv1D, which torchao leaves as they are: it replaces nn.Linear."
+        return None
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        rows = replaced(base)
+        narrow = retimed(base.ops[rows], self.narrow, base.gpu, outcome)
+        before, costs = base.ops.kernel_ns[rows], base.ops.cost[rows]
+        after = [self.kernel_ns(*each, base, outcome) for each in zip(narrow.kernel_ns, before, costs, strict=True)]
+        kernel, cost = base.ops.kernel_ns.copy(), base.ops.cost.copy()
+        kernel[rows], cost[rows] = after, narrow.cost
+        dispatch = pick(SUBCLASS, outcome) * plain_launch_ns(base) if self.eager else 0.0
+        return base.ops.assign(host_ns=base.ops.host_ns + dispatch * rows, kernel_ns=kernel, cost=cost)
+
+    def narrow(self, cost: Cost) -> Cost:
+        """The product as it runs then."""
+        return with_weights(cost, self.bits / 8 + self.scales_bytes)
+
+    def memory(self, base: Baseline, before: Memory) -> Memory:
+        return shrunk(before, stored_bytes(base, replaced(base)), (self.bits / 8 + self.scales_bytes) / 2)
+
+    def reason(self, base: Baseline) -> str:
+        rows = replaced(base)
+        most = max(product.rows for cost in base.ops.cost[rows] if (product := linear_product(cost)))
+        return (
+            f"{percent(share(base, rows))} of the kernel time is products of nn.Linear, whose weights shrink "
+            f"{16 // self.bits}-fold; they are widened again for every few rows, of which there are up to {most}."
+        )
+
+    def evidence(self, base: Baseline) -> tuple[str, ...]:
+        rows = replaced(base)
+        reading = sum(
+            min(cost.weight_bytes / base.gpu.bandwidth * 1e9, estimate_ns(cost, base.gpu))
+            for cost in base.ops.cost[rows]
+        )
+        sizes = sorted(product.weights for cost in base.ops.cost[rows] if (product := linear_product(cost)))
+        return (
+            f"reading their weights takes {reading / 1e3:.0f} µs at the full bandwidth",
+            f"{sizes[0] / 1e6:.1f} to {sizes[-1] / 1e6:.1f} million weights a layer",
+        )
+
+
+def _in_half(cost: Cost | None) -> bool:
+    return cost is not None and cost.precision in ("fp16", "bf16") and linear_product(cost) is not None
+
+
+def replaced(base: Baseline) -> "pd.Series[bool]":
+    """Every nn.Linear apart from the head, small ones, too."""
+    return inner_products(base, conv1d=False) & where(base.ops, _in_half)

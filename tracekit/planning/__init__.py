@@ -1,0 +1,1 @@
+"""From op lists to advice: scenarios, the search for a plan, recommendations."""

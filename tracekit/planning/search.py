@@ -1,0 +1,117 @@
+"""The best plan: a few optimizations together, found by simulating combinations of them."""
+
+from collections.abc import Sequence
+
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.transforms.outcome import Outcome
+from tracekit.analyzers.transforms.plain_launch import with_plain_launch
+from tracekit.optimizations import OPTIMIZATIONS, in_order
+from tracekit.optimizations.base import Optimization
+from tracekit.optimizations.combined import conflict
+from tracekit.planning.scenarios import OUTCOMES, Scenarios, lower_end, simulated, too_large
+
+WORTHWHILE = 1.03
+"""What promises less than this at the lower end is not recommended, alone or as a step of a plan."""
+LONGEST = 4
+"""Steps of a plan, one for throughput not counted."""
+_KEPT = 2
+"""Beginnings of plans that are followed up,"""
+_PROMISING = 0.8
+"""if their gain is at least this part of the best one's."""
+
+Steps = tuple[Optimization, ...]
+
+
+class Search:
+    """Combinations of optimizations of one run. What was simulated once is not simulated again."""
+
+    def __init__(self, base: Baseline) -> None:
+        self.base = base = with_plain_launch(base)
+        self._applied: dict[tuple[str, Outcome], Baseline] = {("", outcome): base for outcome in OUTCOMES}
+        self._scenarios: dict[tuple[str, bool], Scenarios] = {}
+        self._refused: dict[tuple[str, str], bool] = {}
+
+    def plan(self, candidates: Sequence[Optimization] = OPTIMIZATIONS) -> Steps:
+        """At most `LONGEST` steps, the first the most useful alone, each worth it after those before; then at most
+        one for throughput."""
+        latency = [each for each in candidates if not each.throughput]
+        steps = self._sure(self._pruned(self._beam(latency)))
+        more = self._grown([(steps, each) for each in candidates if each.throughput])
+        return self._sure(max(more, key=self._low, default=steps))
+
+    def scenarios(self, steps: Steps) -> Scenarios:
+        """The steps together, in all their outcomes."""
+        return self._simulated(steps, OUTCOMES)
+
+    def _beam(self, candidates: Sequence[Optimization]) -> Steps:
+        best: Steps = ()
+        front: list[Steps] = [()]
+        for _ in range(LONGEST):
+            found = self._grown([(steps, each) for steps in front for each in candidates])
+            distinct = {_key(in_order(steps)): steps for steps in found}.values()
+            front = sorted(distinct, key=self._low, reverse=True)[:_KEPT]
+            best = max([best, *front], key=self._low)
+            front = [steps for steps in front if self._low(steps) >= _PROMISING * self._low(best)]
+        return best
+
+    def _grown(self, pairs: Sequence[tuple[Steps, Optimization]]) -> list[Steps]:
+        """Each of the plans with a step more, where that can be done and is worth it."""
+        grown = [(steps, (*steps, each)) for steps, each in pairs]
+        return [more for steps, more in grown if self._allowed(more) and self._gain(steps, more) >= WORTHWHILE]
+
+    def _pruned(self, steps: Steps) -> Steps:
+        """Without the steps that those after them made worthless."""
+        for each in steps:
+            others = tuple(other for other in steps if other is not each)
+            if self._gain(others, steps) < WORTHWHILE and self._allowed(others):
+                return self._pruned(others)
+        return steps
+
+    def _sure(self, steps: Steps) -> Steps:
+        """The steps that are worth it after those before them however things turn out."""
+        kept: Steps = ()
+        for step in steps:
+            more = (*kept, step)
+            if self._allowed(more) and lower_end(self.scenarios(kept), self.scenarios(more)) >= WORTHWHILE:
+                kept = more
+        return kept
+
+    def _allowed(self, steps: Steps) -> bool:
+        together = in_order(steps)
+        return not conflict(together) and not any(self._refuses(together[:i], step) for i, step in enumerate(together))
+
+    def _refuses(self, before: Steps, step: Optimization) -> bool:
+        key = (_key(before), step.name)
+        if key not in self._refused:
+            start = self._after(before, "low")
+            refused = step.objection(start) or too_large(self._after((*before, step), "low"), start)
+            self._refused[key] = refused is not None
+        return self._refused[key]
+
+    def _gain(self, fewer: Steps, more: Steps) -> float:
+        """What the further steps give, at the lower end."""
+        return lower_end(self._simulated(fewer, ("low",)), self._simulated(more, ("low",)))
+
+    def _low(self, steps: Steps) -> float:
+        return self._gain((), steps)
+
+    def _simulated(self, steps: Steps, outcomes: tuple[Outcome, ...]) -> Scenarios:
+        ordered = in_order(steps)
+        key = (_key(ordered), len(outcomes) > 1)
+        if key not in self._scenarios:
+            after = {outcome: self._after(ordered, outcome) for outcome in outcomes}
+            work = 1.0
+            for i, step in enumerate(ordered):
+                work *= step.work(self._after(ordered[:i], "low"))
+            self._scenarios[key] = simulated(after, self.base, work)
+        return self._scenarios[key]
+
+    def _after(self, ordered: Steps, outcome: Outcome) -> Baseline:
+        key = (_key(ordered), outcome)
+        if key not in self._applied:
+            self._applied[key] = ordered[-1].applied(self._after(ordered[:-1], outcome), outcome)
+        return self._applied[key]
+
+
+def _key(steps: Steps) -> str:
+    return "+".join(step.name for step in steps)

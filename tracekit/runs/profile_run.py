@@ -1,0 +1,48 @@
+"""From a model's name to its analysis: plan, capture, analyze, write."""
+
+from typing import Any
+
+from tracekit.analyzers import hardware
+from tracekit.analyzers.results import Analysis
+from tracekit.capture.plan import plan
+from tracekit.capture.progress import Say, silent
+from tracekit.capture.settings import Settings
+from tracekit.runs.folders import TRACE
+from tracekit.runs.outputs import write_outputs, write_run
+from tracekit.reports.files import check_writable
+
+
+def profile(model: str, **options: Any) -> Analysis:
+    """Profile a model by name and return its analysis; the files are in `output`.
+
+    Options are the fields of tracekit.capture.settings.Settings: gpu, workload, batch_size, seq_len, new_tokens, dtype,
+    attention, device, weights, steps, output. Raises TracekitError when they do not fit together.
+    """
+    return run(plan(Settings(model=model, **options)))
+
+
+def run(settings: Settings, say: Say = silent) -> Analysis:
+    """Capture with planned settings, and write trace, report, analysis and settings into their folder."""
+    check_writable(settings.folder / TRACE)
+    capture(settings, say)
+    write_run(settings, settings.folder)
+    say("analyzing")
+    return write_outputs(settings.folder)
+
+
+def capture(settings: Settings, say: Say) -> None:
+    """Write the trace: measured on the settings' device, or modelled for their GPU."""
+    path = settings.folder / TRACE
+    if settings.device == "model":
+        from tracekit.calibration import load
+        from tracekit.calibration.apply import as_calibrated, host_costs
+        from tracekit.capture import model_trace
+
+        gpu, calibration = hardware.find(settings.gpu), load(settings.gpu)
+        host = host_costs(calibration, gpu)
+        say(f"host time: {host.source}")
+        model_trace.write(settings, as_calibrated(gpu, calibration), path, say, host=host)
+    else:
+        from tracekit.capture import record
+
+        record.write(settings, path, say)

@@ -1,0 +1,35 @@
+"""The settings that a run's folder holds, to repeat the run."""
+
+import json
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+
+from tracekit.analyzers.errors import InputError, reading
+from tracekit.capture.settings import Settings
+from tracekit.runs.folders import RUN
+
+_KINDS = {**get_type_hints(Settings), "output": str}
+_HINT = "Name a run's folder; tracekit profile --model NAME makes one."
+
+
+def settings_of(folder: Path) -> Settings:
+    """The settings that run.json holds. Raises InputError when it is not there, or does not hold any."""
+    path = folder / RUN
+    what = f"{path} cannot be read."
+    with reading(what, _HINT):
+        text = path.read_bytes()
+    try:
+        stored = json.loads(text)["settings"]
+        return Settings(**{name: _value(name, stored[name]) for name in _KINDS if name in stored})
+    except (ValueError, KeyError, TypeError) as error:
+        why = str(error) if isinstance(error, msgspec.ValidationError) else "It holds no settings of a run."
+        raise InputError(what, why, _HINT) from error
+
+
+def _value(name: str, stored: object) -> Any:
+    try:
+        return msgspec.convert(stored, _KINDS[name])
+    except msgspec.ValidationError as error:
+        raise msgspec.ValidationError(f"Of its {name}: {error}.") from error

@@ -1,0 +1,1 @@
+"""Models with optimizations applied, ready to be measured."""

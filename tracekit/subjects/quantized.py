@@ -1,0 +1,101 @@
+"""Linear layers with quantized weights: by torchao's configurations, or as layers of bitsandbytes."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.transforms.linear_products import HEADS
+from tracekit.capture.packages import require
+from tracekit.measurement.extras import extra
+from tracekit.subjects.subject import Subject
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def with_torchao(subject: Subject, configuration: str, **options: Any) -> Subject:
+    """The subject with its nn.Linear layers, the head apart, quantized by a configuration of torchao.quantization.
+
+    What is not quantized works in 16 bits. A granularity is given by its name.
+    """
+    quantization = extra("torchao.quantization")
+    changed = _inference(subject).in_half().with_twin()
+    wanted = {id(layer) for _, _, layer in inner_layers(changed.model, ("Linear",))}
+    if not wanted:
+        raise TracekitError("Nothing can be quantized.", "The model has no nn.Linear inside.")
+    if isinstance(options.get("granularity"), str):
+        options["granularity"] = getattr(quantization, options["granularity"])()
+    config = getattr(quantization, configuration)(set_inductor_config=False, **options)
+    quantization.quantize_(changed.model, config, filter_fn=lambda layer, _: id(layer) in wanted)
+    return changed
+
+
+def with_nf4(subject: Subject) -> Subject:
+    """The subject with its linear layers, the head apart, in bitsandbytes' 4-bit normal floats."""
+    return in_nf4(_inference(subject).in_half())
+
+
+def in_nf4(subject: Subject) -> Subject:
+    """The same of a subject in 16 bits, whatever it does with them."""
+    modules = extra("bitsandbytes").nn
+
+    def nf4(layer: "nn.Module", inputs: int, outputs: int) -> Any:
+        made = modules.Linear4bit(
+            inputs,
+            outputs,
+            bias=layer.bias is not None,
+            quant_type="nf4",
+            compute_dtype=layer.weight.dtype,
+            device="meta",
+        )
+        made.weight = modules.Params4bit(
+            _rows(layer), requires_grad=False, quant_type="nf4", compress_statistics=True, module=made
+        )
+        return made
+
+    return _with_layers(subject, nf4)
+
+
+def with_llm_int8(subject: Subject) -> Subject:
+    """The subject with its linear layers, the head apart, in bitsandbytes' LLM.int8."""
+    modules = extra("bitsandbytes").nn
+
+    def int8(layer: "nn.Module", inputs: int, outputs: int) -> Any:
+        made = modules.Linear8bitLt(
+            inputs, outputs, bias=layer.bias is not None, has_fp16_weights=False, threshold=6.0, device="meta"
+        )
+        made.weight = modules.Int8Params(_rows(layer).cpu(), requires_grad=False, has_fp16_weights=False)
+        return made
+
+    return _with_layers(_inference(subject).with_dtype("fp16"), int8)
+
+
+def _inference(subject: Subject) -> Subject:
+    if subject.training:
+        raise TracekitError("Quantized weights cannot be trained.", "A step of training would change them.")
+    return subject
+
+
+def inner_layers(model: "nn.Module", types: tuple[str, ...]) -> Iterator[tuple["nn.Module", str, "nn.Module"]]:
+    """(parent, name in it, layer) of the layers of these classes that are no head."""
+    for parent in model.modules():
+        for name, layer in parent.named_children():
+            if type(layer).__name__ in types and name not in HEADS:
+                yield parent, name, layer
+
+
+def _with_layers(subject: Subject, make: Callable[["nn.Module", int, int], Any]) -> Subject:
+    changed = subject.with_twin()
+    for parent, name, layer in list(inner_layers(changed.model, ("Linear", "Conv1D"))):
+        rows, columns = _rows(layer).shape
+        new = make(layer, columns, rows)
+        new.bias = layer.bias
+        setattr(parent, name, new.to(layer.weight.device))
+    return changed
+
+
+def _rows(layer: "nn.Module") -> Any:
+    """The weights as nn.Linear stores them, [outputs, inputs]; GPT-2's Conv1D stores them the other way round."""
+    weight: Any = layer.get_parameter("weight").detach()
+    plain = weight if isinstance(layer, require("torch.nn").Linear) else weight.t()
+    return plain.contiguous()

@@ -1,0 +1,1 @@
+"""Showing a run: browser, Perfetto, notebook."""

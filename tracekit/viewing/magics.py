@@ -1,0 +1,76 @@
+"""`%load_ext tracekit`: the magics `%%tracekit`, which profiles a cell, and `%tracekit`, which profiles a model."""
+
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+
+from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.results import Analysis
+
+FOLDER = "runs/notebook"
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    shell.register_magics(ProfilingMagics)
+
+
+@magics_class
+class ProfilingMagics(Magics):
+    """`%%tracekit` and `%tracekit`."""
+
+    @magic_arguments()
+    @argument("--gpu", default="", help="A GPU to project to, of those that `tracekit gpus` lists.")
+    @argument("-o", "--output", default=FOLDER, help=f"Folder of the files.  [default: {FOLDER}]")
+    @line_cell_magic
+    def tracekit(self, line: str, cell: str | None = None) -> Analysis | None:
+        """Profile the torch code of the cell, and show where its time goes and what to do next.
+
+        As a line, `%tracekit gpt2 --gpu t4` profiles a model, with the options of `tracekit profile`.
+        """
+        try:
+            if cell is None:
+                return _profiled(line)
+            asked = parse_argstring(self.tracekit, line)
+            return _captured(self.shell, cell, Path(asked.output), asked.gpu)
+        except TracekitError as error:
+            raise UsageError(" ".join(part for part in (error.what, error.why, error.hint) if part)) from error
+        except click.ClickException as error:
+            raise UsageError(error.format_message()) from error
+
+
+def _captured(shell: Any, cell: str, folder: Path, gpu: str) -> Analysis | None:
+    """The analysis of the cell, which runs as it would without us; None where it fails, which it then says itself."""
+    from tracekit.capture.session import Capture
+    from tracekit.commands._output import say
+    from tracekit.runs.outputs import write_outputs
+
+    with Capture(folder, gpu=gpu) as capture:
+        result = shell.run_cell(cell)
+    if not result.success:
+        say(f"the cell failed; its trace is {capture.path}")
+        return None
+    say(f"written to {folder}")
+    return write_outputs(folder)
+
+
+def _profiled(line: str) -> Analysis:
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    from tracekit.capture.plan import plan
+    from tracekit.capture.settings import Settings
+    from tracekit.cli import main
+    from tracekit.commands._output import say
+    from tracekit.commands.profile import command
+    from tracekit.runs import profile_run
+
+    words = shlex.split(line)
+    named = [] if not words or words[0].startswith("-") else ["--model", words.pop(0)]
+    around = click.Context(main, **main.context_settings)
+    options = command.make_context("%tracekit", [*named, *words], parent=around).params
+    return profile_run.run(plan(Settings(**options | {"seq_len": options["seq_len"] or 0})), say)

@@ -1,0 +1,50 @@
+"""Showing a run: its report in the browser, its trace in Perfetto's UI."""
+
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+from tracekit.analyzers.errors import InputError, TracekitError
+from tracekit.runs.folders import TRACE, page_of
+from tracekit.viewing.file_server import HOST, PORT, FileServer
+
+UI = "https://ui.perfetto.dev"
+
+Show = Callable[[str], None]
+
+
+def browse(url: str) -> None:
+    """Open the URL in the user's browser. Raises TracekitError when there is none."""
+    if not webbrowser.open(url):
+        raise TracekitError("No browser could be opened.", "", f"Open it yourself: {url}")
+
+
+def report_of(run: Path) -> Path:
+    """The report of a run's folder, a trace, or a page itself; written first where there is none yet."""
+    if run.suffix == ".html":
+        return _existing(run)
+    page = page_of(run if run.is_dir() else _existing(run))
+    if not page.is_file():
+        from tracekit.answers.full_analysis import analyze
+        from tracekit.runs.outputs import write_report
+
+        write_report(analyze(run), page)
+    return page
+
+
+def show_trace(run: Path, show: Show, port: int = PORT) -> None:
+    """Serve the trace on loopback, `show` the address of Perfetto's UI with it, and return once it was fetched.
+
+    Perfetto's UI may fetch from port 9001 of this machine, and from no other of its ports.
+    """
+    trace = _existing(run / TRACE if run.is_dir() else run)
+    with FileServer(trace, UI, port) as server:
+        show(f"{UI}/#!/?url=http://{HOST}:{server.port}/{quote(trace.name)}")
+        server.serve()
+
+
+def _existing(path: Path) -> Path:
+    if path.is_file():
+        return path
+    raise InputError(f"{path} does not exist.", "", "Name a run's folder, a trace, or a page.")
