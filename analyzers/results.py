@@ -130,7 +130,10 @@ class Projection:
     reason: str
 
 
-@dataclass(frozen=True)
+_TABLES = ("layers", "layer_types", "phases", "steps", "ops", "kernels", "ranges", "gaps", "idle_causes", "problems")
+
+
+@dataclass(frozen=True, repr=False)
 class Analysis(Displayed):
     """Everything tracekit has to say about one trace."""
 
@@ -162,6 +165,24 @@ class Analysis(Displayed):
     """The step that predictions start from; None: nothing can be predicted."""
     verified: Verification | None = None
     """What was measured of optimizations of this run; None: nothing was."""
+
+    @property
+    def steps(self) -> pd.DataFrame:
+        """One row a step of the trace (STEPS)."""
+        return self.timeline.steps
+
+    def __repr__(self) -> str:
+        """Where it ran, how long a step takes, what bounds it, and which tables there are."""
+        source, tables = self.source, [name for name in _TABLES if len(getattr(self, name))]
+        step = self.latency.unprofiled.median_us if self.latency.unprofiled else self.latency.profiled_us
+        bound, share = self.bound.ranked()[0]
+        where = source.device_name or source.device
+        lines = (
+            f"<tracekit.Analysis: {source.kind}, {where}, {len(self.steps)} steps of {step / 1e3:,.2f} ms",
+            f"bound: {bound} {share:.0%}; {len(self.recommendations)} recommendations; {len(self.problems)} problems",
+            f"tables: {', '.join(tables)}>",
+        )
+        return "\n  ".join(lines)
 
     @property
     def busy_share(self) -> float:

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracekit import capture
+    from tracekit.analyzers.comparison.result import Comparison
+    from tracekit.analyzers.errors import TracekitError
     from tracekit.analyzers.hardware import all_gpus as gpus
+    from tracekit.analyzers.interval import Interval
+    from tracekit.analyzers.prediction.values import Recommendation
     from tracekit.analyzers.readers import load
+    from tracekit.analyzers.results import Analysis
     from tracekit.answers.full_analysis import analyze
     from tracekit.answers.two_runs import compare
     from tracekit.answers.what_if import predict
@@ -20,9 +25,30 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["analyze", "annotate", "capture", "compare", "gpus", "load", "predict", "profile", "report", "verify"]
+__all__ = [
+    "Analysis",
+    "Comparison",
+    "Interval",
+    "Recommendation",
+    "TracekitError",
+    "analyze",
+    "annotate",
+    "capture",
+    "compare",
+    "gpus",
+    "load",
+    "predict",
+    "profile",
+    "report",
+    "verify",
+]
 
 _HOMES = {
+    "Analysis": "tracekit.analyzers.results:Analysis",
+    "Comparison": "tracekit.analyzers.comparison.result:Comparison",
+    "Interval": "tracekit.analyzers.interval:Interval",
+    "Recommendation": "tracekit.analyzers.prediction.values:Recommendation",
+    "TracekitError": "tracekit.analyzers.errors:TracekitError",
     "analyze": "tracekit.answers.full_analysis:analyze",
     "annotate": "tracekit.capture.annotate:annotate",
     "capture": "tracekit.capture:",

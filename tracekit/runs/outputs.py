@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 
 from tracekit import __version__
-from tracekit.answers.full_analysis import analyze_into
 from tracekit.analyzers.results import Analysis
+from tracekit.answers.full_analysis import analyze_into
 from tracekit.capture import environment
 from tracekit.capture.settings import Settings
-from tracekit.runs.folders import ANALYSIS, REPORT, RUN, TRACE
 from tracekit.reports import export, html
 from tracekit.reports.files import write_atomically
 from tracekit.reports.findings.write import annotate
+from tracekit.runs.folders import ANALYSIS, REPORT, RUN, TRACE
 
 
 def write_outputs(folder: Path) -> Analysis:

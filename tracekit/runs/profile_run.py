@@ -7,9 +7,9 @@ from tracekit.analyzers.results import Analysis
 from tracekit.capture.plan import plan
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Settings
+from tracekit.reports.files import check_writable
 from tracekit.runs.folders import TRACE
 from tracekit.runs.outputs import write_outputs, write_run
-from tracekit.reports.files import check_writable
 
 
 def profile(model: str, **options: Any) -> Analysis:

@@ -1,0 +1,1 @@
+"""A run's folder: its files, how they are written and read."""
