@@ -4,7 +4,7 @@ Capture writes it, the reader decodes it, and nothing else passes between them. 
 environment beyond what is named here.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -25,7 +25,9 @@ class CaptureInfo(msgspec.Struct, frozen=True, kw_only=True):
     source: Literal["measured", "modelled"]
     device: Literal["cuda", "cpu", "model"]
     gpu: str
-    """The GPU asked for, an id of gpus.toml; "" when none was."""
+    """The GPU asked for, an id of gpus.toml or of `gpu_row`; "" when none was."""
+    gpu_row: dict[str, Any] = {}
+    """The GPU asked for where it is not in gpus.toml: its fields, as --gpu-file takes them."""
     device_name: str
     """The device that ran it, as its driver reports it; for a modelled run, the name of the GPU modelled."""
     driver: str = ""

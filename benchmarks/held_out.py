@@ -4,8 +4,8 @@
 
 Each GPU with public data in turn: the constants are fitted again without any of its rows, and its rows are predicted.
 `calibrated` keeps what the GPU sustains (its product and copy rates, as `tracekit calibrate` measures them in a
-minute); `data sheet` reckons both from its power limit and bandwidth (fitting/data_sheet.py), so that nothing of the
-GPU is known but its data sheet.
+minute); `data sheet` estimates both from its power limit and bandwidth (analyzers/hardware/data_sheet.py), so that
+nothing of the GPU is known but its data sheet.
 """
 
 import csv
@@ -19,11 +19,11 @@ import fit_memory
 import numpy as np
 from fitting import section
 from fitting.command import Asked, arguments
-from fitting.data_sheet import by_data_sheet
 from measurements import public
 from measurements.row import Row
 
 from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.hardware.data_sheet import by_data_sheet
 from tracekit.analyzers.kernel_time import estimate
 from tracekit.analyzers.kernel_time.attention import backend
 from tracekit.analyzers.kernel_time.kinds import kind

@@ -8,40 +8,61 @@ from typing import Any
 
 from tracekit.analyzers.errors import UnknownNameError
 from tracekit.analyzers.hardware import names as gpu_names
+from tracekit.analyzers.hardware.data_sheet import completed
 from tracekit.analyzers.hardware.gpu import GPU, nearest
-from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.hardware.rows import gpu_of_row
+from tracekit.analyzers.hardware.slices import by_id, is_slice, slice_of
 
 CALIBRATION = Path(__file__).parent / "calibration.toml"
-ALIASES = {"v100": "v100-sxm", "a100": "a100-80gb-sxm", "h100": "h100-sxm"}
-"""The usual part of a family; an A100 without a size is the 80 GB one."""
+ALIASES = {"v100": "v100-sxm", "a100": "a100-80gb-sxm", "h100": "h100-sxm", "p100": "p100-sxm", "h800": "h800-sxm"}
+"""The usual member of a family; an A100 without a size is the 80 GB one."""
 
 
 @cache
 def all_gpus() -> tuple[GPU, ...]:
-    """Every known GPU, in the order of gpus.toml."""
+    """Every known GPU, in the order of gpus.toml. One without a section in calibration.toml is estimated."""
     calibration = _table(CALIBRATION.name)
-    return tuple(_gpu(gpu_id, row, calibration[gpu_id]) for gpu_id, row in _table("gpus.toml").items())
+    gpus = [gpu_of_row(gpu_id, row, calibration.get(gpu_id)) for gpu_id, row in _table("gpus.toml").items()]
+    measured = [gpu for gpu in gpus if gpu.id in calibration]
+    return tuple(gpu if gpu.id in calibration else completed(gpu, measured) for gpu in gpus)
 
 
 def find(name: str) -> GPU:
     """The GPU of an id, an alias (v100, a100, h100) or a driver's name; UnknownNameError with the nearest ids."""
+    return choose(name, ())
+
+
+def choose(name: str, extra: tuple[GPU, ...]) -> GPU:
+    """As `find`, looking among `extra` GPUs first."""
     wanted = name.strip().lower()
     wanted = ALIASES.get(wanted, wanted)
-    found = next((gpu for gpu in all_gpus() if gpu.id == wanted), None) or resolve(name)
-    if found is None:
-        known = [gpu.id for gpu in all_gpus()] + list(ALIASES)
-        raise UnknownNameError(f"GPU '{name}' is not known.", hint=nearest(wanted, known))
-    return found
+    gpus = (*extra, *all_gpus())
+    chosen = next((gpu for gpu in gpus if gpu.id == wanted), None) or by_id(gpus, wanted)
+    chosen = chosen or _named(name, extra) or resolve(name)
+    if chosen is None:
+        known = [gpu.id for gpu in gpus] + list(ALIASES)
+        raise UnknownNameError(
+            f"GPU '{name}' is not known.",
+            hint=f"{nearest(wanted, known)} Others: describe it in a file for --gpu-file.",
+        )
+    return chosen
+
+
+def _named(name: str, gpus: tuple[GPU, ...]) -> GPU | None:
+    return next((gpu for gpu in gpus if gpu_names.matches(name, gpu.id, gpu.driver_names)), None)
 
 
 def resolve(device_name: str, sms: int = 0, memory_bytes: int = 0) -> GPU | None:
-    """The GPU that a driver names so, or None.
+    """The GPU to which a driver gives this name, or None.
 
-    `sms` and `memory_bytes` as the driver reports them (0: unknown) choose between parts of one name, and tell a slice
-    of a GPU (MIG, vGPU) from a whole one: a slice is None. A part sold with more memory than its row keeps what the
-    driver reports.
+    `sms` and `memory_bytes` as the driver reports them (0: unknown) choose between variants of one name, and tell a MIG
+    slice from a whole GPU: a slice has its share of the GPU's rates. A variant sold with more memory than its row
+    keeps what the driver reports.
     """
-    matches = [gpu for gpu in all_gpus() if gpu_names.matches(device_name, gpu.id, gpu.driver_names)]
+    name, profile = gpu_names.without_slice(device_name)
+    matches = [gpu for gpu in all_gpus() if gpu_names.matches(name, gpu.id, gpu.driver_names)]
+    if profile or is_slice(matches, sms, memory_bytes):
+        return slice_of(matches, profile, sms, memory_bytes)
     whole = [gpu for gpu in matches if _is_whole(gpu, sms, memory_bytes)]
     if not whole:
         return None
@@ -62,10 +83,3 @@ def _distance(gpu: GPU, sms: int, memory_bytes: int) -> tuple[float, float]:
 
 def _table(file: str) -> dict[str, Any]:
     return tomllib.loads((Path(__file__).parent / file).read_text(encoding="utf-8"))
-
-
-def _gpu(gpu_id: str, row: dict[str, Any], calibration: dict[str, Any]) -> GPU:
-    major, minor = row.pop("compute_capability")
-    names = tuple(row.pop("driver_names"))
-    host = Interval(*calibration.pop("host_op_us"))
-    return GPU(id=gpu_id, compute_capability=(major, minor), driver_names=names, host_op_us=host, **row, **calibration)

@@ -16,6 +16,8 @@ _NVIDIA_FROM = {
 """Feature -> the first compute capability that has it."""
 
 _CDNA3 = frozenset(_NVIDIA_FROM) - {"llm-int8"} | {"max-autotune-gemm"}
+_AMD = {"cdna2": _CDNA3 - {"tf32", "fp8", "float8-dynamic"}, "cdna3": _CDNA3, "cdna4": _CDNA3 - {"tf32"}}
+_DATA_CENTRE_BLACKWELL = ((10, 0), (10, 3))
 _AUTOTUNE_SMS = 68
 
 FEATURES = frozenset(_NVIDIA_FROM) | {"int4-tensor", "cudnn-attention", "flash-attention-3", "max-autotune-gemm"}
@@ -25,17 +27,20 @@ def features(vendor: str, architecture: str, capability: tuple[int, int], sms: i
     """The subset of FEATURES that a GPU has.
 
     Sources: PyTorch's sdp_utils.cpp (attention backends; cuDNN's where it is preferred), inductor's is_big_gpu
-    (max-autotune-gemm), torchao and bitsandbytes (float8-dynamic, llm-int8), CUDA's table of capabilities.
+    (max-autotune-gemm), torchao and bitsandbytes (float8-dynamic, llm-int8), CUDA's table of capabilities; AMD's CDNA
+    instruction set references (xf32 exists on CDNA3 alone, fp8 since CDNA3).
     """
     if vendor == "amd":
-        return _CDNA3 if architecture == "cdna3" else frozenset()
-    found = {name for name, first in _NVIDIA_FROM.items() if capability >= first}
+        return _AMD.get(architecture, frozenset())
+    having = {name for name, first in _NVIDIA_FROM.items() if capability >= first}
+    if capability == (10, 3):
+        having.discard("int8-tensor")  # Blackwell Ultra kept a fraction of the integer units.
     if (7, 5) <= capability < (9, 0):
-        found.add("int4-tensor")
-    if capability in ((9, 0), (10, 0)):
-        found.add("cudnn-attention")
+        having.add("int4-tensor")
+    if capability == (9, 0) or capability in _DATA_CENTRE_BLACKWELL:
+        having.add("cudnn-attention")
     if capability == (9, 0):
-        found.add("flash-attention-3")
+        having.add("flash-attention-3")
     if sms >= _AUTOTUNE_SMS:
-        found.add("max-autotune-gemm")
-    return frozenset(found)
+        having.add("max-autotune-gemm")
+    return frozenset(having)

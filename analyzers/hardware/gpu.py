@@ -1,4 +1,4 @@
-"""A GPU: what its data sheet promises (gpus.toml) and what it sustains (calibration.toml)."""
+"""A GPU: what its data sheet promises (gpus.toml) and what it sustains (calibration.toml, or an estimate)."""
 
 import difflib
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from tracekit.analyzers.errors import UnknownNameError
 from tracekit.analyzers.hardware import features as gpu_features
 from tracekit.analyzers.interval import Interval
 
+PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4")
 _RUNS_AS = {
     "int4": "int8",
     "int8": "fp16",
@@ -17,15 +18,24 @@ _RUNS_AS = {
     "fp16": "fp32",
     "tf32": "fp32",
 }
-_SUSTAINED_AS = {"int4": "int8", "int8": "fp8", "fp8": "fp16", "bf16": "fp16", "tf32": "fp16", "fp64": "fp32"}
+_SUSTAINED_AS = {
+    "int4": "int8",
+    "int8": "fp8",
+    "fp8": "fp16",
+    "bf16": "fp16",
+    "tf32": "fp16",
+    "fp16": "fp32",
+    "fp64": "fp32",
+}
 
+ESTIMATED = "estimated from its data sheet"
 LAUNCH_CALL = 0.5
-"""Of the time from a launch call to the kernel's start, the part that the call itself takes."""
+"""Fraction of the time from a launch call to the kernel's start that the call itself takes."""
 
 
 @dataclass(frozen=True)
 class GPU:
-    """One row of gpus.toml with its row of calibration.toml. Rates are dense, never sparse."""
+    """The data sheet of a GPU and what it sustains. Rates are dense, never sparse."""
 
     id: str
     name: str
@@ -50,18 +60,25 @@ class GPU:
     """Names that drivers report."""
     source: str
     sustained: Mapping[str, float]
-    """Precision -> part of the peak that large matrix products reach."""
+    """Precision -> fraction of the peak that large matrix products reach."""
     copy_efficiency: float
-    """Part of the bandwidth that large copies reach."""
+    """Fraction of the bandwidth that large copies reach."""
     host_op_us: Interval
     """Host time of an average kernel-launching op of GPT-2 in eager PyTorch, on machines that such GPUs sit in."""
     launch_us: float
-    """From a launch call to the kernel's start on an idle device."""
+    """Time from a launch call to the kernel's start on an idle device."""
     basis: str
     """Source of the sustained numbers."""
+    fitted: tuple[str, ...] = ()
+    """Precisions whose sustained rate was fitted on measured products of this GPU."""
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether nothing was measured on it: what it sustains follows from its data sheet."""
+        return self.basis.startswith(ESTIMATED)
 
     @property
     def bandwidth(self) -> float:
@@ -70,7 +87,8 @@ class GPU:
 
     @property
     def memory_bytes(self) -> int:
-        """Decimal gigabytes: a little less than the driver shows on HBM cards, about what ECC leaves on others."""
+        """Memory in bytes, from decimal gigabytes: slightly less than the driver reports on HBM cards, about what ECC
+        leaves on others."""
         return int(self.memory_gb * 1e9)
 
     @property
@@ -79,12 +97,12 @@ class GPU:
 
     @property
     def launch_call_us(self) -> float:
-        """A launch call: host time."""
+        """Host time of a launch call."""
         return self.launch_us * LAUNCH_CALL
 
     @property
     def launch_latency_us(self) -> float:
-        """From the call's return to the kernel's start on an idle device."""
+        """Time from the call's return to the kernel's start on an idle device."""
         return self.launch_us - self.launch_call_us
 
     @property

@@ -2,19 +2,27 @@
 
 import re
 
-_NOISE = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct", "tensor", "core", "gpu", "corporation"})
+from tracekit.analyzers.hardware.slices import PROFILE
+
+_NOISE = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct", "tensor", "core", "gpu", "corporation", "oam"})
 _VARIANT = re.compile(r"pcie|sxm|\d+gb")
 
 
 def matches(device_name: str, gpu_id: str, driver_names: tuple[str, ...]) -> bool:
     """Whether a name means this GPU: it has the model's words, and no word that this GPU does not go by.
 
-    A word too many ("Laptop", "Ti", "NVL", "MIG 1g.10gb") is another product; a word too few ("NVIDIA H100") is not.
+    A word too many ("Laptop", "Ti", "NVL") is another product; a word too few ("NVIDIA H100") is not.
     """
     words = _words(device_name)
     own = _words(gpu_id)
     model = {word for word in own if not _VARIANT.fullmatch(word)}
     return model <= words <= own.union(*map(_words, driver_names))
+
+
+def without_slice(device_name: str) -> tuple[str, str]:
+    """The name of the whole GPU, and the profile of its slice: "A100 MIG 3g.40gb" is "A100" and "3g.40gb"."""
+    whole, mig, profile = device_name.partition(" MIG ")
+    return (whole, profile) if mig and PROFILE.search(profile) else (device_name, "")
 
 
 def _words(name: str) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""What one multiprocessor holds at a time, and how many blocks of a kernel that lets in."""
+"""The resources of one multiprocessor, and how many blocks of a kernel they hold at a time."""
 
 from dataclasses import dataclass
 
@@ -6,39 +6,42 @@ from tracekit.analyzers.hardware.gpu import GPU
 
 _KB = 1024
 _REGISTERS_OF_A_WARP = 256
-"""Registers are given to a warp in multiples of this."""
+"""Registers are allocated to a warp in multiples of this."""
 
 
 @dataclass(frozen=True)
 class SMLimits:
-    """Of one multiprocessor (one compute unit of AMD)."""
+    """The limits of one multiprocessor (one compute unit of AMD)."""
 
     warps: int
     blocks: int
     registers: int
-    """Of 32 bits."""
+    """Registers of 32 bits."""
     shared_bytes: int
+    """Shared memory of the multiprocessor."""
     shared_block_bytes: int
-    """What one block may take of it."""
+    """Shared memory that one block may use."""
     reserved_bytes: int
-    """What the system takes of it for each block."""
+    """Shared memory that the system reserves for each block."""
     threads_of_a_warp: int = 32
     registers_of_a_thread: int = 255
 
     def resident_blocks(self, warps: int, registers: int, shared_bytes: int) -> int:
-        """Blocks that run at a time: of `warps` warps, `registers` a thread, `shared_bytes` each; 0: none fits."""
+        """Blocks of `warps` warps, `registers` a thread and `shared_bytes` each that run at a time; 0: none fits."""
         if shared_bytes > self.shared_block_bytes or registers > self.registers_of_a_thread:
             return 0
-        of_a_warp = -(-registers * self.threads_of_a_warp // _REGISTERS_OF_A_WARP) * _REGISTERS_OF_A_WARP
+        warp_registers = -(-registers * self.threads_of_a_warp // _REGISTERS_OF_A_WARP) * _REGISTERS_OF_A_WARP
         by_shared = self.shared_bytes // (shared_bytes + self.reserved_bytes) if shared_bytes else self.blocks
-        return min(self.blocks, self.warps // warps, self.registers // (of_a_warp * warps), by_shared)
+        return min(self.blocks, self.warps // warps, self.registers // (warp_registers * warps), by_shared)
 
     def occupancy(self, warps: int, registers: int, shared_bytes: int) -> float:
-        """Resident warps over the most that there can be, 0 to 1."""
+        """Resident warps divided by the maximum, 0 to 1."""
         return self.resident_blocks(warps, registers, shared_bytes) * warps / self.warps
 
 
 _NVIDIA = {
+    (6, 0): SMLimits(64, 32, 65536, 64 * _KB, 48 * _KB, 0),
+    (6, 1): SMLimits(64, 32, 65536, 96 * _KB, 48 * _KB, 0),
     (7, 0): SMLimits(64, 32, 65536, 96 * _KB, 96 * _KB, 0),
     (7, 5): SMLimits(32, 16, 65536, 64 * _KB, 64 * _KB, 0),
     (8, 0): SMLimits(64, 32, 65536, 164 * _KB, 163 * _KB, _KB),
@@ -52,10 +55,10 @@ _CDNA3 = SMLimits(32, 16, 131072, 64 * _KB, 64 * _KB, 0, threads_of_a_warp=64, r
 
 
 def sm_limits(gpu: GPU) -> SMLimits:
-    """By compute capability, of an unlisted one those of the nearest before it.
+    """The limits by compute capability; an unlisted one has those of the nearest before it.
 
-    Sources: CUDA programming guide, compute capabilities, technical specifications (9.0 as Nsight Compute reports it of
-    an H200, too); AMD Instinct MI300 instruction set architecture reference.
+    Sources: CUDA programming guide, compute capabilities, technical specifications (9.0 agrees with what Nsight
+    Compute reports on an H200); AMD Instinct MI300 instruction set architecture reference.
     """
     if gpu.vendor != "nvidia":
         return _CDNA3

@@ -37,8 +37,14 @@ def project(base: Baseline, gpu: GPU) -> Projection:
         latency_us=Interval(latency(KERNEL_ERROR.low, hosts.low), expected, latency(KERNEL_ERROR.high, hosts.high)),
         busy_us=Interval(*(kernel.sum() / 1e3 * error for error in (KERNEL_ERROR.low, 1.0, KERNEL_ERROR.high))),
         reason=f"Kernel times measured on {base.gpu.name}, scaled by the kernel model's ratio; host as measured here."
-        + of_collectives(base),
+        + of_collectives(base)
+        + "".join(f" {each}" for each in of_estimates(gpu)),
     )
+
+
+def of_estimates(gpu: GPU) -> tuple[str, ...]:
+    """That the GPU's rates are estimates, as one sentence; none where they were measured."""
+    return (f"What the {gpu.name} sustains is {gpu.basis}.",) if gpu.is_estimated else ()
 
 
 def moved(base: Baseline, gpu: GPU) -> Baseline:

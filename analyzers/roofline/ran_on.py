@@ -26,7 +26,7 @@ def ran_on(metadata: Metadata, items: Items, named: GPU | None) -> RanOn:
     device = _busiest(metadata, items)
     name = device.name if device else capture.device_name if capture else ""
     if capture and capture.source == "modelled" and capture.gpu:
-        return RanOn(capture.device_name or name, hardware.find(capture.gpu))
+        return RanOn(capture.device_name or name, hardware.of_capture(capture))
     if gpu := hardware.resolve(name, device.sms if device else 0, device.memory_bytes if device else 0):
         return RanOn(name, gpu)
     if named:

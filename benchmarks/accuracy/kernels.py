@@ -107,7 +107,7 @@ and convolutions, whose own rows are else those of the fit). **Held out**:
 the constants fitted again without any row of the GPU (`benchmarks/held_out.py`); of it only its data sheet and what
 it sustains are known, that is the product and copy rates which `tracekit calibrate` measures in a minute. **Data
 sheet only**: not even those, but what its power limit and bandwidth tell, by the energy of a FLOP on the other GPUs
-(`benchmarks/fitting/data_sheet.py`). Left out: products whose weights, and decode attention
+(`analyzers/hardware/data_sheet.py`). Left out: products whose weights, and decode attention
 whose keys, were hot in the L2 (a model never finds them there), and aiconfigurator's fp8 products, which time the
 pass that quantizes their input as well. NeuSight's times hold the launch, which is taken off: 0.6 of
 the shortest call on a GPU, as sums of 60 MB and more tell."""

@@ -9,8 +9,9 @@ from tracekit.analyzers import hardware
 from tracekit.analyzers.errors import UnknownNameError
 from tracekit.analyzers.hardware import GPU, all_gpus, find, resolve
 from tracekit.analyzers.hardware import features as gpu_features
+from tracekit.analyzers.hardware.data_sheet import completed
 
-IDS = [
+CALIBRATED = [
     "t4",
     "v100-pcie",
     "v100-sxm",
@@ -32,27 +33,89 @@ IDS = [
     "b200",
     "mi300x",
 ]
+ASKED_FOR = [
+    "p100-pcie",
+    "p100-sxm",
+    "p4",
+    "p40",
+    "rtx-2060",
+    "rtx-2070",
+    "rtx-2080",
+    "rtx-2080-ti",
+    "titan-rtx",
+    "quadro-rtx-6000",
+    "a2",
+    "a30",
+    "a40",
+    "rtx-a4000",
+    "rtx-a5000",
+    "rtx-a6000",
+    "rtx-3060",
+    "rtx-3060-ti",
+    "rtx-3070",
+    "rtx-3070-ti",
+    "rtx-3080",
+    "rtx-3080-ti",
+    "rtx-3090-ti",
+    "l20",
+    "l40",
+    "rtx-6000-ada",
+    "rtx-4060",
+    "rtx-4060-ti",
+    "rtx-4070",
+    "rtx-4070-ti",
+    "rtx-4080",
+    "h100-nvl",
+    "h800-pcie",
+    "h800-sxm",
+    "h20",
+    "rtx-5070",
+    "rtx-5070-ti",
+    "rtx-5080",
+    "b300",
+    "mi210",
+    "mi250",
+    "mi250x",
+    "mi300a",
+    "mi325x",
+    "mi350x",
+    "mi355x",
+]
+IDS = [gpu.id for gpu in all_gpus()]
 ORDER = ("fp64", "fp32", "tf32", "fp16", "fp8", "int8", "int4")
 
 
 def test_every_named_gpu_has_one_row() -> None:
-    assert [gpu.id for gpu in all_gpus()] == IDS
+    assert len(IDS) == len(set(IDS))
+    assert set(CALIBRATED) | set(ASKED_FOR) <= set(IDS)
 
 
 @pytest.mark.parametrize("file", ["gpus.toml", "calibration.toml"])
 def test_rows_have_the_same_fields(file: str) -> None:
     rows = tomllib.loads((Path(hardware.__file__).parent / file).read_text())
-    assert list(rows) == IDS
+    assert list(rows) == (IDS if file == "gpus.toml" else CALIBRATED)
     assert len({frozenset(row) for row in rows.values()}) == 1
+
+
+def test_a_row_without_calibration_says_that_it_is_estimated() -> None:
+    assert {gpu.id for gpu in all_gpus() if "estimated from its data sheet" in gpu.basis} == set(IDS) - set(CALIBRATED)
+
+
+@pytest.mark.parametrize(("gpu_id", "precision"), [("a100-80gb-pcie", "fp32"), ("v100-pcie", "fp32"), ("h200", "fp16")])
+def test_the_estimate_is_near_what_was_measured(gpu_id: str, precision: str) -> None:
+    gpu, others = find(gpu_id), [gpu for gpu in all_gpus() if gpu.id in CALIBRATED and gpu.id != gpu_id]
+    assert completed(gpu, others).sustained[precision] == pytest.approx(gpu.sustained[precision], rel=0.1)
 
 
 @pytest.mark.parametrize("gpu", all_gpus(), ids=lambda gpu: gpu.id)
 def test_rows_are_physically_ordered(gpu: GPU) -> None:
     peaks = [gpu.peaks_tflops[name] for name in ORDER if name in gpu.peaks_tflops]
     assert peaks == sorted(peaks)
-    assert {"fp64", "fp32", "fp16"} <= set(gpu.peaks_tflops)
-    assert ("bf16" in gpu.peaks_tflops) == ("tf32" in gpu.peaks_tflops) == gpu.supports("bf16")
-    assert gpu.peaks_tflops.get("bf16", gpu.peaks_tflops["fp16"]) == gpu.peaks_tflops["fp16"]
+    assert {"fp64", "fp32"} <= set(gpu.peaks_tflops)
+    assert ("fp16" in gpu.peaks_tflops) == (gpu.supports("fp16-tensor") or gpu.compute_capability == (6, 0))
+    assert ("bf16" in gpu.peaks_tflops) == gpu.supports("bf16")
+    assert ("tf32" in gpu.peaks_tflops) == gpu.supports("tf32")
+    assert gpu.peaks_tflops.get("bf16") in (None, gpu.peaks_tflops.get("fp16"))
     assert ("fp8" in gpu.peaks_tflops) == gpu.supports("fp8")
     assert ("int8" in gpu.peaks_tflops) == gpu.supports("int8-tensor")
     assert ("int4" in gpu.peaks_tflops) == gpu.supports("int4-tensor")
@@ -62,9 +125,11 @@ def test_rows_are_physically_ordered(gpu: GPU) -> None:
     assert gpu.source and gpu.basis and gpu.driver_names
 
 
-@pytest.mark.parametrize("gpu", [gpu for gpu in all_gpus() if gpu.vendor == "nvidia"], ids=lambda gpu: gpu.id)
+@pytest.mark.parametrize(
+    "gpu", [gpu for gpu in all_gpus() if gpu.vendor == "nvidia" and gpu.id != "h20"], ids=lambda gpu: gpu.id
+)
 def test_fp32_peak_follows_from_cores_and_clock(gpu: GPU) -> None:
-    cores = 64 if gpu.compute_capability in ((7, 0), (7, 5), (8, 0)) else 128
+    cores = 64 if gpu.compute_capability in ((6, 0), (7, 0), (7, 5), (8, 0)) else 128
     assert gpu.peaks_tflops["fp32"] == pytest.approx(gpu.sms * cores * 2 * gpu.clock_ghz / 1e3, rel=0.08)
 
 
@@ -117,13 +182,29 @@ def test_missing_units_fall_back_to_the_units_that_do_the_work() -> None:
         ("NVIDIA GH200 480GB", "gh200"),
         ("NVIDIA B200", "b200"),
         ("AMD Instinct MI300X", "mi300x"),
-        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
-        ("NVIDIA H100 NVL", None),
-        ("NVIDIA H200 NVL", None),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "h100-sxm-1g.10gb"),
+        ("NVIDIA A100-SXM4-80GB MIG 3g.40gb", "a100-80gb-sxm-3g.40gb"),
+        ("Tesla T4 MIG 1g.4gb", None),
+        ("NVIDIA H100 NVL", "h100-nvl"),
+        ("NVIDIA H200 NVL", "h200-nvl"),
+        ("NVIDIA A40", "a40"),
+        ("Tesla P100-PCIE-16GB", "p100-pcie"),
+        ("AMD Instinct MI250X", "mi250x"),
+        ("AMD Instinct MI250X / MI250", "mi250x"),
+        ("AMD Instinct MI250", "mi250"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada"),
+        ("Quadro RTX 6000", "quadro-rtx-6000"),
+        ("NVIDIA RTX A6000", "rtx-a6000"),
+        ("NVIDIA RTX 6000", None),
+        ("NVIDIA GeForce RTX 3080", "rtx-3080"),
+        ("NVIDIA GeForce RTX 4070 Ti SUPER", "rtx-4070-ti-super"),
+        ("NVIDIA H800", "h800-sxm"),
+        ("NVIDIA H20", "h20"),
+        ("NVIDIA L20", "l20"),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
         ("NVIDIA GeForce RTX 4090 D", None),
-        ("NVIDIA GeForce RTX 3090 Ti", None),
-        ("NVIDIA L40", None),
+        ("NVIDIA GeForce RTX 3090 Ti", "rtx-3090-ti"),
+        ("NVIDIA L40", "l40"),
         ("GRID T4-16Q", None),
         ("NVIDIA Graphics Device", None),
         ("", None),
@@ -146,10 +227,18 @@ def test_multiprocessors_and_memory_tell_parts_and_slices_apart() -> None:
     assert id_of("NVIDIA H100", 114) == "h100-pcie"
     assert id_of("NVIDIA H100", 132) == "h100-sxm"
     assert id_of("NVIDIA A100", memory=42_298_834_944) == "a100-40gb-sxm"
-    assert id_of("NVIDIA H100 80GB HBM3", 16, 10_468_982_784) is None
+    assert id_of("NVIDIA GeForce RTX 3080", 70) == "rtx-3080-12gb"
+    assert id_of("NVIDIA H100 80GB HBM3", 16, 10_468_982_784) == "h100-sxm-1g.10gb"
+    assert id_of("NVIDIA GeForce RTX 3090", 40, 10_468_982_784) is None
     assert id_of("NVIDIA A100-SXM4-40GB", 42) is None
     big = resolve("Tesla V100-SXM2-32GB", 80, 34_079_637_504)
     assert big is not None and big.memory_gb == 34.1
+
+
+def test_a_slice_has_its_share_of_the_gpu() -> None:
+    slice_, whole = find("h100-sxm-3g.40gb"), find("h100-sxm")
+    assert (slice_.sms, slice_.memory_gb, slice_.bandwidth_gbs) == (48, 40, whole.bandwidth_gbs / 2)
+    assert slice_.peak_flops("bf16") == pytest.approx(whole.peak_flops("bf16") * 48 / 132)
 
 
 def test_find_takes_ids_aliases_and_driver_names() -> None:
@@ -177,15 +266,20 @@ def test_features_follow_compute_capability() -> None:
     def having(feature: str) -> set[str]:
         return {gpu.id for gpu in all_gpus() if gpu.supports(feature)}
 
-    ampere_on = set(IDS) - {"t4", "v100-pcie", "v100-sxm"}
-    assert having("flash-attention") == having("bf16") == having("tf32") == ampere_on
-    assert having("efficient-attention") == having("compile") == having("cuda-graphs") == set(IDS)
-    assert having("max-autotune-gemm") == set(IDS) - {"t4", "l4"}
-    assert having("cudnn-attention") == {"h100-pcie", "h100-sxm", "h200", "gh200", "b200"}
-    hopper = {"h100-pcie", "h100-sxm", "h200", "gh200"}
-    assert having("flash-attention-3") == hopper
-    assert having("float8-dynamic") == hopper | {"l4", "l40s", "rtx-4090", "rtx-5090", "b200", "mi300x"}
-    assert not having("int4-tensor") & (hopper | {"b200", "rtx-5090", "mi300x"})
+    def of(*architectures: str) -> set[str]:
+        return {gpu.id for gpu in all_gpus() if gpu.architecture in architectures}
+
+    before_ampere, amd = of("pascal", "volta", "turing"), of("cdna2", "cdna3", "cdna4")
+    assert having("flash-attention") == having("bf16") == set(IDS) - before_ampere
+    assert having("tf32") == set(IDS) - before_ampere - of("cdna2", "cdna4")
+    assert having("efficient-attention") == having("cuda-graphs") == set(IDS)
+    assert having("compile") == set(IDS) - of("pascal")
+    assert {"t4", "l4", "rtx-4070-ti-super"}.isdisjoint(having("max-autotune-gemm"))
+    assert {"a40", "rtx-3080", "h100-pcie", "mi300x"} <= having("max-autotune-gemm")
+    assert having("cudnn-attention") == of("hopper") | {"b200", "b300"}
+    assert having("flash-attention-3") == of("hopper")
+    assert having("float8-dynamic") == of("hopper", "ada", "blackwell", "cdna3", "cdna4")
+    assert not having("int4-tensor") & (of("hopper", "blackwell") | amd)
     assert all(gpu.features <= gpu_features.FEATURES for gpu in all_gpus())
     with pytest.raises(UnknownNameError):
         find("t4").supports("flash-atention")

@@ -32,17 +32,19 @@ def analyze(
     gpu: str | None = None,
     counters: str | Path | None = None,
     *,
+    gpu_file: str | Path | None = None,
     use_cache: bool = True,
     max_bytes: int = MAX_BYTES,
 ) -> Analysis:
     """Analyze a trace file, a run's folder, or a URL such as s3://... ("-": standard input).
 
     `gpu` names the GPU of a trace that does not say where it ran; for one that does, the GPU to project it to.
+    `gpu_file` is a TOML file that describes GPUs; with one GPU in it, `gpu` may be left out.
     `counters` is a report of Nsight Compute of the same run, whose FLOPs and bytes replace the counted ones.
     What was analyzed before comes from the cache, if `use_cache`. A compressed file may unpack to `max_bytes`. Raises
     TracekitError when a file cannot be read.
     """
-    named = hardware.find(gpu) if gpu else None
+    named = hardware.asked(gpu, gpu_file)
     measured = None if counters is None else _counters(counters, max_bytes)
     if not use_cache:
         return _with_measurements(_analyzed(load(path, max_bytes=max_bytes), named, measured), path)
@@ -54,13 +56,17 @@ def analyze(
 
 
 def analyze_into(
-    trace: str | Path, target: Path, write: Callable[[Analysis], None], gpu: str | None = None
+    trace: str | Path,
+    target: Path,
+    write: Callable[[Analysis], None],
+    gpu: str | None = None,
+    gpu_file: str | Path | None = None,
 ) -> Analysis:
     """Analyze a trace, and let `write` make `target` of it and what was found; the trace itself may be the target.
 
-    The analysis is kept as that of the target, too, where the next look finds it. `gpu` as in `analyze`.
+    The analysis is kept as that of the target, too, where the next look finds it. `gpu` and `gpu_file` as in `analyze`.
     """
-    named = hardware.find(gpu) if gpu else None
+    named = hardware.asked(gpu, gpu_file)
     read, worth = (load, _goes) if str(trace) == str(target) else (cache.load, _is_large)
     found = _recalled(trace, lambda: _analyzed(read(trace), named, None), worth, named)
     analysis = _with_measurements(found, trace)
@@ -72,7 +78,7 @@ def analyze_into(
 def _recalled(
     path: str | Path, make: Callable[[], Analysis], worth: Callable[[Analysis], bool], named: GPU | None = None
 ) -> Analysis:
-    asked = named.id if named else ""
+    asked = "" if named is None else named.id if named in hardware.all_gpus() else repr(named)
     return cache.recall(path, Analysis, make, worth=worth, asked=asked, code=Path(__file__).parent)
 
 
@@ -110,7 +116,7 @@ def _counters(path: str | Path, max_bytes: int) -> pd.DataFrame:
 
 def _projected(analysis: Analysis, base: Baseline | None, named: GPU | None) -> Analysis:
     capture = analysis.source.capture
-    target = named or (hardware.find(capture.gpu) if capture and capture.gpu else None)
+    target = named or (hardware.of_capture(capture) if capture and capture.gpu else None)
     if base is None or target is None or target.id == base.gpu.id:
         return analysis
     return replace(analysis, projection=project(base, target))

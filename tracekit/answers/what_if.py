@@ -7,7 +7,7 @@ from tracekit.analyzers import cache, hardware
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.analyzers.prediction.projection import of_collectives
+from tracekit.analyzers.prediction.projection import of_collectives, of_estimates
 from tracekit.analyzers.prediction.start import start
 from tracekit.analyzers.prediction.values import Prediction
 from tracekit.calibration.correction import Correction, here
@@ -21,15 +21,23 @@ from tracekit.planning.search import Search, Steps
 from tracekit.planning.starting_point import doubts, start_of
 
 
-def predict(path: str | Path, apply: str = "", gpu: str | None = None, batch_size: int | None = None) -> Prediction:
+def predict(
+    path: str | Path,
+    apply: str = "",
+    gpu: str | None = None,
+    batch_size: int | None = None,
+    *,
+    gpu_file: str | Path | None = None,
+) -> Prediction:
     """What the run in a trace file or a run's folder would be with optimizations (names joined with "+"), on another
     GPU, at another batch; with none of these, after its best plan for latency.
 
     `gpu` names the GPU of a trace that does not say where it ran; for one that does, where the run is predicted.
+    `gpu_file` is a TOML file that describes GPUs; with one GPU in it, `gpu` may be left out.
     Unless optimizations are named, each of them alone and the best plan are predicted as well. Raises UnknownNameError
     for a name, and InputError when nothing can be predicted from the run, or what is asked cannot be done to it.
     """
-    named = hardware.find(gpu) if gpu else None
+    named = hardware.asked(gpu, gpu_file)
     asked = _asked(apply, batch_size)
     base = _baseline(path, named)
     steps = (OtherGPU(named), *asked) if named and named != base.gpu else asked
@@ -95,6 +103,7 @@ def _prediction(search: Search, together: Combined) -> Prediction:
         caveats=(
             *doubts(base),
             *_misfit(after.expected),
+            *of_estimates(after.expected.gpu),
             *_collectives(base, after.expected),
             *notes,
             *together.caveats,

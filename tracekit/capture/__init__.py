@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class _CallablePackage(ModuleType):
-    def __call__(self, folder: str | Path, *, gpu: str = "") -> "Capture":
+    def __call__(self, folder: str | Path, *, gpu: str = "", gpu_file: str | Path = "") -> "Capture":
         from tracekit.capture.session import Capture
 
-        return Capture(Path(folder), gpu=gpu)
+        return Capture(Path(folder), gpu=gpu, gpu_file=gpu_file)
 
 
 sys.modules[__name__].__class__ = _CallablePackage

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit import __version__
-from tracekit.analyzers import ranges
+from tracekit.analyzers import hardware, ranges
 from tracekit.analyzers.capture_info import CaptureInfo, Latency
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.prediction.host_costs import HostCosts, assumed
@@ -61,6 +61,7 @@ def _info(
         source="modelled",
         device="model",
         gpu=gpu.id,
+        gpu_row=hardware.row_for_capture(gpu),
         device_name=gpu.name,
         versions=environment.versions(),
         **described,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracekit import __version__
+from tracekit.analyzers import hardware
 from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.errors import InputError
 from tracekit.capture import annotate, environment, models
@@ -80,12 +81,13 @@ def _profile(model: "nn.Module", step: Step, settings: Settings) -> Any:
 
 
 def _info(settings: Settings, model: "nn.Module", measured: _Measurement) -> CaptureInfo:
-    parameters = list(model.parameters())
+    parameters, gpu = list(model.parameters()), hardware.asked(settings.gpu, settings.gpu_file)
     return CaptureInfo(
         version=__version__,
         source="measured",
         device="cuda" if settings.device == "cuda" else "cpu",
         gpu=settings.gpu,
+        gpu_row=hardware.row_for_capture(gpu) if gpu else {},
         device_name=measured.device.name,
         driver=measured.device.driver,
         sm_clock_mhz=measured.device.sm_clock_mhz,

@@ -11,7 +11,9 @@ from tracekit.analyzers.errors import reading
 from tracekit.capture.session import Capture
 
 
-def profile_script(script: Path, args: Sequence[str], folder: Path, gpu: str = "") -> BaseException | None:
+def profile_script(
+    script: Path, args: Sequence[str], folder: Path, gpu: str = "", gpu_file: str = ""
+) -> BaseException | None:
     """Run the script as __main__ and write its trace into the folder.
 
     Returns what ended the script: an exception, or a SystemExit that reports failure; None when it ended well. Raises
@@ -20,7 +22,7 @@ def profile_script(script: Path, args: Sequence[str], folder: Path, gpu: str = "
     with reading(f"{script} cannot be run.", "Name a Python script."):
         script.open().close()
     ended: BaseException | None = None
-    with _as_main(script, args), Capture(folder, gpu=gpu):
+    with _as_main(script, args), Capture(folder, gpu=gpu, gpu_file=gpu_file):
         try:
             runpy.run_path(str(script), run_name="__main__")
         except SystemExit as error:

@@ -19,13 +19,14 @@ from tracekit.runs.folders import TRACE
 class Capture:
     """A recording in progress. Every module that is called gets its range; `step()` marks the steps.
 
-    The trace is written when the block ends, also when it raises. `gpu` names the GPU to project to.
+    The trace is written when the block ends, also when it raises. `gpu` names the GPU to project to; `gpu_file`
+    describes GPUs that tracekit does not know.
     """
 
-    def __init__(self, folder: Path, *, gpu: str = "") -> None:
+    def __init__(self, folder: Path, *, gpu: str = "", gpu_file: str | Path = "") -> None:
         self.path = folder / TRACE
         check_writable(self.path)
-        self._gpu = hardware.find(gpu).id if gpu else ""
+        self._gpu = hardware.asked(gpu, gpu_file)
         self._emitter = ProfilerRanges()
         self._steps = 0
 
@@ -58,7 +59,8 @@ class Capture:
             version=__version__,
             source="measured",
             device="cuda" if on_cuda else "cpu",
-            gpu=self._gpu,
+            gpu=self._gpu.id if self._gpu else "",
+            gpu_row=hardware.row_for_capture(self._gpu) if self._gpu else {},
             device_name=device.name,
             driver=device.driver,
             sm_clock_mhz=device.sm_clock_mhz,

@@ -25,6 +25,8 @@ class Settings:
     """What reports and folders call it; "": as `model`."""
     gpu: str = ""
     """Id of the GPU asked for; "" when none was."""
+    gpu_file: str = ""
+    """A TOML file that describes GPUs; with one GPU in it, `gpu` may be left out."""
     workload: WorkloadName = "prefill"
     batch_size: int = 1
     seq_len: int = 0

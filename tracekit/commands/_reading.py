@@ -11,8 +11,10 @@ from typing import Any
 
 import click
 
+GPU_FILE = "A TOML file with the data sheet of a GPU that tracekit does not know; its section names the GPU."
 _OPTIONS = (
     click.option("--gpu", help="The GPU it ran on, when the trace does not say; else the GPU to project it to."),
+    click.option("--gpu-file", metavar="FILE", help=GPU_FILE),
     click.option(
         "--counters", metavar="FILE", help="A report of Nsight Compute of the same run: measured FLOPs and bytes."
     ),
@@ -50,5 +52,5 @@ def _load_pandas_alone() -> None:
 
 
 def reading(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the argument TRACE, and --gpu, --counters, --no-cache and --max-unpacked."""
+    """Give a command the argument TRACE, and --gpu, --gpu-file, --counters, --no-cache and --max-unpacked."""
     return click.argument("trace")(reduce(lambda done, option: option(done), reversed(_OPTIONS), command))

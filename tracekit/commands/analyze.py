@@ -33,6 +33,7 @@ _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown"}
 def command(
     trace: str,
     gpu: str | None,
+    gpu_file: str | None,
     counters: str | None,
     form: str | None,
     table: str,
@@ -47,7 +48,9 @@ def command(
     if output:
         check_writable(output)
     form = form or _EXTENSIONS.get(output.suffix if output else "", "text")
-    analysis = analyze(trace, gpu, counters, use_cache=not no_cache, max_bytes=int(max_unpacked * 2**30))
+    analysis = analyze(
+        trace, gpu, counters, gpu_file=gpu_file, use_cache=not no_cache, max_bytes=int(max_unpacked * 2**30)
+    )
     text = _rendered(analysis, form, table, colour=None if output is None else False)
     if output is None:
         click.echo(text, nl=False)

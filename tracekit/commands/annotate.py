@@ -4,12 +4,13 @@ from pathlib import Path
 
 import click
 
-from tracekit.commands._reading import Reading
+from tracekit.commands._reading import GPU_FILE, Reading
 
 
 @click.command(cls=Reading)
 @click.argument("trace")
 @click.option("--gpu", help="The GPU it ran on, when the trace does not say.")
+@click.option("--gpu-file", metavar="FILE", help=GPU_FILE)
 @click.option(
     "-o",
     "--output",
@@ -18,7 +19,7 @@ from tracekit.commands._reading import Reading
     required=True,
     help="The trace to write: .json, or .json.gz; may be TRACE itself.",
 )
-def command(trace: str, gpu: str | None, output: Path) -> None:
+def command(trace: str, gpu: str | None, gpu_file: str | None, output: Path) -> None:
     """Write TRACE again with what tracekit found in it, for Perfetto and Chrome's viewer.
 
     \b
@@ -39,5 +40,5 @@ def command(trace: str, gpu: str | None, output: Path) -> None:
     if trace == "-":
         raise InputError("Standard input cannot be annotated.", "It would have to be read twice.", "Name a file.")
     check_writable(output)
-    analyze_into(trace, output, lambda found: annotate(trace, output, found), gpu)
+    analyze_into(trace, output, lambda found: annotate(trace, output, found), gpu, gpu_file)
     click.echo(f"Wrote {output}", err=True)

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from tracekit.analyzers.hardware import ALIASES, GPU, all_gpus
+from tracekit.analyzers.hardware.gpu import PRECISIONS
 
-_PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4")
 _SHOWN = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 
 
@@ -80,7 +80,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     for key, value in row.items():
         if isinstance(value, dict):
             kind = key.removesuffix("_tflops")
-            flat |= {f"{kind}_{name}_tflops": value.get(name, "") for name in _PRECISIONS}
+            flat |= {f"{kind}_{name}_tflops": value.get(name, "") for name in PRECISIONS}
         else:
             flat[key] = ";".join(map(str, value)) if isinstance(value, list) else value
     return flat

@@ -4,17 +4,26 @@ from pathlib import Path
 
 import click
 
-from tracekit.commands._reading import Reading
+from tracekit.commands._reading import GPU_FILE, Reading
 
 
 @click.command(cls=Reading)
 @click.argument("trace")
 @click.option("--apply", metavar="A+B", default="", help='Optimizations, joined with "+": half-precision+cuda-graphs.')
 @click.option("--gpu", help="The GPU to predict it on; of a trace that does not say where it ran, that GPU.")
+@click.option("--gpu-file", metavar="FILE", help=GPU_FILE)
 @click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Sequences a step.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-o", "--output", type=Path, metavar="FILE", help="Write here, not to stdout.")
-def command(trace: str, apply: str, gpu: str | None, batch_size: int | None, form: str, output: Path | None) -> None:
+def command(
+    trace: str,
+    apply: str,
+    gpu: str | None,
+    gpu_file: str | None,
+    batch_size: int | None,
+    form: str,
+    output: Path | None,
+) -> None:
     """Predict what optimizations, another GPU or another batch would make of the run in TRACE (a file or a run's
     folder).
 
@@ -30,7 +39,7 @@ def command(trace: str, apply: str, gpu: str | None, batch_size: int | None, for
 
     if output:
         check_writable(output)
-    predicted = predict(trace, apply, gpu, batch_size)
+    predicted = predict(trace, apply, gpu, batch_size, gpu_file=gpu_file)
     text = to_json(predicted) if form == "json" else to_text(predicted)
     if output is None:
         click.echo(text, nl=False)

@@ -7,6 +7,7 @@ import click
 
 from tracekit.capture.settings import ATTENTIONS, DEVICES, DTYPES, WEIGHTS, WORKLOAD_NAMES
 from tracekit.commands._output import say, show_outputs
+from tracekit.commands._reading import GPU_FILE
 
 _POSITIVE = click.IntRange(min=1)
 
@@ -14,6 +15,7 @@ _POSITIVE = click.IntRange(min=1)
 @click.command()
 @click.option("--model", required=True, help="A bundled model, a directory with a config.json, or a hub name.")
 @click.option("--gpu", default="", help="A GPU that `tracekit gpus` lists.  [default: the one here]")
+@click.option("--gpu-file", metavar="FILE", default="", help=GPU_FILE)
 @click.option("--workload", type=click.Choice(WORKLOAD_NAMES), default="prefill", show_default=True)
 @click.option("--batch-size", type=_POSITIVE, default=1, show_default=True)
 @click.option(

@@ -18,7 +18,13 @@ from tracekit.runs.folders import page_of, stem
     help="Default: TRACE's name with .html, or report.html in a run's folder; of a URL, here.",
 )
 def command(
-    trace: str, gpu: str | None, counters: str | None, no_cache: bool, max_unpacked: float, output: Path | None
+    trace: str,
+    gpu: str | None,
+    gpu_file: str | None,
+    counters: str | None,
+    no_cache: bool,
+    max_unpacked: float,
+    output: Path | None,
 ) -> None:
     """Write the HTML report of TRACE (a file, a run's folder, or a URL): one page that needs no network."""
     from tracekit.analyzers.readers.remote import is_url
@@ -28,7 +34,9 @@ def command(
 
     target = output or (_here(trace) if is_url(trace) else page_of(Path(trace)))
     check_writable(target)
-    analysis = analyze(trace, gpu, counters, use_cache=not no_cache, max_bytes=int(max_unpacked * 2**30))
+    analysis = analyze(
+        trace, gpu, counters, gpu_file=gpu_file, use_cache=not no_cache, max_bytes=int(max_unpacked * 2**30)
+    )
     write_atomically(target, render(analysis))
     click.echo(f"Wrote {target}", err=True)
 

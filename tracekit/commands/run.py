@@ -7,6 +7,7 @@ from typing import NoReturn
 import click
 
 from tracekit.commands._output import say, show_outputs
+from tracekit.commands._reading import GPU_FILE
 from tracekit.runs.folders import TRACE
 
 _INTERRUPTED = 130
@@ -14,6 +15,7 @@ _INTERRUPTED = 130
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--gpu", default="", help="A GPU to project to, of those that `tracekit gpus` lists.")
+@click.option("--gpu-file", metavar="FILE", default="", help=GPU_FILE)
 @click.option(
     "-o",
     "--output",
@@ -23,7 +25,7 @@ _INTERRUPTED = 130
 )
 @click.argument("script", type=Path)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def command(gpu: str, output: Path | None, script: Path, args: tuple[str, ...]) -> None:
+def command(gpu: str, gpu_file: str, output: Path | None, script: Path, args: tuple[str, ...]) -> None:
     """Profile a Python script as it stands.
 
     SCRIPT ARGS... runs as `python SCRIPT ARGS...` would. Every torch module that it calls is named in the trace. All
@@ -37,7 +39,7 @@ def command(gpu: str, output: Path | None, script: Path, args: tuple[str, ...]) 
 
     folder = output or Path("runs") / script.stem
     say(f"profiling {script}")
-    failure = profile_script(script, args, folder, gpu)
+    failure = profile_script(script, args, folder, gpu, gpu_file)
     if failure:
         say(f"the script failed; its trace is {folder / TRACE}")
         _pass_on(failure)

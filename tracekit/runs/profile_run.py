@@ -38,7 +38,8 @@ def capture(settings: Settings, say: Say) -> None:
         from tracekit.calibration.apply import as_calibrated, host_costs
         from tracekit.capture import model_trace
 
-        gpu, calibration = hardware.find(settings.gpu), load(settings.gpu)
+        gpu, calibration = hardware.asked(settings.gpu, settings.gpu_file), load(settings.gpu)
+        assert gpu is not None  # plan() refuses a modelled run without one.
         host = host_costs(calibration, gpu)
         say(f"host time: {host.source}")
         model_trace.write(settings, as_calibrated(gpu, calibration), path, say, host=host)

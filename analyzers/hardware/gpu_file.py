@@ -1,0 +1,132 @@
+"""GPUs that a user describes in a TOML file: a section for each, named as --gpu names it.
+
+    [my-gpu]
+    compute_capability = [8, 9]
+    sms = 142
+    clock_ghz = 2.5
+    memory_gb = 48
+    bandwidth_gbs = 864
+    l2_mb = 96
+    tdp_w = 350
+    peaks_tflops = { fp32 = 91.6, fp16 = 362, bf16 = 362, fp8 = 733 }
+
+The fields are those of gpus.toml and calibration.toml; what a data sheet does not say is estimated.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.hardware.catalogue import all_gpus, choose
+from tracekit.analyzers.hardware.data_sheet import completed
+from tracekit.analyzers.hardware.gpu import GPU
+from tracekit.analyzers.hardware.row_checks import ADVICE, check
+from tracekit.analyzers.hardware.rows import gpu_of_row, row_of_gpu
+from tracekit.analyzers.hardware.slices import by_id
+from tracekit.analyzers.interval import Interval
+
+_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_MAX_BYTES = 1 << 20
+_ARCHITECTURES = {
+    (6, 0): "pascal",
+    (6, 1): "pascal",
+    (7, 0): "volta",
+    (7, 5): "turing",
+    (8, 0): "ampere",
+    (8, 6): "ampere",
+    (8, 9): "ada",
+    (9, 0): "hopper",
+    (10, 0): "blackwell",
+    (10, 3): "blackwell",
+    (12, 0): "blackwell",
+}
+_CALIBRATED = ("sustained", "copy_efficiency", "host_op_us", "launch_us", "basis")
+_DEFAULTS: dict[str, Any] = {
+    "vendor": "nvidia",
+    "compute_capability": (0, 0),
+    "pcie_gbs": 32,
+    "nvlink_gbs": 0,
+    "driver_names": (),
+    "source": "described by the user",
+}
+
+
+def asked(gpu: str | None, gpu_file: str | Path | None) -> GPU | None:
+    """The GPU of a name and a file of GPUs: the one in the file where no name is given; None for neither."""
+    if not gpu_file:
+        return choose(gpu, ()) if gpu else None
+    described = read(gpu_file)
+    if gpu:
+        return choose(gpu, described)
+    if len(described) > 1:
+        ids = ", ".join(one.id for one in described)
+        raise InputError(f"{gpu_file} describes several GPUs: {ids}.", "None of them is named.", "Name one with --gpu.")
+    return described[0]
+
+
+def of_capture(capture: CaptureInfo) -> GPU:
+    """The GPU that a capture names. Raises TracekitError for a name that neither it nor gpus.toml describes."""
+    described = (of_row(capture.gpu, capture.gpu_row, "the trace"),) if capture.gpu_row else ()
+    return choose(capture.gpu, described)
+
+
+def row_for_capture(gpu: GPU) -> dict[str, Any]:
+    """What a capture holds of the GPU that it names: nothing where gpus.toml has it."""
+    return {} if _is_known(gpu.id) else row_of_gpu(gpu)
+
+
+def _is_known(gpu_id: str) -> bool:
+    return any(gpu_id == gpu.id for gpu in all_gpus()) or by_id(all_gpus(), gpu_id) is not None
+
+
+def read(path: str | Path) -> tuple[GPU, ...]:
+    """The GPUs that a file describes. Raises InputError for a file that is not TOML, or a section that is no GPU."""
+    try:
+        data = Path(path).read_bytes()
+        table = tomllib.loads(data[:_MAX_BYTES].decode())
+    except OSError as error:
+        raise InputError(f"{path} cannot be read.", f"{error.strerror}.", "Give --gpu-file a TOML file.") from error
+    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
+        raise InputError(f"{path} is not TOML.", f"{error}.", ADVICE) from error
+    if not table:
+        raise InputError(f"{path} describes no GPU.", "It has no section.", ADVICE)
+    return tuple(of_row(gpu_id, row, str(path)) for gpu_id, row in table.items())
+
+
+def of_row(gpu_id: str, row: object, where: str) -> GPU:
+    """The GPU that a user's row describes, with estimates for what it leaves out. Raises InputError."""
+    if not _ID.fullmatch(gpu_id) or not isinstance(row, Mapping):
+        raise InputError(
+            f"{where}: '{gpu_id}' is not a section that describes a GPU.",
+            "Its name has lower-case letters, digits, dots and dashes, and it holds fields.",
+            ADVICE,
+        )
+    if _is_known(gpu_id):
+        raise InputError(f"{where}: [{gpu_id}] is a GPU that tracekit knows.", "", "Give it another name.")
+    check(gpu_id, row, where)
+    architecture = _ARCHITECTURES.get(tuple(row.get("compute_capability", ())), "")
+    sheet = {
+        "name": gpu_id,
+        **_DEFAULTS,
+        "architecture": architecture,
+        **{name: row[name] for name in row if name not in _CALIBRATED},
+    }
+    gpu = gpu_of_row(gpu_id, {**sheet, "driver_names": sheet["driver_names"] or (sheet["name"],)}, None)
+    known = completed(gpu, [one for one in all_gpus() if not one.is_estimated])
+    return _as_measured(known, row)
+
+
+def _as_measured(gpu: GPU, row: Mapping[str, Any]) -> GPU:
+    """With the sustained numbers of the row in place of estimates."""
+    values = {name: row[name] for name in _CALIBRATED if name in row}
+    if "host_op_us" in values:
+        values["host_op_us"] = Interval(*values["host_op_us"])
+    if "sustained" in values:
+        values["sustained"] = {**gpu.sustained, **values["sustained"]}
+    if values and "basis" not in values:
+        values["basis"] = f"{', '.join(values)} as described by the user; the rest {gpu.basis}"
+    return GPU(**{**gpu.__dict__, **values})
