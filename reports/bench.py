@@ -1,18 +1,16 @@
 """Rows of a bench, as text for a terminal and as a page."""
 
-import io
-import shutil
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tracekit.analyzers.interval import Interval
 from tracekit.reports.bench_panels import panels
+from tracekit.reports.console import paragraph, printed
 from tracekit.reports.embed import asset
 from tracekit.reports.html import environment
 from tracekit.reports.numbers import ABSENT, duration, percent, quantity, significant, speedup, times
@@ -49,23 +47,23 @@ _RANDOM = (
 
 def to_text(rows: Sequence[Row], *, width: int | None = None) -> str:
     """A table a run, then what failed, and caveats."""
-    width = width or shutil.get_terminal_size((120, 40)).columns
-    sink = io.StringIO()
-    console = Console(file=sink, width=width, highlight=False)
+    return printed(lambda columns: _text(rows, columns), width=width, colour=False)
+
+
+def _text(rows: Sequence[Row], width: int) -> RenderableType:
+    parts: list[RenderableType] = []
     for title, group in grouped(rows).items():
-        console.print(Text(title))
-        for columns in (_SPEED, _COST):
-            console.print(_table(group, [name for name in _shown(group) if name in columns]))
-    for line in [_LEGEND, "", *remarks(rows)]:
-        console.print(Text(textwrap.fill(line, width, subsequent_indent="  ")))
-    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
+        names = _columns_with_values(group)
+        parts += [Text(title), *(_table(group, [name for name in names if name in half]) for half in (_SPEED, _COST))]
+    return Group(*parts, *(paragraph(line, width) for line in (_LEGEND, "", *remarks(rows))))
 
 
 def to_html(rows: Sequence[Row]) -> str:
     """One page that needs no other file: for each run a table and four panels."""
     runs = [
-        {"title": title, "head": _shown(group), "rows": _cells(group, _shown(group)), "panels": panels(group)}
+        {"title": title, "head": names, "rows": _cells(group, names), "panels": panels(group)}
         for title, group in grouped(rows).items()
+        if (names := _columns_with_values(group)) is not None
     ]
     style = asset("tokens.css") + asset("bench.css")
     page = environment().get_template("bench.html.j2")
@@ -95,7 +93,7 @@ def _title(group: Sequence[Row]) -> str:
     return f"{row['model']}, {row['workload']}, batch {row['batch_size']}{length}{made}{where}"
 
 
-def _shown(group: Sequence[Row]) -> list[str]:
+def _columns_with_values(group: Sequence[Row]) -> list[str]:
     """Columns that say something about one row at least."""
     return [name for name, cell in _COLUMNS.items() if any(cell(row) != ABSENT for row in group)]
 

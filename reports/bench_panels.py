@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from tracekit.reports.names import printable
 from tracekit.reports.numbers import percent, quantity, significant, times
 
 Row = Mapping[str, Any]
@@ -67,7 +68,7 @@ def _bar(index: int, label: str, length: float, value: str) -> str:
     y = index * _STEP
     middle = y + _STEP / 2
     return (
-        f'<text x="{_LABEL - 8}" y="{middle}" class="label">{escape(_short(label))}</text>'
+        f'<text x="{_LABEL - 8}" y="{middle}" class="label">{escape(printable(_short(label)))}</text>'
         f'<rect x="{_LABEL}" y="{middle - _BAR / 2}" width="{max(length, 1):.1f}" height="{_BAR}" rx="2"/>'
         f'<text x="{_WIDTH}" y="{middle}" class="value">{escape(value)}</text>'
     )
@@ -93,7 +94,7 @@ def _scatter(rows: Sequence[Row]) -> str:
         x, y = place(speed, loss)
         beyond = x > (left + right) / 2
         side = f'class="value" x="{x - 7:.1f}"' if beyond else f'x="{x + 7:.1f}"'
-        text = f'<text {side} y="{y - 9:.1f}">{escape(_short(name))}</text>'
+        text = f'<text {side} y="{y - 9:.1f}">{escape(printable(_short(name)))}</text>'
         marks.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4"/>{text}')
     axes = (
         f'<path class="axis" d="M{left} {top}V{bottom}H{right}"/>'

@@ -1,4 +1,4 @@
-"""An analysis for other programs: the JSON of analysis.schema.json, and CSV tables."""
+"""The JSON (analysis.schema.json) and the CSV tables of an analysis, for other programs."""
 
 import json
 from dataclasses import asdict
@@ -20,6 +20,7 @@ from tracekit.analyzers.results import (
 )
 from tracekit.reports import advice, verified
 from tracekit.reports.public import number, public_frame, records
+from tracekit.reports.untrusted import csv_table, json_text
 
 SCHEMA_VERSION = "1.0"
 
@@ -52,12 +53,12 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
 
 def to_json(analysis: Analysis) -> str:
     """The text of `to_dict`."""
-    return json.dumps(to_dict(analysis), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(to_dict(analysis))
 
 
 def to_csv(analysis: Analysis, table: str = "kernels") -> str:
     """One of `table_names.TABLES` with a header row; times in microseconds, unknown values empty."""
-    return public_frame(analysis, table).to_csv(index=False, lineterminator="\n")
+    return csv_table(public_frame(analysis, table))
 
 
 def schema() -> dict[str, Any]:

@@ -13,6 +13,7 @@ from tracekit.reports.headline import headline
 from tracekit.reports.measured_gains import measured_gains, of_steps
 from tracekit.reports.names import device, in_sentence, model, printable
 from tracekit.reports.tables import table_views
+from tracekit.reports.untrusted import printable_lines
 from tracekit.reports.views import ROW_LIMIT, TableView
 
 MOST_BYTES = 5_000_000
@@ -125,14 +126,20 @@ def _title(analysis: Analysis) -> str:
     return " · ".join(printable(part) for part in (*parts, device(analysis.source)) if part) or "trace"
 
 
+def _printable_value(value: Any) -> Any:
+    """A text without control characters; what is markup already is left as it is."""
+    return printable_lines(value) if type(value) is str else value
+
+
 def environment() -> jinja2.Environment:
-    """Templates in which every value is escaped."""
+    """Templates in which every value is escaped and printable."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tracekit.reports"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_printable_value,
     )
     filters: dict[str, Any] = {
         "percent": numbers.percent,

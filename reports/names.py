@@ -1,18 +1,21 @@
 """Names as people write them: models, GPUs, and names too long to show whole."""
 
 import re
+from typing import TYPE_CHECKING
 
-from tracekit.analyzers.results import Source
+if TYPE_CHECKING:
+    from tracekit.analyzers.results import Source
 
 _MODELS = {"gpt2": "GPT-2", "bert": "BERT", "llama": "Llama", "qwen2": "Qwen2", "mistral": "Mistral", "vit": "ViT"}
 _SPOKEN_WITH_A_VOWEL = frozenset("AEFHILMNORSX8")
 
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, marks that reorder text, and halves of surrogate pairs."""
 
 
 def printable(name: str) -> str:
-    """Controls, marks that reorder text, and half characters replaced: a recorded name moves nothing but itself."""
-    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", name)
+    """`name` with every character of `UNPRINTABLE` replaced, so that it can neither move nor hide other text."""
+    return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", name)
 
 
 def model(name: str) -> str:
@@ -22,7 +25,7 @@ def model(name: str) -> str:
     return "-".join([head, *(part.upper() if part[:1].isdigit() else part for part in rest)])
 
 
-def device(source: Source) -> str:
+def device(source: "Source") -> str:
     """The device in few words: "H200", "T4", "CPU"; "" when unknown."""
     if source.device == "cpu":
         return "CPU"

@@ -1,4 +1,4 @@
-"""A prediction for other programs: the JSON of prediction.schema.json."""
+"""The JSON (prediction.schema.json) of a prediction, for other programs."""
 
 import json
 from importlib.resources import files
@@ -7,6 +7,7 @@ from typing import Any
 from tracekit.analyzers.prediction.values import OpClassTime, Prediction
 from tracekit.reports import advice
 from tracekit.reports.public import number
+from tracekit.reports.untrusted import json_text
 
 SCHEMA_VERSION = "1.0"
 
@@ -39,7 +40,7 @@ def to_dict(prediction: Prediction) -> dict[str, Any]:
 
 def to_json(prediction: Prediction) -> str:
     """The text of `to_dict`."""
-    return json.dumps(to_dict(prediction), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(to_dict(prediction))
 
 
 def schema() -> dict[str, Any]:

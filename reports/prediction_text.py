@@ -1,17 +1,14 @@
 """A prediction in a terminal: the answer, where it comes from, and what else there is."""
 
-import io
-import shutil
-import textwrap
-
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.values import Check, Considered, Prediction
+from tracekit.reports.console import paragraph, printed
 from tracekit.reports.numbers import ABSENT, duration, quantity, speedup, times
 
 _INDENT = 12
@@ -24,16 +21,13 @@ _TIMED = {
 
 def to_text(prediction: Prediction, *, width: int | None = None) -> str:
     """Plain text, tables as wide as `width` (of the terminal, by default)."""
-    width = width or shutil.get_terminal_size((120, 40)).columns
-    sink = io.StringIO()
-    console = Console(file=sink, width=width, highlight=False)
-    for label, text in _lines(prediction):
-        line = f"{label:<{_INDENT}}{text}"
-        console.print(Text(textwrap.fill(line, width, subsequent_indent=" " * _INDENT)))
-    for table in _tables(prediction):
-        console.print()
-        console.print(table)
-    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
+    return printed(lambda columns: _text(prediction, columns), width=width, colour=False)
+
+
+def _text(prediction: Prediction, width: int) -> RenderableType:
+    indent = " " * _INDENT
+    lines = [paragraph(f"{label:<{_INDENT}}{text}", width, indent) for label, text in _lines(prediction)]
+    return Group(*lines, *(part for table in _tables(prediction) for part in (Text(), table)))
 
 
 def _lines(prediction: Prediction) -> list[tuple[str, str]]:

@@ -29,7 +29,7 @@ def summary(analysis: Analysis) -> str:
     advice = [("next" if rank == 0 else "", _advice(analysis, rank)) for rank in range(_advised(analysis))]
     lines[-2:-2] = advice
     return "\n".join(
-        text if not label and not rank else f"  {label:<{_INDENT - 2}}{text}"
+        printable(text) if not label and not rank else f"  {label:<{_INDENT - 2}}{printable(text)}"
         for rank, (label, text) in enumerate(lines)
     )
 

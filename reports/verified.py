@@ -1,19 +1,17 @@
 """What was measured of optimizations: as plain Python values for JSON, and as text for a terminal."""
 
-import io
-import shutil
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tracekit.analyzers.verification import Difference, Verification, Verified
 from tracekit.reports.advice import interval
+from tracekit.reports.console import paragraph, printed
 from tracekit.reports.numbers import ABSENT, duration, measured, percent, quantity, significant, speedup
 from tracekit.reports.public import number
 
@@ -53,16 +51,14 @@ def sentence(found: Verified) -> str:
 
 def to_text(verification: Verification, *, width: int | None = None) -> str:
     """A table with a row an optimization that was measured, then what could not be, and caveats."""
-    width = width or shutil.get_terminal_size((120, 40)).columns
-    sink = io.StringIO()
-    console = Console(file=sink, width=width, highlight=False)
-    console.print(Text(_heading(verification)))
-    done = [found for found in verification.results if found.measured]
-    if done:
-        console.print(_table(done, verification))
-    for line in (*((_LEGEND, "") if done else ()), *_remarks(verification)):
-        console.print(Text(textwrap.fill(line, width, subsequent_indent="  ")))
-    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
+    return printed(lambda columns: _text(verification, columns), width=width, colour=False)
+
+
+def _text(verification: Verification, width: int) -> RenderableType:
+    measured_ones = [each for each in verification.results if each.measured]
+    tables = [_table(measured_ones, verification)] if measured_ones else []
+    lines = [*((_LEGEND, "") if measured_ones else ()), *_remarks(verification)]
+    return Group(Text(_heading(verification)), *tables, *(paragraph(line, width) for line in lines))
 
 
 def _heading(verification: Verification) -> str:

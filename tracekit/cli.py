@@ -46,10 +46,12 @@ class Verbs(click.Group):
 
 
 def _explain(ctx: click.Context, error: BaseException, what: str, why: str, hint: str) -> None:
+    from tracekit.reports.untrusted import printable_lines
+
     if ctx.params["verbose"]:
         traceback.print_exception(error)
     click.secho("error: ", fg="red", bold=True, err=True, nl=False)
-    click.echo("\n       ".join(part for part in (what, why, hint) if part), err=True)
+    click.echo(printable_lines("\n       ".join(part for part in (what, why, hint) if part)), err=True)
     ctx.exit(1)
 
 

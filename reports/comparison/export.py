@@ -1,6 +1,5 @@
-"""A comparison for other programs: JSON, and CSV tables."""
+"""The JSON and the CSV tables of a comparison, for other programs."""
 
-import json
 from typing import Any
 
 import pandas as pd
@@ -8,6 +7,7 @@ import pandas as pd
 from tracekit.analyzers.comparison.result import Comparison, Side
 from tracekit.reports.comparison.sentence import explained
 from tracekit.reports.public import number, plain_rows, public
+from tracekit.reports.untrusted import csv_table, json_text
 
 SCHEMA_VERSION = "1.0"
 TABLES = ("difference", "layers", "ops", "kernels")
@@ -30,12 +30,12 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
 
 
 def to_json(comparison: Comparison) -> str:
-    return json.dumps(to_dict(comparison), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(to_dict(comparison))
 
 
 def to_csv(comparison: Comparison, table: str = "difference") -> str:
     """One of `TABLES` with a header row; times in microseconds, unknown values empty."""
-    return public(getattr(comparison, table)).to_csv(index=False, lineterminator="\n")
+    return csv_table(public(getattr(comparison, table)))
 
 
 def _side(side: Side) -> dict[str, Any]:

@@ -14,7 +14,10 @@ IMAGE = "<img src=http://example.com/x onerror=\"document.title='broken'\">"
 QUOTES = "\"'`{{ 7 * 7 }}{% raw %}%{x}"
 REVERSED = "kernel\u202eltr\u2066\u200fx\x1b[31m"
 LONG = "templated<" + "x" * 10_000 + ">"
-NAMES = (SCRIPT, IMAGE, QUOTES, REVERSED, LONG)
+CLIPBOARD = "\x1b]52;c;cHduZWQ=\x07\x1b[2J\x9b31m"
+FORGED_ROW = 'gemm\r=HYPERLINK("http://evil/?",1),999999,1,1'
+FORMULA = "=cmd|' /C calc'!A0"
+NAMES = (FORMULA, FORGED_ROW, CLIPBOARD, SCRIPT, IMAGE, QUOTES, REVERSED, LONG)
 
 
 def hostile(analysis: Analysis) -> Analysis:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.analyzers.errors import InputError
+from tracekit.reports.untrusted import csv_cell, from_csv_cell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,8 @@ def to_csv(rows: Sequence[Row]) -> str:
 def _cell(value: object) -> object:
     if value is None:
         return ""
+    if isinstance(value, str):
+        return csv_cell(value)
     return f"{value:.7g}" if isinstance(value, float) else value
 
 
@@ -101,7 +104,7 @@ def _row(cells: dict[str, str]) -> Row:
 
 def _value(text: str, kind: Any) -> Any:
     if kind is str:
-        return text
+        return from_csv_cell(text)
     if not text:
         return None
     return int(text) if kind in (int, int | None) else float(text)

@@ -9,6 +9,7 @@ import msgspec
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.readers.remote import is_url
 from tracekit.analyzers.verification import Verification
+from tracekit.reports.untrusted import escaped_json
 from tracekit.runs.folders import TRACE, VERIFY
 
 _NO_MATTER = ("output", "steps")
@@ -16,7 +17,7 @@ _NO_MATTER = ("output", "steps")
 
 
 def to_json(found: Verification) -> str:
-    return msgspec.json.format(msgspec.json.encode(asdict(found)), indent=2).decode() + "\n"
+    return escaped_json(msgspec.json.format(msgspec.json.encode(asdict(found)), indent=2).decode()) + "\n"
 
 
 def joined(earlier: Verification | None, found: Verification) -> Verification:
