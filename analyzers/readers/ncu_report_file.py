@@ -57,7 +57,8 @@ def _module() -> ModuleType:
         raise MissingPackageError(
             "A .ncu-rep file needs NVIDIA's Python module to be read.",
             "The package ncu-report is not installed.",
-            "pip install ncu-report, or export the report: ncu --import FILE --csv --page raw > FILE.csv.",
+            "Install it with: pip install 'tracekit[ncu]'. "
+            "Or export the report: ncu --import FILE --csv --page raw > FILE.csv",
         ) from error
 
 

@@ -55,7 +55,8 @@ def _opened(url: str) -> Any:
 
 
 def _missing(url: str, why: str) -> MissingPackageError:
-    return MissingPackageError(f"{shown(url)} needs an optional package.", why, "pip install 'tracekit[remote]'")
+    hint = "Install it with: pip install 'tracekit[remote]'"
+    return MissingPackageError(f"{shown(url)} needs an optional package.", why, hint)
 
 
 def _unreadable(url: str, error: Exception) -> InputError:

@@ -1,4 +1,4 @@
-"""Ranges: every module call, phase and step as NVTX and as record_function, nested; analyzers/ranges.py names them."""
+"""Ranges around module calls, phases and steps, emitted as NVTX and as record_function."""
 
 import threading
 from collections.abc import Iterator

@@ -104,7 +104,8 @@ def _grid(
     from tracekit.capture.packages import require
     from tracekit.capture.settings import Settings
 
+    torch, _ = require("torch"), require("transformers")
     if device == "auto":
-        device = "cuda" if require("torch.cuda").is_available() else "cpu"
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     settings = Settings(model="", device=device, **shared)
     return Grid(models, configs, batch_size, seq_len, settings, text, largest_batch)

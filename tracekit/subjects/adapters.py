@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from tracekit.analyzers.errors import TracekitError
-from tracekit.measurement.extras import extra
+from tracekit.capture.packages import require
 from tracekit.subjects.quantized import in_nf4, inner_layers
 from tracekit.subjects.subject import Subject
 
@@ -17,7 +17,7 @@ def with_adapters(subject: Subject) -> Subject:
     """The subject with its linear layers in NF4, frozen, and an adapter of rank 16 beside each, which is trained."""
     if not subject.training:
         raise TracekitError("Adapters are trained.", "The workload does not train.", "Add --workload train.")
-    peft = extra("peft")
+    peft = require("peft")
     changed = in_nf4(subject.in_half())
     targets = sorted({name for _, name, _ in inner_layers(changed.model, ("Linear4bit",))})
     config = peft.LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules=targets, lora_dropout=0.0)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.analyzers.errors import TracekitError
 from tracekit.capture.packages import require
-from tracekit.measurement.extras import extra
 from tracekit.subjects.subject import Subject
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def _with_torch_gelu(model: "nn.Module") -> int:
 
 
 def _with_liger(model: Any) -> None:
-    patches = extra("liger_kernel.transformers.monkey_patch")
+    patches = require("liger_kernel.transformers.monkey_patch")
     kind = getattr(getattr(model, "config", None), "model_type", "")
     if kind not in patches.MODEL_TYPE_TO_APPLY_LIGER_FN:
         raise TracekitError("No fused kernels are known for this model.", f"liger-kernel has none for {kind or 'it'}.")

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from tracekit.analyzers.errors import TracekitError
 from tracekit.analyzers.transforms.linear_products import HEADS
 from tracekit.capture.packages import require
-from tracekit.measurement.extras import extra
 from tracekit.subjects.subject import Subject
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ def with_torchao(subject: Subject, configuration: str, **options: Any) -> Subjec
 
     What is not quantized works in 16 bits. A granularity is given by its name.
     """
-    quantization = extra("torchao.quantization")
+    quantization = require("torchao.quantization")
     changed = _inference(subject).in_half().with_twin()
     wanted = {id(layer) for _, _, layer in inner_layers(changed.model, ("Linear",))}
     if not wanted:
@@ -37,7 +36,7 @@ def with_nf4(subject: Subject) -> Subject:
 
 def in_nf4(subject: Subject) -> Subject:
     """The same of a subject in 16 bits, whatever it does with them."""
-    modules = extra("bitsandbytes").nn
+    modules = require("bitsandbytes").nn
 
     def nf4(layer: "nn.Module", inputs: int, outputs: int) -> Any:
         made = modules.Linear4bit(
@@ -58,7 +57,7 @@ def in_nf4(subject: Subject) -> Subject:
 
 def with_llm_int8(subject: Subject) -> Subject:
     """The subject with its linear layers, the head apart, in bitsandbytes' LLM.int8."""
-    modules = extra("bitsandbytes").nn
+    modules = require("bitsandbytes").nn
 
     def int8(layer: "nn.Module", inputs: int, outputs: int) -> Any:
         made = modules.Linear8bitLt(

@@ -12,7 +12,6 @@ from tracekit.capture import environment
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Settings
 from tracekit.measurement import device_state, peak_memory
-from tracekit.measurement.extras import EXTRAS
 from tracekit.measurement.interleaved import BUDGET_S, noise
 from tracekit.measurement.side_by_side import Measured, Ready, measure
 from tracekit.measurement.worker import device_works, failure_of
@@ -25,6 +24,8 @@ RANDOM_WEIGHTS = (
     "The weights are random: differences say how far arithmetic drifts in this architecture, not what a trained model "
     "would lose."
 )
+_APPLIED_WITH = ("torchao", "bitsandbytes", "liger-kernel", "peft", "nvidia-ml-py")
+"""Distributions, beside torch and transformers, that a measurement depends on."""
 _DRAFTS = (
     "Predicted and measured is the check of {drafted} drafted tokens, which yields {tokens:.1f} at that acceptance "
     "rate, before the time that a draft model takes."
@@ -145,7 +146,7 @@ def items_of(settings: Settings, *, own: bool = False) -> tuple[int, str]:
 def versions() -> dict[str, str]:
     """Of what measures, and of what optimizations are applied with."""
     found = environment.versions()
-    for package in EXTRAS:
+    for package in _APPLIED_WITH:
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -39,6 +39,7 @@ def verify(
     `apply` names optimizations (several joined with "+"): they are measured, then predicted from a profile. Without it,
     the model is profiled first, and those recommended are measured, at most `top`. The model is left as it is.
     """
+    require("torch")
     settings = _own_settings(model, inputs)
     before = ready(Subject(model=model.eval(), settings=settings, inputs=inputs))
     names = [apply] if isinstance(apply, str) and apply else list(apply)
