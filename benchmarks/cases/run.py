@@ -1,0 +1,143 @@
+"""Slow scripts with one planted cause each: timed slow and mended, in turn, and a trace recorded of the slow one.
+
+    python benchmarks/cases/run.py OUT [CASE ...]
+
+Writes OUT/CASE.json.gz, the trace, and OUT/measured.json. At most 20 seconds a case on a GPU, each in a process of its
+own; the trace is recorded after everything was timed. `--device cpu --tiny` tries the scripts where there is no GPU.
+"""
+
+import argparse
+import importlib
+import json
+import multiprocessing
+import os
+import platform
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from catalogue import Case, cases
+from recording import record
+from timing import Variant, gain, time_in_turn
+
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+"""A question whether there is a GPU must not start CUDA before this process forks."""
+
+_BUDGET_S = 7.0
+_A_CASE_S = 120
+
+
+def main() -> int:
+    asked = _arguments()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    known = cases()
+    importlib.import_module("scripts.models")
+    rows: dict[str, Any] = {}
+    for name in asked.cases or known:
+        rows[name] = _in_a_process(known[name], asked)
+        print(_line(name, rows[name]), flush=True)
+    measured = _versions(asked) | {"cases": rows}
+    (asked.out / "measured.json").write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    return int(any("error" in row for row in rows.values()))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(cases()))
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="models of two narrow layers")
+    parser.add_argument("--rounds", type=int, default=7, help="timed rounds of each variant, at least 3")
+    asked = parser.parse_intermixed_args()
+    if unknown := set(asked.cases) - set(cases()):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; the cases are {', '.join(cases())}")
+    return asked
+
+
+def _in_a_process(case: Case, asked: argparse.Namespace) -> dict[str, Any]:
+    """A fork of this one, which has imported torch but not touched the GPU."""
+    fork = multiprocessing.get_context("fork")
+    answers, answer = fork.Pipe(duplex=False)
+    process = fork.Process(target=_answer, args=(case, asked, answer))
+    process.start()
+    answer.close()
+    try:
+        return answers.recv() if answers.poll(_A_CASE_S) else {"error": f"it took more than {_A_CASE_S} s"}
+    except EOFError:
+        return {"error": "its process ended without an answer"}
+    finally:
+        process.join(10)
+        process.kill()
+
+
+def _answer(case: Case, asked: argparse.Namespace, answer: Any) -> None:
+    if asked.device == "cpu":
+        torch.set_num_threads(1)
+    try:
+        answer.send(measured(case, asked.device, asked.tiny, asked.rounds, asked.out))
+    except Exception as error:
+        traceback.print_exc()
+        answer.send({"error": f"{type(error).__name__}: {str(error)[:300]}"})
+
+
+def measured(case: Case, device: str, tiny: bool, rounds: int, out: Path) -> dict[str, Any]:
+    begin = time.perf_counter()
+    run = importlib.import_module(f"scripts.{case.script}").run
+    slow, slow_peak = _started(lambda: run(False, device, tiny), device)
+    mended, mended_peak = _started(lambda: run(True, device, tiny), device)
+    time_in_turn(slow, mended, rounds, _BUDGET_S)
+    trace = out / f"{case.name}.json.gz"
+    record(slow.steps, case, trace)
+    return {
+        "unit": case.unit,
+        "advice": case.advice,
+        "slow": slow.row() | {"peak_bytes": slow_peak},
+        "mended": mended.row() | {"peak_bytes": mended_peak},
+        "gain": gain(slow, mended),
+        "trace_bytes": trace.stat().st_size,
+        "took_s": round(time.perf_counter() - begin, 1),
+    }
+
+
+def _started(script: Callable[[], Any], device: str) -> tuple[Variant, int | None]:
+    """The script after its first steps, and the device memory that it took at most."""
+    torch.manual_seed(0)
+    if device == "cpu":
+        return Variant(script(), lambda: None), None
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    variant = Variant(script(), torch.cuda.synchronize)
+    return variant, torch.cuda.max_memory_allocated() - before
+
+
+def _line(name: str, row: dict[str, Any]) -> str:
+    if "error" in row:
+        return f"{name}: {row['error']}"
+    slow, mended = (row[variant]["step_ms"]["median"] for variant in ("slow", "mended"))
+    size = row["trace_bytes"] / 1e3
+    return (
+        f"{name}: {slow:.2f} ms, mended {mended:.2f} ms: {row['gain']['median']:.2f}x; {size:.0f} KB, {row['took_s']} s"
+    )
+
+
+def _versions(asked: argparse.Namespace) -> dict[str, Any]:
+    gpu = torch.cuda.get_device_name() if asked.device == "cuda" else None
+    return {
+        "gpu": gpu,
+        "device": asked.device,
+        "tiny": asked.tiny,
+        "date": time.strftime("%Y-%m-%d"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "transformers": transformers.__version__,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

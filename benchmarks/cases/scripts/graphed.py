@@ -1,0 +1,26 @@
+"""GPT-2 answers one user: a token at a time, each step one replay of a CUDA graph."""
+
+from collections.abc import Iterator
+
+import torch
+from transformers import StaticCache
+
+from .models import gpt2, graph_of, tokens
+
+
+@torch.no_grad()
+def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+    users = 16 if mended else 1
+    model = gpt2(tiny).to(device, torch.bfloat16).eval()
+    cache = StaticCache(config=model.config, max_cache_len=1024)
+    token = model(tokens(users, 64, device), past_key_values=cache).logits[:, -1:].argmax(-1)
+
+    def decode() -> None:
+        token.copy_(model(token, past_key_values=cache).logits[:, -1:].argmax(-1))
+
+    step = graph_of(decode, device)
+    text = [token.clone()]
+    while len(text) < 900:
+        step()
+        text.append(token.clone())
+        yield users

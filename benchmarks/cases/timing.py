@@ -1,0 +1,58 @@
+"""Times of a slow and a mended script, in turn."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Wait = Callable[[], None]
+"""Waits until the device has done what was asked of it."""
+
+_ROUND_S = 0.25
+_MOST_STEPS = 40
+
+
+class Variant:
+    """A running script, and how long its steps took, in seconds."""
+
+    def __init__(self, steps: Iterator[int], wait: Wait, warm_up: int = 3) -> None:
+        self.steps, self._wait = steps, wait
+        self.items = [self.advance(1)[1] for _ in range(warm_up)][-1]
+        self._a_round = max(1, min(_MOST_STEPS, int(_ROUND_S / max(self.advance(1)[0], 1e-6))))
+        self.times: list[float] = []
+
+    def advance(self, count: int) -> tuple[float, int]:
+        """Seconds a step, and items of a step, over this many of them."""
+        self._wait()
+        begin = time.perf_counter()
+        items = sum(next(self.steps) for _ in range(count))
+        self._wait()
+        return (time.perf_counter() - begin) / count, items // count
+
+    def time_a_round(self) -> None:
+        self.times.append(self.advance(self._a_round)[0])
+
+    def row(self) -> dict[str, Any]:
+        spread = quartiles([1e3 * time for time in self.times])
+        return {"step_ms": spread, "items": self.items, "rounds": len(self.times), "steps_a_round": self._a_round}
+
+
+def time_in_turn(slow: Variant, mended: Variant, rounds: int, budget_s: float) -> None:
+    """At least three rounds each, and no further ones after the budget."""
+    begin = time.perf_counter()
+    for number in range(rounds):
+        if number >= 3 and time.perf_counter() - begin > budget_s:
+            return
+        slow.time_a_round()
+        mended.time_a_round()
+
+
+def gain(slow: Variant, mended: Variant) -> dict[str, float]:
+    """How many times faster an item is done, by rounds that followed each other."""
+    each = mended.items / slow.items
+    return quartiles([each * before / after for before, after in zip(slow.times, mended.times, strict=True)])
+
+
+def quartiles(values: list[float]) -> dict[str, float]:
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return {"median": round(middle, 4), "q1": round(low, 4), "q3": round(high, 4)}

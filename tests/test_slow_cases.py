@@ -1,0 +1,69 @@
+"""benchmarks/cases: the catalogue, its README, and some of the scripts at tiny size on a CPU."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cases.catalogue import cases, table
+
+CASES = Path(__file__).parents[1] / "benchmarks" / "cases"
+
+
+def test_each_case_has_a_script_and_each_script_a_case():
+    scripts = {path.stem for path in (CASES / "scripts").glob("*.py")} - {"models", "__init__"}
+    assert scripts == {case.script for case in cases().values()}
+
+
+def test_the_readme_shows_the_catalogue():
+    readme = (CASES / "README.md").read_text()
+    assert readme.partition("<!-- table -->\n")[2].partition("\n<!-- end -->")[0] == table()
+
+
+def test_cases_import_nothing_of_tracekit():
+    assert not [path for path in CASES.rglob("*.py") if "tracekit" in path.read_text()]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    out = tmp_path_factory.mktemp("cases")
+    names = ["eager-decode", "sync-in-a-loop", "unfused-optimizer"]
+    command = [sys.executable, CASES / "run.py", out, *names, "--device", "cpu", "--tiny", "--rounds", "3"]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    return out
+
+
+def test_both_variants_are_timed(ran):
+    measured = json.loads((ran / "measured.json").read_text())
+    assert measured["torch"] and measured["tiny"]
+    for row in measured["cases"].values():
+        for variant in ("slow", "mended"):
+            spread = row[variant]["step_ms"]
+            assert 0 < spread["q1"] <= spread["median"] <= spread["q3"]
+            assert row[variant]["rounds"] == 3
+        assert row["gain"]["median"] > 0
+
+
+def test_the_slow_variant_is_recorded(ran):
+    events = {name: _events(ran / f"{name}.json.gz") for name in ("sync-in-a-loop", "unfused-optimizer")}
+    assert sum(_is(event, "ProfilerStep#") for event in events["sync-in-a-loop"]) == 3
+    assert any(_is(event, "script.py(") for event in events["sync-in-a-loop"])
+    assert any(_is(event, "aten::is_nonzero") for event in events["sync-in-a-loop"])
+    assert any(_is(event, "Optimizer.step#AdamW") for event in events["unfused-optimizer"])
+    assert not any(_is(event, "aten::_fused_adamw_") for event in events["unfused-optimizer"])
+
+
+def test_an_unknown_case_is_refused(tmp_path):
+    command = [sys.executable, CASES / "run.py", tmp_path, "no-such-case"]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 2 and "no-such-case" in ended.stderr and "offload" in ended.stderr
+
+
+def _events(path):
+    return json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+
+
+def _is(event, name):
+    return event.get("name", "").startswith(name)
