@@ -18,6 +18,8 @@ class Case:
     """What a script's step says how many of it has done."""
     steps: int
     """Recorded steps."""
+    warm_up: int = 3
+    """Steps before the first that is timed."""
     scheduled: bool = False
     with_stack: bool = False
     profile_memory: bool = False

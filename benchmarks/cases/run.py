@@ -15,7 +15,7 @@ import platform
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 """A question whether there is a GPU must not start CUDA before this process forks."""
 
 _BUDGET_S = 7.0
-_A_CASE_S = 120
+_A_CASE_S = 90
 
 
 def main() -> int:
@@ -88,8 +88,8 @@ def _answer(case: Case, asked: argparse.Namespace, answer: Any) -> None:
 def measured(case: Case, device: str, tiny: bool, rounds: int, out: Path) -> dict[str, Any]:
     begin = time.perf_counter()
     run = importlib.import_module(f"scripts.{case.script}").run
-    slow, slow_peak = _started(lambda: run(False, device, tiny), device)
-    mended, mended_peak = _started(lambda: run(True, device, tiny), device)
+    slow, slow_peak = _started(run(False, device, tiny), case.warm_up, device)
+    mended, mended_peak = _started(run(True, device, tiny), case.warm_up, device)
     time_in_turn(slow, mended, rounds, _BUDGET_S)
     trace = out / f"{case.name}.json.gz"
     record(slow.steps, case, trace)
@@ -104,14 +104,14 @@ def measured(case: Case, device: str, tiny: bool, rounds: int, out: Path) -> dic
     }
 
 
-def _started(script: Callable[[], Any], device: str) -> tuple[Variant, int | None]:
+def _started(steps: Iterator[int], warm_up: int, device: str) -> tuple[Variant, int | None]:
     """The script after its first steps, and the device memory that it took at most."""
     torch.manual_seed(0)
     if device == "cpu":
-        return Variant(script(), lambda: None), None
+        return Variant(steps, lambda: None, warm_up), None
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    variant = Variant(script(), torch.cuda.synchronize)
+    variant = Variant(steps, torch.cuda.synchronize, warm_up)
     return variant, torch.cuda.max_memory_allocated() - before
 
 

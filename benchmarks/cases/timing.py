@@ -15,7 +15,7 @@ _MOST_STEPS = 40
 class Variant:
     """A running script, and how long its steps took, in seconds."""
 
-    def __init__(self, steps: Iterator[int], wait: Wait, warm_up: int = 3) -> None:
+    def __init__(self, steps: Iterator[int], wait: Wait, warm_up: int) -> None:
         self.steps, self._wait = steps, wait
         self.items = [self.advance(1)[1] for _ in range(warm_up)][-1]
         self._a_round = max(1, min(_MOST_STEPS, int(_ROUND_S / max(self.advance(1)[0], 1e-6))))
