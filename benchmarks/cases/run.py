@@ -2,7 +2,7 @@
 
     python benchmarks/cases/run.py OUT [CASE ...]
 
-Writes OUT/CASE.json.gz, the trace, and OUT/measured.json. At most 20 seconds a case on a GPU, each in a process of its
+Writes OUT/CASE.json.gz, the trace, and OUT/measured.json. Each case runs in a process of its
 own; the trace is recorded after everything was timed. `--device cpu --tiny` tries the scripts where there is no GPU.
 """
 
