@@ -2,8 +2,8 @@
 
     python benchmarks/cases/run.py OUT [CASE ...]
 
-Writes OUT/CASE.json.gz, the trace, and OUT/measured.json. Each case runs in a process of its
-own; the trace is recorded after everything was timed. `--device cpu --tiny` tries the scripts where there is no GPU.
+Writes OUT/CASE.json.gz, the trace, and OUT/measured.json. Each case runs in a process of its own; the trace
+is recorded after everything was timed. `--device cpu --tiny` tries the scripts where there is no GPU.
 """
 
 import argparse
