@@ -1,11 +1,12 @@
-"""What was made of a file before, kept beside the user's other caches, so that the second look need not read it again.
+"""A cache of analyzed files in the user's cache folder, so that a second look need not read a file again.
 
-It is found by what the file holds and by the source code that made it: an edited file, or another version of tracekit,
-is read anew. What cannot be used is replaced, and what cannot be written is not kept.
+An entry is found by the contents of the file and by the source code that made the entry: an edited file, or another
+version of tracekit, is read anew. An entry that cannot be used is replaced; one that cannot be written is left out.
 """
 
 import os
-import tempfile
+import secrets
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -22,10 +23,11 @@ LEAST_ROWS = 50_000
 """A smaller trace is read as fast as it is found."""
 
 MOST_BYTES = 2 << 30
-"""Of all that is kept together; what was not used for longest goes first."""
+"""Limit for all entries together; those that were used longest ago are removed first."""
 
 _SUFFIX = ".kept"
 _BLOCK_BYTES = 1 << 22
+_ABANDONED_SECONDS = 3600
 _HERE = Path(__file__).parent
 
 Value = TypeVar("Value")
@@ -57,13 +59,13 @@ def recall(
         entry = folder() / _name(kind.__name__, asked, _content_digest(file), _code_digest(_HERE), _code_digest(code))
     except OSError:
         return make()
-    found = _kept(entry, kind)
-    if found is None:
-        found = make()
-        if worth(found) and _state(file) == before:
-            with suppress(OSError):
-                _keep(found, entry)
-    return found
+    value = _kept(entry, kind)
+    if value is None:
+        value = make()
+        with suppress(OSError):
+            if worth(value) and _state(file) == before:
+                _keep(value, entry)
+    return value
 
 
 def _is_large(trace: Trace) -> bool:
@@ -90,19 +92,23 @@ def _kept(entry: Path, kind: type[Value]) -> Value | None:
 
 def _keep(value: Any, entry: Path) -> None:
     entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=entry.parent, delete=False) as file:
-        try:
+    beside = entry.with_name(f"{secrets.token_hex(8)}.part")
+    try:
+        with beside.open("xb") as file:
             store.save(value, file)
-            file.close()
-            Path(file.name).replace(entry)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+        beside.replace(entry)
+    finally:
+        beside.unlink(missing_ok=True)
     _evict(entry.parent)
 
 
 def _evict(of: Path) -> None:
-    entries = sorted(((e.stat(), e) for e in of.glob(f"*{_SUFFIX}")), key=lambda found: -found[0].st_mtime)
+    """Remove what was used longest ago, and what a process that was killed left half-written."""
+    now = time.time()
+    for part in of.glob("*.part"):
+        if now - part.stat().st_mtime > _ABANDONED_SECONDS:
+            part.unlink(missing_ok=True)
+    entries = sorted(((e.stat(), e) for e in of.glob(f"*{_SUFFIX}")), key=lambda each: -each[0].st_mtime)
     kept = 0
     for stat, entry in entries:
         kept += stat.st_size
@@ -127,7 +133,7 @@ def _content_digest(file: Path) -> str:
 
 @cache
 def _code_digest(folder: Path) -> str:
-    """Of the code in a folder: other code may make something else of a file."""
+    """A hash of the code in a folder: other code may make something else of a file."""
     digest = xxhash.xxh3_128()
     for file in sorted(file for kind in ("*.py", "*.toml") for file in folder.rglob(kind)):
         digest.update(file.read_bytes())

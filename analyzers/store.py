@@ -5,6 +5,7 @@ The file is a line that names the format, the checksum and length of a descripti
 columns, the description, and the bytes of the columns. Nothing in it is code.
 """
 
+import os
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,8 @@ import msgspec
 import numpy as np
 import pandas as pd
 from isal import isal_zlib
+
+from tracekit.analyzers.regular_files import open_regular
 
 Value = TypeVar("Value")
 
@@ -69,19 +72,27 @@ def save(value: Any, file: IO[bytes]) -> None:
 
 def load(path: Path, kind: type[Value]) -> Value:
     """The value of that type. Raises BadStoreError, or OSError when the file cannot be read."""
-    with path.open("rb") as file:
-        start = file.read(len(_MAGIC) + _SUMS.size)
-        if not start.startswith(_MAGIC) or len(start) < len(_MAGIC) + _SUMS.size:
-            raise BadStoreError
-        sum_of_description, length, sum_of_columns = _SUMS.unpack(start[len(_MAGIC) :])
-        described = file.read(length)
-        if isal_zlib.crc32(described) != sum_of_description:
-            raise BadStoreError
-        columns = _Columns(file)
-        value = msgspec.msgpack.decode(described, type=kind, dec_hook=columns.table)
-        if columns.checksum != sum_of_columns:
-            raise BadStoreError
-        return value
+    with open_regular(path) as file:
+        try:
+            return _loaded(file, kind)
+        except (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, MemoryError) as error:
+            raise BadStoreError from error
+
+
+def _loaded(file: IO[bytes], kind: type[Value]) -> Value:
+    size = os.fstat(file.fileno()).st_size
+    start = file.read(len(_MAGIC) + _SUMS.size)
+    if not start.startswith(_MAGIC) or len(start) < len(_MAGIC) + _SUMS.size:
+        raise BadStoreError
+    sum_of_description, length, sum_of_columns = _SUMS.unpack(start[len(_MAGIC) :])
+    described = file.read(min(length, size))
+    if isal_zlib.crc32(described) != sum_of_description:
+        raise BadStoreError
+    columns = _Columns(file, size)
+    value = msgspec.msgpack.decode(described, type=kind, dec_hook=columns.table)
+    if columns.checksum != sum_of_columns:
+        raise BadStoreError
+    return value
 
 
 def _column(name: str, column: pd.Series) -> _Column:
@@ -116,8 +127,8 @@ def _buffers(table: pd.DataFrame) -> Iterator[memoryview]:
 class _Columns:
     """Reads columns in the order in which they were written; `checksum` is that of all so far."""
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self.checksum = file, 0
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self._file, self._size, self.checksum = file, size, 0
 
     def table(self, kind: type, described: Any) -> pd.DataFrame:
         if kind is not pd.DataFrame:
@@ -126,7 +137,10 @@ class _Columns:
         return pd.DataFrame({c.name: self._column(c, table.rows) for c in table.columns}, copy=False)
 
     def _column(self, described: _Column, rows: int) -> Any:
-        numbers = np.fromfile(self._file, np.dtype(described.kind), rows)
+        kind = np.dtype(described.kind)
+        if not 0 <= rows * max(kind.itemsize, 1) <= self._size:
+            raise BadStoreError
+        numbers = np.fromfile(self._file, kind, rows)
         if len(numbers) < rows:
             raise BadStoreError
         self.checksum = isal_zlib.crc32(numbers, self.checksum)

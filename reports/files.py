@@ -1,7 +1,7 @@
-"""Writing files so that a half-written one never stands under the real name."""
+"""Writing files so that a half-written one never has the real name."""
 
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +14,10 @@ def check_writable(path: Path) -> None:
     folder = next(above for above in path.absolute().parents if above.exists())
     if path.is_dir():
         raise TracekitError(f"Cannot write {path}.", "It is a folder.", "Name a file in it.")
+    if path.exists() and not path.is_file():
+        raise TracekitError(
+            f"Cannot write {path}.", "It is a device or a pipe.", "Leave out -o to write to standard output."
+        )
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise TracekitError(f"Cannot write {path}.", f"{folder} is no folder to write to.", "Choose another with -o.")
 
@@ -26,16 +30,15 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def written(path: Path) -> Iterator[Path]:
-    """A file beside `path` to write to, renamed to it when the block succeeds, and removed when it fails.
+    """A file beside `path` to write to, renamed to `path` when the block succeeds and removed when it fails.
 
     Parent folders are made. Raises TracekitError when that is not possible.
     """
+    beside = path.with_name(f".tracekit-{secrets.token_hex(8)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=".tracekit-", dir=path.parent)
-        os.close(handle)
-        beside = Path(name)
         try:
+            beside.touch(mode=0o600, exist_ok=False)
             yield beside
             beside.chmod(_mode(path))
             beside.replace(path)
@@ -46,7 +49,7 @@ def written(path: Path) -> Iterator[Path]:
 
 
 def _mode(path: Path) -> int:
-    """What the file has already, else what the umask leaves: temporary files are private."""
+    """The permissions that the file has already, else those that the umask leaves."""
     if path.exists():
         return path.stat().st_mode & 0o777
     mask = os.umask(0)

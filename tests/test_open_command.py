@@ -1,6 +1,8 @@
 """`tracekit open`, with a browser that fetches what it is told to."""
 
+import contextlib
 import http.client
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -42,16 +44,15 @@ class Browser(threading.Thread):
 
 
 def answer_of(server: FileServer, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
-    """The server's answer to one request; it is asked on another thread."""
-    asked = threading.Thread(target=server._server.handle_request)
-    asked.start()
+    """The server's answer to one request, while it serves on another thread."""
+    serving = threading.Thread(target=server.serve, daemon=True)
+    serving.start()
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
     connection.request(method, path, headers=headers)
     answer = connection.getresponse()
-    found = answer.status, dict(answer.getheaders()), answer.read()
+    told = answer.status, dict(answer.getheaders()), answer.read()
     connection.close()
-    asked.join()
-    return found
+    return told
 
 
 def test_perfetto_fetches_the_trace_and_the_server_ends(trace: Path) -> None:
@@ -79,9 +80,10 @@ def test_of_a_folder_the_trace_is_served(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "headers", "status"),
     [
-        ("/", {}, 404),
-        ("/other.json", {}, 404),
-        ("/../my%20trace.json.gz", {}, 404),
+        ("/", {"Origin": UI}, 404),
+        ("/other.json", {"Origin": UI}, 404),
+        ("/../my%20trace.json.gz", {"Origin": UI}, 404),
+        ("/my%20trace.json.gz", {}, 403),
         ("/my%20trace.json.gz", {"Origin": "https://evil.example"}, 403),
         ("/my%20trace.json.gz", {"Host": "evil.example:9001"}, 403),
         ("/my%20trace.json.gz", {"Origin": "null"}, 403),
@@ -93,7 +95,7 @@ def test_nothing_else_is_served_to_nobody_else(trace: Path, path: str, headers: 
         assert found == status
         assert CONTENT[:10] not in body
         assert "Access-Control-Allow-Origin" not in sent
-        assert not server._server.fetched
+        assert not server._server.fetched.is_set()
 
 
 def test_a_browser_may_ask_first(trace: Path) -> None:
@@ -102,7 +104,7 @@ def test_a_browser_may_ask_first(trace: Path) -> None:
         assert (status, sent["Access-Control-Allow-Origin"]) == (204, UI)
         assert sent["Access-Control-Allow-Private-Network"] == "true"
         assert answer_of(server, "/my%20trace.json.gz", "POST")[0] == 501
-        assert not server._server.fetched
+        assert not server._server.fetched.is_set()
 
 
 def test_it_listens_on_loopback_only(trace: Path) -> None:
@@ -150,3 +152,38 @@ def test_what_does_not_exist_is_said(tmp_path: Path, options: list[str]) -> None
     result = CliRunner().invoke(main, ["open", str(tmp_path / "absent"), *options])
     assert result.exit_code == 1
     assert "does not exist." in result.stderr
+
+
+def test_a_request_without_an_origin_does_not_end_the_server(trace: Path) -> None:
+    with FileServer(trace, UI, 0) as server:
+        assert answer_of(server, "/my%20trace.json.gz")[0] == 403
+        status, _, body = answer_of(server, "/my%20trace.json.gz", Origin=UI)
+        assert (status, body) == (200, CONTENT)
+
+
+def test_an_idle_connection_does_not_block_the_server(trace: Path) -> None:
+    with FileServer(trace, UI, 0) as server, contextlib.ExitStack() as idle:
+        serving = threading.Thread(target=server.serve, daemon=True)
+        serving.start()
+        for begun in (b"", b"GET /my%20trace", b"GET /my%20trace.json.gz HTTP/1.1\r\nHost: "):
+            connection = idle.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            connection.sendall(begun)
+        browser = Browser(f"{UI}/#!/?url=http://127.0.0.1:{server.port}/my%20trace.json.gz")
+        browser.join(timeout=10)
+        assert browser.content == CONTENT
+        serving.join(timeout=10)
+        assert not serving.is_alive()
+
+
+def test_a_fetch_that_breaks_off_does_not_end_the_server(tmp_path: Path) -> None:
+    trace = tmp_path / "big.json"
+    trace.write_bytes(bytes(64 << 20))
+    with FileServer(trace, UI, 0) as server:
+        serving = threading.Thread(target=server.serve, daemon=True)
+        serving.start()
+        with socket.create_connection(("127.0.0.1", server.port)) as connection:
+            asked = f"GET /big.json HTTP/1.0\r\nHost: 127.0.0.1:{server.port}\r\nOrigin: {UI}\r\n\r\n"
+            connection.sendall(asked.encode())
+            connection.recv(100)
+        serving.join(timeout=1)
+        assert not server._server.fetched.is_set()

@@ -1,5 +1,8 @@
 """Where a trace comes from: a file, a run folder, a URL or stdin, compressed or not, as a stream of bytes."""
 
+import os
+import select
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,12 +20,14 @@ RUN_TRACE = "trace.json.gz"
 MAX_BYTES = 16 << 30
 _BLOCK_BYTES = 1 << 22
 _GZIP_BLOCK_BYTES = 1 << 16
+_PIPE_SECONDS = 10
+_NAME_A_FILE = "Name a file, a run's folder, a URL, or - for standard input."
 
 
 class Source:
     """The decompressed bytes of one input.
 
-    `head` is its beginning, for sniffing; `blocks()` yields all of it, once. `path` is None for stdin and URLs.
+    `head` is its beginning, for sniffing; `blocks()` yields all of it, once. `path` is None for stdin, pipes and URLs.
     `damage` says, after reading, why the bytes ended early; "" when they did not.
     """
 
@@ -58,9 +63,28 @@ def open_source(path: str | Path, max_bytes: int) -> Iterator[Source]:
         return
     file = _resolve(Path(path))
     with reading(f"{file} cannot be read.", "Check its permissions."):
-        stream = file.open("rb")
+        stream, is_file = _opened(file)
     with stream:
-        yield _checked(Source(str(file), file, stream, max_bytes))
+        yield _checked(Source(str(file), file if is_file else None, stream, max_bytes))
+
+
+def _opened(file: Path) -> tuple[BinaryIO, bool]:
+    """A stream of the file, and whether it is a regular one. A pipe is waited for only for `_PIPE_SECONDS`."""
+    kind = file.stat().st_mode
+    if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
+        raise InputError(f"{file} is a device.", "A device is not a trace, and may never end.", _NAME_A_FILE)
+    if not stat.S_ISFIFO(kind):
+        return file.open("rb"), True
+    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    if not select.select([handle], [], [], _PIPE_SECONDS)[0]:
+        os.close(handle)
+        raise InputError(
+            f"{file} is a pipe that nothing comes from.",
+            f"Nothing was written to it for {_PIPE_SECONDS} s.",
+            "Start its writer first, or name a file.",
+        )
+    os.set_blocking(handle, True)
+    return os.fdopen(handle, "rb"), False
 
 
 def _resolve(path: Path) -> Path:

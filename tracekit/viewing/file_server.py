@@ -1,9 +1,10 @@
-"""One file, served to one web page, from this machine to itself."""
+"""A server on loopback that hands one file to the pages of one origin."""
 
 import sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from shutil import copyfileobj
+from threading import Event, Thread
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -30,9 +31,14 @@ class FileServer:
         self.port = self._server.server_port
 
     def serve(self) -> None:
-        """Until the file was fetched once."""
-        while not self._server.fetched:
-            self._server.handle_request()
+        """Answer requests until a page of `origin` has fetched the whole file."""
+        serving = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+        serving.start()
+        try:
+            self._server.fetched.wait()
+        finally:
+            self._server.shutdown()
+            serving.join()
 
     def __enter__(self) -> Self:
         return self
@@ -41,14 +47,20 @@ class FileServer:
         self._server.server_close()
 
 
-class _Server(HTTPServer):
+class _Server(ThreadingHTTPServer):
+    """A thread for each connection, so that one that stays idle holds up no other."""
+
+    daemon_threads = True
     file: Path
     origin: str
-    fetched = False
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self.fetched = Event()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away may come back."""
-        if not isinstance(sys.exception(), ConnectionError):
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
 
@@ -67,7 +79,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Cache-Control", "no-store")
             self.end_headers()
             copyfileobj(file, self.wfile)
-        self.server.fetched = True
+        self.server.fetched.set()
 
     def do_OPTIONS(self) -> None:
         """Browsers ask before a page of the internet reads from this machine."""
@@ -79,9 +91,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
 
     def _allowed(self) -> bool:
-        """Another host name means that a page had a name of its own resolved to this machine."""
+        """Whether a page of the origin asks for the file; any other request is answered with an error.
+
+        Browsers send the origin with every request to another site. Another host name than this machine's means that a
+        page had its own name resolved to this machine.
+        """
         here = (f"{HOST}:{self.server.server_port}", f"localhost:{self.server.server_port}")
-        known = self.headers.get("Host") in here and self.headers.get("Origin") in (None, self.server.origin)
+        known = self.headers.get("Host") in here and self.headers.get("Origin") == self.server.origin
         if not known:
             self.send_error(403)
         elif self.path != f"/{quote(self.server.file.name)}":

@@ -1,0 +1,24 @@
+"""Ending in order when the system asks for it: what was begun is removed, what runs is ended."""
+
+import signal
+from types import FrameType
+from typing import NoReturn
+
+_ASKED_BY_SIGNAL = 128
+"""Shells report a process that a signal ended with 128 and the signal's number."""
+
+
+def end_in_order() -> None:
+    """From now on SIGTERM and SIGHUP raise SystemExit, as Ctrl-C raises KeyboardInterrupt, so that files are cleaned up.
+
+    A signal that is ignored (as under nohup) stays ignored. Call it on the main thread.
+    """
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _end)
+
+
+def _end(number: int, _: FrameType | None) -> NoReturn:
+    signal.signal(number, signal.SIG_IGN)  # A second one must not interrupt the cleaning up.
+    raise SystemExit(_ASKED_BY_SIGNAL + number)
