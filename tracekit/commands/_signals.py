@@ -1,6 +1,7 @@
-"""Ending in order when the system asks for it: what was begun is removed, what runs is ended."""
+"""Ending a command in order when the system asks for it."""
 
 import signal
+from threading import current_thread, main_thread
 from types import FrameType
 from typing import NoReturn
 
@@ -9,10 +10,12 @@ _ASKED_BY_SIGNAL = 128
 
 
 def end_in_order() -> None:
-    """From now on SIGTERM and SIGHUP raise SystemExit, as Ctrl-C raises KeyboardInterrupt, so that files are cleaned up.
+    """Make SIGTERM and SIGHUP raise SystemExit, as Ctrl-C raises KeyboardInterrupt, so that files are cleaned up.
 
-    A signal that is ignored (as under nohup) stays ignored. Call it on the main thread.
+    A signal that is ignored (as under nohup) stays ignored.
     """
+    if current_thread() is not main_thread():
+        return  # Only the main thread may set handlers.
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
