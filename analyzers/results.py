@@ -114,6 +114,14 @@ class BoundShares:
     transfer: float
     unknown: float = 0.0
 
+    def with_idle(self, idle: float) -> "BoundShares":
+        """The same work with this part of the time idle. A run of nothing but transfers waits for them."""
+        rest = 1.0 - self.launch
+        if self.transfer == 1.0 or not rest:
+            return self
+        scaled = {name: getattr(self, name) * (1.0 - idle) / rest for name in (*BOUNDS, "unknown")}
+        return BoundShares(**{**scaled, "launch": idle})
+
     def ranked(self) -> list[tuple[str, float]]:
         """(bound, share), the largest first; without an unknown that is nothing."""
         shares = [(name, getattr(self, name)) for name in BOUNDS]
@@ -186,7 +194,9 @@ class Analysis(Displayed):
 
     @property
     def busy_share(self) -> float:
-        """Part of a step in which the device is busy, 0 to 1; without a profiler where that was timed."""
+        """Part of a step in which the device is busy, 0 to 1; without the profiler where that is known or estimated."""
+        if self.predicted_from:
+            return 1.0 - self.predicted_from.idle_share
         if self.source.device == "gpu":
             return 1.0 - self.bound.launch
         return self.timeline.busy_ns / max(1, self.timeline.wall_ns)

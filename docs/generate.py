@@ -13,6 +13,7 @@ _DECLARING = (
     "counters.counters_table",
     "result_tables",
     "idle_tables",
+    "evidence",
     "comparison.tables",
     "prediction.oplist",
 )

@@ -3,9 +3,11 @@
 from dataclasses import asdict
 from typing import Any
 
+from tracekit.analyzers.evidence import Evidence, Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.values import Check, Considered, PlanStep, PredictedBaseline, Recommendation
+from tracekit.reports import sentences
 from tracekit.reports.public import number
 
 
@@ -14,11 +16,13 @@ def recommendation(advice: Recommendation) -> dict[str, Any]:
         "id": advice.id,
         "title": advice.title,
         "speedup": interval(advice.speedup),
-        "reason": advice.reason,
-        "explained": advice.explained or None,
-        "evidence": list(advice.evidence),
+        "reason": sentences.sentences(advice.reason),
+        "explained": sentences.explained(advice.explained) or None,
+        "evidence": list(sentences.lines(advice.evidence)),
+        "facts": facts((*advice.reason, *advice.evidence)),
         "how_to": advice.how_to,
         "caveats": list(advice.caveats),
+        "costs": asdict(advice.costs) if advice.costs else None,
     }
 
 
@@ -27,8 +31,9 @@ def considered(option: Considered) -> dict[str, Any]:
         "id": option.id,
         "title": option.title,
         "recommended": option.recommended,
-        "reason": option.reason,
-        "explained": option.explained or None,
+        "reason": sentences.why(option),
+        "explained": sentences.explained(option.explained) or None,
+        "facts": facts(option.reason),
         "speedup": interval(option.speedup) if option.speedup else None,
     }
 
@@ -42,9 +47,31 @@ def plan_step(step: PlanStep) -> dict[str, Any]:
         "latency_us": interval(step.latency_us),
         "throughput": step.throughput,
         "memory_bytes": step.memory_bytes,
-        "explained": step.explained,
+        "explained": sentences.explained(step.explained),
         "how_to": step.how_to,
         "caveats": list(step.caveats),
+        "costs": asdict(step.costs) if step.costs else None,
+    }
+
+
+def facts(statements: Statements) -> list[dict[str, Any]]:
+    """The values that statements quote, with the cells that they are about."""
+    return [_fact(each.kind, value) for each in statements for value in each.evidence]
+
+
+def _fact(statement: str, evidence: Evidence) -> dict[str, Any]:
+    value: int | float | str | None = evidence.value
+    column, unit = evidence.column, evidence.unit
+    if isinstance(value, float | int):
+        value = number(value / 1000, 3) if unit == "ns" else number(value, 6) if isinstance(value, float) else value
+    return {
+        "statement": statement,
+        "role": evidence.role,
+        "table": evidence.table,
+        "row": evidence.row or None,
+        "column": f"{column.removesuffix('_ns')}_us" if unit == "ns" else column,
+        "unit": "µs" if unit == "ns" else unit,
+        "value": value,
     }
 
 
@@ -52,6 +79,7 @@ def baseline(start: PredictedBaseline) -> dict[str, Any]:
     return {
         "latency_us": number(start.latency_us, 3),
         "timed": start.timed,
+        "idle_share": number(start.idle_share, 6),
         "profiler_share": None if start.profiler_share is None else number(start.profiler_share, 6),
         "memory_bytes": start.memory.peak if start.memory else None,
         "memory": memory(start.memory),

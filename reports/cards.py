@@ -1,32 +1,30 @@
 """Recommendations as cards: what they give, why, how, what they cost, and when they hurt."""
 
-import re
-import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
+from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
 
+from tracekit.analyzers.evidence import Evidence, Statement, Statements
 from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.prediction.values import PlanStep, Recommendation
+from tracekit.analyzers.prediction.values import Costs, PlanStep, Recommendation
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.facts import Fact
 from tracekit.reports.measured_gains import MeasuredGain, measured_gains, of_advice, of_steps
-from tracekit.reports.names import lower_first, middle_truncated, printable
+from tracekit.reports.names import lower_first, printable
+from tracekit.reports.sentences import explained, pieces
 
-_SHORTEST, _LONGEST = 4, 400
-_PHRASES = {r"\d[\d,]* kernels": "kernels-0", r"idle \d+ %": "timeline"}
-"""What evidence says of many rows, and where they are."""
-_LINKED = {"layer_types": "type", "ops": "name", "kernels": "name"}
-"""Tables whose rows evidence can name, and the column with the name."""
+Rows = Mapping[tuple[str, str], str]
+_KEYS = {"layer_types": "type", "ops": "name", "kernels": "name", "idle_causes": "cause"}
+"""Tables with rows that evidence names, and the column that holds their keys."""
+_PLACES = {"idle_share": "timeline", "launches": "kernels-0"}
+"""Where the page shows values of the step."""
 
 
-@dataclass(frozen=True)
-class Piece:
+class Link(NamedTuple):
     """A part of a sentence; `href` is the row that it names, or ""."""
 
     text: str
-    href: str = ""
+    href: str
 
 
 @dataclass(frozen=True)
@@ -40,9 +38,9 @@ class Card:
     together: Interval | None
     """In a plan, of it and all before it; None: it stands by itself."""
     throughput: bool
-    reason: str
+    reason: tuple[Link, ...]
     explained: str
-    evidence: tuple[tuple[Piece, ...], ...]
+    evidence: tuple[tuple[Link, ...], ...]
     how_to: str
     costs: tuple[Fact, ...]
     caveats: tuple[str, ...]
@@ -72,7 +70,7 @@ def _id(step: PlanStep) -> str:
     return step.name.split(":")[0]
 
 
-def _alone(advice: Recommendation, rows: Mapping[str, str], gain: MeasuredGain | None) -> Card:
+def _alone(advice: Recommendation, rows: Rows, gain: MeasuredGain | None) -> Card:
     return Card(
         id=advice.id,
         applied=advice.id,
@@ -80,18 +78,18 @@ def _alone(advice: Recommendation, rows: Mapping[str, str], gain: MeasuredGain |
         speedup=advice.speedup,
         together=None,
         throughput=False,
-        reason=printable(advice.reason),
-        explained=printable(advice.explained),
-        evidence=tuple(_linked(middle_truncated(printable(line), _LONGEST), rows) for line in advice.evidence),
+        reason=_paragraph(advice.reason, rows),
+        explained=explained(advice.explained),
+        evidence=tuple(_linked(line, rows) for line in advice.evidence),
         how_to=advice.how_to,
-        costs=tuple(_costs_of(advice.id, gain)),
+        costs=tuple(_costs_of(advice.costs, gain)),
         caveats=tuple(printable(line) for line in advice.caveats),
         gain=gain,
     )
 
 
 def _in_plan(step: PlanStep, alone: Card | None, gain: MeasuredGain | None, before: tuple[PlanStep, ...]) -> Card:
-    explained = printable(step.explained)
+    told = explained(step.explained)
     return Card(
         id=_id(step),
         applied="+".join([*(each.name for each in before), step.name]),
@@ -99,43 +97,45 @@ def _in_plan(step: PlanStep, alone: Card | None, gain: MeasuredGain | None, befo
         speedup=step.speedup,
         together=step.cumulative,
         throughput=step.throughput,
-        reason=alone.reason if alone else "",
-        explained=f"With all before it, {lower_first(explained)}" if before and explained else explained,
+        reason=alone.reason if alone else (),
+        explained=f"With all before it, {lower_first(told)}" if before else told,
         evidence=alone.evidence if alone else (),
         how_to=step.how_to,
-        costs=tuple(_costs_of(_id(step), gain)),
+        costs=tuple(_costs_of(step.costs, gain)),
         caveats=tuple(printable(line) for line in step.caveats),
         gain=gain,
     )
 
 
-def _costs_of(optimization: str, gain: MeasuredGain | None) -> Iterator[Fact]:
+def _costs_of(costs: Costs | None, gain: MeasuredGain | None) -> Iterator[Fact]:
     """As it is known of every run, and as it was measured in this one."""
     measured = {"memory": gain.memory, "accuracy": gain.difference} if gain else {}
-    for what, said in _costs().get(optimization, {}).items():
+    for what, said in (asdict(costs) if costs else {}).items():
         yield Fact(what, measured.get(what) or said, "measured" if measured.get(what) else "")
 
 
-@cache
-def _costs() -> dict[str, dict[str, str]]:
-    return tomllib.loads((files("tracekit.reports") / "card_costs.toml").read_text("utf-8"))
+def _rows(analysis: Analysis) -> dict[tuple[str, str], str]:
+    """The place of each row by its table and key; of equal keys, that of the first."""
+    found: dict[tuple[str, str], str] = {}
+    for table, column in _KEYS.items():
+        for row, key in enumerate(getattr(analysis, table)[column]):
+            found.setdefault((table, str(key)), f"{table}-{row}")
+    return found
 
 
-def _rows(analysis: Analysis) -> dict[str, str]:
-    """Names of layer types, ops and kernels, and the row of each; of equal names, that of the first table."""
-    found: dict[str, str] = {}
-    for table, column in _LINKED.items():
-        for row, name in enumerate(getattr(analysis, table)[column]):
-            found.setdefault(printable(str(name)), f"{table}-{row}")
-    return {name: href for name, href in found.items() if len(name) >= _SHORTEST}
+def _paragraph(statements: Statements, rows: Rows) -> tuple[Link, ...]:
+    """The sentences of the statements, one after the other."""
+    parts = [(Link(" ", ""), *_linked(statement, rows)) for statement in statements]
+    return tuple(link for part in parts for link in part)[1:]
 
 
-def _linked(line: str, rows: Mapping[str, str]) -> tuple[Piece, ...]:
-    names = sorted((name for name in rows if name in line), key=len, reverse=True)
-    pattern = re.compile(rf"(?<![\w.:])({'|'.join([*map(re.escape, names), *_PHRASES])})(?!\w)")
-    parts = enumerate(pattern.split(line))
-    return tuple(Piece(part, _place(part, rows) if at % 2 else "") for at, part in parts if part)
+def _linked(statement: Statement, rows: Rows) -> tuple[Link, ...]:
+    return tuple(Link(piece.text, _place(piece.evidence, rows)) for piece in pieces(statement))
 
 
-def _place(part: str, rows: Mapping[str, str]) -> str:
-    return rows.get(part) or next(place for phrase, place in _PHRASES.items() if re.fullmatch(phrase, part))
+def _place(evidence: Evidence | None, rows: Rows) -> str:
+    if evidence is None:
+        return ""
+    if evidence.table == "step":
+        return _PLACES.get(evidence.column, "")
+    return rows.get((evidence.table, evidence.row), "")

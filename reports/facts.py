@@ -18,9 +18,9 @@ class Fact:
 
 def key_figures(analysis: Analysis) -> list[Fact]:
     """Latency, its parts, and memory: at most six."""
-    capture, line = analysis.source.capture, analysis.timeline
+    capture, start, line = analysis.source.capture, analysis.predicted_from, analysis.timeline
     device = "GPU" if analysis.source.device == "gpu" else "CPU"
-    busy_us = line.busy_ns / max(1, len(line.steps)) / 1000
+    busy_us = start.busy_us if start else line.busy_ns / max(1, len(line.steps)) / 1000
     facts = [
         *_latency(analysis),
         Fact(f"{device} busy", percent(analysis.busy_share), f"{duration(busy_us)} a step"),

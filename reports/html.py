@@ -12,6 +12,7 @@ from tracekit.reports.figures.roofline import KINDS
 from tracekit.reports.headline import headline
 from tracekit.reports.measured_gains import measured_gains, of_steps
 from tracekit.reports.names import device, in_sentence, model, printable
+from tracekit.reports.sentences import why
 from tracekit.reports.tables import table_views
 from tracekit.reports.untrusted import printable_lines
 from tracekit.reports.views import ROW_LIMIT, TableView
@@ -150,6 +151,7 @@ def environment() -> jinja2.Environment:
         "size": lambda value: numbers.quantity(value, "B"),
         "printable": printable,
         "in_sentence": in_sentence,
+        "why": why,
         "along": _along,
         "unbroken": lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%"),
     }

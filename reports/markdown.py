@@ -12,6 +12,7 @@ from tracekit.reports.measured_gains import measured_gains, of_advice
 from tracekit.reports.numbers import duration, measured, percent, quantity, speedup
 from tracekit.reports.patterns import layer_patterns
 from tracekit.reports.rows import rows_of
+from tracekit.reports.sentences import sentences
 
 _ROWS = 15
 _KIND = {
@@ -65,7 +66,7 @@ def _advice(analysis: Analysis) -> str:
         gain = of_advice(gains, advice.id)
         was = measured(gain.measured) if gain and gain.measured else ""
         row = [str(rank), prose(advice.title), speedup(advice.speedup), *([was] if gains else [])]
-        rows.append([*row, prose(advice.reason)])
+        rows.append([*row, prose(sentences(advice.reason))])
     return table((">", "what to do next", ">predicted", *([">measured"] if gains else []), "why"), rows)
 
 

@@ -22,6 +22,8 @@ from tracekit.reports.names import middle_truncated, printable
 from tracekit.reports.numbers import duration, percent, speedup
 from tracekit.reports.patterns import layer_patterns
 from tracekit.reports.rows import rows_of
+from tracekit.reports.sentences import lines as lines_of
+from tracekit.reports.sentences import sentences
 from tracekit.reports.untrusted import printable_lines
 
 _COLOURS = {
@@ -60,7 +62,7 @@ def _analysis(analysis: Analysis) -> Bundle:
 
 
 def _recommendation(advice: Recommendation) -> Bundle:
-    plain = f"{advice.title}: predicted {speedup(advice.speedup)}. {advice.reason}\n{advice.how_to}"
+    plain = f"{advice.title}: predicted {speedup(advice.speedup)}. {sentences(advice.reason)}\n{advice.how_to}"
     return {
         "text/plain": printable_lines(plain),
         "text/html": _whole([_advice(advice, 0, True)]),
@@ -119,14 +121,14 @@ def _fact(label: str, value: str) -> str:
 
 def _advice(advice: Recommendation, rank: int, opened: bool = False) -> str:
     number = f"{rank}. " if rank else ""
-    lines = "".join(f"<li>{_text(line)}</li>" for line in (*advice.evidence, *advice.caveats))
+    lines = "".join(f"<li>{_text(line)}</li>" for line in (*lines_of(advice.evidence), *advice.caveats))
     code = (
         f'<pre style="white-space:pre-wrap"><code>{escape(printable_lines(advice.how_to))}</code></pre>'
         if advice.how_to
         else ""
     )
     summary = f"<summary>{number}<b>{_text(advice.title)}</b>: predicted {speedup(advice.speedup)}</summary>"
-    body = f'<p style="margin:.3em 0">{_text(advice.reason)}</p>{code}<ul>{lines}</ul>'
+    body = f'<p style="margin:.3em 0">{_text(sentences(advice.reason))}</p>{code}<ul>{lines}</ul>'
     return f'<details{" open" if opened else ""} style="margin:.2em 0">{summary}{body}</details>'
 
 

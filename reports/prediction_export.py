@@ -4,9 +4,10 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from tracekit.analyzers.prediction.values import OpClassTime, Prediction
+from tracekit.analyzers.prediction.values import Change, OpClassTime, Prediction
 from tracekit.reports import advice
 from tracekit.reports.public import number
+from tracekit.reports.sentences import explained
 from tracekit.reports.untrusted import json_text
 
 SCHEMA_VERSION = "1.0"
@@ -30,7 +31,7 @@ def to_dict(prediction: Prediction) -> dict[str, Any]:
         "speedup": advice.interval(prediction.speedup),
         "work_factor": number(prediction.work_factor, 4),
         "by_op_class": [_op_class(each, prediction) for each in prediction.by_op_class],
-        "explained": prediction.explained,
+        "explained": explained(Change(prediction.by_op_class, prediction.work_factor)),
         "how_to": list(prediction.how_to),
         "caveats": list(prediction.caveats),
         "considered": [advice.considered(each) for each in prediction.considered],

@@ -7,9 +7,10 @@ from rich.text import Text
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.memory import Memory
-from tracekit.analyzers.prediction.values import Check, Considered, Prediction
+from tracekit.analyzers.prediction.values import Change, Check, Considered, Prediction
 from tracekit.reports.console import paragraph, printed
 from tracekit.reports.numbers import ABSENT, duration, quantity, speedup, times
+from tracekit.reports.sentences import explained, why
 
 _INDENT = 12
 _TIMED = {
@@ -38,7 +39,7 @@ def _lines(prediction: Prediction) -> list[tuple[str, str]]:
         ("after", f"{duration(prediction.latency_us.expected)} a step ({_range(prediction.latency_us)})"),
         ("speed-up", _speedup(prediction)),
         ("memory", _memory(prediction)),
-        ("why", prediction.explained),
+        ("why", explained(Change(prediction.by_op_class, prediction.work_factor))),
         ("check", _check(prediction)),
         *_listed("how to", prediction.how_to),
         *_listed("caveats", prediction.caveats),
@@ -135,7 +136,7 @@ def _considered(prediction: Prediction) -> Table:
     view = _headed("Each alone", "id", "speed-up")
     view.add_column("why", ratio=1)
     for option in sorted(prediction.considered, key=_rank):
-        reason = " ".join(part for part in (option.reason, option.explained) if part)
+        reason = " ".join(part for part in (why(option), explained(option.explained)) if part)
         view.add_row(option.id, speedup(option.speedup) if option.speedup else ABSENT, Text(reason))
     return view
 

@@ -10,6 +10,7 @@ from tracekit.reports.console import printed
 from tracekit.reports.headline import headline
 from tracekit.reports.names import in_sentence, middle_truncated, printable
 from tracekit.reports.numbers import duration, percent, speedup
+from tracekit.reports.sentences import sentences
 from tracekit.reports.terminal_summary import head
 from tracekit.reports.terminal_tables import tables
 
@@ -144,7 +145,7 @@ def _advice(analysis: Analysis, rank: int) -> str:
     if not analysis.recommendations:
         return "no recommendation"
     advice = analysis.recommendations[rank]
-    return f"{advice.title}: predicted {speedup(advice.speedup)}. {advice.reason}"
+    return f"{advice.title}: predicted {speedup(advice.speedup)}. {sentences(advice.reason)}"
 
 
 def _plan(analysis: Analysis) -> list[str]:

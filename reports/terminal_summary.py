@@ -9,6 +9,7 @@ from tracekit.analyzers.results import Analysis
 from tracekit.reports.measured_gains import MeasuredGain, measured_gains, of_advice
 from tracekit.reports.names import printable
 from tracekit.reports.numbers import measured, percent, speedup, times
+from tracekit.reports.sentences import sentences
 
 COLOURS = {"compute": "red", "memory": "bright_blue", "launch": "yellow", "latency": "magenta", "transfer": "green"}
 _SHADES = {"compute": "█", "memory": "▓", "launch": "░", "latency": "▒", "transfer": "▚", "unknown": "·"}
@@ -64,7 +65,7 @@ def _advice(analysis: Analysis, width: int) -> RenderableType:
             Text(speedup(advice.speedup), style="cyan"),
             *([was] if gains else []),
             *([_interval(advice.speedup, axis)] if width >= _WIDE else []),
-            Text(printable(advice.reason), style="dim"),
+            Text(sentences(advice.reason), style="dim"),
         )
     more = len(analysis.recommendations) - len(shown)
     return Group(view, *([Text(f"      and {more} more", style="dim")] if more else []))

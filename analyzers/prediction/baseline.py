@@ -74,6 +74,8 @@ class Baseline:
     """What the step holds after optimizations; None: none was applied."""
     plain_launch_ns: float | None = None
     """Host time of one more launch in the run as it was before optimizations; None: none was applied."""
+    overlap: float = 1.0
+    """Busy time over the summed kernel time of all devices: below 1 where kernels overlap."""
     entry_ns: float = 0.0
     """Host time before the first launch that goes into calling compiled code: launching, however long it takes."""
 
@@ -97,6 +99,21 @@ class Baseline:
     @cached_property
     def busy_ns(self) -> float:
         return float(self.ops.kernel_ns.sum())
+
+    @property
+    def occupied_ns(self) -> float:
+        """Time of the step in which a device is busy; overlapping kernels count once."""
+        return min(self.overlap * self.busy_ns, self.unprofiled_ns)
+
+    @property
+    def unprofiled_ns(self) -> float:
+        """Latency without a profiler: as stated, or simulated where the stated one holds a profiler's time."""
+        return self.stated_ns if self.profiler_share is None else self.latency_ns
+
+    @property
+    def idle_share(self) -> float:
+        """Part of the latency in which a device is idle, 0 to 1."""
+        return 1 - self.occupied_ns / self.unprofiled_ns if self.unprofiled_ns else 0.0
 
     @cached_property
     def launching_ns(self) -> float:
@@ -147,12 +164,20 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         host_range=Interval(1.0, 1.0, 1.0),
         tail=step.tail,
         overlaps=step.overlaps,
+        overlap=_overlap(analysis, step, float(ops.kernel_ns.sum())),
     )
     raw = replace(raw, as_traced=Reproduction(raw.latency_ns / 1e3, step.wall_ns / 1e3))
     if analysis.source.kind == "modelled":
         return _modelled(raw)
     share = profiler_share(float(ops.host_ns.sum()), step.recorded, analysis.source.format)
     return _timed(raw, share) if timed else _profiled(raw, share)
+
+
+def _overlap(analysis: Analysis, step: TracedStep, kernel_ns: float) -> float:
+    """Busy time of a step over its summed kernel time. Where a step was also timed without a profiler, of all steps."""
+    steps = analysis.timeline.steps
+    busy = float(steps.busy_ns.mean()) if analysis.latency.unprofiled else float(step.busy_ns)
+    return busy / max(1, analysis.work.device.nunique()) / kernel_ns
 
 
 def _profiled_ns(step: TracedStep, analysis: Analysis) -> float:

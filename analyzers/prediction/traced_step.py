@@ -36,6 +36,8 @@ class TracedStep:
     tail: HostTail
     recorded: dict[str, int]
     """Category of host rows (op, runtime, range, module) -> how many the step has."""
+    busy_ns: int
+    """Busy time of all devices."""
 
 
 def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
@@ -50,7 +52,7 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
     launches = analysis.work.launch[(analysis.work.step == step.step) & (analysis.work.launch >= 0)]
     recorded = {str(name): int(rows) for name, rows in host.category.value_counts().items() if rows}
     tail = _tail(host, trace.host.iloc[launches.unique()], start + wall)
-    return TracedStep(wall, period > 0, tail, recorded)
+    return TracedStep(wall, period > 0, tail, recorded, int(step.busy_ns))
 
 
 def _period_ns(steps: pd.DataFrame, step: "pd.Series[int]") -> int:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tracekit.analyzers.display import Displayed
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.memory import Memory
@@ -36,12 +37,24 @@ class PredictedBaseline:
     timed: Literal["unprofiled", "modelled", "profiled"]
     profiler_share: float | None
     """Part of a profiled latency that is estimated to be the profiler's; None: none of it."""
+    idle_share: float
+    """Part of the step without the profiler in which the GPU is idle, 0 to 1."""
     memory: Memory | None
     """At the peak; None: not known."""
     as_traced: Check | None
     """The step under the profiler, nothing fitted; None: no step of the trace can be compared."""
     calibrated: Check | None
     """The step without a profiler, to which host times were fitted; None: it was not timed so."""
+
+    @property
+    def unprofiled_us(self) -> float:
+        """Latency without the profiler."""
+        return self.latency_us * (1 - (self.profiler_share or 0.0))
+
+    @property
+    def busy_us(self) -> float:
+        """Time of a step in which the GPU is busy."""
+        return self.unprofiled_us * (1 - self.idle_share)
 
 
 @dataclass(frozen=True)
@@ -55,17 +68,35 @@ class OpClassTime:
 
 
 @dataclass(frozen=True)
+class Change:
+    """Where a predicted gain comes from."""
+
+    by_op_class: tuple[OpClassTime, ...]
+    work: float = 1.0
+    """How many times the work a step then does."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What an optimization costs beside its gain, in the few words that fit a card."""
+
+    memory: str
+    accuracy: str
+    effort: str
+
+
+@dataclass(frozen=True)
 class Recommendation(Displayed):
     id: str
     title: str
     speedup: Interval
     """End to end, latency before over latency after (throughput after over before, for batching)."""
-    reason: str
-    evidence: tuple[str, ...]
+    reason: Statements
+    evidence: Statements
     how_to: str
     caveats: tuple[str, ...]
-    explained: str = ""
-    """One sentence: what shrinks from what to what."""
+    explained: Change | None = None
+    costs: Costs | None = None
 
 
 @dataclass(frozen=True)
@@ -75,10 +106,14 @@ class Considered:
     id: str
     title: str
     recommended: bool
-    reason: str
+    reason: Statements
     speedup: Interval | None
-    explained: str = ""
-    """One sentence: what shrinks, or grows, from what to what; "": nothing was predicted."""
+    explained: Change | None = None
+    """None: nothing was predicted."""
+    objection: str = ""
+    """Why it cannot be done to this run; "": it can."""
+    notes: tuple[str, ...] = ()
+    """What keeps it from its gain, and how to remove that."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +133,10 @@ class PlanStep:
     """Its gain is in throughput: a step takes longer, and does more."""
     memory_bytes: int | None
     """At the peak, then; None: not known."""
-    explained: str
+    explained: Change
     how_to: str
     caveats: tuple[str, ...]
+    costs: Costs | None = None
 
 
 @dataclass(frozen=True)
@@ -121,8 +157,6 @@ class Prediction:
     work_factor: float
     """How many times the baseline's work the predicted step does."""
     by_op_class: tuple[OpClassTime, ...]
-    explained: str
-    """One sentence: what shrinks from what to what."""
     how_to: tuple[str, ...]
     caveats: tuple[str, ...]
     considered: tuple[Considered, ...] = ()

@@ -12,6 +12,7 @@ from tracekit.reports.findings.layers import layer_spans
 from tracekit.reports.headline import headline
 from tracekit.reports.names import printable
 from tracekit.reports.numbers import duration, speedup
+from tracekit.reports.sentences import lines, sentences
 
 Event = dict[str, Any]
 
@@ -43,8 +44,8 @@ def _advice(analysis: Analysis) -> Iterator[Event]:
         (
             f"{rank}. {advice.title}: predicted {speedup(advice.speedup)}",
             {
-                "why": advice.reason,
-                "evidence": "; ".join(advice.evidence),
+                "why": sentences(advice.reason),
+                "evidence": "; ".join(lines(advice.evidence)),
                 "how": advice.how_to,
                 "when it hurts": "; ".join(advice.caveats),
             },

@@ -7,6 +7,7 @@ from tracekit.analyzers.prediction.oplist import OP_LIST
 from tracekit.analyzers.transforms.batch_limits import compute_bound_from, largest_that_fits
 from tracekit.optimizations import find
 from tracekit.planning.scenarios import refusal
+from tracekit.reports.sentences import sentences
 
 GB = 10**9
 
@@ -37,7 +38,7 @@ def test_the_larger_weights_decide():
 def test_the_largest_batch_fills_the_memory():
     run = base("a100", batch_size=2, weight_bytes=20 * GB, peak_memory_bytes=26 * GB)
     assert largest_that_fits(run) == (80 - 20) // 3
-    assert "hold a batch of 20" in find("batching").reason(run)
+    assert "hold a batch of 20" in sentences(find("batching").reason(run))
     assert refusal(find("batching:20"), run) is None
     assert refusal(find("batching:21"), run) == "A batch of 21 does not fit: 80 GB hold one of 20."
 

@@ -11,6 +11,7 @@ from tracekit.optimizations.combined import Combined
 from tracekit.planning.recommend import LOSING, advise
 from tracekit.planning.scenarios import predicted_speedup, refusal
 from tracekit.planning.search import LONGEST, WORTHWHILE, Search
+from tracekit.reports.sentences import explained, why
 
 RUNS = {
     "launch-bound": base("h200", tokens=1, width=768, heads=12, layers=3, precision="fp32", batch_size=1),
@@ -65,14 +66,15 @@ def test_nothing_that_loses_is_recommended_or_planned(run):
     assert not losing & {step.name for step in advice.plan}
     assert all(each.speedup.low >= WORTHWHILE for each in advice.recommendations)
     refused = [each for each in advice.considered if each.speedup is None]
-    assert all(each.reason and not each.explained for each in refused)
-    assert all("→" in each.explained or "no class" in each.explained for each in advice.considered if each.speedup)
+    assert all(each.objection and not each.explained for each in refused)
+    told = [explained(each.explained) for each in advice.considered if each.speedup]
+    assert all("→" in sentence or "no class" in sentence for sentence in told)
 
 
 def test_the_best_first_step_comes_first():
     plan = advise(RUNS["launch-bound"]).plan
     assert plan[0].name in ("cuda-graphs", "max-autotune")
-    assert "host and gaps" in plan[0].explained
+    assert "host and gaps" in explained(plan[0].explained)
 
 
 class Useless(Optimization):
@@ -87,7 +89,7 @@ class Useless(Optimization):
         return base.ops
 
     def reason(self, base):
-        return ""
+        return ()
 
     def how_to(self, base):
         return ""
@@ -111,7 +113,7 @@ def test_what_gives_no_more_than_a_part_of_it_is_not_recommended():
     judged = {each.id: each for each in advise(run).considered}
     assert judged["nf4"].speedup.low > WORTHWHILE
     assert judged["half-precision"].recommended
-    assert (judged["nf4"].recommended, judged["nf4"].reason) == (
+    assert (judged["nf4"].recommended, why(judged["nf4"])) == (
         False,
         "Half precision is in it, and gives more alone.",
     )

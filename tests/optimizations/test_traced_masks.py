@@ -11,6 +11,7 @@ from tracekit.analyzers.transforms.math_attention import with_a_mask
 from tracekit.optimizations import find
 from tracekit.planning.recommend import advise
 from tracekit.planning.scenarios import predicted_speedup
+from tracekit.reports.sentences import why
 
 BATCH, HEADS, LENGTH, HEAD = 8, 16, 197, 64
 RUN = {"tokens": BATCH * LENGTH, "width": HEADS * HEAD, "precision": "fp16", "batch_size": BATCH}
@@ -73,7 +74,7 @@ def test_the_loss_is_rejected_with_the_version_that_mends_it():
     graphs = by_id["cuda-graphs"]
     assert graphs.speedup.high < 1 and not graphs.recommended
     mended = predicted_speedup(find("cuda-graphs"), with_attention(attention(), "5.18.0")).expected
-    assert f"from 5.18 on it does not: {mended:.2f} times then" in graphs.reason
+    assert f"from 5.18 on it does not: {mended:.2f} times then" in why(graphs)
     assert mended > 1
 
 

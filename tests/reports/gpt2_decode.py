@@ -8,6 +8,8 @@ import pandas as pd
 from tracekit.analyzers import hardware, idle_tables, result_tables, results
 from tracekit.analyzers.breakdown.gaps import idle_causes_table
 from tracekit.analyzers.capture_info import CaptureInfo, Latency
+from tracekit.analyzers.evidence import Evidence, of_step, say
+from tracekit.analyzers.prediction.values import Considered, Costs
 from tracekit.analyzers.trace import PROBLEMS
 
 H200 = hardware.find("h200")
@@ -298,18 +300,23 @@ def _recommendations() -> tuple[results.Recommendation, ...]:
             "cuda-graphs",
             "CUDA graphs",
             results.Interval(6.8, 7.4, 8.1),
-            "The GPU is idle 87 % of the step because the host issues 99 kernels at 20 µs each.",
-            ("99 kernels a step, mean duration 4.3 µs", "idle between kernels 87 % of the step"),
+            (say("cuda-graphs", of_step("idle", "idle_share", 0.87)),),
+            (
+                say("idle", of_step("idle", "idle_share", 0.87)),
+                say("optimizer-launches", of_step("launches", "launches", 99)),
+                say("largest-op", Evidence("op", "aten::gemm", "ops", "name", "aten::gemm"), _of_gemm(0.64)),
+            ),
             'model.generation_config.cache_implementation = "static"\n'
             'model.forward = torch.compile(model.forward, mode="reduce-overhead")',
             ("Needs a static KV cache: shapes must not change between steps.",),
+            costs=Costs("the graph's own pool", "unchanged", "one line, where shapes are fixed"),
         ),
         results.Recommendation(
             "batching",
             "Batching",
             results.Interval(5.1, 6.9, 7.8),
-            "The host time of a step does not grow with the batch.",
-            ("weights are 94 % of the bytes read",),
+            (say("batching", of_step("idle", "idle_share", 0.87), of_step("share", "share", 0.94)),),
+            (),
             "tracekit profile --model gpt2 --gpu h200 --workload decode --batch-size 8",
             ("Throughput, not latency.",),
         ),
@@ -317,12 +324,19 @@ def _recommendations() -> tuple[results.Recommendation, ...]:
             "fused-kernels",
             "Fused kernels",
             results.Interval(1.08, 1.19, 1.31),
-            "48 small kernels become 24.",
-            ("pointwise and norm kernels are 36 % of the launches",),
+            (say("fused-kernels", of_step("share", "share", 0.36)),),
+            (),
             "model = torch.compile(model)",
             (),
         ),
     )
+
+
+_WAITS = "The run waits for the host, not the GPU."
+
+
+def _of_gemm(share: float) -> Evidence:
+    return Evidence("share", share, "ops", "share", "aten::gemm")
 
 
 def _predicted_work() -> pd.DataFrame:
@@ -342,10 +356,10 @@ def _predicted_work() -> pd.DataFrame:
 
 
 def _considered() -> tuple[results.Considered, ...]:
-    taken = tuple(results.Considered(r.id, r.title, True, r.reason, r.speedup) for r in _recommendations())
+    taken = tuple(Considered(r.id, r.title, True, r.reason, r.speedup) for r in _recommendations())
     half = results.Interval(0.98, 1.0, 1.03)
     return (
         *taken,
-        results.Considered("half-precision", "Half precision", False, "The run waits for the host, not the GPU.", half),
-        results.Considered("tensor-parallel", "Tensor parallelism", False, "The model fits one GPU.", None),
+        Considered("half-precision", "Half precision", False, (say("changes-nothing"),), half, notes=(_WAITS,)),
+        Considered("tensor-parallel", "Tensor parallelism", False, (), None, objection="The model fits one GPU."),
     )

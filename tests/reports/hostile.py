@@ -5,8 +5,9 @@ from dataclasses import replace
 import pandas as pd
 from verified_runs import verified
 
+from tracekit.analyzers.evidence import Evidence, say
 from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.prediction.values import PlanStep, Recommendation
+from tracekit.analyzers.prediction.values import Change, Costs, OpClassTime, PlanStep, Recommendation
 from tracekit.analyzers.results import Analysis
 
 SCRIPT = "</script><script>document.title='broken'</script>"
@@ -23,7 +24,8 @@ NAMES = (FORMULA, FORGED_ROW, CLIPBOARD, SCRIPT, IMAGE, QUOTES, REVERSED, LONG)
 def hostile(analysis: Analysis) -> Analysis:
     """Every name in the analysis, replaced."""
     advice = analysis.recommendations[0]
-    nasty = Recommendation("x", SCRIPT, advice.speedup, IMAGE, (QUOTES, LONG), SCRIPT, (REVERSED,))
+    said = tuple(say("layers", *(_named(role, name) for role in ("layer", "launches", "time"))) for name in NAMES)
+    nasty = Recommendation("x", SCRIPT, advice.speedup, said[:2], said, SCRIPT, (REVERSED,))
     capture = analysis.source.capture
     found = verified(analysis).verified
     assert capture is not None
@@ -52,7 +54,12 @@ def hostile(analysis: Analysis) -> Analysis:
 
 def _step(name: str) -> PlanStep:
     gain = Interval(1.1, 1.2, 1.3)
-    return PlanStep(name, name, gain, gain, gain, False, None, name, name, (name,))
+    change = Change((OpClassTime(name, 2, 1),))
+    return PlanStep(name, name, gain, gain, gain, False, None, change, name, (name,), Costs(name, name, name))
+
+
+def _named(role: str, name: str) -> Evidence:
+    return Evidence(role, name, "layer_types", "type", name)
 
 
 def _cycled(frame: pd.DataFrame) -> "pd.Series[str]":

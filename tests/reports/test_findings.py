@@ -24,6 +24,7 @@ from tracekit.reports.findings.events import events
 from tracekit.reports.findings.layers import layer_spans
 from tracekit.reports.findings.rates import Curve, divided, stacked, thinned
 from tracekit.reports.findings.write import annotate
+from tracekit.reports.sentences import sentences
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "traces"
 SAMPLE = SAMPLES / "h200_gpt2_decode.json.gz"
@@ -115,7 +116,7 @@ def test_recommendations_say_why_and_how(annotated: Path) -> None:
     said = [event for event in ours(recorded(annotated)) if event["ph"] == "i"]
     assert len(said) == 1 + len(analysis.recommendations)
     assert said[1]["name"].startswith(f"1. {analysis.recommendations[0].title}: predicted ")
-    assert said[1]["args"]["why"] == analysis.recommendations[0].reason
+    assert said[1]["args"]["why"] == sentences(analysis.recommendations[0].reason)
     assert len({event["ts"] for event in said}) == len(said)
 
 

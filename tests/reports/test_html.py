@@ -15,7 +15,7 @@ from verified_runs import verified
 
 from tracekit.analyzers import hardware
 from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.prediction.values import PlanStep
+from tracekit.analyzers.prediction.values import Change, OpClassTime, PlanStep
 from tracekit.analyzers.results import Analysis, Coverage, Projection
 from tracekit.analyzers.verification import Verified
 from tracekit.reports import embed
@@ -122,11 +122,11 @@ def test_the_plan_comes_first_and_adds_up(analysis: Analysis) -> None:
     assert "1. CUDA graphs 6.8–8.1× 6.8–8.1× 260 µs to 309 µs –" in text
     assert "2. Half precision 1.10–1.30× 7.0–10× 206 µs to 300 µs 420 MB" in text
     assert "1.10–1.30× more predicted, 1.20× expected" in text
-    assert "With all before it, a step takes less." in text
+    assert "With all before it, a step takes 1.00 ms instead of 2.00 ms: gemm 2.00 ms → 1.00 ms." in text
     assert "Others, each by itself: batching 5.1–7.8×, fused kernels 1.08–1.31×" in text
 
 
-SAID = ("A step takes less.", "model.half()", ("Digits go.",))
+SAID = (Change((OpClassTime("gemm", 2_000_000, 1_000_000),)), "model.half()", ("Digits go.",))
 
 
 def test_what_was_measured_stands_beside_what_was_predicted(analysis: Analysis) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tracekit.analyzers import hardware
+from tracekit.analyzers.evidence import say
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.values import Considered
 from tracekit.analyzers.results import Analysis, BoundShares, Source
@@ -118,7 +119,7 @@ def test_headline_of_a_launch_bound_run(analysis: Analysis) -> None:
 
 
 def test_headline_of_a_run_that_may_gain(analysis: Analysis) -> None:
-    perhaps = Considered("compile", "torch.compile", False, "It may not pay.", Interval(0.98, 1.44, 3.06))
+    perhaps = Considered("compile", "torch.compile", False, (say("may-not-pay"),), Interval(0.98, 1.44, 3.06))
     bare = replace(analysis, recommendations=(), considered=(*analysis.considered[3:], perhaps))
     assert headline(bare).endswith("87 % of the time; nothing is sure to help, torch.compile may (0.98–3.1×).")
 

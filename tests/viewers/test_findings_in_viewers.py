@@ -10,6 +10,7 @@ from test_viewers import _package, _program
 
 import tracekit
 from tracekit.reports.findings.write import annotate
+from tracekit.reports.sentences import sentences
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "traces" / "h200_gpt2_decode.json.gz"
 
@@ -55,7 +56,7 @@ def test_layers_nest_and_recommendations_can_be_read(annotated: Path) -> None:
     why = (
         "SELECT EXTRACT_ARG(arg_set_id, 'args.why') AS why FROM slice WHERE name LIKE '1. %' AND category = 'tracekit'"
     )
-    assert ask(annotated, why) == [{"why": analysis.recommendations[0].reason}]
+    assert ask(annotated, why) == [{"why": sentences(analysis.recommendations[0].reason)}]
 
 
 def test_chrome_takes_them_too(annotated: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tracekit.calibration.correction import Correction, here
 from tracekit.optimizations import find, in_order, parse
 from tracekit.optimizations.combined import Combined
 from tracekit.optimizations.other_gpu import OtherGPU
-from tracekit.planning.explain import op_class_times, sentence
+from tracekit.planning.explain import op_class_times
 from tracekit.planning.recommend import advise, latency_us, why_nothing
 from tracekit.planning.scenarios import speedup, too_large
 from tracekit.planning.search import Search, Steps
@@ -98,7 +98,6 @@ def _prediction(search: Search, together: Combined) -> Prediction:
         speedup=gain,
         work_factor=after.work,
         by_op_class=times,
-        explained=sentence(times, after.work),
         how_to=tuple(step.how_to(before) for step, before in together.stages(base)),
         caveats=(
             *doubts(base),

@@ -91,4 +91,4 @@ def _considered(each: Considered, known: dict[str, Correction]) -> Considered:
     change = known[each.id]
     speedup = change.of(each.speedup)
     still = each.recommended and speedup.low >= WORTHWHILE
-    return replace(each, speedup=speedup, recommended=still, reason=each.reason if still else f"{each.reason} {change}")
+    return replace(each, speedup=speedup, recommended=still, notes=each.notes if still else (*each.notes, str(change)))

@@ -10,8 +10,10 @@ import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.errors import InputError, TracekitError
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.analyzers.transforms.plain_launch import with_plain_launch
 from tracekit.subjects.subject import Subject
@@ -25,6 +27,8 @@ class Optimization(ABC):
     """What followed the id and a colon."""
     title: str
     caveats: tuple[str, ...] = ()
+    costs: Costs | None = None
+    """What it costs in memory, accuracy and effort."""
     work_factor: float = 1.0
     """How many times the baseline's work one step then does (see `work`)."""
     of_a_pass: bool = False
@@ -50,8 +54,8 @@ class Optimization(ABC):
         """The op list after the optimization (OP_LIST)."""
 
     @abstractmethod
-    def reason(self, base: Baseline) -> str:
-        """One sentence: why this run gains from it."""
+    def reason(self, base: Baseline) -> Statements:
+        """Why this run gains from it. The words of each kind of statement are in reports/sentences.py."""
 
     @abstractmethod
     def how_to(self, base: Baseline) -> str:
@@ -64,7 +68,7 @@ class Optimization(ABC):
         Raises TracekitError when that is not possible here.
         """
 
-    def evidence(self, base: Baseline) -> tuple[str, ...]:
+    def evidence(self, base: Baseline) -> Statements:
         """What in the trace led to it."""
         return ()
 
@@ -114,12 +118,3 @@ class Optimization(ABC):
 def refused(optimization: Optimization, why: str) -> TracekitError:
     """What `apply` raises."""
     return TracekitError(f"{optimization.title} cannot be applied here.", why)
-
-
-def share(base: Baseline, rows: "pd.Series[bool]") -> float:
-    """The part of the busy time that these rows of the op list take, 0 to 1."""
-    return float(base.ops.kernel_ns[rows].sum() / max(base.busy_ns, 1.0))
-
-
-def percent(fraction: float) -> str:
-    return f"{fraction:.0%}".replace("%", " %")

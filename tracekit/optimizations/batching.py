@@ -10,13 +10,16 @@ import pandas as pd
 from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.costs.call import Cost, Gemm
 from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.batch_limits import compute_bound_from, largest_that_fits, streams_weights
 from tracekit.analyzers.transforms.by_cost import where
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.analyzers.transforms.retime import retimed
-from tracekit.optimizations.base import Optimization, percent, refused, share
+from tracekit.optimizations.base import Optimization, refused
+from tracekit.optimizations.shared.evidence import idle, of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 FACTOR = 8
@@ -27,6 +30,7 @@ class Batching(Optimization):
     """`batch` sequences a step; 0: `FACTOR` times as many as now."""
 
     id = "batching"
+    costs = Costs("activations and KV cache grow with the batch", "unchanged", "something that gathers requests")
     throughput = True
     caveats = ("Throughput, not latency: each step takes longer, and a request waits for its batch.",)
 
@@ -66,13 +70,9 @@ class Batching(Optimization):
         growing = {name: round(factor * getattr(before, name)) for name in ("kv_cache", "activations", "loss")}
         return replace(before, **growing)
 
-    def reason(self, base: Baseline) -> str:
+    def reason(self, base: Baseline) -> Statements:
         reading = where(base.ops, lambda cost: cost is not None and streams_weights(cost, base.gpu))
-        idle = max(0.0, 1 - base.busy_ns / base.latency_ns)
-        return (
-            f"The GPU is idle {percent(idle)} of the step, and {percent(share(base, reading))} of its busy time "
-            f"waits for weights: both are paid once a batch.{_limits(base)}"
-        )
+        return (say("batching", idle(base), share_of(base, reading)), *_limits(base))
 
     def how_to(self, base: Baseline) -> str:
         capture = base.source.capture
@@ -87,16 +87,18 @@ class Batching(Optimization):
         return replace(subject, settings=replace(subject.settings, batch_size=batch)).with_own_weights()
 
 
-def _limits(base: Baseline) -> str:
-    """At which batches the gain ends."""
+def _limits(base: Baseline) -> Statements:
+    """The batches at which the gain ends."""
     turning, largest = compute_bound_from(base), largest_that_fits(base)
     capture = base.source.capture
     now = capture.batch_size if capture else 0
-    bound = f"products are bound by arithmetic from a batch of {turning:,} on" if turning else ""
-    bound = "products are bound by arithmetic already" if turning and turning <= now else bound
-    fits = f"{base.gpu.memory_gb:g} GB hold a batch of {largest:,}" if largest else ""
-    known = "; ".join(part for part in (bound, fits) if part)
-    return f" {known[0].upper()}{known[1:]}." if known else ""
+    bound: Statements = ()
+    if turning:
+        bound = (say("batch-compute-bound", of_step("batch", "batch", turning)),)
+    if turning and turning <= now:
+        bound = (say("batch-compute-bound-now"),)
+    has = of_step("memory", "bytes", base.gpu.memory_bytes)
+    return (*bound, say("batch-that-fits", has, of_step("batch", "batch", largest))) if largest else bound
 
 
 def _enlarging(factor: float) -> Callable[[Cost], Cost]:

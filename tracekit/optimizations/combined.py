@@ -5,6 +5,7 @@ from itertools import combinations
 
 import pandas as pd
 
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.transforms.outcome import Outcome
@@ -40,8 +41,8 @@ class Combined(Optimization):
             base = step.applied(base, outcome)
         return base
 
-    def reason(self, base: Baseline) -> str:
-        return " ".join(step.reason(before) for step, before in self.stages(base))
+    def reason(self, base: Baseline) -> Statements:
+        return tuple(each for step, before in self.stages(base) for each in step.reason(before))
 
     def notes(self, base: Baseline) -> tuple[str, ...]:
         found = (line for step, before in self.stages(base) for line in step.notes(before))
@@ -56,9 +57,8 @@ class Combined(Optimization):
             subject = step.apply(subject)
         return subject
 
-    def evidence(self, base: Baseline) -> tuple[str, ...]:
-        found = (line for step, before in self.stages(base) for line in step.evidence(before))
-        return tuple(dict.fromkeys(found))
+    def evidence(self, base: Baseline) -> Statements:
+        return tuple(dict.fromkeys(each for step, before in self.stages(base) for each in step.evidence(before)))
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
         for step, start in self.stages(base):

@@ -6,9 +6,11 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms import traced_masks
 from tracekit.analyzers.transforms.by_cost import each, where
 from tracekit.analyzers.transforms.extra_kernels import TORCHAO, WIDENING
@@ -18,8 +20,9 @@ from tracekit.analyzers.transforms.masked_attention import GENERATED, is_compile
 from tracekit.analyzers.transforms.outcome import Outcome, pick, remembered
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.analyzers.transforms.retime import put, retimed
-from tracekit.optimizations.base import Optimization, percent
+from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.cuda_graphs import forward_passes
+from tracekit.optimizations.shared.evidence import idle, launches, of_step, say
 from tracekit.optimizations.shared.mask_advice import advice as mask_advice
 from tracekit.optimizations.static_cache import appended
 from tracekit.subjects.subject import Subject
@@ -54,6 +57,7 @@ ENTRY_NS = Interval(120_000, 60_000, 30_000)
 class Compile(Optimization):
     id = "compile"
     title = "torch.compile"
+    costs = Costs("about the same", "rounding of the last digits", "one line, and a wait for the first call")
     caveats = (
         "The first call compiles for a minute or so, and each new shape again, unless marked dynamic.",
         "Graph breaks (data-dependent Python) reduce the gain.",
@@ -72,13 +76,12 @@ class Compile(Optimization):
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         return replace(super().applied(base, outcome), entry_ns=_entry_ns(base, outcome))
 
-    def reason(self, base: Baseline) -> str:
-        before = int(base.ops.launches.sum())
+    def reason(self, base: Baseline) -> Statements:
         after = int(fused(base.ops, base.gpu, "expected", within_layer=False).launches.sum())
-        return f"Fusing turns {before} kernels a step into about {after}, each launched without Python."
+        return (say("compile", launches(base), of_step("after", "launches", after)),)
 
-    def evidence(self, base: Baseline) -> tuple[str, ...]:
-        return (f"the GPU is idle {percent(max(0.0, 1 - base.busy_ns / base.latency_ns))} of the step",)
+    def evidence(self, base: Baseline) -> Statements:
+        return (say("idle", idle(base)),)
 
     def notes(self, base: Baseline) -> tuple[str, ...]:
         return mask_advice(self, base)

@@ -5,11 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms import traced_masks
 from tracekit.analyzers.transforms.outcome import Outcome, pick
-from tracekit.optimizations.base import Optimization, percent, refused
+from tracekit.optimizations.base import Optimization, refused
+from tracekit.optimizations.shared.evidence import busy, idle, latency, launches, of_step, say
 from tracekit.optimizations.shared.mask_advice import advice as mask_advice
 from tracekit.optimizations.static_cache import on_static_cache
 from tracekit.subjects.subject import Subject
@@ -31,6 +34,7 @@ class Graphed(Optimization):
 class CUDAGraphs(Graphed):
     id = "cuda-graphs"
     title = "CUDA graphs"
+    costs = Costs("the graph's own pool", "unchanged", "one line, where shapes are fixed")
     caveats = (
         "Shapes and addresses must stay the same: decoding needs a static KV cache.",
         "The graph keeps its memory for itself.",
@@ -62,15 +66,14 @@ class CUDAGraphs(Graphed):
         host.iloc[0] = pick(REPLAY_NS, outcome) * forward_passes(base) + base.other_host_ns
         return base.ops.assign(host_ns=host, sync=False)
 
-    def reason(self, base: Baseline) -> str:
-        idle = percent(1 - base.busy_ns / base.latency_ns)
-        return f"The GPU waits for launches {idle} of the time; a graph launches the whole step at once."
+    def reason(self, base: Baseline) -> Statements:
+        return (say("cuda-graphs", idle(base)),)
 
-    def evidence(self, base: Baseline) -> tuple[str, ...]:
-        launches = int(base.ops.launches.sum())
+    def evidence(self, base: Baseline) -> Statements:
+        each = base.launching_ns / base.ops.launches.sum()
         return (
-            f"{launches} kernels a step, {base.busy_ns / 1e3:.0f} µs of work in {base.latency_ns / 1e3:.0f} µs",
-            f"{base.launching_ns / launches / 1e3:.1f} µs of host time a kernel",
+            say("work-of-a-step", launches(base), busy(base), latency(base)),
+            say("host-time-per-launch", of_step("host", "launch_host_ns", each)),
         )
 
     def notes(self, base: Baseline) -> tuple[str, ...]:

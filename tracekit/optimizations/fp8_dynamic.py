@@ -6,6 +6,7 @@ from typing import Self
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import which
 from tracekit.analyzers.transforms.extra_kernels import TORCHAO, Extra, moving
 from tracekit.analyzers.transforms.linear_products import LinearProduct, linear_product
@@ -30,6 +31,7 @@ class FP8Dynamic(DynamicQuantization):
 
     id = "fp8-dynamic"
     title = "fp8 products, dynamic scales"
+    costs = Costs("weights a half of 16 bits", "a small loss: measure it", "a library")
     precision = "fp8"
     needs = "float8-dynamic"
     dispatch = Interval(55.0, 45.0, 25.0)

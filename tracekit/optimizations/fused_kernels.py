@@ -1,15 +1,20 @@
 """Hand-written fused kernels inside a module: norms, and activations written out op by op."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 
+from tracekit.analyzers.evidence import Evidence, Statement, Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import which
 from tracekit.analyzers.transforms.fusion import chains, fused
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
-from tracekit.optimizations.base import Optimization, percent, share
+from tracekit.optimizations.base import Optimization
+from tracekit.optimizations.shared.evidence import of_step, say, share_of
 from tracekit.subjects.fused_modules import WRITTEN_OUT, with_fused_kernels
 from tracekit.subjects.subject import Subject
 
@@ -21,9 +26,14 @@ CALLED = Interval(1.0, 0.5, 0.0)
 """Of the host time that the first op of a chain takes beyond a plain launch, what the call of the module keeps."""
 
 
+_NAMED = 3
+"""Types of layers that the evidence names."""
+
+
 class FusedKernels(Optimization):
     id = "fused-kernels"
     title = "Fused kernels"
+    costs = Costs("less: no results in between", "rounding of the last digits", "a patch for each family of models")
     caveats = (
         "A run that waits for its host loses: a kernel of liger-kernel is launched through Python.",
         "Each family of models needs its own patch; check the outputs once.",
@@ -46,16 +56,14 @@ class FusedKernels(Optimization):
         launch = np.where(torch_has_it, 1.0, pick(LIGER_LAUNCH, outcome)) * plain
         return ops.assign(host_ns=ops.host_ns.where(length == 1, entered + launch))
 
-    def reason(self, base: Baseline) -> str:
-        part = percent(share(base, _fusible(base)))
-        return f"{part} of the kernel time is norms and activations written out op by op, each fusible into one."
+    def reason(self, base: Baseline) -> Statements:
+        return (say("fused-kernels", share_of(base, _fusible(base))),)
 
-    def evidence(self, base: Baseline) -> tuple[str, ...]:
+    def evidence(self, base: Baseline) -> Statements:
         rows = base.ops[_fusible(base)]
         types = rows.groupby("layer_type").agg(launches=("launches", "sum"), ns=("kernel_ns", "sum"))
-        top = types.sort_values("ns", ascending=False).head(3)
-        seen = zip(top.index, top.launches, top.ns / 1e3, strict=True)
-        return tuple(f"{layer or 'no layer'}: {launches} launches, {us:.0f} µs" for layer, launches, us in seen)
+        top = types.sort_values("ns", ascending=False).head(_NAMED)
+        return tuple(_of_layers(*row) for row in top.itertuples())
 
     def how_to(self, base: Baseline) -> str:
         if (base.ops[_fusible(base)].layer_type == "NewGELUActivation").any():
@@ -64,6 +72,12 @@ class FusedKernels(Optimization):
 
     def apply(self, subject: Subject) -> Subject:
         return with_fused_kernels(subject)
+
+
+def _of_layers(layer_type: str, launched: int, ns: float) -> Statement:
+    cell = partial(Evidence, table="layer_types", row=layer_type)
+    values = of_step("launches", "launches", int(launched)), cell("time", float(ns), column="self_ns")
+    return say("layers", cell("layer", layer_type or "no layer", column="type"), *values)
 
 
 def _known(base: Baseline) -> "pd.Series[bool]":

@@ -6,12 +6,15 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.outcome import Outcome, pick
-from tracekit.optimizations.base import Optimization, percent, refused, share
+from tracekit.optimizations.base import Optimization, refused
+from tracekit.optimizations.shared.evidence import largest, launches, of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 HOST_KEPT = Interval(0.9, 0.6, 0.4)
@@ -24,6 +27,7 @@ _READ, _WRITTEN = 4, 3
 class FusedOptimizer(Optimization):
     id = "fused-optimizer"
     title = "Fused optimizer"
+    costs = Costs("about the same", "rounding of the last digits", "one argument")
     caveats = ("Adam, AdamW, SGD and Adagrad have fused kernels; others do not.",)
 
     def objection(self, base: Baseline) -> str | None:
@@ -46,17 +50,22 @@ class FusedOptimizer(Optimization):
         others = base.ops.drop(found.index)
         return pd.concat([others.iloc[: places[0]], one, others.iloc[places[0] :]])
 
-    def reason(self, base: Baseline) -> str:
+    def reason(self, base: Baseline) -> Statements:
         rows = _steps(base)
         moved = sum(cost.bytes for cost in base.ops.cost[rows])
         return (
-            f"The optimizer step is {percent(share(base, rows))} of the kernel time, in {int(rows.sum())} passes that "
-            f"move {moved / 1e9:.1f} GB; one pass moves {_fused_cost(base).bytes / 1e9:.1f} GB."
+            say(
+                "fused-optimizer",
+                share_of(base, rows),
+                of_step("passes", "launches", int(rows.sum())),
+                of_step("moved", "bytes", moved),
+                of_step("after", "bytes", _fused_cost(base).bytes),
+            ),
         )
 
-    def evidence(self, base: Baseline) -> tuple[str, ...]:
-        launches = int(base.ops.launches[_steps(base)].sum())
-        return (f"{launches} launches in the optimizer step",)
+    def evidence(self, base: Baseline) -> Statements:
+        rows = _steps(base)
+        return (say("optimizer-launches", launches(base, rows)), *largest(base, rows))
 
     def how_to(self, base: Baseline) -> str:
         return "optimizer = torch.optim.AdamW(model.parameters(), fused=True)"

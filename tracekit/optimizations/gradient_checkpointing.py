@@ -6,13 +6,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.saved_tensors import saved_bytes
+from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
-from tracekit.optimizations.base import Optimization, percent, refused, share
+from tracekit.optimizations.base import Optimization, refused
+from tracekit.optimizations.shared.evidence import of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 WRAPPING = Interval(8.0, 4.0, 2.0)
@@ -31,6 +34,7 @@ _BLOCK = r"^(.*?\.\d+)(?:\.|$)"
 class GradientCheckpointing(Optimization):
     id = "gradient-checkpointing"
     title = "Gradient checkpointing"
+    costs = Costs("activations of one block, not of all", "unchanged", "one line")
     caveats = ("It costs time and saves memory: use it for a batch or a length that does not fit otherwise.",)
 
     def objection(self, base: Baseline) -> str | None:
@@ -46,18 +50,17 @@ class GradientCheckpointing(Optimization):
         start = int(np.flatnonzero(base.ops.phase == "backward")[0])
         return pd.concat([base.ops.iloc[:start], again, base.ops.iloc[start:]], ignore_index=True)
 
-    def reason(self, base: Baseline) -> str:
-        rows = _forward(base)
-        freed = 1 - _kept(base)[0]
-        costs = f"Running the blocks' forward again adds {percent(share(base, rows))} of kernel time, and frees about "
-        short = " The step hardly fits the GPU's memory." if self.needed(base) else ""
-        return f"{costs}{percent(freed)} of the activations.{short}"
+    def reason(self, base: Baseline) -> Statements:
+        freed = of_step("freed", "share", 1 - _kept(base)[0])
+        short = (say("memory-is-short"),) if self.needed(base) else ()
+        return (say("gradient-checkpointing", share_of(base, _forward(base)), freed), *short)
 
-    def evidence(self, base: Baseline) -> tuple[str, ...]:
+    def evidence(self, base: Baseline) -> Statements:
         capture = base.source.capture
         if capture is None or not capture.peak_memory_bytes:
             return ()
-        return (f"a step holds {capture.peak_memory_bytes / 1e9:.1f} of {base.gpu.memory_gb:g} GB",)
+        held = of_step("held", "bytes", capture.peak_memory_bytes)
+        return (say("memory-of-a-step", held, of_step("memory", "bytes", base.gpu.memory_bytes)),)
 
     def how_to(self, base: Baseline) -> str:
         return "model.gradient_checkpointing_enable()"

@@ -9,19 +9,22 @@ import pandas as pd
 from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.costs.call import Attention, Cost
 from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.saved_tensors import saved_bytes
+from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import where
 from tracekit.analyzers.transforms.full_precision_parts import WIDE, with_wide_parts
 from tracekit.analyzers.transforms.outcome import Outcome, pick, remembered
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.analyzers.transforms.retime import narrowed, retimed
 from tracekit.capture.numerics import TORCH_NAMES
-from tracekit.optimizations.base import Optimization, percent, refused, share
+from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.attention_backends import preferred
+from tracekit.optimizations.shared.evidence import largest, of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 HOST_FACTOR = Interval(1.05, 1.0, 0.95)
@@ -40,6 +43,7 @@ class HalfPrecision(Optimization):
 
     id = "half-precision"
     title = "Half precision"
+    costs = Costs("a half", "2 to 3 decimal digits a value", "one line")
     caveats = (
         "Outputs change in the third digit; compare them before you ship.",
         "A run that waits for its host gains nothing: fewer bytes do not launch kernels sooner.",
@@ -69,11 +73,14 @@ class HalfPrecision(Optimization):
         host = ops.host_ns * pick(HOST_FACTOR, outcome) + attention_host_ns(base, outcome)
         return with_wide_parts(base, ops.assign(host_ns=host))
 
-    def reason(self, base: Baseline) -> str:
-        part = percent(share(base, _full_precision(base)))
+    def reason(self, base: Baseline) -> Statements:
+        part = share_of(base, _full_precision(base))
         if _emulates(base):
-            return f"{part} of the kernel time is bf16, which {base.gpu.name} has no units for; it has them for fp16."
-        return f"{part} of the kernel time works on 32-bit numbers; {self.type_on(base.gpu)} halves their bytes."
+            return (say("bf16-is-emulated", part, of_step("gpu", "name", base.gpu.name)),)
+        return (say("half-precision", part, of_step("precision", "precision", self.type_on(base.gpu))),)
+
+    def evidence(self, base: Baseline) -> Statements:
+        return largest(base, _full_precision(base))
 
     def how_to(self, base: Baseline) -> str:
         return f"model = model.to(torch.{TORCH_NAMES[self.type_on(base.gpu)]})"

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.shared.weight_formats import from_pretrained, other_formats
 from tracekit.optimizations.shared.weight_only import WeightOnly
@@ -23,6 +24,7 @@ many: 0.94 times as fast at 256 rows on an A100, as published."""
 class Int4WeightOnly(WeightOnly):
     id = "int4-weight-only"
     title = "Weights in int4"
+    costs = Costs("weights a quarter of 16 bits", "a visible loss: measure it", "a library")
     excludes: Mapping[str, str] = other_formats("int4-weight-only")
     eager = True
     bits = 4

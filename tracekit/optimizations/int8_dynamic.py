@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.extra_kernels import TORCHAO, Extra, moving
 from tracekit.analyzers.transforms.linear_products import LinearProduct
 from tracekit.analyzers.transforms.outcome import Outcome, pick
@@ -25,6 +26,7 @@ _FALLBACK_BYTES = 16
 class Int8Dynamic(DynamicQuantization):
     id = "int8-dynamic"
     title = "int8 products, dynamic scales"
+    costs = Costs("weights a half of 16 bits", "a small loss: measure it", "a library")
     precision = "int8"
     needs = "int8-tensor"
     dispatch = Interval(170.0, 130.0, 80.0)

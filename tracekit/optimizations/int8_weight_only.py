@@ -12,6 +12,7 @@ from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import each_row
 from tracekit.analyzers.transforms.extra_kernels import WIDENING, Extra, moving, with_extras
 from tracekit.analyzers.transforms.linear_products import LinearProduct, linear_product, products_of
@@ -44,6 +45,7 @@ class Int8WeightOnly(WeightOnly):
 
     id = "int8-weight-only"
     title = "Weights in int8"
+    costs = Costs("weights a half of 16 bits", "a small loss: measure it", "a library")
     excludes: Mapping[str, str] = other_formats("int8-weight-only")
     bits = 8
     scales_bytes = 0.0

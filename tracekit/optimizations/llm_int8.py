@@ -6,16 +6,18 @@ from dataclasses import replace
 import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import each_row
 from tracekit.analyzers.transforms.extra_kernels import PYTHON_OP, Extra, moving, with_extras
 from tracekit.analyzers.transforms.linear_products import LinearProduct, products_of, with_weights
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.retime import put, retimed
-from tracekit.optimizations.base import percent, share
 from tracekit.optimizations.half_precision import in_half
 from tracekit.optimizations.shared.bitsandbytes_weights import SAVES_MEMORY, BitsAndBytes, replaced
+from tracekit.optimizations.shared.evidence import of_step, say, share_of
 from tracekit.optimizations.shared.weight_formats import other_formats
 from tracekit.subjects import quantized
 from tracekit.subjects.subject import Subject
@@ -37,6 +39,7 @@ _AROUND = 3
 class LLMInt8(BitsAndBytes):
     id = "llm-int8"
     title = "LLM.int8 (bitsandbytes)"
+    costs = Costs("weights a half of 16 bits", "a small loss: measure it", "a library")
     bytes_a_weight = 1
     excludes: Mapping[str, str] = {**other_formats("llm-int8"), "cuda-graphs": _WAITS, "max-autotune": _WAITS}
     caveats = (
@@ -61,13 +64,11 @@ class LLMInt8(BitsAndBytes):
         ops = put(half.ops, quantized.assign(kernel_ns=quantized.kernel_ns / pick(STREAM, outcome)))
         return with_extras(replace(half, ops=ops), before, after)
 
-    def reason(self, base: Baseline) -> str:
+    def reason(self, base: Baseline) -> Statements:
         rows = replaced(base)
         added = len(_EXAMPLE_BEFORE) + len(_EXAMPLE_AFTER)
-        return (
-            f"Halves the weights of {int(rows.sum())} products ({percent(share(base, rows))} of the kernel time), and "
-            f"adds {added} launches and a wait for the device to each."
-        )
+        products = of_step("products", "launches", int(rows.sum()))
+        return (say("llm-int8", products, share_of(base, rows), of_step("added", "launches", added)),)
 
     def how_to(self, base: Baseline) -> str:
         return "AutoModelForCausalLM.from_pretrained(name, quantization_config=BitsAndBytesConfig(load_in_8bit=True))"

@@ -5,13 +5,15 @@ from dataclasses import replace
 
 import pandas as pd
 
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import where
 from tracekit.analyzers.transforms.outcome import Outcome, pick
-from tracekit.optimizations.base import percent, share
 from tracekit.optimizations.compile import Compile
 from tracekit.optimizations.cuda_graphs import CUDAGraphs, Graphed
+from tracekit.optimizations.shared.evidence import say, share_of
 from tracekit.optimizations.shared.mask_advice import advice as mask_advice
 from tracekit.subjects.subject import Subject
 
@@ -23,6 +25,7 @@ COMPILE, GRAPHS = Compile(), CUDAGraphs()
 class MaxAutotune(Graphed):
     id = "max-autotune"
     title = "torch.compile, max-autotune"
+    costs = Costs("about the same", "rounding of the last digits", "one line, and minutes for the first call")
     excludes: Mapping[str, str] = {"compile": "it compiles, too.", "cuda-graphs": "it records graphs, too."}
     caveats = (
         "The first call tunes for several minutes, and each new shape again.",
@@ -43,11 +46,10 @@ class MaxAutotune(Graphed):
         products = _products(ops)
         return ops.assign(kernel_ns=ops.kernel_ns.mask(products, ops.kernel_ns * pick(PRODUCT, outcome)))
 
-    def reason(self, base: Baseline) -> str:
-        part = percent(share(base, _products(base.ops)))
-        return f"{COMPILE.reason(base)} {part} of the kernel time is products, each replaced where a faster is found."
+    def reason(self, base: Baseline) -> Statements:
+        return (*COMPILE.reason(base), say("max-autotune", share_of(base, _products(base.ops))))
 
-    def evidence(self, base: Baseline) -> tuple[str, ...]:
+    def evidence(self, base: Baseline) -> Statements:
         return GRAPHS.evidence(base)
 
     def notes(self, base: Baseline) -> tuple[str, ...]:

@@ -6,17 +6,19 @@ from dataclasses import replace
 import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import each_row
 from tracekit.analyzers.transforms.extra_kernels import PYTHON_OP, Extra, moving, with_extras
 from tracekit.analyzers.transforms.linear_products import LinearProduct, products_of, with_weights
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.retime import put, retimed
 from tracekit.capture.numerics import TORCH_NAMES
-from tracekit.optimizations.base import percent, share
 from tracekit.optimizations.half_precision import half_type, in_half
 from tracekit.optimizations.shared.bitsandbytes_weights import SAVES_MEMORY, BitsAndBytes, replaced
+from tracekit.optimizations.shared.evidence import of_step, say, share_of
 from tracekit.optimizations.shared.weight_formats import other_formats
 from tracekit.subjects import quantized
 from tracekit.subjects.subject import Subject
@@ -34,6 +36,7 @@ MODULE = Interval(3.0, 1.0, 0.0)
 class NF4(BitsAndBytes):
     id = "nf4"
     title = "NF4 (bitsandbytes)"
+    costs = Costs("weights a quarter of 16 bits", "a visible loss: measure it", "a library")
     bytes_a_weight = BYTES_A_WEIGHT
     excludes: Mapping[str, str] = other_formats("nf4")
     caveats = (
@@ -58,12 +61,16 @@ class NF4(BitsAndBytes):
         before = each_row(products, lambda product: _unpack(product, outcome))
         return with_extras(replace(half, ops=ops), before, {})
 
-    def reason(self, base: Baseline) -> str:
+    def reason(self, base: Baseline) -> Statements:
         rows = replaced(base)
         return (
-            f"Weights of {int(rows.sum())} products ({percent(share(base, rows))} of the kernel time) shrink to "
-            f"{BYTES_A_WEIGHT:.2f} bytes each; each product unpacks its scales, and with more than {FEW_ROWS} rows "
-            "its weights, in kernels of their own."
+            say(
+                "nf4",
+                of_step("products", "launches", int(rows.sum())),
+                share_of(base, rows),
+                of_step("bytes", "bytes_per_weight", BYTES_A_WEIGHT),
+                of_step("rows", "rows", FEW_ROWS),
+            ),
         )
 
     def how_to(self, base: Baseline) -> str:

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pandas as pd
 
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.projection import KERNEL_ERROR, host_range, moved
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import Optimization, refused
+from tracekit.optimizations.shared.evidence import of_step, say
 from tracekit.subjects.subject import Subject
 
 _WORST_FIRST: dict[Outcome, Outcome] = {"low": "high", "expected": "expected", "high": "low"}
@@ -38,8 +40,8 @@ class OtherGPU(Optimization):
         ops = there.ops.assign(kernel_ns=kernel, host_ns=there.ops.host_ns * host)
         return replace(there, ops=ops, tail=there.tail.scaled(host) if there.tail else None)
 
-    def reason(self, base: Baseline) -> str:
-        return f"Kernel times on {base.gpu.name} are scaled by what the kernel model says of {self.gpu.name}."
+    def reason(self, base: Baseline) -> Statements:
+        return (say("other-gpu", of_step("here", "name", base.gpu.name), of_step("there", "name", self.gpu.name)),)
 
     def how_to(self, base: Baseline) -> str:
         return f"Run it on {self.gpu.name}."

@@ -3,11 +3,14 @@
 import pandas as pd
 
 from tracekit.analyzers.costs.call import Attention
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import where
 from tracekit.analyzers.transforms.outcome import Outcome, pick
-from tracekit.optimizations.base import Optimization, percent, refused, share
+from tracekit.optimizations.base import Optimization, refused
+from tracekit.optimizations.shared.evidence import of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 OCCUPANCY = Interval(0.8, 0.6, 0.4)
@@ -25,6 +28,7 @@ PAGED_USED = 0.96
 class PagedKV(Optimization):
     id = "paged-kv"
     title = "Paged KV cache, in-flight batching"
+    costs = Costs("a cache no longer than its tokens", "unchanged", "a serving engine")
     of_a_pass = True
     throughput = True
     caveats = (
@@ -51,16 +55,20 @@ class PagedKV(Optimization):
             host_ns=base.ops.host_ns.mask(decoding, base.ops.host_ns / useful),
         )
 
-    def reason(self, base: Baseline) -> str:
+    def reason(self, base: Baseline) -> Statements:
         batch = base.source.capture.batch_size if base.source.capture else 0
         return (
-            f"A static batch of {batch} keeps about {OCCUPANCY.expected:.0%} of its slots at work, in-flight batching "
-            f"{IN_FLIGHT:.0%}; pages hold {PAGED_USED / RESERVED_USED.expected:.1f} times the sequences in the same "
-            "memory."
+            say(
+                "paged-kv",
+                of_step("batch", "batch", batch),
+                of_step("occupied", "share", OCCUPANCY.expected),
+                of_step("in_flight", "share", IN_FLIGHT),
+                of_step("ratio", "ratio", PAGED_USED / RESERVED_USED.expected),
+            ),
         )
 
-    def evidence(self, base: Baseline) -> tuple[str, ...]:
-        return (f"attention takes {percent(share(base, _attends(base)))} of the kernel time",)
+    def evidence(self, base: Baseline) -> Statements:
+        return (say("attention-share", share_of(base, _attends(base))),)
 
     def how_to(self, base: Baseline) -> str:
         model = base.source.capture.model if base.source.capture else "MODEL"

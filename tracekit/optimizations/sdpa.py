@@ -9,9 +9,11 @@ import pandas as pd
 
 from tracekit.analyzers.costs.call import Attention, Cost
 from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.built_masks import built_masks
 from tracekit.analyzers.transforms.by_cost import distinct, where
 from tracekit.analyzers.transforms.extra_kernels import PYTHON_OP, Extra, moving, with_extras
@@ -19,8 +21,9 @@ from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.retime import retimed
 from tracekit.analyzers.transforms.written_attention import Written, covered, written_out
 from tracekit.capture.attention_kernels import EFFICIENT, beginning
-from tracekit.optimizations.base import Optimization, percent, refused, share
+from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.attention_backends import BACKENDS, is_half, on_backend, preferred, runs
+from tracekit.optimizations.shared.evidence import largest, of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 HOST_KEPT = Interval(0.8, 0.45, 0.2)
@@ -43,6 +46,7 @@ class SDPA(Optimization):
 
     id = "sdpa"
     title = "Scaled dot-product attention"
+    costs = Costs("no matrix of scores", "rounding of the last digits", "one argument")
     caveats = (
         "A decode of one sequence can lose: kernels that do not split the keys leave most of the GPU idle.",
         "A mask rules flash attention out, and grouped heads the memory-efficient one.",
@@ -127,16 +131,16 @@ class SDPA(Optimization):
         before = {int(row): [called, *(_unpadding(base.ops.cost.iloc[row]) if padded else [])] for row in places}
         return with_extras(base, before, {})
 
-    def reason(self, base: Baseline) -> str:
+    def reason(self, base: Baseline) -> Statements:
         name = self.backend or preferred(base.gpu, half=_half(base)) or "efficient"
+        kernels = of_step("kernels", "name", BACKENDS[name].words)
         written = covered(base)
         if not written.any():
-            part = percent(share(base, _fused(base)))
-            return f"{part} of the kernel time is fused attention, which {BACKENDS[name].words} would do."
-        return (
-            f"{percent(share(base, written))} of the kernel time is attention written out op by op; "
-            f"{BACKENDS[name].words} never writes the scores to memory."
-        )
+            return (say("other-attention-kernels", share_of(base, _fused(base)), kernels),)
+        return (say("attention-written-out", share_of(base, written), kernels),)
+
+    def evidence(self, base: Baseline) -> Statements:
+        return largest(base, covered(base))
 
     def how_to(self, base: Baseline) -> str:
         if self.backend == PACKAGE:

@@ -10,15 +10,18 @@ import pandas as pd
 
 from tracekit.analyzers.costs.call import Attention, Cost, Gemm
 from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import distinct
 from tracekit.analyzers.transforms.linear_products import linear_product
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.retime import put, retimed
 from tracekit.optimizations.base import Optimization, refused
+from tracekit.optimizations.shared.evidence import of_step, say
 from tracekit.subjects.subject import Subject
 
 ACCEPTANCE = Interval(0.5, 0.7, 0.85)
@@ -39,6 +42,7 @@ class SpeculativeDecoding(Optimization):
 
     id = "speculative-decoding"
     title = "Speculative decoding"
+    costs = Costs("a draft model and its cache", "unchanged", "a draft model that agrees often")
     of_a_pass = True
     caveats = (
         "It needs a draft model with the same tokenizer, and text that it guesses well.",
@@ -97,17 +101,21 @@ class SpeculativeDecoding(Optimization):
     def _acceptance(self, outcome: Outcome) -> float:
         return self.acceptance if self.acceptance is not None else pick(ACCEPTANCE, outcome)
 
-    def reason(self, base: Baseline) -> str:
+    def reason(self, base: Baseline) -> Statements:
         drafted, rate = self.drafted(base), self._acceptance("expected")
         return (
-            f"Checking {drafted} drafted tokens reads the weights once: at an acceptance of {rate:.0%}, a pass yields "
-            f"{tokens_a_pass(rate, drafted):.1f} tokens in place of 1."
+            say(
+                "speculative-decoding",
+                of_step("drafted", "tokens", drafted),
+                of_step("accepted", "share", rate),
+                of_step("yielded", "tokens", tokens_a_pass(rate, drafted)),
+            ),
         )
 
-    def evidence(self, base: Baseline) -> tuple[str, ...]:
+    def evidence(self, base: Baseline) -> Statements:
         most = max(rows for rows, _ in _products(base)) * (self._largest(base) + 1)
         bound = _ridge_rows(base.gpu, min(element for _, element in _products(base)))
-        return (f"products are bound by memory up to {bound:.0f} rows; a check has at most {most}",)
+        return (say("memory-bound-rows", of_step("bound", "rows", round(bound)), of_step("most", "rows", most)),)
 
     def how_to(self, base: Baseline) -> str:
         return (

@@ -5,15 +5,18 @@ from dataclasses import replace
 import pandas as pd
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import distinct, each, where
 from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
 from tracekit.analyzers.transforms.masked_attention import is_compiled, with_masks
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.retime import put, retimed
-from tracekit.optimizations.base import Optimization, percent, refused, share
+from tracekit.optimizations.base import Optimization, refused
+from tracekit.optimizations.shared.evidence import of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 LENGTH = Interval(1.5, 1.0, 1.0)
@@ -30,6 +33,7 @@ MASK_OPS = 8
 class StaticCache(Optimization):
     id = "static-cache"
     title = "Static KV cache"
+    costs = Costs("the cache at its full length", "unchanged", "one argument")
     caveats = (
         "Alone it may lose: attention reads the whole cache, and five more ops a layer find the place to write.",
         "It is what CUDA graphs and torch.compile need while decoding: predict it with them.",
@@ -45,16 +49,13 @@ class StaticCache(Optimization):
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         return on_static_cache(base, outcome)
 
-    def reason(self, base: Baseline) -> str:
+    def reason(self, base: Baseline) -> Statements:
         copied = sum(cost.bytes for cost in base.ops.cost[appended(base)])
-        return (
-            f"Appending to the cache copies {copied / 1e6:.1f} MB a step; written in place, it moves one token, and "
-            "graphs become possible."
-        )
+        return (say("static-cache", of_step("copied", "bytes", copied)),)
 
-    def evidence(self, base: Baseline) -> tuple[str, ...]:
-        copies = int(appended(base).sum())
-        return (f"{copies} concatenations a step, {percent(share(base, appended(base)))} of the kernel time",)
+    def evidence(self, base: Baseline) -> Statements:
+        rows = appended(base)
+        return (say("concatenations", of_step("copies", "launches", int(rows.sum())), share_of(base, rows)),)
 
     def how_to(self, base: Baseline) -> str:
         return 'model.generate(**inputs, cache_implementation="static")'

@@ -5,17 +5,21 @@ from dataclasses import replace
 import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import where
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.analyzers.transforms.retime import retimed
-from tracekit.optimizations.base import Optimization, percent, refused, share
+from tracekit.optimizations.base import Optimization, refused
+from tracekit.optimizations.shared.evidence import largest, say, share_of
 from tracekit.subjects.subject import Subject
 
 
 class TF32(Optimization):
     id = "tf32"
     title = "TF32 matrix products"
+    costs = Costs("unchanged", "3 decimal digits in matrix products", "one line")
     caveats = ("Matrix products keep 10 bits of mantissa; sums stay in fp32.",)
 
     def objection(self, base: Baseline) -> str | None:
@@ -28,9 +32,11 @@ class TF32(Optimization):
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         return retimed(base.ops, _with_tf32, base.gpu, outcome)
 
-    def reason(self, base: Baseline) -> str:
-        part = percent(share(base, where(base.ops, _is_fp32_product)))
-        return f"{part} of the kernel time is fp32 matrix products, which tensor cores can do."
+    def reason(self, base: Baseline) -> Statements:
+        return (say("tf32", share_of(base, where(base.ops, _is_fp32_product))),)
+
+    def evidence(self, base: Baseline) -> Statements:
+        return largest(base, where(base.ops, _is_fp32_product))
 
     def how_to(self, base: Baseline) -> str:
         return 'torch.set_float32_matmul_precision("high")'

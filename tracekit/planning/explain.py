@@ -1,19 +1,20 @@
-"""Where a predicted gain comes from: the times of a step by class of op, before and after, and in one sentence."""
+"""Where a predicted gain comes from: the times of a step by class of op, before and after."""
 
 import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.analyzers.prediction.values import HOST_AND_GAPS, NOT_SIMULATED, PROFILER, OpClassTime
+from tracekit.analyzers.prediction.values import HOST_AND_GAPS, NOT_SIMULATED, PROFILER, Change, OpClassTime
 from tracekit.analyzers.transforms.by_cost import alike, op_class
 from tracekit.planning.starting_point import is_profiled
-from tracekit.reports.numbers import duration
 
-_MEMORY_BOUND = ("pointwise", "norm", "softmax", "reduction", "copy", "gather", "embedding", "loss")
-_NAMED = 3
-"""Classes that the sentence names: those that change most."""
 _NEGLIGIBLE = 0.01
-"""Less than this part of the step is not named."""
+"""A smaller part of the step that the simulation does not explain is the host's."""
+
+
+def change(before: Baseline, after: Baseline, work: float) -> Change:
+    """`op_class_times`, and how many times the work a step then does."""
+    return Change(op_class_times(before, after), work)
 
 
 def op_class_times(before: Baseline, after: Baseline) -> tuple[OpClassTime, ...]:
@@ -45,25 +46,3 @@ def _by_class(ops: pd.DataFrame) -> dict[str, int]:
     classes, names = pd.factorize(np.array([op_class(*pair) for pair in pairs], dtype=object))
     sums = np.bincount(classes[codes], ops.kernel_ns)
     return dict(zip(names, np.rint(sums).astype(np.int64).tolist(), strict=True))
-
-
-def sentence(times: tuple[OpClassTime, ...], work: float) -> str:
-    """Such as "A step takes 1.61 ms instead of 5.77 ms: host and gaps 4.48 ms to 0.31 ms, gemm ..."."""
-    before, after = sum(each.before_ns for each in times), sum(each.after_ns for each in times)
-    changes = sorted(_spoken(times), key=lambda each: -abs(each.after_ns - each.before_ns))
-    named = [each for each in changes[:_NAMED] if abs(each.after_ns - each.before_ns) > _NEGLIGIBLE * before]
-    parts = [f"{each.op_class} {_time(each.before_ns)} → {_time(each.after_ns)}" for each in named]
-    what = "A step" if work == 1 else f"A step of {work:g} times the work"
-    return f"{what} takes {_time(after)} instead of {_time(before)}: {', '.join(parts) or 'no class of ops changes'}."
-
-
-def _spoken(times: tuple[OpClassTime, ...]) -> list[OpClassTime]:
-    """What was simulated, with the memory-bound classes as one: fusing moves time between them."""
-    simulated = [each for each in times if each.op_class not in (PROFILER, NOT_SIMULATED)]
-    bound = [each for each in simulated if each.op_class in _MEMORY_BOUND]
-    together = OpClassTime("memory-bound ops", sum(e.before_ns for e in bound), sum(e.after_ns for e in bound))
-    return [*(each for each in simulated if each not in bound), together]
-
-
-def _time(ns: float) -> str:
-    return duration(ns / 1e3) if ns else "0"

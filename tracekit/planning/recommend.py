@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Considered, PlanStep, Recommendation
@@ -13,8 +14,8 @@ from tracekit.analyzers.transforms.fusion_plan import fusion_plan
 from tracekit.analyzers.transforms.work_after import predicted_work
 from tracekit.optimizations import OPTIMIZATIONS, find, in_order
 from tracekit.optimizations.base import Optimization
-from tracekit.planning.explain import op_class_times, sentence
-from tracekit.planning.scenarios import Scenarios, speedup, too_large
+from tracekit.planning.explain import change
+from tracekit.planning.scenarios import speedup, too_large
 from tracekit.planning.search import WORTHWHILE, Search, Steps
 from tracekit.planning.starting_point import start_of
 
@@ -40,15 +41,16 @@ def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
     """The analysis with its recommendations, best lower end first (throughput after latency), and all considered."""
     if base is None:
         return replace(analysis, considered=_nothing_to_predict(analysis))
-    found = advise(base)
+    found, start = advise(base), start_of(base)
     return replace(
         analysis,
+        bound=analysis.bound.with_idle(start.idle_share),
         recommendations=found.recommendations,
         considered=found.considered,
         plan=found.plan,
         fusion_plan=fusion_plan(base),
         predicted_work=found.predicted_work,
-        predicted_from=start_of(base),
+        predicted_from=start,
     )
 
 
@@ -79,26 +81,37 @@ def _runs(search: Search, alone: list[Steps], plan: Steps) -> Iterator[tuple[str
 def _judge(optimization: Optimization, search: Search) -> Considered:
     objection = optimization.objection(search.base)
     if objection:
-        return Considered(optimization.id, optimization.title, False, objection, None)
+        return _refused(optimization, objection)
     after = search.scenarios((optimization,))
     refused = too_large(after.expected, search.base)
     if refused:
-        return Considered(optimization.id, optimization.title, False, refused, None)
+        return _refused(optimization, refused)
     gain = speedup(search.scenarios(()), after)
-    rival = _simpler(optimization, gain, search) if gain.low >= WORTHWHILE else ""
+    rival = _simpler(optimization, gain, search) if gain.low >= WORTHWHILE else ()
     worth = (gain.low >= WORTHWHILE and not rival) or optimization.needed(search.base)
-    reason = optimization.reason(search.base) if worth else rival or _against(optimization, gain, search.base)
-    return Considered(optimization.id, optimization.title, worth, reason, gain, _explained(search.base, after))
+    return Considered(
+        optimization.id,
+        optimization.title,
+        worth,
+        optimization.reason(search.base) if worth else rival or _against(gain),
+        gain,
+        change(search.base, after.expected, after.work),
+        notes=() if worth or rival else optimization.notes(search.base),
+    )
 
 
-def _simpler(optimization: Optimization, gain: Interval, search: Search) -> str:
-    """What speaks for the part of it alone; "" when it promises more than its part, or has none."""
+def _refused(optimization: Optimization, objection: str) -> Considered:
+    return Considered(optimization.id, optimization.title, False, (), None, objection=objection)
+
+
+def _simpler(optimization: Optimization, gain: Interval, search: Search) -> Statements:
+    """What speaks for the part of it alone; empty when it promises more than its part, or has none."""
     if not optimization.contains:
-        return ""
+        return ()
     part = find(optimization.contains)
     if part.objection(search.base) or speedup(search.scenarios(()), search.scenarios((part,))).low < gain.low:
-        return ""
-    return f"{part.title} is in it, and gives more alone."
+        return ()
+    return (say("part-gives-more", of_step("part", "name", part.title)),)
 
 
 def _loses(option: Considered) -> bool:
@@ -106,13 +119,9 @@ def _loses(option: Considered) -> bool:
     return option.speedup is not None and option.speedup.high < LOSING
 
 
-def _against(optimization: Optimization, gain: Interval, base: Baseline) -> str:
-    verdict = "It changes nothing here." if gain.high < WORTHWHILE else "It may not pay."
-    return " ".join(("It would make the run slower." if gain.high < 1 else verdict, *optimization.notes(base)))
-
-
-def _explained(before: Baseline, after: Scenarios) -> str:
-    return sentence(op_class_times(before, after.expected), after.work)
+def _against(gain: Interval) -> Statements:
+    verdict = "changes-nothing" if gain.high < WORTHWHILE else "may-not-pay"
+    return (say("slower" if gain.high < 1 else verdict),)
 
 
 def _recommendation(optimization: Optimization, considered: Considered, base: Baseline) -> Recommendation:
@@ -126,6 +135,7 @@ def _recommendation(optimization: Optimization, considered: Considered, base: Ba
         how_to=optimization.how_to(base),
         caveats=(*optimization.caveats, *optimization.notes(base)),
         explained=considered.explained,
+        costs=optimization.costs,
     )
 
 
@@ -141,9 +151,10 @@ def _plan_step(search: Search, before: Steps, step: Optimization) -> PlanStep:
         latency_us=latency_us(search.base, cumulative, after.work),
         throughput=step.throughput,
         memory_bytes=capture.peak_memory_bytes if capture and capture.peak_memory_bytes else None,
-        explained=_explained(search.base, after),
+        explained=change(search.base, after.expected, after.work),
         how_to=step.how_to(start.expected),
         caveats=(*step.caveats, *step.notes(start.expected)),
+        costs=step.costs,
     )
 
 
@@ -154,7 +165,7 @@ def latency_us(base: Baseline, gain: Interval, work: float) -> Interval:
 
 
 def _nothing_to_predict(analysis: Analysis) -> tuple[Considered, ...]:
-    return tuple(Considered(o.id, o.title, False, why_nothing(analysis), None) for o in OPTIMIZATIONS)
+    return tuple(_refused(optimization, why_nothing(analysis)) for optimization in OPTIMIZATIONS)
 
 
 def why_nothing(analysis: Analysis) -> str:

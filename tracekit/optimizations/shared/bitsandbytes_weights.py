@@ -2,12 +2,14 @@
 
 import pandas as pd
 
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.transforms.by_cost import distinct
 from tracekit.analyzers.transforms.linear_products import inner_products, linear_product, shrunk, stored_bytes
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.half_precision import HalfPrecision
+from tracekit.optimizations.shared.evidence import largest, of_step, say
 
 _HALF = 2
 """Bytes of an element."""
@@ -20,9 +22,9 @@ class BitsAndBytes(Optimization):
     contains = "half-precision"
     bytes_a_weight: float
 
-    def evidence(self, base: Baseline) -> tuple[str, ...]:
-        stored = stored_bytes(base, replaced(base))
-        return (f"{stored / 1e6:.0f} MB of weights in the layers that it replaces",)
+    def evidence(self, base: Baseline) -> Statements:
+        rows = replaced(base)
+        return (say("weights-replaced", of_step("weights", "bytes", stored_bytes(base, rows))), *largest(base, rows))
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
         """What is not replaced is cast to 16 bits."""

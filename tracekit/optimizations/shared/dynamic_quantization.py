@@ -5,6 +5,7 @@ from dataclasses import replace
 import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost, Gemm, Precision
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
@@ -21,7 +22,8 @@ from tracekit.analyzers.transforms.linear_products import (
 )
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.retime import put, retimed
-from tracekit.optimizations.base import Optimization, percent, share
+from tracekit.optimizations.base import Optimization
+from tracekit.optimizations.shared.evidence import largest, of_step, say, share_of
 
 FEWEST_ROWS = 16
 """Of a tile: 8-bit products have no kernels of their own for one row."""
@@ -87,20 +89,26 @@ class DynamicQuantization(Optimization):
     def _after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
         return []
 
-    def reason(self, base: Baseline) -> str:
+    def reason(self, base: Baseline) -> Statements:
         rows = _half(base, conv1d=False)
         before = base.ops.cost[rows].iloc[0].precision
         rate = base.gpu.sustained_flops(self.precision) / base.gpu.sustained_flops(before)
         return (
-            f"{percent(share(base, rows))} of the kernel time is products of nn.Linear: their bytes halve, and "
-            f"{self.precision} arithmetic is {rate:.1f} times as fast; each of the {int(rows.sum())} first needs its "
-            "input quantised."
+            say(
+                "dynamic-quantization",
+                share_of(base, rows),
+                of_step("precision", "precision", self.precision),
+                of_step("ratio", "ratio", rate),
+                of_step("products", "launches", int(rows.sum())),
+            ),
         )
 
-    def evidence(self, base: Baseline) -> tuple[str, ...]:
-        products = map(linear_product, distinct(base.ops.cost[_half(base, conv1d=False)]))
+    def evidence(self, base: Baseline) -> Statements:
+        rows = _half(base, conv1d=False)
+        products = map(linear_product, distinct(base.ops.cost[rows]))
         sizes = sorted(product.rows for product in products if product)
-        return (f"products of {sizes[0]} to {sizes[-1]} rows",)
+        ends = of_step("fewest", "rows", sizes[0]), of_step("most", "rows", sizes[-1])
+        return (say("rows-of-products", *ends), *largest(base, rows))
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
         return shrunk(before, stored_bytes(base, _half(base, conv1d=False)), 0.5)

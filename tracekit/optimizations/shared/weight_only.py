@@ -5,6 +5,7 @@ from abc import abstractmethod
 import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
@@ -20,7 +21,8 @@ from tracekit.analyzers.transforms.linear_products import (
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.analyzers.transforms.retime import retimed
-from tracekit.optimizations.base import Optimization, percent, share
+from tracekit.optimizations.base import Optimization
+from tracekit.optimizations.shared.evidence import largest, of_step, say, share_of
 
 
 class WeightOnly(Optimization):
@@ -68,24 +70,24 @@ class WeightOnly(Optimization):
     def memory(self, base: Baseline, before: Memory) -> Memory:
         return shrunk(before, stored_bytes(base, replaced(base)), (self.bits / 8 + self.scales_bytes) / 2)
 
-    def reason(self, base: Baseline) -> str:
+    def reason(self, base: Baseline) -> Statements:
         rows = replaced(base)
         most = max(product.rows for cost in base.ops.cost[rows] if (product := linear_product(cost)))
-        return (
-            f"{percent(share(base, rows))} of the kernel time is products of nn.Linear, whose weights shrink "
-            f"{16 // self.bits}-fold; they are widened again for every few rows, of which there are up to {most}."
-        )
+        shrinking = of_step("ratio", "ratio", 16 // self.bits)
+        return (say("narrow-weights", share_of(base, rows), shrinking, of_step("rows", "rows", most)),)
 
-    def evidence(self, base: Baseline) -> tuple[str, ...]:
+    def evidence(self, base: Baseline) -> Statements:
         rows = replaced(base)
         reading = sum(
             min(cost.weight_bytes / base.gpu.bandwidth * 1e9, estimate_ns(cost, base.gpu))
             for cost in base.ops.cost[rows]
         )
         sizes = sorted(product.weights for cost in base.ops.cost[rows] if (product := linear_product(cost)))
+        ends = of_step("fewest", "weights", sizes[0]), of_step("most", "weights", sizes[-1])
         return (
-            f"reading their weights takes {reading / 1e3:.0f} µs at the full bandwidth",
-            f"{sizes[0] / 1e6:.1f} to {sizes[-1] / 1e6:.1f} million weights a layer",
+            say("reading-weights", of_step("time", "kernel_ns", reading)),
+            say("weights-of-a-layer", *ends),
+            *largest(base, rows),
         )
 
 

@@ -1,0 +1,107 @@
+"""The words of statements: `sentences.toml` has a sentence for each kind, into which values are filled."""
+
+import string
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from tracekit.analyzers.evidence import Evidence, Statement, Statements
+from tracekit.analyzers.prediction.values import NOT_SIMULATED, PROFILER, Change, Considered, OpClassTime
+from tracekit.reports.names import middle_truncated, printable
+from tracekit.reports.numbers import duration, percent, quantity, significant
+
+_LONGEST_NAME = 400
+_MEMORY_BOUND = ("pointwise", "norm", "softmax", "reduction", "copy", "gather", "embedding", "loss")
+_NAMED = 3
+"""Classes of ops that the explanation names: those that change most."""
+_NEGLIGIBLE = 0.01
+"""A change of less than this part of the step is not named."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a sentence; `evidence`: what it quotes, None for the words between."""
+
+    text: str
+    evidence: Evidence | None = None
+
+
+@cache
+def templates() -> dict[str, str]:
+    """The sentence of each kind of statement, with the roles of its evidence in braces."""
+    return tomllib.loads((files("tracekit.reports") / "sentences.toml").read_text("utf-8"))
+
+
+def pieces(statement: Statement) -> tuple[Piece, ...]:
+    """The sentence of a statement, with the values that it quotes as pieces of their own."""
+    values = {each.role: each for each in statement.evidence}
+    return tuple(_pieces(templates()[statement.kind], values))
+
+
+def _pieces(sentence: str, values: dict[str, Evidence]) -> Iterator[Piece]:
+    for words, role, _, _ in string.Formatter().parse(sentence):
+        if words:
+            yield Piece(words)
+        if role:
+            yield Piece(written(values[role]), values[role])
+
+
+def sentence(statement: Statement) -> str:
+    """The sentence of a statement."""
+    return "".join(piece.text for piece in pieces(statement))
+
+
+def sentences(statements: Statements) -> str:
+    """The sentences of several statements, one after the other."""
+    return " ".join(map(sentence, statements))
+
+
+def lines(statements: Statements) -> tuple[str, ...]:
+    """The sentence of each statement."""
+    return tuple(map(sentence, statements))
+
+
+def written(evidence: Evidence) -> str:
+    """The value in the unit of its column: 43 %, 12.3 µs, 4.5 GB, 1,024."""
+    value, unit, column = evidence.value, evidence.unit, evidence.column
+    if isinstance(value, str):
+        return middle_truncated(printable(value), _LONGEST_NAME)
+    if column == "share" or column.endswith("_share"):
+        return percent(value)
+    if unit == "ns":
+        return duration(value / 1000)
+    if unit:
+        return quantity(value, unit)
+    return f"{value:,}" if isinstance(value, int) else significant(value)
+
+
+def why(option: Considered) -> str:
+    """Why it is recommended, or why not."""
+    return " ".join(part for part in (option.objection, sentences(option.reason), *option.notes) if part)
+
+
+def explained(change: Change | None) -> str:
+    """Such as "A step takes 1.61 ms instead of 5.77 ms: host and gaps 4.48 ms → 0.31 ms, gemm ..."."""
+    if change is None:
+        return ""
+    times = change.by_op_class
+    before, after = sum(each.before_ns for each in times), sum(each.after_ns for each in times)
+    changes = sorted(_spoken(times), key=lambda each: -abs(each.after_ns - each.before_ns))
+    named = [each for each in changes[:_NAMED] if abs(each.after_ns - each.before_ns) > _NEGLIGIBLE * before]
+    parts = [f"{each.op_class} {_time(each.before_ns)} → {_time(each.after_ns)}" for each in named]
+    what = "A step" if change.work == 1 else f"A step of {change.work:g} times the work"
+    return f"{what} takes {_time(after)} instead of {_time(before)}: {', '.join(parts) or 'no class of ops changes'}."
+
+
+def _spoken(times: tuple[OpClassTime, ...]) -> list[OpClassTime]:
+    """What was simulated, with the memory-bound classes as one: fusing moves time between them."""
+    simulated = [each for each in times if each.op_class not in (PROFILER, NOT_SIMULATED)]
+    bound = [each for each in simulated if each.op_class in _MEMORY_BOUND]
+    together = OpClassTime("memory-bound ops", sum(e.before_ns for e in bound), sum(e.after_ns for e in bound))
+    return [*(each for each in simulated if each not in bound), together]
+
+
+def _time(ns: float) -> str:
+    return duration(ns / 1e3) if ns else "0"

@@ -1,0 +1,51 @@
+"""Values that optimizations quote of a run: build a reason from them with `say(kind, ...)`."""
+
+from typing import Any
+
+import pandas as pd
+
+from tracekit.analyzers.evidence import Evidence, Statement, of_step, say
+from tracekit.analyzers.prediction.baseline import Baseline
+
+__all__ = ["busy", "idle", "largest", "latency", "launches", "of_step", "say", "share", "share_of"]
+
+
+def share(base: Baseline, rows: "pd.Series[bool]") -> float:
+    """Part of the kernel time that these rows of the op list take, 0 to 1."""
+    return float(base.ops.kernel_ns[rows].sum() / max(base.busy_ns, 1.0))
+
+
+def share_of(base: Baseline, rows: "pd.Series[bool]", role: str = "share") -> Evidence:
+    """`share`, with the op that it is about where there is only one."""
+    names = base.ops.name[rows].unique()
+    return Evidence(role, share(base, rows), "ops", "share", str(names[0]) if len(names) == 1 else "")
+
+
+def idle(base: Baseline) -> Evidence:
+    """Part of the step in which the GPU is idle."""
+    return of_step("idle", "idle_share", base.idle_share)
+
+
+def busy(base: Baseline) -> Evidence:
+    """Busy time of the step; overlapping work counts once."""
+    return of_step("busy", "busy_ns", base.occupied_ns)
+
+
+def latency(base: Baseline) -> Evidence:
+    """Latency of the step without the profiler."""
+    return of_step("latency", "latency_ns", base.unprofiled_ns)
+
+
+def launches(base: Baseline, rows: Any = slice(None), role: str = "launches") -> Evidence:
+    """Pieces of device work that these rows launch."""
+    return of_step(role, "launches", int(base.ops.launches[rows].sum()))
+
+
+def largest(base: Baseline, rows: "pd.Series[bool]") -> tuple[Statement, ...]:
+    """The op that most of the rows' kernel time is in; empty if there is only one, or none has time."""
+    times = base.ops[rows].groupby("name").kernel_ns.sum()
+    if len(times) < 2 or not times.max() > 0:
+        return ()
+    name = str(times.idxmax())
+    part = Evidence("share", float(times.max() / max(base.busy_ns, 1.0)), "ops", "share", name)
+    return (say("largest-op", Evidence("op", name, "ops", "name", name), part),)
