@@ -11,6 +11,8 @@ from tracekit.analyzers.costs import (  # noqa: F401 (importing a family registe
     attention,
     convolution,
     copies,
+    embedding_tables,
+    experts,
     gemm,
     indexing,
     losses,
@@ -20,6 +22,8 @@ from tracekit.analyzers.costs import (  # noqa: F401 (importing a family registe
     pooling,
     quantized,
     reduction,
+    serving_attention,
+    serving_layers,
     softmax,
 )
 from tracekit.analyzers.costs.arguments import Arguments

@@ -124,6 +124,8 @@ class Cost:
     """Elements that are reduced together; 0: not a reduction."""
     run: int = 0
     """Elements that lie together: the row of a table, the channels that a convolution adds up; 0: unknown."""
+    estimated: bool = False
+    """Bytes are those of the inputs that are known, a lower bound; FLOPs are unknown."""
 
     @property
     def bytes(self) -> int:

@@ -42,6 +42,7 @@ def moves(
     access: Access = "linear",
     row: int = 0,
     run: int = 0,
+    estimated: bool = False,
 ) -> Cost:
     """A cost that reads and writes whole tensors, computing in `dtype`."""
     return Cost(
@@ -55,4 +56,5 @@ def moves(
         access=access,
         row=row,
         run=run,
+        estimated=estimated,
     )

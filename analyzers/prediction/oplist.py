@@ -17,6 +17,7 @@ from tracekit.analyzers.prediction.launching import LAUNCH_LATENCY_NS
 from tracekit.analyzers.prediction.waiting import waited_ns, waiting_calls, waits_for_device
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.roofline.op_costs import price
+from tracekit.analyzers.roofline.parameter_count import parameter_count
 from tracekit.analyzers.tables import Column, Table
 from tracekit.analyzers.trace import Trace
 
@@ -139,8 +140,8 @@ def _at(column: pd.Series, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.object
 
 def _costs(trace: Trace, rows: npt.NDArray[np.int64], precision: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
     """The cost of each op call, with the precision that its kernel really used; equal costs are one object."""
-    capture = trace.metadata.capture
-    known = price(trace.host, np.unique(rows[rows >= 0]), capture.parameters or None if capture else None)
+    parameters = parameter_count(trace.host, trace.metadata.capture)
+    known = price(trace.host, np.unique(rows[rows >= 0]), parameters)
     precisions, names = pd.factorize(precision)
     codes, distinct = pd.factorize(take(known.of_row, rows) * len(names) + precisions)
     costs, shared = np.empty(len(distinct), dtype=object), dict[Cost, Cost]()

@@ -14,6 +14,7 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.result_tables import WORK
 from tracekit.analyzers.roofline.bound import item_bound, own_bound
 from tracekit.analyzers.roofline.costing import Costed, cost_items
+from tracekit.analyzers.roofline.parameter_count import parameter_count
 from tracekit.analyzers.roofline.roofs import Roofs, intensity, roofs
 
 
@@ -30,7 +31,7 @@ class Judged:
 
 def judge(host: pd.DataFrame, of: Attributed, gpu: GPU | None, capture: CaptureInfo | None) -> Judged:
     """`capture`: what a trace of ours says about its run."""
-    tf32, parameters = (capture.dtype == "tf32", capture.parameters or None) if capture else (False, None)
+    tf32, parameters = bool(capture and capture.dtype == "tf32"), parameter_count(host, capture)
     replay = np.where(of.origin.captured >= 0, of.origin.launch, -1)
     costed = cost_items(host, of.items, of.origin.op, replay, of.ops.parents(), tf32, parameters)
     placed = roofs(costed, of.items.duration, gpu)

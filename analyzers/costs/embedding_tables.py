@@ -1,0 +1,152 @@
+"""Embedding tables of recommendation models: FBGEMM's table-batched lookups, and its moves of sparse features.
+
+Schemas: pytorch/FBGEMM, fbgemm_gpu/codegen (embedding_*_split_template) and fbgemm_gpu/src/sparse_ops. Positions
+changed between releases, so indices and offsets are found by their place: two integer tensors behind a number.
+"""
+
+from tracekit.analyzers.costs.arguments import Arguments
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.dtypes import FLOAT32, Kind
+from tracekit.analyzers.costs.registry import costs, moves
+from tracekit.analyzers.costs.tensors import MalformedCall, Tensor
+
+_OPTIMIZERS = (
+    "adagrad",
+    "adam",
+    "adamw",
+    "ema",
+    "lamb",
+    "lars_sgd",
+    "none",
+    "partial_rowwise_adam",
+    "partial_rowwise_lamb",
+    "rowwise_adagrad",
+    "rowwise_adagrad_with_counter",
+    "rowwise_weighted_adagrad",
+    "sgd",
+    "approx_rowwise_adagrad",
+    "approx_sgd",
+)
+_UPDATE_FLOPS = 6
+"""An element of a gradient: its sum, its square, the state, and the update."""
+_NOT_POOLED = 2
+
+
+def lookup(call: Arguments) -> Cost:
+    """Rows of tables, summed up in bags: one row of all tables' sums a sample, or the rows themselves."""
+    weights = call.tensor(_first_weights(call))
+    at = _indices_at(call)
+    indices, offsets = call.tensor(at), call.tensor(at + 1)
+    width, tables = _total_width(call, at), _tables(call, at)
+    rows = Tensor((indices.numel, max(1, width // tables)), weights.dtype)
+    out = rows if call.integer(at + 2, 0) == _NOT_POOLED else Tensor(((offsets.numel - 1) // tables, width), FLOAT32)
+    reads = [rows, indices, offsets]
+    return moves("embedding", rows.numel, reads, [out.like(dtype=FLOAT32)], FLOAT32, run=rows.shape[1])
+
+
+def update(call: Arguments) -> Cost:
+    """(gradient, weights, ...): each looked-up row is read, updated by the optimizer and written."""
+    gradient, weights = call.tensor(0), call.tensor(1)
+    at = _indices_at(call)
+    indices, offsets = call.tensor(at), call.tensor(at + 1)
+    width = gradient.shape[-1] // _tables(call, at) if call.integer(at + 2, 0) != _NOT_POOLED else gradient.shape[-1]
+    rows = Tensor((indices.numel, max(1, width)), weights.dtype)
+    flops = _UPDATE_FLOPS * rows.numel
+    return moves("embedding", flops, [gradient, rows, indices, offsets], [rows], FLOAT32, run=rows.shape[1])
+
+
+def _first_weights(call: Arguments) -> int:
+    """The tables come first; autograd's placeholder, of at most one element, may stand before them."""
+    first = call.tensor(0)
+    return 1 if first.numel <= 1 and call.optional(1) is not None else 0
+
+
+def _indices_at(call: Arguments) -> int:
+    """Where the indices stand, the offsets behind them."""
+    for index in range(1, len(call) - 1):
+        if call.is_scalar(index - 1) and _is_integer(call, index) and _is_integer(call, index + 1):
+            return index
+    raise MalformedCall(f"{call.name}: no indices with offsets")
+
+
+def _is_integer(call: Arguments, index: int) -> bool:
+    tensor = call.optional(index)
+    return tensor is not None and tensor.dtype.kind == Kind.INTEGER
+
+
+def _first_number(call: Arguments) -> int:
+    """Position of the first number: the total width of a lookup, behind the offsets of the tables' columns."""
+    return next((index for index in range(len(call)) if call.is_scalar(index)), len(call))
+
+
+def _total_width(call: Arguments, before: int) -> int:
+    width = call.integer(_first_number(call))
+    if width < 1 or _first_number(call) >= before:
+        raise MalformedCall(f"{call.name}: no total width")
+    return width
+
+
+def _tables(call: Arguments, before: int) -> int:
+    """Tables: one fewer than the column offsets, the integer tensor before the first number."""
+    columns = call.optional(min(_first_number(call), before) - 1)
+    if columns is None or columns.numel < 2:
+        raise MalformedCall(f"{call.name}: no column offsets")
+    return columns.numel - 1
+
+
+for _optimizer in _OPTIMIZERS:
+    _names = [f"split_embedding_codegen_lookup_{_optimizer}_function{end}" for end in ("", "_pt2")]
+    costs(*(f"fbgemm::{name}" for name in _names))(lookup)
+    for _weighted in ("weighted", "unweighted"):
+        for _pooled in ("", "_nobag"):
+            _exact = f"split_embedding{_pooled}_backward_codegen_{_optimizer}_{_weighted}_exact_cuda"
+            costs(f"fbgemm::{_exact}")(update)
+for _weighted in ("weighted", "unweighted"):
+    for _kind in ("", "_nobag"):
+        costs(f"fbgemm::split_embedding{_kind}_codegen_forward_{_weighted}_cuda")(lookup)
+        costs(f"fbgemm::dense_embedding{_kind}_codegen_forward_{_weighted}_cuda")(lookup)
+costs("fbgemm::dense_embedding_codegen_lookup_function")(lookup)
+
+
+@costs("fbgemm::permute_2D_sparse_data", "fbgemm::permute_1D_sparse_data", "fbgemm::permute_sparse_data", payload=1)
+@costs("fbgemm::block_bucketize_sparse_features", "fbgemm::bucketize_sparse_features", payload=0)
+@costs("fbgemm::permute_pooled_embs", "fbgemm::permute_pooled_embs_auto_grad", payload=0)
+@costs("fbgemm::jagged_to_padded_dense", "fbgemm::jagged_2d_to_dense", "fbgemm::jagged_1d_to_dense", payload=0)
+@costs("fbgemm::dense_to_jagged", "fbgemm::expand_into_jagged_permute", payload=0)
+@costs("fbgemm::linearize_cache_indices", "fbgemm::lengths_range", payload=1)
+@costs("fbgemm::recat_embedding_grad_output_mixed_D_batch", payload=0)
+def move_sparse(call: Arguments, payload: int) -> Cost:
+    """Every input is read; those from `payload` on, up to the first that is no tensor, are written in another order."""
+    inputs, written = call.every(), []
+    for index in range(payload, len(call)):
+        if (tensor := call.optional(index)) is None:
+            break
+        written.append(tensor)
+    if not written:
+        raise MalformedCall(f"{call.name}: nothing is moved")
+    return moves("gather", 0, inputs, written, written[0].dtype, access="indexed")
+
+
+@costs(
+    "fbgemm::asynchronous_complete_cumsum",
+    "fbgemm::asynchronous_inclusive_cumsum",
+    "fbgemm::asynchronous_exclusive_cumsum",
+)
+def cumulative_sum(call: Arguments) -> Cost:
+    """(lengths)."""
+    x = call.tensor(0)
+    return moves("reduction", x.numel, [x], [x], x.dtype, access="scan", row=x.shape[-1] if x.shape else 1)
+
+
+@costs("fbgemm::bounds_check_indices")
+def bounds_check(call: Arguments) -> Cost:
+    """(rows_per_table, indices, offsets, ...): reads them; writes only what is out of bounds."""
+    return moves("gather", 0, call.every(0, 3), [], call.tensor(1).dtype)
+
+
+@costs("aten::_embedding_bag_dense_backward", "aten::_embedding_bag_backward")
+def embedding_bag_backward(call: Arguments) -> Cost:
+    """(grad[bags, dim], indices, offsets, offset2bag, ...): adds a bag's gradient to each of its rows."""
+    grad, indices = call.tensor(0), call.tensor(1)
+    rows = grad.like((indices.numel, grad.shape[-1]))
+    return moves("embedding", rows.numel, [grad, indices, rows], [rows], grad.dtype, run=grad.shape[-1])

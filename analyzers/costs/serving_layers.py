@@ -1,0 +1,120 @@
+"""Norms, activations, rotary embeddings and quantization of vLLM and SGLang.
+
+Schemas: vLLM, csrc/torch_bindings.cpp (most ops take the tensor that they write first); SGLang, sgl-kernel/csrc.
+"""
+
+from tracekit.analyzers.costs.arguments import Arguments
+from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.costs.dtypes import FLOAT32
+from tracekit.analyzers.costs.gemm import fit, product
+from tracekit.analyzers.costs.registry import costs, moves
+from tracekit.analyzers.costs.tensors import Tensor
+
+_RMS_FLOPS = 4
+"""Square and sum 2, scale 1, weight 1."""
+_ROTARY_FLOPS = 3
+"""Two products and a sum for each rotated element."""
+
+
+@costs("_C::rms_norm", "_C::rms_norm_static_fp8_quant", "_C::rms_norm_dynamic_per_token_quant", "sgl_kernel::rmsnorm")
+@costs("sgl_kernel::gemma_rmsnorm")
+def rms_norm(call: Arguments) -> Cost:
+    """(result, input, weight, ...): the result may be quantized."""
+    out, x, weight = (call.tensor(index) for index in range(3))
+    return moves("norm", _RMS_FLOPS * x.numel, [x, weight], [out], x.dtype, row=weight.numel)
+
+
+@costs("_C::fused_add_rms_norm", "sgl_kernel::fused_add_rmsnorm", "sgl_kernel::gemma_fused_add_rmsnorm")
+def fused_add_rms_norm(call: Arguments) -> Cost:
+    """(input, residual, weight, epsilon): both are updated; the sum is one FLOP more."""
+    x, residual, weight = (call.tensor(index) for index in range(3))
+    flops = (_RMS_FLOPS + 1) * x.numel
+    return moves("norm", flops, [x, residual, weight], [x, residual], x.dtype, row=weight.numel)
+
+
+@costs("_C::fused_add_rms_norm_static_fp8_quant")
+def fused_add_rms_norm_quantized(call: Arguments) -> Cost:
+    """(result, input, residual, weight, scale, epsilon)."""
+    out, x, residual, weight = (call.tensor(index) for index in range(4))
+    flops = (_RMS_FLOPS + 1) * x.numel
+    return moves("norm", flops, [x, residual, weight], [out, residual], x.dtype, row=weight.numel)
+
+
+@costs("_C::silu_and_mul", "_C::mul_and_silu", "_C::silu_and_mul_quant", "sgl_kernel::silu_and_mul", activation=5)
+@costs("_C::gelu_and_mul", "_C::gelu_tanh_and_mul", "_C::fatrelu_and_mul", activation=8)
+@costs("sgl_kernel::gelu_and_mul", "sgl_kernel::gelu_tanh_and_mul", activation=8)
+def gated_activation(call: Arguments, activation: int) -> Cost:
+    """(result[..., d], input[..., 2 d], ...): the activation of one half times the other."""
+    out, x = call.tensor(0), call.tensor(1)
+    return moves("pointwise", (activation + 1) * out.numel, [x], [out], x.dtype)
+
+
+@costs("_C::gelu_new", "_C::gelu_fast", "_C::gelu_quick")
+def activation(call: Arguments) -> Cost:
+    """(result, input)."""
+    out, x = call.tensor(0), call.tensor(1)
+    return moves("pointwise", 8 * x.numel, [x], [out], x.dtype)
+
+
+@costs("_C::rotary_embedding", "sgl_kernel::rotary_embedding")
+def rotary_embedding(call: Arguments) -> Cost:
+    """(positions, query, key or none, head_size, cos_sin_cache, ...): queries and keys are rotated in place."""
+    positions, rotated, cache = call.tensor(0), call.every(1, 3), call.tensor(4)
+    touched = cache.like((min(positions.numel, cache.shape[0]), *cache.shape[1:]))
+    flops = _ROTARY_FLOPS * sum(each.numel for each in rotated)
+    return moves("pointwise", flops, [positions, touched, *rotated], rotated, rotated[0].dtype, access="indexed")
+
+
+@costs("_C::static_scaled_fp8_quant", "_C::dynamic_scaled_fp8_quant", "_C::dynamic_per_token_scaled_fp8_quant")
+@costs("_C::static_scaled_int8_quant", "_C::dynamic_scaled_int8_quant")
+def quantize(call: Arguments) -> Cost:
+    """(result, input, scale, ...): dynamic scales need the largest magnitude first, which is a FLOP more."""
+    out, x = call.tensor(0), call.tensor(1)
+    dynamic = "dynamic" in call.name
+    return moves("pointwise", (2 + dynamic) * x.numel, [x], [out], x.dtype)
+
+
+@costs("_C::per_token_group_fp8_quant", "_C::per_token_group_quant_int8", "sgl_kernel::sgl_per_token_group_quant_8bit")
+@costs("sgl_kernel::sgl_per_token_group_quant_fp8")
+def quantize_groups(call: Arguments) -> Cost:
+    """(input, result, scales, ...)."""
+    x = call.tensor(0)
+    return moves("pointwise", 3 * x.numel, [x], call.every(1, 3), x.dtype)
+
+
+@costs("_C::cutlass_scaled_mm", "_C::cutlass_scaled_mm_azp")
+def cutlass_scaled_mm(call: Arguments) -> Cost:
+    """(result[m, n], a[m, k], b[k, n], scales of a, scales of b, ...)."""
+    out, a, b = (call.tensor(index) for index in range(3))
+    fit(len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[0], call.name)
+    gemm = Gemm(1, a.shape[0], b.shape[1], a.shape[1])
+    return product(a, b, gemm, *call.every(3), out=out.dtype, weight=True)
+
+
+@costs("_C::onednn_mm")
+def onednn_mm(call: Arguments) -> Cost:
+    """(result[m, n], a[m, k], bias, handler): the handler keeps the weight, of a's type."""
+    out, a = call.tensor(0), call.tensor(1)
+    weight = a.like((out.shape[-1], a.shape[-1]))
+    gemm = Gemm(1, a.numel // max(1, a.shape[-1]), out.shape[-1], a.shape[-1])
+    return product(a, weight, gemm, call.optional(2), out=out.dtype, weight=True)
+
+
+@costs("_C::weight_packed_linear", at=1)
+@costs("vllm::rocm_unquantized_gemm", "vllm::rocm_unquantized_gemm_impl", at=1)
+@costs("sgl_kernel::weight_packed_linear", at=1)
+def packed_linear(call: Arguments, at: int) -> Cost:
+    """(input[m, k], weight[n, k], ...); what follows may be a bias."""
+    a, weight = call.tensor(0), call.tensor(at)
+    if "weight_packed" in call.name and len(call) > 4:  # vLLM: (result, input, weight, bias, is_vnni)
+        a, weight = call.tensor(1), call.tensor(2)
+    fit(len(weight.shape) == 2 and a.shape[-1:] == weight.shape[1:], call.name)
+    gemm = Gemm(1, a.numel // max(1, a.shape[-1]), weight.shape[0], weight.shape[1])
+    return product(a, weight, gemm, weight=True)
+
+
+@costs("_C::greedy_argmax")
+def greedy_argmax(call: Arguments) -> Cost:
+    """(logits[rows, vocabulary])."""
+    x = call.tensor(0)
+    return moves("reduction", x.numel, [x], [Tensor(x.shape[:-1], FLOAT32)], x.dtype, access="search", row=x.shape[-1])
