@@ -7,7 +7,7 @@ import pandas as pd
 
 from tracekit.analyzers import problems
 from tracekit.analyzers.attribution.attribute import Attributed, attribute
-from tracekit.analyzers.attribution.items import items_of
+from tracekit.analyzers.attribution.items import Items, items_of
 from tracekit.analyzers.attribution.nesting import Nest
 from tracekit.analyzers.attribution.range_projection import RANGES_ONLY, project, ranges_table
 from tracekit.analyzers.breakdown.compared import counter_problems, counter_source, counters_comparison
@@ -73,7 +73,7 @@ def _of_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
         kernels=kernels_table(items, work, host["name"], layers, totals),
         phases=phases_table(host, of.marks, work, totals),
         coverage=coverage(work),
-        bound=_shares(trace.metadata, judged, work, times),
+        bound=_shares(trace.metadata, items, judged, work, times),
         problems=problems.concat(
             trace.problems,
             _problems(trace, of, ran, judged, work, times),
@@ -99,16 +99,16 @@ def _problems(
     )
 
 
-def _shares(metadata: Metadata, judged: Judged, work: pd.DataFrame, times: Timeline) -> BoundShares:
-    """Of the steps without a profiler where the capture timed them; else of the whole trace."""
-    own, busy, devices = judged.own_bound, work["busy_ns"].to_numpy(), work["device"].nunique()
+def _shares(metadata: Metadata, items: Items, judged: Judged, work: pd.DataFrame, times: Timeline) -> BoundShares:
+    """Shares of the steps without a profiler where the capture timed them; else of the whole trace."""
+    own, devices = judged.own_bound, work["device"].nunique()
     if (work["category"] == "op").all():
         return BoundShares(0.0, 0.0, 0.0, 0.0, 0.0, unknown=1.0)
     wall = unprofiled_wall_ns(metadata.capture, times)
     if wall is None:
-        return run_shares(own, busy, times.wall_ns * devices)
+        return run_shares(own, items, times.wall_ns * devices)
     inside = (work["step"] >= 0).to_numpy()
-    return run_shares(own[inside], busy[inside], wall * devices)
+    return run_shares(own[inside], items.of(inside), wall * devices)
 
 
 def _source(trace: Trace, of: Attributed, ran: RanOn, work: pd.DataFrame) -> Source:

@@ -15,19 +15,34 @@ _ROOF = (
         "roofline time over measured time; NaN: unknown; above 1 is explained by a problem",
     ),
 )
-_SHARE = Column("share", "float64", "", "part of the device's busy time, 0 to 1 (of host time in a CPU trace)")
+_TIMES = (
+    Column("duration_ns", "int64", "ns", "sum of the work's own durations; overlapping work counts in full each time"),
+    Column(
+        "busy_ns",
+        "int64",
+        "ns",
+        "share of the busy time: work that runs at once on a device shares each nanosecond equally; sums to busy time",
+    ),
+)
+_OWN_TIMES = (
+    Column("self_duration_ns", "int64", "ns", "duration_ns of the layer's own kernels, without the layers below it"),
+    Column("self_busy_ns", "int64", "ns", "busy_ns of the layer's own kernels; the whole column sums to busy time"),
+)
+_SHARE = Column(
+    "share", "float64", "", "busy_ns as a part of the whole busy time, 0 to 1 (of host time in a CPU trace)"
+)
 _BOUND = Column("bound", "object", "", 'compute, memory, launch, latency or transfer; "": unknown')
 
 WORK = Table(
     "work",
     "Each piece of device work (in a CPU-only trace: each op's own time), attributed and costed; in DEVICE's order.",
     Column("start_ns", "int64", "ns", "start, after the trace's base time"),
-    Column("duration_ns", "int64", "ns", "duration"),
+    Column("duration_ns", "int64", "ns", "its own duration, whatever else ran at the time"),
     Column(
         "busy_ns",
         "int64",
         "ns",
-        "the part of the duration not already covered by work that started before on the device; sums to busy time",
+        "share of the busy time: work that runs at once on a device shares each nanosecond equally; sums to busy time",
     ),
     Column("gap_ns", "int64", "ns", "how long the device was idle just before it, inside its step; 0 for the first"),
     Column("delay_ns", "int64", "ns", "from the start of its launch to its own start; -1: launch unknown"),
@@ -54,14 +69,14 @@ WORK = Table(
 
 LAYERS = Table(
     "layers",
-    "The tree of layers (module instances), parents first.",
+    "The tree of layers (module instances), parents first. Times are of the layer and all below it.",
     Column("path", "object", "", "attribute path in the model, such as transformer.h.0.attn"),
     Column("type", "object", "", "class of the module"),
     Column("parent", "int64", "", "row of the parent; -1: a root"),
     Column("depth", "int64", "", "0 for a root"),
     Column("calls", "int64", "", "forward calls in the trace"),
-    Column("gpu_ns", "int64", "ns", "busy time of the layer and all below it"),
-    Column("self_ns", "int64", "ns", "busy time of the layer's own kernels; the whole column sums to busy time"),
+    *_TIMES,
+    *_OWN_TIMES,
     Column("cpu_ns", "int64", "ns", "host time inside the layer's ranges"),
     Column("kernels", "int64", "", "device work items in the layer and below"),
     _SHARE,
@@ -71,17 +86,12 @@ LAYERS = Table(
 
 LAYER_TYPES = Table(
     "layer_types",
-    'Layers by class: "12 x GPT2Attention".',
+    'Layers by class: "12 x GPT2Attention". A nested instance of the same class is counted once.',
     Column("type", "object", "", "class of the module"),
     Column("layers", "int64", "", "instances"),
     Column("calls", "int64", "", "forward calls"),
-    Column(
-        "gpu_ns",
-        "int64",
-        "ns",
-        "busy time of the instances and all below them (a nested instance of the same class is counted once)",
-    ),
-    Column("self_ns", "int64", "ns", "busy time of the instances' own kernels"),
+    *_TIMES,
+    *_OWN_TIMES,
     _SHARE,
     *_COST,
     _BOUND,
@@ -94,7 +104,7 @@ OPS = Table(
     Column("family", "object", "", 'gemm, attention, norm, ...; "": unknown'),
     Column("calls", "int64", "", "calls"),
     Column("kernels", "int64", "", "device work items launched"),
-    Column("gpu_ns", "int64", "ns", "busy time"),
+    *_TIMES,
     Column("cpu_ns", "int64", "ns", "host time of the op itself, without the ops inside it"),
     _SHARE,
     *_COST,
@@ -108,8 +118,8 @@ KERNELS = Table(
     Column("name", "object", "", "kernel name as recorded"),
     Column("category", "object", "", "kernel, memcpy, or memset"),
     Column("calls", "int64", "", "launches"),
-    Column("gpu_ns", "int64", "ns", "busy time"),
-    Column("mean_ns", "float64", "ns", "mean duration"),
+    *_TIMES,
+    Column("mean_ns", "float64", "ns", "mean of the kernels' own durations"),
     Column("min_ns", "int64", "ns", "shortest"),
     Column("max_ns", "int64", "ns", "longest"),
     Column(
@@ -132,7 +142,7 @@ PHASES = Table(
     Column("name", "object", "", "phase"),
     Column("calls", "int64", "", "times it ran"),
     Column("wall_ns", "int64", "ns", "host time inside its ranges"),
-    Column("gpu_ns", "int64", "ns", "busy time of the work it launched"),
+    *_TIMES,
     Column("kernels", "int64", "", "device work items"),
     _SHARE,
     *_COST,

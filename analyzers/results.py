@@ -70,7 +70,7 @@ class StepLatency:
 
 @dataclass(frozen=True)
 class DeviceTime:
-    """Times of the device work by kind, summed over devices. Where kinds overlap, the time counts in each."""
+    """Times in which the devices do a kind of work, summed over devices. Where kinds overlap, each counts the time."""
 
     span_ns: int
     """From the start of a device's first work to the end of its last."""
@@ -78,7 +78,8 @@ class DeviceTime:
     copy_ns: int
     communication_ns: int
     exposed_communication_ns: int
-    """Communication while nothing is computed; the rest of it is hidden behind computation."""
+    """Communication while nothing is computed on the device; the rest is hidden behind computation. The bound
+    `transfer` counts the same time, and exposed copies."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,8 @@ class Coverage:
 class BoundShares:
     """Shares of a step's time by what bounds it; they sum to 1. Idle time of the device is launch.
 
-    Unknown is work without a known cost, and all of a trace of a CPU: no roofs are known of it.
+    Transfer is exposed time: copies and communication while nothing else runs on the device. Unknown is work without a
+    known cost, and all of a trace of a CPU, whose roofs are not known.
     """
 
     compute: float

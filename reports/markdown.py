@@ -86,18 +86,18 @@ def _tables(analysis: Analysis) -> list[str]:
         "Layers": (layers, "name"),
         "Ops": (analysis.ops, "name"),
     }
-    shown = [folded(title, _rows(frame, name)) for title, (frame, name) in kept.items() if (frame["gpu_ns"] > 0).any()]
+    shown = [folded(title, _rows(frame, name)) for title, (frame, name) in kept.items() if (frame["busy_ns"] > 0).any()]
     return [*shown, *([folded("Problems", _problems(analysis))] if len(analysis.problems) else [])]
 
 
 def _rows(frame: pd.DataFrame, name: str) -> str:
-    working = frame[frame["gpu_ns"] > 0]
-    shown = rows_of(working[working.index.isin(working["gpu_ns"].nlargest(_ROWS).index)])
+    working = frame[frame["busy_ns"] > 0]
+    shown = rows_of(working[working.index.isin(working["busy_ns"].nlargest(_ROWS).index)])
     cells = [
         (
             "&emsp;" * getattr(row, "depth", 0) + code(getattr(row, name).removeprefix("void ")) + _many(row),
             f"{row.calls:,}",
-            duration(row.gpu_ns / 1e3),
+            duration(row.busy_ns / 1e3),
             prose(percent(row.share)),
             quantity(row.flops, "FLOP"),
             quantity(row.bytes, "B"),

@@ -47,9 +47,9 @@ def layer_patterns(layers: pd.DataFrame) -> pd.DataFrame:
     found = layers.assign(key=keys, exact=exact, group=groups).groupby("group")
     first = found.first()
     above = [groups[parent] if parent >= 0 else -1 for parent in first["parent"]]
-    sums = {name: found[name].sum() for name in ("calls", "gpu_ns", "self_ns", "kernels", "share")}
+    sums = {name: found[name].sum() for name in ("calls", "duration_ns", "busy_ns", "self_busy_ns", "kernels", "share")}
     known = {name: found[name].sum(min_count=1) for name in ("flops", "bytes")}
-    longest = layers["bound"].loc[found["gpu_ns"].idxmax()].to_numpy()
+    longest = layers["bound"].loc[found["busy_ns"].idxmax()].to_numpy()
     count = found.size()
     name = first["key"].where(count > 1, first["exact"])
     return first.assign(name=name, count=count, bound=longest, **sums, **known).loc[in_tree_order(above)]

@@ -30,8 +30,21 @@ def table_views(analysis: Analysis, row_limit: int) -> dict[str, TableView]:
         ("counters_comparison", "Measured and counted", analysis.counters_comparison, _COUNTERS),
         ("problems", "Problems", analysis.problems, _PROBLEMS),
     ]
-    views = [table_view(name, title, frame, spec, row_limit) for name, title, frame, spec in shown if len(frame)]
+    views = [
+        table_view(name, title, frame, _without_copies(spec, frame), row_limit)
+        for name, title, frame, spec in shown
+        if len(frame)
+    ]
     return {view.id: view for view in views}
+
+
+_DURATION: tuple[str, str, Kind] = ("duration_ns", "durations", "time")
+
+
+def _without_copies(spec: Spec, frame: pd.DataFrame) -> Spec:
+    """Durations are shown only where work overlaps: else they are the busy times."""
+    overlaps = "duration_ns" in frame and bool((frame["duration_ns"] != frame["busy_ns"]).any())
+    return spec if overlaps else [column for column in spec if column != _DURATION]
 
 
 _COST: Spec = [("flops", "FLOPs", "flops"), ("bytes", "bytes", "bytes")]
@@ -113,11 +126,11 @@ _PROBLEMS: Spec = [
 
 
 def _time(label: str) -> Spec:
-    return [("gpu_ns", label, "time"), ("share", "share", "share")]
+    return [("busy_ns", label, "time"), ("share", "share", "share"), _DURATION]
 
 
 def _layer_types(time: str) -> Spec:
-    own: Spec = [("self_ns", "own time", "time")]
+    own: Spec = [("self_busy_ns", "own time", "time")]
     return [("type", "type", "name"), ("layers", "layers", "count"), *_time(time), *own, *_COST, *_BOUND]
 
 
@@ -128,7 +141,7 @@ def _phases(time: str) -> Spec:
 
 def _layers(time: str) -> Spec:
     head: Spec = [("path", "layer", "name"), ("type", "type", "text"), ("calls", "calls", "count")]
-    own: Spec = [("self_ns", "own time", "time"), ("cpu_ns", "host time", "time"), ("kernels", "kernels", "count")]
+    own: Spec = [("self_busy_ns", "own time", "time"), ("cpu_ns", "host time", "time"), ("kernels", "kernels", "count")]
     return [*head, *_time(time), *own, *_COST, *_BOUND]
 
 

@@ -122,7 +122,7 @@ def _own_time(analysis: Analysis) -> pd.DataFrame:
     """Types of layers by the time of their own kernels, which tells more than that the model holds everything."""
     types = analysis.layer_types
     names = [f"{count} × {name}" for count, name in zip(types["layers"], types["type"], strict=True)]
-    return types.assign(name=names, share=types["self_ns"] / max(1, analysis.timeline.busy_ns))
+    return types.assign(name=names, share=types["self_busy_ns"] / max(1, analysis.timeline.busy_ns))
 
 
 def _top(frame: pd.DataFrame) -> str:

@@ -56,7 +56,7 @@ def _longest(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     """Layers in their order, all else by time."""
     chosen = frame["share"].nlargest(_ROWS).index
     longest = frame[frame.index.isin(chosen)] if table == "layers" else frame.loc[chosen]
-    return longest[longest["gpu_ns"] > 0]
+    return longest[longest["busy_ns"] > 0]
 
 
 def _cells(name: str, row: Any, drawn: bool, counted: bool) -> list[Text]:
@@ -64,7 +64,7 @@ def _cells(name: str, row: Any, drawn: bool, counted: bool) -> list[Text]:
     colour = COLOURS.get(row.bound, "")
     bar = [Text(_bar(row.share), style=colour)] if drawn else []
     counts = (quantity(row.flops, "FLOP"), quantity(row.bytes, "B")) if counted else ()
-    numbers = (f"{row.calls:,}", duration(row.gpu_ns / 1000), percent(row.share))
+    numbers = (f"{row.calls:,}", duration(row.busy_ns / 1000), percent(row.share))
     return [*map(Text, (name, *numbers)), *bar, *map(Text, counts), Text(row.bound, style=colour)]
 
 

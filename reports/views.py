@@ -16,7 +16,8 @@ ROW_LIMIT = 1_500
 """More rows make a page that is slow to open."""
 _LONGEST_TITLE = 1_000
 _LIMITS = {"name": 72, "text": 22}
-_LIKE = {"after_ns": "before_ns", "self_ns": "gpu_ns", "idle_ns": "wall_ns", "busy_ns": "wall_ns"}
+_LIKE = {"after_ns": "before_ns", "self_busy_ns": "busy_ns", "duration_ns": "busy_ns"}
+_LIKE |= {"idle_ns": "wall_ns", "busy_ns": "wall_ns"}
 """Columns in the unit of another, if that is in the table: they are compared."""
 _UNITS: dict[str, tuple[tuple[float, str, int], ...]] = {
     "time": ((1e10, "s", 3), (1e7, "ms", 3), (0, "µs", 1)),
@@ -100,14 +101,14 @@ def _colours(shown: pd.DataFrame) -> "pd.Series[str]":
 
 def _sorted_by(spec: list[tuple[str, str, Kind]], tree: bool) -> int:
     names = [name for name, _, _ in spec]
-    return names.index("gpu_ns") if "gpu_ns" in names and not tree else -1
+    return names.index("busy_ns") if "busy_ns" in names and not tree else -1
 
 
 def _chosen(frame: pd.DataFrame, row_limit: int) -> pd.DataFrame:
     """By time, most first; a tree stays in its order."""
-    if "gpu_ns" not in frame:
+    if "busy_ns" not in frame:
         return frame.head(row_limit)
-    longest = frame.nlargest(row_limit, "gpu_ns")
+    longest = frame.nlargest(row_limit, "busy_ns")
     return longest.sort_index() if "parent" in frame else longest
 
 

@@ -45,7 +45,7 @@ def test_every_kernel_is_there_with_its_time(found, spans):
     assert kernels["duration_ns"].tolist() == [end - start for _, _, start, end in spans]
     assert [cat for cat, *_ in spans].count("kernel") == 18
     assert found.kernels.calls.sum() == len(spans) == 20
-    assert found.kernels.gpu_ns.sum() == sum(end - start for _, _, start, end in spans)
+    assert found.kernels.busy_ns.sum() == sum(end - start for _, _, start, end in spans)
 
 
 def test_busy_and_idle_time(found, spans, content):
@@ -64,7 +64,7 @@ def test_what_has_no_op_and_no_layer_is_said(found):
     assert found.coverage.op == found.coverage.layer == 0
     assert found.source.layers_from == "none"
     assert found.layers["path"].tolist() == ["(no layer)"]
-    assert found.layers["gpu_ns"].tolist() == [found.timeline.busy_ns]
+    assert found.layers["busy_ns"].tolist() == [found.timeline.busy_ns]
     problems = found.problems.set_index("code")["count"]
     assert problems.to_dict() == {"launch-without-op": 20, "no-layers": 1}
 

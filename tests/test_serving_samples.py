@@ -87,7 +87,7 @@ def test_what_a_batch_does_is_the_phase_of_its_ops(name, samples):
         within = [phase for (_, begin, until), phase in marks if begin <= start < until]
         expected[within[0] if within else "(no phase)"] += end - start
     phases = found.phases.set_index("name")
-    assert phases["gpu_ns"].to_dict() == expected
+    assert phases["busy_ns"].to_dict() == expected
     assert phases["calls"].to_dict() == {**Counter(PHASES[name]), "(no phase)": 0}
 
 

@@ -44,7 +44,7 @@ def check_sums(analysis: "tracekit.Analysis") -> None:
     timeline, work = analysis.timeline, analysis.work
     assert min(timeline.busy_ns, timeline.idle_ns) >= 0
     assert timeline.wall_ns * max(work["device"].nunique(), 1) == timeline.busy_ns + timeline.idle_ns
-    for own in (work["busy_ns"], analysis.layers["self_ns"], analysis.ops["gpu_ns"], analysis.kernels["gpu_ns"]):
+    for own in (work["busy_ns"], analysis.layers["self_busy_ns"], analysis.ops["busy_ns"], analysis.kernels["busy_ns"]):
         assert own.sum() == timeline.busy_ns
     assert ((work["busy_ns"] >= 0) & (work["busy_ns"] <= work["duration_ns"])).all()
     assert (timeline.steps["wall_ns"] >= 0).all() and (timeline.steps["idle_ns"] >= 0).all()

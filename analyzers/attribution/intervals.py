@@ -1,4 +1,7 @@
-"""Time that intervals cover, counted once. Starts and ends are int64 nanoseconds, one pair an interval."""
+"""Time that intervals cover, counted once. Starts and ends are int64 nanoseconds, one pair an interval.
+
+A track is what intervals compete for: a device, a thread. Intervals of different tracks never overlap.
+"""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,6 +10,8 @@ Ints = npt.NDArray[np.int64]
 
 _NEVER = np.iinfo(np.int64).min
 _FITS = 2**62
+_INEXACT = 2.0**-16
+"""More than the error of a sum of fractions, and less than any fraction."""
 
 
 def covered_until(start: Ints, end: Ints, track: npt.NDArray) -> Ints:
@@ -54,6 +59,58 @@ def _running_max(values: Ints, group: Ints) -> Ints:
     return values[by_value[best - group * len(values)]]
 
 
+def shared_ns(start: Ints, end: Ints, track: npt.NDArray) -> Ints:
+    """The part of each interval's duration that is its own when overlapping intervals share time equally.
+
+    While k intervals of a track are open, each of them gets 1/k of the time. The shares of a track are integers, sum
+    exactly to the length of the union of its intervals, differ by less than 1 ns from the exact share, and are never
+    longer than the interval.
+    """
+    share = end - start
+    rows = np.flatnonzero(_in_company(start, end, track))
+    if rows.size:
+        rows = rows[np.argsort(track[rows], kind="stable")]
+        share[rows] = _split_equally(start[rows], end[rows], track[rows])
+    return share
+
+
+def _in_company(start: Ints, end: Ints, track: npt.NDArray) -> npt.NDArray[np.bool_]:
+    """Intervals that belong to a group of two or more which overlap, directly or through others."""
+    joins = covered_until(start, end, track) > start
+    if not joins.any() or _in_order(start, track):
+        return _in_groups_of_several(joins)
+    order = np.lexsort((start, track))
+    company = np.empty(len(start), dtype=bool)
+    company[order] = _in_groups_of_several(joins[order])
+    return company
+
+
+def _in_groups_of_several(joins: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    return joins | np.append(joins[1:], False)
+
+
+def _split_equally(start: Ints, end: Ints, track: npt.NDArray) -> Ints:
+    """Shares of intervals in the order of their tracks: each stretch between two starts or ends is divided by the number of
+    open intervals.
+
+    The whole nanoseconds of each quotient are summed exactly. The remainders are summed as fractions, and the running
+    total over the intervals is rounded down, so that the total of a track, which is an integer, is kept.
+    """
+    size = len(start)
+    time = np.concatenate([start, end])
+    order = np.lexsort((time, np.concatenate([track, track])))
+    open_now = np.cumsum(np.where(order < size, 1, -1))
+    stretch = np.where(open_now > 0, np.diff(time[order], append=0), 0)
+    whole, rest = np.divmod(stretch, np.maximum(open_now, 1))
+    position = np.empty(2 * size, dtype=np.int64)
+    position[order] = np.arange(2 * size)
+    first, last = position[:size], position[size:]
+    before = np.cumsum(whole) - whole
+    fraction = np.append(0.0, np.cumsum(rest / np.maximum(open_now, 1))[:-1])
+    rounded = np.floor(np.cumsum(fraction[last] - fraction[first]) + _INEXACT).astype(np.int64)
+    return before[last] - before[first] + np.diff(rounded, prepend=0)
+
+
 def newly_covered_ns(start: Ints, end: Ints, track: npt.NDArray) -> Ints:
     """Per interval, the part that no earlier-starting interval of its track covers; sums to `union_ns`."""
     return np.maximum(end - np.maximum(start, covered_until(start, end, track)), 0)
@@ -65,6 +122,6 @@ def idle_before_ns(start: Ints, end: Ints, track: npt.NDArray) -> Ints:
     return np.where(until == _NEVER, 0, np.maximum(start - np.where(until == _NEVER, start, until), 0))
 
 
-def union_ns(start: Ints, end: Ints) -> int:
-    """Length of the union of the intervals."""
-    return int(newly_covered_ns(start, end, np.zeros(len(start), dtype=np.int64)).sum())
+def union_ns(start: Ints, end: Ints, track: npt.NDArray) -> int:
+    """Length of the union of each track's intervals, summed over the tracks."""
+    return int(newly_covered_ns(start, end, track).sum())

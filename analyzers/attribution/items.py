@@ -1,14 +1,14 @@
 """Work items before anything is known about them: device work, or in a CPU-only trace each op's own time."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.intervals import covered_until, idle_before_ns, newly_covered_ns
+from tracekit.analyzers.attribution.intervals import covered_until, idle_before_ns, newly_covered_ns, shared_ns
 from tracekit.analyzers.attribution.nesting import Nest, Rows, row_numbers
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.trace import Trace
@@ -26,6 +26,7 @@ class Items:
     start: Ints
     duration: Ints
     busy: Ints
+    """Share of the busy time of the device: items that run at once share each nanosecond equally."""
     idle_before: Ints
     """Idle time of the device before it; 0 for the first."""
     device: Ints
@@ -45,6 +46,11 @@ class Items:
     @property
     def end(self) -> Ints:
         return self.start + self.duration
+
+    def of(self, mask: npt.NDArray[np.bool_]) -> "Items":
+        """The items of the mask, with the times that they have among all items."""
+        arrays = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "on_device"}
+        return Items(self.on_device, **{name: values[mask] for name, values in arrays.items()})
 
 
 def items_of(trace: Trace) -> Items:
@@ -67,7 +73,7 @@ def _device_work(device: pd.DataFrame) -> Items:
         on_device=True,
         start=start,
         duration=duration,
-        busy=newly_covered_ns(start, start + duration, index),
+        busy=shared_ns(start, start + duration, index),
         idle_before=idle_before_ns(start, start + duration, index),
         device=index,
         stream=device["stream"].to_numpy(),
@@ -113,11 +119,14 @@ def _own_time_of_ops(host: pd.DataFrame) -> Items:
 
 
 def own_time(host: pd.DataFrame, mask: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """Per host row of `mask`, its time outside the rows of `mask` inside it, and the part of that not already
-    covered by another thread; the second sums to the time that the rows cover. 0 for other rows."""
+    """Per host row of `mask`, its time outside the rows of `mask` inside it, and its share of that time.
+
+    Threads that run at once share each nanosecond equally, so that the shares sum to the time that the rows cover. Both
+    are 0 for other rows.
+    """
     start, end, owner = _own_segments(host, Nest(host, mask))
-    covered = newly_covered_ns(start, end, np.zeros(len(start), dtype=np.int64))
-    return _sum_by(owner, end - start, len(host)), _sum_by(owner, covered, len(host))
+    share = shared_ns(start, end, np.zeros(len(start), dtype=np.int64))
+    return _sum_by(owner, end - start, len(host)), _sum_by(owner, share, len(host))
 
 
 def time_outside_others(host: pd.DataFrame, nest: Nest) -> npt.NDArray:

@@ -7,7 +7,7 @@ Work is of three kinds: communication (collectives and transfers between devices
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analyzers.attribution.intervals import newly_covered_ns
+from tracekit.analyzers.attribution.intervals import union_ns
 from tracekit.analyzers.attribution.items import Items
 from tracekit.analyzers.attribution.kernel_names import is_communication
 from tracekit.analyzers.results import DeviceTime
@@ -33,7 +33,7 @@ def device_time(items: Items) -> DeviceTime | None:
 
 
 def _union_ns(items: Items, mask: Bools) -> int:
-    return int(newly_covered_ns(items.start[mask], items.end[mask], items.device[mask]).sum())
+    return union_ns(items.start[mask], items.end[mask], items.device[mask])
 
 
 def _span_ns(items: Items) -> int:

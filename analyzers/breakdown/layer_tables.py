@@ -8,16 +8,17 @@ import pandas as pd
 
 from tracekit.analyzers.attribution.layers import Layers, calls_and_host_time
 from tracekit.analyzers.attribution.placing import Placed
-from tracekit.analyzers.breakdown.totals import Totals, busy_ns, with_children
+from tracekit.analyzers.breakdown.totals import Totals, busy_ns, duration_ns, with_children
 from tracekit.analyzers.result_tables import LAYER_TYPES, LAYERS
 
 Ints = npt.NDArray[np.int64]
 
 NO_LAYER = "(no layer)"
+_OWN = ("calls", "self_duration_ns", "self_busy_ns")
 
 
 def layers_table(host: pd.DataFrame, layers: Layers, placed: Placed, totals: Totals) -> pd.DataFrame:
-    """LAYERS in tree order; work in no layer is a root row "(no layer)", so that self_ns sums to the busy time."""
+    """LAYERS in tree order; work in no layer is a root row "(no layer)", so that self_busy_ns sums to the busy time."""
     stray = bool((placed.of_item < 0).any())
     parents = [*placed.parents, -1] if stray else list(placed.parents)
     size = len(parents)
@@ -31,7 +32,8 @@ def layers_table(host: pd.DataFrame, layers: Layers, placed: Placed, totals: Tot
             "depth": depths(parents),
             "calls": calls,
             "cpu_ns": cpu_ns,
-            "self_ns": busy_ns(own),
+            "self_duration_ns": duration_ns(own),
+            "self_busy_ns": busy_ns(own),
             **totals.columns(with_children(own, parents), roof=False),
         }
     )
@@ -50,12 +52,11 @@ def layer_types_table(layers: pd.DataFrame, placed: Placed, totals: Totals) -> p
         {
             "type": types,
             "layers": np.bincount(code[code >= 0], minlength=len(types)),
-            "calls": _sum_rows(layers["calls"].to_numpy()[:, None], code, len(types))[:, 0],
-            "self_ns": _sum_rows(layers["self_ns"].to_numpy()[:, None], code, len(types))[:, 0],
+            **{name: _sum_rows(layers[[name]].to_numpy(), code, len(types))[:, 0] for name in _OWN},
             **columns,
         }
     )
-    return table.sort_values("gpu_ns", ascending=False, kind="stable", ignore_index=True)
+    return table.sort_values("busy_ns", ascending=False, kind="stable", ignore_index=True)
 
 
 def depths(parents: Sequence[int]) -> list[int]:

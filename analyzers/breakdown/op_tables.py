@@ -39,7 +39,7 @@ def ops_table(host: pd.DataFrame, ops: Nest, work: pd.DataFrame, totals: Totals)
             **totals.columns(totals.by(group, size)),
         }
     )
-    return _by_time(table, "gpu_ns", "cpu_ns")
+    return _by_time(table, "busy_ns", "cpu_ns")
 
 
 def _distinct(names: pd.Series, rows: Rows) -> tuple[Rows, list[str]]:
@@ -86,7 +86,7 @@ def kernels_table(
             **sums,
         }
     )
-    return _by_time(table, "gpu_ns")
+    return _by_time(table, "busy_ns")
 
 
 def _op_labels(items: Items, work: pd.DataFrame, op_names: pd.Series) -> npt.NDArray[np.object_]:
@@ -116,7 +116,7 @@ def phases_table(host: pd.DataFrame, marks: Marks, work: pd.DataFrame, totals: T
             **totals.columns(totals.by(group, size), roof=False),
         }
     )
-    return _by_time(table, "gpu_ns")
+    return _by_time(table, "busy_ns")
 
 
 def _by_time(table: pd.DataFrame, *columns: str) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from tracekit.analyzers.roofline.roofs import intensity
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-_BUSY, _ITEMS, _FLOPS, _COUNTED_FLOPS, _BYTES, _COUNTED_BYTES, _ROOF, _ROOFED, _BOUNDS = range(9)
+_BUSY, _DURATION, _ITEMS, _FLOPS, _COUNTED_FLOPS, _BYTES, _COUNTED_BYTES, _ROOF, _ROOFED, _BOUNDS = range(10)
 _LAUNCH = BOUNDS.index("launch")
 
 
@@ -39,6 +39,7 @@ class Totals:
         """One at a time: together they are larger than the work itself."""
         busy, duration = self._work["busy_ns"].to_numpy(), self._work["duration_ns"].to_numpy()
         yield busy
+        yield duration
         yield np.ones(len(busy))
         for name in ("flops", "bytes"):
             values = self._work[name].to_numpy()
@@ -52,12 +53,15 @@ class Totals:
             yield busy * (self._bound == bound) + gap
 
     def columns(self, sums: Floats, roof: bool = True) -> dict[str, npt.NDArray]:
-        """gpu_ns, kernels, share, flops, bytes and bound of each group; with `roof` also intensity and roof_fraction
-        (roofline time over measured time, of the items that have both)."""
+        """The shared columns of each group: duration_ns, busy_ns, kernels, share, flops, bytes and bound.
+
+        With `roof` also intensity and roof_fraction: roofline time over measured time, of the items that have both.
+        """
         flops = np.where(sums[:, _COUNTED_FLOPS] > 0, sums[:, _FLOPS], np.nan)
         byte_count = np.where(sums[:, _COUNTED_BYTES] > 0, sums[:, _BYTES], np.nan)
         found = {
-            "gpu_ns": busy_ns(sums),
+            "duration_ns": duration_ns(sums),
+            "busy_ns": busy_ns(sums),
             "kernels": sums[:, _ITEMS].astype(np.int64),
             "share": sums[:, _BUSY] / self.busy_ns if self.busy_ns else np.zeros(len(sums)),
             "flops": flops,
@@ -68,6 +72,10 @@ class Totals:
             return found
         roofed = np.where(sums[:, _ROOFED] > 0, sums[:, _ROOFED], np.nan)
         return found | {"intensity": intensity(flops, byte_count), "roof_fraction": sums[:, _ROOF] / roofed}
+
+
+def duration_ns(sums: Floats) -> Ints:
+    return np.rint(sums[:, _DURATION]).astype(np.int64)
 
 
 def busy_ns(sums: Floats) -> Ints:

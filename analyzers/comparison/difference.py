@@ -1,4 +1,4 @@
-"""The latencies of two steps as sums: busy time by family of op, and idle time by cause."""
+"""The latencies of two steps as sums: own durations by family of op, less what overlaps, and idle time by cause."""
 
 import numpy as np
 import pandas as pd
@@ -12,26 +12,32 @@ from tracekit.analyzers.results import Analysis
 EDGES = "edges"
 """Before a step's first work and after its last."""
 OVERLAP = "overlap"
+"""Negative: work that ran at once counts in full in each family, but the step lasts only once as long."""
+PROFILER = "profiler"
 """Negative: kernels took longer under the profiler than the whole step without it."""
 UNKNOWN = "unknown"
 
 
 def difference(a: Side, b: Side, work_a: pd.DataFrame, work_b: pd.DataFrame, idle: pd.DataFrame) -> pd.DataFrame:
-    """DIFFERENCE: the busy families, then the idle causes, each by how much it changes. `idle`: of `idle_times`."""
+    """DIFFERENCE: families, overlap, and idle causes (of `idle_times`); the largest change of a kind first."""
     families = sorted({*work_a["family"], *work_b["family"]})
     place = {name: row for row, name in enumerate(families)}
     groups = numbered(work_a["family"], place), numbered(work_b["family"], place)
     sums = summed(work_a, work_b, *groups, len(place)) | main_precision(work_a, work_b, *groups, len(place))
     busy = pd.DataFrame({"kind": "busy", "name": families, **sums})
-    nothing = dict.fromkeys(("a_flops", "b_flops", "a_bytes", "b_bytes"), np.nan) | {
-        "a_precision": "",
-        "b_precision": "",
-    }
-    waited = idle.assign(kind="idle", change_ns=idle["b_ns"] - idle["a_ns"], a_kernels=0.0, b_kernels=0.0, **nothing)
-    rows = pd.concat([_by_change(busy), _by_change(waited)], ignore_index=True)
+    overlap = pd.DataFrame({"name": [OVERLAP], "a_ns": [a.busy_ns - a.work_ns], "b_ns": [b.busy_ns - b.work_ns]})
+    rest = [_by_change(_without_work(rows, kind)) for kind, rows in (("overlap", overlap), ("idle", idle))]
+    rows = pd.concat([_by_change(busy), *rest], ignore_index=True)
     change = b.latency_ns - a.latency_ns
     rows["share"] = rows["change_ns"] / change if change else 0.0
     return DIFFERENCE.frame({column.name: rows[column.name] for column in DIFFERENCE.columns})
+
+
+def _without_work(rows: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """The other columns of DIFFERENCE for rows that are no work."""
+    unknown = dict.fromkeys(("a_flops", "b_flops", "a_bytes", "b_bytes"), np.nan)
+    nothing = {"a_kernels": 0.0, "b_kernels": 0.0, "a_precision": "", "b_precision": ""}
+    return rows.assign(kind=kind, change_ns=rows["b_ns"] - rows["a_ns"], **unknown, **nothing)
 
 
 def idle_times(a: Analysis, b: Analysis, of_a: Side, of_b: Side) -> pd.DataFrame:
@@ -48,7 +54,7 @@ def idle_times(a: Analysis, b: Analysis, of_a: Side, of_b: Side) -> pd.DataFrame
 def _causes(analysis: Analysis, side: Side) -> dict[str, float]:
     idle = side.latency_ns - side.busy_ns
     if idle < 0:
-        return {OVERLAP: idle}
+        return {PROFILER: idle}
     recorded = _recorded(analysis)
     total = sum(recorded.values())
     if total <= 0:

@@ -23,7 +23,10 @@ class Side:
     """Timed (or simulated) without a profiler, or as in the trace."""
     spread_ns: tuple[float, float] | None
     """10th and 90th percentile of the unprofiled latency."""
+    work_ns: float
+    """Sum of the durations of all work; what overlaps counts in full each time."""
     busy_ns: float
+    """Time in which the device works on anything."""
     kernels: float
     flops: float
     """NaN: none known."""

@@ -14,17 +14,18 @@ OTHER = "other"
 
 
 def step_work(analysis: Analysis) -> pd.DataFrame:
-    """The work inside steps (all of it, where no step holds any), one row an item, with the columns
+    """The work inside steps (all of it, where no step holds any), one row a piece of work, with these columns.
 
-    ns, kernels, flops, bytes: the item's part of a mean step of one device, so that columns sum to one step
-    family, kernel, op, precision: as text; op is what a generated kernel fuses, else the op's name
-    layer: row in the layers, -1: none; signature: FLOPs of its whole op, 0 where unknown
+    ns, busy_ns, kernels, flops, bytes: divided by steps and devices, so that a column sums to one step of one device;
+    ns is the work's own duration, busy_ns its share of the busy time. family, kernel, op, precision: text; the op of a
+    generated kernel is what it fuses. layer: row in the layers; -1: none. signature: FLOPs of its whole op; 0: unknown.
     """
     work = analysis.work[in_steps(analysis)]
     parts = 1.0 / (steps_of(analysis) * devices_of(analysis))
     return pd.DataFrame(
         {
-            "ns": work["busy_ns"].to_numpy(dtype=float) * parts,
+            "ns": work["duration_ns"].to_numpy(dtype=float) * parts,
+            "busy_ns": work["busy_ns"].to_numpy(dtype=float) * parts,
             "kernels": parts,
             "flops": work["flops"].to_numpy() * parts,
             "bytes": work["bytes"].to_numpy() * parts,

@@ -12,14 +12,15 @@ Groups = npt.NDArray[np.int64]
 
 
 def summed(a: pd.DataFrame, b: pd.DataFrame, of_a: Groups, of_b: Groups, size: int) -> Sums:
-    """a_ns, b_ns, change_ns, kernels, FLOPs and bytes of each group in [0, size) of the work of two steps."""
+    """Times (a_ns, b_ns, change_ns and the same of busy_ns), kernels, FLOPs and bytes of each group in [0, size)."""
     columns: Sums = {}
     for side, work, group in (("a", a, of_a), ("b", b, of_b)):
-        for name in ("ns", "kernels"):
+        for name in ("ns", "busy_ns", "kernels"):
             columns[f"{side}_{name}"] = np.bincount(group, weights=work[name], minlength=size)
         for name in ("flops", "bytes"):
             columns[f"{side}_{name}"] = _known_sum(work[name].to_numpy(), group, size)
-    return columns | {"change_ns": columns["b_ns"] - columns["a_ns"]}
+    changes = {f"change_{name}": columns[f"b_{name}"] - columns[f"a_{name}"] for name in ("ns", "busy_ns")}
+    return columns | changes
 
 
 def main_precision(a: pd.DataFrame, b: pd.DataFrame, of_a: Groups, of_b: Groups, size: int) -> Sums:

@@ -3,9 +3,14 @@
 from tracekit.analyzers.tables import Column, Table
 
 _TIMES = (
-    Column("a_ns", "float64", "ns", "time a step in A; 0 where A has none"),
-    Column("b_ns", "float64", "ns", "time a step in B; 0 where B has none"),
+    Column("a_ns", "float64", "ns", "the work's own durations in a step of A; 0 where A has none"),
+    Column("b_ns", "float64", "ns", "the work's own durations in a step of B; 0 where B has none"),
     Column("change_ns", "float64", "ns", "B less A: negative where B is faster"),
+)
+_BUSY = (
+    Column("a_busy_ns", "float64", "ns", "share of the busy time of a step of A: overlapping work shares it"),
+    Column("b_busy_ns", "float64", "ns", "share of the busy time of a step of B: overlapping work shares it"),
+    Column("change_busy_ns", "float64", "ns", "B less A; changes of work sum to the change of the busy time"),
 )
 _COUNTS = (
     Column("a_kernels", "float64", "", "device work items a step in A"),
@@ -31,9 +36,16 @@ _MATCH = Column(
 
 DIFFERENCE = Table(
     "difference",
-    "Where a step's time goes in A and in B: busy time by family of op, idle time by cause; it sums to the latency.",
-    Column("kind", "object", "", "busy or idle"),
-    Column("name", "object", "", "family of ops (gemm, attention, ...), or cause of idle time (host, sync, ...)"),
+    "Where a step's time goes in A and in B: own durations by family of op, less what overlaps, and idle time by "
+    "cause; the rows sum to the latency.",
+    Column("kind", "object", "", "busy, overlap or idle"),
+    Column(
+        "name",
+        "object",
+        "",
+        "family of ops (gemm, attention, ...), or cause of idle time (host, sync, ...); overlap is negative: time that "
+        "counts more than once in the families",
+    ),
     *_TIMES,
     Column("share", "float64", "", "part of the latency's change; negative where it goes the other way"),
     *_COUNTS,
@@ -52,9 +64,11 @@ COMPARED_LAYERS = Table(
     Column("parent", "int64", "", "row of the parent; -1: a root"),
     Column("depth", "int64", "", "0 for a root"),
     *_TIMES,
-    Column("a_self_ns", "float64", "ns", "time a step of the layer's own kernels in A"),
-    Column("b_self_ns", "float64", "ns", "time a step of the layer's own kernels in B"),
-    Column("change_self_ns", "float64", "ns", "B less A; the column sums to the change of the busy time"),
+    *_BUSY,
+    Column("a_self_ns", "float64", "ns", "own durations of the layer's own kernels in a step of A"),
+    Column("b_self_ns", "float64", "ns", "own durations of the layer's own kernels in a step of B"),
+    Column("change_self_ns", "float64", "ns", "B less A"),
+    Column("change_self_busy_ns", "float64", "ns", "change of their share of the busy time; sums to the change of it"),
     *_COUNTS,
     *_WORK,
 )
@@ -65,15 +79,18 @@ _NAMED = (
     _MATCH,
     Column("family", "object", "", 'family of the op: gemm, attention, ...; "": unknown'),
     *_TIMES,
+    *_BUSY,
     *_COUNTS,
     *_WORK,
     *_PRECISIONS,
 )
 
 COMPARED_OPS = Table(
-    "compared_ops", "Ops of A and B that launched work; the changes sum to that of the busy time.", *_NAMED
+    "compared_ops", "Ops of A and B that launched work; change_busy_ns sums to the change of the busy time.", *_NAMED
 )
 
 COMPARED_KERNELS = Table(
-    "compared_kernels", "Kernels (and copies and sets) of A and B; the changes sum to that of the busy time.", *_NAMED
+    "compared_kernels",
+    "Kernels (and copies and sets) of A and B; change_busy_ns sums to the change of the busy time.",
+    *_NAMED,
 )

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.attribution.intervals import shared_ns, union_ns
 from tracekit.analyzers.attribution.items import Items
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.results import BOUNDS, BoundShares
@@ -68,15 +69,17 @@ def dominant(times: Floats) -> Names:
     return np.where(times.sum(axis=1) > 0, names[times.argmax(axis=1)], "")
 
 
-def run_shares(own: Names, busy: Ints, wall_ns: float) -> BoundShares:
-    """Shares of the run's time. Work that exceeds it is scaled down to fit.
+def run_shares(own: Names, items: Items, wall_ns: float) -> BoundShares:
+    """Shares of the run's time; `wall_ns` is that of all devices together. Work that exceeds it is scaled down to fit.
 
-    Idle time is launch; in a run of nothing but transfers, transfer.
+    Transfers count while nothing else runs on their device: what runs behind other work is hidden, and bounds nothing.
+    Other work that runs at once shares time equally. Idle time is launch; in a run of nothing but transfers, transfer.
     """
-    times = np.bincount(bound_codes(own), weights=busy, minlength=len(BOUNDS) + 1)
-    total = float(busy.sum())
-    idle = max(wall_ns - total, 0.0)
-    only_transfers = total > 0 and times[BOUNDS.index("transfer")] == total
-    times[BOUNDS.index("transfer" if only_transfers else "launch")] += idle
+    transfer = own == "transfer"
+    busy = union_ns(items.start, items.end, items.device)
+    others = shared_ns(items.start[~transfer], items.end[~transfer], items.device[~transfer])
+    times = np.bincount(bound_codes(own[~transfer]), weights=others, minlength=len(BOUNDS) + 1)
+    times[BOUNDS.index("transfer")] = busy - others.sum()
+    times[BOUNDS.index("transfer" if len(own) and transfer.all() else "launch")] += max(wall_ns - busy, 0.0)
     shares = times / times.sum() if times.sum() else np.eye(len(times))[-1]
     return BoundShares(**dict(zip((*BOUNDS, "unknown"), shares.tolist(), strict=True)))

@@ -96,7 +96,7 @@ def _split(published: Mapping[str, Any]) -> str:
 def _ops() -> str:
     ops = tracekit.analyze(_TRACES / "mistral-7b-decode-1-100.json.gz").ops.head(_OPS)
     head = ["op", "calls", "kernel time", "share", "bound by"]
-    columns = zip(ops.name, ops.calls, ops.gpu_ns, ops.share, ops.bound, strict=True)
+    columns = zip(ops.name, ops.calls, ops.busy_ns, ops.share, ops.bound, strict=True)
     rows = ([f"`{op}`", calls, duration(ns / 1e3), percent(share), bound] for op, calls, ns, share, bound in columns)
     return f"### Kernel time of a decode of Mistral-7B in fp16, by op\n\n{table(head, rows, 4)}"
 

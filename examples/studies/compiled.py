@@ -22,7 +22,7 @@ _LAYERS = {
 _FOLDER = "studies/compiled"
 
 
-def split(trace: Path, time: str = "gpu_ns") -> dict[str, float]:
+def split(trace: Path, time: str = "busy_ns") -> dict[str, float]:
     """GPU time (or "cpu_ns", the host's) below the layers of each name, as a share of the forward, or of its blocks."""
     layers = tracekit.analyze(trace).layers
     times = {name: float(layers[time][layers.path.str.fullmatch(part)].sum()) for name, part in _LAYERS.items()}

@@ -8,7 +8,7 @@ from tracekit.reports import embed
 from tracekit.reports.comparison.rows import parts
 from tracekit.reports.comparison.sentence import explained, reason
 from tracekit.reports.comparison.views import table_views
-from tracekit.reports.comparison.words import IDLE_MEANINGS, change, settings, signed_percent, time
+from tracekit.reports.comparison.words import IDLE_MEANINGS, OVERLAP_MEANING, change, settings, signed_percent, time
 from tracekit.reports.html import environment
 from tracekit.reports.names import printable
 from tracekit.reports.numbers import duration, percent
@@ -23,8 +23,9 @@ _HOW = (
     "Layers are matched from the roots down: by name and class, by name, the k-th of a class, then what is left in "
     "order; a wrapper that only one side has is looked through.",
     "Ops and kernels are matched by name, else by the layers that they spend their time in, else by the FLOPs they do.",
-    "What only one side has says so. The changes of every table sum to that of the busy time, those of layers by their "
-    "own time.",
+    "Times of work are the kernels' own durations. Kernels that run at once count in full; the row of their overlap "
+    "takes off what counts more than once, so that the rows sum to the step.",
+    "What only one side has says so.",
 )
 
 
@@ -79,18 +80,18 @@ def _strip(side: str, comparison: Comparison) -> list[tuple[str, float]]:
 def _rows(comparison: Comparison) -> list[dict[str, Any]]:
     rows = parts(comparison)
     most = float(rows["change_ns"].abs().max()) or 1.0
-    meanings = comparison.difference["name"].map(IDLE_MEANINGS).fillna("")
+    meanings = comparison.difference["name"].map({**IDLE_MEANINGS, "overlap": OVERLAP_MEANING}).fillna("")
     return [
         {
             "name": row.name,
-            "idle": row.kind == "idle",
-            "help": meanings[row.Index] if row.kind == "idle" else "",
+            "idle": row.kind != "busy",
+            "help": meanings[row.Index] if row.kind != "busy" else "",
             "a": time(row.a_ns),
             "b": time(row.b_ns),
             "change": change(row.change_ns),
             "part": round(row.change_ns / most, 4),
             "share": signed_percent(row.share),
-            "kernels": f"{row.a_kernels:,.0f} → {row.b_kernels:,.0f}" if row.kind == "busy" else "idle",
+            "kernels": f"{row.a_kernels:,.0f} → {row.b_kernels:,.0f}" if row.kind == "busy" else str(row.kind),
             "why": reason(row) if row.kind == "busy" else "",
         }
         for row in rows_of(rows)

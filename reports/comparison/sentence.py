@@ -24,7 +24,9 @@ class _Part:
     change_ns: float
     less_or_more: str
     """Such as "the GPU waits {} for the host"."""
-    why: str
+    why: str = ""
+    saves: bool = False
+    """More of it makes the step shorter."""
 
 
 def explained(comparison: Comparison) -> str:
@@ -68,11 +70,10 @@ def _parts(comparison: Comparison) -> list[_Part]:
     host = _Part(change, f"the {where} waits {{}} for the host", _launches(comparison, change))
     waits = {"transfer": "for transfers", "communication": "for collectives", "unknown": "for reasons unknown"}
     rest = [
-        _Part(time, f"the {where} waits {{}} {waits[name]}", "")
-        for name, time in _pairs(idle[~by_host])
-        if name in waits
+        _Part(time, f"the {where} waits {{}} {waits[name]}") for name, time in _pairs(idle[~by_host]) if name in waits
     ]
-    return sorted([*busy, host, *rest], key=lambda part: -abs(part.change_ns))
+    overlap = [_Part(time, "kernels overlap by {}", saves=True) for _, time in _pairs(rows[rows["kind"] == "overlap"])]
+    return sorted([*busy, *overlap, host, *rest], key=lambda part: -abs(part.change_ns))
 
 
 def _pairs(rows: pd.DataFrame) -> list[tuple[str, float]]:
@@ -110,6 +111,6 @@ def _counts(a: float, b: float, of_what: str, change: float) -> str:
 
 
 def _said(part: _Part) -> str:
-    how = "less" if part.change_ns < 0 else "more"
+    how = "less" if (part.change_ns < 0) != part.saves else "more"
     why = f" ({part.why})" if part.why else ""
     return part.less_or_more.format(f"{duration(abs(part.change_ns) / 1e3)} {how}") + why

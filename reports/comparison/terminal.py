@@ -65,7 +65,7 @@ def _difference(comparison: Comparison, width: int) -> Table:
     rows = parts(comparison)
     largest = float(rows["change_ns"].abs().max()) if len(rows) else 0.0
     for row in rows_of(rows):
-        counts = f"{row.a_kernels:,.0f} → {row.b_kernels:,.0f}" if row.kind == "busy" else "idle"
+        counts = f"{row.a_kernels:,.0f} → {row.b_kernels:,.0f}" if row.kind == "busy" else str(row.kind)
         view.add_row(Text(str(row.name)), *_numbers(row, largest, width), Text(counts, style="dim"))
     view.add_section()
     a, b, total = comparison.a.latency_ns, comparison.b.latency_ns, comparison.change_ns

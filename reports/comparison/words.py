@@ -28,21 +28,26 @@ IDLE = {
     "transfer": "waiting for a transfer",
     "communication": "waiting for a collective",
     "edges": "start and end of the step",
-    "overlap": "profiler's share of kernels",
+    "profiler": "profiler's share of kernels",
     "unknown": "idle, cause unknown",
 }
 IDLE_MEANINGS = {
     **CAUSE_MEANINGS,
     "edges": "before a step's first work and after its last",
-    "overlap": "the kernels took longer under the profiler than the whole step without it",
+    "profiler": "the kernels took longer under the profiler than the whole step without it",
     "unknown": "the trace does not say what launched the work that ended the wait",
 }
+
+OVERLAP = "overlap of kernels"
+OVERLAP_MEANING = "kernels that ran at once count in full above, but the step lasts only once as long"
 
 LEAST_NS = 5
 """A change of less is none: no clock resolves it."""
 
 
 def part(kind: str, name: str) -> str:
+    if kind == "overlap":
+        return OVERLAP
     return IDLE[name] if kind == "idle" else FAMILIES.get(name, name)
 
 

@@ -27,7 +27,7 @@ def blocks(work: pd.DataFrame, layers: pd.DataFrame, begin: int, height: int) ->
 def _ancestors(layers: pd.DataFrame) -> npt.NDArray[np.int64]:
     """For each layer, the row of its ancestor at the depth of the blocks (or itself, when above)."""
     parent, depth = layers["parent"].to_numpy(), layers["depth"].to_numpy()
-    counts = np.bincount(depth[layers["gpu_ns"].to_numpy() > 0], minlength=1)
+    counts = np.bincount(depth[layers["busy_ns"].to_numpy() > 0], minlength=1)
     level = int(np.argmax(counts >= 4)) if (counts >= 4).any() else int(depth.max())
     ancestor = np.arange(len(layers))
     for _ in range(int(depth.max())):

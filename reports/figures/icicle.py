@@ -62,7 +62,7 @@ def _layers(layers: pd.DataFrame) -> dict[str, list[Any]]:
         "type": [_text(str(each)) for each in layers["type"]],
         "parent": parent,
         "bound": _bound_codes(layers["bound"]),
-        "ns": layers["gpu_ns"].tolist(),
+        "ns": layers["busy_ns"].tolist(),
     }
 
 

@@ -67,12 +67,12 @@ def placed(analysis: Analysis, kind: str = "kernels") -> pd.DataFrame:
     """The rows that can stand on the plot and be seen there, with their row; those of most time first."""
     table, gpu = getattr(analysis, kind), analysis.source.gpu
     rows = table.rename(columns={_NAMED.get(kind, "name"): "name"}).assign(row=np.arange(len(table)))
-    counted = rows[(rows["flops"] > 0) & (rows["bytes"] > 0) & (rows["gpu_ns"] > 0)]
+    counted = rows[(rows["flops"] > 0) & (rows["bytes"] > 0) & (rows["duration_ns"] > 0)]
     peak = gpu.peak_flops(analysis.source.precision or "fp32") if gpu else 0.0
-    fast = 1e9 * counted["flops"] > _LOWEST * peak * counted["gpu_ns"]
+    fast = 1e9 * counted["flops"] > _LOWEST * peak * counted["duration_ns"]
     seen = counted[fast & (counted["share"] >= _SMALLEST_SHARE)]
     seen = seen.assign(intensity=seen["flops"] / seen["bytes"])
-    return seen.sort_values("gpu_ns", ascending=False, kind="stable")
+    return seen.sort_values("busy_ns", ascending=False, kind="stable")
 
 
 def _precisions(work: pd.DataFrame, gpu: GPU) -> list[str]:
@@ -131,7 +131,7 @@ def _marks(points: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _dots(points: pd.DataFrame, bound: str) -> dict[str, Any]:
-    rate = points["flops"] / points["gpu_ns"] / 1000
+    rate = points["flops"] / points["duration_ns"] / 1000
     size = np.clip(_LARGEST * np.sqrt(points["share"]), _SMALLEST, None)
     return {
         "type": "scatter",
@@ -156,10 +156,10 @@ def _short(values: "pd.Series[float]") -> list[float]:
 
 
 def _told(point: Any) -> list[Any]:
-    rate = quantity(1e9 * point.flops / point.gpu_ns, "FLOP/s")
+    rate = quantity(1e9 * point.flops / point.duration_ns, "FLOP/s")
     roof = f", {percent(point.roof_fraction)} of its roof" if "roof_fraction" in point._fields else ""
     lines = [
-        f"{duration(point.gpu_ns / 1000)} in {point.calls:,} calls, {percent(point.share)} of the busy time",
+        f"{duration(point.duration_ns / 1000)} in {point.calls:,} calls, {percent(point.share)} of the busy time",
         f"{significant(point.intensity)} FLOP/B, {rate}{roof}",
     ]
     return [point.row, text(str(point.name), 100), "<br>".join(lines)]

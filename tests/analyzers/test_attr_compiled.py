@@ -74,7 +74,7 @@ def test_the_compiler_s_own_ranges_are_no_layers():
     made.launched("compiling", 10, 100, 5).launched("triton_poi_fused_add_0", 60, 200, 5)
     layers = analyze(made.trace()).layers
     assert layers["path"].tolist() == ["compiled graph fe6dkyiy", "(no layer)"]
-    assert layers["gpu_ns"].tolist() == [5000, 5000]
+    assert layers["busy_ns"].tolist() == [5000, 5000]
 
 
 def test_a_compiled_net_of_torch_2_11_on_an_h200():

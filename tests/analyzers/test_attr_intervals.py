@@ -1,11 +1,14 @@
 """Intervals and nesting against brute force over every nanosecond, on random overlapping work."""
 
+from collections import Counter
+from fractions import Fraction
+
 import numpy as np
 import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.analyzers.attribution.intervals import idle_before_ns, newly_covered_ns, union_ns
+from tracekit.analyzers.attribution.intervals import idle_before_ns, newly_covered_ns, shared_ns, union_ns
 from tracekit.analyzers.attribution.items import own_time
 from tracekit.analyzers.attribution.nesting import Nest, nearest
 
@@ -35,7 +38,28 @@ def test_newly_covered_time_sums_to_the_union_of_each_track(spans):
     assert (new <= end - start).all()
     for one in set(track.tolist()):
         assert new[track == one].sum() == len(covered(spans, one))
-    assert union_ns(start, end) == len({t for _, t in covered(spans)})
+    assert union_ns(start, end, track) == len(covered(spans))
+
+
+@given(SPANS)
+def test_shares_sum_to_the_union_exactly_and_each_nanosecond_is_shared_equally(spans):
+    start, end, track = arrays(spans)
+    share = shared_ns(start, end, track)
+    running = Counter((line, t) for begin, length, line in spans for t in range(begin, begin + length))
+    exact = [sum(Fraction(1, running[line, t]) for t in range(b, b + length)) for b, length, line in spans]
+    assert share.dtype == np.int64
+    assert ((share >= 0) & (share <= end - start)).all()
+    for one in set(track.tolist()):
+        assert share[track == one].sum() == len(covered(spans, one))
+    assert all(abs(own - due) < 1 for own, due in zip(share.tolist(), exact, strict=True))
+
+
+def test_a_share_is_exact_at_the_end_of_a_long_trace():
+    """An interval that overlaps nothing keeps its duration to the nanosecond, a day after the first."""
+    day = 86_400 * 10**9
+    start = np.array([0, 1, day, day + 10, day + 20])
+    end = np.array([7, 5, day + 10, day + 15, day + 23])
+    assert shared_ns(start, end, np.zeros(5, dtype=np.int64)).tolist() == [5, 2, 10, 5, 3]
 
 
 @given(SPANS)

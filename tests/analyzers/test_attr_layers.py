@@ -13,7 +13,7 @@ ENGINE = "autograd::engine::evaluate_function: AddmmBackward0"
 
 
 def self_times(analysis):
-    return {row.path: row.self_ns for row in analysis.layers.itertuples()}
+    return {row.path: row.self_busy_ns for row in analysis.layers.itertuples()}
 
 
 def gpt():
@@ -30,8 +30,8 @@ def test_tree_of_tracekit_ranges():
     assert layers.type.tolist() == ["Net", "Block", "Attention", "Block", "Attention", ""]
     assert layers.parent.tolist() == [-1, 0, 1, 0, 3, -1]
     assert layers.depth.tolist() == [0, 1, 2, 1, 2, 0]
-    assert layers.self_ns.tolist() == [1_000, 4_000, 8_000, 0, 2_000, 16_000]
-    assert layers.gpu_ns.tolist() == [15_000, 12_000, 8_000, 2_000, 2_000, 16_000]
+    assert layers.self_busy_ns.tolist() == [1_000, 4_000, 8_000, 0, 2_000, 16_000]
+    assert layers.busy_ns.tolist() == [15_000, 12_000, 8_000, 2_000, 2_000, 16_000]
     assert layers.kernels.tolist() == [4, 2, 1, 1, 1, 1]
     assert layers.calls.tolist() == [1, 1, 1, 1, 1, 0]
     assert layers.cpu_ns.tolist() == [100_000, 30_000, 10_000, 30_000, 10_000, 0]
@@ -39,14 +39,14 @@ def test_tree_of_tracekit_ranges():
     assert analysis.coverage.layer == pytest.approx(15 / 31)
     types = analysis.layer_types.set_index("type")
     assert types.layers.to_dict() == {"Net": 1, "Block": 2, "Attention": 2}
-    assert types.gpu_ns.to_dict() == {"Net": 15_000, "Block": 14_000, "Attention": 10_000}
-    assert types.self_ns.to_dict() == {"Net": 1_000, "Block": 4_000, "Attention": 10_000}
+    assert types.busy_ns.to_dict() == {"Net": 15_000, "Block": 14_000, "Attention": 10_000}
+    assert types.self_busy_ns.to_dict() == {"Net": 1_000, "Block": 4_000, "Attention": 10_000}
 
 
 def test_a_class_inside_itself_is_counted_once():
     made = Handmade().host("range", module("a", "Sequential"), 0, 50).host("range", module("a.b", "Sequential"), 10, 20)
     types = analyze(made.launched("k", 15, 60, 8).launched("l", 40, 70, 2).trace()).layer_types
-    assert types[["layers", "gpu_ns", "self_ns"]].values.tolist() == [[2, 10_000, 10_000]]
+    assert types[["layers", "busy_ns", "self_busy_ns"]].values.tolist() == [[2, 10_000, 10_000]]
     assert types.share.tolist() == [1.0]
 
 
@@ -55,7 +55,7 @@ def test_layers_are_summed_over_calls_and_steps():
     for i in range(3):
         made.host("range", module("h", "Block"), 100 * i, 50).launched("k", 100 * i + 1, 100 * i + 20, 5 + i)
     layers = analyze(made.trace()).layers
-    assert layers[["path", "calls", "self_ns"]].values.tolist() == [["h", 3, 18_000]]
+    assert layers[["path", "calls", "self_busy_ns"]].values.tolist() == [["h", 3, 18_000]]
 
 
 def test_module_events_make_paths_of_their_nesting():
@@ -75,7 +75,7 @@ def test_module_events_make_paths_of_their_nesting():
         "Net_0.Block_1.Linear_1",
     ]
     assert analysis.layers.type.tolist() == ["Net", "Block", "Linear", "Block", "Linear"]
-    assert analysis.layers.self_ns.tolist() == [0, 0, 5_000, 0, 5_000]
+    assert analysis.layers.self_busy_ns.tolist() == [0, 0, 5_000, 0, 5_000]
 
 
 def test_user_ranges_are_layers_but_bookkeeping_is_not():
@@ -151,8 +151,8 @@ def test_own_times_of_layers_sum_to_the_union_of_the_work(work):
     trace = made.trace()
     analysis = analyze(trace)
     start = trace.device["start_ns"].to_numpy()
-    union = union_ns(start, start + trace.device["duration_ns"].to_numpy())
+    union = union_ns(start, start + trace.device["duration_ns"].to_numpy(), trace.device["device"].to_numpy())
     assert analysis.timeline.busy_ns == analysis.work.busy_ns.sum() == union
-    assert analysis.layers.self_ns.sum() == union
-    assert analysis.layers[analysis.layers.parent < 0].gpu_ns.sum() == union
-    assert analysis.kernels.gpu_ns.sum() == analysis.ops.gpu_ns.sum() == union
+    assert analysis.layers.self_busy_ns.sum() == union
+    assert analysis.layers[analysis.layers.parent < 0].busy_ns.sum() == union
+    assert analysis.kernels.busy_ns.sum() == analysis.ops.busy_ns.sum() == union

@@ -64,12 +64,12 @@ def test_tables_are_as_documented_and_sum_to_the_busy_time(named):
     for table, frame in tables.items():
         assert list(frame.columns) == columns_of(table)
     busy = analysis.timeline.busy_ns
-    assert busy == analysis.work.busy_ns.sum() == analysis.layers.self_ns.sum()
-    assert busy == analysis.kernels.gpu_ns.sum() == analysis.ops.gpu_ns.sum()
+    assert busy == analysis.work.busy_ns.sum() == analysis.layers.self_busy_ns.sum()
+    assert busy == analysis.kernels.busy_ns.sum() == analysis.ops.busy_ns.sum()
     assert analysis.timeline.idle_ns >= 0
     assert sum(share for _, share in analysis.bound.ranked()) == pytest.approx(1)
-    assert analysis.layers.gpu_ns.max() <= busy
-    assert analysis.layer_types.gpu_ns.max() <= busy or analysis.layer_types.empty
+    assert analysis.layers.busy_ns.max() <= busy
+    assert analysis.layer_types.busy_ns.max() <= busy or analysis.layer_types.empty
 
 
 def test_busy_time_is_the_union_of_the_device_events(named):
@@ -122,7 +122,7 @@ def test_time_by_op_is_that_of_a_brute_force(shared, name):
         expected[op] += nanoseconds(event["dur"])
     ops = analysis.ops[analysis.ops.kernels > 0]
     assert analysis.coverage.op >= 0.95
-    assert dict(zip(ops.name, ops.gpu_ns, strict=True)) == pytest.approx(dict(expected), abs=0)
+    assert dict(zip(ops.name, ops.busy_ns, strict=True)) == pytest.approx(dict(expected), abs=0)
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,7 @@ def test_time_inside_the_attentions_of_gpt2_is_that_of_a_brute_force(gpt2):
         if launched is not None and any(start <= launched < end for start, end in attentions)
     ]
     found = analysis.layer_types.set_index("type").loc["GPT2Attention"]
-    assert found.gpu_ns == sum(nanoseconds(event["dur"]) for event in inside)
+    assert found.busy_ns == sum(nanoseconds(event["dur"]) for event in inside)
 
 
 def test_flops_of_the_products_of_gpt2_are_those_of_its_shapes(gpt2):

@@ -61,7 +61,7 @@ def test_batches_are_steps_and_phases_but_no_layers(prefill, decode):
     assert analysis.work["step"].tolist() == [0, 1, 2]
     phases = analysis.phases.set_index("name")
     assert phases["calls"].to_dict() == {"prefill": 1, "decode": 2}
-    assert phases["gpu_ns"].to_dict() == {"prefill": 7000, "decode": 8000}
+    assert phases["busy_ns"].to_dict() == {"prefill": 7000, "decode": 8000}
     assert analysis.timeline.steps["wall_ns"].tolist() == [100_000, 40_000, 40_000]
     assert analysis.layers["path"].tolist() == ["gpu_model_runner: forward", "(no layer)"]
 

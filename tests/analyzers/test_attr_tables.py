@@ -22,7 +22,7 @@ def test_kernels_by_name():
     kernels = analyze(made().trace()).kernels.set_index("name")
     assert kernels.index.tolist() == ["gemm", "norm"]
     norm = kernels.loc["norm"]
-    assert (norm.calls, norm.gpu_ns, norm.mean_ns, norm.min_ns, norm.max_ns) == (3, 9_000, 3_000.0, 1_000, 6_000)
+    assert (norm.calls, norm.busy_ns, norm.mean_ns, norm.min_ns, norm.max_ns) == (3, 9_000, 3_000.0, 1_000, 6_000)
     assert (norm.op, norm.layer) == ("aten::native_layer_norm", "Attention")
     assert norm.occupancy == pytest.approx(0.6)
     assert (kernels.loc["gemm"].op, kernels.loc["gemm"].layer) == ("aten::addmm", "MLP")
@@ -36,7 +36,7 @@ def test_a_kernel_and_a_copy_of_one_name_are_two_rows():
 
 def test_work_is_in_the_op_that_launched_it_and_in_no_other():
     ops = analyze(made().trace()).ops.set_index("name")
-    assert ops.gpu_ns.to_dict() == {
+    assert ops.busy_ns.to_dict() == {
         "aten::addmm": 31_000,
         "aten::native_layer_norm": 8_000,
         "aten::layer_norm": 0,
@@ -66,9 +66,36 @@ def test_times_of_many_threads_never_exceed_a_device():
     for i in range(4):
         built.launched("k", i, 10, 100, stream=i)
     analysis = analyze(built.trace())
-    assert analysis.kernels.gpu_ns.tolist() == [100_000]
+    assert analysis.kernels.busy_ns.tolist() == [100_000]
     assert analysis.kernels.mean_ns.tolist() == [100_000.0]
     assert analysis.timeline.busy_ns == 100_000
+
+
+def overlapping():
+    """A collective of 100 us that computation of 40 us hides in part, on another stream."""
+    made = Handmade().host("op", "nccl:all_reduce", 0, 5).host("op", "aten::mm", 10, 5)
+    made.launched("ncclDevKernel_AllReduce", 1, 20, 100, stream=20)
+    return made.launched("gemm", 11, 40, 40)
+
+
+def test_an_op_has_its_own_duration_and_its_share_of_the_busy_time():
+    analysis = analyze(overlapping().trace())
+    times = {"duration_ns": [100_000, 40_000], "busy_ns": [80_000, 20_000]}
+    for table in (analysis.ops, analysis.kernels):
+        assert table[["duration_ns", "busy_ns"]].to_dict("list") == times
+    assert analysis.kernels.mean_ns.tolist() == [100_000.0, 40_000.0]
+    assert analysis.kernels.share.tolist() == pytest.approx([0.8, 0.2])
+    assert analysis.layers[["duration_ns", "self_duration_ns", "busy_ns"]].values.tolist() == [
+        [140_000, 140_000, 100_000]
+    ]
+
+
+def test_the_transfer_bound_is_the_exposed_time():
+    analysis = analyze(overlapping().trace())
+    device = analysis.timeline.device
+    assert (device.communication_ns, device.exposed_communication_ns) == (100_000, 60_000)
+    assert analysis.bound.transfer * analysis.timeline.wall_ns == pytest.approx(device.exposed_communication_ns)
+    assert analysis.bound.launch * analysis.timeline.wall_ns == pytest.approx(analysis.timeline.idle_ns)
 
 
 def test_devices_are_busy_side_by_side():

@@ -50,12 +50,14 @@ def test_the_rows_sum_to_the_latencies_and_to_the_busy_time(a: Path, b: Path) ->
     for side, name in ((found.a, "a_ns"), (found.b, "b_ns")):
         assert found.difference[name].sum() == pytest.approx(side.latency_ns, rel=1e-12)
         busy = found.difference[found.difference["kind"] == "busy"]
-        for table in (busy, found.ops, found.kernels):
-            assert table[name].sum() == pytest.approx(side.busy_ns, rel=1e-9)
+        assert (found.difference["kind"] == "overlap").sum() == 1
         roots = found.layers[found.layers["parent"] < 0]
-        assert roots[name].sum() == pytest.approx(side.busy_ns, rel=1e-9)
+        for table in (busy, found.ops, found.kernels, roots):
+            assert table[name].sum() == pytest.approx(side.work_ns, rel=1e-9)
+        for table in (found.ops, found.kernels, roots):
+            assert table[name.replace("_ns", "_busy_ns")].sum() == pytest.approx(side.busy_ns, rel=1e-9)
     assert found.difference["change_ns"].sum() == pytest.approx(found.change_ns, rel=1e-9)
-    assert found.layers["change_self_ns"].sum() == pytest.approx(found.b.busy_ns - found.a.busy_ns, rel=1e-6)
+    assert found.layers["change_self_busy_ns"].sum() == pytest.approx(found.b.busy_ns - found.a.busy_ns, rel=1e-6)
     assert found.difference["share"].sum() == pytest.approx(1.0)
 
 
@@ -117,6 +119,19 @@ def test_other_attention_is_found_where_it_is() -> None:
     attention = found.layers[found.layers["a_path"].str.fullmatch(r"transformer\.h\.\d+\.attn")]
     assert len(attention) == 12
     assert (attention["change_ns"] < 0).all()
+
+
+def test_work_of_a_rank_that_overlaps_more_is_compared_by_its_own_duration() -> None:
+    """The products of rank 1 take longer, whatever the collective beside them: recounted from the traces."""
+    ranks = [SHARED / "ranks" / f"rank-{rank}.json.gz" for rank in (0, 1)]
+    found = compared(*ranks)
+    families = found.difference[found.difference["kind"] == "busy"].set_index("name")
+    for name, family in (("a_ns", analysis(ranks[0])), ("b_ns", analysis(ranks[1]))):
+        gemm = family.work[(family.work["family"] == "gemm") & (family.work["category"] == "kernel")]
+        steps = len(family.timeline.steps)
+        assert families.loc["gemm", name] == pytest.approx(gemm["duration_ns"].sum() / steps)
+    assert families.loc["gemm", "change_ns"] > 0
+    assert found.difference["change_ns"].sum() == pytest.approx(found.change_ns, rel=1e-9)
 
 
 def test_kernels_of_another_maker_are_matched_by_what_they_do() -> None:

@@ -141,7 +141,7 @@ def test_graphs_traced_as_a_whole_are_busy_time(tmp_path):
     assert rows(trace.device, "name", "category", "graph") == [("CUDA graph 3", "kernel", 3)]
     analysis = analyze(trace)
     assert analysis.timeline.busy_ns == 30
-    assert rows(analysis.layers, "path", "self_ns") == [("decode", 30)]
+    assert rows(analysis.layers, "path", "self_busy_ns") == [("decode", 30)]
 
 
 def test_kernels_of_graphs_by_graph_or_by_node(tmp_path):
@@ -224,8 +224,8 @@ def test_backward_ops_of_emit_nvtx_find_their_layer(tmp_path):
     made.range("autograd::engine::evaluate_function: AddmmBackward0, seq = 3, op_id = 9", 200, 300, tid=8)
     made.range("aten::mm, op_id = 10", 210, 250, tid=8).launched("k", 220, 400, 450, 5, tid=8)
     analysis = analyze(made.load(tmp_path))
-    assert rows(analysis.layers, "path", "self_ns") == [("h.0", 50)]
-    assert analysis.ops.iloc[0][["name", "gpu_ns"]].tolist() == ["aten::mm", 50]
+    assert rows(analysis.layers, "path", "self_busy_ns") == [("h.0", 50)]
+    assert analysis.ops.iloc[0][["name", "busy_ns"]].tolist() == ["aten::mm", 50]
 
 
 def test_libraries_name_no_layers(tmp_path):

@@ -172,7 +172,7 @@ def test_mpi_example(shared):
     assert analysis.source.gpu.id == "a100-40gb-sxm"
     assert analysis.layers["path"].tolist() == ["saxpy", "(no layer)"]
     (saxpy,) = analysis.kernels[analysis.kernels["category"] == "kernel"].itertuples()
-    assert (saxpy.calls, saxpy.gpu_ns) == (5, analysis.layers["self_ns"][0])
+    assert (saxpy.calls, saxpy.busy_ns) == (5, analysis.layers["self_busy_ns"][0])
     copies = analysis.kernels[analysis.kernels["category"] == "memcpy"].set_index("name")["calls"].to_dict()
     assert copies == {"Memcpy HtoD (Pageable -> Device)": 10, "Memcpy DtoH (Device -> Pageable)": 5}
     assert {"MPI:MPI_Init", "MPI:MPI_Send", "MPI:MPI_Recv"} <= set(trace.host["name"])

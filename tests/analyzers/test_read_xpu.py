@@ -63,7 +63,7 @@ def test_a_kernel_with_its_counters_around_it_is_one_kernel(trace):
     assert analysis.timeline.busy_ns == 40_000
     kernels = analysis.kernels.set_index("name")
     assert kernels["calls"].tolist() == [1] * 4
-    assert kernels["gpu_ns"]["gemm_kernel"] == 10_000
+    assert kernels["busy_ns"]["gemm_kernel"] == 10_000
 
 
 def test_its_op_is_found_by_the_calls_that_launched_it(trace):

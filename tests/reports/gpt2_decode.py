@@ -58,7 +58,7 @@ def build() -> results.Analysis:
         ops=_ops(work),
         kernels=_kernels(work),
         phases=result_tables.PHASES.frame(
-            {"name": ["decode"], "calls": [1], "wall_ns": [wall], "gpu_ns": [busy], "kernels": [len(work)]}
+            {"name": ["decode"], "calls": [1], "wall_ns": [wall], "busy_ns": [busy], "kernels": [len(work)]}
             | {"share": [1.0], "flops": [work["flops"].sum()], "bytes": [work["bytes"].sum()], "bound": ["launch"]}
         ),
         coverage=results.Coverage(op=1.0, layer=0.995, cost=0.982),
@@ -191,8 +191,8 @@ def _layers(work: pd.DataFrame, paths: list[str], types: list[str]) -> pd.DataFr
             "parent": parent,
             "depth": depth,
             "calls": [0 if path == "(no layer)" else 1 for path in paths],
-            "gpu_ns": total["busy_ns"],
-            "self_ns": own["busy_ns"],
+            "busy_ns": total["busy_ns"],
+            "self_busy_ns": own["busy_ns"],
             "cpu_ns": total["kernels"] * GAP_NS,
             "kernels": total["kernels"],
             "share": total["busy_ns"] / busy,
@@ -216,7 +216,7 @@ def _parent(path: str, paths: list[str]) -> int:
 
 def _layer_types(layers: pd.DataFrame) -> pd.DataFrame:
     found = layers.loc[layers["type"] != ""].groupby("type", sort=False)
-    sums = found[["calls", "gpu_ns", "self_ns", "share", "flops", "bytes"]].sum()
+    sums = found[["calls", "busy_ns", "self_busy_ns", "share", "flops", "bytes"]].sum()
     return result_tables.LAYER_TYPES.frame(
         {"type": list(sums.index), "layers": found.size().to_numpy(), "bound": found["bound"].first().to_numpy()}
         | {name: sums[name].to_numpy() for name in sums.columns}
@@ -232,7 +232,7 @@ def _ops(work: pd.DataFrame) -> pd.DataFrame:
             "family": found["family"].first().astype(object).to_numpy(),
             "calls": found.size().to_numpy(),
             "kernels": found.size().to_numpy(),
-            "gpu_ns": sums["busy_ns"],
+            "busy_ns": sums["busy_ns"],
             "cpu_ns": found.size().to_numpy() * 9_000,
             "share": sums["busy_ns"] / sums["busy_ns"].sum(),
             "flops": sums["flops"],
@@ -252,7 +252,7 @@ def _kernels(work: pd.DataFrame) -> pd.DataFrame:
             "name": list(sums.index),
             "category": ["memcpy" if name.startswith("Memcpy") else "kernel" for name in sums.index],
             "calls": found.size().to_numpy(),
-            "gpu_ns": sums["busy_ns"],
+            "busy_ns": sums["busy_ns"],
             "mean_ns": found["duration_ns"].mean(),
             "min_ns": found["duration_ns"].min(),
             "max_ns": found["duration_ns"].max(),

@@ -39,7 +39,7 @@ def test_the_schema_refuses_what_it_does_not_name(analysis: Analysis) -> None:
     with pytest.raises(jsonschema.ValidationError, match="surprise"):
         jsonschema.validate(wrong, schema())
     wrong = to_dict(analysis)
-    wrong["kernels"][0]["gpu_us"] = "12"
+    wrong["kernels"][0]["busy_us"] = "12"
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(wrong, schema())
 
@@ -71,9 +71,9 @@ def test_numbers_are_those_of_the_analysis(analysis: Analysis) -> None:
     }
     gemv = next(kernel for kernel in exported["kernels"] if kernel["name"].startswith("gemv2T"))
     # 12 blocks of c_attn 4.1, c_proj 2.9, c_fc 5.0 and c_proj 5.1 us, and the lm_head of 41 us.
-    assert (gemv["calls"], gemv["gpu_us"]) == (49, 246.2)
+    assert (gemv["calls"], gemv["busy_us"]) == (49, 246.2)
     assert gemv["flops"] == 12 * (3_500_000 + 1_200_000 + 4_700_000 + 4_700_000) + 77_000_000
-    assert sum(layer["self_us"] for layer in exported["layers"]) == pytest.approx(387.7)
+    assert sum(layer["self_busy_us"] for layer in exported["layers"]) == pytest.approx(387.7)
     assert exported["layers"][1]["parent"] == 0
     assert exported["layers"][0]["parent"] is None
     assert exported["recommendations"][0]["speedup"] == {"low": 6.8, "expected": 7.4, "high": 8.1}
@@ -101,7 +101,7 @@ def test_csv_holds_the_columns_and_rows_of_the_json(analysis: Analysis) -> None:
         assert len(rows) == len(expected) > 0
         assert list(rows[0]) == list(expected[0]) == list(public_frame(analysis, table).columns)
     kernels = list(csv.DictReader(io.StringIO(to_csv(analysis))))
-    assert float(next(row for row in kernels if row["name"] == "fmha_cutlassF_f32")["gpu_us"]) == 72.0
+    assert float(next(row for row in kernels if row["name"] == "fmha_cutlassF_f32")["busy_us"]) == 72.0
     assert next(row for row in kernels if row["category"] == "memcpy")["flops"] == ""
 
 

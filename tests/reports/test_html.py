@@ -197,9 +197,9 @@ def test_the_icicle_adds_up(page: str, analysis: Analysis) -> None:
     leaves = pd.DataFrame(data["leaves"])
     assert leaves["ns"].sum() == data["total"] == analysis.timeline.busy_ns
     own = leaves.groupby("layer")["ns"].sum().reindex(range(len(analysis.layers)), fill_value=0)
-    assert own.tolist() == analysis.layers["self_ns"].tolist()
+    assert own.tolist() == analysis.layers["self_busy_ns"].tolist()
     by_kernel = leaves.groupby("kernel")["ns"].sum().rename(lambda code: data["kernels"]["name"][code])
-    assert by_kernel.to_dict() == analysis.kernels.set_index("name")["gpu_ns"].to_dict()
+    assert by_kernel.to_dict() == analysis.kernels.set_index("name")["busy_ns"].to_dict()
     rows = dict(zip(data["kernels"]["name"], data["kernels"]["row"], strict=True))
     assert {name: analysis.kernels["name"][row] for name, row in rows.items()} == {name: name for name in rows}
 
@@ -237,8 +237,8 @@ def test_the_roofline_places_layers_and_their_types(page: str, analysis: Analysi
         marks = [trace for trace in traces(page, kind) if trace["mode"] == "markers"]
         rows = sorted(told[0] for trace in marks for told in trace["customdata"])
         table = getattr(analysis, kind)
-        counted = table[(table["flops"] > 0) & (table["gpu_ns"] > 0) & (table["share"] >= 0.0005)]
-        fast = counted[counted["flops"] / counted["gpu_ns"] * 1e9 > 1e-5 * 67e12]
+        counted = table[(table["flops"] > 0) & (table["busy_ns"] > 0) & (table["share"] >= 0.0005)]
+        fast = counted[counted["flops"] / counted["busy_ns"] * 1e9 > 1e-5 * 67e12]
         assert rows == fast.index.tolist()
 
 
