@@ -82,7 +82,8 @@ def time(nanoseconds: float) -> str:
 
 def _duration(nanoseconds: float) -> str:
     """Below a microsecond to 10 ns."""
-    return f"{nanoseconds / 1e3:.2f} µs" if abs(nanoseconds) < 1e3 else duration(nanoseconds / 1e3)
+    text = f"{abs(nanoseconds) / 1e3:.2f} µs" if abs(nanoseconds) < 1e3 else duration(abs(nanoseconds) / 1e3)
+    return f"−{text}" if nanoseconds < 0 else text
 
 
 def faster(ratio: float) -> str:

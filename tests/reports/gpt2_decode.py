@@ -58,7 +58,8 @@ def build() -> results.Analysis:
         ops=_ops(work),
         kernels=_kernels(work),
         phases=result_tables.PHASES.frame(
-            {"name": ["decode"], "calls": [1], "wall_ns": [wall], "busy_ns": [busy], "kernels": [len(work)]}
+            {"name": ["decode"], "calls": [1], "wall_ns": [wall], "duration_ns": [busy], "busy_ns": [busy]}
+            | {"kernels": [len(work)]}
             | {"share": [1.0], "flops": [work["flops"].sum()], "bytes": [work["bytes"].sum()], "bound": ["launch"]}
         ),
         coverage=results.Coverage(op=1.0, layer=0.995, cost=0.982),
@@ -172,6 +173,9 @@ def _work(paths: list[str]) -> pd.DataFrame:
     )
 
 
+_TIMES = ("duration_ns", "busy_ns")
+
+
 def _layers(work: pd.DataFrame, paths: list[str], types: list[str]) -> pd.DataFrame:
     parent = [_parent(path, paths) for path in paths]
     own = work.groupby("layer")[["busy_ns", "flops", "bytes"]].sum().reindex(range(len(paths))).fillna(0)
@@ -191,8 +195,8 @@ def _layers(work: pd.DataFrame, paths: list[str], types: list[str]) -> pd.DataFr
             "parent": parent,
             "depth": depth,
             "calls": [0 if path == "(no layer)" else 1 for path in paths],
-            "busy_ns": total["busy_ns"],
-            "self_busy_ns": own["busy_ns"],
+            **{name: total["busy_ns"] for name in _TIMES},
+            **{name: own["busy_ns"] for name in ("self_duration_ns", "self_busy_ns")},
             "cpu_ns": total["kernels"] * GAP_NS,
             "kernels": total["kernels"],
             "share": total["busy_ns"] / busy,
@@ -216,7 +220,7 @@ def _parent(path: str, paths: list[str]) -> int:
 
 def _layer_types(layers: pd.DataFrame) -> pd.DataFrame:
     found = layers.loc[layers["type"] != ""].groupby("type", sort=False)
-    sums = found[["calls", "busy_ns", "self_busy_ns", "share", "flops", "bytes"]].sum()
+    sums = found[["calls", *_TIMES, "self_duration_ns", "self_busy_ns", "share", "flops", "bytes"]].sum()
     return result_tables.LAYER_TYPES.frame(
         {"type": list(sums.index), "layers": found.size().to_numpy(), "bound": found["bound"].first().to_numpy()}
         | {name: sums[name].to_numpy() for name in sums.columns}
@@ -232,7 +236,7 @@ def _ops(work: pd.DataFrame) -> pd.DataFrame:
             "family": found["family"].first().astype(object).to_numpy(),
             "calls": found.size().to_numpy(),
             "kernels": found.size().to_numpy(),
-            "busy_ns": sums["busy_ns"],
+            **{name: sums["busy_ns"] for name in _TIMES},
             "cpu_ns": found.size().to_numpy() * 9_000,
             "share": sums["busy_ns"] / sums["busy_ns"].sum(),
             "flops": sums["flops"],
@@ -252,7 +256,7 @@ def _kernels(work: pd.DataFrame) -> pd.DataFrame:
             "name": list(sums.index),
             "category": ["memcpy" if name.startswith("Memcpy") else "kernel" for name in sums.index],
             "calls": found.size().to_numpy(),
-            "busy_ns": sums["busy_ns"],
+            **{name: sums["busy_ns"] for name in _TIMES},
             "mean_ns": found["duration_ns"].mean(),
             "min_ns": found["duration_ns"].min(),
             "max_ns": found["duration_ns"].max(),

@@ -39,7 +39,7 @@ def scaled(analysis: Analysis, factor: float, family: str, precision: str) -> An
     timed = analysis.latency.unprofiled
     assert timed is not None
     faster = replace(analysis.latency, unprofiled=replace_latency(timed, saved_us))
-    return replace(analysis, work=analysis.work.assign(busy_ns=busy, precision=names), latency=faster)
+    return replace(analysis, work=analysis.work.assign(duration_ns=busy, busy_ns=busy, precision=names), latency=faster)
 
 
 def replace_latency(timed, saved_us):
