@@ -20,7 +20,7 @@ from tracekit.analyzers.breakdown.timeline import timeline
 from tracekit.analyzers.breakdown.totals import Totals
 from tracekit.analyzers.breakdown.unprofiled import busy_exceeds_it, idle_scale, unprofiled_wall_ns
 from tracekit.analyzers.hardware import GPU
-from tracekit.analyzers.readers.heap import release_freed
+from tracekit.analyzers.readers.freed_memory import release_freed
 from tracekit.analyzers.results import Analysis, BoundShares, Source, StepLatency, Timeline
 from tracekit.analyzers.roofline.bound import run_shares
 from tracekit.analyzers.roofline.measured import with_measured

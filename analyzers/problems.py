@@ -22,7 +22,8 @@ class Found:
 
     def row(self) -> tuple[str, str, int, str, str]:
         plural = "" if self.count == 1 else "s"
-        message = self.problem.message.format(count=f"{self.count:,}", s=plural, detail=self.detail)
+        were = "was" if self.count == 1 else "were"
+        message = self.problem.message.format(count=f"{self.count:,}", s=plural, were=were, detail=self.detail)
         return self.problem.code, self.problem.severity, self.count, message.strip(), self.problem.advice
 
 

@@ -1,4 +1,4 @@
-"""What a kind of problem is."""
+"""The definition of a kind of problem."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ Severity = Literal["info", "warning", "error"]
 
 @dataclass(frozen=True)
 class Problem:
-    """A kind of problem. `message` may use {count}, {s} (a plural s) and {detail}."""
+    """A kind of problem. `message` may use {count}, {s} (a plural s), {were} ("was" or "were") and {detail}."""
 
     code: str
     severity: Severity

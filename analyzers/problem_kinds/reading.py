@@ -22,6 +22,30 @@ READING = (
         "Shares and totals miss them. Export the trace again if they matter.",
     ),
     Problem(
+        "more-events",
+        "warning",
+        "{count} event{s} behind the end of the first list of events {were} not read ({detail}).",
+        "The file holds several traces. Split it, and analyze each by itself.",
+    ),
+    Problem(
+        "trailing-text",
+        "info",
+        "{count} byte{s} behind the end of the trace {were} not read; they hold no events.",
+        "Nothing of the trace is lost. Something was appended to the file.",
+    ),
+    Problem(
+        "trailing-bytes",
+        "warning",
+        "{count} byte{s} behind the end of the compressed data {were} not read; they are not gzip.",
+        "Something was appended to the file, or a part of it is damaged. Compress or copy the trace again.",
+    ),
+    Problem(
+        "impossible-values",
+        "warning",
+        "{count} value{s} cannot be true and {were} left out{detail}.",
+        "They are shares above 100 %, or more work than any GPU does in the time. Record or export them again.",
+    ),
+    Problem(
         "bad-utf8",
         "info",
         "{count} event{s} held bytes that are not UTF-8; they were replaced.",

@@ -1,8 +1,10 @@
-"""Trace files of any known format, read into a `Trace`. One format a file; its content decides, not its name."""
+"""Read trace files of any known format into a `Trace`. Each format has its own file; content decides, not the name."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from tracekit.analyzers import problems
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.readers import kineto, ncu, ncu_report_file, nsys, nsys_report
 from tracekit.analyzers.readers.source import MAX_BYTES, Source, open_source
@@ -15,10 +17,10 @@ class Reader(Protocol):
     FORMAT: str
 
     def sniff(self, head: bytes) -> bool:
-        """Whether a file that begins with `head` (decompressed) is of this format."""
+        """Returns whether a file that begins with `head` (decompressed) is of this format."""
 
     def read(self, source: Source) -> Trace:
-        """Raises InputError when the source holds no usable events."""
+        """Reads the trace. Raises InputError when the source holds no usable events."""
 
 
 READERS: tuple[Reader, ...] = (kineto, ncu, ncu_report_file, nsys)
@@ -27,14 +29,13 @@ READERS: tuple[Reader, ...] = (kineto, ncu, ncu_report_file, nsys)
 def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
     """Reads a trace file, the trace of a run folder, a URL (s3://, https://, ...), or stdin (`-`), compressed or not.
 
-    Raises MissingPackageError for a URL without fsspec. Raises InputError when it is missing, empty, of no known
-    format, without usable events, or decompresses to more
-    than `max_bytes`.
+    Raises InputError when it is missing, empty, of no known format, too damaged, without usable events, or
+    decompresses to more than `max_bytes`. Raises MissingPackageError for a URL without fsspec.
     """
     with open_source(path, max_bytes) as source:
         for reader in READERS:
             if reader.sniff(source.head):
-                return reader.read(source)
+                return _with_trailing(reader.read(source), source)
         if source.path and nsys_report.is_named_so(source.path):
             return nsys_report.read(source.path)
         raise InputError(
@@ -42,3 +43,9 @@ def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
             f"It begins with {source.head[:16]!r}.",
             f"Known formats: {', '.join(r.FORMAT for r in READERS)}, plain or gzipped.",
         )
+
+
+def _with_trailing(trace: Trace, source: Source) -> Trace:
+    """The trace, with a problem row for bytes behind the end of the compressed data."""
+    trailing = problems.table([problems.found("trailing-bytes", source.trailing_bytes)])
+    return trace if trailing.empty else replace(trace, problems=problems.concat(trace.problems, trailing))

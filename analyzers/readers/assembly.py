@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.problems import Found, found
+from tracekit.analyzers.readers.begin_end import paired
 from tracekit.analyzers.readers.categories import DEVICE_KINDS, HOST_KINDS
 from tracekit.analyzers.readers.columns import Coded, Columns, join, narrowed, reorder, take
 from tracekit.analyzers.readers.durations import DAY_NS, cap_days, cap_overtaken, horizon
 from tracekit.analyzers.readers.event_columns import EventColumns
-from tracekit.analyzers.readers.heap import release_freed
-from tracekit.analyzers.readers.pairs import paired
+from tracekit.analyzers.readers.freed_memory import release_freed
 from tracekit.analyzers.readers.times import MISSING, NEGATIVE
 from tracekit.analyzers.tables import Table
 from tracekit.analyzers.trace import DEVICE, HOST
@@ -59,6 +59,7 @@ def assemble(parts: Sequence[EventColumns]) -> Tables | None:
         found=[
             found("implausible-time", outliers + sum(p.dropped for p in parts)),
             found("unpaired-events", unpaired),
+            found("impossible-values", sum(p.impossible for p in parts), ": occupancies above 100 %"),
             _unknown(sum((p.unknown for p in parts), Counter())),
             *(found(code, count) for code, count in changed.items()),
         ],

@@ -1,4 +1,4 @@
-"""A stream of JSON cut into chunks of whole events, without a scanner: between `}` and `{"ph":`."""
+"""Cut a stream of JSON text into chunks of whole events without parsing it: between `}` and `{"ph":`."""
 
 import re
 from collections import deque
@@ -8,32 +8,52 @@ from itertools import islice
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*+:\s*+\[')
 _BARE_ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\[")
+_PHASE_KEY = re.compile(rb'"ph"\s*+:')
 
-BOUNDARY = re.compile(rb'\}[\s,]*+(?=\{\s*+"(?:ph|cat|name|args|pid|tid|ts|dur|bp|s)"\s*+:)')
-"""Between two events. It may also match inside an event, or in another array: then the pieces do not decode."""
+BOUNDARY = re.compile(rb'\}[\s,]*+(?=\{\s*+"(?:ph|cat|name|args|pid|tid|ts|tts|dur|bp|s|sf|id|id2|scope|cname)"\s*+:)')
+"""The gap between two events. It may also match inside an event or in another array; then the pieces do not decode."""
 
-ARRAY_END = re.compile(rb'(?:\}|\A)[\s,]*+(\])\s*+(?:,\s*+"|\}|\Z)')
-"""The `]` that closes the events. It may also match inside an event: then what is before it does not decode."""
+_AFTER_LAST_EVENT = rb'[\s,]*+(\])\s*+(?:,\s*+"|\}|\Z|[^\s,\]}{"])'
+_ARRAY_END = re.compile(rb"\}" + _AFTER_LAST_EVENT)
+_EMPTY_ARRAY_END = re.compile(_AFTER_LAST_EVENT)
 
 HEAD_BYTES = 64 << 20
 CHUNK_BYTES = 4 << 20
-EVENT_BYTES = 64 << 20
+EVENT_BYTES = 16 << 20
+"""A chunk grows to this size while it holds no boundary; no event is longer."""
 _WINDOW_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Text of whole events; `before`: what lies between it and the chunk before. The final one goes to the end."""
+    """The text of whole events. `before` is the gap between this chunk and the previous one.
+
+    The final chunk reaches to the end of the file.
+    """
 
     text: bytes
     final: bool
     before: bytes = b""
 
 
-class Chunks:
-    """Chunks of whole events, of about `CHUNK_BYTES`, then the final rest.
+@dataclass
+class Leftover:
+    """Text that was counted but not read: its size in bytes, and how many events it seems to hold."""
 
-    `head` is the text before the events. `opened`: the events were found.
+    size: int = 0
+    events: int = 0
+    _end: bytes = b""
+
+    def add(self, text: bytes) -> None:
+        self.size += len(text)
+        self.events += count_events(self._end + text)
+        self._end = text[-len(b'"ph"') :]
+
+
+class Chunks:
+    """Iterates over chunks of about `CHUNK_BYTES`, each with whole events, and ends with the final chunk.
+
+    `head` is the text before the events. `opened` says whether a list of events was seen.
     """
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
@@ -43,14 +63,17 @@ class Chunks:
         self._between = b""
 
     def __iter__(self) -> Iterator[Chunk]:
+        size = len(self._waiting[0])
         for block in self._blocks:
-            if self._size() + len(block) >= CHUNK_BYTES:
+            size += len(block)
+            if size >= CHUNK_BYTES:
                 cut = _last_boundary(block)
-                if cut is None and self._size() + len(block) > EVENT_BYTES:
+                if cut is None and size > EVENT_BYTES:
                     cut = len(block), len(block)
                 if cut:
                     chunk = Chunk(b"".join([*self._waiting, memoryview(block)[: cut[0]]]), False, self._between)
                     self._between, self._waiting = block[slice(*cut)], [block[cut[1] :]]
+                    size = len(self._waiting[0])
                     yield chunk
                     continue
             self._waiting.append(block)
@@ -59,37 +82,63 @@ class Chunks:
         yield Chunk(last, True, between)
 
     def rest(self, limit: int) -> bytes:
-        """What follows the last chunk, up to about `limit` bytes."""
-        text = b"".join([self._between, *self._waiting])
-        for block in self._blocks:
-            text += block
-            if len(text) > limit:
-                break
-        return text
+        """The text behind the last chunk, up to about `limit` bytes."""
+        parts = [self._between, *self._waiting]
+        self._between, self._waiting = b"", []
+        size = sum(map(len, parts))
+        while size <= limit and (block := next(self._blocks, b"")):
+            parts.append(block)
+            size += len(block)
+        return b"".join(parts)
 
-    def _size(self) -> int:
-        return sum(map(len, self._waiting))
+    def drain(self) -> Leftover:
+        """Reads to the end of the file and counts what is there."""
+        left = Leftover()
+        for block in self._blocks:
+            left.add(block)
+        return left
 
 
 def open_events(blocks: Iterator[bytes]) -> tuple[bytes, bytes, bool]:
-    """(text before the events, "" in a bare array; their beginning; whether they were found)."""
-    text = next(blocks, b"")
-    bare = _BARE_ARRAY.match(text)
+    """Splits the first blocks into (text before the events, beginning of the events, whether events were seen).
+
+    A bare array has no text before its events.
+    """
+    first = next(blocks, b"")
+    bare = _BARE_ARRAY.match(first)
     if bare:
-        return b"", text[bare.end() :], True
-    key = _EVENTS_KEY.search(text)
-    while key is None and len(text) < HEAD_BYTES:
+        return b"", first[bare.end() :], True
+    text, searched = bytearray(first), 0
+    while (key := _EVENTS_KEY.search(text, searched)) is None and len(text) < HEAD_BYTES:
         more = b"".join(islice(blocks, 1))
         if not more:
             break
         searched = max(len(text) - _WINDOW_BYTES, 0)
         text += more
-        key = _EVENTS_KEY.search(text, searched)
-    return (text[: key.start()], text[key.end() :], True) if key else (text, b"", False)
+    if key is None:
+        return bytes(text), b"", False
+    return bytes(text[: key.start()]), bytes(text[key.end() :]), True
+
+
+def array_ends(text: bytes) -> Iterator[tuple[int, int]]:
+    """Offsets before and behind each `]` that may close the events.
+
+    It may also be inside an event; then the text before it does not decode.
+    """
+    empty = _EMPTY_ARRAY_END.match(text)
+    if empty:
+        yield empty.span(1)
+    for end in _ARRAY_END.finditer(text):
+        yield end.span(1)
+
+
+def count_events(text: bytes) -> int:
+    """How many events the text seems to hold: the number of its keys "ph"."""
+    return sum(1 for _ in _PHASE_KEY.finditer(text))
 
 
 def _last_boundary(block: bytes) -> tuple[int, int] | None:
-    """Offsets behind the last event that is whole, and of the one after it."""
+    """Offsets behind the last event that is whole, and at the event after it."""
     for start in (max(len(block) - _WINDOW_BYTES, 0), 0):
         for last in deque(BOUNDARY.finditer(block, start), maxlen=1):
             return last.start() + 1, last.end()

@@ -1,4 +1,4 @@
-"""Events of one chunk, sorted by what they are, as columns."""
+"""Sort the events of one chunk by kind and turn them into columns."""
 
 import re
 from collections import Counter
@@ -12,16 +12,20 @@ import numpy as np
 from tracekit.analyzers.readers.categories import DEVICE_KINDS, HOST_KINDS, kind_of
 from tracekit.analyzers.readers.collectives import with_messages
 from tracekit.analyzers.readers.columns import Columns, coded, coded_json, join, narrowed
-from tracekit.analyzers.readers.events import BROKEN, DeviceArgs, Event, HostArgs, ThreadArgs, decode_args
+from tracekit.analyzers.readers.events import BROKEN, PHASES, DeviceArgs, Event, HostArgs, ThreadArgs, decode_args
 from tracekit.analyzers.readers.times import LAST_US, durations_ns, starts_ns, starts_us
 
 MODULE_PREFIX = "nn.Module: "
+
+LARGEST_SHARE = 1.01
+"""Shares above it are not believed; the rest is rounding of the profiler."""
 
 Thread = tuple[int | str, int | str]
 """pid and tid, as written: thread "1" is not thread 1."""
 
 _METRICS = "metrics: "
-"""Begins the names of what an XPU's profiler puts around kernels to carry their counters, as events like theirs."""
+"""Begins the names of events that an XPU's profiler puts around kernels to carry their counters."""
+_NOT_ON_HOST = {*DEVICE_KINDS, "unknown"}
 _LAST_INTEGER = re.compile(r"(?<![\d-])-?\d{1,9}\Z")
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -29,10 +33,11 @@ _INT64_MAX = 2**63 - 1
 
 @dataclass
 class EventColumns:
-    """As HOST and DEVICE, but start_ns is absolute, and a duration_ns may be MISSING or NEGATIVE.
+    """Columns as in HOST and DEVICE, but start_ns is absolute, and a duration_ns may be MISSING or NEGATIVE.
 
     `marks` are begin and end events in order: host columns and `begins`; their category code may be -1 (no host work).
-    `dropped` counts events without a possible start.
+    `dropped` counts events without a possible start, `phaseless` events without a known phase, and `impossible` values
+    of events that cannot be.
     """
 
     host: Columns
@@ -41,6 +46,8 @@ class EventColumns:
     thread_names: dict[Thread, str]
     unknown: Counter[str]
     dropped: int
+    phaseless: int
+    impossible: int
 
 
 @dataclass
@@ -52,6 +59,7 @@ class _Sorted:
     metadata: list[Event] = field(default_factory=list)
     unknown: list[Event] = field(default_factory=list)
     not_work: list[Event] = field(default_factory=list)
+    phaseless: int = 0
 
     def list_of(self, category: str) -> list[Event]:
         kind = kind_of(category)
@@ -63,7 +71,7 @@ class _Sorted:
 
 
 class _Sinks(dict[str, list[Event]]):
-    """The list that collects a category, chosen when it is first seen."""
+    """Maps a category to the list that collects it, chosen when the category is first seen."""
 
     def __init__(self, groups: _Sorted) -> None:
         self._groups = groups
@@ -79,18 +87,23 @@ def event_columns(events: Sequence[Event]) -> EventColumns:
     host, host_dropped = _timed(modules + groups.host, _host_columns)
     device, device_dropped = _timed([e for e in groups.device if not e.name.startswith(_METRICS)], _device_columns)
     marks, marks_dropped = _timed(groups.marks, _host_columns)
+    lost_marks = [e for e in groups.marks if e.ph == "B" and kind_of(e.cat) in _NOT_ON_HOST]
+    impossible = device["occupancy"] > LARGEST_SHARE
+    device["occupancy"][impossible] = np.nan
     return EventColumns(
         host=host,
         device=device,
         marks=marks,
         thread_names=_thread_names(groups.metadata),
-        unknown=Counter(e.cat for e in groups.unknown),
+        unknown=Counter(e.cat for e in groups.unknown + lost_marks),
         dropped=host_dropped + device_dropped + marks_dropped,
+        phaseless=groups.phaseless,
+        impossible=int(impossible.sum()),
     )
 
 
 def joined(parts: Sequence[EventColumns]) -> EventColumns:
-    """All parts' events in order; the parts are emptied."""
+    """Joins the events of all parts in order, and empties the parts."""
     return EventColumns(
         host=join([p.host for p in parts]),
         device=join([p.device for p in parts]),
@@ -98,6 +111,8 @@ def joined(parts: Sequence[EventColumns]) -> EventColumns:
         thread_names={thread: name for p in parts for thread, name in p.thread_names.items()},
         unknown=sum((p.unknown for p in parts), Counter()),
         dropped=sum(p.dropped for p in parts),
+        phaseless=sum(p.phaseless for p in parts),
+        impossible=sum(p.impossible for p in parts),
     )
 
 
@@ -111,11 +126,13 @@ def _sort(events: Sequence[Event]) -> _Sorted:
             groups.marks.append(event)
         elif event.ph == "M":
             groups.metadata.append(event)
+        elif event.ph not in PHASES:
+            groups.phaseless += 1
     return groups
 
 
 def _timed(events: list[Event], build: Callable[[list[Event]], Columns]) -> tuple[Columns, int]:
-    """Columns of the events that have a possible start, and how many have none."""
+    """Returns the columns of the events that have a possible start, and how many events have none."""
     us = starts_us([e.ts for e in events])
     possible = np.abs(us) < LAST_US  # NaN is not
     dropped = len(events) - int(possible.sum())
@@ -170,7 +187,7 @@ def _int64(numbers: list[int]) -> np.ndarray:
 
 
 def _ids(numbers: list[int]) -> np.ndarray:
-    """There are many to a row, and most are small or absent."""
+    """Ids in the narrowest type: a row has many of them, and most are small or absent."""
     return narrowed(_int64(numbers))
 
 
@@ -181,7 +198,7 @@ def _category_codes(events: list[Event], kinds: tuple[str, ...]) -> np.ndarray:
 
 
 def _recorded_or_id(recorded: np.ndarray, ids: list[int | str]) -> np.ndarray:
-    """Where an argument is missing, the number that ends the pid or tid ("stream 7")."""
+    """Replaces a missing argument by the number that ends the pid or tid ("stream 7")."""
     if (recorded >= 0).all():
         return recorded
     written = coded(ids)
@@ -207,7 +224,7 @@ def _product(text: str, largest: int) -> int:
 
 
 def _graph_ids(recorded: list[int]) -> np.ndarray:
-    """CUPTI's id 0 is no graph, and no node."""
+    """Ids of graphs or their nodes. CUPTI's id 0 means none."""
     ids = _int64(recorded)
     return narrowed(np.where(ids > 0, ids, -1))
 

@@ -1,4 +1,7 @@
-"""A Kineto event and its arguments as typed structs: only the fields that are needed, and sentinels for absent ones."""
+"""A Kineto event and its arguments as typed structs.
+
+They have only the fields that are needed, and sentinels for absent values.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,14 +12,17 @@ import msgspec
 from msgspec import Meta, Raw, field
 
 BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for JSON that is malformed, of other types, or not UTF-8."""
+"""The exceptions that msgspec raises for JSON that is malformed, of other types, or not UTF-8."""
+
+PHASES = frozenset("BEXiIpPCbneSTFstfNODMVvRc()aA,=")
+"""The phases of the Trace Event Format. An event of any other phase is damaged."""
 
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Event(msgspec.Struct, gc=False):
-    """`ts` and `args` stay JSON text until their columns are built."""
+    """One event. `ts` and `args` stay JSON text until their columns are built."""
 
     ph: str = ""
     cat: str = ""
@@ -75,24 +81,49 @@ _OLD_SPELLINGS = (
 )
 
 _decode_events = msgspec.json.Decoder(list[Event]).decode
+_decode_event = msgspec.json.Decoder(Event).decode
+_decode_elements = msgspec.json.Decoder(list[Raw]).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 _Args = TypeVar("_Args", HostArgs, DeviceArgs, CollectiveArgs, ThreadArgs)
 
 
 def decode_events(text: bytes) -> list[Event]:
-    """Events of JSON objects separated by commas. Raises one of BROKEN."""
+    """Decodes JSON objects separated by commas. Raises one of BROKEN."""
     return _decode_events(b"".join((b"[", text, b"]")))
 
 
 def decode_mistyped(text: bytes) -> Event:
-    """The event of one JSON object whose fields have other types; such a field becomes absent. Raises BROKEN."""
-    fields = _decode_fields(text)
-    return _known_fields(Event, fields)
+    """Decodes one JSON object; a field of another type becomes absent. Raises one of BROKEN."""
+    return _known_fields(Event, _decode_fields(text))
+
+
+def decode_each(text: bytes) -> list[tuple[Event | None, bool]] | None:
+    """(event, whether its fields have their types) of each element of valid JSON; None when the JSON is not valid.
+
+    An element that is no object gives no event.
+    """
+    try:
+        text.decode()
+        elements = _decode_elements(b"".join((b"[", text, b"]")))
+    except BROKEN:
+        return None
+    return [_decode_element(element) for element in elements]
+
+
+def _decode_element(text: Raw) -> tuple[Event | None, bool]:
+    try:
+        return _decode_event(text), True
+    except BROKEN:
+        pass
+    try:
+        return decode_mistyped(bytes(text)), False
+    except BROKEN:
+        return None, False
 
 
 def decode_args(kind: type[_Args], texts: Sequence[Raw]) -> list[_Args]:
-    """The arguments of many events; a value of another type is absent."""
+    """Decodes the arguments of many events; a value of another type becomes absent."""
     text = b"[" + b",".join(texts) + b"]"
     sample = text[:_SAMPLE_BYTES]
     for old, new in _OLD_SPELLINGS:
@@ -124,6 +155,6 @@ def _known_fields(kind: Any, fields: dict[str, Raw]) -> Any:
 
 @cache
 def _field_decoders(kind: Any) -> list[tuple[str, str, Callable[[Raw], Any]]]:
-    """(key in the JSON, name, decoder) of each field of a struct."""
+    """Lists (key in the JSON, name, decoder) for each field of a struct."""
     fields = msgspec.structs.fields(kind)
     return [(f.encode_name, f.name, msgspec.json.Decoder(f.type, strict=False).decode) for f in fields]

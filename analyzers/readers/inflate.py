@@ -1,6 +1,8 @@
-"""Streamed gzip decompression, bounded in memory and in total, that keeps what a damaged stream still yields."""
+"""Decompress gzip as a stream, with bounds on memory and on the total, as far as a damaged stream can be read."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
 
 from isal import isal_zlib
 
@@ -11,8 +13,20 @@ _OUTPUT_BYTES = 1 << 22
 _GZIP_WINDOW = 31
 
 
-def inflate(blocks: Iterator[bytes], limit: int, damaged: Callable[[str], None]) -> Iterator[bytes]:
-    """Decompressed blocks. `damaged` is told why the stream ended early.
+@dataclass
+class StreamEnd:
+    """How a stream ended, known after it was read.
+
+    `damage` says why the data ended early, "" when it did not. `trailing_bytes` counts bytes behind the compressed
+    data; padding with zeros is not counted.
+    """
+
+    damage: str = ""
+    trailing_bytes: int = 0
+
+
+def inflate(blocks: Iterator[bytes], limit: int, end: StreamEnd) -> Iterator[bytes]:
+    """Yields decompressed blocks, and notes in `end` why the stream ended early and how much follows its end.
 
     Raises InputError as soon as more than `limit` bytes come out.
     """
@@ -24,15 +38,18 @@ def inflate(blocks: Iterator[bytes], limit: int, damaged: Callable[[str], None])
                 raise _too_large(limit)
             yield out
     except isal_zlib.error:  # type: ignore[misc]  # its stub declares an instance
-        return damaged("its gzip data is damaged")
-    return damaged("its gzip data ends early") if members.open else None
+        end.damage = "its gzip data is damaged"
+        return
+    end.damage = "its gzip data ends early" if members.open else ""
+    end.trailing_bytes = members.trailing_bytes
 
 
 class _Members:
-    """The concatenated members of a gzip file. `open`: inside one."""
+    """The concatenated members of a gzip file. `open` says whether the stream ended inside one."""
 
     def __init__(self) -> None:
         self.open = False
+        self.trailing_bytes = 0
 
     def decompress(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
         member = isal_zlib.decompressobj(wbits=_GZIP_WINDOW)
@@ -47,8 +64,18 @@ class _Members:
                 if member.eof:
                     self.open, full, rest = False, False, member.unused_data
                     if rest and not rest.startswith(MAGIC[: len(rest)]):
-                        return  # padding after the last member
+                        self.trailing_bytes = _without_padding(chain([rest], blocks))
+                        return
                     member = isal_zlib.decompressobj(wbits=_GZIP_WINDOW)
+
+
+def _without_padding(blocks: Iterator[bytes]) -> int:
+    """The number of bytes, or 0 when all of them are 0."""
+    size, padding = 0, True
+    for block in blocks:
+        size += len(block)
+        padding = padding and not block.strip(b"\0")
+    return 0 if padding else size
 
 
 def _too_large(limit: int) -> InputError:

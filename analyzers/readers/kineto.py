@@ -1,4 +1,4 @@
-"""Kineto JSON: the trace files of torch.profiler (and of tracekit), read in one pass, a chunk at a time."""
+"""Read Kineto JSON, the format of torch.profiler and of tracekit, in one pass, a chunk at a time."""
 
 import gc
 import re
@@ -12,11 +12,12 @@ from tracekit.analyzers import problems
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.problems import Found, found
 from tracekit.analyzers.readers.assembly import assemble
-from tracekit.analyzers.readers.chunking import Chunks
+from tracekit.analyzers.readers.chunking import Chunks, Leftover
 from tracekit.analyzers.readers.event_columns import EventColumns, joined
-from tracekit.analyzers.readers.heap import release_freed
+from tracekit.analyzers.readers.freed_memory import release_freed
 from tracekit.analyzers.readers.metadata import Header, read_header
-from tracekit.analyzers.readers.parallel import read_parts
+from tracekit.analyzers.readers.parallel import read_chunks
+from tracekit.analyzers.readers.salvage import TooDamagedError
 from tracekit.analyzers.readers.source import Source
 from tracekit.analyzers.trace import Metadata, Trace
 
@@ -48,14 +49,17 @@ def read(source: Source) -> Trace:
         world_size=header.world_size,
         capture=header.capture,
     )
-    rows = [*_found_in_file(source, events, header), *tables.found, *_found_in_tables(tables.host, tables.device)]
+    rows = [*_damage(source, events, header), *tables.found, *_lacking(tables.host, tables.device)]
     release_freed()
     return Trace(metadata, tables.host, tables.device, problems.table(rows))
 
 
 @dataclass
 class _Events:
-    """The columns of all chunks, and the text around the events. `tail` is None when their end was not found."""
+    """The columns of all chunks, and the text around the events.
+
+    `tail` is None when the end of the events is missing. `left` counts text far behind the events, beyond `tail`.
+    """
 
     head: bytes
     tail: bytes | None = None
@@ -64,10 +68,11 @@ class _Events:
     bad_utf8: int = 0
     skipped: int = 0
     total: int = 0
+    left: Leftover = field(default_factory=Leftover)
     _apart: int = 0
 
     def add(self, columns: EventColumns) -> None:
-        """Many small columns would leave the memory between them unusable: they are joined now and then."""
+        """Adds the columns of a chunk. Joins them now and then, because memory between many small arrays is lost."""
         self.parts.append(columns)
         self._apart += 1
         if self._apart == _JOINED:
@@ -84,29 +89,48 @@ def _read_events(source: Source) -> _Events:
             "Export one with torch.profiler's export_chrome_trace, or make one with tracekit profile.",
         )
     events = _Events(chunks.head)
-    for part in read_parts(chunks):
-        events.add(part.columns)
-        events.total += part.total
-        events.repaired += part.repaired
-        events.bad_utf8 += part.bad_utf8
-        events.skipped += part.skipped
-        events.tail = part.tail
+    try:
+        for chunk in read_chunks(chunks):
+            events.add(chunk.columns)
+            events.total += chunk.total
+            events.repaired += chunk.repaired
+            events.bad_utf8 += chunk.bad_utf8
+            events.skipped += chunk.skipped
+            events.tail = chunk.tail
+    except TooDamagedError as error:
+        raise InputError(
+            f"{source.name} is too damaged to be read.", str(error), "Export the trace again, or copy it again."
+        ) from error
+    events.left = chunks.drain()
     return events
 
 
-def _found_in_file(source: Source, events: _Events, header: Header) -> list[Found]:
+def _damage(source: Source, events: _Events, header: Header) -> list[Found]:
     cut_off = source.damage or ("" if events.tail is not None and header.whole else "its JSON ends early")
+    phaseless = sum(p.phaseless for p in events.parts)
     return [
         found("truncated", int(bool(cut_off)), cut_off),
         found("repaired-events", events.repaired),
         found("bad-utf8", events.bad_utf8),
-        found("skipped-events", events.skipped),
+        found("skipped-events", events.skipped + phaseless),
+        *_behind_the_end(events.left, header),
         found("secrets-in-metadata", header.secrets),
         found("unreadable-metadata", len(header.unreadable), ", ".join(header.unreadable)),
     ]
 
 
-def _found_in_tables(host: pd.DataFrame, device: pd.DataFrame) -> list[Found]:
+def _behind_the_end(left: Leftover, header: Header) -> list[Found]:
+    """What follows the first list of events: further lists and documents, or text that holds no events."""
+    left.add(header.rest.encode("utf-8", "replace"))
+    more = left.events + header.more_events
+    where = f"{left.size:,} bytes behind the end of the first document" if left.events else "a second traceEvents"
+    return [
+        found("more-events", more, where),
+        found("trailing-text", 0 if more else left.size),
+    ]
+
+
+def _lacking(host: pd.DataFrame, device: pd.DataFrame) -> list[Found]:
     shapes = host.loc[host["category"] == "op", "shapes"]
     launches = host.loc[(host["category"] == "runtime") & (host["correlation"] >= 0), "correlation"]
     return [
@@ -130,7 +154,7 @@ def _text(raw: bytes) -> str:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Decoding makes millions of objects and no cycles."""
+    """Turns garbage collection off, because decoding makes millions of objects and no cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:

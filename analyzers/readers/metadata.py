@@ -1,4 +1,4 @@
-"""What a Kineto trace says about itself: only what is on the list is kept."""
+"""Read the metadata of a Kineto trace. Only the keys of a short list are kept."""
 
 import json
 import re
@@ -14,7 +14,8 @@ from tracekit.analyzers.trace import DeviceProperties
 
 _KEY = re.compile(r'[\s,{]*+"((?:[^"\\]|\\.)*+)"\s*+:\s*+')
 _decode_value = json.JSONDecoder(strict=False).raw_decode
-_NOT_SECRET = {"traceName", "trace_id", "tracekit"}
+_NOT_SECRET = {"traceName", "trace_id", "tracekit", "traceEvents"}
+_BETWEEN = " \t\r\n,"
 
 
 class _Device(msgspec.Struct, frozen=True):
@@ -35,7 +36,7 @@ class _Distributed(msgspec.Struct, frozen=True):
 
 
 class _Known(msgspec.Struct):
-    """The keys that are read; each by itself, so that one of another type leaves the others."""
+    """The keys that are read. Each is converted by itself, so that one of another type leaves the others."""
 
     base_ns: Annotated[int, Meta(ge=0, le=2**62)] = field(default=0, name="baseTimeNanoseconds")
     devices: tuple[_Device, ...] = field(default=(), name="deviceProperties")
@@ -45,10 +46,11 @@ class _Known(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Header:
-    """What is kept of the top-level keys.
+    """The values that are kept from the top-level keys.
 
-    `secrets` counts the entries that look like an environment or a secret, `unreadable` names known keys whose values
-    are of other types, and `whole` says that the text went to its end.
+    `secrets` counts the entries that look like an environment or a secret. `unreadable` names known keys whose values
+    are of other types, and says where metadata before the events is broken. `whole` says that the document is closed.
+    `more_events` counts the events of further lists under the key traceEvents. `rest` is the text behind the document.
     """
 
     base_ns: int
@@ -59,14 +61,18 @@ class Header:
     secrets: int
     unreadable: tuple[str, ...]
     whole: bool
+    more_events: int
+    rest: str
 
 
 def read_header(head: str, tail: str) -> Header:
-    """From the text before the events, and the text after them ("" in a bare array)."""
-    before, _ = _entries(head)
-    after, rest = _entries(tail)
+    """Reads the text before the events ("" for a bare array) and the text after them."""
+    before, broken = _entries(head)
+    after, rest = _entries(tail) if head else ({}, tail)
     entries = before | after
     known, unreadable = _known(entries)
+    rest = rest.lstrip(_BETWEEN)
+    more = after.get("traceEvents")
     return Header(
         base_ns=known.base_ns,
         devices=tuple(d.properties() for d in known.devices),
@@ -74,26 +80,31 @@ def read_header(head: str, tail: str) -> Header:
         world_size=known.distributed.world_size,
         capture=known.capture,
         secrets=sum(looks_secret(key, value) for key, value in entries.items() if key not in _NOT_SECRET),
-        unreadable=unreadable,
-        whole=not head or rest.lstrip(" \t\r\n,").startswith("}"),
+        unreadable=(*unreadable, *(["what stands before the events"] if broken.strip(_BETWEEN + "{") else [])),
+        whole=not head or rest.startswith("}"),
+        more_events=len(more) if isinstance(more, list) else 0,
+        rest=rest[1:].strip() if head and rest.startswith("}") else "" if head else rest.strip(),
     )
 
 
 def _entries(text: str) -> tuple[dict[str, Any], str]:
-    """Key-value pairs of a JSON object's text, as far as it can be read, and what follows them."""
+    """Returns the key-value pairs of a JSON object's text, as far as it can be read, and the text behind them."""
     entries: dict[str, Any] = {}
     at = 0
     while key := _KEY.match(text, at):
         try:
-            value, at = _decode_value(text, key.end())
+            value, end = _decode_value(text, key.end())
+            clean = _clean(value)
         except (ValueError, RecursionError):
             break
-        entries[key[1]] = _clean(value)
+        at, name = end, key[1]
+        lists = name == "traceEvents" and isinstance(clean, list)
+        entries[name] = [*entries.get(name, []), *clean] if lists else clean
     return entries, text[at:]
 
 
 def _clean(value: Any) -> Any:
-    """Strings and the values of objects and lists without halves of surrogate pairs, which no file can hold."""
+    """Replaces halves of surrogate pairs, which no file can hold."""
     return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 

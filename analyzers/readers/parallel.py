@@ -1,4 +1,4 @@
-"""The chunks of a file decoded in order, by several processes when there are many of them."""
+"""Decode the chunks of a file in order, in several processes when there are many chunks."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -6,45 +6,49 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from tracekit.analyzers.readers.chunking import HEAD_BYTES, Chunk, Chunks
-from tracekit.analyzers.readers.part import Part, read_part, sound_part
+from tracekit.analyzers.readers.decoded_chunk import DecodedChunk, read_chunk, read_sound_chunk
 from tracekit.analyzers.readers.pool import DEPTH, Answer, Pool, spare_cores
+from tracekit.analyzers.readers.salvage import Effort
 
 ALONE_CHUNKS = 6
-"""Chunks decoded before workers are started: they take a third of a second to come up."""
+"""The number of chunks that are decoded before workers start, because a worker takes a third of a second to start."""
 
 
 @dataclass
 class _Pending:
     chunk: Chunk
     answer: Answer | None = None
-    part: Part | None = None
+    decoded: DecodedChunk | None = None
 
     @property
-    def known(self) -> bool:
+    def ready(self) -> bool:
         return self.answer is None or self.answer.done()
 
 
-def read_parts(chunks: Chunks) -> Iterator[Part]:
-    """The parts of all chunks, in order. Only the last one has a tail (None: the end of the events was not found).
+def read_chunks(chunks: Chunks) -> Iterator[DecodedChunk]:
+    """Yields the decoded chunks in order. Only the last one has a tail, unless the end of the events is missing.
 
-    Workers decode sound chunks only; what is broken, and what follows its end, is decoded here.
+    Workers decode sound chunks only; a damaged chunk, and what follows its end, is decoded here. Raises
+    TooDamagedError when the file is not worth reading on.
     """
     with ExitStack() as stack:
-        pending = _Ahead(iter(chunks), stack)
-        carried = b""
-        for chunk, part in pending:
-            if part is None or carried:
-                part = read_part(carried + chunk.text, chunk.final)
-            if part.tail is not None:
-                part.tail += b"" if chunk.final else pending.text() + chunks.rest(HEAD_BYTES)
-                yield part
+        ahead = _Ahead(iter(chunks), stack)
+        carried, effort = b"", Effort()
+        for chunk, decoded in ahead:
+            if decoded is None or carried:
+                decoded = read_chunk(carried + chunk.text, chunk.final, effort)
+            else:
+                effort.events += decoded.total
+            if decoded.tail is not None:
+                decoded.tail += b"" if chunk.final else ahead.text() + chunks.rest(HEAD_BYTES)
+                yield decoded
                 return
-            carried = part.unread + b"," if part.unread else b""
-            yield part
+            carried = decoded.unread + b"," if decoded.unread else b""
+            yield decoded
 
 
 class _Ahead:
-    """Reads ahead of what is handed out: to workers that have room, else decoding here while the next is not known."""
+    """Reads ahead. Gives chunks to workers that have room, and decodes here while the next result is not ready."""
 
     def __init__(self, chunks: Iterator[Chunk], stack: ExitStack) -> None:
         self._chunks, self._stack = chunks, stack
@@ -53,18 +57,18 @@ class _Ahead:
         self._pending: deque[_Pending] = deque()
         self._started = 0
 
-    def __iter__(self) -> Iterator[tuple[Chunk, Part | None]]:
+    def __iter__(self) -> Iterator[tuple[Chunk, DecodedChunk | None]]:
         while self._fill():
             first = self._pending.popleft()
-            yield first.chunk, first.answer.result() if first.answer else first.part
+            yield first.chunk, first.answer.result() if first.answer else first.decoded
 
     def text(self) -> bytes:
-        """All that was read ahead."""
+        """The text that was read ahead."""
         return b"".join(p.chunk.before + p.chunk.text for p in self._pending)
 
     def _fill(self) -> bool:
-        """Whether there is a first one: a known one, unless too many are ahead of it or the chunks have ended."""
-        while not (self._pending and self._pending[0].known) or self._has_room:
+        """Reads ahead until the first chunk is ready or too many are waiting. Returns whether there is a first one."""
+        while not (self._pending and self._pending[0].ready) or self._has_room:
             if len(self._pending) >= self._limit or not self._start_next():
                 break
         return bool(self._pending)
@@ -86,5 +90,5 @@ class _Ahead:
         elif self._pool is not None and self._pool.has_room:
             self._pending.append(_Pending(chunk, self._pool.submit(chunk.text)))
         else:
-            self._pending.append(_Pending(chunk, part=sound_part(chunk.text)))
+            self._pending.append(_Pending(chunk, decoded=read_sound_chunk(chunk.text)))
         return True

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from threading import Thread
 from types import TracebackType
 
-from tracekit.analyzers.readers.part import Part
+from tracekit.analyzers.readers.decoded_chunk import DecodedChunk
 from tracekit.analyzers.readers.worker import receive, send
 
 MOST_WORKERS = 7
@@ -27,7 +27,7 @@ _RUN = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]);from tracekit.analyzers.readers.worker import main; main()"
 )
 
-Answer = Future[Part | None]
+Answer = Future[DecodedChunk | None]
 """None: the chunk is not sound, or the worker is gone."""
 
 

@@ -1,12 +1,13 @@
-"""What is broken in real traces, mended in the text of one event."""
+"""Repair the text of one event: NaN, stray or missing commas, control characters, quotes and backslashes in names."""
 
 import re
 from collections.abc import Iterator
 
-from tracekit.analyzers.readers.events import BROKEN, Event, decode_events, decode_mistyped
+from tracekit.analyzers.readers.events import BROKEN, PHASES, Event, decode_events, decode_mistyped
 
 _NO_NUMBER = re.compile(r"([:\[,]\s*+)[-+]?(?:NaN|nan|Infinity|inf)\b")
 _TRAILING_COMMA = re.compile(r",(?=\s*+[}\]])")
+_MISSING_COMMA = re.compile(r'(["\d\]}el])\s++(?="[^"\\]{1,64}"\s*+:)')
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _ESCAPE = re.compile(
     r"""\\(?:(["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|)"""
@@ -16,28 +17,29 @@ _BARE_QUOTE = re.compile(r'(?<!\\)"')
 
 
 def repaired_event(raw: bytes) -> tuple[Event | None, bool]:
-    """(the event, or None when it is beyond repair; whether it held bytes that are not UTF-8)."""
+    """Returns (the event, whether it held bytes that are not UTF-8); the event is None when it is beyond repair."""
     text = raw.decode("utf-8", "replace").strip(" \t\r\n,")
     for attempt in _attempts(text):
         mended = attempt.encode()
         event = _decoded(mended)
-        if event:
+        if event and event.ph in PHASES:
             return event, not _is_utf8(raw)
     return None, False
 
 
 def _attempts(text: str) -> Iterator[str]:
-    """More and more mended; quotes last, for they guess."""
+    """Yields the text with more and more repairs. Quotes come last, because their repair guesses."""
     yield text
     text = _CONTROL.sub(" ", text)
     text = _ESCAPE.sub(lambda m: m[0] if m[1] else r"\\", text)
     text = _TRAILING_COMMA.sub("", _NO_NUMBER.sub(r"\1null", text))
     yield text
+    yield _MISSING_COMMA.sub(r"\1, ", text)
     yield _VALUE.sub(lambda m: m[1] + _BARE_QUOTE.sub(r"\"", m[2]) + _closing_escape(m[2]) + m[3], text)
 
 
 def _closing_escape(value: str) -> str:
-    """A backslash when one at the end would escape the closing quote."""
+    """Returns a backslash when the value ends in one that would escape the closing quote."""
     return "\\" * ((len(value) - len(value.rstrip("\\"))) % 2)
 
 

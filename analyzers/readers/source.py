@@ -1,21 +1,21 @@
-"""Where a trace comes from: a file, a run folder, a URL or stdin, compressed or not, as a stream of bytes."""
+"""Open a file, a run folder, a URL or stdin, compressed or not, as a stream of bytes."""
 
 import os
 import select
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
 from tracekit.analyzers.errors import InputError, reading
-from tracekit.analyzers.readers.inflate import MAGIC, inflate
+from tracekit.analyzers.readers.inflate import MAGIC, StreamEnd, inflate
 from tracekit.analyzers.readers.remote import is_url, open_url, shown
 
 RUN_TRACE = "trace.json.gz"
-"""The trace inside a run folder."""
+"""The name of the trace inside a run folder."""
 
 MAX_BYTES = 16 << 30
 _BLOCK_BYTES = 1 << 22
@@ -27,33 +27,41 @@ _NAME_A_FILE = "Name a file, a run's folder, a URL, or - for standard input."
 class Source:
     """The decompressed bytes of one input.
 
-    `head` is its beginning, for sniffing; `blocks()` yields all of it, once. `path` is None for stdin, pipes and URLs.
-    `damage` says, after reading, why the bytes ended early; "" when they did not.
+    `head` is its beginning, for sniffing; `blocks()` yields all of it, once. `path` is None for stdin, pipes and
+    URLs. After reading, `damage` says why the bytes ended early ("" when they did not), and `trailing_bytes` counts bytes
+    behind the end of the compressed data.
     """
 
     def __init__(self, name: str, path: Path | None, stream: BinaryIO, max_bytes: int) -> None:
-        self.name, self.path, self.damage = name, path, ""
-        self._blocks = _decompressed(stream, max_bytes, self._damaged)
+        self.name, self.path, self._end = name, path, StreamEnd()
+        self._blocks = _decompressed(stream, max_bytes, self._end)
         self.head = next(self._blocks, b"")
 
     def blocks(self) -> Iterator[bytes]:
         return chain([self.head], self._blocks)
 
-    def _damaged(self, why: str) -> None:
-        self.damage = why
+    @property
+    def damage(self) -> str:
+        return self._end.damage
+
+    @property
+    def trailing_bytes(self) -> int:
+        return self._end.trailing_bytes
 
 
-def _decompressed(stream: BinaryIO, max_bytes: int, damaged: Callable[[str], None]) -> Iterator[bytes]:
+def _decompressed(stream: BinaryIO, max_bytes: int, end: StreamEnd) -> Iterator[bytes]:
     first = stream.read(_GZIP_BLOCK_BYTES)
     if not first.startswith(MAGIC):
         return chain([first] if first else [], iter(lambda: stream.read(_BLOCK_BYTES), b""))
-    return inflate(chain([first], iter(lambda: stream.read(_GZIP_BLOCK_BYTES), b"")), max_bytes, damaged)
+    return inflate(chain([first], iter(lambda: stream.read(_GZIP_BLOCK_BYTES), b"")), max_bytes, end)
 
 
 @contextmanager
 def open_source(path: str | Path, max_bytes: int) -> Iterator[Source]:
-    """Opens a file, a run folder (its trace), a URL, or "-" (stdin). Raises InputError when it cannot be read or is
-    empty, MissingPackageError for a URL without fsspec."""
+    """Opens a file, a run folder (its trace), a URL, or "-" (stdin).
+
+    Raises InputError when it cannot be read or is empty, and MissingPackageError for a URL without fsspec.
+    """
     if str(path) == "-":
         yield _checked(Source("stdin", None, sys.stdin.buffer, max_bytes))
         return

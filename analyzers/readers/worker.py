@@ -1,6 +1,6 @@
 """A process that decodes chunks: on stdin and stdout, each message is its length in 8 bytes, then the message.
 
-In: the text of a chunk. Out: its `Part`, or None when the chunk is not sound, pickled. It ends when stdin does.
+In: the text of a chunk. Out: its `DecodedChunk`, or None when the chunk is not sound, pickled. It ends when stdin does.
 """
 
 import gc
@@ -10,7 +10,7 @@ import signal
 import sys
 from typing import IO
 
-from tracekit.analyzers.readers.part import sound_part
+from tracekit.analyzers.readers.decoded_chunk import read_sound_chunk
 
 LENGTH_BYTES = 8
 
@@ -38,6 +38,6 @@ def main() -> None:
     gc.disable()
     while (text := receive(sys.stdin.buffer)) is not None:
         try:
-            send(answers, pickle.dumps(sound_part(text), protocol=5))
+            send(answers, pickle.dumps(read_sound_chunk(text), protocol=5))
         except BrokenPipeError:
             return

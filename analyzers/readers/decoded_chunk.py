@@ -1,0 +1,43 @@
+"""The columns of one chunk of a Kineto file, which a worker process sends back."""
+
+from dataclasses import dataclass
+
+from tracekit.analyzers.readers.decoding import Decoded, decode_sound
+from tracekit.analyzers.readers.event_columns import EventColumns, event_columns
+from tracekit.analyzers.readers.salvage import Effort, decode_chunk
+
+
+@dataclass
+class DecodedChunk:
+    """The columns of a chunk's `total` events. The other fields are those of `Decoded`."""
+
+    columns: EventColumns
+    total: int
+    tail: bytes | None = None
+    unread: bytes = b""
+    repaired: int = 0
+    bad_utf8: int = 0
+    skipped: int = 0
+
+
+def read_chunk(text: bytes, final: bool, effort: Effort) -> DecodedChunk:
+    """Reads any text. Raises TooDamagedError when the file is not worth reading on."""
+    return _columns(decode_chunk(text, final, effort))
+
+
+def read_sound_chunk(text: bytes) -> DecodedChunk | None:
+    """Reads a chunk that is not the final one; None when it is not sound."""
+    events = decode_sound(text)
+    return None if events is None else _columns(Decoded(events))
+
+
+def _columns(decoded: Decoded) -> DecodedChunk:
+    return DecodedChunk(
+        event_columns(decoded.events),
+        len(decoded.events),
+        decoded.tail,
+        decoded.unread,
+        decoded.repaired,
+        decoded.bad_utf8,
+        decoded.skipped,
+    )
