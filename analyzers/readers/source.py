@@ -28,8 +28,8 @@ class Source:
     """The decompressed bytes of one input.
 
     `head` is its beginning, for sniffing; `blocks()` yields all of it, once. `path` is None for stdin, pipes and
-    URLs. After reading, `damage` says why the bytes ended early ("" when they did not), and `trailing_bytes` counts bytes
-    behind the end of the compressed data.
+    URLs. After reading, `damage` says why the bytes ended early ("" when they did not), and `trailing_bytes` counts
+    bytes behind the end of the compressed data.
     """
 
     def __init__(self, name: str, path: Path | None, stream: BinaryIO, max_bytes: int) -> None:
