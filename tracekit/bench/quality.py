@@ -65,5 +65,7 @@ def _tokens(subject: Subject, text: str) -> list[int]:
     settings = subject.settings
     if settings.weights == "random":
         return [byte % config_of(subject.model).vocab_size for byte in text.encode()]
-    tokenizer = require("transformers").AutoTokenizer.from_pretrained(models.find(settings.model).location)
+    tokenizer = require("transformers").AutoTokenizer.from_pretrained(
+        models.find(settings.model).location, trust_remote_code=False
+    )
     return list(tokenizer(text).input_ids)

@@ -12,6 +12,8 @@ from tracekit.capture import models, workloads
 from tracekit.capture.annotate import NoRanges, annotate
 from tracekit.capture.cuda_attention import AttentionChoice
 from tracekit.capture.cuda_functions import CudaFunctions, HostTensors
+from tracekit.capture.model_errors import model_errors
+from tracekit.capture.models import ModelSpec
 from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.op_recorder import OpRecorder
 from tracekit.capture.packages import require
@@ -34,7 +36,13 @@ def run(settings: Settings, gpu: GPU) -> FakeRun:
 
     `settings` has passed `workloads.complete`. Raises TracekitError when the GPU cannot run it.
     """
-    spec, training = models.find(settings.model), settings.workload == "train"
+    spec = models.find(settings.model)
+    with model_errors(settings.shown_name, settings.workload, bundled=spec.origin == "bundled"):
+        return _run(spec, settings, gpu)
+
+
+def _run(spec: ModelSpec, settings: Settings, gpu: GPU) -> FakeRun:
+    training = settings.workload == "train"
     attention = AttentionChoice(gpu, flash=settings.attention == "flash", dtype=torch_dtype(settings.dtype))
     host_tensors = HostTensors()
     recorder = OpRecorder(attention, host_tensors)

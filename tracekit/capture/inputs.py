@@ -14,10 +14,16 @@ if TYPE_CHECKING:
 
 
 def prompt_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
-    """What one forward over the prompt takes: tokens of shape (batch, seq_len), or images."""
+    """What one forward over the prompt takes: tokens of shape (batch, seq_len), or images.
+
+    A model of speech takes one window of audio, and a prompt of seq_len tokens for its decoder.
+    """
     kind = kind_of(config_of(model))
     if kind == "a model of images":
         return {"pixel_values": _images(model, settings)}
+    if kind == "a model of speech":
+        tokens = _tokens(model, settings, settings.seq_len)
+        return {"input_features": _spectrograms(model, settings), "decoder_input_ids": tokens, "use_cache": True}
     inputs: dict[str, Any] = {"input_ids": _tokens(model, settings, settings.seq_len)}
     if kind == "an encoder-decoder":
         inputs["decoder_input_ids"] = _tokens(model, settings, 1)
@@ -41,6 +47,9 @@ def label_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
     if kind == "a model of images":
         labels = _integers(config_of(model).num_labels, (settings.batch_size,), settings)
         return {"pixel_values": _images(model, settings), "labels": labels}
+    if kind == "a model of speech":
+        labels = _tokens(model, settings, settings.seq_len)
+        return {"input_features": _spectrograms(model, settings), "labels": labels}
     inputs = {name: _tokens(model, settings, settings.seq_len) for name in ("input_ids", "labels")}
     return inputs if kind in ("an encoder", "an encoder-decoder") else {**inputs, "use_cache": False}
 
@@ -57,4 +66,11 @@ def _images(model: "nn.Module", settings: Settings) -> Any:
     config = config_of(model)
     height, width = (config.image_size,) * 2 if isinstance(config.image_size, int) else config.image_size
     shape = (settings.batch_size, config.num_channels, height, width)
+    return require("torch").randn(shape, device=settings.torch_device).to(torch_dtype(settings.dtype))
+
+
+def _spectrograms(model: "nn.Module", settings: Settings) -> Any:
+    """Log-mel spectrograms of the longest audio that the encoder takes: two frames for each of its positions."""
+    config = config_of(model)
+    shape = (settings.batch_size, config.num_mel_bins, 2 * config.max_source_positions)
     return require("torch").randn(shape, device=settings.torch_device).to(torch_dtype(settings.dtype))

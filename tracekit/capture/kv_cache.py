@@ -20,7 +20,7 @@ def fill_cache(model: "nn.Module", settings: Settings) -> Any:
     """
     model = plain(model)
     inputs = prompt_inputs(model, settings)
-    if "decoder_input_ids" in inputs:
+    if "decoder_input_ids" in inputs and "input_ids" in inputs:
         inputs["decoder_input_ids"] = inputs["input_ids"]
     return model(**inputs, **last_logits_only(model))
 

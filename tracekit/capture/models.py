@@ -12,6 +12,8 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from tracekit.analyzers.errors import InputError, TracekitError, UnknownNameError
+from tracekit.capture.model_class import model_class
+from tracekit.capture.model_errors import first_line
 from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Attention, Dtype, Settings, Weights
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 _HUB_SECONDS = 5
 _A_MODEL = "Give the directory that save_pretrained wrote."
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 @dataclass(frozen=True)
@@ -104,13 +107,24 @@ def load_config(spec: ModelSpec) -> Any:
         parameters = dict(spec.hyper_parameters)
         return transformers.AutoConfig.for_model(parameters.pop("model_type"), **parameters)
     try:
-        return transformers.AutoConfig.from_pretrained(spec.location, local_files_only=not _hub_answers(spec))
-    except (OSError, ValueError) as error:
+        return transformers.AutoConfig.from_pretrained(
+            spec.location, local_files_only=not _hub_answers(spec), trust_remote_code=False
+        )
+    except Exception as error:  # transformers raises whatever the wrong value leads to
+        if "trust_remote_code" in str(error):
+            raise _own_code(spec) from error
         if spec.origin == "directory":
-            raise InputError(
-                f"The config.json of {spec.location} cannot be read.", _first_line(error), _A_MODEL
-            ) from error
+            what = f"The config.json of {spec.location} cannot be read."
+            raise InputError(what, first_line(error), _A_MODEL) from error
         raise _unknown(spec.name, "The hub has no such model, or cannot be reached.") from error
+
+
+def _own_code(spec: ModelSpec) -> InputError:
+    return InputError(
+        f"{spec.name} brings code of its own.",
+        "Its config.json names classes (auto_map) that transformers does not have; tracekit never runs such code.",
+        "If you trust it, run it from a script of yours: tracekit run SCRIPT",
+    )
 
 
 def _hub_answers(spec: ModelSpec) -> bool:
@@ -154,20 +168,29 @@ def build(
     """
     torch = require("torch")
     config = load_config(spec)
-    model_class = _model_class(config, spec.training_class if training else "")
+    built = model_class(config, spec.training_class if training else "")
     options = {"dtype": torch_dtype(dtype), "attn_implementation": "eager" if attention == "eager" else "sdpa"}
     try:
         if weights == "pretrained":
-            here = not _hub_answers(spec)
-            model = model_class.from_pretrained(spec.location, local_files_only=here, **options).to(device)
+            model = _with_weights(built, spec, options).to(device)
         else:
             torch.manual_seed(0)
             with torch.device(device), _initialization():
-                model = model_class._from_config(config, **options)
+                model = built._from_config(config, **options)
                 model.tie_weights()  # fake weights are not initialized, which would tie them
-    except (OSError, ValueError, ImportError) as error:
+    except (TracekitError, torch.OutOfMemoryError, *_not_of_values()):
+        raise
+    except Exception as error:  # transformers raises whatever the wrong value or file leads to
+        if spec.origin == "bundled" and weights == "random":
+            raise
         raise _cannot_build(spec, weights, error) from error
     return model.train(training)
+
+
+def _not_of_values() -> tuple[type[Exception], ...]:
+    """What fake tensors raise where a value is read: no value of a configuration is wrong then."""
+    fake = require("torch._subclasses.fake_tensor")
+    return fake.DataDependentOutputException, fake.DynamicOutputShapeException
 
 
 def _initialization() -> AbstractContextManager[None]:
@@ -177,22 +200,26 @@ def _initialization() -> AbstractContextManager[None]:
     return require("transformers.initialization").no_init_weights()
 
 
-def _model_class(config: Any, chosen: str) -> Any:
-    """The class named, else the one that the configuration declares, else the causal one of its type."""
-    transformers = require("transformers")
-    for name in (chosen, *(config.architectures or ())):
-        if hasattr(transformers, name):
-            return getattr(transformers, name)
-    causal = transformers.AutoModelForCausalLM._model_mapping
-    return causal[type(config)] if type(config) in causal else transformers.AutoModel._model_mapping[type(config)]
+def _with_weights(built: Any, spec: ModelSpec, options: dict[str, Any]) -> Any:
+    """The model with its published weights, from safetensors files alone: loading a pickle can run code."""
+    if spec.origin == "directory" and _pickled(Path(spec.location)):
+        raise InputError(
+            f"The weights of {spec.name} are pickled.",
+            "Loading a pickle can run code, so tracekit reads safetensors files only.",
+            "Convert them in an environment that you trust: AutoModel.from_pretrained(PATH).save_pretrained(PATH)",
+        )
+    local = not _hub_answers(spec)
+    return built.from_pretrained(
+        spec.location, local_files_only=local, use_safetensors=True, trust_remote_code=False, **options
+    )
+
+
+def _pickled(folder: Path) -> bool:
+    return not any(folder.glob("*.safetensors")) and any(any(folder.glob(each)) for each in _PICKLES)
 
 
 def _cannot_build(spec: ModelSpec, weights: Weights, error: Exception) -> TracekitError:
     if weights == "pretrained":
         hint = "Random weights take the same time: leave --weights out, or give a directory that holds the weights."
-        return InputError(f"The weights of {spec.name} cannot be loaded.", _first_line(error), hint)
-    return InputError(f"{spec.name} cannot be built.", _first_line(error), "Try --attention eager.")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
+        return InputError(f"The weights of {spec.name} cannot be loaded.", first_line(error), hint)
+    return InputError(f"{spec.name} cannot be built.", first_line(error), "Check the values in its config.json.")

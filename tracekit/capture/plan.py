@@ -6,6 +6,7 @@ from tracekit.analyzers import hardware
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.hardware import GPU
 from tracekit.capture import models, workloads
+from tracekit.capture.model_class import usable_attention
 from tracekit.capture.numerics import published_dtype
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Device, Settings
@@ -22,6 +23,7 @@ def plan(asked: Settings) -> Settings:
     config = models.load_config(spec)
     dtype = published_dtype(config, gpu) if asked.dtype == "auto" else asked.dtype
     settings = replace(asked, name=spec.name, device=device, gpu=gpu.id if gpu else "", dtype=dtype)
+    settings = replace(settings, attention=usable_attention(config, asked.attention))
     if device == "model":
         _check_modelled(settings, gpu)
     return workloads.complete(settings, config)

@@ -14,6 +14,7 @@ from tracekit.capture import annotate, environment, models
 from tracekit.capture.annotate import NoRanges, ProfilerRanges
 from tracekit.capture.attention_kernels import Backend, backend_of, refusal_told
 from tracekit.capture.latency import WARM_UP_STEPS, StepTimes, clock_of, time_step
+from tracekit.capture.model_errors import model_errors
 from tracekit.capture.numerics import numerics
 from tracekit.capture.packages import require
 from tracekit.capture.profiler import export, new_profiler, synchronize
@@ -36,7 +37,12 @@ def write(settings: Settings, path: Path, say: Say) -> None:
     """Run the settings on their device and write the trace. Raises TracekitError when the device cannot run them."""
     say(f"building {settings.shown_name} ({settings.weights} weights, {settings.dtype}) on {settings.device}")
     backend = backend_of(settings.attention)
-    with explained(settings, backend), numerics(settings.dtype, backend):
+    bundled = models.find(settings.model).origin == "bundled"
+    with (
+        model_errors(settings.shown_name, settings.workload, bundled=bundled),
+        explained(settings, backend),
+        numerics(settings.dtype, backend),
+    ):
         model = models.build_for(settings)
         write_run(model, prepare(model, settings), settings, path, say)
 

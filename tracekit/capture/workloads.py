@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Step = Callable[[Emitter], Any]
 
 DEFAULT_SEQ_LEN = 512
+_WITHOUT_CACHE: dict[Kind, str] = {"a recurrent decoder": "it keeps a state in place of a KV cache"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def complete(settings: Settings, config: Any) -> Settings:
         able = ", ".join(name for name, other in WORKLOADS.items() if kind in other.kinds)
         raise InputError(
             f"{settings.shown_name} has no {workload.name}.",
-            f"It is {kind}: it generates no tokens.",
+            f"It is {kind}: {_WITHOUT_CACHE.get(kind, 'it generates no tokens')}.",
             f"It can run: {able}.",
         )
     return settings.with_seq_len(0 if kind == "a model of images" else _seq_len(settings, longest_sequence(config)))
@@ -149,8 +150,8 @@ def result_of(output: Any) -> Any:
     return output.logits if "logits" in output else output[0]
 
 
-_TEXT: tuple[Kind, ...] = ("a decoder", "an encoder-decoder")
-_ALL: tuple[Kind, ...] = (*_TEXT, "an encoder", "a model of images")
+_TEXT: tuple[Kind, ...] = ("a decoder", "an encoder-decoder", "a model of speech")
+_ALL: tuple[Kind, ...] = (*_TEXT, "a recurrent decoder", "an encoder", "a model of images")
 
 WORKLOADS: dict[WorkloadName, Workload] = {
     workload.name: workload

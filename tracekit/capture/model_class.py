@@ -1,0 +1,59 @@
+"""The transformers class that a configuration is built with."""
+
+from typing import Any
+
+from tracekit.analyzers.errors import InputError
+from tracekit.capture.packages import require
+from tracekit.capture.settings import Attention
+
+_HINT = "Correct its config.json, or give the directory that save_pretrained wrote."
+
+
+def model_class(config: Any, chosen: str = "") -> Any:
+    """The class `chosen`, else the one that the configuration declares, else the causal one of its model type.
+
+    Raises InputError when the declared class cannot be built from the configuration, or transformers has no class.
+    """
+    transformers = require("transformers")
+    for name in (chosen, *architectures(config)):
+        if name and hasattr(transformers, name):
+            return _checked(getattr(transformers, name), name, config)
+    for auto in (transformers.AutoModelForCausalLM, transformers.AutoModel):
+        if type(config) in auto._model_mapping:
+            return auto._model_mapping[type(config)]
+    kind = config.model_type
+    raise InputError(f"transformers has no model of type {kind!r}.", "It has only a configuration for it.", _HINT)
+
+
+def architectures(config: Any) -> list[str]:
+    """The class names that the configuration declares; [] when it declares none."""
+    declared = getattr(config, "architectures", None) or []
+    if not isinstance(declared, list) or not all(isinstance(name, str) for name in declared):
+        raise InputError("The architectures of the model are wrong.", f"{declared!r} is no list of class names.", _HINT)
+    return declared
+
+
+def _checked(found: Any, name: str, config: Any) -> Any:
+    base = require("transformers").PreTrainedModel
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise InputError("The architectures of the model are wrong.", f"{name} is no model of transformers.", _HINT)
+    if found.config_class is not None and not isinstance(config, found.config_class):
+        why = f"{name} is no model of type {config.model_type!r}."
+        raise InputError("The architectures of the model are wrong.", why, _HINT)
+    return found
+
+
+def usable_attention(config: Any, asked: Attention) -> Attention:
+    """The attention that a run uses: eager where the model has none that torch could fuse.
+
+    Raises InputError when flash attention was asked for and the model has no fused attention.
+    """
+    if asked == "eager" or model_class(config)._supports_sdpa:
+        return asked
+    if asked == "flash":
+        raise InputError(
+            f"Models of type {config.model_type!r} have no flash attention.",
+            "They do not call torch's fused attention.",
+            "Leave out --attention.",
+        )
+    return "eager"

@@ -1,0 +1,39 @@
+"""What goes wrong in the code of a model that is not bundled, explained."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tracekit.analyzers.errors import InputError, TracekitError
+from tracekit.capture.packages import require
+
+
+@contextmanager
+def model_errors(name: str, run: str, *, bundled: bool) -> Iterator[None]:
+    """Raise InputError for what the code of a model raises in the block; of a bundled one, what it raised itself."""
+    fake = require("torch._subclasses.fake_tensor")
+    try:
+        yield
+    except (TracekitError, require("torch").OutOfMemoryError):
+        raise
+    except (fake.DataDependentOutputException, fake.DynamicOutputShapeException) as error:
+        raise InputError(
+            f"{name} cannot be modelled.",
+            "Its code reads values of tensors, and a modelled run computes none.",
+            "Add --device cpu, or run it where there is a GPU.",
+        ) from error
+    except Exception as error:  # the code of a model raises whatever a wrong value leads to
+        if bundled:
+            raise
+        raise InputError(
+            f"{name} cannot run {run}.",
+            first_line(error),
+            "Check its config.json. If the model runs without tracekit, report what -v prints.",
+        ) from error
+
+
+def first_line(error: Exception) -> str:
+    """What an error of a library says, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
