@@ -22,12 +22,19 @@ WHISPER = {
     **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
     **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 64),
     **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"), 0),
-    **{"d_model": 32, "vocab_size": 100, "num_mel_bins": 16, "max_source_positions": 30, "max_target_positions": 40},
+    "d_model": 32,
+    "vocab_size": 100,
+    "num_mel_bins": 16,
+    "max_source_positions": 30,
+    "max_target_positions": 40,
 }
 MAMBA = {
     "model_type": "mamba",
     "architectures": ["MambaForCausalLM"],
-    **{"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 100, "state_size": 8},
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "vocab_size": 100,
+    "state_size": 8,
 }
 OWN_CODE = """
 open("EXECUTED", "w").close()

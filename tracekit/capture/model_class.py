@@ -33,14 +33,15 @@ def architectures(config: Any) -> list[str]:
     return declared
 
 
-def _checked(found: Any, name: str, config: Any) -> Any:
+def _checked(declared: Any, name: str, config: Any) -> Any:
     base = require("transformers").PreTrainedModel
-    if not (isinstance(found, type) and issubclass(found, base)):
+    if not isinstance(declared, type) or base not in declared.__mro__:
         raise InputError("The architectures of the model are wrong.", f"{name} is no model of transformers.", _HINT)
-    if found.config_class is not None and not isinstance(config, found.config_class):
+    expected: Any = getattr(declared, "config_class", None)
+    if expected is not None and not isinstance(config, expected):
         why = f"{name} is no model of type {config.model_type!r}."
         raise InputError("The architectures of the model are wrong.", why, _HINT)
-    return found
+    return declared
 
 
 def usable_attention(config: Any, asked: Attention) -> Attention:

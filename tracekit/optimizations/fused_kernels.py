@@ -76,7 +76,7 @@ class FusedKernels(Optimization):
 
 def _of_layers(layer_type: str, launched: int, ns: float) -> Statement:
     cell = partial(Evidence, table="layer_types", row=layer_type)
-    values = of_step("launches", "launches", int(launched)), cell("time", float(ns), column="self_ns")
+    values = of_step("launches", "launches", int(launched)), cell("time", float(ns), column="self_duration_ns")
     return say("layers", cell("layer", layer_type or "no layer", column="type"), *values)
 
 
