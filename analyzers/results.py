@@ -10,7 +10,7 @@ from tracekit.analyzers.display import Displayed
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.idle_tables import GAPS, HOST_SPANS, IDLE_CAUSES
 from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.prediction.values import Considered, PlanStep, PredictedBaseline, Recommendation
+from tracekit.analyzers.prediction.values import Considered, MemoryFit, PlanStep, PredictedBaseline, Recommendation
 from tracekit.analyzers.result_tables import COUNTERS_COMPARISON, FUSION_PLAN, PREDICTED_WORK, RANGES
 from tracekit.analyzers.verification import Verification
 
@@ -138,6 +138,13 @@ class Projection:
     latency_us: Interval
     busy_us: Interval
     reason: str
+    memory_bytes: int | None = None
+    """Peak memory there; None: not known."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the GPU's memory holds the step, as far as is known."""
+        return self.memory_bytes is None or self.memory_bytes <= self.gpu.memory_bytes
 
 
 _TABLES = ("layers", "layer_types", "phases", "steps", "ops", "kernels", "ranges", "gaps", "idle_causes", "problems")
@@ -171,6 +178,8 @@ class Analysis(Displayed):
     """The best few optimizations together, each with its own gain; throughput last."""
     fusion_plan: pd.DataFrame = field(default_factory=FUSION_PLAN.empty, repr=False)
     predicted_work: pd.DataFrame = field(default_factory=PREDICTED_WORK.empty, repr=False)
+    memory_fit: MemoryFit | None = None
+    """How the run could be made to fit its GPU; None: it fits, or its peak is not known."""
     predicted_from: PredictedBaseline | None = None
     """The step that predictions start from; None: nothing can be predicted."""
     verified: Verification | None = None

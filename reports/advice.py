@@ -6,7 +6,14 @@ from typing import Any
 from tracekit.analyzers.evidence import Evidence, Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.memory import Memory
-from tracekit.analyzers.prediction.values import Check, Considered, PlanStep, PredictedBaseline, Recommendation
+from tracekit.analyzers.prediction.values import (
+    Check,
+    Considered,
+    MemoryFit,
+    PlanStep,
+    PredictedBaseline,
+    Recommendation,
+)
 from tracekit.reports import sentences
 from tracekit.reports.public import number
 
@@ -23,6 +30,29 @@ def recommendation(advice: Recommendation) -> dict[str, Any]:
         "how_to": advice.how_to,
         "caveats": list(advice.caveats),
         "costs": asdict(advice.costs) if advice.costs else None,
+    }
+
+
+def memory_fit(fit: MemoryFit | None) -> dict[str, Any] | None:
+    """How a run could be made to fit; None: it fits, or its peak is not known."""
+    if fit is None:
+        return None
+    remedies = [
+        {
+            "apply": remedy.name,
+            "title": remedy.title,
+            "peak_bytes": remedy.peak_bytes,
+            "free_bytes": remedy.free_bytes,
+            "fits": remedy.fits,
+            "speedup": interval(remedy.speedup),
+        }
+        for remedy in fit.remedies
+    ]
+    return {
+        "needed_bytes": fit.needed_bytes,
+        "available_bytes": fit.available_bytes,
+        "largest_batch": fit.largest_batch,
+        "remedies": remedies,
     }
 
 

@@ -40,6 +40,7 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
         "recommendations": [advice.recommendation(each) for each in analysis.recommendations],
         "considered": [advice.considered(each) for each in analysis.considered],
         "plan": [advice.plan_step(each) for each in analysis.plan],
+        "memory_fit": advice.memory_fit(analysis.memory_fit),
         "predicted_from": advice.baseline(analysis.predicted_from) if analysis.predicted_from else None,
         "fusion_plan": records(analysis, "fusion_plan"),
         "predicted_work": records(analysis, "predicted_work"),
@@ -125,5 +126,7 @@ def _projection(projection: Projection) -> dict[str, Any]:
         "gpu": projection.gpu.id,
         "latency_us": advice.interval(projection.latency_us),
         "busy_us": advice.interval(projection.busy_us),
+        "memory_bytes": projection.memory_bytes,
+        "fits": projection.fits if projection.memory_bytes is not None else None,
         "reason": projection.reason,
     }

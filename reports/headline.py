@@ -1,5 +1,6 @@
 """What bounds the run and what to do next, in one sentence."""
 
+from tracekit.analyzers.prediction.values import MemoryFit
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.measured_gains import first_to_try, measured_gains, of_advice
 from tracekit.reports.names import device, in_sentence, middle_truncated, model, printable, with_article
@@ -20,7 +21,22 @@ _HOPEFUL = 1.1
 
 def headline(analysis: Analysis) -> str:
     """Such as "GPT-2 decode on an H200 waits for the host 87 % of the time: try CUDA graphs, predicted 6.8–8.1×."."""
+    if analysis.memory_fit:
+        return printable(f"{_subject(analysis)} {of_fit(analysis.memory_fit)}.")
     return printable(f"{_subject(analysis)} {_state(analysis)}{_next_step(analysis)}.")
+
+
+def of_fit(fit: MemoryFit) -> str:
+    """Such as "does not fit: 56.4 of 16 GB; batch 2 is the largest; weights in int4 make it fit"."""
+    said = [f"does not fit: {fit.needed_bytes / 1e9:,.1f} of {fit.available_bytes / 1e9:,.0f} GB"]
+    if fit.largest_batch is not None:
+        said.append(f"batch {fit.largest_batch:,} is the largest" if fit.largest_batch else "no batch fits")
+    others = [remedy for remedy in fit.fitting if not remedy.name.startswith("batching:")]
+    if others:
+        said.append(f"it fits with {in_sentence(others[0].title)}")
+    elif not fit.fitting:
+        said.append("nothing that tracekit knows makes it fit one GPU")
+    return "; ".join(said)
 
 
 def _subject(analysis: Analysis) -> str:

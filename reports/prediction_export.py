@@ -35,6 +35,7 @@ def to_dict(prediction: Prediction) -> dict[str, Any]:
         "how_to": list(prediction.how_to),
         "caveats": list(prediction.caveats),
         "considered": [advice.considered(each) for each in prediction.considered],
+        "memory_fit": advice.memory_fit(prediction.memory_fit),
         "plan": [advice.plan_step(each) for each in prediction.plan],
     }
 

@@ -9,6 +9,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.values import Change, Check, Considered, Prediction
 from tracekit.reports.console import paragraph, printed
+from tracekit.reports.headline import of_fit
 from tracekit.reports.numbers import ABSENT, duration, quantity, speedup, times
 from tracekit.reports.sentences import explained, why
 
@@ -68,7 +69,8 @@ def _memory(prediction: Prediction) -> str:
     if before is None or after is None:
         return "not recorded"
     has = quantity(prediction.gpu.memory_bytes, "B")
-    return f"{quantity(before.peak, 'B')} → {quantity(after.peak, 'B')} at the peak, of {has} ({_parts(after)})"
+    peak = f"{quantity(before.peak, 'B')} → {quantity(after.peak, 'B')} at the peak, of {has} ({_parts(after)})"
+    return f"{peak}: {of_fit(prediction.memory_fit)}" if prediction.memory_fit else peak
 
 
 def _parts(memory: Memory) -> str:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.batch_size import batch_by_shapes
 from tracekit.analyzers.prediction.launching import launch_latency_ns, queued_gap_ns
 from tracekit.analyzers.prediction.memory import Memory, held
 from tracekit.analyzers.prediction.oplist import build
@@ -76,8 +77,16 @@ class Baseline:
     """Host time of one more launch in the run as it was before optimizations; None: none was applied."""
     overlap: float = 1.0
     """Busy time over the summed kernel time of all devices: below 1 where kernels overlap."""
+    batch_by_shapes: int = 0
+    """Sequences or samples of a step by the shapes of its ops; 0: they do not tell."""
     entry_ns: float = 0.0
     """Host time before the first launch that goes into calling compiled code: launching, however long it takes."""
+
+    @property
+    def batch_size(self) -> int:
+        """Sequences or samples of a step: as the capture says, or by the shapes of ops; 0: not known."""
+        capture = self.source.capture
+        return capture.batch_size if capture and capture.batch_size else self.batch_by_shapes
 
     @cached_property
     def latency_ns(self) -> float:
@@ -164,6 +173,7 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         host_range=Interval(1.0, 1.0, 1.0),
         tail=step.tail,
         overlaps=step.overlaps,
+        batch_by_shapes=batch_by_shapes(trace.host),
         overlap=_overlap(analysis, step, float(ops.kernel_ns.sum())),
     )
     raw = replace(raw, as_traced=Reproduction(raw.latency_ns / 1e3, step.wall_ns / 1e3))

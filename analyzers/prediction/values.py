@@ -86,6 +86,41 @@ class Costs:
 
 
 @dataclass(frozen=True)
+class Remedy:
+    """Optimizations that lower a run's peak memory."""
+
+    name: str
+    """Ids with their arguments, joined with "+"."""
+    title: str
+    peak_bytes: int
+    free_bytes: int
+    """Memory left at the peak; negative where it still does not fit."""
+    fits: bool
+    saves: bool
+    """The peak is lower than before."""
+    speedup: Interval
+    """Of a step that would fit, against the step as it is."""
+
+
+@dataclass(frozen=True)
+class MemoryFit:
+    """A run whose peak exceeds the GPU's memory."""
+
+    gpu: str
+    needed_bytes: int
+    available_bytes: int
+    largest_batch: int | None
+    """The largest batch that fits; 0: none does; None: not known."""
+    remedies: tuple[Remedy, ...]
+    """What lowers the peak: first what makes it fit, the fastest first."""
+
+    @property
+    def fitting(self) -> tuple[Remedy, ...]:
+        """The remedies that make it fit."""
+        return tuple(remedy for remedy in self.remedies if remedy.fits)
+
+
+@dataclass(frozen=True)
 class Recommendation(Displayed):
     id: str
     title: str
@@ -162,3 +197,5 @@ class Prediction:
     considered: tuple[Considered, ...] = ()
     """Each optimization alone."""
     plan: tuple[PlanStep, ...] = ()
+    memory_fit: MemoryFit | None = None
+    """How the predicted step could be made to fit; None: it fits, or its peak is not known."""

@@ -16,6 +16,12 @@ ANALYZING = (
         "Roofline fractions are wrong if another GPU ran it.",
     ),
     Problem(
+        "does-not-fit",
+        "error",
+        "The run does not fit the GPU: {detail}. Its times are those of a GPU with more memory.",
+        "The recommendations begin with what makes it fit; `tracekit predict` tries others.",
+    ),
+    Problem(
         "no-layers",
         "info",
         "The trace marks no layers.",

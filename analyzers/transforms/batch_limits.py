@@ -12,25 +12,27 @@ def compute_bound_from(base: Baseline) -> int | None:
 
     On the roofline with sustained rates. None: the batch is not known, or no batch is large enough.
     """
-    capture = base.source.capture
     costs = [cost for cost in base.ops.cost if cost is not None and cost.weight_bytes and cost.flops]
-    if capture is None or not capture.batch_size or not costs:
+    if not base.batch_size or not costs:
         return None
     turning = np.array([_turning_factor(cost, base.gpu) for cost in costs])
     order = np.argsort(turning)
     weights = np.cumsum(np.array([cost.weight_bytes for cost in costs])[order])
     median = turning[order][np.searchsorted(weights, weights[-1] / 2)]
-    return max(1, int(np.ceil(median * capture.batch_size))) if np.isfinite(median) else None
+    return max(1, int(np.ceil(median * base.batch_size))) if np.isfinite(median) else None
 
 
 def largest_that_fits(base: Baseline) -> int | None:
-    """The largest batch whose peak the GPU's memory holds; None: not known."""
-    capture = base.source.capture
+    """The largest batch whose peak the GPU's memory holds; 0: none, None: not known."""
     memory = base.memory
-    if capture is None or memory is None or not capture.batch_size:
+    if memory is None:
         return None
-    a_sequence = (memory.kv_cache + memory.activations + memory.loss) / capture.batch_size
     fixed = memory.weights + memory.buffers + memory.optimizer_state + memory.workspaces
+    if fixed + memory.gradients + max(memory.tied_gradients, memory.temporaries) > base.gpu.memory_bytes:
+        return 0
+    if not base.batch_size:
+        return None
+    a_sequence = (memory.kv_cache + memory.activations + memory.loss) / base.batch_size
     return max(0, int((base.gpu.memory_bytes - fixed) / a_sequence)) if a_sequence else None
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tracekit.analyzers import cache, hardware
+from tracekit.analyzers import cache, hardware, problems
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.prediction.baseline import Baseline
@@ -14,7 +14,7 @@ from tracekit.analyzers.prediction.projection import project
 from tracekit.analyzers.prediction.start import start
 from tracekit.analyzers.readers import load
 from tracekit.analyzers.readers.source import MAX_BYTES
-from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.results import Analysis, Projection
 from tracekit.analyzers.trace import Trace
 from tracekit.calibration.correction import corrected
 from tracekit.planning.recommend import recommend
@@ -119,4 +119,12 @@ def _projected(analysis: Analysis, base: Baseline | None, named: GPU | None) -> 
     target = named or (hardware.of_capture(capture) if capture and capture.gpu else None)
     if base is None or target is None or target.id == base.gpu.id:
         return analysis
-    return replace(analysis, projection=project(base, target))
+    projection = project(base, target)
+    return replace(analysis, projection=projection, problems=problems.concat(analysis.problems, _misfit(projection)))
+
+
+def _misfit(projection: Projection) -> pd.DataFrame:
+    """The problem that the run does not fit the GPU that it is projected to, if so."""
+    needed, gpu = projection.memory_bytes or 0, projection.gpu
+    detail = f"on the {gpu.name} it needs {needed / 1e9:,.1f} of {gpu.memory_gb:g} GB"
+    return problems.table([problems.found("does-not-fit", int(not projection.fits), detail)])

@@ -15,7 +15,8 @@ from tracekit.optimizations import find, in_order, parse
 from tracekit.optimizations.combined import Combined
 from tracekit.optimizations.other_gpu import OtherGPU
 from tracekit.planning.explain import op_class_times
-from tracekit.planning.recommend import advise, latency_us, why_nothing
+from tracekit.planning.memory_fit import memory_fit
+from tracekit.planning.recommend import advise, fit_problems, latency_us, why_nothing
 from tracekit.planning.scenarios import speedup, too_large
 from tracekit.planning.search import Search, Steps
 from tracekit.planning.starting_point import doubts, start_of
@@ -47,7 +48,8 @@ def predict(
         return _prediction(search, together)
     advice = advise(_as_start(search, steps))
     predicted = _prediction(search, together if steps else Combined(advice.latency_steps))
-    return replace(predicted, considered=advice.considered, plan=advice.plan)
+    fit = predicted.memory_fit or advice.memory_fit
+    return replace(predicted, considered=advice.considered, plan=advice.plan, memory_fit=fit)
 
 
 def _asked(apply: str, batch_size: int | None) -> Steps:
@@ -67,7 +69,9 @@ def _baseline(path: str | Path, named: GPU | None) -> Baseline:
 def _checked(search: Search, steps: Steps) -> Combined:
     """The steps together. Raises InputError when they cannot be done to this run."""
     together = Combined(in_order(steps))
-    refused = together.objection(search.base) or too_large(search.scenarios(steps).expected, search.base)
+    refused = together.objection(search.base)
+    if not refused and not any(isinstance(step, OtherGPU) for step in steps):  # there, the prediction says so itself
+        refused = too_large(search.scenarios(steps).expected, search.base)
     if refused:
         raise InputError(
             f"{together.id} cannot be applied to this run.", refused, "See what can be: leave out --apply."
@@ -86,12 +90,12 @@ def _prediction(search: Search, together: Combined) -> Prediction:
     gain, change = speedup(search.scenarios(()), after), _correction(base, together)
     gain = change.of(gain) if change else gain
     times = op_class_times(base, after.expected)
-    capture = after.expected.source.capture
+    fit, _ = memory_fit(Search(after.expected))
     notes = (*((str(change),) if change else ()), *together.notes(base))
     return Prediction(
         applied=tuple(step.name for step in together.steps),
         gpu=after.expected.gpu,
-        batch_size=capture.batch_size or None if capture else None,
+        batch_size=after.expected.batch_size or None,
         baseline=start_of(base),
         latency_us=latency_us(base, gain, after.work),
         memory=after.expected.memory,
@@ -99,7 +103,9 @@ def _prediction(search: Search, together: Combined) -> Prediction:
         work_factor=after.work,
         by_op_class=times,
         how_to=tuple(step.how_to(before) for step, before in together.stages(base)),
+        memory_fit=fit,
         caveats=(
+            *(found.row()[3] for found in fit_problems(fit)),
             *doubts(base),
             *_misfit(after.expected),
             *of_estimates(after.expected.gpu),

@@ -92,10 +92,14 @@ class Optimization(ABC):
         """What a capture of the optimized run would say of its settings: its dtype, its batch."""
         return capture
 
+    def batch_after(self, base: Baseline) -> int:
+        """Sequences of a step after the optimization; 0: not known."""
+        return base.batch_size
+
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         """The run as it is after the optimization: what is simulated, and what a further one starts from."""
         base = with_plain_launch(base)
-        after = replace(base, ops=self.transform(base, outcome))
+        after = replace(base, ops=self.transform(base, outcome), batch_by_shapes=self.batch_after(base))
         capture = base.source.capture
         if capture is None:
             return after

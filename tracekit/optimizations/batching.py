@@ -44,13 +44,12 @@ class Batching(Optimization):
         return type(self)(int(argument))
 
     def objection(self, base: Baseline) -> str | None:
-        capture = base.source.capture
-        if capture is None or not capture.batch_size:
-            return "The trace does not say what its batch is."
-        if self.batch == capture.batch_size:
+        if not base.batch_size:
+            return "Neither the trace nor the shapes of its ops say what its batch is."
+        if self.batch == base.batch_size:
             return f"The batch is {self.batch} already."
-        batch, largest = self.settings(base, capture).batch_size, largest_that_fits(base)
-        if largest is not None and batch > max(largest, capture.batch_size):
+        batch, largest = self.batch_after(base), largest_that_fits(base)
+        if largest is not None and batch > max(largest, base.batch_size):
             return f"A batch of {batch} does not fit: {base.gpu.memory_gb:g} GB hold one of {largest}."
         return None
 
@@ -58,11 +57,13 @@ class Batching(Optimization):
         return retimed(base.ops, _enlarging(self.work(base)), base.gpu, outcome)
 
     def work(self, base: Baseline) -> float:
-        capture = base.source.capture
-        return self.batch / capture.batch_size if self.batch and capture else FACTOR
+        return self.batch_after(base) / max(1, base.batch_size)
+
+    def batch_after(self, base: Baseline) -> int:
+        return self.batch or FACTOR * base.batch_size
 
     def settings(self, base: Baseline, capture: CaptureInfo) -> CaptureInfo:
-        return msgspec.structs.replace(capture, batch_size=self.batch or FACTOR * capture.batch_size)
+        return msgspec.structs.replace(capture, batch_size=self.batch_after(base))
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
         """Weights, gradients and the optimizer's state stay; what belongs to a sequence grows with them."""
@@ -75,10 +76,10 @@ class Batching(Optimization):
         return (say("batching", idle(base), share_of(base, reading)), *_limits(base))
 
     def how_to(self, base: Baseline) -> str:
-        capture = base.source.capture
-        assert capture is not None
-        batch = self.settings(base, capture).batch_size
-        return f"tracekit profile --model {capture.model} --batch-size {batch}  # to see it"
+        capture, batch = base.source.capture, self.batch_after(base)
+        if capture and capture.model:
+            return f"tracekit profile --model {capture.model} --batch-size {batch}  # to see it"
+        return f"batch = torch.cat(requests[:{batch}])  # {batch} in a step, in place of {base.batch_size}"
 
     def apply(self, subject: Subject) -> Subject:
         if subject.inputs is not None:
@@ -90,8 +91,7 @@ class Batching(Optimization):
 def _limits(base: Baseline) -> Statements:
     """The batches at which the gain ends."""
     turning, largest = compute_bound_from(base), largest_that_fits(base)
-    capture = base.source.capture
-    now = capture.batch_size if capture else 0
+    now = base.batch_size
     bound: Statements = ()
     if turning:
         bound = (say("batch-compute-bound", of_step("batch", "batch", turning)),)

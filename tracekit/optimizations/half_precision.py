@@ -158,7 +158,7 @@ def _halved(cost: Cost, to: HalfType, gpu: GPU) -> Cost:
 
 def _is_wide(cost: Cost, gpu: GPU) -> bool:
     """Whether it is computed in 32 bits: bf16, too, on a GPU without it."""
-    return gpu.runs_as(cost.precision) in WIDE
+    return cost.precision in WIDE or (cost.precision == "bf16" and not gpu.supports("bf16"))
 
 
 def _emulates(base: Baseline) -> bool:

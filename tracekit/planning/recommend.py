@@ -5,16 +5,18 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from tracekit.analyzers import problems
 from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.analyzers.prediction.values import Considered, PlanStep, Recommendation
+from tracekit.analyzers.prediction.values import Considered, MemoryFit, PlanStep, Recommendation
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.transforms.fusion_plan import fusion_plan
 from tracekit.analyzers.transforms.work_after import predicted_work
 from tracekit.optimizations import OPTIMIZATIONS, find, in_order
 from tracekit.optimizations.base import Optimization
 from tracekit.planning.explain import change
+from tracekit.planning.memory_fit import fitting_first, memory_fit
 from tracekit.planning.scenarios import speedup, too_large
 from tracekit.planning.search import WORTHWHILE, Search, Steps
 from tracekit.planning.starting_point import start_of
@@ -35,6 +37,7 @@ class Advice:
     """Of the plan, without the one for throughput; in the order in which they are applied."""
     predicted_work: pd.DataFrame
     """PREDICTED_WORK of each recommendation alone, and of each step of the plan."""
+    memory_fit: MemoryFit | None = None
 
 
 def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
@@ -51,22 +54,43 @@ def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
         fusion_plan=fusion_plan(base),
         predicted_work=found.predicted_work,
         predicted_from=start,
+        memory_fit=found.memory_fit,
+        problems=problems.concat(analysis.problems, problems.table(fit_problems(found.memory_fit))),
     )
 
 
 def advise(base: Baseline) -> Advice:
     search = Search(base)
+    fit, making_fit = memory_fit(search)
     judged = [(optimization, _judge(optimization, search)) for optimization in OPTIMIZATIONS]
-    steps = search.plan([optimization for optimization, option in judged if not _loses(option)])
+    steps = search.plan([optimization for optimization, option in judged if not _loses(option)], making_fit)
+    if fit:
+        judged = fitting_first(judged, fit, making_fit, search)
+        steps = steps if making_fit else ()
     worth = [(o, c) for o, c in judged if c.recommended]
-    worth.sort(key=lambda pair: (pair[0].throughput, -pair[1].speedup.low if pair[1].speedup else 0.0))
+    worth.sort(key=lambda pair: _order(pair[0], pair[1], making_fit))
     return Advice(
         recommendations=tuple(_recommendation(o, c, base) for o, c in worth),
         considered=tuple(c for _, c in judged),
         plan=tuple(_plan_step(search, steps[:i], step) for i, step in enumerate(steps)),
         latency_steps=in_order(step for step in steps if not step.throughput),
         predicted_work=predicted_work(dict(_runs(search, [(o,) for o, _ in worth], steps))),
+        memory_fit=fit,
     )
+
+
+def _order(optimization: Optimization, option: Considered, first: Steps) -> tuple[bool, bool, float]:
+    """What makes the run fit comes first, throughput last, and the best lower end before others."""
+    is_first = any(step.id == optimization.id for step in first)
+    return not is_first, optimization.throughput, -option.speedup.low if option.speedup else 0.0
+
+
+def fit_problems(fit: MemoryFit | None) -> list[problems.Found]:
+    """The problem that a run does not fit; none where it fits."""
+    if fit is None:
+        return []
+    detail = f"it needs {fit.needed_bytes / 1e9:,.1f} GB, and the {fit.gpu} has {fit.available_bytes / 1e9:,.0f} GB"
+    return [problems.found("does-not-fit", detail=detail)]
 
 
 def _runs(search: Search, alone: list[Steps], plan: Steps) -> Iterator[tuple[str, tuple[pd.DataFrame, pd.DataFrame]]]:

@@ -31,21 +31,24 @@ class Search:
         self._scenarios: dict[tuple[str, bool], Scenarios] = {}
         self._refused: dict[tuple[str, str], bool] = {}
 
-    def plan(self, candidates: Sequence[Optimization] = OPTIMIZATIONS) -> Steps:
+    def plan(self, candidates: Sequence[Optimization] = OPTIMIZATIONS, start: Steps = ()) -> Steps:
         """At most `LONGEST` steps, the first the most useful alone, each worth it after those before; then at most
-        one for throughput."""
+        one for throughput. `start`: steps that the plan begins with, whatever they give."""
         latency = [each for each in candidates if not each.throughput]
-        steps = self._sure(self._pruned(self._beam(latency)))
+        steps = self._sure(self._pruned(self._beam(latency, start), start), start)
         more = self._grown([(steps, each) for each in candidates if each.throughput])
-        return self._sure(max(more, key=self._low, default=steps))
+        return self._sure(max(more, key=self._low, default=steps), start)
+
+    def allows(self, steps: Steps) -> bool:
+        """Whether the steps can be done to the run, one after the other."""
+        return self._allowed(steps)
 
     def scenarios(self, steps: Steps) -> Scenarios:
         """The steps together, in all their outcomes."""
         return self._simulated(steps, OUTCOMES)
 
-    def _beam(self, candidates: Sequence[Optimization]) -> Steps:
-        best: Steps = ()
-        front: list[Steps] = [()]
+    def _beam(self, candidates: Sequence[Optimization], start: Steps) -> Steps:
+        best, front = start, [start]
         for _ in range(LONGEST):
             found = self._grown([(steps, each) for steps in front for each in candidates])
             distinct = {_key(in_order(steps)): steps for steps in found}.values()
@@ -59,18 +62,18 @@ class Search:
         grown = [(steps, (*steps, each)) for steps, each in pairs]
         return [more for steps, more in grown if self._allowed(more) and self._gain(steps, more) >= WORTHWHILE]
 
-    def _pruned(self, steps: Steps) -> Steps:
+    def _pruned(self, steps: Steps, start: Steps) -> Steps:
         """Without the steps that those after them made worthless."""
-        for each in steps:
+        for each in steps[len(start) :]:
             others = tuple(other for other in steps if other is not each)
             if self._gain(others, steps) < WORTHWHILE and self._allowed(others):
-                return self._pruned(others)
+                return self._pruned(others, start)
         return steps
 
-    def _sure(self, steps: Steps) -> Steps:
+    def _sure(self, steps: Steps, start: Steps) -> Steps:
         """The steps that are worth it after those before them however things turn out."""
-        kept: Steps = ()
-        for step in steps:
+        kept = start
+        for step in steps[len(start) :]:
             more = (*kept, step)
             if self._allowed(more) and lower_end(self.scenarios(kept), self.scenarios(more)) >= WORTHWHILE:
                 kept = more

@@ -1,0 +1,53 @@
+"""How many sequences, images or samples a step works on, by the shapes of its ops."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+import pandas as pd
+
+_BATCH_FIRST = {
+    "aten::scaled_dot_product_attention": 4,
+    "aten::_scaled_dot_product_flash_attention": 4,
+    "aten::_scaled_dot_product_efficient_attention": 4,
+    "aten::_scaled_dot_product_cudnn_attention": 4,
+    "aten::conv1d": 3,
+    "aten::conv2d": 4,
+    "aten::conv3d": 5,
+    "aten::convolution": 4,
+    "aten::cudnn_convolution": 4,
+    "aten::miopen_convolution": 4,
+    "aten::batch_norm": 4,
+}
+"""Ops whose first input has the batch as its first dimension, and the rank of that input."""
+_TOKENS = "aten::embedding"
+"""Its second input is [batch, length]; positions are looked up with a batch of 1."""
+
+
+def batch_by_shapes(host: pd.DataFrame) -> int:
+    """The batch of a step; 0 where the shapes do not tell, or disagree."""
+    calls = host[host["name"].isin([*_BATCH_FIRST, _TOKENS]).to_numpy()]
+    counted = Counter(zip(calls["name"].astype(str), calls["shapes"].astype(str), strict=True))
+    votes: Counter[int] = Counter()
+    tokens: list[int] = []
+    for (name, shapes), count in counted.items():
+        for size in _batches(name, shapes):
+            if name == _TOKENS:
+                tokens.append(size)
+            else:
+                votes[size] += count
+    if not votes:
+        return max(tokens, default=0)
+    size, most = votes.most_common(1)[0]
+    return size if 2 * most > votes.total() else 0
+
+
+def _batches(name: str, shapes: str) -> Iterator[int]:
+    try:
+        inputs = json.loads(shapes)
+        dims = inputs[1] if name == _TOKENS else inputs[0]
+    except (ValueError, IndexError, TypeError, KeyError):
+        return
+    rank = 2 if name == _TOKENS else _BATCH_FIRST[name]
+    if isinstance(dims, list) and len(dims) == rank and type(dims[0]) is int and dims[0] > 0:
+        yield dims[0]

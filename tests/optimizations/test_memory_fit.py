@@ -1,0 +1,72 @@
+"""A run that does not fit its GPU: what is said, and what makes it fit."""
+
+import pandas as pd
+import pytest
+from op_lists import base
+
+from tracekit.analyzers.prediction.batch_size import batch_by_shapes
+from tracekit.optimizations.batching import Batching
+from tracekit.planning.memory_fit import memory_fit
+from tracekit.planning.recommend import advise, fit_problems
+from tracekit.planning.search import Search
+from tracekit.reports.headline import of_fit
+
+GB = 10**9
+
+
+def test_a_run_that_fits_has_no_remedies() -> None:
+    fit, steps = memory_fit(Search(base("a100", weight_bytes=20 * GB, peak_memory_bytes=26 * GB)))
+    assert (fit, steps, fit_problems(fit)) == (None, (), [])
+
+
+def test_a_smaller_batch_makes_activations_fit() -> None:
+    fit, steps = memory_fit(Search(base("a100", batch_size=16, weight_bytes=20 * GB, peak_memory_bytes=170 * GB)))
+    assert fit is not None and fit.largest_batch == 6
+    smaller = next(remedy for remedy in fit.remedies if remedy.name == "batching:6")
+    assert smaller.fits and smaller.peak_bytes <= 80 * GB and smaller.free_bytes == 80 * GB - smaller.peak_bytes
+    assert steps
+    assert of_fit(fit).startswith("does not fit: 170.0 of 80 GB; batch 6 is the largest")
+    (problem,) = fit_problems(fit)
+    assert problem.row()[:2] == ("does-not-fit", "error")
+
+
+def test_what_makes_it_fit_comes_first_in_advice_and_plan() -> None:
+    advice = advise(base("a100", batch_size=16, weight_bytes=20 * GB, peak_memory_bytes=170 * GB))
+    assert advice.memory_fit is not None
+    names = {remedy.name.split(":")[0] for remedy in advice.memory_fit.fitting}
+    assert names
+    recommended = [each.id for each in advice.recommendations]
+    assert recommended and advice.plan[0].name.split(":")[0] == recommended[0]
+    assert advice.plan[-1].memory_bytes is not None and advice.plan[-1].memory_bytes <= 80 * GB
+    assert {each.reason[0].kind for each in advice.recommendations} <= {"makes-it-fit", "helps-to-fit"}
+
+
+def test_weights_that_no_gpu_holds_leave_no_batch() -> None:
+    fit, _ = memory_fit(Search(base("t4", weight_bytes=900 * GB, peak_memory_bytes=950 * GB)))
+    assert fit is not None and fit.largest_batch == 0
+    assert of_fit(fit).endswith("no batch fits; nothing that tracekit knows makes it fit one GPU")
+    assert advise(base("t4", weight_bytes=900 * GB, peak_memory_bytes=950 * GB)).recommendations == ()
+
+
+@pytest.mark.parametrize(
+    ("calls", "batch"),
+    [
+        ([("aten::conv2d", "[[32,3,224,224],[64,3,7,7]]")] * 3, 32),
+        ([("aten::embedding", "[[50257,768],[4,128]]"), ("aten::embedding", "[[1024,768],[1,128]]")], 4),
+        ([("aten::scaled_dot_product_attention", "[[8,12,64,64],[8,12,64,64]]"), ("aten::conv2d", "[[1,3,9,9]]")], 0),
+        ([("aten::mm", "[[8,12],[12,8]]")], 0),
+        ([("aten::conv2d", "")], 0),
+        ([], 0),
+    ],
+)
+def test_the_batch_is_read_from_shapes(calls: list[tuple[str, str]], batch: int) -> None:
+    host = pd.DataFrame(calls, columns=["name", "shapes"])
+    assert batch_by_shapes(host) == batch
+
+
+def test_batching_takes_the_batch_of_the_shapes() -> None:
+    run = base("a100", batch_size=0)
+    assert Batching().objection(run) is not None
+    known = run.__class__(**{**run.__dict__, "batch_by_shapes": 4})
+    assert Batching().objection(known) is None
+    assert Batching().applied(known, "expected").batch_size == 32

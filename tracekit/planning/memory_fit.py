@@ -1,0 +1,139 @@
+"""Whether a run fits its GPU's memory, and what would make it fit: this comes before any speed-up."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+
+from tracekit.analyzers.evidence import Evidence, Statements, of_step, say
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Considered, MemoryFit, Remedy
+from tracekit.analyzers.transforms.batch_limits import largest_that_fits
+from tracekit.optimizations import OPTIMIZATIONS, find, in_order
+from tracekit.optimizations.base import Optimization
+from tracekit.optimizations.combined import conflict
+from tracekit.planning.explain import change
+from tracekit.planning.scenarios import speedup
+from tracekit.planning.search import Search, Steps
+
+_SAVES = 0.97
+"""A remedy leaves at most this fraction of the peak."""
+_SHOWN = 6
+
+
+def does_not_fit(base: Baseline) -> bool:
+    """Whether the step's peak exceeds the GPU's memory; False where the peak is not known."""
+    return base.memory is not None and base.memory.peak > base.gpu.memory_bytes
+
+
+def memory_fit(search: Search) -> tuple[MemoryFit | None, Steps]:
+    """How the peak compares with the memory, with remedies where it is too large, and the steps of the best remedy.
+
+    None where the peak is not known, or fits.
+    """
+    base = search.base
+    if base.memory is None or not does_not_fit(base):
+        return None, ()
+    ranked = sorted(_remedies(search), key=lambda pair: _rank(*pair))
+    best = next((steps for steps, remedy in ranked if remedy.fits), ())
+    fit = MemoryFit(
+        gpu=base.gpu.name,
+        needed_bytes=base.memory.peak,
+        available_bytes=base.gpu.memory_bytes,
+        largest_batch=largest_that_fits(base),
+        remedies=tuple(remedy for _, remedy in ranked[:_SHOWN]),
+    )
+    return fit, best
+
+
+def _remedies(search: Search) -> Iterator[tuple[Steps, Remedy]]:
+    """Single optimizations that need less memory, a smaller batch, and pairs where nothing fits alone."""
+    alone = [(steps, _remedy(search, steps)) for steps in _candidates(search)]
+    saving = [(steps, remedy) for steps, remedy in alone if remedy.saves]
+    yield from saving
+    if any(remedy.fits and not _is_smaller_batch(steps) for steps, remedy in saving):
+        return
+    for (one, _), (other, _) in combinations(saving, 2):
+        pair = in_order((*one, *other))
+        if not conflict(pair) and search.allows(pair):
+            yield pair, _remedy(search, pair)
+
+
+def _candidates(search: Search) -> Iterator[Steps]:
+    for each in OPTIMIZATIONS:
+        if not each.throughput and search.allows((each,)):
+            yield (each,)
+    largest = largest_that_fits(search.base)
+    if largest and search.base.batch_size and largest < search.base.batch_size:
+        smaller = find(f"batching:{largest}")
+        smaller.throughput = False
+        yield (smaller,)
+
+
+def _is_smaller_batch(steps: Steps) -> bool:
+    return any(step.id == "batching" for step in steps)
+
+
+def _remedy(search: Search, steps: Steps) -> Remedy:
+    after, before = search.scenarios(steps), search.base.memory
+    assert before is not None
+    peak = after.expected.memory.peak if after.expected.memory else before.peak
+    return Remedy(
+        name="+".join(step.name for step in steps),
+        title=" + ".join(step.title for step in steps),
+        peak_bytes=peak,
+        free_bytes=search.base.gpu.memory_bytes - peak,
+        fits=peak <= search.base.gpu.memory_bytes,
+        saves=peak < _SAVES * before.peak,
+        speedup=speedup(search.scenarios(()), after),
+    )
+
+
+def _rank(steps: Steps, remedy: Remedy) -> tuple[bool, bool, float]:
+    """What fits first; a smaller batch after what keeps the batch; then by speed, and what does not fit by its peak."""
+    gain = remedy.speedup.low if remedy.fits else -float(remedy.peak_bytes)
+    return not remedy.fits, _is_smaller_batch(steps), -gain
+
+
+def fitting_first(
+    judged: list[tuple[Optimization, Considered]], fit: MemoryFit, first: Steps, search: Search
+) -> list[tuple[Optimization, Considered]]:
+    """What was considered of a run that does not fit: only what makes it fit is recommended."""
+    by_name = {remedy.name: remedy for remedy in fit.remedies}
+    chosen = {step.id: step for step in first}
+    result = []
+    for optimization, option in judged:
+        step = chosen.get(optimization.id, optimization)
+        remedy = by_name.get(step.name)
+        if option.objection and step.id not in chosen:
+            result.append((optimization, option))
+        elif step.id in chosen or (remedy and remedy.fits):
+            result.append((step, _recommended(step, remedy, fit, search)))
+        else:
+            result.append((optimization, replace(option, recommended=False, reason=_too_large(remedy, fit))))
+    return result
+
+
+def _recommended(step: Optimization, remedy: Remedy | None, fit: MemoryFit, search: Search) -> Considered:
+    remedy, after = remedy or _remedy(search, (step,)), search.scenarios((step,))
+    kind = "makes-it-fit" if remedy.fits else "helps-to-fit"
+    reason = (say(kind, _needed(fit), _held(remedy.peak_bytes), _has(fit)),)
+    return Considered(
+        step.id, step.title, True, reason, remedy.speedup, change(search.base, after.expected, after.work)
+    )
+
+
+def _too_large(remedy: Remedy | None, fit: MemoryFit) -> Statements:
+    peak = remedy.peak_bytes if remedy else fit.needed_bytes
+    return (say("does-not-fit", _held(peak), _has(fit)),)
+
+
+def _needed(fit: MemoryFit) -> Evidence:
+    return of_step("needed", "bytes", fit.needed_bytes)
+
+
+def _held(peak: int) -> Evidence:
+    return of_step("held", "bytes", peak)
+
+
+def _has(fit: MemoryFit) -> Evidence:
+    return of_step("memory", "bytes", fit.available_bytes)
