@@ -12,8 +12,9 @@ from tracekit.analyzers.attribution.nesting import Nest
 from tracekit.analyzers.attribution.range_projection import RANGES_ONLY, project, ranges_table
 from tracekit.analyzers.breakdown.compared import counter_problems, counter_source, counters_comparison
 from tracekit.analyzers.breakdown.coverage import attribution_problems, bound_problem, coverage, roof_problems
-from tracekit.analyzers.breakdown.gaps import gaps_table, idle_causes_table
+from tracekit.analyzers.breakdown.gaps import idle_times
 from tracekit.analyzers.breakdown.host_spans import host_spans_table
+from tracekit.analyzers.breakdown.idle_causes import host_causes_table, idle_causes_table
 from tracekit.analyzers.breakdown.layer_tables import layer_types_table, layers_table
 from tracekit.analyzers.breakdown.op_tables import kernels_table, ops_table, phases_table
 from tracekit.analyzers.breakdown.timeline import timeline
@@ -37,12 +38,13 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
     analysis, ops = _of_work(trace, gpu)
     release_freed()
     host, work = trace.host, analysis.work
-    gaps = gaps_table(host, work)
+    idle = idle_times(host, work, analysis.timeline.steps)
     return replace(
         analysis,
         ranges=ranges_table(host, project(host, work, RANGES_ONLY)),
-        gaps=gaps,
-        idle_causes=idle_causes_table(gaps),
+        gaps=idle.gaps,
+        idle_causes=idle_causes_table(idle),
+        host_causes=host_causes_table(host, idle),
         host_spans=host_spans_table(host, ops, analysis.timeline.steps),
     )
 

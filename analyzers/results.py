@@ -8,7 +8,7 @@ import pandas as pd
 from tracekit.analyzers.capture_info import CaptureInfo, Latency
 from tracekit.analyzers.display import Displayed
 from tracekit.analyzers.hardware import GPU
-from tracekit.analyzers.idle_tables import GAPS, HOST_SPANS, IDLE_CAUSES
+from tracekit.analyzers.idle_tables import GAPS, HOST_CAUSES, HOST_SPANS, IDLE_CAUSES
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.values import Considered, MemoryFit, PlanStep, PredictedBaseline, Recommendation
 from tracekit.analyzers.result_tables import COUNTERS_COMPARISON, FUSION_PLAN, PREDICTED_WORK, RANGES
@@ -170,6 +170,7 @@ class Analysis(Displayed):
     counters_comparison: pd.DataFrame = field(default_factory=COUNTERS_COMPARISON.empty, repr=False)
     gaps: pd.DataFrame = field(default_factory=GAPS.empty, repr=False)
     idle_causes: pd.DataFrame = field(default_factory=IDLE_CAUSES.empty, repr=False)
+    host_causes: pd.DataFrame = field(default_factory=HOST_CAUSES.empty, repr=False)
     host_spans: pd.DataFrame = field(default_factory=HOST_SPANS.empty, repr=False)
     projection: Projection | None = None
     recommendations: tuple[Recommendation, ...] = ()

@@ -16,7 +16,12 @@ HOST = Table(
     Column("start_ns", "int64", "ns", "start, after the trace's base time"),
     Column("duration_ns", "int64", "ns", "duration"),
     Column("thread", "int32", "", "index into Metadata.threads"),
-    Column("category", "category", "", "op, range, runtime, module, or overhead"),
+    Column(
+        "category",
+        "category",
+        "",
+        "op, range, runtime, module, overhead, or python (a function call of 100 µs or more)",
+    ),
     Column("name", "category", "", "name as recorded"),
     Column("correlation", "int64", "", "links a runtime call to the device work that it launched; -1: none"),
     Column("external_id", "int64", "", "the profiler's id of an op; -1: none"),

@@ -47,6 +47,7 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
         "verified": [verified.result(each) for each in analysis.verified.results] if analysis.verified else [],
         "projection": _projection(analysis.projection) if analysis.projection else None,
         "idle_causes": records(analysis, "idle_causes"),
+        "host_causes": records(analysis, "host_causes"),
         "counters_comparison": records(analysis, "counters_comparison"),
         "problems": records(analysis, "problems"),
     }

@@ -45,7 +45,7 @@ def _idle_for(analysis: Analysis) -> str:
     if analysis.idle_causes.empty:
         return ""
     most = analysis.idle_causes.iloc[0]
-    return f"{percent(most['share'])} of it for the host" if most["cause"] == "host" else f"most for: {most['cause']}"
+    return f"{percent(most['share'])} of it for {most['cause']}"
 
 
 def _latency(analysis: Analysis) -> list[Fact]:

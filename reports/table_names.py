@@ -10,6 +10,7 @@ TABLES = (
     "ranges",
     "counters_comparison",
     "idle_causes",
+    "host_causes",
     "fusion_plan",
     "predicted_work",
     "problems",

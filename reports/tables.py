@@ -24,6 +24,7 @@ def table_views(analysis: Analysis, row_limit: int) -> dict[str, TableView]:
         ("ranges", "Ranges", analysis.ranges, _RANGES),
         ("steps", "Steps", analysis.timeline.steps, _STEPS),
         ("idle_causes", "Idle time by cause", analysis.idle_causes, _IDLE),
+        ("host_causes", "What the host did meanwhile", host_causes_in_all(analysis), _HOST),
         ("roofline_moves", "Before and after", moves_table(analysis), _MOVES),
         ("fusion_plan", "Fusion plan", analysis.fusion_plan, _FUSION),
         ("memory", "Memory", memory_table(analysis), _MEMORY),
@@ -87,6 +88,14 @@ _IDLE: Spec = [
     ("max_ns", "longest", "time"),
     ("op", "most before", "text"),
     ("meaning", "what it means", "prose"),
+]
+_HOST: Spec = [
+    ("cause", "cause", "cause"),
+    ("name", "what ran", "name"),
+    ("idle_ns", "idle", "time"),
+    ("gaps", "gaps", "count"),
+    ("location", "where", "text"),
+    ("caller", "called by", "text"),
 ]
 _MOVES: Spec = [
     ("part", "part", "name"),
@@ -154,3 +163,11 @@ def _kernels(time: str) -> Spec:
     head: Spec = [("name", "kernel", "name"), ("calls", "calls", "count")]
     where: Spec = [("mean_ns", "mean", "time"), ("op", "op", "text"), ("layer", "layer type", "text")]
     return [*head, *_time(time), *where, *_COST, *_ROOF, *_BOUND]
+
+
+def host_causes_in_all(analysis: Analysis) -> pd.DataFrame:
+    """HOST_CAUSES of all steps together, without what nothing names; the longest first."""
+    keys = ["cause", "name", "location", "caller"]
+    named = analysis.host_causes[analysis.host_causes["name"] != ""]
+    sums = named.groupby(keys, sort=False)[["gaps", "idle_ns"]].sum().reset_index()
+    return sums.sort_values("idle_ns", ascending=False, kind="stable", ignore_index=True)

@@ -124,7 +124,7 @@ def own_time(host: pd.DataFrame, mask: npt.NDArray[np.bool_]) -> tuple[Ints, Int
     Threads that run at once share each nanosecond equally, so that the shares sum to the time that the rows cover. Both
     are 0 for other rows.
     """
-    start, end, owner = _own_segments(host, Nest(host, mask))
+    start, end, owner = innermost_segments(host, Nest(host, mask))
     share = shared_ns(start, end, np.zeros(len(start), dtype=np.int64))
     return _sum_by(owner, end - start, len(host)), _sum_by(owner, share, len(host))
 
@@ -149,8 +149,8 @@ def _whole_trees(parent: Rows) -> Iterator[tuple[int, int]]:
     return pairwise([*np.unique(cuts).tolist(), len(parent)])
 
 
-def _own_segments(host: pd.DataFrame, nest: Nest) -> tuple[Ints, Ints, Ints]:
-    """Each row's time before, between and after its children, as segments with their owner."""
+def innermost_segments(host: pd.DataFrame, nest: Nest) -> tuple[Ints, Ints, Ints]:
+    """Each row's time before, between and after its children, as segments: their starts, ends and owners."""
     start, duration = host["start_ns"].to_numpy(), host["duration_ns"].to_numpy()
     rows, end, parent = nest.rows, start + duration, nest.parents()
     children = rows[parent[rows] >= 0]

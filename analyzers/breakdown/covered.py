@@ -16,6 +16,10 @@ class Covered:
         self._start, self._end = start[first], latest[np.r_[first[1:] - 1, len(start) - 1][: len(first)]]
         self._before = np.r_[0, np.cumsum(self._end - self._start)]
 
+    def spans(self) -> tuple[Ints, Ints]:
+        """Starts and ends of the union's parts, in order."""
+        return self._start, self._end
+
     def at(self, time: Ints) -> npt.NDArray[np.bool_]:
         """Whether each moment is covered; an end is not."""
         part = np.searchsorted(self._start, time, "right") - 1

@@ -1,99 +1,165 @@
-"""Why a device was idle between two pieces of work.
+"""Why a device was idle: each gap, and the causes of its parts.
 
 A gap ends with work whose launch the host began at some moment. If that was before the gap, the work was queued and on
-its way. Otherwise the larger part decides: what lies after the launch is launch latency, what lies before it is the
-host's, and the host's reason is what it was in when the device ran dry, or for most of the time until the launch: a
-synchronisation (or a copy to the host, which is one), a copy to the device, a collective, or anything else.
+its way. Otherwise what lies after the launch is launch latency, and what lies before it is what the host did meanwhile.
+A host that had waited for the device when the gap began had nothing queued: the dispatching after that wait is the
+synchronisation's.
 """
 
-import re
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.kernel_names import is_communication, is_copy_to_host, is_host_copy, matching
+from tracekit.analyzers.attribution.kernel_names import is_communication, is_copy_to_host, is_host_copy
+from tracekit.analyzers.attribution.nesting import take
 from tracekit.analyzers.breakdown.covered import Covered
-from tracekit.analyzers.idle_tables import CAUSE_MEANINGS, CAUSES, GAPS, IDLE_CAUSES
+from tracekit.analyzers.breakdown.host_activity import Launching, host_activity, launching
+from tracekit.analyzers.breakdown.host_kinds import is_collective, synchronises
+from tracekit.analyzers.breakdown.idle_spans import idle_spans
+from tracekit.analyzers.idle_tables import CAUSES, GAPS
 
 Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 
-_ENDED = ["start_ns", "gap_ns", "delay_ns", "device", "step", "name", "op_name"]
-_SYNCHRONISES = re.compile(r"synchroni[sz]e", re.IGNORECASE)
-_COLLECTIVE_OP = re.compile(r"^(?:nccl|rccl|gloo|c10d)[:_]|record_param_comms|_c10d_functional", re.IGNORECASE)
-UNKNOWN = "unknown"
+LONG_GAP_NS = 100_000
+"""Gaps of which the host had more than this are divided among all that it did; shorter ones have one cause."""
 
 
-def gaps_table(host: pd.DataFrame, work: pd.DataFrame) -> pd.DataFrame:
-    """GAPS, in order of their ends. Empty in a trace without device work."""
-    ending = np.flatnonzero(((work["gap_ns"] > 0) & (work["device"] >= 0)).to_numpy())
-    ended = work[_ENDED].iloc[ending]
-    end, length = ended["start_ns"].to_numpy(), ended["gap_ns"].to_numpy()
+@dataclass(frozen=True, eq=False)
+class Idle:
+    """The gaps, and what each is made of."""
+
+    gaps: pd.DataFrame
+    """GAPS, in order of device and time."""
+    parts: pd.DataFrame
+    """Columns gap, cause ("": unknown), row (of the host table; -1: none) and duration_ns; those of a gap sum to it."""
+
+
+def idle_times(host: pd.DataFrame, work: pd.DataFrame, steps: pd.DataFrame) -> Idle:
+    """Empty in a trace without device work."""
+    spans = _with_launches(idle_spans(work, steps), work)
+    parts = [_parts(host, work, rows) for _, rows in spans.groupby("device", sort=True)]
+    together = pd.concat(parts, ignore_index=True) if parts else _no_parts()
+    return Idle(_gaps_table(spans, work, together), together)
+
+
+def _with_launches(spans: pd.DataFrame, work: pd.DataFrame) -> pd.DataFrame:
+    """With when what ended each gap was launched: `called`, in the gap or -1, and whether it was `queued` before."""
+    delay = take(work["delay_ns"].to_numpy(), spans["work"].to_numpy(), absent=0)
+    begin, end = spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
+    called = np.where(delay < 0, -1, np.maximum(end - delay, begin))
+    return spans.assign(called=called, queued=(delay >= end - begin) & (spans["work"] >= 0))
+
+
+def _gaps_table(spans: pd.DataFrame, work: pd.DataFrame, parts: pd.DataFrame) -> pd.DataFrame:
+    by_cause = parts.groupby(["gap", "cause"])["duration_ns"].sum().sort_values(kind="stable").reset_index()
+    cause = by_cause.groupby("gap")["cause"].last().reindex(spans.index)
+    row = spans["work"].to_numpy()
+    names = work["op_name"].cat
+    op = pd.Categorical.from_codes(take(names.codes.to_numpy(), row), names.categories)
+    op = op if "" in op.categories else op.add_categories([""])
     return GAPS.frame(
         {
-            "start_ns": end - length,
-            "duration_ns": length,
-            "device": ended["device"].to_numpy(),
-            "step": ended["step"].to_numpy(),
-            "work": ending,
-            "op": ended["op_name"].cat.remove_unused_categories().array,
-            "cause": pd.Categorical(_causes(host, work, ended), categories=[*CAUSES, ""]),
+            "start_ns": spans["start_ns"],
+            "duration_ns": spans["end_ns"] - spans["start_ns"],
+            "device": spans["device"],
+            "step": spans["step"],
+            "work": row,
+            "op": op.fillna("").remove_unused_categories(),
+            "cause": pd.Categorical(cause, categories=[*CAUSES, ""]),
         }
     )
 
 
-def idle_causes_table(gaps: pd.DataFrame) -> pd.DataFrame:
-    """IDLE_CAUSES, the longest first."""
-    found = gaps.assign(cause=gaps["cause"].astype(object).replace("", UNKNOWN), op=gaps["op"].astype(object))
-    by = found.groupby("cause")["duration_ns"].agg(["size", "sum", "mean", "max"])
-    by = by.sort_values("sum", ascending=False, kind="stable")
-    waited = found.groupby(["cause", "op"])["duration_ns"].sum().sort_values(kind="stable").reset_index()
-    op = waited.groupby("cause")["op"].last()
-    return IDLE_CAUSES.frame(
+def _parts(host: pd.DataFrame, work: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
+    """The parts of the gaps of one device."""
+    mine = work[(work["device"] == spans["device"].iloc[0]).to_numpy()]
+    begin, end, called = (spans[name].to_numpy() for name in ("start_ns", "end_ns", "called"))
+    host_end = np.where(called < 0, end, called)
+    long = (host_end - begin >= LONG_GAP_NS) & ~spans["queued"].to_numpy()
+    waits = _Waits(host, mine)
+    cause, row = _one_cause(host, work, spans, waits)
+    short = pd.DataFrame({"gap": spans.index, "cause": cause, "row": row, "duration_ns": end - begin})[~long]
+    if not long.any():
+        return short
+    rest = pd.DataFrame({"gap": spans.index, "cause": cause, "row": -1, "duration_ns": end - host_end})[long]
+    rest["cause"] = _on_its_way(work, spans[long])
+    parts = _host_parts(host, launching(host, mine), spans[long], host_end[long], waits)
+    return pd.concat([short, parts, rest[rest["duration_ns"] > 0]], ignore_index=True)
+
+
+def _host_parts(
+    host: pd.DataFrame, by: Launching, spans: pd.DataFrame, host_end: Ints, waits: "_Waits"
+) -> pd.DataFrame:
+    begin = spans["start_ns"].to_numpy()
+    parts = host_activity(host, by, begin, host_end)
+    window = parts["window"].to_numpy()
+    waited, call = waits.at(begin)
+    dispatch = (parts["cause"] == "dispatch").to_numpy()
+    unknown = (spans["called"].to_numpy() < 0)[window] & parts["cause"].isin(["dispatch", "unexplained"]).to_numpy()
+    synced = dispatch & waited[window]
+    return pd.DataFrame(
         {
-            "cause": by.index.to_numpy(dtype=object),
-            "gaps": by["size"],
-            "idle_ns": by["sum"],
-            "share": by["sum"] / max(1, by["sum"].sum()),
-            "mean_ns": by["mean"],
-            "max_ns": by["max"],
-            "op": op.reindex(by.index).to_numpy(dtype=object),
-            "meaning": [CAUSE_MEANINGS.get(name, "the trace does not say what launched the work") for name in by.index],
+            "gap": spans.index.to_numpy()[window],
+            "cause": np.where(unknown, "", np.where(synced, "sync", parts["cause"])).astype(object),
+            "row": np.where(synced, call[window], parts["row"]),
+            "duration_ns": parts["duration_ns"],
         }
     )
 
 
-def _causes(host: pd.DataFrame, work: pd.DataFrame, ended: pd.DataFrame) -> npt.NDArray[np.object_]:
-    end, length, delay = (ended[name].to_numpy() for name in ("start_ns", "gap_ns", "delay_ns"))
-    begin, queued = end - length, delay >= length
-    called = np.where(queued, begin, end - delay)
-    copies, collective = is_host_copy(ended["name"]), is_communication(ended["name"])
+def _on_its_way(work: pd.DataFrame, spans: pd.DataFrame) -> npt.NDArray[np.object_]:
+    """What the time from a launch to its work is for."""
+    name = work["name"].iloc[np.maximum(spans["work"].to_numpy(), 0)]
+    return np.select([is_host_copy(name), is_communication(name)], ["transfer", "communication"], "launch").astype(
+        object
+    )
 
-    def held_by(rows: Bools) -> Bools:
-        spans = Covered(*_spans(host, rows))
-        return spans.at(begin) | (2 * spans.within(begin, called) > called - begin)
 
-    to_host = _launching(host, work, is_copy_to_host(work["name"]))
-    to_device = _launching(host, work, is_host_copy(work["name"])) & ~to_host
+def _one_cause(
+    host: pd.DataFrame, work: pd.DataFrame, spans: pd.DataFrame, waits: "_Waits"
+) -> tuple[npt.NDArray[np.object_], Ints]:
+    """The cause of each gap as a whole, and the call that it waited in."""
+    begin, end, called = (spans[name].to_numpy() for name in ("start_ns", "end_ns", "called"))
+    queued, until = spans["queued"].to_numpy(), np.where(called < 0, end, called)
+    waited, call = waits.at(begin)
     tests = {
-        "": delay < 0,
-        "transfer": queued & copies,
-        "communication": queued & collective,
-        "launch": 2 * (called - begin) <= length,
-        "sync": held_by(synchronises(host) | to_host),
+        "": called < 0,
+        "queued": queued,
+        "launch": 2 * (until - begin) <= end - begin,
+        "sync": waited | _mostly(waits.spans, begin, until),
+        "transfer": _mostly(Covered(*_times(host, _launching(host, work, _to_device(work)))), begin, until),
+        "communication": _mostly(Covered(*_times(host, is_collective(host))), begin, until),
     }
-    by_host = {"transfer": held_by(to_device), "communication": held_by(_collective_ops(host))}
-    names = [*tests, *by_host]
-    return np.select([*tests.values(), *by_host.values()], names, default="host").astype(object)
+    chosen = np.select(list(tests.values()), list(tests), default="dispatch").astype(object)
+    chosen = np.where(chosen == "queued", _on_its_way(work, spans), chosen)
+    return chosen, np.where((chosen == "sync") & waited, call, -1)
 
 
-def synchronises(host: pd.DataFrame) -> Bools:
-    """Calls in which the host waits for a device."""
-    return (host["category"] == "runtime").to_numpy() & matching(host["name"], _SYNCHRONISES)
+def _mostly(covered: Covered, begin: Ints, end: Ints) -> Bools:
+    return covered.at(begin) | (2 * covered.within(begin, end) > end - begin)
 
 
-def _collective_ops(host: pd.DataFrame) -> Bools:
-    return host["category"].isin(["op", "range"]).to_numpy() & matching(host["name"], _COLLECTIVE_OP)
+class _Waits:
+    """The calls in which a host thread waits for a device, copies to the host among them."""
+
+    def __init__(self, host: pd.DataFrame, work: pd.DataFrame) -> None:
+        rows = np.flatnonzero(synchronises(host) | _launching(host, work, is_copy_to_host(work["name"])))
+        start, end = _times(host, rows)
+        order = np.argsort(start, kind="stable")
+        self._start, self._end, self._rows = start[order], end[order], rows[order]
+        self.spans = Covered(start, end)
+
+    def at(self, time: Ints) -> tuple[Bools, Ints]:
+        """Whether a call was open at each moment, and the row of the one that began last; -1: none."""
+        last = np.searchsorted(self._start, time, "right") - 1
+        return self.spans.at(time), np.where(last >= 0, np.append(self._rows, -1)[last], -1)
+
+
+def _to_device(work: pd.DataFrame) -> Bools:
+    return is_host_copy(work["name"]) & ~is_copy_to_host(work["name"])
 
 
 def _launching(host: pd.DataFrame, work: pd.DataFrame, which: Bools) -> Bools:
@@ -104,6 +170,10 @@ def _launching(host: pd.DataFrame, work: pd.DataFrame, which: Bools) -> Bools:
     return mask
 
 
-def _spans(host: pd.DataFrame, rows: Bools) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _times(host: pd.DataFrame, rows: npt.NDArray) -> tuple[Ints, Ints]:
     start = host["start_ns"].to_numpy()[rows].astype(np.int64)
     return start, start + host["duration_ns"].to_numpy()[rows]
+
+
+def _no_parts() -> pd.DataFrame:
+    return pd.DataFrame({"gap": [], "cause": [], "row": [], "duration_ns": []}).astype({"gap": int, "row": int})

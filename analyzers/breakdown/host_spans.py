@@ -6,7 +6,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribution.kernel_names import is_launch
 from tracekit.analyzers.attribution.nesting import Nest, Rows
-from tracekit.analyzers.breakdown.gaps import synchronises
+from tracekit.analyzers.breakdown.host_kinds import synchronises
 from tracekit.analyzers.idle_tables import HOST_SPANS
 
 Ints = npt.NDArray[np.int64]

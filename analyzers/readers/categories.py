@@ -3,9 +3,13 @@
 from functools import lru_cache
 from typing import Literal
 
-Kind = Literal["op", "range", "runtime", "module", "overhead", "kernel", "memcpy", "memset", "not work", "unknown"]
+Kind = Literal[
+    "op", "range", "runtime", "module", "overhead", "python", "kernel", "memcpy", "memset", "not work", "unknown"
+]
 
-HOST_KINDS: tuple[Kind, ...] = ("op", "range", "runtime", "module", "overhead")
+HOST_KINDS: tuple[Kind, ...] = ("op", "range", "runtime", "module", "overhead", "python")
+PYTHON_FRAME = "python_frame"
+"""Category given to a call of a Python function that is no module."""
 DEVICE_KINDS: tuple[Kind, ...] = ("kernel", "memcpy", "memset")
 
 _NAMED: dict[str, Kind] = {
@@ -17,6 +21,7 @@ _NAMED: dict[str, Kind] = {
     "runtime": "runtime",
     "python_function": "module",
     "overhead": "overhead",
+    PYTHON_FRAME: "python",
     "kernel": "kernel",
     "concurrent_kernel": "kernel",
     "hpu_op": "kernel",

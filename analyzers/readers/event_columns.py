@@ -13,9 +13,8 @@ from tracekit.analyzers.readers.categories import DEVICE_KINDS, HOST_KINDS, kind
 from tracekit.analyzers.readers.collectives import with_messages
 from tracekit.analyzers.readers.columns import Columns, coded, coded_json, join, narrowed
 from tracekit.analyzers.readers.events import BROKEN, PHASES, DeviceArgs, Event, HostArgs, ThreadArgs, decode_args
+from tracekit.analyzers.readers.python_frames import modules_and_frames
 from tracekit.analyzers.readers.times import LAST_US, durations_ns, starts_ns, starts_us
-
-MODULE_PREFIX = "nn.Module: "
 
 LARGEST_SHARE = 1.01
 """Shares above it are not believed; the rest is rounding of the profiler."""
@@ -83,8 +82,7 @@ class _Sinks(dict[str, list[Event]]):
 
 def event_columns(events: Sequence[Event]) -> EventColumns:
     groups = _sort(events)
-    modules = [e for e in groups.modules if e.name.startswith(MODULE_PREFIX)]
-    host, host_dropped = _timed(modules + groups.host, _host_columns)
+    host, host_dropped = _timed(modules_and_frames(groups.modules) + groups.host, _host_columns)
     device, device_dropped = _timed([e for e in groups.device if not e.name.startswith(_METRICS)], _device_columns)
     marks, marks_dropped = _timed(groups.marks, _host_columns)
     lost_marks = [e for e in groups.marks if e.ph == "B" and kind_of(e.cat) in _NOT_ON_HOST]

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from tracekit.analyzers.comparison.result import Comparison, Side
+from tracekit.analyzers.idle_tables import OUTSIDE_MODEL
 from tracekit.reports.comparison.words import FAMILIES, faster
 from tracekit.reports.names import device, printable
 from tracekit.reports.numbers import duration, quantity
@@ -15,7 +16,7 @@ _EQUAL = 0.01
 _NOTABLE = 0.15
 _MANY = 0.05
 _SHOWN = 2
-_HOST_CAUSES = ("host", "sync", "launch", "edges")
+_HOST_CAUSES = ("dispatch", "sync", "launch", "edges", *OUTSIDE_MODEL)
 _SINGULAR = {"attention", "softmax", "norm", "pooling", "optimizer", "loss", "communication"}
 
 

@@ -22,7 +22,16 @@ FAMILIES = {
 """Families of ops whose name says less; the others are called as they are."""
 
 IDLE = {
-    "host": "waiting for the host",
+    "dispatch": "waiting for the host to dispatch",
+    "data-loading": "waiting for data",
+    "preprocessing": "preprocessing on the host",
+    "python": "Python on the host",
+    "compilation": "compiling",
+    "allocation": "allocating memory",
+    "setup": "the driver's setup",
+    "garbage-collection": "garbage collection",
+    "profiling": "the profiler at work",
+    "unexplained": "the host, unexplained",
     "sync": "after a synchronisation",
     "launch": "launches under way",
     "transfer": "waiting for a transfer",

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections import Counter
 from decimal import Decimal
 
@@ -11,7 +12,7 @@ from kineto_files import TRACES, codes, shared_text, shared_trace
 from tracekit.analyzers.readers import load
 
 HOST = {"cpu_op": "op", "user_annotation": "range", "cuda_runtime": "runtime", "cuda_driver": "runtime"}
-HOST |= {"overhead": "overhead", "python_function": "module"}
+HOST |= {"overhead": "overhead", "python_function": "module", "frame": "python"}
 DEVICE = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 
 
@@ -19,12 +20,20 @@ def nanoseconds(microseconds):
     return int((Decimal(microseconds) * 1000).to_integral_value())
 
 
+def without_short_frames(event):
+    """Calls of Python functions are kept from 100 µs on, without addresses; modules all."""
+    if event["cat"] != "python_function" or event["name"].startswith("nn.Module: "):
+        return event
+    name = re.sub(r" at 0x\w+", "", event["name"])
+    return event | {"cat": "frame", "name": name} if event["dur"] >= 100 else None
+
+
 @pytest.fixture(scope="module", params=TRACES)
 def both(request, shared):
     raw = json.loads(shared_text(shared, request.param))
     events = [e for e in raw["traceEvents"] if e.get("ph") == "X"]
     host = [e for e in events if e["cat"] in HOST]
-    host = [e for e in host if e["cat"] != "python_function" or e["name"].startswith("nn.Module: ")]
+    host = [kept for e in host if (kept := without_short_frames(e))]
     device = [e for e in events if e["cat"] in DEVICE]
     return raw, host, device, load(shared_trace(shared, request.param))
 

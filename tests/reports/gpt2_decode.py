@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers import hardware, idle_tables, result_tables, results
-from tracekit.analyzers.breakdown.gaps import idle_causes_table
+from tracekit.analyzers.breakdown.gaps import Idle
+from tracekit.analyzers.breakdown.idle_causes import idle_causes_table
 from tracekit.analyzers.capture_info import CaptureInfo, Latency
 from tracekit.analyzers.evidence import Evidence, of_step, say
 from tracekit.analyzers.prediction.values import Considered, Costs
@@ -80,7 +81,8 @@ def build() -> results.Analysis:
             }
         ),
         gaps=(gaps := _gaps(work)),
-        idle_causes=idle_causes_table(gaps),
+        idle_causes=idle_causes_table(_idle(gaps)),
+        host_causes=_host_causes(),
         host_spans=_host_spans(work),
         recommendations=_recommendations(),
         considered=_considered(),
@@ -279,7 +281,20 @@ def _gaps(work: pd.DataFrame) -> pd.DataFrame:
     return idle_tables.GAPS.frame(
         {"start_ns": late["start_ns"] - late["gap_ns"], "duration_ns": late["gap_ns"], "device": np.zeros(len(late))}
         | {"step": late["step"], "work": late.index, "op": pd.Categorical(late["op_name"].astype(object))}
-        | {"cause": pd.Categorical(["host"] * (len(late) - 1) + ["sync"])}
+        | {"cause": pd.Categorical(["dispatch"] * (len(late) - 1) + ["sync"])}
+    )
+
+
+def _idle(gaps: pd.DataFrame) -> Idle:
+    """Each gap is one part."""
+    parts = pd.DataFrame({"gap": np.arange(len(gaps)), "cause": gaps["cause"].astype(object).to_numpy()})
+    return Idle(gaps, parts.assign(row=-1, duration_ns=gaps["duration_ns"].to_numpy()))
+
+
+def _host_causes() -> pd.DataFrame:
+    return idle_tables.HOST_CAUSES.frame(
+        {"step": [0], "cause": ["sync"], "name": ["aten::item"], "location": ["generate.py:7"], "caller": ["generate"]}
+        | {"gaps": [1], "idle_ns": [20_000]}
     )
 
 

@@ -44,6 +44,11 @@ def hostile(analysis: Analysis) -> Analysis:
         ranges=analysis.ranges.assign(name=_cycled(analysis.ranges)),
         gaps=analysis.gaps.assign(op=_cycled(analysis.gaps).astype("category")),
         idle_causes=analysis.idle_causes.assign(op=_cycled(analysis.idle_causes)),
+        host_causes=analysis.host_causes.assign(
+            name=_cycled(analysis.host_causes),
+            location=_cycled(analysis.host_causes),
+            caller=_cycled(analysis.host_causes),
+        ),
         host_spans=analysis.host_spans.assign(name=_cycled(analysis.host_spans).astype("category")),
         plan=(_step(SCRIPT), _step(IMAGE)),
         verified=replace(found, results=(replace(found.results[-1], id="x", title=QUOTES, error=SCRIPT),)),

@@ -246,7 +246,7 @@ def test_the_timeline_holds_every_piece_of_the_step(page: str, analysis: Analysi
     lanes = figures(page)["timeline"]["data"]
     assert total_ns(lanes, ("memory", "latency", "transfer")) == pytest.approx(analysis.timeline.busy_ns)
     idle = analysis.gaps.groupby("cause", observed=True)["duration_ns"].sum()
-    assert idle.to_dict() == {"host": 97 * 20_000, "sync": 20_000}
+    assert idle.to_dict() == {"dispatch": 97 * 20_000, "sync": 20_000}
     for cause, time in idle.items():
         assert total_ns(lanes, (f"idle: {cause}",)) == pytest.approx(time)
     host = [trace["name"] for trace in lanes if trace["name"].startswith("host")]

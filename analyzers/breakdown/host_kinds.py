@@ -1,0 +1,148 @@
+"""What a host row does, by what it is called and by what stands around and inside it."""
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.attribution.kernel_names import is_launch, matching
+from tracekit.analyzers.attribution.nesting import Nest, nearest
+from tracekit.analyzers.breakdown.python_names import function_of
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+LONG_CALL_NS = 100_000
+"""A call of the driver that neither launches nor waits is work of its own from here."""
+COMPUTING = "computing"
+"""An op that launches nothing, outside of the model: work of its own if it takes a while."""
+LONG_LAUNCH_NS = 500_000
+"""A launch that takes as long as this on an idle device loads its kernel first."""
+
+LOADING = re.compile(
+    r"^enumerate\((?:DataLoader|DataPipe)\)#|^torch/utils/data/dataloader\.py\(\d+\): __next__"
+    r"|(?<![a-z])data[ _-]?load(?:ing|er)?\b(?!\.py)|\bdataloader_(?:iter_)?next\b",
+    re.IGNORECASE,
+)
+_PROCESSOR = re.compile(r"pre_?process|image_processing|processing_\w+\.py|feature_extract|tokeniz", re.IGNORECASE)
+_COMPILING = re.compile(
+    r"\(dynamo_timed\)$|^(?:entire_frame_compile|backend_compile|inductor_compile|compile_fx_inner)$"
+    r"|torch/_dynamo/convert_frame\.py|triton/compiler/compiler\.py"
+    r"|triton_heuristics\.py\(\d+\): (?:autotune|bench|precomp)"
+)
+_COLLECTING = re.compile(r"^Python GC$|^<built-in function collect>$|^gc\.collect$")
+_ALLOCATES = re.compile(
+    r"^(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostFree|FreeHost|HostRegister|HostUnregister)"
+    r"|^(?:cu|hip)Mem(?:Alloc|Free|Create|Release|Map|Unmap|Address|SetAccess|Host)|^(?:cudaMemPool|cuMemPool)"
+)
+_SYNCHRONISES = re.compile(r"synchroni[sz]e|^(?:cuda|hip)Memcpy(?:WithStream)?$", re.IGNORECASE)
+_COPIES = re.compile(r"memcpy", re.IGNORECASE)
+_COLLECTIVE = re.compile(r"^(?:nccl|rccl|gloo|c10d)[:_]|record_param_comms|_c10d_functional", re.IGNORECASE)
+_LOADS_KERNELS = re.compile(r"Lazy Function Loading|Module Loading", re.IGNORECASE)
+_MODULE_RANGE = re.compile(r"^module: ")
+FRAMEWORK_RANGE = re.compile(
+    r"^(?:Optimizer\.|ProfilerStep|step: |phase: |module: |## Call|Torch-Compiled|TorchDynamo|Pregraph|AOTDispatcher"
+    r"|DistributedDataParallel|FullySharded|FSDP|(?:nccl|gloo|c10d|cublas|cudnn):)|compile_id="
+)
+_COMPUTES = re.compile(
+    r"^(?!autograd|c10d|profiler|torch::autograd)\w+::(?!t$|item$|_local_scalar|to$|empty|view|as_strided|detach|reshape"
+    r"|expand|permute|transpose|slice|select|unsqueeze|squeeze|resize_$)\w+"
+)
+_STEP_RANGE = re.compile(r"^(?:ProfilerStep|step: |phase: )")
+_BACKWARD = re.compile(r"^autograd::engine")
+
+
+def synchronises(host: pd.DataFrame) -> Bools:
+    """Calls in which the host waits for a device."""
+    return (host["category"] == "runtime").to_numpy() & matching(host["name"], _SYNCHRONISES)
+
+
+def is_collective(host: pd.DataFrame) -> Bools:
+    return host["category"].isin(["op", "range"]).to_numpy() & matching(host["name"], _COLLECTIVE)
+
+
+def is_module(host: pd.DataFrame) -> Bools:
+    """Calls of modules, as a profiler recorded them or as capture marked them."""
+    category = host["category"]
+    marked = (category == "range").to_numpy() & matching(host["name"], _MODULE_RANGE)
+    return (category == "module").to_numpy() | marked
+
+
+def is_in_model(host: pd.DataFrame) -> Bools:
+    """Calls of modules, and ranges of the framework: of optimizers, of compiled code, of distributed training."""
+    ranges = (host["category"] == "range").to_numpy()
+    framework = matching(host["name"], FRAMEWORK_RANGE) & ~matching(host["name"], _STEP_RANGE)
+    return is_module(host) | (ranges & framework)
+
+
+def kinds(host: pd.DataFrame, nest: Nest, to_host: Bools, launches: Ints, modules: Ints) -> npt.NDArray[np.object_]:
+    """What each of these host rows, all of them rows of the nest, is for: one of CAUSES, or COMPUTING.
+
+    `to_host`: rows that launched a copy to the host. `launches`, `modules`: when anything was launched, and modules
+    were called, in order of time, on the threads that launch.
+    """
+    category, names = host["category"].astype(object).to_numpy(), host["name"]
+    frame, is_range, op = category == "python", category == "range", category == "op"
+    own = _own_kinds(host, category, to_host)
+    bare = ~_contains(host, launches) & ~_contains(host, modules)
+    parents = nest.parents()
+
+    def inside(mask: Bools) -> Bools:
+        return nearest(parents, mask) >= 0
+
+    framework = is_range & matching(names, FRAMEWORK_RANGE)
+    in_model = inside(is_in_model(host) | (op & matching(names, _BACKWARD)))
+    named = is_range | frame | op
+    loading = inside(named & matching(names, LOADING))
+    written = (is_range & ~framework & ~is_collective(host)) | (frame & ~_framework(names))
+    preparing = inside(written & bare & ~in_model)
+    tests = {
+        "compilation": inside(named & matching(names, _COMPILING)),
+        "": own != "",
+        "preprocessing": inside(named & matching(names, _PROCESSOR) & bare) | (preparing & ~loading),
+        "data-loading": loading,
+        COMPUTING: op & bare & ~in_model & matching(names, _COMPUTES),
+    }
+    chosen = np.select(list(tests.values()), list(tests), default="dispatch").astype(object)
+    return np.where(chosen == "", own, chosen)
+
+
+def _own_kinds(host: pd.DataFrame, category: npt.NDArray[np.object_], to_host: Bools) -> npt.NDArray[np.object_]:
+    """What rows say of themselves, wherever they stand; "": nothing."""
+    names = host["name"]
+    runtime, overhead = category == "runtime", category == "overhead"
+    own = np.full(len(host), "", dtype=object)
+    own[runtime] = _calls(names, host["duration_ns"].to_numpy(), to_host)[runtime]
+    own[overhead] = np.where(matching(names, _LOADS_KERNELS), "setup", "profiling")[overhead]
+    own[is_collective(host)] = "communication"
+    own[matching(names, _COLLECTING)] = "garbage-collection"
+    return own
+
+
+def _calls(names: pd.Series, length: Ints, to_host: Bools) -> npt.NDArray[np.object_]:
+    """What calls of the driver do; "": what is around them says it."""
+    launch, copy = is_launch(names), matching(names, _COPIES)
+    tests = {
+        "sync": matching(names, _SYNCHRONISES) | to_host,
+        "allocation": matching(names, _ALLOCATES),
+        "transfer": copy,
+        "setup": length >= np.where(launch, LONG_LAUNCH_NS, LONG_CALL_NS),
+        "dispatch": launch,
+    }
+    return np.select(list(tests.values()), list(tests), default="").astype(object)
+
+
+def _framework(names: pd.Series) -> Bools:
+    codes, distinct = names.cat.codes.to_numpy(), names.cat.categories
+    used = np.unique(codes[codes >= 0])
+    known = np.zeros(len(distinct) + 1, dtype=bool)
+    known[used] = [function_of(str(distinct[code])).framework for code in used]
+    return known[codes]
+
+
+def _contains(host: pd.DataFrame, moments: Ints) -> Bools:
+    """Whether any of these moments, in order of time, lies inside each row."""
+    start = host["start_ns"].to_numpy()
+    end = start + host["duration_ns"].to_numpy()
+    return np.searchsorted(moments, end, "right") > np.searchsorted(moments, start, "left")

@@ -1,0 +1,48 @@
+"""What a Python frame is called, from the text that a profiler writes: "scipy/ndimage/_interpolation.py(739): zoom"."""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+_FRAME = re.compile(r"(?P<path>.*)\((?P<line>\d+)\): (?P<function>.+)", re.DOTALL)
+_INSTALLED = ("site-packages/", "dist-packages/")
+_BUILTIN = re.compile(r"<built-in (?:function|method) (?P<function>\S+?)(?: of (?P<owner>.+?)(?: object)?)?>")
+_FRAMEWORK = re.compile(
+    r"torch(?:/|$)|torch\.py|functorch/|triton/|accelerate/|lightning|pytorch_lightning/|deepspeed/|apex/"
+    r"|transformers/trainer|threading\.py|multiprocessing/|queue\.py|selectors\.py|runpy\.py|contextlib\.py|<frozen|<string>"
+)
+_FRAMEWORK_BUILTIN = re.compile(r"torch|Tensor|Parameter|_thread|_engine|_cuda|_C\b|lock")
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function as people name it, and where it stands."""
+
+    name: str
+    location: str
+    """"scipy/ndimage/_interpolation.py:739"; "" for one that is not written in Python."""
+    package: str
+    """The outermost package; "" for one that is not written in Python."""
+    framework: bool
+    """It is a part of torch, of a training loop, or of what starts and waits for threads."""
+
+
+@lru_cache(maxsize=4096)
+def function_of(frame: str) -> Function:
+    written = _FRAME.fullmatch(frame)
+    if written is None:
+        builtin = _BUILTIN.fullmatch(frame)
+        name = builtin["function"] if builtin else frame
+        return Function(name, "", "", bool(_FRAMEWORK_BUILTIN.search(frame)))
+    path, function = _installed(written["path"].replace("\\", "/")), written["function"]
+    parts = path.removesuffix(".py").split("/")
+    public = [part for part in (parts[-1:] if path.startswith("/") else parts) if part and not part.startswith("_")]
+    name = ".".join([*public, function])
+    return Function(name, f"{path}:{written['line']}", parts[0], bool(_FRAMEWORK.match(path)))
+
+
+def _installed(path: str) -> str:
+    """The path inside of where packages are installed."""
+    for folder in _INSTALLED:
+        path = path.rpartition(folder)[2]
+    return path

@@ -1,0 +1,25 @@
+"""Calls of Python functions, where a profiler recorded stacks: modules, and frames that are long enough to matter."""
+
+import re
+
+from tracekit.analyzers.readers.categories import PYTHON_FRAME
+from tracekit.analyzers.readers.events import Event
+
+MODULE_PREFIX = "nn.Module: "
+SHORTEST_FRAME_US = 100.0
+"""Shorter calls are not kept: they are most of the events of such a trace, and no long gap is explained by one."""
+_GARBAGE_COLLECTION = "Python GC"
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def modules_and_frames(calls: list[Event]) -> list[Event]:
+    """The module calls, and the other calls that last; frames get the category PYTHON_FRAME."""
+    modules = [call for call in calls if call.name.startswith(MODULE_PREFIX)]
+    frames = [call for call in calls if _lasts(call) and not call.name.startswith(MODULE_PREFIX)]
+    for frame in frames:
+        frame.cat, frame.name = PYTHON_FRAME, _ADDRESS.sub("", frame.name)
+    return modules + frames
+
+
+def _lasts(call: Event) -> bool:
+    return call.name == _GARBAGE_COLLECTION or (call.dur or 0.0) >= SHORTEST_FRAME_US

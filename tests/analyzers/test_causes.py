@@ -1,0 +1,172 @@
+"""What the host did while devices were idle, cause by cause, with its name."""
+
+import pandas as pd
+import pytest
+from handmade import Handmade
+
+from tracekit.analyzers import analyze
+from tracekit.analyzers.breakdown.python_names import function_of
+from tracekit.analyzers.readers import load
+
+
+def causes(trace: Handmade) -> pd.DataFrame:
+    """HOST_CAUSES of the trace, by cause."""
+    analysis = analyze(trace.trace())
+    assert analysis.gaps["duration_ns"].sum() == analysis.timeline.steps["idle_ns"].sum()
+    assert analysis.idle_causes["idle_ns"].sum() == pytest.approx(analysis.gaps["duration_ns"].sum(), abs=5)
+    return analysis.host_causes.set_index("cause")
+
+
+def between(*rows: tuple[str, str, float, float]) -> Handmade:
+    """Two kernels, the second launched 10 ms after the first, and host rows."""
+    trace = Handmade().launched("a", 0, 5, 10).launched("b", 10_000, 10_005, 10)
+    for category, name, start, duration in rows:
+        trace.host(category, name, start, duration)
+    return trace
+
+
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+@pytest.mark.parametrize(
+    ("category", "name", "cause"),
+    [
+        ("range", LOADER, "data-loading"),
+        ("range", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "data-loading"),
+        ("python", "torch/utils/data/dataloader.py(703): __next__", "data-loading"),
+        ("range", "preprocess", "preprocessing"),
+        ("op", "aten::upsample_bilinear2d", "preprocessing"),
+        ("runtime", "cudaStreamSynchronize", "sync"),
+        ("runtime", "hipMemcpyWithStream", "sync"),
+        ("runtime", "cudaMalloc", "allocation"),
+        ("runtime", "cudaFree", "allocation"),
+        ("runtime", "cudaHostAlloc", "allocation"),
+        ("runtime", "cudaFuncGetAttributes", "setup"),
+        ("runtime", "cudaGraphInstantiate", "setup"),
+        ("python", "Python GC", "garbage-collection"),
+        ("op", "_compile.compile_inner (dynamo_timed)", "compilation"),
+        ("op", "c10d::allreduce_", "communication"),
+    ],
+)
+def test_each_cause_has_its_time_and_its_name(category: str, name: str, cause: str):
+    row = causes(between((category, name, 100, 9_000))).loc[cause]
+    assert row["idle_ns"] == 9_000_000
+    assert row["name"] == (name if category != "python" or "(" not in name else "torch.utils.data.dataloader.__next__")
+
+
+def test_a_function_is_named_with_who_called_it():
+    frames = (
+        ("python", "train.py(9): main", 20, 9_900),
+        ("python", "transformers/models/owlv2/image_processing_owlv2.py(301): resize", 100, 9_000),
+        ("python", "scipy/ndimage/_interpolation.py(739): zoom", 200, 8_800),
+        ("python", "<built-in function zoom_shift>", 300, 8_000),
+    )
+    trace = between(*frames)
+    trace.host("runtime", "cudaLaunchKernel", 9_500, 1, correlation=9).device("c", 9_502, 5, correlation=9)
+    rows = causes(trace).loc[["preprocessing"]].set_index("name")
+    zoom = rows.loc["scipy.ndimage.zoom"]
+    assert zoom["idle_ns"] == 8_800_000
+    assert zoom["location"] == "scipy/ndimage/_interpolation.py:739"
+    assert zoom["caller"].startswith("transformers.models.owlv2.image_processing_owlv2.resize (")
+
+
+def test_an_image_processor_inside_a_loader_is_preprocessing():
+    frame = "transformers/image_processing_utils.py(40): __call__"
+    rows = causes(between(("range", LOADER, 100, 9_000), ("python", frame, 200, 8_000)))
+    assert rows.loc["preprocessing", "idle_ns"] == 8_000_000
+    assert rows.loc["data-loading", "idle_ns"] == 1_000_000
+
+
+def test_the_transform_of_a_dataset_is_data_loading_and_named():
+    frame = "/home/me/train.py(12): __getitem__"
+    rows = causes(between(("range", LOADER, 100, 9_000), ("python", frame, 200, 8_000)))
+    named = rows.loc["data-loading"].set_index("name")
+    assert named["idle_ns"].to_dict() == {"train.__getitem__": 8_000_000, LOADER: 1_000_000}
+    assert named.loc["train.__getitem__", "location"] == "/home/me/train.py:12"
+
+
+def test_python_inside_a_model_is_no_preprocessing():
+    module = ("module", "nn.Module: Model_0", 20, 9_970)
+    rows = causes(between(module, ("python", "model.py(3): table", 100, 9_000)))
+    assert rows.loc["python"].set_index("name").loc["model.table", "idle_ns"] == 9_000_000
+
+
+def test_a_wait_before_preprocessing_does_not_take_its_time():
+    trace = between(("runtime", "cudaStreamSynchronize", 6, 10), ("range", "decode video", 100, 9_000))
+    rows = causes(trace)
+    assert rows.loc["preprocessing", "idle_ns"] == 9_000_000
+    assert rows.loc["sync", "idle_ns"] < 1_000_000 + 1
+
+
+def test_dispatching_after_a_wait_is_the_waits():
+    trace = Handmade().launched("a", 0, 5, 10).launched("b", 300, 305, 10)
+    trace.host("op", "aten::item", 4, 14).host("runtime", "cudaStreamSynchronize", 6, 11)
+    row = causes(trace).loc["sync"]
+    assert row["name"] == "aten::item"
+    assert row["idle_ns"] == 285_000
+
+
+def test_ops_without_launches_that_follow_each_other_are_dispatching():
+    views = [("op", "aten::view", 20 + 20 * i, 10) for i in range(490)]
+    rows = causes(between(*views))
+    assert rows["idle_ns"].idxmax() == "dispatch"
+    assert set(rows.index) == {"dispatch", "launch"}
+
+
+def test_ten_milliseconds_without_an_event_are_unexplained():
+    assert causes(between()).loc["unexplained", "idle_ns"] == 9_985_000
+
+
+def test_other_threads_explain_nothing():
+    trace = between()
+    trace.host("python", "tqdm/_monitor.py(60): run", 0, 10_000, thread=5)
+    assert set(causes(trace).index) == {"unexplained", "launch"}
+
+
+def test_a_modules_range_is_no_preprocessing():
+    rows = causes(between(("range", "module: drop (Dropout)", 100, 400)))
+    assert "preprocessing" not in rows.index
+
+
+def test_names_of_functions():
+    assert function_of("/x/site-packages/scipy/ndimage/_a.py(7): zoom").name == "scipy.ndimage.zoom"
+    assert function_of("torch/nn/modules/linear.py(114): forward").framework
+    assert function_of("<built-in function zoom_shift>").name == "zoom_shift"
+    assert function_of("<built-in method run_backward of torch._C._EngineBase object>").framework
+    assert function_of("x" * 100_000).location == ""
+
+
+def test_a_hostile_name_takes_no_time():
+    names = ["data" * 20_000, "a.b" * 20_000, "x_" * 40_000, "1(" * 40_000]
+    rows = [("range", name, 100 + 2_000 * i, 1_500) for i, name in enumerate(names)]
+    assert causes(between(*rows)).loc[["preprocessing"], "idle_ns"].sum() == 6_000_000
+
+
+def test_the_preprocessing_of_a_detector_is_named(shared):
+    analysis = analyze(load(shared / "advice" / "h100_owlv2.json.gz"))
+    first = analysis.idle_causes.iloc[0]
+    assert first["cause"] == "preprocessing"
+    assert first["idle_ns"] > 600e6
+    named = analysis.host_causes.groupby("name")["idle_ns"].sum()
+    assert named.idxmax() == "scipy.ndimage.zoom"
+    row = analysis.host_causes.set_index("name").loc[["scipy.ndimage.zoom"]].iloc[0]
+    assert "image_processing_owlv2.resize" in row["caller"]
+
+
+def test_a_loader_without_workers_is_data_loading(shared):
+    analysis = analyze(load(shared / "advice" / "h100_resnet-dataloader.json.gz"))
+    assert analysis.idle_causes["cause"].iloc[0] == "data-loading"
+    assert analysis.idle_causes["idle_ns"].iloc[0] > 3.3e9
+
+
+HEALTHY = (
+    *("a100_resnet-ddp_nccl", "h100_bert-small", "h100_qwen1.5-0.5b", "h200_gpt2_fp32-eager_prefill"),
+    *("h200_llama-1b_bf16_decode", "mi300_bert-small", "mi300_torch-compile"),
+)
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_runs_neither_load_nor_preprocess(shared, name: str):
+    analysis = analyze(load(shared / "traces" / f"{name}.json.gz"))
+    shares = analysis.idle_causes.set_index("cause")["share"]
+    assert shares.reindex(["data-loading", "preprocessing", "compilation"]).fillna(0).sum() < 0.01
