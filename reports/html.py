@@ -38,21 +38,25 @@ _SCRIPTS = (
 _STYLES = ("tokens", "page", "plan", "charts", "tables", "paper")
 
 
-def render(analysis: Analysis) -> str:
-    """The page, of at most `MOST_BYTES`. Names in the trace are text in it, never markup."""
+def render(analysis: Analysis, mark: str = "") -> str:
+    """The page, of at most `MOST_BYTES`. Names in the trace are text in it, never markup.
+
+    `mark` says in the page which trace it is of (`replacing.mark_of`).
+    """
     drawn = charts(analysis)
     embedded = _embedded(drawn)
     for row_limit in ROW_LIMITS:
-        page = _page(analysis, drawn, embedded, table_views(analysis, row_limit))
+        page = _page(analysis, drawn, embedded, table_views(analysis, row_limit), mark)
         if len(page.encode()) <= MOST_BYTES:
             break
     return page
 
 
-def _page(analysis: Analysis, drawn: Charts, embedded: dict[str, str], tables: dict[str, TableView]) -> str:
+def _page(analysis: Analysis, drawn: Charts, embedded: dict[str, str], tables: dict[str, TableView], mark: str) -> str:
     planned, others = cards.cards(analysis)
     return environment().get_template("report.html.j2").render(
         analysis=analysis,
+        of=mark,
         title=_title(analysis),
         version=analysis.source.capture.version if analysis.source.capture else "",
         headline=headline(analysis),

@@ -11,7 +11,7 @@ import click
 
 from tracekit import __version__
 from tracekit.analyzers.errors import TracekitError
-from tracekit.commands._signals import end_in_order
+from tracekit.commands._signals import ending_in_order
 
 _COMMANDS = Path(__file__).parent / "commands"
 
@@ -28,9 +28,9 @@ class Verbs(click.Group):
         return import_module(f"tracekit.commands.{cmd_name}").command
 
     def invoke(self, ctx: click.Context) -> Any:
-        end_in_order()
         try:
-            return super().invoke(ctx)
+            with ending_in_order():
+                return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except BrokenPipeError:

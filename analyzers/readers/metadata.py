@@ -14,6 +14,16 @@ from tracekit.analyzers.trace import DeviceProperties
 
 _KEY = re.compile(r'[\s,{]*+"((?:[^"\\]|\\.)*+)"\s*+:\s*+')
 _decode_value = json.JSONDecoder(strict=False).raw_decode
+SAFE_KEYS = frozenset(
+    (
+        *("schemaVersion", "deviceProperties", "distributedInfo", "displayTimeUnit", "baseTimeNanoseconds", "tracekit"),
+        *("record_shapes", "with_stack", "with_flops", "with_modules", "profile_memory"),
+        *("cupti_version", "cuda_runtime_version", "cuda_driver_version"),
+        *("hip_runtime_version", "hip_driver_version", "roctracer_version", "rocprofiler_version"),
+    )
+)
+"""Top-level keys of a trace that are passed on. Others may name the host or, set by anyone, hold its secrets."""
+
 _NOT_SECRET = {"traceName", "trace_id", "tracekit", "traceEvents"}
 _BETWEEN = " \t\r\n,"
 
@@ -67,10 +77,10 @@ class Header:
 
 def read_header(head: str, tail: str) -> Header:
     """Reads the text before the events ("" for a bare array) and the text after them."""
-    before, broken = _entries(head)
-    after, rest = _entries(tail) if head else ({}, tail)
-    entries = before | after
-    known, unreadable = _known(entries)
+    before, broken = entries(head)
+    after, rest = entries(tail) if head else ({}, tail)
+    merged = before | after
+    known, unreadable = _known(merged)
     rest = rest.lstrip(_BETWEEN)
     more = after.get("traceEvents")
     return Header(
@@ -79,7 +89,7 @@ def read_header(head: str, tail: str) -> Header:
         rank=known.distributed.rank,
         world_size=known.distributed.world_size,
         capture=known.capture,
-        secrets=sum(looks_secret(key, value) for key, value in entries.items() if key not in _NOT_SECRET),
+        secrets=sum(looks_secret(key, value) for key, value in merged.items() if key not in _NOT_SECRET),
         unreadable=(*unreadable, *(["what stands before the events"] if broken.strip(_BETWEEN + "{") else [])),
         whole=not head or rest.startswith("}"),
         more_events=len(more) if isinstance(more, list) else 0,
@@ -87,9 +97,9 @@ def read_header(head: str, tail: str) -> Header:
     )
 
 
-def _entries(text: str) -> tuple[dict[str, Any], str]:
+def entries(text: str) -> tuple[dict[str, Any], str]:
     """Returns the key-value pairs of a JSON object's text, as far as it can be read, and the text behind them."""
-    entries: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     at = 0
     while key := _KEY.match(text, at):
         try:
@@ -99,8 +109,8 @@ def _entries(text: str) -> tuple[dict[str, Any], str]:
             break
         at, name = end, key[1]
         lists = name == "traceEvents" and isinstance(clean, list)
-        entries[name] = [*entries.get(name, []), *clean] if lists else clean
-    return entries, text[at:]
+        values[name] = [*values.get(name, []), *clean] if lists else clean
+    return values, text[at:]
 
 
 def _clean(value: Any) -> Any:

@@ -16,6 +16,11 @@ _RANDOM = re.compile(r"(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])(?=[^0-9]*[0-9])[A-Za-z0-
 _MAX_DEPTH = 16
 
 
+def is_secret_key(key: str) -> bool:
+    """Whether an entry of this name holds an environment or a secret."""
+    return bool(_KEY.search(key))
+
+
 def looks_secret(key: str, value: object) -> bool:
     """A top-level entry: by its key, its value, or anything in it."""
     return (isinstance(value, str) and bool(_RANDOM.match(value))) or _secret_entry(key, value, 0)

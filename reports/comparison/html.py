@@ -29,11 +29,12 @@ _HOW = (
 )
 
 
-def render(comparison: Comparison) -> str:
-    """The page. Names in the traces are text in it, never markup."""
+def render(comparison: Comparison, mark: str = "") -> str:
+    """The page. Names in the traces are text in it, never markup. `mark` says which runs it compares."""
     theme = embed.asset("theme.js")
     script = "\n".join(embed.asset(f"{name}.js") for name in _SCRIPTS)
     return environment().get_template("compare.html.j2").render(
+        of=mark,
         title=printable(f"{comparison.a.name} and {comparison.b.name}"),
         sentence=explained(comparison),
         runs=[_run(letter, side, comparison) for letter, side in (("A", comparison.a), ("B", comparison.b))],

@@ -25,9 +25,10 @@ _FIRST_PROCESS = 9_900_000
 _ADVICE, _LAYERS = 1, 2
 
 
-def events(analysis: Analysis) -> Iterator[Event]:
-    """First and last the two that mark where they begin and end."""
-    yield _metadata("process_name", {"name": "tracekit: findings"}, category=BEGIN)
+def events(analysis: Analysis, mark: str = "") -> Iterator[Event]:
+    """All events, between the two that mark where they begin and end; the first says `mark`."""
+    about = {"of": mark} if mark else {}
+    yield _metadata("process_name", {"name": "tracekit: findings", **about}, category=BEGIN)
     yield from _advice(analysis)
     work = analysis.work
     for device in sorted(int(number) for number in work["device"].unique()):

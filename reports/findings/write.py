@@ -1,5 +1,6 @@
 """A trace with its findings: the events of the file as they are, and before them those that carry the findings."""
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from tracekit.analyzers.readers.source import MAX_BYTES, open_source
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.files import written
 from tracekit.reports.findings.events import BEGIN, END, events
+from tracekit.reports.findings.removal import Removed, public_events, public_header
 
 _BATCH = 4096
 _BLOCK_BYTES = 1 << 20
@@ -22,12 +24,22 @@ _OPENING, _CLOSING = (f'{{"ph":"M","cat":"{category}"'.encode() for category in 
 _END_OF_LAST = re.compile(rb"[^}]*\}\},\n")
 
 
-def annotate(trace: str | Path, target: Path, analysis: Analysis, max_bytes: int = MAX_BYTES) -> None:
+def annotate(
+    trace: str | Path,
+    target: Path,
+    analysis: Analysis,
+    *,
+    keep_metadata: bool = False,
+    mark: str = "",
+    max_bytes: int = MAX_BYTES,
+) -> Removed:
     """Write `target` (gzip when it ends in .gz): the trace with the findings of `analysis`.
 
-    The file passes through in blocks, unread; findings that it has already are replaced. It may be `target` itself.
-    Raises InputError when it is no JSON trace.
+    The trace passes through in blocks, and may be `target` itself. Findings that it has already are replaced.
+    Environment, host names, command lines and call stacks are left out unless `keep_metadata`; what was left out is
+    returned. `mark` says in the findings which trace they belong to. Raises InputError when it is no JSON trace.
     """
+    removed = Removed()
     with open_source(trace, max_bytes) as source:
         blocks = source.blocks()
         head, first, opened = open_events(blocks)
@@ -38,9 +50,19 @@ def annotate(trace: str | Path, target: Path, analysis: Analysis, max_bytes: int
                 "Write a page instead, with tracekit report.",
             )
         with written(target) as beside, _compressed(beside) if target.suffix == ".gz" else beside.open("wb") as out:
+            recorded = _without_findings(first, blocks)
+            if not keep_metadata:
+                head, recorded = _public(head, recorded, removed)
             opening = head + b'"traceEvents":[' if head else b"["
-            for block in _even(chain([opening], _findings(analysis), _without_findings(first, blocks))):
+            for block in _even(chain([opening], _findings(analysis, mark), recorded)):
                 out.write(block)
+    return removed
+
+
+def _public(head: bytes, recorded: Iterator[bytes], removed: Removed) -> tuple[bytes, Iterator[bytes]]:
+    kept = public_header(head, removed)
+    text = json.dumps(kept, separators=(",", ":"))[:-1] + ("," if kept else "") if head else ""
+    return text.encode(), public_events(recorded, removed, tuple(kept))
 
 
 @contextmanager
@@ -53,10 +75,10 @@ def _compressed(path: Path) -> Iterator[igzip.IGzipFile]:
         yield out
 
 
-def _findings(analysis: Analysis) -> Iterator[bytes]:
+def _findings(analysis: Analysis, mark: str) -> Iterator[bytes]:
     encode = msgspec.json.Encoder().encode
-    found = events(analysis)
-    while batch := list(islice(found, _BATCH)):
+    rest = events(analysis, mark)
+    while batch := list(islice(rest, _BATCH)):
         yield b"\n" + b",\n".join(map(encode, batch)) + b","
     yield b"\n"
 

@@ -13,6 +13,7 @@ from tracekit.cli import main
 from tracekit.reports.export import schema, to_csv, to_json
 from tracekit.reports.files import check_writable, write_atomically
 from tracekit.reports.html import render
+from tracekit.reports.replacing import mark_of
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_report_writes_the_page(analysis: Analysis, tmp_path: Path) -> None:
     target = tmp_path / "page.html"
     result = CliRunner().invoke(main, ["report", "some.json", "-o", str(target)])
     assert (result.exit_code, result.stdout) == (0, "")
-    assert target.read_text("utf-8") == render(analysis)
+    assert target.read_text("utf-8") == render(analysis, mark_of("some.json"))
 
 
 @pytest.mark.usefixtures("asked")

@@ -10,10 +10,11 @@ from typing import Any
 from tracekit.analyzers.errors import TracekitError
 from tracekit.bench import alone
 from tracekit.bench.configurations import Configuration, configuration
+from tracekit.bench.held_rows import held_rows
 from tracekit.bench.largest import largest_batch
 from tracekit.bench.measuring import Request, measured
 from tracekit.bench.quality import text_of
-from tracekit.bench.row import Row, from_csv, to_csv, to_parquet
+from tracekit.bench.row import Row, to_csv, to_parquet
 from tracekit.capture.plan import plan
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Settings
@@ -45,16 +46,17 @@ class Grid:
             yield replace(self.settings, model=model, batch_size=batch, seq_len=length)
 
 
-def bench(grid: Grid, folder: Path, say: Say = silent, *, verbose: bool = False) -> list[Row]:
+def bench(grid: Grid, folder: Path, say: Say = silent, *, verbose: bool = False, force: bool = False) -> list[Row]:
     """Every row of the grid: those that `folder` holds, and the others measured now. A row that fails says why.
 
+    A folder that holds another bench is refused unless `force`.
     After each row bench.csv and bench.html are written, at the end bench.parquet, where pyarrow is installed.
     `verbose`: libraries may print to stderr.
     """
     wanted = [configuration(name) for name in grid.configurations]
     text = text_of(grid.text)
     check_writable(folder / CSV)
-    stored = from_csv(folder / CSV) if (folder / CSV).is_file() else []
+    stored = held_rows(folder / CSV, grid.runs(), wanted, force)
     done = {row.key: row for row in stored if not row.error}
     rows: list[Row] = []
     making = _Making(folder, text, grid.largest_batch, done, say, verbose)

@@ -11,17 +11,8 @@ from isal import igzip
 
 from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.readers.metadata import SAFE_KEYS
 from tracekit.reports.files import written
-
-KEPT_KEYS = frozenset(
-    (
-        *("schemaVersion", "deviceProperties", "distributedInfo", "displayTimeUnit", "baseTimeNanoseconds"),
-        *("record_shapes", "with_stack", "with_flops", "with_modules", "profile_memory"),
-        *("cupti_version", "cuda_runtime_version", "cuda_driver_version"),
-        *("hip_runtime_version", "hip_driver_version", "roctracer_version", "rocprofiler_version"),
-    )
-)
-"""Top-level keys of a trace that we pass on. Others may name the host or, set by anyone, hold its secrets."""
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _END = re.compile(rb'\]\s*((?:,\s*"\w+"\s*:\s*(?:"(?:[^"\\]|\\.)*"|-?[\d.]+)\s*)*)\}\s*\Z')
@@ -38,7 +29,7 @@ def stamp(exported: Path, target: Path, info: CaptureInfo) -> None:
     with exported.open("rb") as source:
         head, first = _head(source)
         tail, last = _tail(source)
-        kept = {key: value for key, value in {**head, **tail}.items() if key in KEPT_KEYS}
+        kept = {key: value for key, value in {**head, **tail}.items() if key in SAFE_KEYS}
         opening = {"schemaVersion": 1, "tracekit": msgspec.to_builtins(info), **kept}
         with written(target) as beside, igzip.open(beside, "wb", compresslevel=2) as out:
             out.write(json.dumps(opening, separators=(",", ":"))[:-1].encode() + b',"traceEvents":[')

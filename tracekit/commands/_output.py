@@ -7,6 +7,8 @@ import click
 
 from tracekit.runs.folders import ANALYSIS, REPORT, RUN, TRACE
 
+FORCE = click.option("--force", is_flag=True, help="Replace what -o names, also when it holds something else.")
+
 if TYPE_CHECKING:
     from tracekit.analyzers.results import Analysis
 

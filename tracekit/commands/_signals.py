@@ -1,6 +1,8 @@
 """Ending a command in order when the system asks for it."""
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import current_thread, main_thread
 from types import FrameType
 from typing import NoReturn
@@ -9,17 +11,22 @@ _ASKED_BY_SIGNAL = 128
 """Shells report a process that a signal ended with 128 and the signal's number."""
 
 
-def end_in_order() -> None:
-    """Make SIGTERM and SIGHUP raise SystemExit, as Ctrl-C raises KeyboardInterrupt, so that files are cleaned up.
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise SystemExit, as Ctrl-C raises KeyboardInterrupt, so that files are cleaned up.
 
     A signal that is ignored (as under nohup) stays ignored.
     """
-    if current_thread() is not main_thread():
-        return  # Only the main thread may set handlers.
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _end)
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    on_main = current_thread() is main_thread()  # Only the main thread may set handlers.
+    ours = [number for number in numbers if on_main and signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _end(number: int, _: FrameType | None) -> NoReturn:

@@ -5,12 +5,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tracekit.commands._output import FORCE
 from tracekit.commands._reading import Reading, reading
 from tracekit.reports.table_names import TABLES
 
 if TYPE_CHECKING:
     from tracekit.analyzers.results import Analysis
 
+_WORDS = {
+    "json": ('"schema_version"', '"layers_from"'),
+    "markdown": ("| bound by |",),
+    "text": ("coverage", "of the busy time"),
+}
+"""What an analysis in a format holds, whatever it is of."""
 _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown"}
 
 
@@ -30,6 +37,7 @@ _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown"}
     help="The table that csv holds.",
 )
 @click.option("-o", "--output", type=Path, metavar="FILE", help="Write here, not to stdout.")
+@FORCE
 def command(
     trace: str,
     gpu: str | None,
@@ -40,13 +48,16 @@ def command(
     no_cache: bool,
     max_unpacked: float,
     output: Path | None,
+    force: bool,
 ) -> None:
     """Say what bounds TRACE (a file, a run's folder, or a URL), where its time goes, and what to do next."""
     from tracekit.answers.full_analysis import analyze
     from tracekit.reports.files import check_writable, write_atomically
+    from tracekit.reports.replacing import check_not_input, check_text
 
     if output:
         check_writable(output)
+        check_not_input(output, trace)
     form = form or _EXTENSIONS.get(output.suffix if output else "", "text")
     analysis = analyze(
         trace, gpu, counters, gpu_file=gpu_file, use_cache=not no_cache, max_bytes=int(max_unpacked * 2**30)
@@ -55,6 +66,7 @@ def command(
     if output is None:
         click.echo(text, nl=False)
         return
+    check_text(output, "such an analysis", [text.partition("\n")[0]] if form == "csv" else _WORDS[form], force)
     write_atomically(output, text)
     click.echo(f"Wrote {output}", err=True)
 

@@ -8,7 +8,7 @@ import click
 
 from tracekit.analyzers.errors import InputError
 from tracekit.capture.settings import DEVICES, WEIGHTS, WORKLOAD_NAMES, Device
-from tracekit.commands._output import say, verbose
+from tracekit.commands._output import FORCE, say, verbose
 
 if TYPE_CHECKING:
     from tracekit.bench.grid import Grid
@@ -57,7 +57,8 @@ def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]
 )
 @click.option("--weights", type=click.Choice(WEIGHTS), default="random", show_default=True)
 @click.option("-o", "--output", type=Path, metavar="DIRECTORY", default=Path("bench"), show_default=True)
-def command(output: Path, **options: Any) -> None:
+@FORCE
+def command(output: Path, force: bool, **options: Any) -> None:
     """Measure configurations of models beside each other, and beside what was predicted of them.
 
     \b
@@ -83,7 +84,7 @@ def command(output: Path, **options: Any) -> None:
     from tracekit.bench.grid import bench
     from tracekit.reports.bench import to_text
 
-    rows = bench(_grid(**options), output, say, verbose=verbose())
+    rows = bench(_grid(**options), output, say, verbose=verbose(), force=force)
     click.echo(to_text([vars(row) for row in rows]), nl=False)
     click.echo(f"\nWritten to {output}/: bench.csv, bench.html")
     if all(row.error for row in rows):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tracekit.commands._output import FORCE
 from tracekit.commands._reading import Reading
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown", ".html": "html
 )
 @click.option("--no-cache", is_flag=True, help="Read both again, and keep nothing of them.")
 @click.option("-o", "--output", type=Path, metavar="FILE", help="Write here, not to stdout.")
-def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output: Path | None) -> None:
+@FORCE
+def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output: Path | None, force: bool) -> None:
     """Say what a step of B takes more or less time for than a step of A, and why.
 
     A and B are traces, runs' folders, or URLs. Layers, ops and kernels are matched by structure, not only by name:
@@ -37,23 +39,39 @@ def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output
     """
     from tracekit.answers.two_runs import compare
     from tracekit.reports.files import check_writable, write_atomically
+    from tracekit.reports.replacing import check_not_input, check_page, check_text, mark_of
 
+    form, mark = form or _EXTENSIONS.get(output.suffix if output else "", "text"), mark_of(a, b)
     if output:
         check_writable(output)
-    form = form or _EXTENSIONS.get(output.suffix if output else "", "text")
-    text = _rendered(compare(a, b, use_cache=not no_cache), form, table, colour=None if output is None else False)
+        check_not_input(output, a, b)
+    if output and form == "html":
+        check_page(output, "comparison", mark, force)
+    comparison = compare(a, b, use_cache=not no_cache)
+    text = _rendered(comparison, form, table, mark, colour=None if output is None else False)
     if output is None:
         click.echo(text, nl=False)
         return
+    if form != "html":
+        words = [text.partition("\n")[0]] if form == "csv" else _words(text, comparison)
+        check_text(output, "this comparison", words, force)
     write_atomically(output, text)
     click.echo(f"Wrote {output}", err=True)
 
 
-def _rendered(comparison: "Comparison", form: str, table: str, colour: bool | None) -> str:
+def _words(text: str, comparison: "Comparison") -> list[str]:
+    """What a comparison of the same runs in the same format holds, too."""
+    names = (comparison.a.name, comparison.b.name)
+    return [word for word in (*names, '"within_spread"', "a step") if word in text]
+
+
+def _rendered(comparison: "Comparison", form: str, table: str, mark: str, colour: bool | None) -> str:
     from tracekit.reports.comparison import export, html, markdown, terminal
 
     if form == "csv":
         return export.to_csv(comparison, table)
     if form == "text":
         return terminal.full(comparison, colour=colour)
-    return {"json": export.to_json, "markdown": markdown.render, "html": html.render}[form](comparison)
+    if form == "html":
+        return html.render(comparison, mark)
+    return export.to_json(comparison) if form == "json" else markdown.render(comparison)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from tracekit.commands._output import FORCE
 from tracekit.commands._reading import GPU_FILE, Reading
 
 
@@ -15,6 +16,7 @@ from tracekit.commands._reading import GPU_FILE, Reading
 @click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Sequences a step.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-o", "--output", type=Path, metavar="FILE", help="Write here, not to stdout.")
+@FORCE
 def command(
     trace: str,
     apply: str,
@@ -23,6 +25,7 @@ def command(
     batch_size: int | None,
     form: str,
     output: Path | None,
+    force: bool,
 ) -> None:
     """Predict what optimizations, another GPU or another batch would make of the run in TRACE (a file or a run's
     folder).
@@ -36,9 +39,12 @@ def command(
     from tracekit.reports.files import check_writable, write_atomically
     from tracekit.reports.prediction_export import to_json
     from tracekit.reports.prediction_text import to_text
+    from tracekit.reports.replacing import check_not_input, check_text
 
     if output:
         check_writable(output)
+        check_not_input(output, trace)
+        check_text(output, "a prediction", ('"work_factor"',) if form == "json" else ("applied", "speed-up"), force)
     predicted = predict(trace, apply, gpu, batch_size, gpu_file=gpu_file)
     text = to_json(predicted) if form == "json" else to_text(predicted)
     if output is None:

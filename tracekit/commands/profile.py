@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from tracekit.capture.settings import ATTENTIONS, DEVICES, DTYPES, WEIGHTS, WORKLOAD_NAMES
-from tracekit.commands._output import say, show_outputs
+from tracekit.commands._output import FORCE, say, show_outputs
 from tracekit.commands._reading import GPU_FILE
 
 _POSITIVE = click.IntRange(min=1)
@@ -46,7 +46,8 @@ _POSITIVE = click.IntRange(min=1)
     default="",
     help="Folder of the files.  [default: runs/MODEL-GPU-WORKLOAD]",
 )
-def command(seq_len: int | None, **options: Any) -> None:
+@FORCE
+def command(seq_len: int | None, force: bool, **options: Any) -> None:
     """Profile a model: where its time goes, what bounds it, what to do next.
 
     On a GPU the model runs under torch.profiler, and is timed without it. Without a GPU, or with --device model,
@@ -75,4 +76,4 @@ def command(seq_len: int | None, **options: Any) -> None:
     from tracekit.runs import profile_run
 
     settings = plan(Settings(seq_len=seq_len or 0, **options))
-    show_outputs(profile_run.run(settings, say), settings.folder)
+    show_outputs(profile_run.run(settings, say, force=force), settings.folder)

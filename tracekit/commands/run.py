@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import click
 
-from tracekit.commands._output import say, show_outputs
+from tracekit.commands._output import FORCE, say, show_outputs
 from tracekit.commands._reading import GPU_FILE
 from tracekit.runs.folders import TRACE
 
@@ -23,9 +23,10 @@ _INTERRUPTED = 130
     metavar="DIRECTORY",
     help="Folder of the files.  [default: runs/SCRIPT]",
 )
+@FORCE
 @click.argument("script", type=Path)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def command(gpu: str, gpu_file: str, output: Path | None, script: Path, args: tuple[str, ...]) -> None:
+def command(gpu: str, gpu_file: str, output: Path | None, force: bool, script: Path, args: tuple[str, ...]) -> None:
     """Profile a Python script as it stands.
 
     SCRIPT ARGS... runs as `python SCRIPT ARGS...` would. Every torch module that it calls is named in the trace. All
@@ -35,11 +36,14 @@ def command(gpu: str, gpu_file: str, output: Path | None, script: Path, args: tu
     Example: tracekit run -o runs/mine train.py --epochs 1
     """
     from tracekit.capture.script import profile_script
-    from tracekit.runs.outputs import write_outputs
+    from tracekit.runs.held_run import check_script_folder
+    from tracekit.runs.outputs import write_outputs, write_script_run
 
     folder = output or Path("runs") / script.stem
+    check_script_folder(script, folder, force)
     say(f"profiling {script}")
     failure = profile_script(script, args, folder, gpu, gpu_file)
+    write_script_run(script, folder)
     if failure:
         say(f"the script failed; its trace is {folder / TRACE}")
         _pass_on(failure)

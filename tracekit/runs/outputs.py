@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from tracekit import __version__
 from tracekit.analyzers.results import Analysis
@@ -30,9 +31,14 @@ def write_report(analysis: Analysis, path: str | Path) -> None:
 
 def write_run(settings: Settings, folder: Path) -> None:
     """Write the settings with which the run can be repeated, and the versions that it ran with."""
-    run = {
-        "tracekit": __version__,
-        "settings": settings.as_dict(),
-        "versions": environment.versions(),
-    }
+    _write_run(folder, settings=settings.as_dict())
+
+
+def write_script_run(script: Path, folder: Path) -> None:
+    """Write which script the run is of, by its name alone, and the versions that it ran with."""
+    _write_run(folder, script=script.name)
+
+
+def _write_run(folder: Path, **about: Any) -> None:
+    run = {"tracekit": __version__, **about, "versions": environment.versions()}
     write_atomically(folder / RUN, json.dumps(run, indent=2) + "\n")

@@ -9,21 +9,24 @@ from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Settings
 from tracekit.reports.files import check_writable
 from tracekit.runs.folders import TRACE
+from tracekit.runs.held_run import check_folder
 from tracekit.runs.outputs import write_outputs, write_run
 
 
-def profile(model: str, **options: Any) -> Analysis:
+def profile(model: str, *, force: bool = False, **options: Any) -> Analysis:
     """Profile a model by name and return its analysis; the files are in `output`.
 
+    A folder that holds a run of another model, workload or GPU is refused unless `force`.
     Options are the fields of tracekit.capture.settings.Settings: gpu, workload, batch_size, seq_len, new_tokens, dtype,
     attention, device, weights, steps, output. Raises TracekitError when they do not fit together.
     """
-    return run(plan(Settings(model=model, **options)))
+    return run(plan(Settings(model=model, **options)), force=force)
 
 
-def run(settings: Settings, say: Say = silent) -> Analysis:
+def run(settings: Settings, say: Say = silent, *, force: bool = False) -> Analysis:
     """Capture with planned settings, and write trace, report, analysis and settings into their folder."""
     check_writable(settings.folder / TRACE)
+    check_folder(settings, force, say)
     capture(settings, say)
     write_run(settings, settings.folder)
     say("analyzing")

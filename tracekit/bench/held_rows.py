@@ -1,0 +1,52 @@
+"""The rows that a folder holds already, and whether a bench may go on with them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tracekit.analyzers.errors import InputError, TracekitError
+from tracekit.bench.configurations import Configuration
+from tracekit.bench.row import Row, from_csv
+from tracekit.capture.plan import plan
+from tracekit.capture.settings import Settings
+
+_SHARED = ("model", "workload", "batch_size", "seq_len", "new_tokens", "weights")
+
+
+def held_rows(path: Path, runs: Iterable[Settings], wanted: Sequence[Configuration], force: bool) -> list[Row]:
+    """The rows of bench.csv. Raises InputError when it holds none, or rows that this bench would not write."""
+    if force or not path.is_file():
+        return []
+    held = from_csv(path)
+    if not held:
+        raise _refused(path, "holds no rows of a bench")
+    first = wanted[0]
+    asked = {(*_run(run, first), each.name, first.name) for run in runs for each in wanted}
+    other = [row for row in held if (*_key(row), row.config, row.first) not in asked]
+    if other:
+        row = other[0]
+        raise _refused(path, f"holds another bench: {row.model}, {row.workload}, batch {row.batch_size}, {row.config}")
+    return held
+
+
+def _run(asked: Settings, first: Configuration) -> tuple[object, ...]:
+    """What tells a run of the grid from the others, with the lengths that it is planned to have."""
+    try:
+        planned = plan(first.settings(asked))
+        settings = replace(asked, name=planned.name, seq_len=planned.seq_len)
+    except TracekitError:
+        settings = asked
+    made = settings.new_tokens if settings.workload == "generate" else 0
+    return (settings.shown_name, settings.workload, settings.batch_size, settings.seq_len, made, settings.weights)
+
+
+def _key(row: Row) -> tuple[object, ...]:
+    return tuple(getattr(row, name) for name in _SHARED)
+
+
+def _refused(path: Path, what: str) -> InputError:
+    return InputError(
+        f"{path} {what}.",
+        "It would be overwritten.",
+        "Name another folder with -o, ask for the same bench, or add --force to replace it.",
+    )
