@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tracekit.analyzers.capture_info import CaptureInfo
-from tracekit.analyzers.readers.chunking import ARRAY_END, BOUNDARY, Chunk, Chunks
+from tracekit.analyzers.readers.chunking import BOUNDARY, Chunk, Chunks, array_ends
 from tracekit.analyzers.readers.metadata import SAFE_KEYS, entries
 from tracekit.analyzers.readers.secrets import is_secret_key
 from tracekit.reports.names import printable
@@ -64,7 +64,9 @@ class Removed:
 def public_header(text: bytes, removed: Removed, known: tuple[str, ...] = ()) -> dict[str, Any]:
     """The top-level entries that are passed on, without those in `known`."""
     kept: dict[str, Any] = {}
-    for key, value in entries(text.decode("utf-8", "replace").removeprefix("\ufeff"))[0].items():
+    values, rest = entries(text.decode("utf-8", "replace").removeprefix("\ufeff"))
+    removed.names.update(["text behind the trace"] if rest.strip(" \t\r\n,{}") else [])
+    for key, value in values.items():
         public = _capture(value) if key == "tracekit" else _public(value, removed)
         if key in SAFE_KEYS and public is not None:
             if key not in known:
@@ -116,7 +118,7 @@ def _split(chunk: Chunk) -> tuple[bytes, bytes | None]:
     """The events of a chunk, and what follows their end; None when they go on, or are cut off."""
     if not chunk.final:
         return chunk.text, None
-    ends = [(end.start(1), end.end(1)) for end in ARRAY_END.finditer(chunk.text)]
+    ends = list(array_ends(chunk.text))
     whole = (each for each in ends[-_END_TRIES:] if _is_whole(chunk.text[each[1] :]))
     cut_off = (each for each in ends[:_END_TRIES] if _decoded(chunk.text[: each[0]]) is not None)
     end = next(chain(whole, cut_off), None)
