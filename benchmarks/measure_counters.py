@@ -63,7 +63,7 @@ def main() -> None:
     with asked.out.open("w", newline="", encoding="utf-8") as file:
         out = csv.writer(file, lineterminator="\n")
         out.writerow(HEAD)
-        out.writerows(rows(known, counters(launches_of(measured(asked.out, known)))))
+        out.writerows(rows(known, counters(launches_of(measured(asked.out, known)))[0]))
 
 
 def chosen() -> dict[str, Case]:

@@ -1,4 +1,4 @@
-"""The CSV that `ncu --csv` prints, after whatever the tool and the program printed before it."""
+"""Split the CSV that `ncu --csv` prints, behind whatever the tool and the program printed before it."""
 
 import csv
 import re
@@ -11,19 +11,19 @@ _HEADER = re.compile(rb'^(?:\xef\xbb\xbf)?"?ID"?,[^\r\n]*Kernel Name', re.MULTIL
 
 @dataclass(frozen=True)
 class Lines:
-    """The columns and the rows below them; a row that could not be read is empty."""
+    """The columns, and the rows below them. A row that could not be read is empty."""
 
     columns: tuple[str, ...]
     rows: list[list[str]]
     open_end: bool
-    """The last line does not end."""
+    """Whether the last line does not end."""
 
     @property
     def of_details(self) -> bool:
         return _OF_DETAILS in self.columns
 
     def losses(self, readable: Callable[[list[str]], bool]) -> tuple[int, bool]:
-        """(rows that are not readable, whether the file is cut off in another one, its last)."""
+        """Returns (how many rows are not readable, whether the file is cut off in one more, its last)."""
         bad = sum(not readable(row) for row in self.rows)
         cut = self.open_end and bool(self.rows) and not readable(self.rows[-1])
         return bad - cut, cut
@@ -34,16 +34,16 @@ def has_header(head: bytes) -> bool:
 
 
 def split(data: bytes, wanted: Callable[[str], bool]) -> Lines:
-    """Each line by itself: a report has no line breaks inside its fields, and a broken line then costs only itself.
+    """Splits line by line: a report has no line breaks inside its fields, so a broken line costs only itself.
 
-    Of the raw page's thousand columns only those that are `wanted` are kept, and of its rows those as long as its
-    header: the columns of others cannot be told. Rows of details may have any length. Raises ValueError without a
-    header.
+    The raw page has a thousand columns, of which only those that are `wanted` are kept. Its rows are kept when they are
+    as long as the header, because the columns of others are unknown. Rows of details may have any length. Raises
+    ValueError without a header.
     """
-    found = _HEADER.search(data)
-    if found is None:
+    start = _HEADER.search(data)
+    if start is None:
         raise ValueError("no header")
-    text = data[found.start() :].decode("utf-8-sig", "replace")
+    text = data[start.start() :].decode("utf-8-sig", "replace")
     header, *below = text.split("\n")
     columns = _fields(header)
     if not {_NAME, _NUMBER} <= set(columns):
@@ -57,7 +57,7 @@ def split(data: bytes, wanted: Callable[[str], bool]) -> Lines:
 
 
 def _is_row(line: str) -> bool:
-    """Neither empty nor a message of the tool, ==PROF== or ==WARNING==."""
+    """Whether the line is neither empty nor a message of the tool, ==PROF== or ==WARNING==."""
     return bool(line.strip()) and not line.startswith("==")
 
 

@@ -1,4 +1,4 @@
-"""`--page details`: a row a metric of a section, or a rule; rows are ragged, and names occur in several sections.
+"""Read `--page details`: each row is a metric of a section, or a rule. Names occur in several sections.
 
 A metric is known by its section, its name and its unit: "Memory Throughput" is a percentage of "GPU Speed Of Light
 Throughput" and a bandwidth of "Memory Workload Analysis". With `--print-metric-name name` names are the tool's own.
@@ -32,10 +32,13 @@ _METRIC = ("Section Name", "Metric Name", "Metric Unit", "Metric Value")
 
 
 def launches(lines: Lines, wanted: Callable[[str], bool]) -> Launches:
-    """A row that ends before its value is left out; the others of its launch are kept."""
+    """Reads the first report. A row that ends before its value is left out; others of its launch are kept."""
     at = {name: i for i, name in enumerate(lines.columns)}
     width = max(at[name] for name in (*_LAUNCH, *_METRIC, *IDENTITY) if name in at) + 1
-    rows = [row for row in lines.rows if len(row) >= width and row[at["ID"]].strip().isdigit()]
+    whole = [row for row in lines.rows if len(row) >= width]
+    first = whole[: next((i for i, row in enumerate(whole) if row[at["ID"]] == "ID"), len(whole))]
+    rows = [row for row in first if row[at["ID"]].strip().isdigit()]
+    odd = len(whole) - len(rows)
     unreadable, cut = lines.losses(lambda row: len(row) >= width)
     key = [tuple(row[at[name]] for name in _LAUNCH if name in at) for row in rows]
     number = {launch: i for i, launch in enumerate(dict.fromkeys(key))}
@@ -43,11 +46,11 @@ def launches(lines: Lines, wanted: Callable[[str], bool]) -> Launches:
     identity = {name: [first[i][at[name]] if name in at else "" for i in range(len(number))] for name in IDENTITY}
     cells = [(number[launch], *_cell(row, at)) for launch, row in zip(key, rows, strict=True)]
     metrics = _metrics(cells, len(number), wanted)
-    return Launches(pd.DataFrame(identity, dtype=object), metrics, unreadable, cut)
+    return Launches(pd.DataFrame(identity, dtype=object), metrics, unreadable + odd, cut)
 
 
 def _cell(row: list[str], at: dict[str, int]) -> tuple[str, float, str]:
-    """(the tool's name of the metric, factor to base units, value)."""
+    """Returns (the tool's name of the metric, factor to base units, value)."""
     section, name, unit, value = (row[at[column]] if column in at else "" for column in _METRIC)
     factor, base = scale(unit)
     known = next((known for known in _SECTIONS if section.startswith(known)), "")

@@ -1,4 +1,4 @@
-"""`--page raw`: a row a launch, a column a metric, units in the row below the header."""
+"""Read `--page raw`: each launch is a row, each metric a column, and the row below the header holds the units."""
 
 from collections.abc import Callable
 
@@ -6,19 +6,33 @@ import pandas as pd
 
 from tracekit.analyzers.counters.csv_lines import Lines
 from tracekit.analyzers.counters.decimals import decimal_mark, parse
-from tracekit.analyzers.counters.launches import IDENTITY, Launches
+from tracekit.analyzers.counters.launches import IDENTITY, NAME, Launches
 from tracekit.analyzers.counters.units import scale
 
 
 def launches(lines: Lines, wanted: Callable[[str], bool]) -> Launches:
-    """`lines` hold the columns that are wanted, and those of IDENTITY and "ID"."""
+    """Reads rows of the columns that are wanted, and of those of IDENTITY and "ID"."""
+    first, more = _first_report([row for row in lines.rows if row], list(lines.columns))
     number = lines.columns.index("ID")
-    whole = [row for row in lines.rows if row]
-    units = next((row for row in whole if not row[number].strip()), [""] * len(lines.columns))
-    rows = [row for row in whole if row[number].strip().isdigit()]
+    units = next((row for row in first if _is_units(row, lines.columns)), [""] * len(lines.columns))
+    rows = [row for row in first if row[number].strip().isdigit()]
     unreadable, cut = lines.losses(bool)
+    odd = sum(row not in (units, list(lines.columns)) for row in first) - len(rows)
     metrics = _metrics(lines.columns, units, rows, wanted)
-    return Launches(_identity(lines.columns, rows), metrics, unreadable, cut)
+    return Launches(_identity(lines.columns, rows), metrics, unreadable + odd + more, cut)
+
+
+def _first_report(rows: list[list[str]], header: list[str]) -> tuple[list[list[str]], int]:
+    """Returns the rows up to a header of other columns, and how many rows follow. The same header may come again."""
+    number = header.index("ID")
+    for i, row in enumerate(rows):
+        if row[number] == "ID" and row != header:
+            return rows[:i], len(rows) - i - 1
+    return rows, 0
+
+
+def _is_units(row: list[str], columns: tuple[str, ...]) -> bool:
+    return not row[columns.index("ID")].strip() and not row[columns.index(NAME)].strip()
 
 
 def _identity(columns: tuple[str, ...], rows: list[list[str]]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""A report's launches as the table COUNTERS."""
+"""Turn the launches of a report into the table COUNTERS."""
 
 import re
 
@@ -10,22 +10,41 @@ from tracekit.analyzers.counters import csv_lines, details_page, metrics, raw_pa
 from tracekit.analyzers.counters.counters_table import COUNTERS
 from tracekit.analyzers.counters.launches import BLOCK, DEVICE, GRID, IDENTITY, NAME, STREAM, Launches
 
+Floats = npt.NDArray[np.float64]
+
 _NUMBER = re.compile(r"\d+")
+_MOST_DIGITS = 10
+_LARGEST_SHARE = 1.01
+_MOST_BYTES_PER_SECOND = 1e15
+_MOST_FLOPS_PER_SECOND = 1e18
 _LONGEST_NS = 86_400e9
 
 
 def launches_of(data: bytes) -> Launches:
-    """The launches of a CSV of either page. Raises ValueError without a header."""
+    """Reads the launches of a CSV of either page. Raises ValueError without a header."""
     lines = csv_lines.split(data, lambda name: name in ("ID", *IDENTITY) or metrics.wanted(name))
     page = details_page.launches if lines.of_details else raw_page.launches
     return page(lines, metrics.wanted)
 
 
-def counters(launches: Launches) -> pd.DataFrame:
-    """The table COUNTERS."""
-    identity, found = launches.identity, launches.metrics
-    flops, moved = metrics.flops_by_pipe(found), metrics.memory_bytes(found)
-    return COUNTERS.frame(
+def counters(launches: Launches) -> tuple[pd.DataFrame, int]:
+    """The table COUNTERS, and how many values were left out because they cannot be true."""
+    identity, measured = launches.identity, launches.metrics
+    flops, moved = metrics.flops_by_pipe(measured), metrics.memory_bytes(measured)
+    seconds = metrics.column(measured, "gpu__time_duration.sum")
+    most_flops, most_bytes = _most(seconds, _MOST_FLOPS_PER_SECOND), _most(seconds, _MOST_BYTES_PER_SECOND)
+    believed = {
+        **{f"{pipe}_flops": _believed(flops[pipe], most_flops) for pipe in metrics.PIPES},
+        "flops": _believed(flops["all"], most_flops),
+        "dram_read_bytes": _believed(moved["read"], most_bytes),
+        "dram_write_bytes": _believed(moved["write"], most_bytes),
+        "dram_bytes": _believed(moved["all"], most_bytes),
+        "l2_bytes": _believed(moved["l2"], most_bytes),
+        "dram_throughput": _believed_share(_of_peak(measured, "gpu__dram_throughput", "dram__throughput")),
+        "sm_throughput": _believed_share(_of_peak(measured, "sm__throughput")),
+        "occupancy": _believed_share(metrics.share(measured, "sm__warps_active.avg.pct_of_peak_sustained_active")),
+    }
+    table = COUNTERS.frame(
         {
             "name": identity[NAME],
             "grid": identity[GRID],
@@ -34,31 +53,47 @@ def counters(launches: Launches) -> pd.DataFrame:
             "threads_per_block": _product(identity[BLOCK]),
             "device": _integer(identity[DEVICE]),
             "stream": _integer(identity[STREAM]),
-            "registers": _whole(metrics.column(found, "launch__registers_per_thread"), limit=1e6),
-            "duration_ns": _whole(metrics.column(found, "gpu__time_duration.sum") * 1e9, limit=_LONGEST_NS),
-            **{f"{pipe}_flops": flops[pipe] for pipe in metrics.PIPES},
-            "flops": flops["all"],
-            "precision": metrics.main_precision(found),
-            "dram_read_bytes": moved["read"],
-            "dram_write_bytes": moved["write"],
-            "dram_bytes": moved["all"],
-            "l2_bytes": moved["l2"],
-            "dram_throughput": _of_peak(found, "gpu__dram_throughput", "dram__throughput"),
-            "sm_throughput": _of_peak(found, "sm__throughput"),
-            "occupancy": metrics.share(found, "sm__warps_active.avg.pct_of_peak_sustained_active"),
+            "registers": _whole(metrics.column(measured, "launch__registers_per_thread"), limit=1024),
+            "duration_ns": _whole(seconds * 1e9, limit=_LONGEST_NS),
+            **{name: values for name, (values, _) in believed.items()},
+            "precision": metrics.main_precision(measured),
         }
     )
+    return table, sum(impossible for _, impossible in believed.values())
 
 
-def _of_peak(found: pd.DataFrame, *names: str) -> npt.NDArray[np.float64]:
-    return metrics.share(found, *(f"{name}.avg.pct_of_peak_sustained_elapsed" for name in names))
+def _most(seconds: Floats, rate: float) -> Floats:
+    """The most that a kernel can do in its time; without a time, in the longest time that is believed."""
+    longest = _LONGEST_NS / 1e9
+    return np.where((seconds > 0) & (seconds < longest), seconds, longest) * rate
+
+
+def _believed(values: Floats, most: Floats) -> tuple[Floats, int]:
+    """The values with NaN for those that are negative or above `most`, and how many there are."""
+    impossible = (values < 0) | (values > most)
+    return np.where(impossible, np.nan, values), int(impossible.sum())
+
+
+def _believed_share(values: Floats) -> tuple[Floats, int]:
+    """Shares of at most 1, which rounding may exceed a little."""
+    shares, impossible = _believed(values, np.full(len(values), _LARGEST_SHARE))
+    return np.minimum(shares, 1.0), impossible
+
+
+def _of_peak(measured: pd.DataFrame, *names: str) -> Floats:
+    return metrics.share(measured, *(f"{name}.avg.pct_of_peak_sustained_elapsed" for name in names))
 
 
 def _product(texts: pd.Series) -> list[int]:
-    """Of a size such as "(8, 36, 1)"; -1 for anything else."""
-    found = {text: [int(number) for number in _NUMBER.findall(text)] for text in texts.unique()}
-    known = {text: sizes[0] * sizes[1] * sizes[2] if _is_size(sizes) else -1 for text, sizes in found.items()}
-    return [known[text] for text in texts]
+    """Multiplies the three numbers of each size such as "(8, 36, 1)"; -1 for anything else."""
+    products = {text: _size(_NUMBER.findall(text)) for text in texts.unique()}
+    return [products[text] for text in texts]
+
+
+def _size(numbers: list[str]) -> int:
+    sizes = [int(number) for number in numbers if len(number) <= _MOST_DIGITS]
+    fits = len(sizes) == len(numbers) and _is_size(sizes)
+    return sizes[0] * sizes[1] * sizes[2] if fits else -1
 
 
 def _is_size(sizes: list[int]) -> bool:
@@ -69,7 +104,7 @@ def _integer(texts: pd.Series) -> list[int]:
     return [int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1 for text in texts]
 
 
-def _whole(values: npt.NDArray[np.float64], limit: float) -> npt.NDArray[np.int64]:
-    """-1 for what is absent, negative, or not below the limit."""
+def _whole(values: Floats, limit: float) -> npt.NDArray[np.int64]:
+    """Rounds values; -1 for what is absent, negative, or not below the limit."""
     usable = np.isfinite(values) & (values >= 0) & (values < limit)
     return np.where(usable, np.rint(np.where(usable, values, 0.0)), -1).astype(np.int64)

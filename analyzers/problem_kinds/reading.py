@@ -83,6 +83,24 @@ READING = (
         "For their kernels, record with nsys profile --cuda-graph-trace=node, which costs some time.",
     ),
     Problem(
+        "unread-table",
+        "error",
+        "{count} row{s} of a table {were} lost: {detail}.",
+        "The report was changed, or is of an unknown version of nsys. Export it again: nsys export --type sqlite.",
+    ),
+    Problem(
+        "unnamed-events",
+        "warning",
+        "{count} kernel{s} or call{s} {were} read without a name, which the report lacks.",
+        "Their times count; they cannot be told apart. Export the report again: nsys export --type sqlite.",
+    ),
+    Problem(
+        "unused-activity",
+        "info",
+        "The report holds {count} event{s} of kinds that are not used: {detail}.",
+        "They are no work of the GPU. Look at them in Nsight Systems.",
+    ),
+    Problem(
         "unused-gpu-metrics",
         "info",
         "The report holds {count} sample{s} of GPU metrics, which are not used yet.",

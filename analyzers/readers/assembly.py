@@ -20,6 +20,7 @@ from tracekit.analyzers.trace import DEVICE, HOST
 
 _MONTH_NS = 30 * DAY_NS
 _RUNTIME = HOST_KINDS.index("runtime")
+_IMPOSSIBLE = ": occupancies above 100 % or absurd ids of graphs"
 _SHOWN_CATEGORIES = 5
 _SHOWN_CHARACTERS = 40
 
@@ -59,7 +60,11 @@ def assemble(parts: Sequence[EventColumns]) -> Tables | None:
         found=[
             found("implausible-time", outliers + sum(p.dropped for p in parts)),
             found("unpaired-events", unpaired),
-            found("impossible-values", sum(p.impossible for p in parts), ": occupancies above 100 %"),
+            found(
+                "impossible-values",
+                sum(p.impossible for p in parts),
+                _IMPOSSIBLE,
+            ),
             _unknown(sum((p.unknown for p in parts), Counter())),
             *(found(code, count) for code, count in changed.items()),
         ],

@@ -16,6 +16,9 @@ from tracekit.analyzers.readers.events import BROKEN, PHASES, DeviceArgs, Event,
 from tracekit.analyzers.readers.python_frames import modules_and_frames
 from tracekit.analyzers.readers.times import LAST_US, durations_ns, starts_ns, starts_us
 
+LARGEST_GRAPH_ID = 2**62
+"""CUPTI counts graphs from 1; larger ids are damage."""
+
 LARGEST_SHARE = 1.01
 """Shares above it are not believed; the rest is rounding of the profiler."""
 
@@ -86,8 +89,7 @@ def event_columns(events: Sequence[Event]) -> EventColumns:
     device, device_dropped = _timed([e for e in groups.device if not e.name.startswith(_METRICS)], _device_columns)
     marks, marks_dropped = _timed(groups.marks, _host_columns)
     lost_marks = [e for e in groups.marks if e.ph == "B" and kind_of(e.cat) in _NOT_ON_HOST]
-    impossible = device["occupancy"] > LARGEST_SHARE
-    device["occupancy"][impossible] = np.nan
+    impossible = _leave_out_impossible(device)
     return EventColumns(
         host=host,
         device=device,
@@ -96,8 +98,16 @@ def event_columns(events: Sequence[Event]) -> EventColumns:
         unknown=Counter(e.cat for e in groups.unknown + lost_marks),
         dropped=host_dropped + device_dropped + marks_dropped,
         phaseless=groups.phaseless,
-        impossible=int(impossible.sum()),
+        impossible=impossible,
     )
+
+
+def _leave_out_impossible(device: Columns) -> int:
+    """Replaces occupancies above 100 % and absurd graph ids by the absent value, and returns how many there were."""
+    occupancy, graph = device["occupancy"] > LARGEST_SHARE, device["graph"] > LARGEST_GRAPH_ID
+    device["occupancy"] = np.where(occupancy, np.nan, device["occupancy"])
+    device["graph"] = narrowed(np.where(graph, -1, device["graph"]))
+    return int(occupancy.sum() + graph.sum())
 
 
 def joined(parts: Sequence[EventColumns]) -> EventColumns:

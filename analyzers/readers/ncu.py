@@ -1,6 +1,6 @@
-"""Nsight Compute: `ncu --csv --page raw` or `--page details`, read alone.
+"""Read a CSV report of Nsight Compute (`ncu --csv --page raw` or `--page details`) as a trace.
 
-A report measures kernels one by one; it has no timeline. Its launches are laid end to end, in order, as one step.
+A report measures kernels one by one and has no timeline. Its launches are laid end to end, in order, as one step.
 """
 
 from collections.abc import Iterator
@@ -40,8 +40,8 @@ def read(source: Source) -> Trace:
 
 
 def trace_of(launches: Launches, damage: str = "") -> Trace:
-    """A trace of nothing but these launches, with their counters."""
-    measured = counters(launches)
+    """Makes a trace of nothing but these launches, with their counters."""
+    measured, impossible = counters(launches)
     return Trace(
         metadata=Metadata(format=FORMAT, devices=tuple(_devices(launches, measured))),
         host=HOST.empty(),
@@ -53,6 +53,7 @@ def trace_of(launches: Launches, damage: str = "") -> Trace:
                     "truncated", int(launches.cut or bool(damage)), damage or "its last launch is incomplete"
                 ),
                 problems.found("skipped-events", launches.unreadable),
+                problems.found("impossible-values", impossible),
                 problems.found("missing-duration", int((measured["duration_ns"] < 0).sum())),
             ]
         ),
@@ -80,7 +81,7 @@ def _device(measured: pd.DataFrame) -> pd.DataFrame:
 
 
 def _devices(launches: Launches, measured: pd.DataFrame) -> Iterator[DeviceProperties]:
-    """Each device once, as its first launch describes it."""
+    """Yields each device once, as its first launch describes it."""
     sms, memory = (
         np.nan_to_num(column(launches.metrics, name)) for name in ("launch__sm_count", "device__attribute_total_memory")
     )

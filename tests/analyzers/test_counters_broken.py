@@ -3,6 +3,7 @@
 import gzip
 import random
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -160,3 +161,55 @@ def test_fields_of_a_real_report_dropped(tmp_path, real, seed):
 def test_names_and_sizes_of_any_kind(tmp_path, name, size):
     report = RAW.replace("g", name.replace('"', '""')).replace("(8, 3, 2)", size)
     outcome(tmp_path / "a.csv", report.encode("utf-8", "replace"))
+
+
+@pytest.mark.parametrize("size", [f"({'1' * 5000}, 1, 1)", f"({'1' * 5000}"])
+def test_a_size_of_5000_digits_is_unknown(tmp_path, size):
+    trace = outcome(tmp_path / "a.csv", RAW.replace("(8, 3, 2)", size))
+    assert trace.counters["blocks"].tolist() == [-1] * 5
+
+
+SHARES = {
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed": "dram_throughput",
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed": "sm_throughput",
+    "sm__warps_active.avg.pct_of_peak_sustained_active": "occupancy",
+}
+
+
+@pytest.mark.parametrize("metric", SHARES)
+@pytest.mark.parametrize(
+    ("percent", "share"), [("88", 0.88), ("100.4", 1.0), ("1234", None), ("9e11", None), ("-1", None)]
+)
+def test_a_share_above_100_percent_is_not_believed(tmp_path, metric, percent, share):
+    trace = outcome(tmp_path / "a.csv", raw({**METRICS, metric: "%"}, [{**ROWS[0], metric: percent}]))
+    (value,) = trace.counters[SHARES[metric]]
+    codes = trace.problems.set_index("code")["count"]
+    assert (value == share) if share else np.isnan(value)
+    assert codes.get("impossible-values", 0) == (share is None)
+
+
+def test_more_bytes_than_any_memory_moves_are_not_believed(tmp_path):
+    trace = outcome(tmp_path / "a.csv", raw(METRICS, [{**ROWS[1], "dram__bytes.sum": "9e11"}, ROWS[2]]))
+    assert trace.counters["dram_bytes"].isna().tolist() == [True, False]
+    assert trace.problems.set_index("code")["count"]["impossible-values"] == 1
+
+
+@pytest.mark.parametrize("number", ["x", "", "-1"])
+@pytest.mark.parametrize("page", SMALL)
+def test_a_row_without_its_number_is_counted(tmp_path, page, number):
+    head, row, rest = SMALL[page].partition('"1","7","python3"')
+    trace = outcome(tmp_path / "a.csv", head + f'"{number}","7","python3"' + rest)
+    whole = outcome(tmp_path / "a.csv", head + row + rest)
+    assert "skipped-events" not in set(whole.problems["code"])
+    assert trace.problems.set_index("code")["count"]["skipped-events"] == 1
+
+
+def test_two_reports_in_one_file(tmp_path):
+    same = outcome(tmp_path / "a.csv", RAW + RAW)
+    assert len(same.counters) == 10
+    assert "skipped-events" not in set(same.problems["code"])
+    other = outcome(tmp_path / "a.csv", RAW + RAW.replace("dram__bytes.sum", "lts__t_bytes.sum"))
+    assert len(other.counters) + other.problems.set_index("code")["count"]["skipped-events"] >= 10
+    twice = outcome(tmp_path / "a.csv", DETAILS + DETAILS)
+    assert len(twice.counters) == 3
+    assert twice.problems.set_index("code")["count"]["skipped-events"] >= 9

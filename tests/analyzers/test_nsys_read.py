@@ -273,13 +273,75 @@ def test_other_databases_are_refused(tmp_path):
         load(path)
 
 
-def test_a_view_in_the_place_of_a_table_is_not_read(tmp_path):
-    path = Export().kernel("k", 10, 20, 1).write(tmp_path / "report.sqlite")
+def changed(path, *statements):
     with sqlite3.connect(path) as connection:
-        connection.execute(f"CREATE VIEW {RUNTIME} AS SELECT 1 AS start, 2 AS end, 3 AS nameId")
+        for statement in statements:
+            connection.execute(statement)
     connection.close()
-    trace = load(path)
-    assert trace.host.empty and len(trace.device) == 1
+    return load(path)
+
+
+def sound(folder):
+    return Export().launched("k", 10, 20, 30, 1).range("r", 5, 50).write(folder / "report.sqlite")
+
+
+def test_a_view_in_the_place_of_a_table_is_read(tmp_path):
+    statements = (f"ALTER TABLE {KERNEL} RENAME TO hidden", f"CREATE VIEW {KERNEL} AS SELECT * FROM hidden")
+    trace = changed(sound(tmp_path), *statements)
+    assert trace.device["name"].tolist() == ["k"] and codes(trace) == {}
+
+
+def test_a_view_that_never_ends_is_stopped(tmp_path):
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
+    columns = 'SELECT i AS start, i AS "end", 0 AS nameId FROM n'
+    trace = changed(
+        sound(tmp_path), f"DROP TABLE {RUNTIME}", f"CREATE VIEW {RUNTIME} AS {endless} {columns} WHERE i < 0"
+    )
+    assert trace.device["name"].tolist() == ["k"] and codes(trace)["truncated"] == 1
+
+
+def test_a_view_of_what_is_missing_is_a_lost_table(tmp_path):
+    trace = changed(sound(tmp_path), f"DROP TABLE {KERNEL}", f"CREATE VIEW {KERNEL} AS SELECT * FROM absent")
+    assert codes(trace) == {"unread-table": 1, "no-device-events": 1}
+
+
+def test_generated_columns_and_names_in_other_cases_are_read(tmp_path):
+    path = sound(tmp_path)
+    statements = (
+        f'ALTER TABLE {KERNEL} RENAME COLUMN "end" TO stop',
+        f'ALTER TABLE {KERNEL} ADD COLUMN "End" GENERATED ALWAYS AS (stop)',
+        f"ALTER TABLE {KERNEL} RENAME COLUMN start TO START",
+        f"ALTER TABLE {RUNTIME} RENAME TO x",
+        f"ALTER TABLE x RENAME TO {RUNTIME.lower()}",
+    )
+    trace = changed(path, *statements)
+    assert trace.device["duration_ns"].tolist() == [10] and len(trace.host) == 2 and codes(trace) == {}
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [(KERNEL, "start"), (KERNEL, "end"), (RUNTIME, "nameId"), (NVTX, "eventType"), (NVTX, "globalTid")],
+)
+def test_a_table_that_lacks_a_column_is_reported_with_its_rows(tmp_path, table, column):
+    trace = changed(sound(tmp_path), f'ALTER TABLE {table} RENAME COLUMN "{column}" TO other')
+    assert codes(trace)["unread-table"] == 1
+    message = trace.problems.set_index("code")["message"]["unread-table"]
+    assert table in message and column in message
+
+
+@pytest.mark.parametrize("column", ["id", "value"])
+def test_strings_that_are_lost_are_reported(tmp_path, column):
+    trace = changed(sound(tmp_path), f"ALTER TABLE StringIds RENAME COLUMN {column} TO other")
+    assert codes(trace) == {"unread-table": 2, "unnamed-events": 2}
+
+
+def test_ranges_of_no_known_type_are_counted(tmp_path):
+    assert codes(changed(sound(tmp_path), f"UPDATE {NVTX} SET eventType = NULL"))["skipped-events"] == 1
+
+
+def test_other_activities_are_counted(tmp_path):
+    made = Export().kernel("k", 10, 20, 1).row("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", start=1, end=2)
+    assert codes(made.load(tmp_path)) == {"unused-activity": 1, "no-host-events": 1}
 
 
 def test_a_report_without_work_says_how_to_record(tmp_path):

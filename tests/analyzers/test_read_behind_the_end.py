@@ -6,6 +6,7 @@ import json
 import pytest
 from kineto_files import codes, damage, kernel, load_events, load_text, op
 
+from tracekit.analyzers import analyze
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.readers import load
 
@@ -119,3 +120,10 @@ def test_one_broken_event_in_many_does_not_refuse_the_file(tmp_path):
     trace = load_text(tmp_path, f'{{"traceEvents":[{",".join(events)}]}}')
     assert len(trace.host) == 3600
     assert damage(trace) == {"skipped-events": 400}
+
+
+def test_a_graph_id_of_63_bits_is_left_out(tmp_path):
+    trace = load_events(tmp_path, op(), kernel("k1", **{"graph id": 2**63 - 1}), kernel(ts=30.0, **{"graph id": 3}))
+    assert trace.device["graph"].tolist() == [-1, 3]
+    assert damage(trace) == {"impossible-values": 1}
+    analyze(trace)

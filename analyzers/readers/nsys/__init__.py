@@ -1,6 +1,6 @@
-"""Nsight Systems: the SQLite export of a report (nsys export --type sqlite), of any version.
+"""Read the SQLite export of a report of Nsight Systems (nsys export --type sqlite), of any version.
 
-Tables and columns differ by version and are made only when there is something to put in: what is there is read.
+Tables and columns differ by version, and nsys makes them only when there is something to put in. What is there is read.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from tracekit.analyzers import problems
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.problems import Found, found
 from tracekit.analyzers.readers.nsys import api_calls, device_work, nvtx, target
-from tracekit.analyzers.readers.nsys.database import MAGIC, Database, Rows, open_database
+from tracekit.analyzers.readers.nsys.database import MAGIC, Database, Rows, UnreadTable, open_database
 from tracekit.analyzers.readers.nsys.identity import Processes, thread_names
 from tracekit.analyzers.readers.nsys.strings import Strings, joined
 from tracekit.analyzers.readers.nsys.times import Timed, timed
@@ -22,6 +22,7 @@ FORMAT = "Nsight Systems SQLite"
 
 _WORK = (device_work.KERNELS, device_work.COPIES, device_work.SETS, device_work.GRAPHS)
 _KNOWN = {"StringIds", api_calls.TABLE, nvtx.TABLE, "TARGET_INFO_GPU", *_WORK}
+_ACTIVITY = "CUPTI_ACTIVITY_KIND_"
 _METRICS = "GPU_METRICS"
 _CAPTURE = "META_DATA_CAPTURE"
 
@@ -31,9 +32,12 @@ def sniff(head: bytes) -> bool:
 
 
 def read(source: Source) -> Trace:
-    """Raises InputError when it is no export of Nsight Systems, is damaged beyond reading, or holds no work."""
+    """Reads an export.
+
+    Raises InputError when it is no export of Nsight Systems, is damaged beyond reading, or holds no work.
+    """
     with open_database(source) as database:
-        if not _KNOWN & set(database.tables):
+        if not any(database.has(table) for table in _KNOWN):
             raise InputError(
                 f"{source.name} is an SQLite file, but no export of Nsight Systems.",
                 "It has none of its tables.",
@@ -69,7 +73,14 @@ def _read(database: Database, source: Source) -> Trace:
         ),
         host,
         device,
-        problems.table(_found(database, source, times, host, device, graphs=len(work[-1]["start"]))),
+        problems.table(
+            [
+                *_losses(database, source, times, nvtx.unknown_events(events)),
+                *_unused(database),
+                found("graphs-as-a-whole", len(work[-1]["start"])),
+                *_lacking(host, device),
+            ]
+        ),
     )
 
 
@@ -89,7 +100,7 @@ def _joined(tables: list[Rows]) -> Rows:
 
 
 def _host(columns: Rows) -> tuple[pd.DataFrame, np.ndarray]:
-    """HOST, and the global id of each of its threads."""
+    """Returns HOST and the global id of each of its threads."""
     if not columns:
         return HOST.empty(), np.empty(0, dtype=np.int64)
     tids, columns["thread"] = np.unique(columns.pop("globalTid"), return_inverse=True)
@@ -108,21 +119,41 @@ def _table(table: Table, columns: Rows, order: np.ndarray) -> pd.DataFrame:
     return table.frame({column.name: columns[column.name][order] for column in table.columns})
 
 
-def _found(
-    database: Database, source: Source, times: Timed, host: pd.DataFrame, device: pd.DataFrame, graphs: int
-) -> list[Found]:
+def _losses(database: Database, source: Source, times: Timed, unknown_ranges: int) -> list[Found]:
     cut_off = source.damage or database.damage
-    ops = host.loc[host["category"] == "op"]
-    calls = host.loc[(host["category"] == "runtime") & (host["correlation"] >= 0), ["correlation", "thread"]]
-    elsewhere = calls["correlation"].duplicated() & ~calls.duplicated()  # a call inside itself is the same call
     return [
         found("truncated", int(bool(cut_off)), cut_off),
+        *(found("unread-table", lost.rows, _unread(lost)) for lost in database.unread.values()),
+        found("skipped-events", unknown_ranges),
         *times.found,
+    ]
+
+
+def _unread(lost: UnreadTable) -> str:
+    return f"{lost.table} has no column {', '.join(lost.missing)}"
+
+
+def _unused(database: Database) -> list[Found]:
+    known = {table.lower() for table in _KNOWN}
+    names = [n for n in database.tables if n.upper().startswith(_ACTIVITY) and n.lower() not in known]
+    rows = {name: database.count(name, damaged=1) for name in names}
+    tables = ", ".join(f"{name} ({count:,})" for name, count in rows.items() if count)
+    return [
         found("secrets-in-metadata", database.count(_CAPTURE, "name LIKE '%ENVIRONMENT_VARIABLE%'")),
-        found("graphs-as-a-whole", graphs),
         found("unused-gpu-metrics", database.count(_METRICS)),
+        found("unused-activity", sum(rows.values()), tables),
+    ]
+
+
+def _lacking(host: pd.DataFrame, device: pd.DataFrame) -> list[Found]:
+    is_call, is_op = host["category"] == "runtime", host["category"] == "op"
+    calls = host.loc[is_call & (host["correlation"] >= 0), ["correlation", "thread"]]
+    elsewhere = calls["correlation"].duplicated() & ~calls.duplicated()  # a call inside itself is the same call
+    unnamed = (is_call & (host["name"] == "")).sum() + (device["name"] == device_work.NO_NAME).sum()
+    return [
+        found("unnamed-events", int(unnamed)),
         found("no-device-events", int(device.empty)),
         found("no-host-events", int(host.empty)),
         found("duplicate-correlations", int(elsewhere.sum())),
-        found("no-shapes", int(not ops.empty and bool((ops["shapes"] == "").all()))),
+        found("no-shapes", int(bool(is_op.any()) and bool((host.loc[is_op, "shapes"] == "").all()))),
     ]

@@ -1,9 +1,11 @@
-"""An SQLite file that nobody vouches for, read as columns: only what is there, and as far as it can be read."""
+"""Read columns of an untrusted SQLite file: the ones that are there, as far as they can be read."""
 
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,77 +22,123 @@ Columns = dict[str, np.ndarray]
 Rows = dict[str, Any]
 """Equally long columns of a table in the making: numpy arrays and categoricals."""
 
-_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"  # of virtual tables it is 0
+_TABLES = """
+SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 OR type = 'view'
+"""  # the root page of a virtual table is 0
 _LONGEST_TEXT = 1 << 16
 _LARGEST_VALUE_BYTES = 1 << 26
 _SMALLEST_ROW_BYTES = 2
 _PAGE_SIZE, _PAGES = slice(16, 18), slice(28, 32)  # in the header; a page size of 1 is 65536
-_ROWS_AT_ONCE = 1 << 16
+_ROWS_AT_ONCE = 1 << 14
+_STEPS_AT_ONCE = 1 << 20
+_STEPS_PER_BYTE, _LEAST_STEPS = 50, 1 << 27
+
+
+@dataclass(frozen=True)
+class UnreadTable:
+    """A table that is there but lacks columns, so that its rows could not be read."""
+
+    table: str
+    missing: tuple[str, ...]
+    rows: int
 
 
 class Database:
-    """The tables of a file, with the names of their columns. `damage` says what could not be read; "" when all could.
+    """The tables and views of a file, with the names of their columns.
 
-    Raises sqlite3.DatabaseError when not even its schema can be read.
+    `damage` says what could not be read; "" when all could. `unread` lists the tables whose rows were lost because
+    columns are missing. Raises sqlite3.DatabaseError when not even the schema can be read.
     """
 
     def __init__(self, connection: sqlite3.Connection, size_bytes: int) -> None:
         self._connection, self._most_rows, self.damage = connection, size_bytes // _SMALLEST_ROW_BYTES, ""
-        names = [str(name) for (name,) in connection.execute(_TABLES).fetchall()]
-        self.tables = {name: self._columns_of(name) for name in names}
+        self._names = {str(name).lower(): str(name) for (name,) in connection.execute(_TABLES).fetchall()}
+        self._columns = {table: self._columns_of(name) for table, name in self._names.items()}
+        self.unread: dict[str, UnreadTable] = {}
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return tuple(self._names.values())
+
+    def has(self, table: str) -> bool:
+        return table.lower() in self._names
 
     def read(
-        self, table: str, required: Mapping[str, int], optional: Mapping[str, int] | None = None, texts: tuple = ()
+        self,
+        table: str,
+        required: Mapping[str, int],
+        optional: Mapping[str, int] | None = None,
+        texts: tuple = (),
+        required_texts: tuple = (),
     ) -> Columns:
-        """Columns as int64, each with the value that stands for what is absent or no integer; texts as object, "".
+        """Reads columns as int64, each with its value for what is absent or no integer; texts as object, "" if absent.
 
-        Without the table, or one of its required columns, there are no rows.
+        Without the table, or without a required column, there are no rows. A table without a required column is noted
+        in `unread`.
         """
-        absent = {**required, **(optional or {})}
-        there = self.tables.get(table, ())
-        if not set(required) <= set(there):
+        absent, texts = {**required, **(optional or {})}, (*texts, *required_texts)
+        missing = [name for name in (*required, *required_texts) if name.lower() not in self._columns_named(table)]
+        if missing:
+            self._note_unread(table, missing)
             return {**_filled(absent, 0), **_filled(dict.fromkeys(texts, ""), 0)}
-        queried = {n: _integer(n, value) for n, value in absent.items() if n in there}
-        queried |= {n: _text(n) for n in texts if n in there}
+        there = self._columns_named(table)
+        queried = {n: _integer(n, value) for n, value in absent.items() if n.lower() in there}
+        queried |= {n: _text(n) for n in texts if n.lower() in there}
         parts = list(self._chunks(f"SELECT {', '.join(queried.values())} FROM {_quoted(table)}"))
-        found = {name: _joined([part[i] for part in parts], name in texts) for i, name in enumerate(queried)}
-        rows = len(next(iter(found.values())))
-        return {**_filled(absent, rows), **_filled(dict.fromkeys(texts, ""), rows), **found}
+        columns = {name: _joined([part[i] for part in parts], name in texts) for i, name in enumerate(queried)}
+        rows = len(next(iter(columns.values())))
+        return {**_filled(absent, rows), **_filled(dict.fromkeys(texts, ""), rows), **columns}
 
-    def count(self, table: str, where: str = "1") -> int:
-        """Rows of a table; 0 where it, or what `where` names, is missing or damaged."""
-        if table not in self.tables:
+    def count(self, table: str, where: str = "1", damaged: int = 0) -> int:
+        """Counts rows of a table; 0 where it is missing, and `damaged` where it, or what `where` names, is damaged."""
+        if not self.has(table):
             return 0
         try:
             return int(self._connection.execute(f"SELECT count(*) FROM {_quoted(table)} WHERE {where}").fetchone()[0])
-        except sqlite3.DatabaseError:
-            return 0
+        except sqlite3.Error:
+            return damaged
+
+    def _columns_named(self, table: str) -> tuple[str, ...]:
+        return self._columns.get(table.lower(), ())
 
     def _columns_of(self, table: str) -> tuple[str, ...]:
-        return tuple(str(row[1]) for row in self._connection.execute(f"PRAGMA table_info({_quoted(table)})"))
+        """Names in lower case, generated columns too; none for a view of what is missing."""
+        try:
+            rows = self._connection.execute(f"PRAGMA table_xinfo({_quoted(table)})").fetchall()
+        except sqlite3.OperationalError:
+            return ()
+        return tuple(str(row[1]).lower() for row in rows)
+
+    def _note_unread(self, table: str, missing: list[str]) -> None:
+        if self.has(table) and table not in self.unread:
+            self.unread[table] = UnreadTable(table, tuple(missing), self.count(table, damaged=1))
 
     def _chunks(self, query: str) -> Iterator[list[tuple]]:
-        """Columns of rows, until the end or the first damage; pages that point in a circle end at more than fit."""
+        """Yields columns of rows, until the end or the first damage.
+
+        Pages that point in a circle, and views that make rows, end at more than fit in the file.
+        """
         left = self._most_rows
         try:
             cursor = self._connection.execute(query)
             while left > 0 and (rows := cursor.fetchmany(_ROWS_AT_ONCE)):
                 left -= len(rows)
                 yield list(zip(*rows, strict=True))
-        except sqlite3.DatabaseError as error:
+        except sqlite3.Error as error:
             self.damage = str(error)
         if left <= 0:
-            self.damage = "its pages point in a circle"
+            self.damage = "its pages point in a circle, or a view makes more rows than the file can hold"
 
 
 @contextmanager
 def open_database(source: Source) -> Iterator[Database]:
-    """Opened for reading only; what is compressed or comes from stdin is first written to a temporary file.
+    """Opens the database for reading only. Compressed files and stdin are first written to a temporary file.
 
     Raises InputError when the file is damaged beyond reading.
     """
     with _on_disk(source) as path, closing(_connected(path)) as connection:
         try:
+            _limit_steps(connection, path.stat().st_size)
             database = Database(connection, path.stat().st_size)
         except sqlite3.DatabaseError as error:
             raise InputError(
@@ -101,6 +149,13 @@ def open_database(source: Source) -> Iterator[Database]:
         if not database.damage and _is_cut_off(path):
             database.damage = "the file is shorter than it says"
         yield database
+
+
+def _limit_steps(connection: sqlite3.Connection, size_bytes: int) -> None:
+    """Interrupts a query after more steps than reading the whole file takes: a view may ask for endless work."""
+    most = (_LEAST_STEPS + _STEPS_PER_BYTE * size_bytes) // _STEPS_AT_ONCE
+    calls = count(1)
+    connection.set_progress_handler(lambda: next(calls) > most, _STEPS_AT_ONCE)
 
 
 def _is_cut_off(path: Path) -> bool:

@@ -1,9 +1,10 @@
-"""Kernels, copies, sets, and CUDA graphs traced as a whole, as device rows."""
+"""Read kernels, copies, sets, and CUDA graphs traced as a whole, as device rows."""
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.readers.event_columns import LARGEST_GRAPH_ID
 from tracekit.analyzers.readers.nsys.database import MISSING, Columns, Database, Rows
 from tracekit.analyzers.readers.nsys.strings import Strings, categories, constant
 
@@ -13,6 +14,7 @@ KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
 SETS = "CUPTI_ACTIVITY_KIND_MEMSET"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+NO_NAME = "kernel without a name"
 
 _TIMES = {"start": MISSING, "end": MISSING}
 _WHERE = {"deviceId": -1, "streamId": -1, "correlationId": -1, "globalPid": -1}
@@ -30,7 +32,7 @@ _MEMORY_KINDS = {
 
 
 def kernels(database: Database, strings: Strings) -> Rows:
-    """DEVICE's columns with `start`, `end`, `globalPid` and the process's own correlation instead of its times."""
+    """Returns DEVICE's columns with `start`, `end`, `globalPid` and the process's own correlation, without times."""
     rows = database.read(
         KERNELS,
         _TIMES,
@@ -57,7 +59,7 @@ def kernels(database: Database, strings: Strings) -> Rows:
 
 
 def copies(database: Database) -> Rows:
-    """Named as Kineto does: Memcpy HtoD (Pinned -> Device)."""
+    """Returns copies, named as Kineto names them: Memcpy HtoD (Pinned -> Device)."""
     kinds = dict.fromkeys(("copyKind", "srcKind", "dstKind"), -1)
     rows = database.read(COPIES, _TIMES, {**_WHERE, **_IN_GRAPH, **kinds, "bytes": -1})
     names = _distinct_names([rows[kind] for kind in kinds], _copy_name)
@@ -71,10 +73,10 @@ def sets(database: Database) -> Rows:
 
 
 def graphs(database: Database) -> Rows:
-    """Launches of CUDA graphs whose kernels were not traced one by one: each counts as one kernel."""
+    """Returns launches of CUDA graphs whose kernels were not traced one by one; each counts as one kernel."""
     rows = database.read(GRAPHS, _TIMES, {**_WHERE, "graphId": -1})
     names = _distinct_names([rows["graphId"]], lambda graph: f"CUDA graph {graph}" if graph >= 0 else "CUDA graph")
-    return {**_common(rows, "kernel"), "name": names, "graph": np.maximum(rows["graphId"], 0)}
+    return {**_common(rows, "kernel"), "name": names, "graph": np.clip(rows["graphId"], 0, LARGEST_GRAPH_ID)}
 
 
 def _common(rows: Columns, category: str) -> Rows:
@@ -99,11 +101,11 @@ def _kernel_names(rows: Columns, strings: Strings) -> pd.Categorical:
         best = np.where(best >= 0, best, rows[other])
     code, ids = pd.factorize(best)
     names = strings.of(np.asarray(ids, dtype=np.int64))
-    return categories(code, np.where(names == "", "kernel without a name", names).tolist())
+    return categories(code, np.where(names == "", NO_NAME, names).tolist())
 
 
 def _distinct_names(keys: list[Ints], name) -> pd.Categorical:  # type: ignore[no-untyped-def]
-    """name(*keys) a row, asked once for each distinct combination."""
+    """Calls name(*keys) once for each distinct combination of keys."""
     code, distinct = pd.factorize(pd.MultiIndex.from_arrays(keys))
     return categories(code, [name(*key) for key in distinct])
 
@@ -116,14 +118,14 @@ def _copy_name(kind: int, source: int, target: int) -> str:
 
 
 def _graph(rows: Columns) -> Columns:
-    """The graph's id is also the upper half of its nodes' ids; 0 is no graph."""
+    """Returns ids of graphs and nodes. A graph's id is also the upper half of its nodes' ids; 0 is no graph."""
     node = np.where(rows["graphNodeId"] > 0, rows["graphNodeId"], -1)
     graph = np.where(rows["graphId"] > 0, rows["graphId"], node >> _GRAPH_ID_SHIFT)
-    return {"graph": np.where(graph > 0, graph, -1), "graph_node": node}
+    return {"graph": np.where((graph > 0) & (graph <= LARGEST_GRAPH_ID), graph, -1), "graph_node": node}
 
 
 def _product(sizes: list[Ints]) -> Ints:
-    """Of positive sizes that fit together; else -1."""
+    """Multiplies sizes; -1 where one is not positive or the product does not fit."""
     valid = np.all([(size > 0) & (size <= _INT32_MAX) for size in sizes], axis=0)
     exact = np.prod([np.where(valid, size, 1).astype(np.float64) for size in sizes], axis=0) < 2.0**62
     return np.where(valid & exact, np.prod([np.where(valid & exact, size, 1) for size in sizes], axis=0), -1)

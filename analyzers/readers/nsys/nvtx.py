@@ -1,4 +1,4 @@
-"""NVTX ranges as host rows: push/pop and start/end, of any domain."""
+"""Read NVTX ranges (push/pop and start/end, of any domain) as host rows."""
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,12 @@ Ints = npt.NDArray[np.int64]
 TABLE = "NVTX_EVENTS"
 _RANGES = (59, 60, 70, 71)  # push/pop and start/end, each of the library and of the older text interface
 _NEW_DOMAIN = 75
+_KNOWN_TYPES = (*range(32, 40), 59, 60, *range(64, 77), 97, 98, 99)  # ranges, marks, and names of things
 _DEFAULT_DOMAIN = 0
 
 
 def read_events(database: Database) -> Columns:
-    """Ranges and new domains, named."""
+    """Reads ranges, and the events that name a domain."""
     return database.read(
         TABLE,
         {"start": MISSING, "eventType": -1, "globalTid": -1},
@@ -28,8 +29,13 @@ def read_events(database: Database) -> Columns:
     )
 
 
+def unknown_events(events: Columns) -> int:
+    """Counts events whose type is missing or unknown."""
+    return int((~np.isin(events["eventType"], _KNOWN_TYPES)).sum())
+
+
 def host_rows(events: Columns, strings: Strings, processes: Processes) -> Rows:
-    """HOST's columns with `start`, `end` and `globalTid` instead of its times and thread.
+    """Returns HOST's columns with `start`, `end` and `globalTid` instead of its times and thread.
 
     Ops are told from other ranges by their names; a range of a named domain is called domain:name.
     """
@@ -63,7 +69,7 @@ def _columns(parsed: list[RangeName], code: Ints, global_tid: Ints, processes: P
 
 
 def _in_domains(events: Columns, texts: np.ndarray, is_range: npt.NDArray[np.bool_]) -> np.ndarray:
-    """The texts of ranges, those of named domains behind the name of theirs."""
+    """Returns the texts of ranges; a range of a named domain has the domain's name before its own."""
     domain = pd.MultiIndex.from_arrays([process_of(events["globalTid"]), events["domainId"]])
     made = np.flatnonzero(events["eventType"] == _NEW_DOMAIN)
     names = pd.Series(texts[made], index=domain[made])

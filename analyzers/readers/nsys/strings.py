@@ -1,4 +1,4 @@
-"""The strings of a report, by id and as categories."""
+"""Look up the strings of a report by id, and make categories of them."""
 
 from collections.abc import Sequence
 
@@ -15,12 +15,12 @@ class Strings:
     """The table StringIds."""
 
     def __init__(self, database: Database) -> None:
-        rows = database.read("StringIds", {"id": -1}, texts=("value",))
+        rows = database.read("StringIds", {"id": -1}, required_texts=("value",))
         self._ids, first = np.unique(rows["id"], return_index=True)
         self._values = np.append(rows["value"][first], "")
 
     def of(self, ids: Ints) -> npt.NDArray[np.object_]:
-        """The string of each id; "" for unknown ones."""
+        """Returns the string of each id; "" for unknown ones."""
         at = np.searchsorted(self._ids, ids)
         known = at < len(self._ids)
         known[known] = self._ids[at[known]] == ids[known]
@@ -28,7 +28,7 @@ class Strings:
 
 
 def categories(codes: Ints, values: Sequence[str]) -> pd.Categorical:
-    """A category a row, from codes into values, which may repeat."""
+    """Makes a category for each row from codes into values, which may repeat."""
     number, distinct = pd.factorize(np.asarray([*values, ""], dtype=object)[:-1])
     return pd.Categorical.from_codes(number[codes] if len(number) else codes, pd.Index(distinct, dtype=object))
 
