@@ -80,6 +80,12 @@ def kind(cost: Cost, shape: Gemm, gpu: GPU) -> str:
     return "unaligned" if unaligned and units_of(cost, gpu) == "tensor" else "tiled"
 
 
+def is_unaligned(cost: Cost, gpu: GPU) -> bool:
+    """Whether the rows of a product are no whole vectors, so that tensor units are fed an element at a time."""
+    shape = cost.shape
+    return cost.family == "gemm" and isinstance(shape, Gemm) and kind(cost, shape, gpu) == "unaligned"
+
+
 def tiled(cost: Cost, shape: Gemm, gpu: GPU) -> Products:
     """What the tiles of a product cover.
 

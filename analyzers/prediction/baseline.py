@@ -14,9 +14,11 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.batch_size import batch_by_shapes
 from tracekit.analyzers.prediction.launching import launch_latency_ns, queued_gap_ns
+from tracekit.analyzers.prediction.math_fallback import MathFallback, math_fallback
 from tracekit.analyzers.prediction.memory import Memory, held
 from tracekit.analyzers.prediction.oplist import build
 from tracekit.analyzers.prediction.profiler_share import profiler_share
+from tracekit.analyzers.prediction.running import NOTHING_KNOWN, Running, running, trains
 from tracekit.analyzers.prediction.simulate import Floats, latency_ns
 from tracekit.analyzers.prediction.traced_step import HostTail, TracedStep, traced_step
 from tracekit.analyzers.results import Analysis, Source
@@ -79,8 +81,18 @@ class Baseline:
     """Busy time over the summed kernel time of all devices: below 1 where kernels overlap."""
     batch_by_shapes: int = 0
     """Sequences or samples of a step by the shapes of its ops; 0: they do not tell."""
+    running: Running = NOTHING_KNOWN
+    """What the trace shows that the run does already."""
+    fallback: MathFallback | None = None
+    """Fused attention fell back to the math path; None: not that the trace shows."""
     entry_ns: float = 0.0
     """Host time before the first launch that goes into calling compiled code: launching, however long it takes."""
+
+    @cached_property
+    def trains(self) -> bool:
+        """Whether a step trains: as the capture says, or by a backward pass or an optimizer among its ops."""
+        capture = self.source.capture
+        return capture.workload == "train" if capture and capture.workload else trains(self.ops)
 
     @property
     def batch_size(self) -> int:
@@ -174,6 +186,8 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         tail=step.tail,
         overlaps=step.overlaps,
         batch_by_shapes=batch_by_shapes(trace.host),
+        running=running(analysis.work, len(analysis.timeline.steps), measured=analysis.source.kind != "modelled"),
+        fallback=math_fallback(trace.host, analysis.source.gpu, analysis.source.capture),
         overlap=_overlap(analysis, step, float(ops.kernel_ns.sum())),
     )
     raw = replace(raw, as_traced=Reproduction(raw.latency_ns / 1e3, step.wall_ns / 1e3))

@@ -64,7 +64,7 @@ def is_masked(ops: pd.DataFrame) -> "pd.Series[bool]":
 
 
 def is_compiled(base: Baseline) -> bool:
-    return bool(which(base.ops.name, lambda name: name.startswith(GENERATED)).any())
+    return base.running.compiled or bool(which(base.ops.name, lambda name: name.startswith(GENERATED)).any())
 
 
 def _prepared(cost: Cost, base: Baseline, host: float) -> list[Extra]:

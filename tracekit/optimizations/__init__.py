@@ -10,6 +10,7 @@ from tracekit.optimizations.combined import Combined, conflict
 from tracekit.optimizations.compile import Compile
 from tracekit.optimizations.cuda_graphs import CUDAGraphs
 from tracekit.optimizations.fp8_dynamic import FP8Dynamic
+from tracekit.optimizations.fused_attention_fallback import FusedAttentionFallback
 from tracekit.optimizations.fused_kernels import FusedKernels
 from tracekit.optimizations.fused_optimizer import FusedOptimizer
 from tracekit.optimizations.gradient_checkpointing import GradientCheckpointing
@@ -19,7 +20,9 @@ from tracekit.optimizations.int8_dynamic import Int8Dynamic
 from tracekit.optimizations.int8_weight_only import Int8WeightOnly
 from tracekit.optimizations.llm_int8 import LLMInt8
 from tracekit.optimizations.max_autotune import MaxAutotune
+from tracekit.optimizations.mixed_precision import MixedPrecision
 from tracekit.optimizations.nf4 import NF4
+from tracekit.optimizations.pad_shapes import PadShapes
 from tracekit.optimizations.paged_kv import PagedKV
 from tracekit.optimizations.sdpa import SDPA
 from tracekit.optimizations.speculative_decoding import SpeculativeDecoding
@@ -28,8 +31,11 @@ from tracekit.optimizations.tf32 import TF32
 
 OPTIMIZATIONS: tuple[Optimization, ...] = (
     HalfPrecision(),
+    MixedPrecision(),
     TF32(),
     SDPA(),
+    FusedAttentionFallback(),
+    PadShapes(),
     StaticCache(),
     Batching(),
     GradientCheckpointing(),

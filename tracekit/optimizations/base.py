@@ -84,6 +84,10 @@ class Optimization(ABC):
         """Whether the run is so short of what it saves that it is recommended even where it costs time."""
         return False
 
+    def unsuited(self, base: Baseline) -> Statements:
+        """Why it is not recommended for this run, although it can be done; empty: nothing speaks against it."""
+        return ()
+
     def work(self, base: Baseline) -> float:
         """How many times the baseline's work one step then does; the speed-up is that of the work."""
         return self.work_factor

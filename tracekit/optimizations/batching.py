@@ -11,7 +11,7 @@ from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.costs.call import Cost, Gemm
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.evidence import Statements
-from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.baseline import MOST_TO_LAUNCH_NS, Baseline
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.batch_limits import compute_bound_from, largest_that_fits, streams_weights
@@ -54,7 +54,10 @@ class Batching(Optimization):
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        return retimed(base.ops, _enlarging(self.work(base)), base.gpu, outcome)
+        """What the host does beside launching, such as loading data, it does for each sequence."""
+        ops, factor = retimed(base.ops, _enlarging(self.work(base)), base.gpu, outcome), self.work(base)
+        beside = (ops.host_ns - MOST_TO_LAUNCH_NS).clip(lower=0.0)
+        return ops.assign(host_ns=ops.host_ns + (factor - 1) * beside)
 
     def work(self, base: Baseline) -> float:
         return self.batch_after(base) / max(1, base.batch_size)

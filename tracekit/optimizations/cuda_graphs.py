@@ -43,7 +43,10 @@ class CUDAGraphs(Graphed):
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports("cuda-graphs"):
             return f"{base.gpu.name} cannot replay graphs of kernels."
-        if base.source.capture and base.source.capture.workload == "train":
+        if base.running.is_graphed:
+            launches = base.running.graph_launches
+            return f"{launches} graph launch{'es' * (launches != 1)} a step replay its kernels already."
+        if base.trains:
             return "A whole training step needs make_graphed_callables and a capturable optimizer, by hand."
         waits = copies_waited_for(base)
         if waits:

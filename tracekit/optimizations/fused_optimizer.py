@@ -31,7 +31,9 @@ class FusedOptimizer(Optimization):
     caveats = ("Adam, AdamW, SGD and Adagrad have fused kernels; others do not.",)
 
     def objection(self, base: Baseline) -> str | None:
-        if base.ops.name.str.contains("_fused_").any():
+        if not base.trains:
+            return "The run has no optimizer step."
+        if base.ops.name.str.contains("aten::_fused_", regex=False).any():
             return "The optimizer is fused already."
         return None if _steps(base).any() else "The run has no optimizer step that launches an op at a time."
 
@@ -68,7 +70,8 @@ class FusedOptimizer(Optimization):
         return (say("optimizer-launches", launches(base, rows)), *largest(base, rows))
 
     def how_to(self, base: Baseline) -> str:
-        return "optimizer = torch.optim.AdamW(model.parameters(), fused=True)"
+        adam = base.ops.name[_steps(base)].str.contains("addcdiv|lerp|sqrt", regex=True).any()
+        return f"optimizer = torch.optim.{'AdamW' if adam else 'SGD'}(model.parameters(), lr=lr, fused=True)"
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
         return replace(before, temporaries=0)
@@ -80,7 +83,7 @@ class FusedOptimizer(Optimization):
 
 
 def _steps(base: Baseline) -> "pd.Series[bool]":
-    foreach = base.ops.name.str.contains("_foreach_", regex=False)
+    foreach = base.ops.name.str.contains("_foreach_(?!copy_)", regex=True)
     return foreach & base.ops.cost.notna() & base.ops.phase.isin(["optimizer", ""])
 
 

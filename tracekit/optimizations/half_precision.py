@@ -59,6 +59,9 @@ class HalfPrecision(Optimization):
             )
         return type(self)(_TYPES[argument])
 
+    def unsuited(self, base: Baseline) -> Statements:
+        return (say("mixed-precision-instead"),) if base.trains else ()
+
     def objection(self, base: Baseline) -> str | None:
         if self.type_on(base.gpu) == "bf16" and not base.gpu.supports("bf16"):
             return f"{base.gpu.name} has no bf16 (it came with compute capability 8.0): use half-precision:fp16."

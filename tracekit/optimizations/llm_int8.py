@@ -50,7 +50,7 @@ class LLMInt8(BitsAndBytes):
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports("llm-int8"):
             return f"bitsandbytes has no int8 products for {base.gpu.name} (compute capability 7.5 and later)."
-        if base.source.capture and base.source.capture.workload == "train":
+        if base.trains:
             return "Weights in 8 bits cannot be trained."
         return None if replaced(base).any() else "No layer multiplies by weights."
 

@@ -47,7 +47,7 @@ class NF4(BitsAndBytes):
     def objection(self, base: Baseline) -> str | None:
         if base.gpu.vendor != "nvidia":
             return f"bitsandbytes is not predicted on {base.gpu.name}."
-        if base.source.capture and base.source.capture.workload == "train":
+        if base.trains:
             return "Weights in 4 bits cannot be trained (adapters beside them can: QLoRA)."
         return None if replaced(base).any() else "No layer multiplies by weights."
 

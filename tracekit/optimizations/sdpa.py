@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.costs.call import Attention, Cost
+from tracekit.analyzers.costs.call import Attention, Cost, Precision
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
@@ -70,6 +70,8 @@ class SDPA(Optimization):
             return f"{base.gpu.name} has no fused attention for these types."
         if self.backend == "efficient" and _grouped(base):
             return f"{beginning(EFFICIENT)} takes no grouped heads."
+        if base.fallback is not None and written_out(base):
+            return "It is called already, and fell back to its math path: fused-attention-fallback mends that."
         if written_out(base):
             return None
         if not self.backend or not _fused(base).any():
@@ -96,12 +98,16 @@ class SDPA(Optimization):
         return retimed(base.ops, lambda cost: self._on(cost, masked=False), base.gpu, outcome)
 
     def _joined(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        """Attention written out, as one op each."""
+        return self.joined(base, outcome)
+
+    def joined(self, base: Baseline, outcome: Outcome, precision: Precision | None = None) -> pd.DataFrame:
+        """Attention written out, as one op each; `precision`: in another type."""
         found = sorted(written_out(base), key=lambda each: each.begin)
         ops = _merged(base.ops, found)
         fused = ops.index.isin(base.ops.index[[each.begin for each in found]])
         masked = outcome == "low" and _batch(base) > 1
         costs = [self._on(each.cost, masked=masked) for each in found]
+        costs = [replace(cost, precision=precision or cost.precision) for cost in costs]
         error = pick(KERNEL_ERROR, outcome)
         kernel, cost = ops.kernel_ns.to_numpy(copy=True), ops.cost.copy()
         kernel[fused] = [estimate_ns(each, base.gpu) * error for each in costs]

@@ -52,7 +52,8 @@ def _remedies(search: Search) -> Iterator[tuple[Steps, Remedy]]:
     yield from saving
     if any(remedy.fits and not _is_smaller_batch(steps) for steps, remedy in saving):
         return
-    for (one, _), (other, _) in combinations(saving, 2):
+    keeping = [steps for steps, _ in saving if not _is_smaller_batch(steps)]
+    for one, other in combinations(keeping, 2):
         pair = in_order((*one, *other))
         if not conflict(pair) and search.allows(pair):
             yield pair, _remedy(search, pair)
@@ -60,7 +61,7 @@ def _remedies(search: Search) -> Iterator[tuple[Steps, Remedy]]:
 
 def _candidates(search: Search) -> Iterator[Steps]:
     for each in OPTIMIZATIONS:
-        if not each.throughput and search.allows((each,)):
+        if not each.throughput and not each.unsuited(search.base) and search.allows((each,)):
             yield (each,)
     largest = largest_that_fits(search.base)
     if largest and search.base.batch_size and largest < search.base.batch_size:

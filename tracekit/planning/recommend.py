@@ -63,7 +63,8 @@ def advise(base: Baseline) -> Advice:
     search = Search(base)
     fit, making_fit = memory_fit(search)
     judged = [(optimization, _judge(optimization, search)) for optimization in OPTIMIZATIONS]
-    steps = search.plan([optimization for optimization, option in judged if not _loses(option)], making_fit)
+    able = [optimization for optimization, option in judged if not (_loses(option) or optimization.unsuited(base))]
+    steps = search.plan(able, making_fit)
     if fit:
         judged = fitting_first(judged, fit, making_fit, search)
         steps = steps if making_fit else ()
@@ -112,6 +113,7 @@ def _judge(optimization: Optimization, search: Search) -> Considered:
         return _refused(optimization, refused)
     gain = speedup(search.scenarios(()), after)
     rival = _simpler(optimization, gain, search) if gain.low >= WORTHWHILE else ()
+    rival = optimization.unsuited(search.base) or rival
     worth = (gain.low >= WORTHWHILE and not rival) or optimization.needed(search.base)
     return Considered(
         optimization.id,

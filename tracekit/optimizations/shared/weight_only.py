@@ -44,7 +44,7 @@ class WeightOnly(Optimization):
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports(self.needs):
             return f"{base.gpu.name} has no kernels for it."
-        if base.source.capture and base.source.capture.workload == "train":
+        if base.trains:
             return "The weights would no longer be trained."
         products = where(base.ops, _in_half)
         if not products.any():

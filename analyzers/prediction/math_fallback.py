@@ -1,0 +1,87 @@
+"""Calls of scaled_dot_product_attention that fell back to PyTorch's math path, and why.
+
+Conditions: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pandas as pd
+
+from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.hardware import GPU
+
+Cause = Literal["bf16", "grouped-heads", "mixed-types", "layout", "head-dim", "mask", "unknown"]
+
+_MATH = "aten::_scaled_dot_product_attention_math"
+_HALVES = ("c10::Half", "c10::BFloat16")
+_ALIGNMENT = 16
+"""Bytes that a head, and a row of a mask, must be a multiple of."""
+
+
+@dataclass(frozen=True)
+class MathFallback:
+    """Why fused kernels did not take the calls."""
+
+    cause: Cause
+    group: int = 1
+    """Query heads that share a head of keys."""
+
+
+def math_fallback(host: pd.DataFrame, gpu: GPU, capture: CaptureInfo | None) -> MathFallback | None:
+    """The fallback of most calls; None where the trace holds no call of the math path.
+
+    A modelled run records the ops of the math path without the call around them: its settings tell.
+    """
+    calls = host[(host["name"] == _MATH).to_numpy()]
+    if calls.empty:
+        modelled = capture is not None and capture.source == "modelled" and capture.attention in ("sdpa", "flash")
+        return MathFallback(_by_settings(gpu, capture)) if modelled and capture else None
+    texts = calls[["shapes", "dtypes", "strides"]].astype(str).value_counts().index[0]
+    shapes, dtypes, strides = (_parsed(text) for text in texts)
+    return _explained(shapes, dtypes, strides, gpu)
+
+
+def _by_settings(gpu: GPU, capture: CaptureInfo) -> Cause:
+    if capture.dtype == "bf16" and not gpu.supports("bf16"):
+        return "bf16"
+    return "unknown" if gpu.supports("flash-attention") else "grouped-heads"
+
+
+def _explained(shapes: list[Any], dtypes: list[Any], strides: list[Any], gpu: GPU) -> MathFallback:
+    if len(shapes) < 3 or any(not _is_shape(shape) for shape in shapes[:3]):
+        return MathFallback("unknown")
+    query, key = shapes[0], shapes[1]
+    group = query[1] // key[1] if len(query) == len(key) == 4 and key[1] else 1
+    return MathFallback(_cause(shapes, dtypes, strides, gpu, group), max(1, group))
+
+
+def _cause(shapes: list[Any], dtypes: list[Any], strides: list[Any], gpu: GPU, group: int) -> Cause:
+    element = 2 if dtypes and dtypes[0] in _HALVES else 4
+    mask = shapes[3] if len(shapes) > 3 else []
+    if "c10::BFloat16" in dtypes[:3] and not gpu.supports("bf16"):
+        return "bf16"
+    if len(set(dtypes[:3])) > 1:
+        return "mixed-types"
+    if group > 1 and (not gpu.supports("flash-attention") or mask or element == 4):
+        return "grouped-heads"
+    if any(_is_shape(steps) and steps[-1] != 1 for steps in strides[:3]):
+        return "layout"
+    if shapes[0][-1] * element % _ALIGNMENT:
+        return "head-dim"
+    if _is_shape(mask) and mask[-1] * element % _ALIGNMENT:
+        return "mask"
+    return "unknown"
+
+
+def _is_shape(dims: object) -> bool:
+    return isinstance(dims, list) and bool(dims) and all(type(size) is int for size in dims)
+
+
+def _parsed(text: str) -> list[Any]:
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        return []
+    return parsed if isinstance(parsed, list) else []

@@ -1,0 +1,62 @@
+"""What a run does already, by its trace: replays graphs, runs generated code, trains, calls unaligned products."""
+
+import re
+from dataclasses import dataclass
+
+import pandas as pd
+
+GENERATED = "triton_"
+_COMPILED_REGION = "Torch-Compiled Region"
+_UNALIGNED = re.compile(r"(?:_|\b)align[12](?:\D|$)")
+"""In names of CUTLASS kernels: elements that an operand is loaded by, of 8 that tensor units in 16 bits want."""
+_MOSTLY = 0.5
+_TRAINS = re.compile(r"backward|_foreach_(?:addcdiv|lerp|addcmul|mul)_|_fused_(?:adam|sgd|adagrad)", re.IGNORECASE)
+_PHASES = frozenset({"backward", "optimizer"})
+
+
+@dataclass(frozen=True)
+class Running:
+    """Facts about the run that its op list does not hold."""
+
+    graph_launches: int = 0
+    """Graph launches a step."""
+    graphed: float = 0.0
+    """Fraction of the kernel time that graphs replay."""
+    compiled: bool = False
+    """Kernels that torch.compile generated, or its regions, are among the work."""
+    unaligned: float | None = None
+    """Fraction of the kernel time in products whose kernels load one or two elements at a time, by their names; None:
+    the names do not tell."""
+
+    @property
+    def is_graphed(self) -> bool:
+        """Whether graphs replay most of the step."""
+        return self.graphed > _MOSTLY
+
+
+NOTHING_KNOWN = Running()
+
+
+def running(work: pd.DataFrame, steps: int, *, measured: bool) -> Running:
+    """The facts about `steps` steps of work (WORK). `measured`: its kernels have names of their own."""
+    busy = work["duration_ns"].to_numpy(dtype=float)
+    total, in_graph = max(busy.sum(), 1.0), (work["graph"] >= 0).to_numpy()
+    names = work["name"].astype("category")
+    categories = [str(name) for name in names.cat.categories]
+    codes = names.cat.codes.to_numpy()
+    generated = [name.startswith(GENERATED) for name in categories]
+    unaligned = pd.Series([_UNALIGNED.search(name) is not None for name in categories], dtype=bool).to_numpy()
+    regions = work["op_name"].astype("category").cat.categories
+    return Running(
+        graph_launches=round(work["launch"][in_graph].nunique() / max(1, steps)),
+        graphed=float(busy[in_graph].sum() / total),
+        compiled=any(generated) or any(str(name).startswith(_COMPILED_REGION) for name in regions),
+        unaligned=float(busy[unaligned[codes]].sum() / total) if measured else None,
+    )
+
+
+def trains(ops: pd.DataFrame) -> bool:
+    """Whether an op list holds a backward pass or an optimizer's step."""
+    if not _PHASES.isdisjoint(ops["phase"].unique()):
+        return True
+    return any(_TRAINS.search(str(name)) for name in ops["name"].unique())

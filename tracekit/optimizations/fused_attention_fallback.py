@@ -1,0 +1,103 @@
+"""Calls of scaled_dot_product_attention that fell back to the math path, brought back to a fused kernel."""
+
+from dataclasses import replace
+
+import pandas as pd
+
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Precision
+from tracekit.analyzers.evidence import Statements
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.math_fallback import Cause
+from tracekit.analyzers.prediction.values import Costs
+from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
+from tracekit.analyzers.transforms.outcome import Outcome
+from tracekit.analyzers.transforms.written_attention import covered, written_out
+from tracekit.optimizations.base import Optimization, refused
+from tracekit.optimizations.sdpa import SDPA
+from tracekit.optimizations.shared.attention_backends import BACKENDS, is_half, preferred
+from tracekit.optimizations.shared.evidence import largest, of_step, say, share_of
+from tracekit.subjects.subject import Subject
+
+_MENDS: dict[Cause, str] = {
+    "bf16": "model = model.half()  # this GPU has no bf16: fused kernels take fp16",
+    "grouped-heads": (
+        "key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)  # one key head for each query head\n"
+        "value = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)"
+    ),
+    "mixed-types": "key, value = key.to(query.dtype), value.to(query.dtype)",
+    "layout": "query, key, value = (each.contiguous() for each in (query, key, value))",
+    "head-dim": (
+        "query, key, value = (F.pad(each, (0, -each.shape[-1] % 8)) for each in (query, key, value))\n"
+        "output = F.scaled_dot_product_attention(query, key, value, scale=head_dim**-0.5)[..., :head_dim]"
+    ),
+    "mask": "mask = F.pad(mask, (0, -mask.shape[-1] % 8))[..., : key.shape[-2]]  # rows aligned to 16 bytes",
+    "unknown": (
+        "with torch.nn.attention.sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]):\n"
+        "    model(**inputs)  # the warnings say what keeps each kernel out"
+    ),
+}
+_WHY: dict[Cause, str] = {
+    "bf16": "this GPU has no bf16",
+    "grouped-heads": "keys have fewer heads than queries, which its fused kernels do not take here",
+    "mixed-types": "queries, keys and values are of different types",
+    "layout": "the last dimension is not contiguous",
+    "head-dim": "the head size is no multiple of 16 bytes",
+    "mask": "the rows of the mask are no multiple of 16 bytes",
+    "unknown": "a reason that the trace does not hold",
+}
+
+
+class FusedAttentionFallback(Optimization):
+    id = "fused-attention-fallback"
+    title = "Fused attention instead of the math path"
+    costs = Costs("scores are never stored", "rounding of the last digits", "a line or two before the call")
+    caveats = ("Check the kernel's name afterwards: PyTorch falls back without an error.",)
+
+    def objection(self, base: Baseline) -> str | None:
+        if base.fallback is None or not written_out(base):
+            return "No call of scaled_dot_product_attention fell back to its math path."
+        return None if _kernels(base) else f"{base.gpu.name} has no fused attention for these types."
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        fused = SDPA().joined(base, outcome, self._as_mended(base))
+        return with_extras(replace(base, ops=fused), self._repeats(base, fused), {})
+
+    def _as_mended(self, base: Baseline) -> Precision | None:
+        """The type that the mend computes in; None: as it was."""
+        return "fp16" if base.fallback and base.fallback.cause == "bf16" else None
+
+    def _repeats(self, base: Baseline, ops: pd.DataFrame) -> dict[int, list[Extra]]:
+        """The copies of keys and values for each query head."""
+        if base.fallback is None or base.fallback.cause != "grouped-heads":
+            return {}
+        group = max(2, base.fallback.group)
+        rows = [row for row, cost in enumerate(ops.cost) if cost is not None and isinstance(cost.shape, Attention)]
+        return {row: [_repeat(ops.cost.iloc[row], group)] * 2 for row in rows}
+
+    def reason(self, base: Baseline) -> Statements:
+        assert base.fallback is not None
+        why = of_step("why", "name", _WHY[base.fallback.cause])
+        kernels = of_step("kernels", "name", BACKENDS[_kernels(base) or "efficient"].words)
+        return (say("attention-fell-back", share_of(base, covered(base)), why, kernels),)
+
+    def evidence(self, base: Baseline) -> Statements:
+        return largest(base, covered(base))
+
+    def how_to(self, base: Baseline) -> str:
+        return _MENDS[base.fallback.cause if base.fallback else "unknown"]
+
+    def apply(self, subject: Subject) -> Subject:
+        raise refused(self, "The call stands in the model's own code: change it there, and compare the two traces.")
+
+
+def _kernels(base: Baseline) -> str | None:
+    """The backend that takes the calls once they are mended."""
+    half = any(cost is not None and is_half(cost) for cost in base.ops.cost)
+    return preferred(base.gpu, half=half)
+
+
+def _repeat(cost: Cost, group: int) -> Extra:
+    shape = cost.shape
+    assert isinstance(shape, Attention)
+    size = ELEMENT_BYTES[cost.precision] * shape.batch * shape.heads * shape.keys * shape.head_dim
+    return Extra("aten::repeat_interleave", moving(size / group, size, cost.precision, "copy"))

@@ -1,0 +1,97 @@
+"""Training with autocast: products in 16 bits, weights and sums that need it in 32."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pandas as pd
+
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.evidence import Statements
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.values import Costs
+from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.analyzers.transforms.retime import narrowed, retimed
+from tracekit.capture.numerics import TORCH_NAMES
+from tracekit.optimizations.base import Optimization, refused
+from tracekit.optimizations.half_precision import half_type
+from tracekit.optimizations.shared.evidence import largest, of_step, say, share_of
+from tracekit.subjects.subject import Subject
+
+_PRODUCTS = ("gemm", "convolution", "attention")
+_FOLLOW = ("pointwise", "copy", "gather")
+"""Families that compute in the type of their inputs, which products then hand them in 16 bits."""
+_WIDE = ("fp32", "tf32")
+_CAST_HOST = Interval(1.5, 1.0, 0.7)
+"""Host time of a cast that autocast adds, in plain launches."""
+_KEPT = Interval(0.8, 0.65, 0.5)
+"""Activations that are kept, over those of training in 32 bits: inputs of products halve, those of norms and losses
+do not."""
+
+
+class MixedPrecision(Optimization):
+    id = "mixed-precision"
+    title = "Mixed precision (autocast)"
+    costs = Costs("activations about two thirds, a 16-bit copy of weights", "as in 32 bits, usually", "two lines")
+    excludes: Mapping[str, str] = {"half-precision": "its weights are in 16 bits, these stay in 32."}
+    caveats = ("Compare the loss curves of a few hundred steps before you rely on it.",)
+
+    def objection(self, base: Baseline) -> str | None:
+        if not base.trains:
+            return "The run does not train: half-precision needs no autocast."
+        if not _wide_products(base).any():
+            return "The products are in 16 bits already."
+        if not base.gpu.supports("fp16-tensor") and base.gpu.vendor == "nvidia":
+            return f"{base.gpu.name} has no units for 16 bits."
+        return None
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        to = half_type(base.gpu)
+
+        def changed(cost: Cost) -> Cost:
+            follows = outcome != "low" and cost.family in _FOLLOW
+            return narrowed(cost, to) if cost.family in _PRODUCTS or follows else cost
+
+        rows = _wide_products(base).to_numpy().nonzero()[0]
+        casts = {int(row): _casts(base.ops.cost.iloc[row], outcome) for row in rows}
+        ops = retimed(base.ops, changed, base.gpu, outcome)
+        return with_extras(replace(base, ops=ops), {row: extras for row, extras in casts.items() if extras}, {})
+
+    def reason(self, base: Baseline) -> Statements:
+        precision = of_step("precision", "precision", half_type(base.gpu))
+        return (say("mixed-precision", share_of(base, _wide_products(base)), precision),)
+
+    def evidence(self, base: Baseline) -> Statements:
+        return largest(base, _wide_products(base))
+
+    def how_to(self, base: Baseline) -> str:
+        to = half_type(base.gpu)
+        forward = f'with torch.autocast("cuda", dtype=torch.{TORCH_NAMES[to]}):\n    loss = model(**inputs).loss'
+        if to == "bf16":
+            return f"{forward}\nloss.backward()"
+        scaled = "scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()"
+        return f'scaler = torch.amp.GradScaler("cuda")\n{forward}\n{scaled}'
+
+    def memory(self, base: Baseline, before: Memory) -> Memory:
+        """A 16-bit copy of the weights lives through a step beside activations that shrink."""
+        kept = round(before.activations * pick(_KEPT, "expected"))
+        return replace(before, activations=kept + before.weights // 2)
+
+    def apply(self, subject: Subject) -> Subject:
+        raise refused(self, "Autocast stands around the forward pass of the training loop: add it there.")
+
+
+def _wide_products(base: Baseline) -> "pd.Series[bool]":
+    return where(base.ops, lambda cost: cost is not None and cost.family in _PRODUCTS and cost.precision in _WIDE)
+
+
+def _casts(cost: Cost, outcome: Outcome) -> list[Extra]:
+    """Of a weight, which autocast keeps for the step; at worst of what it is multiplied with, too."""
+    host = pick(_CAST_HOST, outcome)
+    weight = [Extra("aten::_to_copy", moving(cost.weight_bytes, cost.weight_bytes / 2, "fp32", "copy"), host=host)]
+    others = cost.read_bytes - cost.weight_bytes
+    rest = [Extra("aten::_to_copy", moving(others, others / 2, "fp32", "copy"), host=host)]
+    return (weight if cost.weight_bytes else []) + (rest if outcome == "low" and others > 0 else [])

@@ -1,0 +1,108 @@
+"""Sizes of products padded to what tensor units are fed by: 16 bytes."""
+
+from dataclasses import replace
+
+import pandas as pd
+
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm
+from tracekit.analyzers.evidence import Statements
+from tracekit.analyzers.kernel_time.products import is_unaligned
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Costs
+from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.outcome import Outcome
+from tracekit.analyzers.transforms.retime import retimed
+from tracekit.optimizations.base import Optimization, refused
+from tracekit.optimizations.shared.evidence import largest, of_step, say, share_of
+from tracekit.subjects.subject import Subject
+
+_ALIGNMENT = 16
+"""Bytes."""
+_NOTABLE = 0.01
+"""Fraction of the kernel time in unaligned kernels from which on names confirm what shapes say."""
+_VOCABULARY = 8192
+"""A side of a product with weights that is at least this long is a vocabulary."""
+
+
+class PadShapes(Optimization):
+    id = "pad-shapes"
+    title = "Padded shapes"
+    costs = Costs("a few rows more", "unchanged, with the padding masked", "one argument")
+    caveats = ("Padding must not take part: mask padded tokens, and cut padded logits.",)
+
+    def objection(self, base: Baseline) -> str | None:
+        if not _unaligned(base).any():
+            return "Every product on tensor units has rows of whole 16 bytes."
+        if base.running.unaligned is not None and base.running.unaligned < _NOTABLE:
+            return "The kernels of its products load whole vectors."
+        return None
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        return retimed(
+            base.ops, lambda cost: _padded(cost) if is_unaligned(cost, base.gpu) else cost, base.gpu, outcome
+        )
+
+    def reason(self, base: Baseline) -> Statements:
+        side, padded = _odd_side(_largest(base))
+        sizes = of_step("side", "rows", side), of_step("padded", "rows", padded)
+        return (say("pad-shapes", share_of(base, _unaligned(base)), *sizes),)
+
+    def evidence(self, base: Baseline) -> Statements:
+        return largest(base, _unaligned(base))
+
+    def how_to(self, base: Baseline) -> str:
+        if not _unaligned(base).any():
+            return "size = -(-size // 8) * 8  # sizes of products as multiples of 8"
+        largest_product = _largest(base)
+        side, padded = _odd_side(largest_product)
+        if largest_product.weight_bytes and side >= _VOCABULARY:
+            return f"model.resize_token_embeddings({padded}, pad_to_multiple_of=64)  # {side} before"
+        if largest_product.weight_bytes:
+            return f"width = {padded}  # {side} before: choose sizes that are multiples of 8"
+        return f"inputs = F.pad(inputs, (0, 0, 0, {padded - side}))  # a length of {padded}, not {side}; mask the rest"
+
+    def apply(self, subject: Subject) -> Subject:
+        raise refused(self, "Sizes are of the model's own code: change them there, and compare the two traces.")
+
+
+def _unaligned(base: Baseline) -> "pd.Series[bool]":
+    return where(base.ops, lambda cost: cost is not None and is_unaligned(cost, base.gpu))
+
+
+def _largest(base: Baseline) -> Cost:
+    """The unaligned product with the most arithmetic."""
+    cost: Cost = max(base.ops.cost[_unaligned(base)], key=lambda cost: cost.flops)
+    return cost
+
+
+def _multiple(cost: Cost) -> int:
+    return max(1, round(_ALIGNMENT / ELEMENT_BYTES[cost.precision]))
+
+
+def _up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
+def _odd_side(cost: Cost) -> tuple[int, int]:
+    """The longest side that is no multiple, and the next multiple."""
+    assert isinstance(cost.shape, Gemm)
+    multiple = _multiple(cost)
+    side = max((side for side in (cost.shape.n, cost.shape.k) if side % multiple), default=cost.shape.n)
+    return side, _up(side, multiple)
+
+
+def _padded(cost: Cost) -> Cost:
+    shape, multiple = cost.shape, _multiple(cost)
+    assert isinstance(shape, Gemm)
+    n, k = _up(shape.n, multiple), _up(shape.k, multiple)
+    m = _up(shape.m, multiple) if shape.m in (shape.n, shape.k) else shape.m
+    grown = (m * n * k) / (shape.m * shape.n * shape.k)
+    wider = max(n / shape.n, k / shape.k)
+    return replace(
+        cost,
+        flops=round(cost.flops * grown),
+        read_bytes=round(cost.read_bytes * wider),
+        write_bytes=round(cost.write_bytes * m * n / (shape.m * shape.n)),
+        weight_bytes=round(cost.weight_bytes * wider),
+        shape=replace(shape, m=m, n=n, k=k),
+    )
