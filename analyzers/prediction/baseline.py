@@ -18,6 +18,7 @@ from tracekit.analyzers.prediction.math_fallback import MathFallback, math_fallb
 from tracekit.analyzers.prediction.memory import Memory, held
 from tracekit.analyzers.prediction.oplist import build
 from tracekit.analyzers.prediction.profiler_share import profiler_share
+from tracekit.analyzers.prediction.reproduction import Reproduction
 from tracekit.analyzers.prediction.running import NOTHING_KNOWN, Running, running, trains
 from tracekit.analyzers.prediction.simulate import Floats, latency_ns
 from tracekit.analyzers.prediction.traced_step import HostTail, TracedStep, traced_step
@@ -26,30 +27,11 @@ from tracekit.analyzers.trace import Trace
 
 MOST_TO_LAUNCH_NS = 500_000.0
 """Host time before a launch beyond this is no launching: data loading, compiling, Python of the caller."""
-REPRODUCED = 0.05
-"""A simulation this near to what was timed reproduces it."""
 _SAME = 0.03
 """Host times whose simulations differ less than this explain a latency equally well: kernels under a profiler take
 as much longer or shorter."""
 _TOLD = 0.9
 """Of the largest host time that explains a latency: one that must be larger than this is told by the latency."""
-
-
-@dataclass(frozen=True)
-class Reproduction:
-    """A step, simulated unchanged, beside the time that it took."""
-
-    simulated_us: float
-    stated_us: float
-
-    @property
-    def error(self) -> float:
-        """Simulated over stated, less 1."""
-        return self.simulated_us / self.stated_us - 1 if self.stated_us else 0.0
-
-    @property
-    def holds(self) -> bool:
-        return abs(self.error) <= REPRODUCED
 
 
 @dataclass(frozen=True, eq=False)

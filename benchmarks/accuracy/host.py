@@ -12,8 +12,9 @@ from accuracy.chapter import Chapter, at_least, at_most, percent, table
 from tracekit.analyzers import analyze, hardware
 from tracekit.analyzers.errors import TracekitError
 from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.prediction.baseline import Reproduction, baseline
+from tracekit.analyzers.prediction.baseline import baseline
 from tracekit.analyzers.prediction.host_costs import HostCosts, assumed, calibrated
+from tracekit.analyzers.prediction.reproduction import Reproduction
 from tracekit.analyzers.readers import load
 
 _ROOT = Path(__file__).parents[2]

@@ -6,7 +6,8 @@ import pytest
 from kineto_files import TRACES, shared_trace
 
 from tracekit.analyzers import analyze, hardware
-from tracekit.analyzers.prediction.baseline import Baseline, Reproduction, baseline
+from tracekit.analyzers.prediction.baseline import Baseline, baseline
+from tracekit.analyzers.prediction.reproduction import Reproduction
 from tracekit.analyzers.readers import load
 
 SAMPLES = sorted((Path(__file__).parents[2] / "examples" / "traces").glob("*.json.gz"))

@@ -1,6 +1,7 @@
 """The step that a prediction starts from, as a value: how it was timed, and how well it is simulated."""
 
-from tracekit.analyzers.prediction.baseline import Baseline, Reproduction
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.reproduction import Reproduction
 from tracekit.analyzers.prediction.values import Check, PredictedBaseline
 
 _DOUBTFUL = (
