@@ -42,6 +42,8 @@ class Verbs(click.Group):
         except OSError as error:
             what = f"{error.filename} cannot be used." if error.filename else "The system refused something."
             _explain(ctx, error, what, f"{error.strerror or error}.", "Check path, permissions and free space.")
+        except MemoryError as error:
+            _explain(ctx, error, "There is not enough memory.", f"{error}", "Try a smaller trace, batch or length.")
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
             _explain(ctx, error, what, "This is a bug of tracekit.", "Run it again with -v, and report what it prints.")

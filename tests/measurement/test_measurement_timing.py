@@ -1,12 +1,15 @@
 """Blocks in turn, and the interval of their median."""
 
+import time
 from contextlib import nullcontext
 from math import comb
 
 import pytest
 
 from tracekit.analyzers.capture_info import Latency
-from tracekit.measurement.interleaved import BLOCKS, Runnable, compare, median_interval, noise
+from tracekit.capture.latency import HostClock
+from tracekit.measurement import pace
+from tracekit.measurement.interleaved import BLOCKS, FEWEST_BLOCKS, Runnable, compare, median_interval, noise
 
 
 class Clock:
@@ -54,6 +57,58 @@ def test_a_drift_cancels():
     assert len(found.blocks_us) == BLOCKS
     assert found.speedup.expected == pytest.approx(3.0, rel=0.03)
     assert found.speedup.low <= found.speedup.expected <= found.speedup.high
+
+
+class Watch(Clock):
+    """The time of the day, without the warning that is made for the CPU."""
+
+    def mark(self) -> float:
+        return 1e6 * time.perf_counter()
+
+
+def sleeping(seconds: float) -> Runnable:
+    return Runnable(lambda _: time.sleep(seconds), nullcontext)
+
+
+def test_slow_steps_are_timed_in_fewer_blocks_and_it_is_said():
+    found = compare(sleeping(0.02), sleeping(0.01), Watch(), wall_s=0.2)
+    assert FEWEST_BLOCKS <= len(found.blocks_us) < BLOCKS
+    (few,) = found.warnings
+    assert f"{len(found.blocks_us)} blocks were timed instead of 10" in few
+
+
+@pytest.mark.parametrize(("wall_s", "sure"), [(0.001, "75 % confidence"), (0.07, "confidence")])
+def test_few_blocks_hold_the_median_with_less_confidence(wall_s, sure):
+    found = compare(sleeping(0.006), sleeping(0.006), Watch(), wall_s=wall_s)
+    assert sure in found.warnings[0]
+
+
+def test_quick_steps_are_timed_in_all_blocks():
+    found = compare(sleeping(0.0), sleeping(0.0), Watch(), budget_s=0.01)
+    assert len(found.blocks_us) == BLOCKS and not found.warnings
+
+
+def test_a_slow_first_step_alone_does_not_take_blocks_away():
+    slow = [0.3]
+    first = Runnable(lambda _: time.sleep(slow.pop() if slow else 0.0), nullcontext)
+    assert len(compare(first, sleeping(0.0), Watch(), budget_s=0.01, wall_s=1.0).blocks_us) == BLOCKS
+
+
+def test_a_busy_machine_is_said_of_times_of_the_cpu():
+    found = compare(sleeping(0.01), sleeping(0.01), HostClock(), budget_s=0.01)
+    assert found.warnings[-1].startswith("The CPU was busy with other work")
+
+
+def test_progress_is_told_now_and_then(monkeypatch):
+    now, said = [0.0], []
+    monkeypatch.setattr(pace.time, "monotonic", lambda: now[0])
+    progress = pace.Progress(28, said.append)
+    for _ in range(28):
+        now[0] += 15.0
+        progress.step()
+    assert said[0] == "step 1 of 28, about 7 min left"
+    assert said[6] == "step 7 of 28, about 5 min left"
+    assert said[-1] == "step 27 of 28, about 15 s left"
 
 
 def test_noise_is_said():

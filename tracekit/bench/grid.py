@@ -19,6 +19,7 @@ from tracekit.capture.plan import plan
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Settings
 from tracekit.measurement import jobs
+from tracekit.measurement.interleaved import WALL_S
 from tracekit.measurement.worker import Failure, Worker, checked
 from tracekit.reports.bench import to_html
 from tracekit.reports.files import check_writable, write_atomically
@@ -40,6 +41,8 @@ class Grid:
     """What all rows share."""
     text: Path | None = None
     largest_batch: bool = False
+    wall_s: float = WALL_S
+    """Time that the comparison of a configuration with the first one may take."""
 
     def runs(self) -> Iterator[Settings]:
         for model, batch, length in product(self.models, self.batch_sizes, self.seq_lens):
@@ -59,7 +62,7 @@ def bench(grid: Grid, folder: Path, say: Say = silent, *, verbose: bool = False,
     stored = held_rows(folder / CSV, grid.runs(), wanted, force)
     done = {row.key: row for row in stored if not row.error}
     rows: list[Row] = []
-    making = _Making(folder, text, grid.largest_batch, done, say, verbose)
+    making = _Making(folder, text, grid.largest_batch, grid.wall_s, done, say, verbose)
     for asked in grid.runs():
         for row in _run(asked, wanted, making):
             rows.append(row)
@@ -74,6 +77,7 @@ class _Making:
     folder: Path
     text: str
     largest_batch: bool
+    wall_s: float
     done: dict[tuple[object, ...], Row]
     say: Say
     verbose: bool
@@ -91,10 +95,12 @@ def _run(asked: Settings, wanted: Sequence[Configuration], making: _Making) -> I
     except TracekitError as error:
         yield from (replace(_row(asked, each, first), error=str(error)) for each in wanted)
         return
-    requests = [Request(_row(settings, each, first), settings, first, each, making.text) for each in wanted]
+    requests = [
+        Request(_row(settings, each, first), settings, first, each, making.text, making.wall_s) for each in wanted
+    ]
     missing = [each for each in requests if each.row.key not in making.done]
     expected = _expectations(settings, first, making) if missing else None
-    with Worker(verbose=making.verbose) as worker:
+    with Worker(verbose=making.verbose, say=making.say) as worker:
         for request in requests:
             found = making.done.get(request.row.key)
             yield found or _measured(worker, request, expected, making)
@@ -152,7 +158,7 @@ def _expectations(settings: Settings, first: Configuration, making: _Making) -> 
     if not trace.is_file():
         making.say(f"profiling {row.model}, {row.workload}, batch {row.batch_size}: {row.config}")
         trace.parent.mkdir(parents=True, exist_ok=True)
-        with Worker(verbose=making.verbose) as worker:
+        with Worker(verbose=making.verbose, say=making.say) as worker:
             found = worker.call(jobs.profile, settings, trace)
         if isinstance(found, Failure):
             return None

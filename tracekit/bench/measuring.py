@@ -14,7 +14,8 @@ from tracekit.capture.latency import clock_of, time_step
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Settings
 from tracekit.measurement import device_state, peak_memory
-from tracekit.measurement.interleaved import noise
+from tracekit.measurement.interleaved import WALL_S, noise
+from tracekit.measurement.pace import CpuShare
 from tracekit.measurement.side_by_side import Measured, Ready, beside, ready, warm
 from tracekit.subjects.prepared_step import SEED
 from tracekit.subjects.subject import Subject
@@ -31,6 +32,8 @@ class Request:
     first: Configuration
     configuration: Configuration
     text: str
+    wall_s: float = WALL_S
+    """Time that its comparison with the first configuration may take."""
 
 
 @dataclass
@@ -63,7 +66,7 @@ def measured(request: Request) -> Row:
         return _filled(request, before, None)
     try:
         after = ready(changed(before.subject, request))
-        found = beside(before, after, resident_bytes=resident)
+        found = beside(before, after, resident_bytes=resident, wall_s=request.wall_s)
         return _filled(request, after, found)
     finally:
         require("torch.compiler").reset()
@@ -84,7 +87,9 @@ def _filled(request: Request, run: Ready, found: Measured | None) -> Row:
     """In this order: timed alone, then under load, then what else it is asked."""
     settings = run.subject.settings
     with run.subject.numerics():
+        cpu = CpuShare()
         times = time_step(run.step, clock_of(settings.device))
+        warnings = found.warnings if found else (cpu.warning(),) if settings.device == "cpu" else ()
         state, busy = device_state.under_load(lambda: run.step(NoRanges()))
     latency = found.after if found else times.step
     phases = times.phases
@@ -103,7 +108,7 @@ def _filled(request: Request, run: Ready, found: Measured | None) -> Row:
         device=trial.device_name(settings),
         versions=" ".join(f"{name}={number}" for name, number in trial.versions().items()),
         seed=SEED,
-        caveats=" ".join(_caveats(latency, state)),
+        caveats=" ".join(filter(None, (*warnings, *_caveats(latency, state)))),
     )
 
 

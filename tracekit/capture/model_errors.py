@@ -13,7 +13,7 @@ def model_errors(name: str, run: str, *, bundled: bool) -> Iterator[None]:
     fake = require("torch._subclasses.fake_tensor")
     try:
         yield
-    except (TracekitError, require("torch").OutOfMemoryError):
+    except (TracekitError, MemoryError, require("torch").OutOfMemoryError):
         raise
     except (fake.DataDependentOutputException, fake.DynamicOutputShapeException) as error:
         raise InputError(

@@ -178,7 +178,7 @@ def build(
             with torch.device(device), _initialization():
                 model = built._from_config(config, **options)
                 model.tie_weights()  # fake weights are not initialized, which would tie them
-    except (TracekitError, torch.OutOfMemoryError, *_not_of_values()):
+    except (TracekitError, MemoryError, torch.OutOfMemoryError, *_not_of_values()):
         raise
     except Exception as error:  # transformers raises whatever the wrong value or file leads to
         if spec.origin == "bundled" and weights == "random":

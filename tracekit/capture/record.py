@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+_NO_MEMORY = "can't allocate memory"
+"""What torch says, in a plain RuntimeError, where the host's memory is too small."""
+
+
 @dataclass(frozen=True)
 class _Measurement:
     times: StepTimes
@@ -117,7 +121,9 @@ def explained(settings: Settings, backend: Backend) -> Iterator[None]:
     try:
         with refusal_told(backend, run):
             yield
-    except torch.cuda.OutOfMemoryError as error:
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and _NO_MEMORY not in str(error):
+            raise
         raise InputError(
             f"{settings.shown_name} does not fit the device's memory.",
             f"It ran out at batch size {settings.batch_size}, {settings.seq_len} tokens, {settings.dtype}.",

@@ -22,6 +22,7 @@ _OPTIONS = (
     click.option(
         "--max-unpacked",
         type=click.FloatRange(min=0, min_open=True),
+        callback=lambda *given: _gigabytes(given[-1]),
         default=16,
         show_default=True,
         metavar="GIB",

@@ -20,12 +20,12 @@ def _names(_: click.Context, __: click.Parameter, value: str) -> list[str]:
 
 def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]:
     try:
-        found = [int(part) for part in value.split(",")]
+        numbers = [int(part) for part in value.split(",")]
     except ValueError:
-        found = []
-    if not found or min(found) < (0 if option.name == "seq_len" else 1):
+        numbers = []
+    if not numbers or min(numbers) < (0 if option.name == "seq_len" else 1):
         raise click.BadParameter(f"{value!r}: write numbers with commas between them, as in 1,8,32.")
-    return found
+    return numbers
 
 
 @click.command()
@@ -57,6 +57,14 @@ def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]
 )
 @click.option("--weights", type=click.Choice(WEIGHTS), default="random", show_default=True)
 @click.option("-o", "--output", type=Path, metavar="DIRECTORY", default=Path("bench"), show_default=True)
+@click.option(
+    "--max-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=120,
+    show_default=True,
+    metavar="S",
+    help="Time to compare a configuration with the first one; with slow steps, fewer are timed.",
+)
 @FORCE
 def command(output: Path, force: bool, **options: Any) -> None:
     """Measure configurations of models beside each other, and beside what was predicted of them.
@@ -98,6 +106,7 @@ def _grid(
     seq_len: list[int],
     text: Path | None,
     largest_batch: bool,
+    max_seconds: float,
     device: Device,
     **shared: Any,
 ) -> "Grid":
@@ -109,4 +118,4 @@ def _grid(
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     settings = Settings(model="", device=device, **shared)
-    return Grid(models, configs, batch_size, seq_len, settings, text, largest_batch)
+    return Grid(models, configs, batch_size, seq_len, settings, text, largest_batch, max_seconds)

@@ -9,7 +9,8 @@ from tracekit.capture.settings import ATTENTIONS, DEVICES, DTYPES, WEIGHTS, WORK
 from tracekit.commands._output import FORCE, say, show_outputs
 from tracekit.commands._reading import GPU_FILE
 
-_POSITIVE = click.IntRange(min=1)
+_POSITIVE = click.IntRange(1, 10**9)
+_STEPS = click.IntRange(1, 10_000)
 
 
 @click.command()
@@ -38,7 +39,7 @@ _POSITIVE = click.IntRange(min=1)
     help="model: nothing runs, times are modelled.",
 )
 @click.option("--weights", type=click.Choice(WEIGHTS), default="random", show_default=True)
-@click.option("--steps", type=_POSITIVE, default=3, show_default=True, help="Steps recorded in the trace.")
+@click.option("--steps", type=_STEPS, default=3, show_default=True, help="Steps recorded in the trace.")
 @click.option(
     "-o",
     "--output",

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,7 +21,15 @@ from tracekit.commands._output import say, verbose
     show_default=True,
     help="Where to repeat the run.  [auto: where it ran]",
 )
-def command(run: Path, top: int, apply: str, device: str) -> None:
+@click.option(
+    "--max-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=120,
+    show_default=True,
+    metavar="S",
+    help="Time to compare an optimization with the run; with slow steps, fewer are timed.",
+)
+def command(run: Path, top: int, apply: str, device: str, max_seconds: float) -> None:
     """Apply what was recommended for RUN (a run's folder), and measure what it gives.
 
     The model is built again with the same weights and inputs, once as it was and once with the optimization; both are
@@ -40,6 +49,7 @@ def command(run: Path, top: int, apply: str, device: str) -> None:
     from tracekit.verification.verify_run import verify_run
 
     names = [name for name in apply.split(",") if name.strip()]
-    found = verify_run(run, names, top=top, device=device, say=say, verbose=verbose())  # type: ignore[arg-type]
-    click.echo(to_text(found), nl=False)
+    options: dict[str, Any] = {"top": top, "device": device, "wall_s": max_seconds}
+    verification = verify_run(run, names, **options, say=say, verbose=verbose())
+    click.echo(to_text(verification), nl=False)
     click.echo(f"\nWritten to {run}/: verify.json, report.html, analysis.json")

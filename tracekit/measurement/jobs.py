@@ -45,8 +45,8 @@ def read_device() -> DeviceReading | None:
     return device_state.reading()
 
 
-def verified(settings: Settings, name: str, expected: Expected) -> Verified:
-    return trial.verified(run_of(settings), name, expected)
+def verified(settings: Settings, name: str, expected: Expected, wall_s: float) -> Verified:
+    return trial.verified(run_of(settings), name, expected, wall_s=wall_s)
 
 
 def profile(settings: Settings, path: Path) -> None:

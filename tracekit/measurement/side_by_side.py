@@ -12,8 +12,9 @@ from tracekit.capture.packages import require
 from tracekit.capture.record import explained
 from tracekit.capture.workloads import Step
 from tracekit.measurement import peak_memory
-from tracekit.measurement.interleaved import BUDGET_S, Runnable, compare
+from tracekit.measurement.interleaved import BUDGET_S, WALL_S, Runnable, compare
 from tracekit.measurement.output_difference import difference
+from tracekit.measurement.worker import tell
 from tracekit.subjects.prepared_step import SEED, prepare
 from tracekit.subjects.subject import Subject
 
@@ -55,6 +56,8 @@ class Measured:
     """After; 0 without a GPU."""
     difference: Difference | None
     """None: the outputs are not of the same inputs."""
+    warnings: tuple[str, ...] = ()
+    """What speaks against the measurement, as sentences."""
 
 
 def ready(subject: Subject, optimizer: Any = None) -> Ready:
@@ -70,12 +73,16 @@ def warm(subject: Subject, optimizer: Any = None) -> Ready:
     return found
 
 
-def measure(before: Ready, changed: Subject, *, resident_bytes: int, budget_s: float = BUDGET_S) -> Measured:
+def measure(
+    before: Ready, changed: Subject, *, resident_bytes: int, budget_s: float = BUDGET_S, wall_s: float = WALL_S
+) -> Measured:
     """Run the changed subject beside the one before. `resident_bytes` were allocated before it was changed."""
-    return beside(before, ready(changed), resident_bytes=resident_bytes, budget_s=budget_s)
+    return beside(before, ready(changed), resident_bytes=resident_bytes, budget_s=budget_s, wall_s=wall_s)
 
 
-def beside(before: Ready, after: Ready, *, resident_bytes: int, budget_s: float = BUDGET_S) -> Measured:
+def beside(
+    before: Ready, after: Ready, *, resident_bytes: int, budget_s: float = BUDGET_S, wall_s: float = WALL_S
+) -> Measured:
     """As `measure`, of a subject whose step was prepared just now: recording it reset the peak of memory."""
     changed = after.subject
     found = after.output()
@@ -87,9 +94,10 @@ def beside(before: Ready, after: Ready, *, resident_bytes: int, budget_s: float 
     peak = max(recorded, after.peak_memory_bytes())
     if peak:
         peak += peak_memory.shared_bytes(changed, before.subject) - resident_bytes
-    times = compare(before.runnable, after.runnable, clock_of(changed.settings.device), budget_s)
+    clock = clock_of(changed.settings.device)
+    times = compare(before.runnable, after.runnable, clock, budget_s, wall_s=wall_s, say=tell)
     speedup = Interval(times.speedup.low * work, times.speedup.expected * work, times.speedup.high * work)
-    return Measured(speedup, work, times.before, times.after, max(0, peak), apart)
+    return Measured(speedup, work, times.before, times.after, max(0, peak), apart, times.warnings)
 
 
 def _work(before: Subject, after: Subject) -> float:

@@ -3,16 +3,23 @@
 import contextlib
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
 from tracekit.analyzers.errors import TracekitError
 from tracekit.capture.packages import require
+from tracekit.capture.progress import Say, silent
 
+_GRACE_S = 10
+"""Time that a process has to end in order."""
+_WATCH_S = 0.5
 _ENDED = "The process that measured it ended with status {status}."
 _VERBOSE = "Run it again with tracekit -v to see all that it printed."
 
@@ -30,6 +37,13 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class _Told:
+    """A line of progress, sent before the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class _Answer:
     value: Any
     failure: Failure | None
@@ -42,16 +56,20 @@ class Worker:
 
     A process whose device stopped working is replaced before the next call. What libraries print there (warnings when
     they are imported, progress of tuning) is shown if `verbose`; else only the last line, when the process ends early.
+    What functions `tell` is said by `say`.
     """
 
-    def __init__(self, *, verbose: bool = False) -> None:
+    def __init__(self, *, verbose: bool = False, say: Say = silent) -> None:
+        self._say = say
         self._process: subprocess.Popen[bytes] | None = None
         self._printed = None if verbose else tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (until closed)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and self._process is not None:
+            self._process.terminate()  # what it measures now is of no use
         self.close()
         if self._printed:
             self._printed.close()
@@ -61,13 +79,19 @@ class Worker:
         process, printed = self._running(), self._printed_bytes()
         try:
             _send(process.stdin, (function, arguments))
-            answer: _Answer = pickle.load(process.stdout)  # type: ignore[arg-type]
+            answer = self._answer(process)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             self.close()
             return Failure(_ENDED.format(status=process.returncode), *self._last_words(printed))
         if not answer.usable:
             self.close()
         return answer.failure or answer.value
+
+    def _answer(self, process: "subprocess.Popen[bytes]") -> _Answer:
+        while isinstance(message := pickle.load(process.stdout), _Told):  # type: ignore[arg-type]
+            self._say(message.text)
+        answer: _Answer = message
+        return answer
 
     def close(self) -> None:
         """End the process, and free what it holds of the device."""
@@ -77,7 +101,7 @@ class Worker:
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()  # type: ignore[union-attr]
         try:
-            process.wait(timeout=20)
+            process.wait(timeout=_GRACE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -147,16 +171,38 @@ def _answered(function: Callable[..., Any], arguments: tuple[Any, ...]) -> _Answ
         return _Answer(None, failure_of(error), device_works())
 
 
+def tell(text: str) -> None:
+    """Send a line of progress to the process that asked; in any other process, nothing happens."""
+    if _ANSWERS:
+        _send(_ANSWERS[0], _Told(text))
+
+
+_ANSWERS: list[Any] = []
+"""In a process that serves, the stream of its answers."""
+
+
 def _serve() -> None:
     """Answer calls until there are none. Libraries print to stdout: that is made stderr."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    _ANSWERS.append(answers)
     while True:
         try:
             function, arguments = pickle.load(questions)
         except EOFError:
             return
         _send(answers, _answered(function, arguments))
+
+
+def _end_with_parent(parent: int) -> None:
+    """End this process once the one that started it is gone: in order, and after a while at any rate."""
+    while os.getppid() == parent:
+        time.sleep(_WATCH_S)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_GRACE_S)
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from tracekit.capture import environment
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Settings
 from tracekit.measurement import device_state, peak_memory
-from tracekit.measurement.interleaved import BUDGET_S, noise
+from tracekit.measurement.interleaved import BUDGET_S, WALL_S, noise
 from tracekit.measurement.side_by_side import Measured, Ready, measure
 from tracekit.measurement.worker import device_works, failure_of
 from tracekit.optimizations import parse
@@ -51,7 +51,9 @@ def device_name(settings: Settings) -> str:
     return (environment.cuda_state() if settings.device == "cuda" else environment.cpu_state()).name
 
 
-def verified(before: Ready, name: str, expected: Expected, budget_s: float = BUDGET_S) -> Verified:
+def verified(
+    before: Ready, name: str, expected: Expected, budget_s: float = BUDGET_S, *, wall_s: float = WALL_S
+) -> Verified:
     """The optimization (names joined with "+": several as one), or why it could not be measured."""
     told = foretold(name, expected)
     if not device_works():
@@ -60,7 +62,7 @@ def verified(before: Ready, name: str, expected: Expected, budget_s: float = BUD
         with _compiled_code_forgotten():
             resident = peak_memory.allocated_bytes()
             changed = parse(name).apply(before.subject)
-            found = measure(before, changed, resident_bytes=resident, budget_s=budget_s)
+            found = measure(before, changed, resident_bytes=resident, budget_s=budget_s, wall_s=wall_s)
     except (TracekitError, RuntimeError, NotImplementedError, AssertionError, ImportError, TypeError) as error:
         return replace(told, error=str(failure_of(error)))
     return replace(
@@ -77,7 +79,7 @@ def verified(before: Ready, name: str, expected: Expected, budget_s: float = BUD
 
 def _caveats(changed: Subject, found: Measured) -> list[str]:
     drafts = _DRAFTS.format(drafted=changed.checked, tokens=changed.tokens_a_step) if changed.checked else ""
-    return [line for line in (drafts, noise(found.before, found.after)) if line]
+    return [line for line in (drafts, *found.warnings, noise(found.before, found.after)) if line]
 
 
 def foretold(name: str, expected: Expected) -> Verified:

@@ -14,6 +14,7 @@ from tracekit.capture.plan import plan
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Device, Settings
 from tracekit.measurement import jobs
+from tracekit.measurement.interleaved import WALL_S
 from tracekit.measurement.worker import Failure, Worker, checked
 from tracekit.optimizations import parse
 from tracekit.planning.search import WORTHWHILE
@@ -35,13 +36,15 @@ def verify_run(
     *,
     top: int = 3,
     device: Device = "auto",
+    wall_s: float = WALL_S,
     say: Say = silent,
     verbose: bool = False,
 ) -> Verification:
     """Measure optimizations of the run in `folder` (names, several joined with "+"; none: the `top` recommended ones).
 
     After each of them verify.json in the folder is written, with what it held of others; at the end the report. Raises
-    TracekitError when a name is not known, or the run cannot be repeated. `verbose`: libraries may print to stderr.
+    TracekitError when a name is not known, or the run cannot be repeated. `wall_s` is the time
+    that the comparison of one may take. With `verbose`, libraries may print to stderr.
     """
     wanted = list(dict.fromkeys(parse(name).name for name in apply))
     asked = settings_of(folder)
@@ -51,7 +54,7 @@ def verify_run(
     expected = Expectations(folder / TRACE).of if same else _not_here
     predictions = [expected(name) for name in names]  # before anything is measured
     earlier = verified_beside(folder)
-    for found in _measured(settings, names, predictions, say, verbose=verbose):
+    for found in _measured(settings, names, predictions, wall_s, say, verbose=verbose):
         write_atomically(folder / VERIFY, to_json(joined(earlier, found)))
         _remember(found.results[-1], found.versions, settings)
     write_outputs(folder)
@@ -80,16 +83,16 @@ def _remember(found: Verified, versions: dict[str, str], settings: Settings) -> 
 
 
 def _measured(
-    settings: Settings, names: Sequence[str], predictions: Sequence[Expected], say: Say, *, verbose: bool
+    settings: Settings, names: Sequence[str], predictions: Sequence[Expected], wall_s: float, say: Say, *, verbose: bool
 ) -> Iterator[Verification]:
     """What was measured so far, after each. In a process of its own, which one cannot spoil for the next."""
     results: list[Verified] = []
-    with Worker(verbose=verbose) as worker:
+    with Worker(verbose=verbose, say=say) as worker:
         say(f"building {settings.shown_name} on {settings.device}")
         began = checked(worker.call(jobs.start, settings))
         for name, prediction in zip(names, predictions, strict=True):
             say(f"measuring {name} ({len(results) + 1} of {len(names)})")
-            found = worker.call(jobs.verified, settings, name, prediction)
+            found = worker.call(jobs.verified, settings, name, prediction, wall_s)
             failed = isinstance(found, Failure)
             results.append(trial.not_measured(name, prediction, str(found)) if failed else found)
             yield trial.summary(settings, began, results, checked(worker.call(jobs.read_device)))

@@ -1,0 +1,76 @@
+"""Workers end with the process that started them, whatever ends it, and leave no file."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tracekit.measurement.worker import Worker, tell
+
+MEASURES = """
+import signal, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from tracekit.commands._signals import end_in_order
+from tracekit.measurement.worker import Worker
+from test_worker_ends import works_long
+end_in_order()
+with Worker(verbose=True) as worker:
+    worker.call(works_long, Path("started"))
+"""
+
+
+def works_long(started: Path) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory(dir="."):
+        started.with_suffix(".new").write_text(str(os.getpid()))
+        started.with_suffix(".new").rename(started)
+        time.sleep(120)
+
+
+def is_running(number: int) -> bool:
+    try:
+        os.kill(number, 0)
+        return "Z" not in Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def waited(condition, seconds: float = 20.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return bool(condition())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_worker_ends_when_its_parent_does(tmp_path, number):
+    code = MEASURES.format(tests=str(Path(__file__).parent))
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    started = tmp_path / "started"
+    assert waited(started.is_file)
+    worker = int(started.read_text())
+    assert is_running(worker)
+    parent.send_signal(number)
+    parent.wait(timeout=30)
+    assert waited(lambda: not is_running(worker))
+    assert [path.name for path in tmp_path.iterdir()] == ["started"]
+
+
+def tells(lines: list[str]) -> int:
+    for line in lines:
+        tell(line)
+    return len(lines)
+
+
+def test_progress_of_a_worker_is_said_here():
+    said: list[str] = []
+    with Worker(say=said.append) as worker:
+        assert worker.call(tells, ["one", "two"]) == 2
+        assert said == ["one", "two"]
+    assert tells(["nobody listens here"]) == 1
