@@ -66,3 +66,38 @@ def test_what_may_not_be_read(monkeypatch, verb):
     done = CliRunner().invoke(main, [*verb.split(), "text"])
     assert done.exit_code == 1
     assert "Permission denied" in done.stderr and "bug" not in done.stderr
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ("profile --model gpt2 --gpu t4 --batch-size 99999999999999999999", 2, "not in the range"),
+        ("profile --model gpt2 --gpu t4 --batch-size -1", 2, "not in the range"),
+        ("profile --model gpt2 --gpu t4 --steps 999999999", 2, "not in the range"),
+        ("profile --model gpt2 --device cpu --dtype fp32 --batch-size 99999999", 1, "does not fit the device's memory"),
+        ("profile --model folder --gpu t4", 1, "holds no model"),
+        ("profile --model text --gpu t4", 1, "No model is called"),
+        ("profile --model gpt2 --gpu nosuch", 1, "nosuch"),
+        ("analyze text --max-unpacked nan", 2, "nan"),
+        ("analyze text --max-unpacked inf", 1, "text"),
+        ("analyze text --max-unpacked 1e300", 1, "text"),
+        ("bench --model , --device cpu", 2, "names with commas"),
+        ("bench --model gpt2 --configs , --device cpu", 2, "names with commas"),
+        ("bench --model gpt2 --batch-size -1 --device cpu", 2, "numbers with commas"),
+        ("bench --model gpt2 --max-seconds 0 --device cpu", 2, "not in the range"),
+    ],
+)
+def test_odd_values_are_no_bug(words, status, said):
+    done = CliRunner().invoke(main, words.split())
+    assert (done.exit_code, said in done.stderr) == (status, True), done.stderr
+    assert "bug of tracekit" not in done.stderr
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("text", [b"print('\xe9')\n", b"print(1)\0\n", b"import nosuchmodule\n", b"1 +\n"])
+def test_a_script_that_python_refuses_is_no_bug(text):
+    Path("script.py").write_bytes(text)
+    done = CliRunner().invoke(main, ["run", "script.py"])
+    assert done.exit_code == 1 and "bug of tracekit" not in done.stderr
+    assert "the script failed" in done.stderr

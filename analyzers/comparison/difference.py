@@ -1,5 +1,7 @@
 """The latencies of two steps as sums: own durations by family of op, less what overlaps, and idle time by cause."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -36,7 +38,7 @@ def difference(a: Side, b: Side, work_a: pd.DataFrame, work_b: pd.DataFrame, idl
 def _without_work(rows: pd.DataFrame, kind: str) -> pd.DataFrame:
     """The other columns of DIFFERENCE for rows that are no work."""
     unknown = dict.fromkeys(("a_flops", "b_flops", "a_bytes", "b_bytes"), np.nan)
-    nothing = {"a_kernels": 0.0, "b_kernels": 0.0, "a_precision": "", "b_precision": ""}
+    nothing: dict[str, Any] = {"a_kernels": 0.0, "b_kernels": 0.0, "a_precision": "", "b_precision": ""}
     return rows.assign(kind=kind, change_ns=rows["b_ns"] - rows["a_ns"], **unknown, **nothing)
 
 

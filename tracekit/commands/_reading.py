@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -10,6 +11,16 @@ from importlib import import_module
 from typing import Any
 
 import click
+
+_MOST_GIB = 1 << 30
+
+
+def _gigabytes(value: float) -> float:
+    """A finite number of GiB; more than the largest asks for no limit."""
+    if math.isnan(value):
+        raise click.BadParameter("nan is no number of GiB.")
+    return min(value, _MOST_GIB)
+
 
 GPU_FILE = "A TOML file with the data sheet of a GPU that tracekit does not know; its section names the GPU."
 _OPTIONS = (

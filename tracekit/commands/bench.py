@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def _names(_: click.Context, __: click.Parameter, value: str) -> list[str]:
-    return [each.strip() for each in value.split(",")]
+    names = [each.strip() for each in value.split(",")]
+    if not all(names):
+        raise click.BadParameter(f"{value!r}: write names with commas between them, as in gpt2,llama-1b.")
+    return names
 
 
 def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]:
