@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from tracekit.reports.names import middle_truncated, printable
+from tracekit.reports.names import printable, shortened
 
 _SPECIAL = re.compile(r"[\\`*_\[\]|~$]|^[#+-]")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -21,7 +21,7 @@ def prose(text: str) -> str:
 
 def code(name: str, limit: int = _NAME) -> str:
     """A name in a code span, for a table as well: there a bar is escaped even in code."""
-    text = middle_truncated(printable(name), limit)
+    text = shortened(printable(name), limit)
     if not text:
         return ""
     fence = "`" * (_longest_run(text) + 1)

@@ -7,7 +7,17 @@ if TYPE_CHECKING:
     from tracekit.analyzers.results import Source
 
 _MODELS = {"gpt2": "GPT-2", "bert": "BERT", "llama": "Llama", "qwen2": "Qwen2", "mistral": "Mistral", "vit": "ViT"}
-_SPOKEN_WITH_A_VOWEL = frozenset("AEFHILMNORSX8")
+_LETTERS_WITH_A_VOWEL = frozenset("AEFHILMNORSX8")
+"""Letters and digits whose names begin with a vowel: an H200, an 8."""
+_VOWELS = frozenset("AEIOU")
+_LESS_TELLING = (
+    re.compile(r"^void |(?<=[>\w])\([^()]*(?:\([^()]*\)[^()]*)*\)$"),
+    re.compile(r"\(anonymous namespace\)::|(?<![\w}])(?:[A-Za-z_]\w*::)+(?=[A-Za-z_(])"),
+    re.compile(r"::\{lambda[^}]*\}|(?:::)?operator\(\)\([^()]*\)(?: const)?|, array<char ?\*, \d+\w*>"),
+)
+"""What a name loses one after the other while it is too long: parameters, namespaces, and wrapping of functors."""
+_SHAPE = re.compile(r"\d+x\d+(?:x\d+)*")
+_LEAST_WITH_SHAPE = 12
 
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, marks that reorder text, and halves of surrogate pairs."""
@@ -36,10 +46,14 @@ def device(source: "Source") -> str:
 
 
 def with_article(name: str) -> str:
-    """an H200, a T4, an A100, the CPU."""
+    """an H200, a T4, an A100, an RTX 4090, a GB200, a Radeon, the CPU."""
     if name == "CPU":
         return "the CPU"
-    return f"{'an' if name[:1].upper() in _SPOKEN_WITH_A_VOWEL else 'a'} {name}"
+    word = name.split(" ", 1)[0].split("-", 1)[0]
+    is_spelled = word.isupper() or any(character.isdigit() for character in word)
+    vowels = _LETTERS_WITH_A_VOWEL if is_spelled else _VOWELS
+    begins_with_vowel = word[:1].upper() in vowels or word.startswith(("11", "18")) or word == "Nvidia"
+    return f"{'an' if begins_with_vowel else 'a'} {name}"
 
 
 def lower_first(text: str) -> str:
@@ -59,8 +73,35 @@ def inside(path: str, above: str) -> str:
     return path.removeprefix(above).lstrip("./") if above and path.startswith(above) and path != above else path
 
 
+def shortened(name: str, limit: int) -> str:
+    """The name of a kernel, op or layer in at most `limit` characters.
+
+    Parameters, namespaces and what wraps a functor go first. Of a name that is still too long the end is kept rather
+    than the beginning, and a shape such as 128x256x64 whole: its first number is M.
+    """
+    simpler = name
+    for pattern in (None, *_LESS_TELLING):
+        simpler = pattern.sub("", simpler) if pattern else simpler
+        if len(simpler) <= limit:
+            return simpler
+    return _cut(simpler, limit)
+
+
+def _cut(name: str, limit: int) -> str:
+    head = (limit - 1) // 3
+    start = len(name) - (limit - 1 - head)
+    shape = next((each for each in _SHAPE.finditer(name) if each.end() > head and each.start() < start), None)
+    if shape is None or limit < _LEAST_WITH_SHAPE + len(shape[0]):
+        return f"{name[:head]}…{name[start:]}"
+    if shape.end() >= start:
+        head = limit - 1 - (len(name) - shape.start())
+        return f"{name[: max(head, 1)]}…{name[shape.start() :][: limit - 2]}"
+    room = limit - 2 - len(shape[0])
+    return f"{name[: room // 3]}…{shape[0]}…{name[len(name) - (room - room // 3) :]}"
+
+
 def middle_truncated(name: str, limit: int) -> str:
-    """At most `limit` characters, the middle left out."""
+    """At most `limit` characters of a sentence or a path; the middle is left out."""
     if len(name) <= limit:
         return name
     head = (limit - 1) * 2 // 3

@@ -18,7 +18,7 @@ from tracekit.reports.comparison.sentence import explained
 from tracekit.reports.comparison.words import change, described, signed_percent, time
 from tracekit.reports.facts import key_figures
 from tracekit.reports.headline import headline
-from tracekit.reports.names import middle_truncated, printable
+from tracekit.reports.names import printable, shortened
 from tracekit.reports.numbers import duration, percent, speedup
 from tracekit.reports.patterns import layer_patterns
 from tracekit.reports.rows import rows_of
@@ -143,7 +143,7 @@ def _times(frame: pd.DataFrame) -> str:
 
 def _nested(row: Any) -> str:
     count = getattr(row, "count", 1)
-    name = middle_truncated(row.name.removeprefix("void "), _NAME)
+    name = shortened(row.name.removeprefix("void "), _NAME)
     return (
         "\N{EM SPACE}" * getattr(row, "depth", 0)
         + name

@@ -8,7 +8,7 @@ from tracekit.analyzers.prediction.values import PlanStep
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.console import printed
 from tracekit.reports.headline import headline
-from tracekit.reports.names import in_sentence, middle_truncated, printable
+from tracekit.reports.names import in_sentence, printable, shortened
 from tracekit.reports.numbers import duration, percent, speedup
 from tracekit.reports.sentences import sentences
 from tracekit.reports.terminal_summary import head
@@ -128,13 +128,7 @@ def _own_time(analysis: Analysis) -> pd.DataFrame:
 def _top(frame: pd.DataFrame) -> str:
     largest = frame.nlargest(_SHOWN, "share")
     shown = zip(largest["name"], largest["share"], strict=True)
-    return (
-        ", ".join(
-            f"{middle_truncated(printable(str(name).removeprefix('void ')), 44)} {percent(share)}"
-            for name, share in shown
-        )
-        or "none"
-    )
+    return ", ".join(f"{shortened(printable(str(name)), 44)} {percent(share)}" for name, share in shown) or "none"
 
 
 def _advised(analysis: Analysis) -> int:

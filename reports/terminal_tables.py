@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.analyzers.results import Analysis
-from tracekit.reports.names import middle_truncated, printable
+from tracekit.reports.names import middle_truncated, printable, shortened
 from tracekit.reports.numbers import duration, percent, quantity, significant
 from tracekit.reports.patterns import layer_patterns
 from tracekit.reports.rows import rows_of
@@ -45,7 +45,8 @@ def _table(analysis: Analysis, table: str, width: int) -> Table:
     numbers = _NUMBERS_WIDTH + (_COUNTS_WIDTH if counted else 0) + (_BAR + 3 if drawn else 0)
     limit = max(_SHORTEST_NAME, width - numbers)
     longest = _longest(frame, table)
-    names = [middle_truncated(printable(name), limit) for name in _shown_names(longest, table)]
+    cut = middle_truncated if table == "layers" else shortened
+    names = [cut(printable(name), limit) for name in _shown_names(longest, table)]
     rows = [_cells(name, row, drawn, counted) for name, row in zip(names, rows_of(longest), strict=True)]
     if rows:  # As one, of cells of many lines: that looks the same, and rich takes its time for each cell.
         view.add_row(*(Text("\n").join(column) for column in zip(*rows, strict=True)))

@@ -9,7 +9,7 @@ import pandas as pd
 
 from tracekit.analyzers.results import BOUNDS
 from tracekit.analyzers.tables import TABLES
-from tracekit.reports.names import inside, middle_truncated, printable
+from tracekit.reports.names import inside, middle_truncated, printable, shortened
 
 Kind = Literal["name", "text", "prose", "bound", "cause", "count", "time", "change", "share", "flops", "bytes", "ratio"]
 ROW_LIMIT = 1_500
@@ -165,5 +165,5 @@ def _change(value: float, decimals: int, part: float) -> Cell:
 
 def _words(name: str, kind: Kind) -> Cell:
     whole = printable(name)
-    text = middle_truncated(whole.removeprefix("void "), _LIMITS[kind]) if kind in _LIMITS else whole
+    text = shortened(whole.removeprefix("void "), _LIMITS[kind]) if kind in _LIMITS else whole
     return Cell(text, text, middle_truncated(whole, _LONGEST_TITLE) if text != whole else "")

@@ -4,7 +4,8 @@ import pandas as pd
 
 from tracekit.analyzers.comparison.result import Comparison
 from tracekit.reports.comparison.words import part
-from tracekit.reports.names import inside, middle_truncated, printable
+from tracekit.reports.names import inside, printable
+from tracekit.reports.names import shortened as name_shortened
 from tracekit.reports.patterns import grouped, in_tree_order, unnumbered
 
 _ARROW = " → "
@@ -13,8 +14,8 @@ _ARROW = " → "
 def parts(comparison: Comparison) -> pd.DataFrame:
     """The difference with `name` as people say it; rows that neither side has are left out."""
     rows = comparison.difference
-    names = [part(kind, name) for kind, name in zip(rows["kind"], rows["name"], strict=True)]
-    return rows.assign(name=names, match="")[(rows["a_ns"] != 0) | (rows["b_ns"] != 0)]
+    titles = [part(kind, name) for kind, name in zip(rows["kind"], rows["name"], strict=True)]
+    return rows.assign(name=titles, match="")[(rows["a_ns"] != 0) | (rows["b_ns"] != 0)]
 
 
 def named(rows: pd.DataFrame) -> pd.DataFrame:
@@ -33,11 +34,11 @@ def shortened(name: str, limit: int) -> str:
     name = printable(name)
     a, arrow, b = name.partition(_ARROW)
     if len(name) <= limit or not arrow:
-        return middle_truncated(name, limit)
+        return name_shortened(name, limit)
     half = (limit - len(_ARROW)) // 2
     room_for_a = max(half, limit - len(_ARROW) - len(b))
-    a = middle_truncated(a, room_for_a)
-    return f"{a}{_ARROW}{middle_truncated(b, limit - len(_ARROW) - len(a))}"
+    a = name_shortened(a, room_for_a)
+    return f"{a}{_ARROW}{name_shortened(b, limit - len(_ARROW) - len(a))}"
 
 
 def layer_patterns(layers: pd.DataFrame) -> pd.DataFrame:

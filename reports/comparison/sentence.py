@@ -7,6 +7,7 @@ import pandas as pd
 
 from tracekit.analyzers.comparison.result import Comparison, Side
 from tracekit.analyzers.idle_tables import OUTSIDE_MODEL
+from tracekit.reports.comparison.unlike import unlike
 from tracekit.reports.comparison.words import FAMILIES, faster
 from tracekit.reports.names import device, printable
 from tracekit.reports.numbers import duration, quantity
@@ -41,7 +42,8 @@ def explained(comparison: Comparison) -> str:
     against = [] if equal else [part for part in parts if part.change_ns * change < 0][:1]
     reasons = f": {', and '.join(_said(part) for part in along)}" if along else ""
     but = f", although {_said(against[0])}" if against else ""
-    return printable(f"{_verdict(comparison, equal)}{reasons}{but}.")
+    warning = unlike(comparison)
+    return printable(f"{warning}{' ' if warning else ''}{_verdict(comparison, equal)}{reasons}{but}.")
 
 
 def _verdict(comparison: Comparison, equal: bool) -> str:

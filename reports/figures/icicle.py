@@ -10,7 +10,7 @@ from tracekit.analyzers.breakdown.layer_tables import NO_LAYER
 from tracekit.analyzers.breakdown.op_tables import NO_OP, OF_GRAPH
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.figures.style import BOUND_NAMES, Figure
-from tracekit.reports.names import inside, middle_truncated, printable
+from tracekit.reports.names import inside, printable, shortened
 
 LIMIT = 20_000
 """Leaves: pairs of a layer and a kernel of an op, by phase and bound. The page draws those that are wide enough."""
@@ -106,4 +106,4 @@ def _bound_codes(bounds: "pd.Series[str]") -> list[int]:
 
 
 def _text(name: str) -> str:
-    return middle_truncated(printable(name), _LONGEST)
+    return shortened(printable(name), _LONGEST)

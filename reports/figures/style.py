@@ -4,7 +4,7 @@ import html
 from typing import Any
 
 from tracekit.analyzers.results import BOUNDS
-from tracekit.reports.names import middle_truncated, printable
+from tracekit.reports.names import printable, shortened
 
 Figure = dict[str, Any]
 """`data` and `layout`, as plotly.js takes them."""
@@ -38,7 +38,7 @@ def bound_title(bound: str) -> str:
 
 def text(name: str, limit: int = 80) -> str:
     """Plotly reads tags and entities in labels: a name must hold none."""
-    return html.escape(middle_truncated(printable(name).removeprefix("void "), limit), quote=False)
+    return html.escape(shortened(printable(name).removeprefix("void "), limit), quote=False)
 
 
 def logarithmic(title: str) -> dict[str, Any]:

@@ -6,11 +6,14 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from hostile import NAMES, SCRIPT
 
+from tracekit.analyzers import hardware
 from tracekit.analyzers.comparison.compare import compare
 from tracekit.analyzers.comparison.result import Comparison
 from tracekit.analyzers.results import Analysis
@@ -204,3 +207,43 @@ def test_sides_are_named_after_their_runs(tmp_path: Path) -> None:
     found = compare_runs(folder, folder / "trace.json.gz")
     assert (found.a.name, found.b.name) == (str(folder), str(folder / "trace.json.gz"))
     assert compare_runs(folder, B).a.name == "mine"
+
+
+def changed(analysis: Analysis, gpu: str = "", precision: str = "", **capture: object) -> Analysis:
+    source = analysis.source
+    settings = msgspec.structs.replace(source.capture, **capture)
+    device = {"gpu": hardware.find(gpu), "device_name": gpu} if gpu else {}
+    return replace(
+        analysis, source=replace(source, capture=settings, precision=precision or source.precision, **device)
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model": "bert"}, "different workloads (GPT-2 and BERT)"),
+        ({"batch_size": 8}, "different workloads (batch 1 and 8)"),
+        ({"workload": "prefill", "gpu": "t4"}, "different workloads (phase decode and prefill, H200 and T4)"),
+        ({"gpu": "t4", "precision": "fp16"}, "more than one respect (H200 and T4, fp32 and fp16)"),
+        ({"gpu": "t4"}, ""),
+        ({"precision": "bf16"}, ""),
+        ({}, ""),
+    ],
+)
+def test_unlike_workloads_are_said_first(analysis: Analysis, changes: dict[str, Any], said: str) -> None:
+    comparison = compare(analysis, changed(analysis, **changes))
+    texts = [
+        terminal.full(comparison, width=400, colour=False),
+        markdown.render(comparison),
+        json.loads(export.to_json(comparison))["explanation"],
+    ]
+    for text in texts:
+        first = text.split("\n")[0]
+        assert (said in first) if said else ("A and B are" not in first)
+
+
+def test_models_of_imported_traces_are_told_by_their_class(analysis: Analysis) -> None:
+    bare = replace(analysis, source=replace(analysis.source, capture=None))
+    other = replace(bare, layers=bare.layers.assign(type=bare.layers["type"].replace({bare.layers["type"][0]: "Bert"})))
+    assert terminal.full(compare(bare, other), width=400, colour=False).startswith("A and B are different workloads (")
+    assert "different" not in terminal.full(compare(bare, bare), width=400, colour=False).split("\n")[0]

@@ -1,5 +1,6 @@
 """Numbers, names and the headline."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from tracekit.reports.names import (
     middle_truncated,
     model,
     printable,
+    shortened,
     with_article,
 )
 from tracekit.reports.numbers import duration, percent, quantity, speedup
@@ -77,13 +79,57 @@ def test_model_names(name: str, expected: str) -> None:
     assert model(name) == expected
 
 
-def test_articles() -> None:
-    spoken = [
-        with_article(name) for name in ("H200", "T4", "A100 80GB SXM", "L4", "RTX 4090", "GH200", "MI300X", "CPU")
-    ]
-    assert spoken == [
-        "an H200", "a T4", "an A100 80GB SXM", "an L4", "an RTX 4090", "a GH200", "an MI300X", "the CPU",
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    "spoken",
+    [
+        *("an H200", "a T4", "an A100 80GB SXM", "an L4", "an RTX 4090", "a GH200", "a GB200", "an MI300X", "a V100"),
+        *("an H100", "an NVIDIA T4", "an AMD Instinct MI210", "an Instinct", "a Radeon VII", "a Quadro RTX 6000"),
+        *("a GeForce", "a TITAN RTX", "a Xeon", "an Intel Arc", "an 8-core", "an h100", "a t4", "the CPU"),
+    ],
+)
+def test_articles(spoken: str) -> None:
+    assert with_article(spoken.split(" ", 1)[1]) == spoken
+
+
+def test_every_gpu_has_an_article() -> None:
+    spoken = {with_article(device(Source("measured", "x", "gpu", gpu.name, gpu))) for gpu in hardware.all_gpus()}
+    wrong = {each for each in spoken if each.startswith("an ") != (each.split(" ")[1][0] in "AHLMR")}
+    assert wrong == set()
+
+
+ADD = "at::native::CUDAFunctor_add<float>"
+KERNELS = {
+    f"void at::native::vectorized_elementwise_kernel<4, {ADD}, std::array<char*, 3ul> >(int, {ADD})": (
+        "CUDAFunctor_add<float>"
+    ),
+    "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_256x128_16x3_tn_align4>(cutlass_80_tensorop::Params)": (
+        "gemm_256x128_16x3_tn_align4"
+    ),
+    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x": (
+        "64x128x64"
+    ),
+    "void (anonymous namespace)::softmax_warp_forward<float, float, float, 9, false, false>(float*, int, bool)": (
+        "9, false, false>"
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "telling"), KERNELS.items())
+@pytest.mark.parametrize("limit", [44, 60, 72])
+def test_kernels_keep_what_tells_them_apart(name: str, telling: str, limit: int) -> None:
+    short = shortened(name, limit)
+    assert len(short) <= limit
+    assert telling in short
+    assert "at::" not in short
+    assert shortened(name, len(name)) == name
+
+
+@pytest.mark.parametrize("limit", range(14, 80))
+def test_a_shape_is_never_cut(limit: int) -> None:
+    name = "sm90_xmma_gemm_bf16bf16_bf16f32_tn_n_tilesize64x128x32_warpgroupsize1x1x1_execute_segment_k_off_kernel"
+    short = shortened(name, limit)
+    assert len(short) <= limit
+    assert "64x128x32" in short or not re.search(r"128x32|64x", short)
 
 
 def test_names_are_shortened_in_the_middle() -> None:

@@ -147,7 +147,7 @@ def test_every_text_of_a_verification(analysis: Analysis) -> None:
 def test_every_text_of_a_prediction() -> None:
     sample = Path(__file__).parents[2] / "examples" / "traces" / "h200_gpt2_decode.json.gz"
     bare = tracekit.predict(sample, "half-precision")
-    nasty = replace(bare, explained=CLIPBOARD, how_to=(REVERSED,), caveats=NAMES[:4], applied=(CLIPBOARD, "[/x]"))
+    nasty = replace(bare, how_to=(REVERSED,), caveats=NAMES[:4], applied=(CLIPBOARD, "[/x]"))
     assert not CONTROLS.search(prediction_text.to_text(nasty, width=120))
     assert not CONTROLS.search(prediction_export.to_json(nasty))
 

@@ -23,6 +23,7 @@ from tracekit.capture.modelled_timeline import Timeline, lay_out
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.recording import Recording
 from tracekit.capture.settings import Settings
+from tracekit.reports.names import with_article
 
 _LONG_STEP = 20_000
 """Slots from which on a step is recorded once: each step is like the others, and the file would only grow."""
@@ -37,7 +38,7 @@ def write(settings: Settings, gpu: GPU, path: Path, say: Say = silent, *, host: 
     run = fake_run.run(settings, gpu)
     needed = run.recording.peak_bytes + workspace_bytes(gpu, training=settings.workload == "train")
     if needed > gpu.memory_bytes:
-        say(f"it needs {needed / 1e9:.1f} GB: more than the {gpu.memory_gb:g} GB of a {gpu.name}")
+        say(f"it needs {needed / 1e9:.1f} GB: more than the {gpu.memory_gb:g} GB of {with_article(gpu.name)}")
     kernels = [kernel_of(call, gpu, tf32=settings.dtype == "tf32") for call in run.recording.calls]
     steps = settings.steps if len(run.recording.call) < _LONG_STEP else 1
     factors = (host.span.expected, host.span.low, host.span.high)
