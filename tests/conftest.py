@@ -9,6 +9,25 @@ from hypothesis import settings
 settings.register_profile("tracekit", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("tracekit")
 
+_BROWSER = ("test_accessibility", "test_browser", "test_browser_charts", "test_browser_moves", "test_viewers")
+_SLOW = ("test_missing_packages", "test_packaging", "test_model_folders", "test_worker_ends")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """One file's tests run in this process: starting workers would take longer. None: as many as there are cores."""
+    files = {argument.partition("::")[0] for argument in config.args}
+    return 0 if len(files) == 1 and files.pop().endswith(".py") else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the files that need a browser, and those that start a process or build a model for each test."""
+    for item in items:
+        if item.path.stem in _BROWSER:
+            item.add_marker("browser")
+        if item.path.stem in _SLOW:
+            item.add_marker("slow")
+
+
 SHARED = Path(__file__).parents[2] / "shared"
 
 
