@@ -1,4 +1,4 @@
-"""Rows of a bench, as text for a terminal and as a page."""
+"""The rows of a bench as text for a terminal and as an HTML page."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -46,7 +46,7 @@ _RANDOM = (
 
 
 def to_text(rows: Sequence[Row], *, width: int | None = None) -> str:
-    """A table a run, then what failed, and caveats."""
+    """Two tables for each run, followed by failures and caveats."""
     return printed(lambda columns: _text(rows, columns), width=width, colour=False)
 
 
@@ -71,11 +71,11 @@ def to_html(rows: Sequence[Row]) -> str:
 
 
 def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows by the run that they are configurations of, under its title."""
-    found: dict[tuple[Any, ...], list[Row]] = {}
+    """The rows of each run, by the title of the run."""
+    runs: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault(tuple(row[name] for name in _RUN), []).append(row)
-    return {_title(group): group for group in found.values()}
+        runs.setdefault(tuple(row[name] for name in _RUN), []).append(row)
+    return {_title(group): group for group in runs.values()}
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
@@ -94,7 +94,7 @@ def _title(group: Sequence[Row]) -> str:
 
 
 def _columns_with_values(group: Sequence[Row]) -> list[str]:
-    """Columns that say something about one row at least."""
+    """Names of the columns that hold a value for at least one row."""
     return [name for name, cell in _COLUMNS.items() if any(cell(row) != ABSENT for row in group)]
 
 
@@ -134,7 +134,7 @@ def _time(value: float | None) -> str:
 
 
 def largest_batch(measured: int | None, predicted: int | None) -> str:
-    """With what was predicted of it, where it was looked for."""
+    """The largest batch measured, with the predicted one where there is one."""
     if not measured:
         return ABSENT
     return f"{measured:,} (predicted {predicted:,})" if predicted else f"{measured:,}"

@@ -23,7 +23,7 @@ class Panel:
 
 
 def panels(group: Sequence[Row]) -> list[Panel]:
-    """Those that there is something to draw for."""
+    """The panels for which the rows hold values."""
     done = [row for row in group if row["latency_us"]]
     made = (
         Panel("Speed-up over the first; line: predicted", _speedups(done)),

@@ -15,14 +15,14 @@ Entries = list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Charts:
-    """By the id of their place in the page."""
+    """Figures and notes by the id of their place in the page."""
 
     specs: dict[str, Figure]
     notes: dict[str, str]
     symbols: Entries
     """(bound, glyph) of the marks on the roofline."""
     lanes: list[tuple[str, Entries]]
-    """What the colours of the timeline are of: (group, [(class of the swatch, label)])."""
+    """The legend of the timeline: (group, [(class of the swatch, label)])."""
 
 
 def charts(analysis: Analysis) -> Charts:

@@ -1,4 +1,4 @@
-"""What one self-contained page needs: compressed parts, and a policy that lets nothing else run."""
+"""Parts of a self-contained page: compressed data, and a policy that allows no other script."""
 
 import base64
 import gzip

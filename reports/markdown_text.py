@@ -44,12 +44,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def folded(summary: str, body: str) -> str:
-    """`summary` is plain text."""
+    """A section that is folded. `summary` is plain text, `body` is Markdown."""
     return f"<details>\n<summary>{prose(summary)}</summary>\n\n{body}\n\n</details>"
 
 
 def bar(share: float) -> str:
-    """Twenty characters for the whole; something for anything."""
+    """A bar of twenty characters; any share above 0 fills at least one."""
     filled = min(_BAR, max(int(share > 0), round(share * _BAR)))
     return "█" * filled + "░" * (_BAR - filled)
 

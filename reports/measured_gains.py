@@ -1,4 +1,4 @@
-"""What was measured of optimizations, as the page shows it beside what was predicted."""
+"""Measured speed-ups of optimizations, as the page shows them beside the predicted ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from tracekit.reports.verified import why_not
 @dataclass(frozen=True)
 class MeasuredGain:
     title: str
-    """With its name where that says more."""
+    """The title, with the id where it holds an argument."""
     predicted: Interval | None
     measured: Interval | None
     inside: Literal["yes", "less", "more", ""]
@@ -28,7 +28,7 @@ class MeasuredGain:
 
 
 def measured_gains(analysis: Analysis) -> dict[str, MeasuredGain]:
-    """By the names of the optimizations applied, the largest first, what could not be measured last."""
+    """Gains by the names of the optimizations applied: the largest first, failures last."""
     if analysis.verified is None:
         return {}
     ranked = sorted(analysis.verified.results, key=lambda found: -found.measured.expected if found.measured else 0.0)
@@ -36,12 +36,12 @@ def measured_gains(analysis: Analysis) -> dict[str, MeasuredGain]:
 
 
 def of_advice(gains: Mapping[str, MeasuredGain], optimization: str) -> MeasuredGain | None:
-    """That of one optimization by itself, with whatever argument."""
+    """The gain of one optimization by itself, with any argument."""
     return next((gain for name, gain in gains.items() if name.split(":")[0] == optimization), None)
 
 
 def of_steps(gains: Mapping[str, MeasuredGain], names: Sequence[str]) -> MeasuredGain | None:
-    """That of several together, in whatever order they were named."""
+    """The gain of several optimizations together, named in any order."""
     return next((gain for name, gain in gains.items() if set(name.split("+")) == set(names)), None)
 
 

@@ -17,7 +17,7 @@ MEMORY = Table(
 
 _WHAT = {
     "weights": "weights",
-    "buffers": "tensors of the model that are no weights",
+    "buffers": "buffers of the model",
     "gradients": "gradients",
     "optimizer_state": "state of the optimizer",
     "kv_cache": "KV cache",
@@ -28,7 +28,7 @@ _WHAT = {
 
 
 def _parts(analysis: Analysis, capture: CaptureInfo) -> list[tuple[str, int]]:
-    """What the peak is made of, as far as it is known."""
+    """The parts of the peak that are known, with their sizes."""
     held = analysis.predicted_from.memory if analysis.predicted_from else None
     if held:
         return [(what, size) for name, what in _WHAT.items() if (size := getattr(held, name))]
@@ -37,7 +37,7 @@ def _parts(analysis: Analysis, capture: CaptureInfo) -> list[tuple[str, int]]:
 
 
 def memory_table(analysis: Analysis) -> pd.DataFrame:
-    """MEMORY; empty where the capture does not say."""
+    """The table MEMORY; empty where the capture does not state the peak."""
     capture, gpu = analysis.source.capture, analysis.source.gpu
     if capture is None or not capture.peak_memory_bytes:
         return MEMORY.empty()

@@ -1,4 +1,4 @@
-"""Layers that differ in a number only, as one: h.* for h.0 to h.11."""
+"""Groups of layers whose names differ only in a number: h.* for h.0 to h.11."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ def unnumbered(name: str, kind: str) -> str:
 
 
 def grouped(keys: Sequence[str], parents: Sequence[int]) -> list[int]:
-    """Per node of a tree, parents first, the number of its group: nodes of one key in one group of parents."""
+    """The group of each node of a tree, whose parents come first. A group has one key and one group of parents."""
     number: dict[tuple[int, str], int] = {}
     groups: list[int] = []
     for key, parent in zip(keys, parents, strict=True):

@@ -40,7 +40,7 @@ def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def number(value: float, decimals: int) -> float | None:
-    """Rounded; None for NaN and infinities, which JSON has no words for."""
+    """`value` rounded; None for NaN and infinities, which JSON cannot express."""
     return round(float(value), decimals) if math.isfinite(value) else None
 
 

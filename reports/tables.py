@@ -1,4 +1,4 @@
-"""Which tables the page holds, and which of their columns."""
+"""The tables of the page and their columns."""
 
 import pandas as pd
 
@@ -11,7 +11,7 @@ Spec = list[tuple[str, str, Kind]]
 
 
 def table_views(analysis: Analysis, row_limit: int) -> dict[str, TableView]:
-    """Those that have rows, of each at most `row_limit`."""
+    """The tables that have rows, each with at most `row_limit` of them."""
     time = "GPU time" if analysis.source.device == "gpu" else "CPU time"
     if analysis.source.kind == "modelled":
         time += ", modelled"

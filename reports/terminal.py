@@ -44,7 +44,7 @@ def brief(analysis: Analysis, *, width: int | None = None, colour: bool | None =
 
 
 def full(analysis: Analysis, *, width: int | None = None, colour: bool | None = None) -> str:
-    """As `brief`, then everything as tables."""
+    """The summary that `brief` returns, followed by every table."""
 
     def render(columns: int) -> RenderableType:
         shown = [part for table in tables(analysis, columns) for part in (Text(), table)]

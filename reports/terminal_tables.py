@@ -24,7 +24,7 @@ _BAR = 10
 
 
 def tables(analysis: Analysis, width: int) -> list[Table]:
-    """Those that have rows, at most `_ROWS` of each."""
+    """The tables that have rows, each with at most `_ROWS` of them."""
     shown = [_table(analysis, table, width) for table in _NAMES if not getattr(analysis, table).empty]
     compared = [] if analysis.counters_comparison.empty else [_counters(analysis)]
     return [*shown, *compared, *([_problems(analysis)] if not analysis.problems.empty else [])]
@@ -61,7 +61,7 @@ def _longest(frame: pd.DataFrame, table: str) -> pd.DataFrame:
 
 
 def _cells(name: str, row: Any, drawn: bool, counted: bool) -> list[Text]:
-    """Of one row; `drawn`: with a bar, `counted`: with FLOPs and bytes."""
+    """The cells of one row, with a bar if `drawn`, with FLOPs and bytes if `counted`."""
     colour = COLOURS.get(row.bound, "")
     bar = [Text(_bar(row.share), style=colour)] if drawn else []
     counts = (quantity(row.flops, "FLOP"), quantity(row.bytes, "B")) if counted else ()

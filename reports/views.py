@@ -44,7 +44,7 @@ class Cell:
     title: str = ""
     """The whole name, when the text is not."""
     part: float = 0.0
-    """Of a change: of the largest in its column, -1 to 1."""
+    """A change as a fraction of the largest change in its column, -1 to 1."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def table_view(
 
 
 def _colours(shown: pd.DataFrame) -> "pd.Series[str]":
-    """Per row the name of its colour: its bound, or the cause of its idle time."""
+    """The name of the colour of each row: its bound, or the cause of its idle time."""
     if "bound" in shown:
         return shown["bound"]
     return "gap-" + shown["cause"] if "cause" in shown else pd.Series("", index=shown.index)

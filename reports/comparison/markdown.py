@@ -76,7 +76,7 @@ def _changes(rows: pd.DataFrame) -> str:
 
 
 def _name(row: Any) -> str:
-    """Of a layer below its parent, and how many there are."""
+    """The name of a row (of a layer, below its parent), and how many layers it stands for."""
     count = getattr(row, "count", 1)
     many = f" × {row.count}" if isinstance(count, int) and count > 1 else ""
     return "&emsp;" * getattr(row, "depth", 0) + code(shortened(row.name, _NAME)) + many

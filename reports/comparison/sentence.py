@@ -57,7 +57,7 @@ def _verdict(comparison: Comparison, equal: bool) -> str:
 
 
 def _named(letter: str, side: Side, comparison: Comparison) -> str:
-    """With its device where the two differ."""
+    """The letter of a side, with its device where the two differ."""
     here, there = device(comparison.a.source), device(comparison.b.source)
     return f"{letter} ({device(side.source)})" if here != there and here and there else letter
 

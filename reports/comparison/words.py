@@ -1,4 +1,4 @@
-"""What the parts of a comparison are called."""
+"""Names for the parts of a comparison."""
 
 from tracekit.analyzers.comparison.result import Side
 from tracekit.analyzers.idle_tables import CAUSE_MEANINGS
@@ -51,7 +51,7 @@ OVERLAP = "overlap of kernels"
 OVERLAP_MEANING = "kernels that ran at once count in full above, but the step lasts only once as long"
 
 LEAST_NS = 5
-"""A change of less is none: no clock resolves it."""
+"""A smaller change counts as none, because no clock resolves it."""
 
 
 def part(kind: str, name: str) -> str:

@@ -28,7 +28,7 @@ def colour(bound: str) -> str:
 
 
 def cause_colour(cause: str) -> str:
-    """Of idle time with this cause."""
+    """The colour of idle time with this cause."""
     return f"--gap-{cause}" if cause else "--unknown"
 
 

@@ -1,4 +1,4 @@
-"""Counters of a device: what it does a second, how near to its roof, and how much waits for it."""
+"""Counters of a device: throughput, fraction of the roof, and length of the launch queue."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Counter:
 
 
 def counters(work: pd.DataFrame) -> Iterator[Counter]:
-    """Of the work of one device. Nothing for what is not known of any of it."""
+    """The counters of the work of one device. A quantity that is not known for any of it has no counter."""
     start = work["start_ns"].to_numpy()
     end = start + np.maximum(work["duration_ns"].to_numpy(), 1)
     for name, unit, column, scale in (("arithmetic", "TFLOP/s", "flops", 1e-3), ("memory", "GB/s", "bytes", 1.0)):

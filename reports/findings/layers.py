@@ -1,4 +1,4 @@
-"""The layers as a device runs them: nested spans of the work that belongs to them."""
+"""The layers as a device runs them: nested spans of their work."""
 
 from dataclasses import dataclass
 
@@ -40,7 +40,7 @@ def layer_spans(work: pd.DataFrame, layers: pd.DataFrame, most: int = MOST_SPANS
 
 
 def _ancestors(layers: pd.DataFrame, layer: Ints) -> list[Ints]:
-    """Per depth from the roots, the layer around each item; -1: none so deep."""
+    """For each depth, the layer around each item at that depth; -1 where the item is not so deep."""
     parent, depth = layers["parent"].to_numpy(), layers["depth"].to_numpy()
     at: list[Ints] = []
     current = layer.copy()

@@ -1,4 +1,4 @@
-"""Quantities that hold over a time, as the steps of a curve."""
+"""Quantities that are constant over intervals, as step curves."""
 
 from dataclasses import dataclass
 
@@ -56,7 +56,7 @@ def _at(curve: Curve, time: Ints) -> Floats:
 
 
 def _changes(curve: Curve) -> Curve:
-    """Only the points at which the value is another."""
+    """The curve without the points at which the value does not change."""
     if not len(curve.value):
         return curve
     keep = np.append(True, ~np.isclose(curve.value[1:], curve.value[:-1], rtol=1e-9, atol=0))
