@@ -58,7 +58,7 @@ def analyze(
 def analyze_into(
     trace: str | Path,
     target: Path,
-    write: Callable[[Analysis], None],
+    write: Callable[[Analysis], object],
     gpu: str | None = None,
     gpu_file: str | Path | None = None,
 ) -> Analysis:
