@@ -29,7 +29,7 @@ def release() -> None:
 
 
 def peak_bytes(request: Request, batch: int) -> int | None:
-    """Of a step at the batch; None: it does not fit."""
+    """Peak memory of a step at this batch size, or None when it does not fit."""
     try:
         subject, optimizer = _run(request)
         asked = replace(subject, settings=replace(subject.settings, batch_size=batch))

@@ -104,6 +104,6 @@ def _with_attention(subject: Subject, attention: Attention) -> Subject:
     changed = subject.with_twin()
     model: Any = changed.model
     if not hasattr(model, "set_attn_implementation"):
-        raise InputError("Its attention cannot be exchanged.", "The model is not of transformers.")
+        raise InputError("Cannot switch attention.", "It is not a transformers model.")
     model.set_attn_implementation("eager" if attention == "eager" else "sdpa")
     return replace(changed, settings=replace(changed.settings, attention=attention))

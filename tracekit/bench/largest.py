@@ -9,7 +9,7 @@ _CAREFUL = 0.97
 _GROWTH = 8
 """From one run to the next: the peaks of small batches can be the optimizer's, and say little of large ones."""
 _BELOW = 0.9
-"""Of a batch that did not fit, what is tried next."""
+"""Fraction of a batch size that did not fit to try next."""
 
 Probe = Callable[[int], int | None]
 """Peak bytes of a step at a batch; None: it does not fit."""

@@ -28,7 +28,7 @@ class Request:
 
     row: Row
     settings: Settings
-    """Of the run in the first configuration's types and attention."""
+    """Settings of the run, with the dtype and the attention of the first configuration."""
     first: Configuration
     configuration: Configuration
     text: str

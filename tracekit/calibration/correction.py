@@ -55,7 +55,7 @@ def correction(records: list[Verified], applied: str, workload: str) -> Correcti
 
 
 def here(gpu: str, applied: str, workload: str) -> Correction | None:
-    """Of this machine with a GPU (an id of gpus.toml)."""
+    """Corrections for this machine with a GPU (an id of gpus.toml)."""
     return correction(history.read(gpu), applied, workload)
 
 

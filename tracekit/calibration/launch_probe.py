@@ -31,8 +31,10 @@ def launch_us() -> float | None:
 
 
 def launch_us_of(trace: Trace) -> float | None:
-    """Of a trace whose kernels were each launched to an idle device; None with few kernels, or if they start before
-    their calls return: then the clocks disagree, or the device was sooner than can be told."""
+    """Launch latency from a trace whose kernels were each launched to an idle device.
+
+    None with few kernels, or when they start before their calls return: the clocks disagree, or it was too quick.
+    """
     calls = trace.host[(trace.host["category"] == "runtime") & (trace.host["correlation"] >= 0)]
     returned = (calls["start_ns"] + calls["duration_ns"]).groupby(calls["correlation"]).max()
     kernels = trace.device[trace.device["category"] == "kernel"]

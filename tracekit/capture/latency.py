@@ -87,7 +87,7 @@ class Stopwatch:
 class StepTimes:
     step: Latency
     phases: dict[str, Latency]
-    """Of a step with several phases: time_to_first_token and time_between_tokens, or forward, backward, optimizer."""
+    """Latency by phase, {} for a step with one: time_to_first_token and time_between_tokens, or those of training."""
 
 
 def time_step(step: Step, clock: Clock) -> StepTimes:

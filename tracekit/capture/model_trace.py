@@ -85,7 +85,7 @@ def _latency(expected_fast_slow_ns: list[float]) -> Latency:
 
 
 def _phases(recording: Recording, timelines: tuple[Timeline, Timeline, Timeline]) -> dict[str, Latency]:
-    """Of a step with several phases: the median of each, from when the device is done with the one before it."""
+    """Median time of each phase of a step with several, from when the device is done with the phase before it."""
     found = [each for each in recording.ranges if (ranges.parse(each.name) or ("",))[0] == "phase"]
     names = [each.name for each in found]
     if len(set(names)) < 2:

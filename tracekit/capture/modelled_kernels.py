@@ -22,7 +22,7 @@ class ModelledKernel:
     name: str
     duration_ns: int
     family: str = "pointwise"
-    """Of its op's cost."""
+    """Family of the op's cost."""
 
 
 def kernel_of(call: OpCall, gpu: GPU, *, tf32: bool) -> ModelledKernel | None:

@@ -18,7 +18,7 @@ class OpCall:
     copies: Literal["", "to host", "to device"]
     """It copies between pageable host memory and the device, and the host waits for it."""
     element_type: str
-    """Of its first tensor; the profiler does not record it for lists of tensors."""
+    """Element type of the first tensor; the profiler does not record it for lists of tensors."""
     read_bytes: int
     write_bytes: int
     elements: int

@@ -7,7 +7,7 @@ from tracekit.capture.packages import require
 
 
 def difference(baseline: Any, output: Any, *, logits: bool) -> Difference:
-    """Of two tensors of one shape; with `logits`, their last dimension is the vocabulary, or the classes."""
+    """Compare two tensors of one shape. With `logits`, their last dimension is the vocabulary or the classes."""
     torch = require("torch")
     with torch.inference_mode():
         before, after = baseline.detach().float(), output.detach().float()

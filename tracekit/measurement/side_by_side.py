@@ -37,7 +37,7 @@ class Ready:
             return self.step(NoRanges())
 
     def peak_memory_bytes(self) -> int:
-        """Of all that is allocated on the device during a step."""
+        """Peak of everything that is allocated on the device during a step."""
         with explained(self.subject.settings, self.subject.backend), self.subject.numerics():
             return peak_memory.peak_bytes(self.step)
 

@@ -36,7 +36,7 @@ class Subject:
     checked: int = 0
     """Drafted tokens that a decode step checks beside the next one."""
     tokens_a_step: float = 1.0
-    """Of those that a decode step then yields."""
+    """Tokens that a decode step yields."""
 
     @property
     def training(self) -> bool:

@@ -17,7 +17,7 @@ from tracekit.planning.scenarios import predicted_speedup, refusal, scenarios, s
 
 @dataclass(frozen=True)
 class Expected:
-    """Of one optimization."""
+    """The prediction for one optimization."""
 
     speedup: Interval | None
     peak_bytes: int | None
@@ -36,7 +36,7 @@ class Expectations:
         _, self._base = start(cache.load(trace))
 
     def unchanged(self) -> Expected:
-        """Of the run as it is."""
+        """The prediction for the run without any optimization."""
         return Expected(None, None, largest_batch=largest_that_fits(self._base) if self._base else None)
 
     def of(self, name: str) -> Expected:

@@ -146,7 +146,7 @@ def items_of(settings: Settings, *, own: bool = False) -> tuple[int, str]:
 
 
 def versions() -> dict[str, str]:
-    """Of what measures, and of what optimizations are applied with."""
+    """Versions of the packages that a measurement depends on, those that are installed."""
     found = environment.versions()
     for package in _APPLIED_WITH:
         try:

@@ -85,7 +85,8 @@ def _own_settings(model: "nn.Module", inputs: Mapping[str, Any]) -> Settings:
     names = {name: dtype for dtype, name in TORCH_NAMES.items() if dtype != "tf32"}
     dtype = names.get(str(weights.dtype).removeprefix("torch."))
     if dtype is None:
-        raise InputError(f"The model's weights are {weights.dtype}.", "Of these nothing is known.", "Use floats.")
+        what = f"The model's weights are {weights.dtype}."
+        raise InputError(what, "This dtype is not supported.", "Use float32, float16 or bfloat16.")
     tf32 = dtype == "fp32" and require("torch").get_float32_matmul_precision() != "highest"
     written_out = getattr(getattr(model, "config", None), "_attn_implementation", "") == "eager"
     batch = next((value.shape[0] for value in inputs.values() if getattr(value, "ndim", 0)), 1)
