@@ -1,6 +1,6 @@
-"""What was found of the problems that problem_kinds knows.
+"""Make the table `PROBLEMS` from the problems that occurred.
 
-A problem is data: rows of the table `PROBLEMS`, shown in every output.
+A problem is a row of data, shown in every output.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from tracekit.analyzers.trace import PROBLEMS
 
 @dataclass(frozen=True)
 class Found:
-    """A problem that was seen `count` times."""
+    """A problem that occurred `count` times."""
 
     problem: Problem
     count: int
@@ -28,17 +28,17 @@ class Found:
 
 
 def found(code: str, count: int = 1, detail: str = "") -> Found:
-    """An occurrence of a registered problem. Raises KeyError for an unknown code."""
+    """Returns an occurrence of a registered problem. Raises KeyError for an unknown code."""
     return Found(KINDS[code], count, detail)
 
 
 def table(rows: Iterable[Found]) -> pd.DataFrame:
-    """The table PROBLEMS of what was found; what was found zero times is left out."""
+    """Makes the table PROBLEMS; problems that occurred zero times are left out."""
     return _frame(f.row() for f in rows if f.count > 0)
 
 
 def concat(*tables: pd.DataFrame) -> pd.DataFrame:
-    """One table PROBLEMS out of several; a row that occurs twice is kept once."""
+    """Joins several tables PROBLEMS; a row that occurs twice is kept once."""
     rows = (row for t in tables for row in t.itertuples(index=False, name=None))
     return _frame(dict.fromkeys(rows))
 

@@ -1,1 +1,1 @@
-"""Measured counters of Nsight Compute: read, turned into FLOPs and bytes, and matched to the kernels of a trace."""
+"""Read counters of Nsight Compute, turn them into FLOPs and bytes, and match them to the kernels of a trace."""

@@ -1,4 +1,4 @@
-"""The table COUNTERS: what Nsight Compute measured of each kernel launch."""
+"""The table COUNTERS: what Nsight Compute measured for each kernel launch."""
 
 from tracekit.analyzers.tables import Column, Table
 

@@ -1,4 +1,4 @@
-"""Numbers as a report writes them, in any locale: "1,234.56", "1.234,56", "1 234,56", "1'234.56"."""
+"""Parse numbers as a report writes them, in any locale: "1,234.56", "1.234,56", "1 234,56", "1'234.56"."""
 
 import re
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ def decimal_mark(texts: Iterable[str]) -> str:
 
 
 def parse(text: str, mark: str) -> float:
-    """NaN for what is no number ("", "n/a", "PolicySpread", a list of instances)."""
+    """Parses a number; NaN for what is no number ("", "n/a", "PolicySpread", a list of instances)."""
     whole, found, fraction = _GROUPED.sub("", text).partition(mark)
     try:
         return float(whole.replace(_OTHER[mark], "") + found.replace(",", ".") + fraction)

@@ -1,4 +1,4 @@
-"""What either page of a report says, in one shape: launches in order, and their metrics in base units."""
+"""The launches of a report in order, with their metrics in base units, whichever page they come from."""
 
 from dataclasses import dataclass
 

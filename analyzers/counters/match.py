@@ -1,8 +1,8 @@
-"""Which measured launch a kernel of a trace is.
+"""Match the kernels of a trace to measured launches.
 
-By name, blocks and threads a block, and among those alike by order: the k-th in the trace is the k-th measured,
-beginning again after the last one, for a report usually holds one step, or some layers, of what a trace holds. Names
-are compared with their template arguments first, then without.
+They match by name, blocks and threads per block. Among kernels alike, the k-th in the trace is the k-th measured, and
+the first follows the last again, because a report usually holds one step, or some layers, of a trace. Names are
+compared with their template arguments first, then without.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _KEY = ["name", "blocks", "threads_per_block"]
 
 
 def match(kernels: pd.DataFrame, counters: pd.DataFrame) -> Ints:
-    """Per row of the table DEVICE, its row in COUNTERS; -1: not measured, or no kernel."""
+    """Returns, for each row of DEVICE, its row in COUNTERS; -1: not measured, or no kernel."""
     row = np.full(len(kernels), -1, dtype=np.int64)
     for form in (names.full, names.base):
         wanted = np.flatnonzero((row < 0) & (kernels["category"] == "kernel").to_numpy())
@@ -30,7 +30,7 @@ def match(kernels: pd.DataFrame, counters: pd.DataFrame) -> Ints:
 
 
 def _match_as(kernels: pd.DataFrame, launches: pd.DataFrame) -> Ints:
-    """Positions in the launches; -1: none."""
+    """Returns positions in the launches; -1: none."""
     by_turn = launches.drop(columns="device").assign(turn=launches.groupby(_KEY).cumcount())
     by_turn["position"] = np.arange(len(launches))
     size = launches.groupby(_KEY).size().rename("size").reset_index()

@@ -1,4 +1,4 @@
-"""Kernel names of different tools, brought to one form.
+"""Bring kernel names of different tools to one form.
 
 The same kernel is `void at::native::f<float, 4ul, true>(int)::{lambda(float)#2}` to one tool and
 `void at::f<float, 4, 1>(int)::[lambda(float) (instance 2)]` to another: namespaces, return and parameter types, and
@@ -19,7 +19,7 @@ _LONGEST = 20_000
 
 
 def full(name: str) -> str:
-    """The name with its template arguments, without namespaces and parameters."""
+    """Returns the name with its template arguments, without namespaces and parameters."""
     text = _LAMBDA.sub(lambda match: f"lambda{match[1] or match[2]}", name[:_LONGEST])
     text = _without_parameters(text.replace("(anonymous namespace)", "<unnamed>"))
     text = _WORDS.sub("", _INSIDE_A_FUNCTION.sub(".", text))
@@ -29,7 +29,7 @@ def full(name: str) -> str:
 
 
 def base(name: str) -> str:
-    """The function's own name, of a demangled or a mangled name."""
+    """Returns the function's own name from a demangled or a mangled name."""
     if name.startswith("_Z"):
         return _last_part(name)
     return full(name).split("<", 1)[0]
@@ -43,7 +43,7 @@ def _without_parameters(text: str) -> str:
 
 
 def _last_part(mangled: str) -> str:
-    """Of the length-prefixed parts that a mangled name begins with (Itanium C++ ABI), the last: the function."""
+    """Returns the last of the length-prefixed parts that a mangled name begins with (Itanium C++ ABI): the function."""
     at, last = 3 if mangled.startswith("_ZN") else 2, ""
     while match := _MANGLED_PART.match(mangled, at):
         end = match.end() + min(int(match[0][:6]), _LONGEST)

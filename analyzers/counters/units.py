@@ -1,4 +1,4 @@
-"""Units that a report prints, scaled or not: "ns", "usecond", "Mbyte", "Tbyte/second", "inst/cycle", "%"."""
+"""Parse the units of a report, scaled or not: "ns", "usecond", "Mbyte", "Tbyte/second", "inst/cycle", "%"."""
 
 import re
 from functools import cache
@@ -10,7 +10,7 @@ _SCALED = re.compile(r"([numKkMGTP]?)(second|sec|s|byte|bytes|b|hz|Hz|inst|cycle
 
 @cache
 def scale(unit: str) -> tuple[float, str]:
-    """(factor, unit without prefixes): what a value is multiplied by to be in seconds, bytes, hz, bytes a second."""
+    """Returns (factor to seconds, bytes, hz or bytes per second, unit without prefixes)."""
     parts = [_part(part) for part in unit.strip().split("/")]
     factor, names = parts[0][0], [name for _, name in parts]
     for below, _ in parts[1:]:

@@ -1,4 +1,4 @@
-"""Every problem that reading or analyzing can find: its code, severity, message and advice."""
+"""All kinds of problems, with code, severity, message and advice."""
 
 from tracekit.analyzers.problem_kinds.analyzing import ANALYZING
 from tracekit.analyzers.problem_kinds.problem import Problem

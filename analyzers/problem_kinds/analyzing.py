@@ -1,4 +1,4 @@
-"""Problems that analyzing a trace can find."""
+"""The kinds of problems of an analysis."""
 
 from tracekit.analyzers.problem_kinds.problem import Problem
 

@@ -1,4 +1,4 @@
-"""Problems that reading a trace can find."""
+"""The kinds of problems of reading a trace."""
 
 from tracekit.analyzers.problem_kinds.problem import Problem
 

@@ -1,4 +1,4 @@
-"""Columns of chunks to the HOST and DEVICE tables: joined, checked, ordered."""
+"""Join the columns of all chunks, check and order them, and build the HOST and DEVICE tables."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _SHOWN_CHARACTERS = 40
 
 @dataclass(frozen=True)
 class Tables:
-    """HOST and DEVICE with times after `base_ns`, the names of HOST's threads, and what was found."""
+    """HOST and DEVICE with times after `base_ns`, the names of HOST's threads, and the problems."""
 
     host: pd.DataFrame
     device: pd.DataFrame
@@ -37,7 +37,7 @@ class Tables:
 
 
 def assemble(parts: Sequence[EventColumns]) -> Tables | None:
-    """The tables of all chunks (at least one); None when there is neither host nor device work."""
+    """Builds the tables of all chunks (at least one); None when there is neither host nor device work."""
     pairs, unpaired = paired(join([p.marks for p in parts]))
     host, device = join([*(p.host for p in parts), pairs]), join([p.device for p in parts])
     release_freed()
@@ -72,7 +72,7 @@ def assemble(parts: Sequence[EventColumns]) -> Tables | None:
 
 
 def _without_outliers(host: Columns, device: Columns) -> tuple[Columns, Columns, int]:
-    """Rows within a month of the median start, and how many are not."""
+    """Keeps the rows within a month of the median start, and counts the others."""
     spans = [(c["start_ns"].min(), c["start_ns"].max()) for c in (host, device) if len(c["start_ns"])]
     if not spans or max(last for _, last in spans) - min(first for first, _ in spans) < _MONTH_NS:
         return host, device, 0
@@ -91,8 +91,11 @@ def _rebase(host: Columns, device: Columns) -> int:
 
 
 def _durations(host: Columns, device: Columns) -> Counter[str]:
-    """Settles `duration_ns` and counts, by problem code, what was wrong; of the device not yet what was capped: it gets
-    what was `settled_ns` before any capping, and whether that is `certain`."""
+    """Replaces missing, negative and endless durations, and counts them by problem code.
+
+    Capped durations of the device are counted later. It gets `settled_ns`, the durations before any capping, and
+    `certain`, whether they were recorded.
+    """
     changed: Counter[str] = Counter()
     device["certain"] = device["duration_ns"] >= 0
     for columns in (host, device):
@@ -112,7 +115,7 @@ def _count(mask: np.ndarray) -> int:
 
 
 def _cap_overtaken(device: Columns) -> np.ndarray:
-    """Durations of rows ordered by start, capped.
+    """Caps the durations of rows ordered by start.
 
     Kernels of one CUDA graph may run at the same time under one stream id; unknown durations prove nothing.
     """
@@ -125,7 +128,7 @@ def _cap_overtaken(device: Columns) -> np.ndarray:
 
 
 def _host_order(host: Columns) -> np.ndarray:
-    """By thread, start, longest first; among equals a runtime call is innermost, and the rest are in recorded order."""
+    """Orders by thread, start, and longest first. Among equals a runtime call is innermost; others keep their order."""
     is_runtime = host["category"] == _RUNTIME
     order = np.lexsort((is_runtime, -host["duration_ns"], host["start_ns"], host["thread"].codes))
     return narrowed(order)

@@ -1,4 +1,4 @@
-"""Begin (B) and end (E) events, paired into events with a duration."""
+"""Pair begin (B) and end (E) events into events with a duration."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from tracekit.analyzers.readers.columns import Columns, narrowed, take
 
 
 def paired(marks: Columns) -> tuple[Columns, int]:
-    """(host columns of the pairs, how many marks have no counterpart).
+    """Returns (host columns of the pairs, how many marks have no counterpart).
 
     On a thread, by time, a begin goes one level down and an end comes back up: the two of a pair are neighbours among
     the marks of their thread and level.

@@ -1,4 +1,4 @@
-"""What a Kineto category is to us: host work, device work, or neither."""
+"""Sort Kineto categories into host work, device work, and neither."""
 
 from functools import lru_cache
 from typing import Literal
@@ -62,7 +62,7 @@ _BACKENDS = ("gpu", "xpu", "mtia", "hpu", "privateuse1", "hip", "roctracer", "gl
 
 @lru_cache(maxsize=1024)
 def kind_of(category: str) -> Kind:
-    """Known names first (in any case: traces of 2021 wrote `Kernel`), else backend prefix and suffix: xpu_memcpy."""
+    """Looks up known names in any case (traces of 2021 wrote `Kernel`), then backend prefix and suffix (xpu_memcpy)."""
     name = category.lower()
     if name in _NAMED:
         return _NAMED[name]

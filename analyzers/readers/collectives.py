@@ -1,4 +1,4 @@
-"""What torch records of a collective beside its op, in arguments of their own: as the op's values."""
+"""Read the arguments in which torch records the message of a collective, as the values of its op."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,10 @@ RECORDED_AS = "record_param_comms"
 
 
 def with_messages(values: list[msgspec.Raw], events: Sequence[Event]) -> list[msgspec.Raw]:
-    """The values of host events, those of a collective replaced by its name, elements sent and received, their type,
-    and the number of ranks, where the trace says them."""
+    """Replaces the values of collectives by name, elements sent and received, their type, and the number of ranks.
+
+    Values of other host events, and of collectives of which the trace does not say them, stay.
+    """
     rows = [row for row, event in enumerate(events) if event.name == RECORDED_AS]
     for row, args in zip(rows, decode_args(CollectiveArgs, [events[row].args for row in rows]), strict=True):
         if args.name:

@@ -1,4 +1,4 @@
-"""Columns of one chunk, and of many chunks joined: numbers as numpy arrays, strings as codes into distinct values."""
+"""Make and join columns: numbers as numpy arrays, strings as codes into distinct values."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Coded(Generic[Value]):
     values: list[Value]
 
     def map_codes(self, numbers: Sequence[int] | Sequence[float], dtype: str) -> np.ndarray:
-        """A number a row, given one a value."""
+        """Maps each row to a number, given one number for each value."""
         return np.asarray(numbers, dtype=dtype)[self.codes] if len(numbers) else np.empty(0, dtype)
 
     def categorical(self) -> "pd.Categorical":
@@ -37,7 +37,7 @@ Columns = dict[str, Any]
 
 
 class _Numbering(dict[Any, int]):
-    """Numbers a value when it is first looked up."""
+    """Gives a value its number when it is first looked up."""
 
     def __missing__(self, value: Hashable) -> int:
         code = self[value] = len(self)
@@ -51,14 +51,14 @@ def coded(rows: Sequence[Value]) -> Coded[Value]:
 
 
 def coded_json(rows: Iterable[msgspec.Raw]) -> Coded[str]:
-    """JSON texts without whitespace; an absent or null one is ""."""
+    """Codes JSON texts without whitespace; an absent or null one is ""."""
     raw = coded(list(map(bytes, rows)))
     text = coded([_compact(value) for value in raw.values])
     return Coded(text.codes[raw.codes], text.values)
 
 
 def join(chunks: Sequence[Columns]) -> Columns:
-    """All chunks' rows in order. There must be at least one chunk; all have the same columns.
+    """Joins the rows of all chunks in order. There must be at least one chunk; all have the same columns.
 
     The chunks are emptied, so that there is never more than one column twice.
     """
@@ -66,12 +66,12 @@ def join(chunks: Sequence[Columns]) -> Columns:
 
 
 def take(columns: Columns, rows: np.ndarray) -> Columns:
-    """The rows of a mask or of an order."""
+    """Takes the rows of a mask or of an order."""
     return {n: Coded(c.codes[rows], c.values) if isinstance(c, Coded) else c[rows] for n, c in columns.items()}
 
 
 def reorder(columns: Columns, rows: np.ndarray) -> None:
-    """As `take`, in place."""
+    """Reorders the rows in place."""
     for name in columns:
         columns |= take({name: columns[name]}, rows)
 
@@ -87,7 +87,7 @@ def _join_column(parts: list) -> np.ndarray | Coded:
 
 
 def narrowed(values: np.ndarray, *types: str) -> np.ndarray:
-    """Integers in the first of the types (by default int32) that holds them and their negatives; else as they are."""
+    """Casts integers to the first of the types (int32 by default) that holds them and their negatives, if any does."""
     largest = max(int(values.max()), -int(values.min())) if len(values) else 0
     fitting = (kind for kind in types or ("int32",) if largest <= np.iinfo(kind).max)
     return values.astype(next(fitting, values.dtype), copy=False)

@@ -1,4 +1,4 @@
-"""Durations that cannot be true: over a day, or past the end of later work on the same stream."""
+"""Cap durations that cannot be true: over a day, or past the end of later work on the same stream."""
 
 import numpy as np
 
@@ -6,21 +6,21 @@ DAY_NS = 86_400 * 10**9
 
 
 def horizon(start_ns: np.ndarray, duration_ns: np.ndarray) -> int:
-    """The last start, or end of what lasted at most a day. There must be at least one row."""
+    """Returns the last start, or end of what lasted at most a day. There must be at least one row."""
     if duration_ns.max() > DAY_NS:
         duration_ns = np.where(duration_ns > DAY_NS, 0, duration_ns)
     return int((start_ns + duration_ns).max())
 
 
 def cap_days(start_ns: np.ndarray, duration_ns: np.ndarray, horizon_ns: int) -> np.ndarray:
-    """Durations, those over a day ending at the horizon instead; the same array where there are none."""
+    """Lets durations over a day end at the horizon. Returns the same array where there are none."""
     if duration_ns.max(initial=0) <= DAY_NS:
         return duration_ns
     return np.where(duration_ns > DAY_NS, np.maximum(horizon_ns - start_ns, 0), duration_ns)
 
 
 def cap_overtaken(start_ns: np.ndarray, duration_ns: np.ndarray, stream: np.ndarray) -> np.ndarray:
-    """Durations, capped at the start of the next work on the stream where they end after later work has ended.
+    """Caps durations that end after later work of the stream has ended at the start of the next work.
 
     Rows are ordered by start. `stream` numbers the streams; rows of -1 are neither capped nor evidence. Work of a
     stream completes in order, but may begin before its predecessor has ended (programmatic dependent launch): such an

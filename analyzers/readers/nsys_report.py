@@ -1,4 +1,4 @@
-"""Reports of Nsight Systems (.nsys-rep, .qdrep), which only nsys reads: exported by it, where it is installed."""
+"""Read reports of Nsight Systems (.nsys-rep, .qdrep) by exporting them with nsys, where it is installed."""
 
 import shutil
 import subprocess
@@ -15,12 +15,12 @@ _EXPORT = "nsys export --type sqlite --output trace.sqlite"
 
 
 def is_named_so(path: Path) -> bool:
-    """The format is not documented and has no mark of its own: the name has to do."""
+    """Whether the name is that of a report. The format is not documented and has no mark of its own."""
     return path.suffix.lower() in _SUFFIXES
 
 
 def read(path: Path) -> Trace:
-    """Raises InputError when nsys is not on the PATH, or cannot export it."""
+    """Exports the report and reads it. Raises InputError when nsys is not on the PATH, or cannot export it."""
     command = shutil.which("nsys")
     if not command:
         raise InputError(
@@ -48,6 +48,6 @@ def _export(command: str, path: Path, exported: Path) -> None:
 
 
 def _renamed(source: Source, name: str) -> Source:
-    """Errors speak of the file that was asked for."""
+    """Gives the export the name of its report, which errors show."""
     source.name = name
     return source

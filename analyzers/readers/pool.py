@@ -1,4 +1,4 @@
-"""Processes that decode chunks beside this one.
+"""Run processes that decode chunks beside this one.
 
 They are started as commands, not by multiprocessing: the caller may be a script without a main guard, a daemonic
 process, or hold threads and a GPU, none of which a fork or a spawn gets along with.
@@ -20,7 +20,7 @@ from tracekit.analyzers.readers.worker import receive, send
 
 MOST_WORKERS = 7
 DEPTH = 2
-"""Chunks that a worker is given at a time, so that one waits for it while it decodes another."""
+"""The number of chunks that a worker has at a time: one waits while it decodes another."""
 
 _PIPE_BYTES = 1 << 20
 _RUN = (
@@ -78,7 +78,7 @@ class _Worker:
 
 
 class Pool:
-    """Workers for the cores that this process does not use itself. Closing it kills them."""
+    """Worker processes for the cores that this process does not use. Closing the pool ends them."""
 
     def __init__(self, workers: int) -> None:
         self._workers = [_Worker() for _ in range(workers)]
@@ -99,6 +99,6 @@ class Pool:
 
 
 def spare_cores() -> int:
-    """Cores that this process may run on, without one; 0 also where no Python can be started."""
+    """Returns the number of cores that this process may use, minus one; 0 where no Python can be started."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores - 1, MOST_WORKERS) if sys.executable else 0

@@ -1,4 +1,4 @@
-"""Traces behind URLs (s3://, https://, ...), opened by fsspec."""
+"""Open traces behind URLs (s3://, https://, ...) with fsspec."""
 
 import re
 from collections.abc import Iterator
@@ -12,24 +12,24 @@ _SECRET = re.compile(r"(?<=//)[^/@]*@|[?#].*\Z", re.DOTALL)
 
 
 def is_url(path: object) -> bool:
-    """Whether a path has a scheme. A drive letter is none."""
+    """Whether a path has a scheme. A drive letter is not a scheme."""
     return isinstance(path, str) and _URL.match(path) is not None
 
 
 def shown(url: str) -> str:
-    """The URL without what may be secret: a query (presigned URLs), a password."""
+    """Returns the URL without what may be secret: a query (presigned URLs), a password."""
     return _SECRET.sub("", url)
 
 
 @contextmanager
 def open_url(url: str) -> Iterator[BinaryIO]:
-    """A stream of the bytes behind a URL. Raises InputError, and MissingPackageError without fsspec or its driver."""
+    """Opens the bytes behind a URL. Raises InputError, and MissingPackageError without fsspec or its driver."""
     with _opened(url) as stream:
         yield cast(BinaryIO, _Stream(stream, url))
 
 
 class _Stream:
-    """Reads; a driver's failure in the middle becomes an InputError."""
+    """Reads from a driver, whose failures become InputErrors."""
 
     def __init__(self, stream: Any, url: str) -> None:
         self._stream, self._url = stream, url

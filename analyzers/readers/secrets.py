@@ -1,4 +1,4 @@
-"""Whether an entry of a trace's metadata looks like an environment or a secret. They are counted, never kept."""
+"""Recognize entries of a trace's metadata that look like an environment or a secret. They are counted, never kept."""
 
 import re
 
@@ -22,7 +22,7 @@ def is_secret_key(key: str) -> bool:
 
 
 def looks_secret(key: str, value: object) -> bool:
-    """A top-level entry: by its key, its value, or anything in it."""
+    """Whether a top-level entry looks secret, by its key, its value, or anything in it."""
     return (isinstance(value, str) and bool(_RANDOM.match(value))) or _secret_entry(key, value, 0)
 
 

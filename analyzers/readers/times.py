@@ -1,4 +1,4 @@
-"""Microseconds as traces write them, to integer nanoseconds, exactly."""
+"""Convert microseconds, as traces write them, to integer nanoseconds exactly."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ LAST_US = 9e15
 """Times beyond it (the year 2255) do not fit int64 nanoseconds."""
 
 MISSING, NEGATIVE = -1, -2
-"""Instead of a duration."""
+"""These stand for a duration that is absent or negative."""
 
 _LONGEST_US = 4e15
 _LAST_EXACT_US = 2.0**43
@@ -21,13 +21,13 @@ _decode_floats = msgspec.json.Decoder(list[float | None]).decode
 
 
 def to_ns(us: np.ndarray) -> np.ndarray:
-    """int64 nanoseconds of float microseconds (finite, below LAST_US); the fraction is rounded by itself."""
+    """Converts float microseconds (finite, below LAST_US) to int64 nanoseconds; the fraction is rounded by itself."""
     whole = np.floor(us)
     return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
 
 
 def durations_ns(us: np.ndarray) -> np.ndarray:
-    """int64 nanoseconds of float microseconds (NaN: missing), those of 127 years and more all the same."""
+    """Converts float microseconds (NaN: missing) to int64 nanoseconds, at most 127 years."""
     missing, negative = np.isnan(us), us < 0
     ns = to_ns(np.clip(np.where(missing, 0, us), 0, _LONGEST_US))
     ns[missing], ns[negative] = MISSING, NEGATIVE
@@ -35,7 +35,7 @@ def durations_ns(us: np.ndarray) -> np.ndarray:
 
 
 def starts_us(texts: Sequence[msgspec.Raw]) -> np.ndarray:
-    """Floats of JSON numbers; NaN for whatever is none."""
+    """Parses JSON numbers as floats; NaN for anything else."""
     try:
         return np.array(_decode_floats(b"[" + b",".join(texts) + b"]"), dtype=np.float64)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -43,7 +43,7 @@ def starts_us(texts: Sequence[msgspec.Raw]) -> np.ndarray:
 
 
 def starts_ns(texts: Sequence[msgspec.Raw], us: np.ndarray) -> np.ndarray:
-    """int64 nanoseconds of the texts, whose floats are `us` (finite, below LAST_US).
+    """Converts texts, whose floats are `us` (finite, below LAST_US), to int64 nanoseconds.
 
     An absolute time with nanosecond digits is no double: it is taken from its text.
     """

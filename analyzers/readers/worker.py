@@ -1,4 +1,4 @@
-"""A process that decodes chunks: on stdin and stdout, each message is its length in 8 bytes, then the message.
+"""Decode chunks in a process of its own. A message on stdin or stdout is its length in 8 bytes, then its bytes.
 
 In: the text of a chunk. Out: its `DecodedChunk`, or None when the chunk is not sound, pickled. It ends when stdin does.
 """
@@ -22,7 +22,7 @@ def send(stream: IO[bytes], message: bytes) -> None:
 
 
 def receive(stream: IO[bytes]) -> bytes | None:
-    """The next message; None when the stream ended."""
+    """Returns the next message; None when the stream ended."""
     length = stream.read(LENGTH_BYTES)
     if len(length) < LENGTH_BYTES:
         return None

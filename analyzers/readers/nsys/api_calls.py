@@ -1,4 +1,4 @@
-"""Runtime and driver API calls as host rows."""
+"""Read calls of the CUDA runtime and driver as host rows."""
 
 import re
 
@@ -10,7 +10,7 @@ from tracekit.analyzers.readers.nsys.identity import Processes
 from tracekit.analyzers.readers.nsys.strings import Strings, categories, constant
 
 TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
-"""Calls of the driver are in it, too."""
+"""It holds calls of the driver, too."""
 
 _VERSION = re.compile(r"_v\d{4,}\Z")
 _TEXTS = ("shapes", "dtypes", "values", "strides")
@@ -23,7 +23,7 @@ def read_calls(database: Database) -> Columns:
 
 
 def host_rows(calls: Columns, strings: Strings, processes: Processes) -> Rows:
-    """HOST's columns with `start`, `end` and `globalTid` instead of its times and thread.
+    """Returns HOST's columns with `start`, `end` and `globalTid` instead of its times and thread.
 
     Names lose the version of the API that Nsight adds (_v7000).
     """

@@ -1,4 +1,4 @@
-"""Names that torch.autograd.profiler.emit_nvtx gives to NVTX ranges, taken apart.
+"""Parse the names that torch.autograd.profiler.emit_nvtx gives to NVTX ranges.
 
 "aten::linear, seq = 3, op_id = 7, sizes = [[8, 768], [2304, 768], [2304]], input_op_ids = [(6,0)]"; each part but the
 name may be missing. Which torch versions write which parts differs; ranges of users carry an op_id, too.
@@ -30,7 +30,7 @@ class RangeName:
 
 
 def parse(text: str) -> RangeName:
-    """An op has a sequence number, or is called namespace::name (detach alone has none); all else is a range."""
+    """Parses a name. An op has a sequence number, or is called namespace::name or detach; all else is a range."""
     if "::" not in text and ", " not in text:
         return RangeName(text, is_op=False)
     parts = _PARTS.fullmatch(text)

@@ -1,4 +1,7 @@
-"""Processes and threads of a report. Correlation ids and autograd's sequence numbers repeat across processes."""
+"""Tell the processes and threads of a report apart.
+
+Correlation ids and autograd's sequence numbers repeat across processes.
+"""
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +17,7 @@ _LARGEST_PID = 0xFFFFFF
 
 
 def process_of(global_id: Ints) -> Ints:
-    """The part of a globalTid or globalPid that tells processes (and machines) apart."""
+    """Returns the part of a globalTid or globalPid that tells processes (and machines) apart."""
     return global_id >> _THREAD_BITS
 
 
@@ -34,9 +37,9 @@ class Processes:
         self._known = np.unique(process_of(ids[ids >= 0]))
 
     def unique_ids(self, ids: Ints, global_id: Ints) -> Ints:
-        """Ids (32 bits; others are -1) made unique across processes; those of the first process stay as recorded.
+        """Makes ids (32 bits; others are -1) unique across processes; those of the first process stay as recorded.
 
-        What names no process is of the only one, or in a process of its own.
+        Ids without a process belong to the only one, or to a process of their own.
         """
         number = np.searchsorted(self._known, process_of(global_id))
         nowhere = len(self._known) if len(self._known) > 1 else 0
@@ -48,7 +51,7 @@ class Processes:
 
 
 def thread_names(database: Database, strings: Strings, global_tids: Ints, processes: int) -> tuple[str, ...]:
-    """For people: id and name, and in a report of several processes the process."""
+    """Returns the names that people see: id and name, and the process in a report of several."""
     rows = database.read("ThreadNames", {"nameId": -1, "globalTid": -1}, {"priority": 0})
     order = np.argsort(rows["priority"], kind="stable")
     named = dict(zip(rows["globalTid"][order].tolist(), strings.of(rows["nameId"][order]), strict=True))

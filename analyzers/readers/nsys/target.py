@@ -1,4 +1,4 @@
-"""The machine of a report: its GPUs, and when the recording began."""
+"""Read the machine of a report: its GPUs, and when the recording began."""
 
 import numpy as np
 import numpy.typing as npt
@@ -26,15 +26,15 @@ def devices(database: Database) -> tuple[DeviceProperties, ...]:
 
 
 def gpu_of(database: Database, device: Ints, global_pid: Ints) -> Ints:
-    """The GPU of each process's own device number; the number itself where the report does not map it."""
+    """Maps each process's own device number to a GPU; the number stays where the report does not map it."""
     rows = database.read(_CUDA_DEVICES, {"gpuId": -1, "cudaId": -1, "pid": -1})
     known = pd.MultiIndex.from_arrays([rows["pid"], rows["cudaId"]])
     gpus = pd.Series(rows["gpuId"], index=known)[~known.duplicated()]
-    found = gpus.reindex(pd.MultiIndex.from_arrays([pid_of(global_pid), device]), fill_value=-1).to_numpy()
-    return np.where(found >= 0, found, device)
+    mapped = gpus.reindex(pd.MultiIndex.from_arrays([pid_of(global_pid), device]), fill_value=-1).to_numpy()
+    return np.where(mapped >= 0, mapped, device)
 
 
 def epoch_ns(database: Database) -> int:
-    """When the report's clock was 0, in ns since 1970; 0 where it does not say."""
+    """Returns when the report's clock was 0, in ns since 1970; 0 where it does not say."""
     rows = database.read(_SESSION, {"utcEpochNs": 0}, {"systemClockNs": 0})
     return int(rows["utcEpochNs"][0] - rows["systemClockNs"][0]) if len(rows["utcEpochNs"]) else 0
