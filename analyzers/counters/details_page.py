@@ -36,8 +36,8 @@ def launches(lines: Lines, wanted: Callable[[str], bool]) -> Launches:
     at = {name: i for i, name in enumerate(lines.columns)}
     width = max(at[name] for name in (*_LAUNCH, *_METRIC, *IDENTITY) if name in at) + 1
     whole = [row for row in lines.rows if len(row) >= width]
-    first = whole[: next((i for i, row in enumerate(whole) if row[at["ID"]] == "ID"), len(whole))]
-    rows = [row for row in first if row[at["ID"]].strip().isdigit()]
+    report = whole[: next((i for i, row in enumerate(whole) if row[at["ID"]] == "ID"), len(whole))]
+    rows = [row for row in report if row[at["ID"]].strip().isdigit()]
     odd = len(whole) - len(rows)
     unreadable, cut = lines.losses(lambda row: len(row) >= width)
     key = [tuple(row[at[name]] for name in _LAUNCH if name in at) for row in rows]
