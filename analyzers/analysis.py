@@ -10,6 +10,7 @@ from tracekit.analyzers.attribution.attribute import Attributed, attribute
 from tracekit.analyzers.attribution.items import Items, items_of
 from tracekit.analyzers.attribution.nesting import Nest
 from tracekit.analyzers.attribution.range_projection import RANGES_ONLY, project, ranges_table
+from tracekit.analyzers.attribution.training import trains
 from tracekit.analyzers.breakdown.compared import counter_problems, counter_source, counters_comparison
 from tracekit.analyzers.breakdown.coverage import attribution_problems, bound_problem, coverage, roof_problems
 from tracekit.analyzers.breakdown.gaps import idle_times
@@ -58,7 +59,7 @@ def _of_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
     judged = counted = judge(host, of, ran.gpu, capture)
     if trace.counters is not None:
         judged = with_measured(counted, items, trace.device, trace.counters, ran.gpu)
-    times = timeline(host, items, of.marks, of.step)
+    times = timeline(host, items, of.steps)
     scale = idle_scale(capture, times, len(np.unique(items.device)))
     work = work_table(of, host["name"], judged, scale)
     totals = Totals(work, judged.own_bound, scale)
@@ -73,7 +74,7 @@ def _of_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
         layer_types=layer_types_table(layers, of.placed, totals),
         ops=ops_table(host, of.ops, work, totals),
         kernels=kernels_table(items, work, host["name"], layers, totals),
-        phases=phases_table(host, of.marks, work, totals),
+        phases=phases_table(of.phases, totals),
         coverage=coverage(work),
         bound=_shares(trace.metadata, items, judged, work, times),
         problems=problems.concat(
@@ -97,19 +98,23 @@ def _problems(
             *roof_problems(work, judged.costed, judged.roofs, ran.gpu),
             bound_problem(of.items, judged.own_bound),
             problems.found("busy-exceeds-latency", int(exceeds)),
+            problems.found("steps-set-apart", of.steps.set_apart),
         ]
     )
 
 
 def _shares(metadata: Metadata, items: Items, judged: Judged, work: pd.DataFrame, times: Timeline) -> BoundShares:
-    """Shares of the steps without a profiler where the capture timed them; else of the whole trace."""
+    """Shares of the steps: of their time without a profiler where the capture timed them, else of that in the trace.
+
+    Shares of the whole trace where all work lies outside its steps.
+    """
     own, devices = judged.own_bound, work["device"].nunique()
     if (work["category"] == "op").all():
         return BoundShares(0.0, 0.0, 0.0, 0.0, 0.0, unknown=1.0)
-    wall = unprofiled_wall_ns(metadata.capture, times)
-    if wall is None:
-        return run_shares(own, items, times.wall_ns * devices)
     inside = (work["step"] >= 0).to_numpy()
+    if not inside.any():
+        return run_shares(own, items, times.wall_ns * devices)
+    wall = unprofiled_wall_ns(metadata.capture, times) or float(times.steps["wall_ns"].sum())
     return run_shares(own[inside], items.of(inside), wall * devices)
 
 
@@ -126,6 +131,7 @@ def _source(trace: Trace, of: Attributed, ran: RanOn, work: pd.DataFrame) -> Sou
         capture=capture,
         zero_ns=metadata.zero_ns,
         counters=None if trace.counters is None else counter_source(work, trace.counters),
+        trains=trains(trace.host) or bool(capture and capture.workload == "train"),
     )
 
 

@@ -138,10 +138,13 @@ KERNELS = Table(
 
 PHASES = Table(
     "phases",
-    "Phases of the workload: prefill, decode, forward, backward, optimizer.",
+    "Phases of the workload: prefill, decode, forward, backward, optimizer. Phases of training are told by autograd's ops "
+    "where no range marks them.",
     Column("name", "object", "", "phase"),
     Column("calls", "int64", "", "times it ran"),
-    Column("wall_ns", "int64", "ns", "host time inside its ranges"),
+    Column(
+        "wall_ns", "int64", "ns", "host time inside its ranges; without ranges, from first to last launch in each step"
+    ),
     *_TIMES,
     Column("kernels", "int64", "", "device work items"),
     _SHARE,
@@ -212,11 +215,17 @@ PREDICTED_WORK = Table(
 
 STEPS = Table(
     "steps",
-    "Steps; one row for the whole trace when it marks none.",
+    "Steps; one row for the whole trace where nothing marks any or repeats itself. Steps without work, or cut off by the "
+    "recording, are left out, and a problem says so.",
     Column("step", "int64", "", "index"),
-    Column("start_ns", "int64", "ns", "start of the step on the host"),
+    Column("start_ns", "int64", "ns", "start on the host; of a step that overlaps the next, of its first device work"),
+    Column("host_start_ns", "int64", "ns", "start on the host"),
     Column(
-        "wall_ns", "int64", "ns", "from the step's start on the host to the end of its range or of its last device work"
+        "wall_ns",
+        "int64",
+        "ns",
+        "until the end of its range or of its last device work; of a step that overlaps the next, until the next one's "
+        "first device work: the period of the run",
     ),
     Column("busy_ns", "int64", "ns", "device busy time"),
     Column("idle_ns", "int64", "ns", "wall minus busy"),

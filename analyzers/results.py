@@ -56,6 +56,8 @@ class Source:
     """The moment 0 of the analysis's times as the events of the trace's file write it."""
     counters: CounterSource | None = None
     """None: every FLOP and byte is counted."""
+    trains: bool = False
+    """The run trains: it has a backward pass or steps of an optimizer."""
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,11 @@
 """Backward work to the forward op that it differentiates, by autograd's sequence numbers."""
 
-import re
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.kernel_names import matching
 from tracekit.analyzers.attribution.nesting import Nest, Rows, nearest, take
-
-_ENGINE = re.compile(r"autograd::engine::evaluate_function")
+from tracekit.analyzers.attribution.training import backward_ops
 
 
 def forward_of(host: pd.DataFrame, ops: Nest, asked: Rows) -> tuple[Rows, Rows]:
@@ -21,8 +17,7 @@ def forward_of(host: pd.DataFrame, ops: Nest, asked: Rows) -> tuple[Rows, Rows]:
     forward ops too.
     """
     sequence = host["sequence"].to_numpy()[ops.rows]
-    engine = matching(host["name"], _ENGINE)[ops.rows]
-    backward = engine | ((host["forward_thread"].to_numpy()[ops.rows] > 0) & (sequence >= 0))
+    backward = backward_ops(host, ops)
     if not backward.any():
         none = np.full(len(asked), -1, dtype=np.int32)
         return none, none

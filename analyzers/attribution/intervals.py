@@ -90,9 +90,9 @@ def _in_groups_of_several(joins: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]
 
 
 def _split_equally(start: Ints, end: Ints, track: npt.NDArray) -> Ints:
-    """Shares of intervals ordered by track: the time between two neighbouring starts or ends is divided by the number
-    of open intervals.
+    """Shares of intervals that are ordered by track.
 
+    The time between two neighbouring starts or ends is divided by the number of open intervals.
     The whole nanoseconds of each quotient are summed exactly. The remainders are summed as fractions, and the running
     total over the intervals is rounded down, so that the total of a track, which is an integer, is kept.
     """

@@ -11,7 +11,6 @@ import pandas as pd
 
 from tracekit.analyzers import ranges
 from tracekit.analyzers.attribution.backward import forward_of
-from tracekit.analyzers.attribution.kernel_names import matching
 from tracekit.analyzers.attribution.layer_tree import Label, Tree, tree_by_nesting, tree_by_path
 from tracekit.analyzers.attribution.nesting import Nest, Rows, take
 from tracekit.analyzers.attribution.origin import Origin
@@ -21,7 +20,6 @@ Ints = npt.NDArray[np.int64]
 LayersFrom = Literal["tracekit ranges", "nn.Module events", "record_function ranges", "compiled regions", "none"]
 
 _MODULE_EVENT = re.compile(r"nn\.Module: (?P<name>(?P<type>.+?)(?:_\d+)?)")
-_OPTIMIZER = re.compile(r"Optimizer\.")
 _COMPILED_GRAPH = re.compile(r"## Call CompiledFxGraph (?P<hash>\w+) ##")
 _COMPILED_REGION = re.compile(r"Torch-Compiled Region: (?P<id>\S+)")
 _NOT_A_LAYER = re.compile(
@@ -29,6 +27,8 @@ _NOT_A_LAYER = re.compile(
     r"|enumerate\(DataLoader\)|(?:step|phase|module): |.*compile_id=\d+/\d+\Z"
 )
 _HASH_CHARACTERS = 8
+MODULES = ("tracekit ranges", "nn.Module events")
+"""Sources whose layers are modules, not any range that somebody recorded."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,6 @@ def layer_of(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers) -> R
     differentiated = layers.calls.around(take(thread, forward), take(start, forward))
     use_forward = (backward >= 0) & ~again & (differentiated >= 0)
     return take(layers.tree.of_row, np.where(use_forward, differentiated, call))
-
-
-def in_optimizer(host: pd.DataFrame, origin: Origin) -> npt.NDArray[np.bool_]:
-    """Items issued inside a range of torch.optim (Optimizer.step#..., Optimizer.zero_grad#...)."""
-    mask = (host["category"] == "range").to_numpy() & matching(host["name"], _OPTIMIZER)
-    return Nest(host, mask).around(origin.thread, origin.time_ns) >= 0
 
 
 def calls_and_host_time(host: pd.DataFrame, layers: Layers) -> tuple[Ints, Ints]:

@@ -26,7 +26,8 @@ class Origin:
     op: Rows
     thread: npt.NDArray
     time_ns: Ints
-    """When the host issued it: the start of the launch, else of the op; the item's own start where neither is known."""
+    """When the host issued it: the start of the launch, else of the op. Where neither is known, as long before the item
+    began as the next work of its device whose launch is known."""
     delay_ns: Ints
     """From the launch to the item's start; -1: launch unknown."""
 
@@ -46,15 +47,30 @@ def trace_origin(host: pd.DataFrame, items: Items, ops: Nest) -> Origin:
     wanted = np.where(op >= 0, -1, items.external_id)
     op = np.where(op >= 0, op, _rows_by_id(host, (host["category"] == "op").to_numpy(), "external_id", wanted))
     source = np.where(launch >= 0, launch, op)
+    delay = np.where(launch >= 0, np.maximum(items.start - take(start, launch), 0), -1)
     return Origin(
         launch=launch,
         graph=graphs.graph,
         captured=graphs.captured,
         op=op,
         thread=take(thread, source),
-        time_ns=np.where(source >= 0, take(start, source), items.start),
-        delay_ns=np.where(launch >= 0, np.maximum(items.start - take(start, launch), 0), -1),
+        time_ns=np.where(source >= 0, take(start, source), items.start - _next_delay(items, delay)),
+        delay_ns=delay,
     )
+
+
+def _next_delay(items: Items, delay: Ints) -> Ints:
+    """Per item, the launch delay of itself or of the next item of its device with a known one; 0 where none follows."""
+    if (delay >= 0).all() or not (delay >= 0).any():
+        return np.maximum(delay, 0)
+    order = np.lexsort((items.start, items.device))
+    last = len(order)
+    at = np.where(delay[order] >= 0, np.arange(last), last)
+    following = np.append(np.minimum.accumulate(at[::-1])[::-1], last)[:-1]
+    same = items.device[order[np.minimum(following, last - 1)]] == items.device[order]
+    following_delay = np.empty(last, dtype=np.int64)
+    following_delay[order] = np.where((following < last) & same, delay[order[np.minimum(following, last - 1)]], 0)
+    return following_delay
 
 
 def is_runtime_launch(host: pd.DataFrame) -> npt.NDArray[np.bool_]:

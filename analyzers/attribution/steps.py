@@ -1,4 +1,4 @@
-"""Steps and phases of a run: which host ranges mark them, and which is open at a moment."""
+"""Steps of a run: ranges that mark them, else what repeats itself in the trace."""
 
 import re
 from dataclasses import dataclass
@@ -7,41 +7,64 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers import ranges
 from tracekit.analyzers.attribution.intervals import covered_until
-from tracekit.analyzers.attribution.nesting import Nest, Rows, take
+from tracekit.analyzers.attribution.items import Items
+from tracekit.analyzers.attribution.nesting import Nest, Rows
+from tracekit.analyzers.attribution.origin import Origin
+from tracekit.analyzers.attribution.repetition import Window, repeated
 from tracekit.analyzers.attribution.serving import serving_phase
+from tracekit.analyzers.attribution.user_ranges import UserRanges
 
 Ints = npt.NDArray[np.int64]
 
 _PROFILER_STEP = re.compile(r"ProfilerStep#\d+")
 _USER_STEP = re.compile(r"(?:[A-Za-z]+[ _-])?(?:step|iteration|iter)[ _:#-]*\d+", re.IGNORECASE)
+_UNLIKE = 0.1
+"""Repetitions of a step differ by less than this part of their work."""
+_PART_OF_A_STEP = 0.5
+"""A first or last step with less than this part of the others' work was cut by the recording."""
 
 
 @dataclass(frozen=True)
-class Marks:
-    """Host rows that mark steps (in order of start) and phases."""
+class Steps:
+    """Spans on the host, in order, and per work item the number of its step."""
 
-    steps: Ints
-    phases: Ints
-    phase_names: tuple[str, ...]
-    """One a phase row."""
+    start: Ints
+    end: Ints
+    of_item: Rows
+    """-1: issued outside every step."""
+    set_apart: int = 0
+    """Steps without work, or cut off by the recording, which are not among the spans."""
 
 
-def find_marks(host: pd.DataFrame) -> Marks:
+@dataclass(frozen=True)
+class _Marks:
+    """Host rows of the ranges that mark steps, in order."""
+
+    rows: Ints
+    may_hold_several: bool = True
+    """A single one may be around a whole loop."""
+    may_be_cut: bool = True
+    """The first and the last may be parts of steps. A batch of a serving engine is a step whatever it holds."""
+
+
+def find_steps(host: pd.DataFrame, items: Items, origin: Origin) -> Steps:
     """Steps from tracekit's ranges, else ProfilerStep#N, else batches of a serving engine, else ranges like step_N.
 
-    Of nested steps the outermost, of several ranks' one's. Phases from tracekit's ranges, else what each batch of a
-    serving engine does.
+    Where there are none of these, what repeats itself: iterations of training, batches of a DataLoader, calls of the
+    model, or the same kernels. A single range of a profiler or a user may hold many steps: inside it, repetition is
+    looked for as well. A trace in which nothing repeats itself has no spans, and all its work belongs to step 0.
     """
-    ranges_of = _Ranges(host)
-    parsed = [ranges.parse(name) or ("", "", "") for name in ranges_of.names]
-    names = [path if kind == "phase" else "" for kind, path, _ in parsed]
-    if not any(names):
-        names = [serving_phase(name) or "" for name in ranges_of.names]
-    phases, number = ranges_of.named([bool(name) for name in names])
-    steps = _steps(host, ranges_of, [kind == "step" for kind, _, _ in parsed])
-    return Marks(steps, phases, tuple(names[i] for i in number.tolist()))
+    marks = _marked(host, UserRanges(host))
+    start, end = _spans(host, marks.rows)
+    if len(marks.rows) < 2 and marks.may_hold_several:
+        window = Window(int(start[0]), int(end[0])) if len(start) else None
+        found = repeated(host, items, origin, window)
+        start, end = found if _alike(*found, origin.time_ns) else (start, end)
+    if not len(start):
+        return Steps(start, end, np.zeros(len(origin.time_ns), dtype=np.int32))
+    of_item = _at(start, end, origin.time_ns)
+    return _whole(start, end, of_item) if marks.may_be_cut else Steps(start, end, of_item)
 
 
 def is_step_name(name: str) -> bool:
@@ -49,65 +72,64 @@ def is_step_name(name: str) -> bool:
     return bool(_PROFILER_STEP.fullmatch(name) or _USER_STEP.fullmatch(name) or serving_phase(name))
 
 
-def step_at(host: pd.DataFrame, marks: Marks, time: Ints) -> Rows:
-    """Ordinal of the step open at each moment, on any thread; -1: none. 0 throughout in a trace without steps."""
-    if not len(marks.steps):
-        return np.zeros(len(time), dtype=np.int32)
-    ordinal = np.full(len(host), -1, dtype=np.int32)
-    ordinal[marks.steps] = np.arange(len(marks.steps))
-    return take(ordinal, _open_at(host, marks.steps, time))
+def _marked(host: pd.DataFrame, user: UserRanges) -> _Marks:
+    if (rows := user.rows_of(user.is_ours("step"))).size:
+        return _Marks(_in_order(host, rows), may_hold_several=False)
+    if (rows := user.rows_of(_PROFILER_STEP.fullmatch)).size:
+        return _Marks(_in_order(host, rows))
+    if (rows := user.rows_of(serving_phase)).size:
+        return _Marks(_in_order(host, _outermost(host, rows)), may_hold_several=False, may_be_cut=False)
+    rows = user.rows_of(_USER_STEP.fullmatch)
+    return _Marks(_in_order(host, _outermost(host, rows)))
 
 
-def phase_at(host: pd.DataFrame, marks: Marks, time: Ints) -> pd.Categorical:
-    """Name of the innermost phase open at each moment, on any thread; "": none."""
-    names = pd.Categorical([*marks.phase_names, ""])
-    code = np.full(len(host), names.codes[-1], dtype=names.codes.dtype)
-    code[marks.phases] = names.codes[:-1]
-    at = take(code, _open_at(host, marks.phases, time), absent=names.codes[-1])
-    return pd.Categorical.from_codes(at, names.categories)
+def _outermost(host: pd.DataFrame, rows: Ints) -> Ints:
+    mask = np.zeros(len(host), dtype=bool)
+    mask[rows] = True
+    return rows[Nest(host, mask, by_time=True).parents()[rows] < 0]
 
 
-def _open_at(host: pd.DataFrame, rows: Ints, time: Ints) -> Rows:
-    return _nest(host, rows).around(np.zeros(len(time), dtype=np.int8), time)
-
-
-class _Ranges:
-    """Host rows of user ranges, and their distinct names."""
-
-    def __init__(self, host: pd.DataFrame) -> None:
-        self._rows = np.flatnonzero((host["category"] == "range").to_numpy())
-        self._number, names = pd.factorize(host["name"].iloc[self._rows])
-        self.names = [str(name) for name in names]
-
-    def named(self, wanted: list[bool]) -> tuple[Ints, Ints]:
-        """The rows whose name is wanted, and the number of each one's name."""
-        mask = np.array([*wanted, False])[self._number]
-        return self._rows[mask], self._number[mask]
-
-
-def _steps(host: pd.DataFrame, ranges_of: _Ranges, ours: list[bool]) -> Ints:
-    rows, _ = ranges_of.named(ours)
-    if not rows.size:
-        rows, _ = ranges_of.named([bool(_PROFILER_STEP.fullmatch(name)) for name in ranges_of.names])
-    for is_step in (serving_phase, _USER_STEP.fullmatch):
-        if not rows.size:
-            rows, _ = ranges_of.named([bool(is_step(name)) for name in ranges_of.names])
-            rows = rows[_nest(host, rows).parents()[rows] < 0]
+def _in_order(host: pd.DataFrame, rows: Ints) -> Ints:
+    """Rows by start. Ranks that were recorded together step together: where steps of several threads overlap, those of
+    the thread with the most steps stand for all."""
     rows = rows[np.argsort(host["start_ns"].to_numpy()[rows], kind="stable")]
-    return _of_one_rank(host, rows)
-
-
-def _of_one_rank(host: pd.DataFrame, rows: Ints) -> Ints:
-    """Ranks that were recorded together step together: where steps of several threads overlap, one thread's stand for
-    all, that of the most steps."""
-    start = host["start_ns"].to_numpy()[rows]
-    end, thread = start + host["duration_ns"].to_numpy()[rows], host["thread"].to_numpy()[rows]
+    start, end = _spans(host, rows)
     if not (covered_until(start, end, np.zeros(len(rows), dtype=np.int64)) > start).any():
         return rows
+    thread = host["thread"].to_numpy()[rows]
     return rows[thread == np.bincount(thread).argmax()]
 
 
-def _nest(host: pd.DataFrame, rows: Ints) -> Nest:
-    mask = np.zeros(len(host), dtype=bool)
-    mask[rows] = True
-    return Nest(host, mask, by_time=True)
+def _spans(host: pd.DataFrame, rows: Ints) -> tuple[Ints, Ints]:
+    start = host["start_ns"].to_numpy()[rows].astype(np.int64)
+    return start, start + host["duration_ns"].to_numpy()[rows]
+
+
+def _at(start: Ints, end: Ints, time: Ints) -> Rows:
+    """The number of the span that is open at each moment; -1: none. A span's start counts as open, its end does not."""
+    at = np.searchsorted(start, time, side="right") - 1
+    inside = (at >= 0) & ((time < end[at]) | (time == start[at]))
+    return np.where(inside, at, -1).astype(np.int32)
+
+
+def _alike(start: Ints, end: Ints, time: Ints) -> bool:
+    """Whether most of the spans hold about as much work as the usual one, as the repetitions of a step do."""
+    if len(start) < 2:
+        return False
+    of_item = _at(start, end, time)
+    work = np.bincount(of_item[of_item >= 0], minlength=len(start))
+    usual = np.median(work)
+    return bool(2 * np.count_nonzero(abs(work - usual) <= _UNLIKE * usual) > len(work) and usual)
+
+
+def _whole(start: Ints, end: Ints, of_item: Rows) -> Steps:
+    """The steps without those that hold no work, and without a first or last one that the recording cut off."""
+    work = np.bincount(of_item[of_item >= 0], minlength=len(start))
+    keep = work > 0
+    if not keep.any():
+        return Steps(start, end, of_item)
+    for edge in (np.flatnonzero(keep)[-1], np.flatnonzero(keep)[0]):
+        others = work[keep & (np.arange(len(work)) != edge)]
+        keep[edge] = not len(others) or work[edge] >= _PART_OF_A_STEP * np.median(others)
+    number = np.append(np.where(keep, np.cumsum(keep) - 1, -1), -1).astype(np.int32)
+    return Steps(start[keep], end[keep], number[of_item], int((~keep).sum()))

@@ -7,7 +7,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribution.items import Items, time_outside_others
 from tracekit.analyzers.attribution.nesting import Nest, Rows, take
-from tracekit.analyzers.attribution.steps import Marks
+from tracekit.analyzers.attribution.phases import Phases
 from tracekit.analyzers.breakdown.totals import Totals, most_of
 from tracekit.analyzers.costs.generated import generated
 from tracekit.analyzers.result_tables import KERNELS, OPS, PHASES
@@ -99,20 +99,17 @@ def _op_labels(items: Items, work: pd.DataFrame, op_names: pd.Series) -> npt.NDA
     return np.where(fused != "", fused, np.where(op != "", op, other))
 
 
-def phases_table(host: pd.DataFrame, marks: Marks, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
-    """PHASES; empty for a trace that marks none. Work outside every phase is a row of its own."""
-    if not marks.phase_names:
+def phases_table(phases: Phases, totals: Totals) -> pd.DataFrame:
+    """PHASES; empty for a trace without any. Work outside every phase is a row of its own."""
+    if not phases.names:
         return PHASES.empty()
-    names = list(dict.fromkeys(marks.phase_names))
-    of_mark = np.array([names.index(name) for name in marks.phase_names])
-    group = pd.Categorical(work["phase"], categories=[*names, ""]).codes.astype(np.int64)
-    size = len(names) + bool((group == len(names)).any())
-    duration = host["duration_ns"].to_numpy()[marks.phases]
+    group = phases.of_item.codes.astype(np.int64)
+    size = len(phases.names) + bool((group == len(phases.names)).any())
     table = PHASES.frame(
         {
-            "name": [*names, NO_PHASE][:size],
-            "calls": np.bincount(of_mark, minlength=size),
-            "wall_ns": np.bincount(of_mark, weights=duration, minlength=size),
+            "name": [*phases.names, NO_PHASE][:size],
+            "calls": np.append(phases.calls, 0)[:size],
+            "wall_ns": np.append(phases.wall_ns, 0)[:size],
             **totals.columns(totals.by(group, size), roof=False),
         }
     )

@@ -6,7 +6,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribution.items import Items
 from tracekit.analyzers.attribution.nesting import Rows
-from tracekit.analyzers.attribution.steps import Marks
+from tracekit.analyzers.attribution.steps import Steps
 from tracekit.analyzers.breakdown.communication import device_time
 from tracekit.analyzers.result_tables import STEPS
 from tracekit.analyzers.results import Timeline
@@ -14,22 +14,24 @@ from tracekit.analyzers.results import Timeline
 Ints = npt.NDArray[np.int64]
 
 _TIMED = ("op", "range", "runtime")
+_OVERLAP = 0.05
+"""Steps that overlap by less than this part of their period are taken to follow each other."""
 
 
-def timeline(host: pd.DataFrame, items: Items, marks: Marks, step: Rows) -> Timeline:
-    """`step`: per item, the ordinal of its step.
+def timeline(host: pd.DataFrame, items: Items, steps: Steps) -> Timeline:
+    """Times of the trace and of its steps. Idle time is that of all devices with work.
 
-    A step lasts from its start on the host to the end of its range or of its last device work. The trace's wall time
-    spans its steps and all its work; without marked steps also what ran on the host. Idle time is that of all
-    devices with work.
+    The trace's wall time spans its steps and all its work; without steps also what ran on the host.
     """
     devices = len(np.unique(items.device))
-    start, end = _step_spans(host, items, marks, step)
-    busy, kernels = _per_step(items, step, len(start))
-    steps = STEPS.frame(
+    host_start, host_end = (steps.start, steps.end) if len(steps.start) else _whole_trace(host, items)
+    start, end = _step_spans(host_start, host_end, items, steps.of_item)
+    busy, kernels = _per_step(items, steps.of_item, len(start))
+    table = STEPS.frame(
         {
             "step": np.arange(len(start)),
             "start_ns": start,
+            "host_start_ns": host_start,
             "wall_ns": end - start,
             "busy_ns": busy,
             "idle_ns": np.maximum((end - start) * devices - busy, 0),
@@ -38,22 +40,39 @@ def timeline(host: pd.DataFrame, items: Items, marks: Marks, step: Rows) -> Time
     )
     wall = int(max(end.max(), items.end.max()) - min(start.min(), items.start.min()))
     total = int(items.busy.sum())
-    return Timeline(wall, total, wall * devices - total, steps, device_time(items))
+    return Timeline(wall, total, wall * devices - total, table, device_time(items))
 
 
-def _step_spans(host: pd.DataFrame, items: Items, marks: Marks, step: Rows) -> tuple[Ints, Ints]:
-    host_start = host["start_ns"].to_numpy()
-    host_end = host_start + host["duration_ns"].to_numpy()
-    if len(marks.steps):
-        start, end = host_start[marks.steps], host_end[marks.steps]
-    else:
-        timed = host["category"].isin(_TIMED).to_numpy()
-        start = np.array([min(host_start[timed].min(initial=items.start.min()), items.start.min())])
-        end = np.array([host_end[timed].max(initial=items.end.max())])
+def _whole_trace(host: pd.DataFrame, items: Items) -> tuple[Ints, Ints]:
+    start = host["start_ns"].to_numpy()
+    timed = host["category"].isin(_TIMED).to_numpy()
+    end = start + host["duration_ns"].to_numpy()
+    first = min(start[timed].min(initial=items.start.min()), items.start.min())
+    return np.array([first]), np.array([end[timed].max(initial=items.end.max())])
+
+
+def _step_spans(host_start: Ints, host_end: Ints, items: Items, step: Rows) -> tuple[Ints, Ints]:
+    """Start and end of each step.
+
+    A step lasts from its start on the host to the end of its range or of its last device work. Where the host begins
+    the next step long before the device ends one, these would overlap: then a step lasts from its first device work to
+    that of the next step, which is how long a step takes when many follow each other.
+    """
     inside = step >= 0
-    end = end.copy()
-    np.maximum.at(end, step[inside], items.end[inside])
-    return start, end
+    first, last = np.full(len(host_start), np.iinfo(np.int64).max), host_start.copy()
+    np.minimum.at(first, step[inside], items.start[inside])
+    np.maximum.at(last, step[inside], items.end[inside])
+    has_work = first <= last
+    if items.on_device and has_work.all() and _overlap(host_start, last):
+        return first, np.maximum(np.append(first[1:], last[-1]), first)
+    return host_start, np.maximum(host_end, last)
+
+
+def _overlap(host_start: Ints, last: Ints) -> bool:
+    """Whether the device usually still works on a step when the host has begun the next one."""
+    if len(host_start) < 2:
+        return False
+    return bool(np.median(last[:-1] - host_start[1:]) > _OVERLAP * np.median(np.diff(host_start)))
 
 
 def _per_step(items: Items, step: Rows, size: int) -> tuple[Ints, Ints]:

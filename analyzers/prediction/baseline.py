@@ -161,7 +161,7 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         ops=ops,
         gpu=analysis.source.gpu,
         source=analysis.source,
-        stated_ns=timed.median_us * 1e3 if timed else _profiled_ns(step, analysis),
+        stated_ns=timed.median_us * 1e3 if timed else analysis.latency.profiled_us * 1e3,
         launch_latency_ns=launch_latency_ns(analysis.work, trace.host),
         gap_ns=queued_gap_ns(analysis.work),
         host_range=Interval(1.0, 1.0, 1.0),
@@ -184,10 +184,6 @@ def _overlap(analysis: Analysis, step: TracedStep, kernel_ns: float) -> float:
     steps = analysis.timeline.steps
     busy = float(steps.busy_ns.mean()) if analysis.latency.unprofiled else float(step.busy_ns)
     return busy / max(1, analysis.work.device.nunique()) / kernel_ns
-
-
-def _profiled_ns(step: TracedStep, analysis: Analysis) -> float:
-    return step.wall_ns if step.overlaps else analysis.latency.profiled_us * 1e3
 
 
 def _modelled(raw: Baseline) -> Baseline:

@@ -47,10 +47,10 @@ def build(trace: Trace, analysis: Analysis) -> pd.DataFrame:
     if step is None:
         return OP_LIST.empty()
     work = _of_busiest_device(analysis.work[analysis.work.step == step.step])
-    launched = _launch_end(trace, work, int(step.start_ns))
+    launched = _launch_end(trace, work, int(step.host_start_ns))
     order = np.lexsort((work.start_ns, launched))
     work, launched = work.iloc[order], launched[order]
-    return _grouped(trace, analysis, work, launched, int(step.start_ns), int(step.wall_ns))
+    return _grouped(trace, analysis, work, launched, int(step.host_start_ns), int(step.wall_ns))
 
 
 def typical_step(analysis: Analysis) -> "pd.Series[int] | None":

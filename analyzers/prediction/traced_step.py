@@ -3,16 +3,12 @@ recorded of the host."""
 
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.prediction.oplist import typical_step
 from tracekit.analyzers.prediction.waiting import waiting_calls
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.trace import Trace
-
-_OVERLAP = 0.05
-"""Steps that overlap by less than this part of their time are taken to follow each other."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +26,7 @@ class HostTail:
 @dataclass(frozen=True)
 class TracedStep:
     wall_ns: int
-    """From its begin on the host to the end of its device work; of overlapping steps, from begin to begin."""
+    """From its start on the host to the end of its device work; of overlapping steps, their period."""
     overlaps: bool
     """The next step begins before its device work ends, so that host and device work on different steps."""
     tail: HostTail
@@ -45,25 +41,13 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
     step = typical_step(analysis)
     if step is None:
         return None
-    period = _period_ns(analysis.timeline.steps, step)
-    start, wall = int(step.start_ns), period or int(step.wall_ns)
+    start, wall = int(step.host_start_ns), int(step.wall_ns)
     times = trace.host.start_ns.to_numpy()
     host = trace.host[(times >= start) & (times < start + wall)]
     launches = analysis.work.launch[(analysis.work.step == step.step) & (analysis.work.launch >= 0)]
     recorded = {str(name): int(rows) for name, rows in host.category.value_counts().items() if rows}
     tail = _tail(host, trace.host.iloc[launches.unique()], start + wall)
-    return TracedStep(wall, period > 0, tail, recorded, int(step.busy_ns))
-
-
-def _period_ns(steps: pd.DataFrame, step: "pd.Series[int]") -> int:
-    """Median time from begin to begin of steps, where the first may have had an idle device; 0: none overlap."""
-    steps = steps[steps.kernels > 0].sort_values("start_ns")
-    begins = steps.start_ns.to_numpy()
-    overlaps = (begins + steps.wall_ns.to_numpy())[:-1] - begins[1:]
-    if not len(overlaps) or np.median(overlaps) < _OVERLAP * step.wall_ns:
-        return 0
-    periods = np.diff(begins)
-    return int(np.median(periods[1:] if len(periods) > 1 else periods))
+    return TracedStep(wall, int(step.start_ns) > start, tail, recorded, int(step.busy_ns))
 
 
 def _tail(host: pd.DataFrame, launches: pd.DataFrame, stop: int) -> HostTail:

@@ -11,6 +11,9 @@ from tracekit.analyzers.prediction.simulate import SYNC_RETURN_NS
 
 _NAMES = re.compile(r"Synchronize|^(?:cuda|hip)Memcpy(?:WithStream)?$")
 
+_CLOCK_ERROR = 0.01
+"""Part of a call's duration by which the clocks of host and device may differ."""
+
 
 def waiting_calls(host: pd.DataFrame, threads: npt.NDArray[np.integer], start: int, stop: int) -> pd.DataFrame:
     """Calls of these threads that wait for the device and begin from `start` to `stop`, in order of time."""
@@ -32,5 +35,6 @@ def waited_ns(calls: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.int64]:
     """
     begins, durations = calls.start_ns.to_numpy(), calls.duration_ns.to_numpy()
     done = np.append(np.sort((work.start_ns + work.duration_ns).to_numpy()), 0)
-    latest = done[np.searchsorted(done[:-1], begins + durations, side="right") - 1]
+    ends = begins + durations + (_CLOCK_ERROR * durations).astype(np.int64)
+    latest = done[np.searchsorted(done[:-1], ends, side="right") - 1]
     return np.minimum(durations, np.maximum(latest - begins, 0) + SYNC_RETURN_NS)

@@ -103,6 +103,12 @@ ANALYZING = (
         "The measured ones are used. Where bytes are fewer, what was written is still in the L2 when the kernel ends.",
     ),
     Problem(
+        "steps-set-apart",
+        "info",
+        "{count} step{s} without work, or cut off by the edge of the recording, are left out.",
+        "Means and shares are those of the other steps. Kernels, ops and layers hold the work of these steps, too.",
+    ),
+    Problem(
         "busy-exceeds-latency",
         "warning",
         "The device was busy for longer, in the trace, than a step takes without the profiler; shares are scaled down.",

@@ -42,7 +42,7 @@ def judge(host: pd.DataFrame, of: Attributed, gpu: GPU | None, capture: CaptureI
 def work_table(of: Attributed, names: pd.Series, judged: Judged, idle_scale: float) -> pd.DataFrame:
     """WORK. `names`: those of the host table. `idle_scale`: what a gap is without a profiler, over the gap in the
     trace; for bounds only."""
-    items, costed, gap = of.items, judged.costed, gaps_in_steps(of.items, of.step)
+    items, costed, gap = of.items, judged.costed, gaps_in_steps(of.items, of.steps.of_item)
     return WORK.frame(
         {
             "start_ns": items.start,
@@ -61,8 +61,8 @@ def work_table(of: Attributed, names: pd.Series, judged: Judged, idle_scale: flo
             "op_name": _op_names(names, of.origin.op),
             "cost_op": costed.cost_op,
             "layer": of.placed.of_item,
-            "phase": of.phase,
-            "step": of.step,
+            "phase": of.phases.of_item,
+            "step": of.steps.of_item,
             "family": costed.family,
             "precision": costed.precision,
             "flops": costed.flops,

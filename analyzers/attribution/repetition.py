@@ -1,0 +1,122 @@
+"""Steps of a trace that marks none, by what repeats itself.
+
+Training repeats the optimizer's step, loops over data repeat the loader's next batch, and inference repeats the call of
+the outermost module. Where the host recorded none of these, the sequence of kernels may be periodic.
+"""
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers import ranges
+from tracekit.analyzers.attribution.items import Items
+from tracekit.analyzers.attribution.kernel_period import period_starts
+from tracekit.analyzers.attribution.nesting import Nest
+from tracekit.analyzers.attribution.origin import Origin
+from tracekit.analyzers.attribution.user_ranges import UserRanges
+
+Ints = npt.NDArray[np.int64]
+
+_UPDATE = re.compile(r"Optimizer\.step#")
+_NEXT_BATCH = re.compile(r"enumerate\(DataLoader\)#.*__next__")
+_NEVER = np.iinfo(np.int64).max
+
+
+class Window(NamedTuple):
+    """The part of a trace that is looked at, on the host."""
+
+    start_ns: int
+    end_ns: int
+
+
+class _Calls(NamedTuple):
+    start: Ints
+    end: Ints
+
+
+def repeated(host: pd.DataFrame, items: Items, origin: Origin, window: Window | None) -> tuple[Ints, Ints]:
+    """Starts and ends of the repetitions on the host, in order and without gaps between them; empty where fewer than
+    two are found."""
+    window = window or _whole(host, items)
+    updates, batches = _named(host, window, _UPDATE), _named(host, window, _NEXT_BATCH)
+    calls = _outermost_modules(host, window)
+    none = np.zeros(0, dtype=np.int64)
+    if len(updates.start) == 1:
+        return none, none
+    if len(updates.start):
+        return _iterations(updates, batches if len(batches.start) else calls, window)
+    if len(batches.start) > 1:
+        return batches.start, np.append(batches.start[1:], window.end_ns)
+    if len(calls.start) > 1:
+        return calls.start, np.append(calls.start[1:], _end_of_last(calls, window))
+    start = period_starts(items, origin, window.start_ns, window.end_ns)
+    return start, np.append(start[1:], window.end_ns)[: len(start)]
+
+
+def _whole(host: pd.DataFrame, items: Items) -> Window:
+    end = (host["start_ns"] + host["duration_ns"]).max() if len(host) else 0
+    starts = [int(each) for each in (host["start_ns"].min() if len(host) else _NEVER, items.start.min())]
+    return Window(min(starts), max(int(end), int(items.end.max())))
+
+
+def _iterations(updates: _Calls, begins: _Calls, window: Window) -> tuple[Ints, Ints]:
+    """An iteration begins with the first batch (or call of the model) after the optimizer's last step, else right then.
+
+    What begins after the last step is one more, which the recording cut off.
+    """
+    after = np.append(window.start_ns, updates.end)
+    until = np.append(updates.start, window.end_ns)
+    first = np.append(begins.start, _NEVER)[np.searchsorted(begins.start, after)]
+    has_begin = first < until
+    start = np.where(has_begin, first, after)
+    if not has_begin[-1]:
+        return start[:-1], np.append(start[1:-1], updates.end[-1])
+    return start, np.append(start[1:], window.end_ns)
+
+
+def _end_of_last(calls: _Calls, window: Window) -> int:
+    """After the last call as much time is its step's as usually lies between two calls."""
+    between = np.median(calls.start[1:] - calls.end[:-1])
+    return min(int(calls.end[-1] + max(between, 0)), window.end_ns)
+
+
+def _named(host: pd.DataFrame, window: Window, pattern: re.Pattern[str]) -> _Calls:
+    """The outermost ranges of the most frequent name that matches."""
+    user = UserRanges(host)
+    rows, names = user.rows_of(pattern.match), user.names_of(pattern.match)
+    return _calls(host, rows, pd.Series(names, dtype=object), window)
+
+
+def _outermost_modules(host: pd.DataFrame, window: Window) -> _Calls:
+    """Calls of the outermost module that most time was spent in. Modules are nn.Module events, or tracekit's ranges."""
+    mask = (host["category"] == "module").to_numpy()
+    if not mask.any():
+        user = UserRanges(host)
+        mask = np.zeros(len(host), dtype=bool)
+        mask[user.rows_of(lambda name: (parsed := ranges.parse(name)) is not None and parsed[0] == "module")] = True
+    nest = Nest(host, mask)
+    rows = nest.rows[nest.parent < 0].astype(np.int64)
+    names = host["name"].iloc[rows].astype(str)
+    time = host["duration_ns"].iloc[rows].groupby(names.to_numpy()).sum()
+    if time.empty:
+        return _calls(host, rows, names, window)
+    chosen = (names == time.idxmax()).to_numpy()
+    return _calls(host, rows[chosen], names[chosen], window)
+
+
+def _calls(host: pd.DataFrame, rows: Ints, names: "pd.Series[str]", window: Window) -> _Calls:
+    """Calls of the most frequent name in the window, by start, on the thread with most of them."""
+    start = host["start_ns"].to_numpy()[rows].astype(np.int64)
+    inside = (start >= window.start_ns) & (start <= window.end_ns)
+    rows, names = rows[inside], names[inside]
+    if not len(rows):
+        return _Calls(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+    rows = rows[(names == names.value_counts().index[0]).to_numpy()]
+    thread = host["thread"].to_numpy()[rows]
+    rows = rows[thread == np.bincount(thread).argmax()]
+    rows = rows[np.argsort(host["start_ns"].to_numpy()[rows], kind="stable")]
+    start = host["start_ns"].to_numpy()[rows].astype(np.int64)
+    return _Calls(start, start + host["duration_ns"].to_numpy()[rows])

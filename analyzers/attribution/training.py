@@ -1,0 +1,66 @@
+"""Whether a run trains, and which of its work belongs to the backward pass and to the optimizer: told by its ops."""
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.attribution.kernel_names import matching
+from tracekit.analyzers.attribution.nesting import Nest, nearest, take
+from tracekit.analyzers.attribution.origin import Origin
+
+Bools = npt.NDArray[np.bool_]
+
+_ENGINE = re.compile(r"autograd::engine::evaluate_function")
+_OPTIMIZER = re.compile(r"Optimizer\.")
+_MOSTLY = 0.5
+
+
+def trains(host: pd.DataFrame) -> bool:
+    """Whether the trace holds a backward pass, or a step of an optimizer of torch.optim."""
+    is_op = (host["category"] == "op").to_numpy()
+    return bool(_is_optimizer_range(host).any() or (is_op & _is_backward_op(host)).any())
+
+
+def in_optimizer(host: pd.DataFrame, origin: Origin) -> Bools:
+    """Items issued inside a range of torch.optim (Optimizer.step#..., Optimizer.zero_grad#...)."""
+    return Nest(host, _is_optimizer_range(host)).around(origin.thread, origin.time_ns) >= 0
+
+
+def is_backward(host: pd.DataFrame, origin: Origin, ops: Nest) -> Bools:
+    """Items issued by ops of the backward pass, or outside them on the thread that autograd's engine runs on, such as
+    the collectives of DistributedDataParallel."""
+    backward = backward_ops(host, ops)
+    by_op = _inside(backward, origin, ops)
+    outermost = ops.parent < 0
+    thread = host["thread"].to_numpy()[ops.rows[outermost]]
+    size = int(max(thread.max(initial=-1), np.max(origin.thread, initial=-1))) + 1
+    total = np.bincount(thread, minlength=size)
+    engine = np.bincount(thread, weights=backward[outermost], minlength=size) > _MOSTLY * total
+    return by_op | take(engine, origin.thread, absent=False)
+
+
+def is_recorded(host: pd.DataFrame, origin: Origin, ops: Nest) -> Bools:
+    """Items issued by ops that autograd numbered, or by ops inside these."""
+    return _inside(host["sequence"].to_numpy()[ops.rows] >= 0, origin, ops)
+
+
+def _inside(chosen: Bools, origin: Origin, ops: Nest) -> Bools:
+    """Items whose op, or an op around it, is among the chosen ops of the nest."""
+    at = np.where(origin.op >= 0, np.searchsorted(ops.rows, origin.op), -1)
+    return take(nearest(ops.parent, chosen), at) >= 0
+
+
+def backward_ops(host: pd.DataFrame, ops: Nest) -> Bools:
+    """Per op of the nest, whether autograd's engine evaluates it, or it names the thread of its forward op."""
+    return _is_backward_op(host)[ops.rows]
+
+
+def _is_backward_op(host: pd.DataFrame) -> Bools:
+    named = (host["forward_thread"].to_numpy() > 0) & (host["sequence"].to_numpy() >= 0)
+    return named | matching(host["name"], _ENGINE)
+
+
+def _is_optimizer_range(host: pd.DataFrame) -> Bools:
+    return (host["category"] == "range").to_numpy() & matching(host["name"], _OPTIMIZER)

@@ -1,0 +1,174 @@
+"""Steps: marked, found where something repeats itself, overlapping on the device, and cut off by the recording."""
+
+import pytest
+from handmade import Handmade
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracekit.analyzers import analyze
+from tracekit.analyzers.prediction.start import start
+from tracekit.analyzers.ranges import module, step
+from tracekit.analyzers.readers import load
+
+NEXT = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+UPDATE = "Optimizer.step#AdamW.step"
+
+
+def codes(analysis):
+    return set(analysis.problems["code"])
+
+
+def loop(steps, period, host, *, mark):
+    """Steps that the host issues every `host` us, and whose two kernels keep the device busy for `period` us each."""
+    made = Handmade()
+    for i in range(steps):
+        at = i * host
+        made.host("range", mark(i), at, host - 1).host("op", "aten::mm", at + 1, 4)
+        begin = 20 + i * period
+        made.launched("gemm", at + 2, begin, period / 2).launched("add", at + 3, begin + period / 2, period / 2)
+    return made
+
+
+@pytest.mark.parametrize("mark", [step, "ProfilerStep#{}".format, "step_{}".format], ids=["ours", "profiler", "user"])
+def test_steps_that_overlap_last_from_device_start_to_device_start(mark):
+    steps = analyze(loop(4, 50, 10, mark=mark).trace()).timeline.steps
+    assert steps["host_start_ns"].tolist() == [0, 10_000, 20_000, 30_000]
+    assert steps["start_ns"].tolist() == [20_000, 70_000, 120_000, 170_000]
+    assert steps["wall_ns"].tolist() == [50_000] * 4
+    assert steps["busy_ns"].tolist() == [50_000] * 4
+
+
+def test_steps_that_wait_for_the_device_last_from_host_start_to_device_end():
+    steps = analyze(loop(3, 30, 60, mark=step).trace()).timeline.steps
+    assert steps["start_ns"].tolist() == steps["host_start_ns"].tolist() == [0, 60_000, 120_000]
+    assert steps["wall_ns"].tolist() == [59_000, 59_000, 59_000]
+
+
+@given(st.integers(2, 6), st.integers(20, 80).map(lambda half: 2 * half), st.integers(8, 20))
+def test_the_baseline_of_overlapping_steps_is_their_period(steps, period, host):
+    analysis, base = start(loop(steps, period, host, mark=step).trace())
+    assert analysis.latency.profiled_us == period
+    assert base is not None
+    assert base.overlaps
+    assert base.stated_ns == period * 1000
+
+
+def test_an_empty_last_step_is_set_apart():
+    made = loop(3, 30, 60, mark=step).host("range", step(3), 180, 5)
+    analysis = analyze(made.trace())
+    assert analysis.timeline.steps["wall_ns"].tolist() == [59_000] * 3
+    assert "steps-set-apart" in codes(analysis)
+
+
+def test_a_cut_first_step_is_set_apart_and_its_work_stays():
+    made = Handmade()
+    for i in range(3):
+        made.host("range", f"ProfilerStep#{i}", 100 * i, 90)
+        for k in range(1 if i == 0 else 4):
+            made.launched("k", 100 * i + 5 * k, 100 * i + 10 * k + 6, 5)
+    analysis = analyze(made.trace())
+    assert analysis.timeline.steps["kernels"].tolist() == [4, 4]
+    assert analysis.work["step"].tolist() == [-1] + [0] * 4 + [1] * 4
+    assert analysis.kernels["calls"].tolist() == [9]
+    assert analysis.problems.set_index("code")["count"]["steps-set-apart"] == 1
+
+
+def test_a_batch_of_a_loader_is_a_step_and_what_follows_the_last_update_is_none():
+    made = Handmade().host("op", "aten::randn", 0, 5)
+    for i in range(3):
+        at = 100 * (i + 1)
+        made.host("range", NEXT, at, 40).host("range", "forward", at + 41, 9).launched("k", at + 42, at + 50, 5)
+        made.launched("adam", at + 61, at + 70, 5).host("range", UPDATE, at + 60, 10)
+    made.host("range", NEXT, 400, 60)
+    steps = analyze(made.trace()).timeline.steps
+    assert steps["start_ns"].tolist() == [100_000, 200_000, 300_000]
+    assert steps["wall_ns"].tolist() == [100_000] * 3
+    assert steps["kernels"].tolist() == [2, 2, 2]
+
+
+def test_several_batches_of_one_update_are_one_step():
+    made = Handmade()
+    for i in range(6):
+        made.host("range", NEXT, 50 * i, 5).launched("k", 50 * i + 10, 50 * i + 15, 5)
+        if i % 3 == 2:
+            made.host("range", UPDATE, 50 * i + 20, 10).launched("adam", 50 * i + 21, 50 * i + 30, 5)
+    steps = analyze(made.trace()).timeline.steps
+    assert steps["start_ns"].tolist() == [0, 150_000]
+    assert steps["kernels"].tolist() == [4, 4]
+
+
+@pytest.mark.parametrize("around", ["", "ProfilerStep#6"])
+def test_calls_of_the_model_are_steps(around):
+    made = Handmade()
+    if around:
+        made.host("range", around, 0, 600)
+    for i in range(5):
+        at = 10 + 100 * i
+        made.host("module", "nn.Module: Net_0", at, 60).host("module", "nn.Module: Linear_0", at + 1, 20)
+        made.launched("k", at + 2, at + 10, 5).launched("k", at + 30, at + 40, 5)
+    analysis = analyze(made.trace())
+    assert analysis.timeline.steps["start_ns"].tolist() == [10_000, 110_000, 210_000, 310_000, 410_000]
+    last = 100_000 if around else 60_000
+    assert analysis.timeline.steps["wall_ns"].tolist() == [100_000] * 4 + [last]
+    assert analysis.timeline.steps["kernels"].tolist() == [2] * 5
+
+
+def test_calls_of_unlike_work_are_no_steps():
+    made = Handmade()
+    for i, kernels in enumerate((40, 4, 12, 1)):
+        made.host("module", "nn.Module: Net_0", 1000 * i, 900)
+        for k in range(kernels):
+            made.launched("k", 1000 * i + 5 * k, 1000 * i + 5 * k + 2, 1)
+    assert len(analyze(made.trace()).timeline.steps) == 1
+
+
+def test_one_step_of_ours_holds_several_calls():
+    made = Handmade().host("range", step(0), 0, 500)
+    for i in range(3):
+        made.host("range", module("", "Net"), 100 * i, 60).launched("k", 100 * i + 1, 100 * i + 5, 5)
+    assert len(analyze(made.trace()).timeline.steps) == 1
+
+
+def periodic(copies):
+    """A GPU-only trace: four times the kernels a, b, b, c, and a copy to the host where `copies`."""
+    made = Handmade()
+    names = ["a", "b", "b", "c", *(["Memcpy DtoH (Device -> Pinned)"] if copies else [])]
+    for i in range(4):
+        for k, name in enumerate(names):
+            category = "memcpy" if name.startswith("Memcpy") else "kernel"
+            made.device(name, 100 * i + 10 * k, 8, category=category)
+    return made
+
+
+def test_a_period_of_kernels_with_a_copy_to_the_host_is_a_step():
+    steps = analyze(periodic(copies=True).trace()).timeline.steps
+    assert steps["start_ns"].tolist() == [0, 100_000, 200_000, 300_000]
+    assert steps["kernels"].tolist() == [5] * 4
+
+
+def test_a_period_of_kernels_alone_may_be_that_of_layers():
+    assert len(analyze(periodic(copies=False).trace()).timeline.steps) == 1
+
+
+def test_work_launched_before_the_recording_belongs_to_no_step():
+    """The device runs 100 us behind the host; its first kernels have no launch in the trace."""
+    made = Handmade()
+    for i in range(3):
+        at = 60 * i
+        made.host("range", f"ProfilerStep#{i}", at, 59).launched("k", at + 1, at + 101, 50)
+    made.device("k", 0, 40).device("k", 50, 45)
+    work = analyze(made.trace()).work
+    assert work["step"].tolist() == [-1, -1, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "walls_ms", "tolerance"),
+    [
+        ("h100_owlv2", [242] * 5, 0.03),
+        ("h100_resnet-dataloader", [2142, 895, 710, 690], 0.01),
+        ("mi300_resnet-train", [19.0] * 3, 0.03),
+    ],
+)
+def test_steps_of_traces_of_others(shared, name, walls_ms, tolerance):
+    steps = analyze(load(shared / "advice" / f"{name}.json.gz")).timeline.steps
+    assert (steps["wall_ns"] / 1e6).tolist() == pytest.approx(walls_ms, rel=tolerance)
