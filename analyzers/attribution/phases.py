@@ -86,4 +86,4 @@ def _measured(code: Ints, names: list[str], time: Ints, step: Rows) -> Phases:
 
 
 def _named(code: Ints, names: list[str]) -> pd.Categorical:
-    return pd.Categorical.from_codes(np.where(code >= 0, code, len(names)), [*names, ""])
+    return pd.Categorical.from_codes(np.where(code >= 0, code, len(names)), pd.Index([*names, ""], dtype=object))

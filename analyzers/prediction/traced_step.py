@@ -56,7 +56,7 @@ def _tail(host: pd.DataFrame, launches: pd.DataFrame, stop: int) -> HostTail:
         return HostTail()
     last = int((launches.start_ns + launches.duration_ns).max())
     calls = waiting_calls(host, launches.thread.unique(), 0, stop)
-    calls = calls[calls.start_ns + calls.duration_ns > last]
+    calls = calls[calls.start_ns + calls.duration_ns >= last]
     if calls.empty:
         return HostTail(before_ns=max(stop - last, 0))
     first_wait, waited_until = int(calls.start_ns.min()), int((calls.start_ns + calls.duration_ns).max())

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.attribution.intervals import covered_until
 from tracekit.analyzers.attribution.kernel_names import matching
 from tracekit.analyzers.prediction.simulate import SYNC_RETURN_NS
 
@@ -16,11 +17,17 @@ _CLOCK_ERROR = 0.01
 
 
 def waiting_calls(host: pd.DataFrame, threads: npt.NDArray[np.integer], start: int, stop: int) -> pd.DataFrame:
-    """Calls of these threads that wait for the device and begin from `start` to `stop`, in order of time."""
+    """Calls of these threads that wait for the device and begin from `start` to `stop`, in order of time.
+
+    A call inside another one, as the driver's inside the runtime's, is left out.
+    """
     times = host.start_ns.to_numpy()
     runtime = host.iloc[np.flatnonzero((times >= start) & (times <= stop))]
     runtime = runtime[(runtime.category == "runtime") & runtime.thread.isin(threads)]
-    return runtime[waits_for_device(runtime.name)].sort_values("start_ns")
+    calls = runtime[waits_for_device(runtime.name)].sort_values("start_ns")
+    begin, thread = calls.start_ns.to_numpy().astype(np.int64), calls.thread.to_numpy()
+    end = begin + calls.duration_ns.to_numpy()
+    return calls[covered_until(begin, end, thread) < end]
 
 
 def waits_for_device(names: pd.Series) -> npt.NDArray[np.bool_]:

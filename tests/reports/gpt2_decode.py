@@ -46,7 +46,14 @@ def build() -> results.Analysis:
     work = _work(paths)
     layers = _layers(work, paths, types)
     busy, wall = int(work["busy_ns"].sum()), int(work["start_ns"].iloc[-1] + work["duration_ns"].iloc[-1])
-    steps = {"step": [0], "start_ns": [0], "wall_ns": [wall], "busy_ns": [busy], "idle_ns": [wall - busy]}
+    steps = {
+        "step": [0],
+        "start_ns": [0],
+        "host_start_ns": [0],
+        "wall_ns": [wall],
+        "busy_ns": [busy],
+        "idle_ns": [wall - busy],
+    }
     return results.Analysis(
         source=_source(),
         latency=results.StepLatency(Latency(2_104.5, 2_051.25, 2_310.0, 50), wall / 1000),
