@@ -1,0 +1,96 @@
+"""Predictions beside what was measured."""
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plan import Run, read
+
+TIE = 0.03
+"""Speed-ups that differ less are the same."""
+
+
+@dataclass(frozen=True)
+class Row:
+    machine: str
+    run: Run
+    optimization: str
+    evidence: str
+    """trace or capture: what the prediction had."""
+    measured: float | None
+    """Speed-up, median; None: it could not be done."""
+    failed: str
+    low: float | None
+    expected: float | None
+    """None: refused."""
+    high: float | None
+    refused: str
+    first_advice: str
+
+    @property
+    def compared(self) -> bool:
+        return self.measured is not None and self.expected is not None
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over measured, of a row that is compared."""
+        assert self.measured is not None and self.expected is not None
+        return self.expected / self.measured
+
+    @property
+    def error(self) -> float:
+        return abs(self.ratio - 1)
+
+    @property
+    def inside(self) -> bool:
+        return (self.low or 0) <= (self.measured or 0) <= (self.high or 0)
+
+    @property
+    def width(self) -> float:
+        """Upper over lower end of the interval."""
+        assert self.low and self.high
+        return self.high / self.low
+
+    @property
+    def right_sign(self) -> bool:
+        assert self.measured is not None and self.expected is not None
+        return abs(self.measured - 1) <= TIE or (self.expected >= 1) == (self.measured >= 1)
+
+    @property
+    def kind(self) -> str:
+        """The optimization without its argument."""
+        return "+".join(step.partition(":")[0] for step in self.optimization.split("+"))
+
+
+def joined(round_folder: Path) -> list[Row]:
+    """The rows of all machines of a round: folders with predictions.csv and measured.json."""
+    runs = {run.name: run for run in read(round_folder / "plan.json").runs}
+    return [row for file in sorted(round_folder.glob("*/measured.json")) for row in _of_machine(file.parent, runs)]
+
+
+def _of_machine(folder: Path, runs: dict[str, Run]) -> Iterator[Row]:
+    measured = json.loads((folder / "measured.json").read_text(encoding="utf-8"))["runs"]
+    with (folder / "predictions.csv").open(newline="", encoding="utf-8") as file:
+        for said in csv.DictReader(file):
+            found = measured.get(said["run"], {}).get(said["optimization"], {"error": "not measured"})
+            yield _row(folder.name, runs[said["run"]], said, found)
+
+
+def _row(machine: str, run: Run, said: dict[str, str], found: dict[str, Any]) -> Row:
+    low, expected, high = (float(said[name]) if said[name] else None for name in ("low", "expected", "high"))
+    return Row(
+        machine=machine,
+        run=run,
+        optimization=said["optimization"],
+        evidence=said["evidence"],
+        measured=None if "error" in found else found["speedup"]["median"],
+        failed=found.get("error", ""),
+        low=low,
+        expected=expected,
+        high=high,
+        refused=said["refused"],
+        first_advice=said["first_advice"],
+    )

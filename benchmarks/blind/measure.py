@@ -1,0 +1,114 @@
+"""Records and times the runs of a plan. Needs PyTorch and transformers, and nothing of tracekit.
+
+    python benchmarks/blind/measure.py PLAN OUT --trace-only    # first: OUT/traces, OUT/traced.json
+    python benchmarks/blind/measure.py PLAN OUT --measure       # after predictions are committed: OUT/measured.json
+
+`--trace-only` records each run as it is, twice: plainly, and with ranges around its modules (RUN.ranges.json.gz), and
+times it without a profiler. `--measure` applies each optimization by plain PyTorch and times it in turn with the run as
+it is. Each run has a process of its own, and each row a time limit; what fails is a row that says why. Compiled rows
+are compiled side by side beforehand, so that what is timed finds them in the caches.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import transformers
+from draw import is_compiled
+from jobs import Device, measured, traced, warmed
+from machine import facts
+from plan import Plan, Run, read
+from processes import Work, answers, side_by_side
+
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+"""A question whether there is a GPU must not start CUDA before this process forks."""
+_AT_ONCE = 5
+
+
+def main() -> int:
+    asked = _arguments()
+    plan, begin = read(asked.plan), time.monotonic()
+    transformers.logging.set_verbosity_error()
+    importlib.import_module("torch._dynamo")  # for all processes, which are forks of this one
+    device = Device(asked.device, asked.tiny, asked.rounds)
+    if asked.measure and not asked.no_warm_up:
+        _compile_ahead(plan, device, asked)
+    target = asked.out / ("measured.json" if asked.measure else "traced.json")
+    found = {"machine": facts(asked.device), "seed": plan.seed, "tiny": asked.tiny, "runs": {}}
+    for run in _chosen(plan, asked):
+        late = time.monotonic() - begin > asked.budget
+        found["runs"][run.name] = _late(run) if late else _rows(run, device, asked)
+        print(f"{time.monotonic() - begin:4.0f} s  {_line(run, found['runs'][run.name])}", flush=True)
+        _write(found, target)
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("out", type=Path)
+    stage = parser.add_mutually_exclusive_group(required=True)
+    stage.add_argument("--trace-only", action="store_true")
+    stage.add_argument("--measure", action="store_true")
+    parser.add_argument("--only", nargs="+", metavar="RUN", default=[], help="runs of the plan, by name")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="models of two narrow layers")
+    parser.add_argument("--rounds", type=int, default=7, help="timed rounds of each variant, at least 2")
+    parser.add_argument("--limit", type=float, default=90, metavar="S", help="of each row")
+    parser.add_argument("--budget", type=float, default=540, metavar="S", help="runs begun later are not measured")
+    parser.add_argument("--no-warm-up", action="store_true", help="compile nothing beforehand")
+    return parser.parse_args()
+
+
+def _chosen(plan: Plan, asked: argparse.Namespace) -> list[Run]:
+    return [run for run in plan.runs if not asked.only or run.name in asked.only]
+
+
+def _compile_ahead(plan: Plan, device: Device, asked: argparse.Namespace) -> None:
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "4"
+    tasks: list[Callable[[], object]] = [
+        partial(warmed, run, name, device)
+        for run in _chosen(plan, asked)
+        for name in run.optimizations
+        if is_compiled(name)
+    ]
+    side_by_side(tasks, _AT_ONCE, limit_s=asked.budget / 3)
+    del os.environ["TORCHINDUCTOR_COMPILE_THREADS"]
+
+
+def _rows(run: Run, device: Device, asked: argparse.Namespace) -> dict[str, Any]:
+    """Of a run that is traced: one row, "run"; else one an optimization."""
+    if asked.measure:
+        work: Work = partial(measured, run, device)
+        return answers(work, run.optimizations, asked.limit)
+    return answers(partial(traced, run, device, asked.out / "traces"), ("run",), asked.limit)
+
+
+def _late(run: Run) -> dict[str, Any]:
+    return {name: {"error": "not measured: the budget of time was spent"} for name in run.optimizations}
+
+
+def _write(found: dict[str, Any], target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def _line(run: Run, rows: dict[str, Any]) -> str:
+    return f"{run.name} {run.model} {run.workload}: " + ", ".join(_said(name, row) for name, row in rows.items())
+
+
+def _said(name: str, row: dict[str, Any]) -> str:
+    if "error" in row:
+        return f"{name}: {row['error'][:120]}"
+    return f"{name} {row['speedup']['median']:.2f}x" if "speedup" in row else f"{row['step_ms']['median']:.2f} ms"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""A plan: the runs of a round, each with the optimizations that are predicted and then measured."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Run:
+    name: str
+    model: str
+    workload: str
+    """prefill (one forward pass), decode (one token on a filled cache) or train."""
+    batch: int
+    length: int
+    """Tokens of a sequence; 0 where a model's inputs have one size."""
+    dtype: str
+    attention: str
+    """eager or sdpa; "" for models that have no choice."""
+    optimizations: tuple[str, ...]
+    """By tracekit's ids, combinations joined with "+"."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    seed: int
+    held_out: bool
+    runs: tuple[Run, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(len(run.optimizations) for run in self.runs)
+
+
+def read(path: Path) -> Plan:
+    held = json.loads(path.read_text(encoding="utf-8"))
+    runs = (Run(**{**run, "optimizations": tuple(run["optimizations"])}) for run in held["runs"])
+    return Plan(held["seed"], held["held_out"], tuple(runs))
+
+
+def write(plan: Plan, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(asdict(plan), indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,112 @@
+"""tracekit's predictions for every row of a plan, from what measure.py --trace-only left.
+
+    python benchmarks/blind/predict.py PLAN TRACED OUT.csv
+
+TRACED is measure.py's OUT folder. Each row is predicted twice. `trace`: from the plain trace alone, as a user drops one.
+`capture`: from the trace with ranges, with the run's batch, length, dtype and its latency without a profiler, as
+`tracekit profile` records them. What is refused is a row that says why.
+"""
+
+import argparse
+import csv
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from plan import Run, read
+from stating import stated
+
+import tracekit
+
+
+@dataclass(frozen=True)
+class Predicted:
+    run: str
+    optimization: str
+    evidence: str
+    """trace or capture."""
+    low: float | None = None
+    expected: float | None = None
+    high: float | None = None
+    """Speed-up of the work."""
+    latency_us: float | None = None
+    """Of a step, as expected."""
+    baseline_us: float | None = None
+    """Of a step as it is, as the prediction understands it without a profiler."""
+    refused: str = ""
+    first_advice: str = ""
+    """Of the run."""
+    plan: str = ""
+    """The best plan for the run, its steps joined with "+"."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("traced", type=Path)
+    parser.add_argument("out", type=Path)
+    asked = parser.parse_args()
+    traced = json.loads((asked.traced / "traced.json").read_text(encoding="utf-8"))
+    rows = list(_predictions(read(asked.plan).runs, traced, asked.traced / "traces"))
+    with asked.out.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Predicted)])
+        writer.writeheader()
+        writer.writerows(_rounded(row) for row in rows)
+    refused = sum(bool(row.refused) for row in rows)
+    print(f"{len(rows)} predictions, {refused} of them refused: {asked.out}")
+    return 0
+
+
+def _predictions(runs: tuple[Run, ...], traced: dict[str, Any], folder: Path) -> Iterator[Predicted]:
+    with tempfile.TemporaryDirectory() as beside:
+        for run in runs:
+            row = traced["runs"].get(run.name, {}).get("run", {"error": "not traced"})
+            if "error" in row:
+                yield from _without(run, f"no trace: {row['error']}")
+                continue
+            with_ranges = folder / f"{run.name}.ranges.json.gz"
+            yield from predicted(folder / f"{run.name}.json.gz", run, "trace")
+            yield from predicted(stated(with_ranges, run, row, traced["machine"], Path(beside)), run, "capture")
+            print(f"{run.name} {run.model}", file=sys.stderr)
+
+
+def _without(run: Run, why: str) -> Iterator[Predicted]:
+    for name in run.optimizations:
+        yield from (Predicted(run.name, name, evidence, refused=why) for evidence in ("trace", "capture"))
+
+
+def predicted(trace: Path, run: Run, evidence: str) -> Iterator[Predicted]:
+    """Each optimization of the run, from this trace."""
+    first, plan = _advice(trace)
+    for name in run.optimizations:
+        said = {"run": run.name, "optimization": name, "evidence": evidence, "first_advice": first, "plan": plan}
+        try:
+            found = tracekit.predict(trace, name)
+        except tracekit.TracekitError as why:
+            yield Predicted(**said, refused=" ".join((why.why or why.what).split()))
+            continue
+        gain = found.speedup
+        took = {"latency_us": found.latency_us.expected, "baseline_us": found.baseline.unprofiled_us}
+        yield Predicted(**said, low=gain.low, expected=gain.expected, high=gain.high, **took)
+
+
+def _advice(trace: Path) -> tuple[str, str]:
+    """The first recommendation, and the plan; "" where nothing is recommended."""
+    try:
+        analysis = tracekit.analyze(trace)
+    except tracekit.TracekitError:
+        return "", ""
+    first = analysis.recommendations[0].id if analysis.recommendations else ""
+    return first, "+".join(step.name for step in analysis.plan)
+
+
+def _rounded(row: Predicted) -> dict[str, Any]:
+    return {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in asdict(row).items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

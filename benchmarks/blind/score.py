@@ -1,0 +1,125 @@
+"""How far a round's predictions were off, as Markdown.
+
+    python benchmarks/blind/score.py ROUND [-o FILE]
+
+ROUND holds plan.json and, of each machine, a folder with predictions.csv and measured.json.
+"""
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from advised import advised
+from joined import Row, joined
+
+EVIDENCE = {
+    "capture": "from captures (ranges, batch and unprofiled latency known)",
+    "trace": "from plain traces alone",
+}
+_WORST = 5
+_HEAD = ("rows", "mean error", "median error", "sign right", "inside", "median width")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("round", type=Path)
+    parser.add_argument("-o", "--output", type=Path, help="by default standard output")
+    asked = parser.parse_args()
+    text = scored(joined(asked.round))
+    if asked.output:
+        asked.output.write_text(text, encoding="utf-8")
+    else:
+        sys.stdout.write(text)
+    return 0
+
+
+def scored(rows: list[Row]) -> str:
+    parts = [_part(title, [row for row in rows if row.evidence == name]) for name, title in EVIDENCE.items()]
+    return "\n".join(part for part in parts if part)
+
+
+def _part(title: str, rows: list[Row]) -> str:
+    if not rows:
+        return ""
+    compared = [row for row in rows if row.compared]
+    sections = [f"### Predictions {title}\n", _counted(rows)]
+    if compared:
+        sections += [
+            _table(("machine", *_HEAD), [*_by(compared, lambda row: row.machine), ("all", *_summary(compared))]),
+            _table(("optimization", *_HEAD), _by(compared, lambda row: row.kind)),
+            _table(("kind of run", *_HEAD), _by(compared, lambda row: row.run.workload)),
+            _worst(compared),
+        ]
+    return "\n".join([*sections, _not_compared(rows)])
+
+
+def _counted(rows: list[Row]) -> str:
+    refused = sum(row.expected is None and row.measured is not None for row in rows)
+    failed = sum(row.measured is None for row in rows)
+    agreed = sum(row.expected is None and row.measured is None for row in rows)
+    judged = [one.right for one in advised(rows) if one.right is not None]
+    advice = f"{_percent(sum(judged) / len(judged))} of {len(judged)} runs" if judged else "not judged"
+    return (
+        f"{len(rows)} rows: {sum(row.compared for row in rows)} compared, {refused} refused though they could be "
+        f"measured, {failed} not measured ({agreed} of them refused, too). First advice the best measured: {advice}.\n"
+    )
+
+
+def _by(rows: list[Row], key: Callable[[Row], str]) -> list[tuple[str, ...]]:
+    names = sorted({key(row) for row in rows})
+    return [(name, *_summary([row for row in rows if key(row) == name])) for name in names]
+
+
+def _summary(rows: Sequence[Row]) -> tuple[str, ...]:
+    errors = [row.error for row in rows]
+    return (
+        str(len(rows)),
+        _percent(statistics.mean(errors)),
+        _percent(statistics.median(errors)),
+        _percent(statistics.mean(row.right_sign for row in rows)),
+        _percent(statistics.mean(row.inside for row in rows)),
+        f"{statistics.median(row.width for row in rows):.2f}×",
+    )
+
+
+def _worst(rows: list[Row]) -> str:
+    worst = sorted(rows, key=lambda row: row.error, reverse=True)[:_WORST]
+    cells = [
+        (row.machine, *_names(row), f"{row.measured:.2f}", f"{row.expected:.2f} [{row.low:.2f}, {row.high:.2f}]")
+        for row in worst
+    ]
+    return "The worst five:\n\n" + _table(("machine", "run", "optimization", "measured", "predicted"), cells, numbers=2)
+
+
+def _not_compared(rows: list[Row]) -> str:
+    cells = [(row.machine, *_names(row), row.refused, row.failed) for row in rows if not row.compared]
+    if not cells:
+        return ""
+    cells = [tuple(cell.replace("|", "\\|").replace("\n", " ") for cell in line) for line in cells]
+    return "Not compared:\n\n" + _table(("machine", "run", "optimization", "refused", "failed"), cells, numbers=0)
+
+
+def _names(row: Row) -> tuple[str, str]:
+    run = row.run
+    length = f", {run.length} tokens" if run.length else ""
+    return (
+        f"{run.model} {run.workload}, batch {run.batch}{length}, {run.dtype} {run.attention}".strip(),
+        row.optimization,
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _table(head: Sequence[str], lines: Iterable[Sequence[str]], numbers: int | None = None) -> str:
+    """Numbers are set flush right: those of the last columns, by default of all but the first."""
+    right = len(head) - 1 if numbers is None else numbers
+    rule = ["---"] * (len(head) - right) + ["---:"] * right
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *lines)) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""What a run's record says beside its trace, put into the trace as tracekit's own captures do."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from plan import Run
+
+import tracekit
+from tracekit.analyzers.capture_info import CaptureInfo, Latency
+
+
+def stated(trace: Path, run: Run, row: dict[str, Any], machine: dict[str, Any], out: Path) -> Path:
+    """The trace with the run's settings and its latency without a profiler, in the folder `out`."""
+    info = msgspec.to_builtins(_info(run, row, machine))
+    held = json.loads(gzip.decompress(trace.read_bytes()))
+    target = out / trace.name
+    target.write_bytes(gzip.compress(json.dumps({"tracekit": info, **held}).encode(), compresslevel=1))
+    return target
+
+
+def _info(run: Run, row: dict[str, Any], machine: dict[str, Any]) -> CaptureInfo:
+    took = row["step_ms"]
+    return CaptureInfo(
+        version=tracekit.__version__,
+        source="measured",
+        device="cuda" if machine["gpu"] else "cpu",
+        gpu="",
+        device_name=machine["gpu"],
+        driver=machine["driver"],
+        versions={name: machine[name] for name in ("python", "torch", "transformers")},
+        model=run.model,
+        workload=run.workload,
+        batch_size=run.batch,
+        seq_len=run.length,
+        dtype=run.dtype,
+        attention=run.attention or "eager",
+        weights="random",
+        parameters=row["parameters"],
+        weight_bytes=row["weight_bytes"],
+        buffer_bytes=row["buffer_bytes"],
+        steps=row["trace_with_ranges"]["steps"],
+        latency=Latency(1e3 * took["median"], 1e3 * took["p10"], 1e3 * took["p90"], took["samples"]),
+        peak_memory_bytes=row["peak_bytes"],
+    )
