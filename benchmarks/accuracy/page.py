@@ -1,10 +1,11 @@
-"""docs/accuracy.md: the targets, then a chapter for each kind of prediction."""
+"""docs/accuracy.md: the last blind round, the targets, then a chapter for each kind of prediction."""
 
 from collections.abc import Iterable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from accuracy import blind
 from accuracy.chapter import Chapter, NothingToCompareError, Target, table
 
 CHAPTERS = {
@@ -29,7 +30,7 @@ def assemble(shared: Path) -> str:
     chapters = [_chapter(module, title, shared) for module, title in CHAPTERS.items()]
     targets = [target for chapter in chapters for target in chapter.targets]
     sections = [f"## {chapter.title}\n\n{chapter.text.strip()}\n" for chapter in chapters]
-    return "\n".join([_HEAD, *_targets(targets), *sections])
+    return "\n".join([_HEAD, blind.section(), *_targets(targets), *sections])
 
 
 def _chapter(module: str, title: str, shared: Path) -> Chapter:

@@ -1,4 +1,4 @@
-"""First advice beside the best that was measured of a run."""
+"""What is ranked first, and the first advice, beside the best that was measured of a run."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,18 +6,19 @@ from itertools import groupby
 
 from joined import TIE, Row
 
+WORTHWHILE = 1.03
+"""What promises less at its lower end is not recommended."""
+
 
 @dataclass(frozen=True)
 class Advised:
-    """One run on one machine, judged by its measured rows for latency."""
+    """One run on one machine, judged by its measured rows. Right: nothing measured, nor leaving the run as it is, is
+    faster by more than `TIE`."""
 
-    row: Row
-    """Any of the run's."""
-    best: str
-    """What was measured fastest; "": nothing gains."""
-    gain: float
-    right: bool | None
-    """None: the advice was not measured, neither alone nor as a part of what was."""
+    ranked: bool | None
+    """Of the row with the best lower end; None: all were refused."""
+    first: bool | None
+    """Of the first advice, alone or as a part of a combination; None: it was not measured."""
 
 
 def advised(rows: Iterable[Row]) -> list[Advised]:
@@ -32,11 +33,12 @@ def _run(row: Row) -> tuple[str, str, str]:
 
 
 def _judged(rows: list[Row]) -> Advised:
-    best = max(rows, key=lambda row: row.measured or 0.0)
-    gain, advice = best.measured or 0.0, rows[0].first_advice
-    if gain <= 1 + TIE:
-        worse = any(row.kind == advice for row in rows)
-        return Advised(best, "", gain, not worse if advice else True)
-    of_advice = [row.measured or 0.0 for row in rows if advice in row.kind.split("+")]
-    right = max(of_advice) >= gain / (1 + TIE) if of_advice else False if not advice else None
-    return Advised(best, best.optimization, gain, right)
+    best = max(1.0, *(_gain(row) for row in rows)) / (1 + TIE)
+    top = max((row for row in rows if row.low is not None), key=lambda row: row.low or 0.0, default=None)
+    reached = _gain(top) if top and (top.low or 0.0) >= WORTHWHILE else 1.0
+    advice = [_gain(row) for row in rows if rows[0].first_advice in row.kind.split("+")]
+    return Advised(reached >= best if top else None, max(advice) >= best if advice else None)
+
+
+def _gain(row: Row) -> float:
+    return row.measured or 0.0

@@ -46,7 +46,8 @@ def measured(run: Run, device: Device, names: tuple[str, ...]) -> Iterator[Answe
             before = _baseline(run, device)
             warm_up(before)
         yield name, _row(lambda before=before, name=name: _measure(before, name, device))
-        torch._dynamo.reset()
+        if "compile" in name:
+            torch._dynamo.reset()
         gc.collect()
         if before.on_cuda:
             torch.cuda.empty_cache()

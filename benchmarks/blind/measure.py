@@ -36,9 +36,8 @@ def main() -> int:
     asked = _arguments()
     plan, begin = read(asked.plan), time.monotonic()
     transformers.logging.set_verbosity_error()
-    importlib.import_module("torch._dynamo")  # for all processes, which are forks of this one
     device = Device(asked.device, asked.tiny, asked.rounds)
-    if asked.measure and not asked.no_warm_up:
+    if asked.measure and not asked.no_warm_up and any(map(_compiles, _chosen(plan, asked))):
         _compile_ahead(plan, device, asked)
     target = asked.out / ("measured.json" if asked.measure else "traced.json")
     found = {"machine": facts(asked.device), "seed": plan.seed, "tiny": asked.tiny, "runs": {}}
@@ -71,7 +70,12 @@ def _chosen(plan: Plan, asked: argparse.Namespace) -> list[Run]:
     return [run for run in plan.runs if not asked.only or run.name in asked.only]
 
 
+def _compiles(run: Run) -> bool:
+    return any(map(is_compiled, run.optimizations))
+
+
 def _compile_ahead(plan: Plan, device: Device, asked: argparse.Namespace) -> None:
+    importlib.import_module("torch._dynamo")  # for all processes, which are forks of this one
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "4"
     tasks: list[Callable[[], object]] = [
         partial(warmed, run, name, device)

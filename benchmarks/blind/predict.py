@@ -2,7 +2,7 @@
 
     python benchmarks/blind/predict.py PLAN TRACED OUT.csv
 
-TRACED is measure.py's OUT folder. Each row is predicted twice. `trace`: from the plain trace alone, as a user drops one.
+TRACED is the OUT folder of measure.py. Each row is predicted twice. `trace`: from the plain trace alone.
 `capture`: from the trace with ranges, with the run's batch, length, dtype and its latency without a profiler, as
 `tracekit profile` records them. What is refused is a row that says why.
 """

@@ -59,12 +59,18 @@ def _counted(rows: list[Row]) -> str:
     refused = sum(row.expected is None and row.measured is not None for row in rows)
     failed = sum(row.measured is None for row in rows)
     agreed = sum(row.expected is None and row.measured is None for row in rows)
-    judged = [one.right for one in advised(rows) if one.right is not None]
-    advice = f"{_percent(sum(judged) / len(judged))} of {len(judged)} runs" if judged else "not judged"
+    runs = advised(rows)
     return (
         f"{len(rows)} rows: {sum(row.compared for row in rows)} compared, {refused} refused though they could be "
-        f"measured, {failed} not measured ({agreed} of them refused, too). First advice the best measured: {advice}.\n"
+        f"measured, {failed} not measured ({agreed} of them refused, too). Of a run's rows, the one ranked first by "
+        f"its lower end is the best measured in {_share_of(one.ranked for one in runs)}; the first advice is, where "
+        f"it was measured, in {_share_of(one.first for one in runs)}.\n"
     )
+
+
+def _share_of(verdicts: Iterable[bool | None]) -> str:
+    judged = [verdict for verdict in verdicts if verdict is not None]
+    return f"{sum(judged)} of {len(judged)} runs"
 
 
 def _by(rows: list[Row], key: Callable[[Row], str]) -> list[tuple[str, ...]]:

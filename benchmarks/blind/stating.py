@@ -16,6 +16,7 @@ def stated(trace: Path, run: Run, row: dict[str, Any], machine: dict[str, Any], 
     """The trace with the run's settings and its latency without a profiler, in the folder `out`."""
     info = msgspec.to_builtins(_info(run, row, machine))
     held = json.loads(gzip.decompress(trace.read_bytes()))
+    held.pop("tracekit", None)
     target = out / trace.name
     target.write_bytes(gzip.compress(json.dumps({"tracekit": info, **held}).encode(), compresslevel=1))
     return target

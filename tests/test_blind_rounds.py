@@ -1,0 +1,132 @@
+"""benchmarks/blind: draw, trace, predict, measure and score, at tiny size on a CPU; predictions of a GPU's trace."""
+
+import csv
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BLIND = ROOT / "benchmarks" / "blind"
+GPT2 = {"model": "gpt2", "workload": "decode", "batch": 1, "length": 512, "dtype": "fp32", "attention": "sdpa"}
+TINY = ("--device", "cpu", "--tiny", "--rounds", "2")
+
+
+def script(name, *arguments):
+    command = [sys.executable, str(BLIND / f"{name}.py"), *map(str, arguments)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def drawn(path, *arguments):
+    script("draw", *arguments, "-o", path)
+    return json.loads(path.read_text())
+
+
+def rows(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    return drawn(tmp_path_factory.mktemp("drawn") / "plan.json", 11)
+
+
+def test_a_draw_is_told_by_its_seed(plan, tmp_path):
+    assert drawn(tmp_path / "again.json", 11) == plan
+    assert drawn(tmp_path / "other.json", 12)["runs"] != plan["runs"]
+
+
+def test_a_draw_is_balanced_and_leaves_held_out_models_alone(plan, tmp_path):
+    last = drawn(tmp_path / "last.json", 11, "--held-out")
+    assert not {run["model"] for run in plan["runs"]} & {run["model"] for run in last["runs"]}
+    for each in (plan, last):
+        names = [name.partition(":")[0] for run in each["runs"] for name in run["optimizations"]]
+        assert len(names) >= 40 and len(set(names)) >= 8
+        assert sum("compile" in name for name in names) <= 14
+        assert max(Counter(run["workload"] for run in each["runs"]).values()) <= 9
+        assert max(Counter(run["model"] for run in each["runs"]).values()) <= 2
+
+
+def test_what_measures_imports_nothing_of_tracekit():
+    ours = {"predict.py", "stating.py"}
+    assert not [path for path in BLIND.glob("*.py") if path.name not in ours and "import tracekit" in path.read_text()]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A round of two runs."""
+    folder = tmp_path_factory.mktemp("round")
+    runs = [
+        {**GPT2, "name": "r01", "model": "smollm2-1_7b", "optimizations": ["static-cache", "batching:4"]},
+        {**GPT2, "name": "r02", "model": "dit-b-2", "workload": "train", "length": 0, "attention": ""},
+    ]
+    runs[1]["optimizations"] = ["fused-optimizer", "cuda-graphs"]
+    (folder / "plan.json").write_text(json.dumps({"seed": 0, "held_out": False, "runs": runs}))
+    out = folder / "cpu"
+    script("measure", folder / "plan.json", out, "--trace-only", *TINY)
+    script("predict", folder / "plan.json", out, out / "predictions.csv")
+    script("measure", folder / "plan.json", out, "--measure", *TINY)
+    return folder
+
+
+def test_runs_are_timed_and_traced_with_and_without_ranges(measured):
+    traced = json.loads((measured / "cpu" / "traced.json").read_text())
+    assert traced["machine"]["cpu"] and traced["machine"]["torch"]
+    for row in traced["runs"].values():
+        assert row["run"]["step_ms"]["q1"] <= row["run"]["step_ms"]["median"] and row["run"]["parameters"]
+        assert 0 < row["run"]["trace"]["bytes"] <= 600_000
+    assert len(list((measured / "cpu" / "traces").glob("*.json.gz"))) == 4
+
+
+def test_optimizations_are_measured_and_what_fails_is_a_row(measured):
+    runs = json.loads((measured / "cpu" / "measured.json").read_text())["runs"]
+    assert runs["r01"]["batching:4"]["work"] == 2  # tiny: twice the batch
+    for row in (*runs["r01"].values(), runs["r02"]["fused-optimizer"]):
+        assert row["speedup"]["q1"] <= row["speedup"]["median"] <= row["speedup"]["q3"]
+    assert "CUDA" in runs["r02"]["cuda-graphs"]["error"]
+
+
+def test_nothing_is_predicted_from_a_cpus_trace(measured):
+    said = rows(measured / "cpu" / "predictions.csv")
+    assert len(said) == 8 and {row["evidence"] for row in said} == {"trace", "capture"}
+    assert {row["refused"] for row in said} == {"The trace has no GPU work to predict from."}
+    text = script("score", measured)
+    assert "4 rows: 0 compared, 3 refused though they could be measured, 1 not measured" in text
+
+
+def test_a_gpus_trace_is_predicted_and_scored(tmp_path):
+    names = ["cuda-graphs", "half-precision:bf16", "fused-optimizer"]
+    run = {**GPT2, "name": "r01", "model": "bert", "workload": "prefill", "optimizations": names}
+    (tmp_path / "plan.json").write_text(json.dumps({"seed": 0, "held_out": False, "runs": [run]}))
+    _traced(tmp_path / "h200")
+    script("predict", tmp_path / "plan.json", tmp_path / "h200", tmp_path / "h200" / "predictions.csv")
+    said = {
+        row["optimization"]: row for row in rows(tmp_path / "h200" / "predictions.csv") if row["evidence"] == "capture"
+    }
+    graphs = float(said["cuda-graphs"]["expected"])
+    assert float(said["cuda-graphs"]["low"]) <= graphs <= float(said["cuda-graphs"]["high"])
+    assert said["fused-optimizer"]["refused"] and said["cuda-graphs"]["baseline_us"] == "5000"
+    gains = {"cuda-graphs": {"speedup": {"median": graphs / 1.25}}, "half-precision:bf16": {"error": "no memory"}}
+    (tmp_path / "h200" / "measured.json").write_text(json.dumps({"runs": {"r01": gains}}))
+    text = script("score", tmp_path)
+    assert "3 rows: 1 compared, 0 refused though they could be measured, 2 not measured" in text
+    assert "| cuda-graphs | 1 | 25 % | 25 % | 100 % |" in text and "no memory" in text
+
+
+def _traced(folder):
+    """As measure.py leaves it: a trace, and what was timed beside it."""
+    (folder / "traces").mkdir(parents=True)
+    sample = (ROOT / "examples" / "traces" / "h200_bert_prefill.json.gz").read_bytes()
+    for name in ("r01.json.gz", "r01.ranges.json.gz"):
+        (folder / "traces" / name).write_bytes(sample)
+    sizes = {"parameters": 1, "weight_bytes": 438_000_000, "buffer_bytes": 0, "peak_bytes": 10**9}
+    took = {"median": 5.0, "q1": 4.9, "q3": 5.1, "p10": 4.8, "p90": 5.2, "samples": 70}
+    machine = {"gpu": "NVIDIA H200", "driver": "", "python": "3.12.3", "torch": "2.11.0", "transformers": "5.17.0"}
+    row = {"run": {"step_ms": took, **sizes, "trace_with_ranges": {"bytes": 1, "steps": 3}}}
+    (folder / "traced.json").write_text(json.dumps({"machine": machine, "runs": {"r01": row}}))
