@@ -10,6 +10,8 @@ from typing import Any, Literal
 import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.costs import dtypes as dtypes_by_name
+from tracekit.analyzers.costs.call import Precision
 from tracekit.analyzers.hardware import GPU
 
 Cause = Literal["bf16", "grouped-heads", "mixed-types", "layout", "head-dim", "mask", "unknown"]
@@ -27,6 +29,8 @@ class MathFallback:
     cause: Cause
     group: int = 1
     """Query heads that share a head of keys."""
+    precision: Precision | None = None
+    """The type of the queries; None: not known."""
 
 
 def math_fallback(host: pd.DataFrame, gpu: GPU, capture: CaptureInfo | None) -> MathFallback | None:
@@ -54,7 +58,9 @@ def _explained(shapes: list[Any], dtypes: list[Any], strides: list[Any], gpu: GP
         return MathFallback("unknown")
     query, key = shapes[0], shapes[1]
     group = query[1] // key[1] if len(query) == len(key) == 4 and key[1] else 1
-    return MathFallback(_cause(shapes, dtypes, strides, gpu, group), max(1, group))
+    known = dtypes_by_name.find(str(dtypes[0])) if dtypes else None
+    precision = known.precision if known else None
+    return MathFallback(_cause(shapes, dtypes, strides, gpu, group), max(1, group), precision)
 
 
 def _cause(shapes: list[Any], dtypes: list[Any], strides: list[Any], gpu: GPU, group: int) -> Cause:

@@ -11,13 +11,16 @@ from tracekit.analyzers.prediction.math_fallback import Cause
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
 from tracekit.analyzers.transforms.outcome import Outcome
-from tracekit.analyzers.transforms.written_attention import covered, written_out
+from tracekit.analyzers.transforms.written_attention import Written, written_out
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.sdpa import SDPA
 from tracekit.optimizations.shared.attention_backends import BACKENDS, is_half, preferred
 from tracekit.optimizations.shared.evidence import largest, of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
+_COPY = "aten::copy_"
+_AROUND = {_COPY, "aten::mul", "aten::div", "aten::fill_", "aten::tril", "aten::where", "aten::masked_fill_"}
+"""Ops that the math path runs before its first product: casts to 32 bits, scales, and the causal mask."""
 _MENDS: dict[Cause, str] = {
     "bf16": "model = model.half()  # this GPU has no bf16: fused kernels take fp16",
     "grouped-heads": (
@@ -59,12 +62,14 @@ class FusedAttentionFallback(Optimization):
         return None if _kernels(base) else f"{base.gpu.name} has no fused attention for these types."
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        fused = SDPA().joined(base, outcome, self._as_mended(base))
+        fused = SDPA().joined(base, outcome, _math_path(base), self._as_mended(base))
         return with_extras(replace(base, ops=fused), self._repeats(base, fused), {})
 
     def _as_mended(self, base: Baseline) -> Precision | None:
-        """The type that the mend computes in; None: as it was."""
-        return "fp16" if base.fallback and base.fallback.cause == "bf16" else None
+        """The type that the mend computes in: the math path widens halves. None: as it was."""
+        if base.fallback is None or base.fallback.cause == "bf16":
+            return "fp16"
+        return base.fallback.precision
 
     def _repeats(self, base: Baseline, ops: pd.DataFrame) -> dict[int, list[Extra]]:
         """The copies of keys and values for each query head."""
@@ -78,10 +83,10 @@ class FusedAttentionFallback(Optimization):
         assert base.fallback is not None
         why = of_step("why", "name", _WHY[base.fallback.cause])
         kernels = of_step("kernels", "name", BACKENDS[_kernels(base) or "efficient"].words)
-        return (say("attention-fell-back", share_of(base, covered(base)), why, kernels),)
+        return (say("attention-fell-back", share_of(base, _rows(base)), why, kernels),)
 
     def evidence(self, base: Baseline) -> Statements:
-        return largest(base, covered(base))
+        return largest(base, _rows(base))
 
     def how_to(self, base: Baseline) -> str:
         return _MENDS[base.fallback.cause if base.fallback else "unknown"]
@@ -92,8 +97,31 @@ class FusedAttentionFallback(Optimization):
 
 def _kernels(base: Baseline) -> str | None:
     """The backend that takes the calls once they are mended."""
-    half = any(cost is not None and is_half(cost) for cost in base.ops.cost)
+    known = base.fallback.precision if base.fallback else None
+    half = any(cost is not None and is_half(cost) for cost in base.ops.cost) if known is None else known != "fp32"
     return preferred(base.gpu, half=half)
+
+
+def _math_path(base: Baseline) -> list[Written]:
+    """Attention written out, with the casts, scales and masks that the math path makes around it."""
+    names = base.ops.name.astype(str).to_list()
+    return [_widened(each, names) for each in written_out(base)]
+
+
+def _widened(each: Written, names: list[str]) -> Written:
+    begin, end = each.begin, each.end
+    while begin > 0 and names[begin - 1] in _AROUND:
+        begin -= 1
+    while end + 1 < len(names) and names[end + 1] == _COPY:
+        end += 1
+    return replace(each, begin=begin, end=end)
+
+
+def _rows(base: Baseline) -> "pd.Series[bool]":
+    rows = pd.Series(False, index=base.ops.index)
+    for each in _math_path(base):
+        rows.iloc[each.begin : each.end + 1] = True
+    return rows
 
 
 def _repeat(cost: Cost, group: int) -> Extra:

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.costs.call import Attention, Cost, Precision
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Precision
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
@@ -98,16 +98,18 @@ class SDPA(Optimization):
         return retimed(base.ops, lambda cost: self._on(cost, masked=False), base.gpu, outcome)
 
     def _joined(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        return self.joined(base, outcome)
+        return self.joined(base, outcome, written_out(base))
 
-    def joined(self, base: Baseline, outcome: Outcome, precision: Precision | None = None) -> pd.DataFrame:
+    def joined(
+        self, base: Baseline, outcome: Outcome, written: Sequence[Written], precision: Precision | None = None
+    ) -> pd.DataFrame:
         """Attention written out, as one op each; `precision`: in another type."""
-        found = sorted(written_out(base), key=lambda each: each.begin)
+        found = sorted(written, key=lambda each: each.begin)
         ops = _merged(base.ops, found)
         fused = ops.index.isin(base.ops.index[[each.begin for each in found]])
         masked = outcome == "low" and _batch(base) > 1
         costs = [self._on(each.cost, masked=masked) for each in found]
-        costs = [replace(cost, precision=precision or cost.precision) for cost in costs]
+        costs = [_in_type(cost, precision) for cost in costs]
         error = pick(KERNEL_ERROR, outcome)
         kernel, cost = ops.kernel_ns.to_numpy(copy=True), ops.cost.copy()
         kernel[fused] = [estimate_ns(each, base.gpu) * error for each in costs]
@@ -189,6 +191,14 @@ def _merged(ops: pd.DataFrame, found: Sequence[Written]) -> pd.DataFrame:
         host[each.begin + 1 : each.first] = host[each.last + 1 : each.end + 1] = 0.0
     kept = np.flatnonzero(~gone)
     return ops.iloc[kept].assign(host_ns=np.add.reduceat(host, kept))
+
+
+def _in_type(cost: Cost, precision: Precision | None) -> Cost:
+    if precision is None or precision == cost.precision:
+        return cost
+    part = ELEMENT_BYTES[precision] / ELEMENT_BYTES[cost.precision]
+    read, written = round(cost.read_bytes * part), round(cost.write_bytes * part)
+    return replace(cost, precision=precision, read_bytes=read, write_bytes=written)
 
 
 def _half(base: Baseline) -> bool:

@@ -1,0 +1,30 @@
+"""Runs that were diagnosed, then mended and measured: the gain lies in the interval that was predicted before."""
+
+from pathlib import Path
+
+import pytest
+
+import tracekit
+
+FOLDER = Path(__file__).parents[2] / "examples" / "traces" / "mended"
+
+
+@pytest.mark.parametrize(
+    ("trace", "optimization", "measured"),
+    [
+        ("h100_pad-vocab", "pad-shapes", 1.875),
+        ("h100_pad-sequence", "pad-shapes", 1.308),
+        ("h100_fell-back-layout", "fused-attention-fallback", 9.608),
+        ("h100_fell-back-gqa", "fused-attention-fallback", 2.181),
+    ],
+)
+def test_the_measured_gain_was_predicted(trace: str, optimization: str, measured: float) -> None:
+    analysis = tracekit.analyze(FOLDER / f"{trace}.json.gz")
+    advice = next(each for each in analysis.recommendations if each.id == optimization)
+    assert advice.speedup.low <= measured <= advice.speedup.high
+
+
+@pytest.mark.parametrize("trace", ["h100_fell-back-layout", "h100_fell-back-gqa"])
+def test_a_fallback_is_the_first_advice(trace: str) -> None:
+    analysis = tracekit.analyze(FOLDER / f"{trace}.json.gz")
+    assert analysis.recommendations[0].id == analysis.plan[0].name == "fused-attention-fallback"
