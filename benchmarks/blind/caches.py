@@ -1,5 +1,6 @@
 """The KV cache of a decode step: filled once, and set back to its first length before each round."""
 
+from inspect import signature
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ class FilledCache:
 
         self.name = "cache_params" if "cache_params" in _arguments(made) else "past_key_values"
         held: dict[str, Any] = {}
-        if static:
+        if static and self.name == "past_key_values":  # states of a fixed size are static as they are
             held = {self.name: transformers.StaticCache(made.config, max_cache_len=tokens.shape[1] + ROOM)}
         last = {"logits_to_keep": 1} if "logits_to_keep" in _arguments(made) else {}
         self.cache = getattr(made(input_ids=tokens, use_cache=True, **held, **last), self.name)
@@ -39,4 +40,4 @@ def _state(layer: Any) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
 
 
 def _arguments(made: nn.Module) -> tuple[str, ...]:
-    return made.forward.__code__.co_varnames if hasattr(made.forward, "__code__") else ()
+    return tuple(signature(made.forward).parameters)

@@ -23,6 +23,8 @@ class Model:
     """Drawn only when asked for, and never used for development."""
     sdpa: bool = True
     """It can attend by scaled_dot_product_attention as well as by attention that is written out."""
+    static_cache: bool = True
+    """It decodes on a cache of fixed size."""
     longest: int = 2048
     """Tokens of a sequence at most."""
     tiny: dict[str, Any] = field(default_factory=dict)

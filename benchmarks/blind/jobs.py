@@ -32,6 +32,8 @@ def traced(run: Run, device: Device, folder: Path, names: tuple[str, ...]) -> It
 def _trace(run: Run, device: Device, folder: Path) -> dict[str, Any]:
     step = _baseline(run, device)
     warm_up(step)
+    if step.on_cuda:
+        torch.cuda.reset_peak_memory_stats()
     row = {"step_ms": timed(step, device.rounds), **_sizes(step)}
     plain = record(step, folder / f"{run.name}.json.gz", with_ranges=False)
     ranges = record(step, folder / f"{run.name}.ranges.json.gz", with_ranges=True)

@@ -29,7 +29,9 @@ from processes import Work, answers, side_by_side
 
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 """A question whether there is a GPU must not start CUDA before this process forks."""
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
 _AT_ONCE = 5
+"""Processes that compile side by side, with so many threads each."""
 
 
 def main() -> int:
@@ -76,7 +78,6 @@ def _compiles(run: Run) -> bool:
 
 def _compile_ahead(plan: Plan, device: Device, asked: argparse.Namespace) -> None:
     importlib.import_module("torch._dynamo")  # for all processes, which are forks of this one
-    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "4"
     tasks: list[Callable[[], object]] = [
         partial(warmed, run, name, device)
         for run in _chosen(plan, asked)
@@ -84,7 +85,6 @@ def _compile_ahead(plan: Plan, device: Device, asked: argparse.Namespace) -> Non
         if is_compiled(name)
     ]
     side_by_side(tasks, _AT_ONCE, limit_s=asked.budget / 3)
-    del os.environ["TORCHINDUCTOR_COMPILE_THREADS"]
 
 
 def _rows(run: Run, device: Device, asked: argparse.Namespace) -> dict[str, Any]:
