@@ -10,6 +10,7 @@ from tracekit.analyzers.attribution.attribute import Attributed, attribute
 from tracekit.analyzers.attribution.items import Items, items_of
 from tracekit.analyzers.attribution.nesting import Nest
 from tracekit.analyzers.attribution.range_projection import RANGES_ONLY, project, ranges_table
+from tracekit.analyzers.attribution.runtime import runtime_of
 from tracekit.analyzers.attribution.training import trains
 from tracekit.analyzers.breakdown.compared import counter_problems, counter_source, counters_comparison
 from tracekit.analyzers.breakdown.coverage import attribution_problems, bound_problem, coverage, roof_problems
@@ -120,6 +121,7 @@ def _shares(metadata: Metadata, items: Items, judged: Judged, work: pd.DataFrame
 
 def _source(trace: Trace, of: Attributed, ran: RanOn, work: pd.DataFrame) -> Source:
     metadata, capture = trace.metadata, trace.metadata.capture
+    training = trains(trace.host) or bool(capture and capture.workload == "train")
     return Source(
         kind=capture.source if capture else "imported",
         format=metadata.format,
@@ -131,7 +133,8 @@ def _source(trace: Trace, of: Attributed, ran: RanOn, work: pd.DataFrame) -> Sou
         capture=capture,
         zero_ns=metadata.zero_ns,
         counters=None if trace.counters is None else counter_source(work, trace.counters),
-        trains=trains(trace.host) or bool(capture and capture.workload == "train"),
+        trains=training,
+        runtime=runtime_of(trace.host, training=training),
     )
 
 

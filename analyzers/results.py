@@ -5,6 +5,7 @@ from typing import Literal
 
 import pandas as pd
 
+from tracekit.analyzers.attribution.runtime import Runtime
 from tracekit.analyzers.capture_info import CaptureInfo, Latency
 from tracekit.analyzers.display import Displayed
 from tracekit.analyzers.hardware import GPU
@@ -58,6 +59,7 @@ class Source:
     """None: every FLOP and byte is counted."""
     trains: bool = False
     """The run trains: it has a backward pass or steps of an optimizer."""
+    runtime: Runtime = ""
 
 
 @dataclass(frozen=True)
@@ -205,6 +207,19 @@ class Analysis(Displayed):
             f"tables: {', '.join(tables)}>",
         )
         return "\n  ".join(lines)
+
+    @property
+    def recorded_idle_share(self) -> float:
+        """Part of the steps in which the device is idle as recorded, under the profiler, 0 to 1."""
+        steps = self.timeline.steps
+        return float(steps["idle_ns"].sum() / max(1, (steps["idle_ns"] + steps["busy_ns"]).sum()))
+
+    @property
+    def undetermined(self) -> bool:
+        """Whether what bounds the run without the profiler is not known: it could only be estimated from a simulation,
+        and that does not reproduce the recorded step."""
+        start = self.predicted_from
+        return start is not None and start.timed == "profiled" and not start.understood
 
     @property
     def busy_share(self) -> float:

@@ -1,7 +1,11 @@
-"""Write the generated pages, columns.md and cli.md: `python docs/generate.py`. A test fails when they are stale."""
+"""Write the generated pages, columns.md, cli.md and optimizations.md: `python docs/generate.py`.
+
+A test fails when they are stale.
+"""
 
 from importlib import import_module
 from pathlib import Path
+from runpy import run_path
 
 import click
 from click.testing import CliRunner
@@ -47,6 +51,13 @@ def _help(cli: click.Group, words: list[str]) -> str:
     return CliRunner().invoke(cli, [*words, "--help"], prog_name="tracekit", terminal_width=100).output
 
 
+def optimizations() -> str:
+    """A section for each optimization, from its class."""
+    page = run_path(str(HERE / "optimizations_page.py"))["page"]
+    return page(import_module("tracekit.optimizations").OPTIMIZATIONS)
+
+
 if __name__ == "__main__":
+    (HERE / "optimizations.md").write_text(optimizations(), encoding="utf-8")
     (HERE / "columns.md").write_text(columns(), encoding="utf-8")
     (HERE / "cli.md").write_text(commands(), encoding="utf-8")

@@ -30,6 +30,8 @@ def recommendation(advice: Recommendation) -> dict[str, Any]:
         "how_to": advice.how_to,
         "caveats": list(advice.caveats),
         "costs": asdict(advice.costs) if advice.costs else None,
+        "throughput": advice.throughput,
+        "condition": advice.condition or None,
     }
 
 
@@ -73,7 +75,7 @@ def plan_step(step: PlanStep) -> dict[str, Any]:
         "name": step.name,
         "title": step.title,
         "speedup": interval(step.speedup),
-        "cumulative": interval(step.cumulative),
+        "cumulative": interval(step.cumulative) if step.cumulative else None,
         "latency_us": interval(step.latency_us),
         "throughput": step.throughput,
         "memory_bytes": step.memory_bytes,
@@ -81,6 +83,7 @@ def plan_step(step: PlanStep) -> dict[str, Any]:
         "how_to": step.how_to,
         "caveats": list(step.caveats),
         "costs": asdict(step.costs) if step.costs else None,
+        "condition": step.condition or None,
     }
 
 

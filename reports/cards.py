@@ -38,6 +38,8 @@ class Card:
     together: Interval | None
     """In a plan, of it and all before it; None: it stands by itself."""
     throughput: bool
+    condition: str
+    """What it needs that the run does not have; "": nothing."""
     reason: tuple[Link, ...]
     explained: str
     evidence: tuple[tuple[Link, ...], ...]
@@ -77,7 +79,8 @@ def _alone(advice: Recommendation, rows: Rows, gain: MeasuredGain | None) -> Car
         title=printable(advice.title),
         speedup=advice.speedup,
         together=None,
-        throughput=False,
+        throughput=advice.throughput,
+        condition=advice.condition,
         reason=_paragraph(advice.reason, rows),
         explained=explained(advice.explained),
         evidence=tuple(_linked(line, rows) for line in advice.evidence),
@@ -97,6 +100,7 @@ def _in_plan(step: PlanStep, alone: Card | None, gain: MeasuredGain | None, befo
         speedup=step.speedup,
         together=step.cumulative,
         throughput=step.throughput,
+        condition=step.condition,
         reason=alone.reason if alone else (),
         explained=f"With all before it, {lower_first(told)}" if before else told,
         evidence=alone.evidence if alone else (),

@@ -19,6 +19,8 @@ from tracekit.analyzers.results import (
     Timeline,
 )
 from tracekit.reports import advice, verified
+from tracekit.reports.headline import headline, main_bound
+from tracekit.reports.measured_gains import first_to_try
 from tracekit.reports.public import number, public_frame, records
 from tracekit.reports.untrusted import csv_table, json_text
 
@@ -29,6 +31,7 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
     """What analysis.schema.json describes, as plain Python values."""
     return {
         "schema_version": SCHEMA_VERSION,
+        "headline": _headline(analysis),
         "source": _source(analysis.source),
         "latency": _latency(analysis.latency),
         "timeline": {**_timeline(analysis.timeline), "steps": records(analysis, "steps")},
@@ -51,6 +54,11 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
         "counters_comparison": records(analysis, "counters_comparison"),
         "problems": records(analysis, "problems"),
     }
+
+
+def _headline(analysis: Analysis) -> dict[str, Any]:
+    first = first_to_try(analysis).id if analysis.recommendations else None
+    return {"text": headline(analysis), "bound": main_bound(analysis), "first": first}
 
 
 def to_json(analysis: Analysis) -> str:

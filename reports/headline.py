@@ -1,10 +1,10 @@
 """What bounds the run and what to do next, in one sentence."""
 
-from tracekit.analyzers.prediction.values import MemoryFit
+from tracekit.analyzers.prediction.values import Check, MemoryFit
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.measured_gains import first_to_try, measured_gains, of_advice
 from tracekit.reports.names import device, in_sentence, middle_truncated, model, printable, with_article
-from tracekit.reports.numbers import measured, percent, speedup
+from tracekit.reports.numbers import duration, measured, percent, speedup
 
 _SAYING = {
     "compute": "is bound by arithmetic {share} of the time",
@@ -55,14 +55,33 @@ def _root(analysis: Analysis) -> str:
     return middle_truncated(str(roots["type"].iloc[0]), 40) if len(roots) == 1 else ""
 
 
+def main_bound(analysis: Analysis) -> str:
+    """The bound that the headline names; "mixed": none is large enough; "undetermined": it is not known."""
+    if analysis.undetermined:
+        return "undetermined"
+    main, share = analysis.bound.ranked()[0]
+    return main if share >= _DOMINANT else "mixed"
+
+
 def _state(analysis: Analysis) -> str:
     if analysis.source.device == "cpu":
         return _largest_op(analysis)
-    shares = analysis.bound.ranked()
-    main, share = shares[0]
-    if share >= _DOMINANT:
-        return _SAYING[main].format(share=percent(share))
-    return "has no single bound (" + ", ".join(f"{name} {percent(share)}" for name, share in shares[:3]) + ")"
+    bound, shares = main_bound(analysis), analysis.bound.ranked()
+    if bound == "undetermined":
+        return "has an undetermined bound"
+    if bound == "mixed":
+        return "has no single bound (" + ", ".join(f"{name} {percent(share)}" for name, share in shares[:3]) + ")"
+    return _SAYING[bound].format(share=percent(shares[0][1])) + _as_recorded(analysis, *shares[0])
+
+
+def _as_recorded(analysis: Analysis, bound: str, share: float) -> str:
+    """The same share under the profiler, where the profiler's time was taken out by an estimate."""
+    start = analysis.predicted_from
+    if start is None or start.timed != "profiled":
+        return ""
+    idle = analysis.recorded_idle_share
+    recorded = idle if bound == "launch" else share * (1 - idle) / max(1 - start.idle_share, 1e-9)
+    return f" ({percent(recorded)} under the profiler)" if percent(recorded) != percent(share) else ""
 
 
 def _largest_op(analysis: Analysis) -> str:
@@ -75,10 +94,19 @@ def _largest_op(analysis: Analysis) -> str:
 def _next_step(analysis: Analysis) -> str:
     if analysis.recommendations:
         first = first_to_try(analysis)
-        return f": try {in_sentence(first.title)}, predicted {speedup(first.speedup)}{_measured(analysis, first.id)}"
+        gain = speedup(first.speedup) + " in throughput" * first.throughput
+        needs = f" (needs {first.condition})" if first.condition else ""
+        return f": try {in_sentence(first.title)}{needs}, predicted {gain}{_measured(analysis, first.id)}"
+    if analysis.predicted_from and analysis.predicted_from.failed:
+        return _not_predicted(analysis.predicted_from.failed)
     if analysis.considered:
         return _perhaps(analysis) or "; no optimization is predicted to help"
     return ""
+
+
+def _not_predicted(failed: Check) -> str:
+    steps = f"{duration(failed.simulated_us)} instead of {duration(failed.stated_us)}"
+    return f": its simulated step takes {steps}, so no gain is predicted; mark steps and time one without the profiler"
 
 
 def _perhaps(analysis: Analysis) -> str:

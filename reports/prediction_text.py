@@ -130,7 +130,8 @@ def _plan(prediction: Prediction) -> Table:
     for step in prediction.plan:
         latency = f"{duration(step.latency_us.expected)} ({_range(step.latency_us)})"
         title = f"{step.title} (throughput)" if step.throughput else step.title
-        view.add_row(title, speedup(step.speedup), speedup(step.cumulative), latency)
+        together = speedup(step.cumulative) if step.cumulative else ABSENT
+        view.add_row(title, speedup(step.speedup), together, latency)
     return view
 
 

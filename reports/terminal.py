@@ -4,7 +4,6 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tracekit.analyzers.prediction.values import PlanStep
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.console import printed
 from tracekit.reports.headline import headline
@@ -100,7 +99,8 @@ def _projection(analysis: Analysis) -> str:
 
 
 def _bounds(analysis: Analysis) -> str:
-    return ", ".join(f"{name} {percent(share)}" for name, share in analysis.bound.ranked() if share > 0)
+    shares = ", ".join(f"{name} {percent(share)}" for name, share in analysis.bound.ranked() if share > 0)
+    return f"undetermined; under the profiler {shares}" if analysis.undetermined else shares
 
 
 def _devices(analysis: Analysis) -> list[str]:
@@ -139,24 +139,24 @@ def _advice(analysis: Analysis, rank: int) -> str:
     if not analysis.recommendations:
         return "no recommendation"
     advice = analysis.recommendations[rank]
-    return f"{advice.title}: predicted {speedup(advice.speedup)}. {sentences(advice.reason)}"
+    gain = speedup(advice.speedup) + " in throughput" * advice.throughput
+    needs = f" Needs {advice.condition}." if advice.condition else ""
+    return f"{advice.title}: predicted {gain}.{needs} {sentences(advice.reason)}"
 
 
 def _plan(analysis: Analysis) -> list[str]:
     """Steps together, if there are several: what each adds."""
     if len(analysis.plan) < 2:
         return []
-    steps = [f"{in_sentence(step.title)} ({speedup(step.cumulative)} so far)" for step in _latency_steps(analysis)]
+    steps = [
+        f"{in_sentence(step.title)} ({speedup(step.cumulative)} so far)" for step in analysis.plan if step.cumulative
+    ]
     more = [
         f"{in_sentence(step.title)} for throughput ({speedup(step.speedup)} more)"
         for step in analysis.plan
         if step.throughput
     ]
     return [", then ".join([*steps, *more])]
-
-
-def _latency_steps(analysis: Analysis) -> list[PlanStep]:
-    return [step for step in analysis.plan if not step.throughput]
 
 
 def _coverage(analysis: Analysis) -> str:

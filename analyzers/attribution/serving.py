@@ -10,6 +10,7 @@ SGLang, build_step_span_name (sgl-project/sglang#23419; detailed_annotations add
 """
 
 import re
+from typing import Literal
 
 _VLLM = re.compile(r"execute_(?:\d+_)?context_(?P<prefill>\d+)\([^()]*\)_generation_(?P<decode>\d+)\([^()]*\)")
 _VLLM_2025 = re.compile(r"execute_new_(?P<prefill>\d+)_cached_(?P<decode>\d+)")
@@ -36,6 +37,13 @@ def serving_phase(name: str) -> str | None:
     if step := _SGLANG.fullmatch(name):
         return _MODES.get(step["mode"], step["mode"].lower().replace("_", " "))
     return None
+
+
+def engine_of(name: str) -> Literal["vllm", "sglang", ""]:
+    """The serving engine that records ranges of this name; "": none."""
+    if _VLLM.fullmatch(name) or _VLLM_2025.fullmatch(name):
+        return "vllm"
+    return "sglang" if _SGLANG.fullmatch(name) else ""
 
 
 def _of_batch(prefill: int, decode: int) -> str:

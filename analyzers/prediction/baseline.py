@@ -13,25 +13,18 @@ import pandas as pd
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.batch_size import batch_by_shapes
+from tracekit.analyzers.prediction.host_calibration import MOST_TO_LAUNCH_NS, modelled, profiled, timed
 from tracekit.analyzers.prediction.launching import launch_latency_ns, queued_gap_ns
 from tracekit.analyzers.prediction.math_fallback import MathFallback, math_fallback
 from tracekit.analyzers.prediction.memory import Memory, held
 from tracekit.analyzers.prediction.oplist import build
 from tracekit.analyzers.prediction.profiler_share import profiler_share
 from tracekit.analyzers.prediction.reproduction import Reproduction
-from tracekit.analyzers.prediction.running import NOTHING_KNOWN, Running, running, trains
+from tracekit.analyzers.prediction.running import NOTHING_KNOWN, Running, records_graphs, running, trains
 from tracekit.analyzers.prediction.simulate import Floats, latency_ns
 from tracekit.analyzers.prediction.traced_step import HostTail, TracedStep, traced_step
 from tracekit.analyzers.results import Analysis, Source
 from tracekit.analyzers.trace import Trace
-
-MOST_TO_LAUNCH_NS = 500_000.0
-"""Host time before a launch beyond this is no launching: data loading, compiling, Python of the caller."""
-_SAME = 0.03
-"""Host times whose simulations differ less than this explain a latency equally well: kernels under a profiler take
-as much longer or shorter."""
-_TOLD = 0.9
-"""Of the largest host time that explains a latency: one that must be larger than this is told by the latency."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +58,8 @@ class Baseline:
     """Sequences or samples of a step by the shapes of its ops; 0: they do not tell."""
     running: Running = NOTHING_KNOWN
     """What the trace shows that the run does already."""
+    records_graphs: bool = False
+    """torch.compile is asked for CUDA graphs: it looks for one at each call, whether it then replays one or not."""
     fallback: MathFallback | None = None
     """Fused attention fell back to the math path; None: not that the trace shows."""
     entry_ns: float = 0.0
@@ -74,7 +69,9 @@ class Baseline:
     def trains(self) -> bool:
         """Whether a step trains: as the capture says, or by a backward pass or an optimizer among its ops."""
         capture = self.source.capture
-        return capture.workload == "train" if capture and capture.workload else trains(self.ops)
+        if capture and capture.workload:
+            return capture.workload == "train"
+        return self.source.runtime == "training" or trains(self.ops)
 
     @property
     def batch_size(self) -> int:
@@ -156,12 +153,12 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
     ops, step = build(trace, analysis), traced_step(trace, analysis)
     if not ops.kernel_ns.any() or step is None or analysis.source.gpu is None:
         return None
-    timed = analysis.latency.unprofiled
+    without = analysis.latency.unprofiled
     raw = Baseline(
         ops=ops,
         gpu=analysis.source.gpu,
         source=analysis.source,
-        stated_ns=timed.median_us * 1e3 if timed else analysis.latency.profiled_us * 1e3,
+        stated_ns=without.median_us * 1e3 if without else analysis.latency.profiled_us * 1e3,
         launch_latency_ns=launch_latency_ns(analysis.work, trace.host),
         gap_ns=queued_gap_ns(analysis.work),
         host_range=Interval(1.0, 1.0, 1.0),
@@ -171,12 +168,13 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         running=running(analysis.work, len(analysis.timeline.steps), measured=analysis.source.kind != "modelled"),
         fallback=math_fallback(trace.host, analysis.source.gpu, analysis.source.capture),
         overlap=_overlap(analysis, step, float(ops.kernel_ns.sum())),
+        records_graphs=records_graphs(trace.host),
     )
     raw = replace(raw, as_traced=Reproduction(raw.latency_ns / 1e3, step.wall_ns / 1e3))
     if analysis.source.kind == "modelled":
-        return _modelled(raw)
+        return modelled(raw)
     share = profiler_share(float(ops.host_ns.sum()), step.recorded, analysis.source.format)
-    return _timed(raw, share) if timed else _profiled(raw, share)
+    return timed(raw, share) if without else profiled(raw, share)
 
 
 def _overlap(analysis: Analysis, step: TracedStep, kernel_ns: float) -> float:
@@ -184,64 +182,3 @@ def _overlap(analysis: Analysis, step: TracedStep, kernel_ns: float) -> float:
     steps = analysis.timeline.steps
     busy = float(steps.busy_ns.mean()) if analysis.latency.unprofiled else float(step.busy_ns)
     return busy / max(1, analysis.work.device.nunique()) / kernel_ns
-
-
-def _modelled(raw: Baseline) -> Baseline:
-    """As far as the host of the modelled run may differ from the one that was assumed."""
-    capture = raw.source.capture
-    if capture is None or not capture.host_op_low_us:
-        host = raw.gpu.host_op_us
-    else:
-        host = Interval(capture.host_op_low_us, capture.host_op_us, capture.host_op_high_us)
-    return replace(raw, host_range=Interval(host.low / host.expected, 1.0, host.high / host.expected))
-
-
-def _profiled(raw: Baseline, share: Interval) -> Baseline:
-    """Host time as without a profiler, and never more than fits the step: a launch that found the queue full waited."""
-    most = _largest_host_factor(raw)
-    low, expected, high = (min(1 - part, most) for part in (share.high, share.expected, share.low))
-    open_range = Interval(low / expected, 1.0, high / expected) if expected else Interval(1.0, 1.0, 1.0)
-    return replace(_scaled(raw, expected), host_range=open_range, profiler_share=share)
-
-
-def _timed(raw: Baseline, share: Interval) -> Baseline:
-    """Host time scaled to the unprofiled latency; kernel time too, if the kernels alone exceed it.
-
-    A step that waits for its kernels takes the same with any host time below some bound: what a profiler usually
-    takes is then taken off. On an H200's host 0.32 to 0.50 of the traced host time, 0.42 in the median, was left in
-    fifteen steps that the host decides. Where that is more than launches take on such machines, both are
-    estimates, and their geometric mean is taken.
-    """
-    floor = raw.simulate(raw.ops, 0.0)
-    if floor > raw.stated_ns:
-        raw = replace(raw, ops=raw.ops.assign(kernel_ns=raw.ops.kernel_ns * raw.stated_ns / floor))
-    most = _largest_host_factor(raw)
-    least = _largest_host_factor(raw, 1 - _SAME)
-    open_to_less = least < _TOLD * most
-    usual = (1 - share.expected) * min(1.0, _of_machine(raw) / (1 - share.expected)) ** 0.5
-    expected = min(max(usual, least), most) if open_to_less else most
-    low, high = max(least, min(1 - share.high, expected)), max(min(1 - share.low, most), expected)
-    open_range = Interval(low / expected, 1.0, high / expected) if expected else raw.host_range
-    return replace(_scaled(raw, expected), host_range=open_range)
-
-
-def _of_machine(raw: Baseline) -> float:
-    """Factor on the host time at which launches take what they do on machines that the GPU sits in."""
-    launching = float(raw.ops.host_ns.clip(upper=MOST_TO_LAUNCH_NS).sum())
-    return len(raw.ops) * raw.gpu.host_op_us.expected * 1e3 / launching if launching else 1.0
-
-
-def _scaled(raw: Baseline, factor: float) -> Baseline:
-    return replace(raw, ops=raw.ops.assign(host_ns=raw.ops.host_ns * factor), tail=raw.tail and raw.tail.scaled(factor))
-
-
-def _largest_host_factor(raw: Baseline, part: float = 1.0) -> float:
-    """The largest factor on host time, up to 1, whose simulation stays within a part of the stated latency, found by
-    bisection."""
-    low, high = 0.0, 1.0
-    if raw.latency_ns <= raw.stated_ns * part:
-        return 1.0
-    for _ in range(20):
-        middle = (low + high) / 2
-        low, high = (middle, high) if raw.simulate(raw.ops, middle) <= raw.stated_ns * part else (low, middle)
-    return low

@@ -47,6 +47,16 @@ class PredictedBaseline:
     """The step without a profiler, to which host times were fitted; None: it was not timed so."""
 
     @property
+    def failed(self) -> Check | None:
+        """The first check that the simulation of the unmodified step fails; None: none."""
+        return next((check for check in (self.as_traced, self.calibrated) if check and not check.passed), None)
+
+    @property
+    def understood(self) -> bool:
+        """Whether the simulation of the unmodified step reproduces the times that are known."""
+        return self.failed is None
+
+    @property
     def unprofiled_us(self) -> float:
         """Latency without the profiler."""
         return self.latency_us * (1 - (self.profiler_share or 0.0))
@@ -132,6 +142,10 @@ class Recommendation(Displayed):
     caveats: tuple[str, ...]
     explained: Change | None = None
     costs: Costs | None = None
+    throughput: bool = False
+    """Its gain is in throughput: a step takes longer, and does more."""
+    condition: str = ""
+    """What it needs that this run does not have, such as a draft model; "": nothing."""
 
 
 @dataclass(frozen=True)
@@ -160,8 +174,8 @@ class PlanStep:
     title: str
     speedup: Interval
     """Of this step alone."""
-    cumulative: Interval
-    """Of it and all before it."""
+    cumulative: Interval | None
+    """In latency, of it and all before it; None: its gain is in throughput."""
     latency_us: Interval
     """Of a step of the run, then."""
     throughput: bool
@@ -172,6 +186,8 @@ class PlanStep:
     how_to: str
     caveats: tuple[str, ...]
     costs: Costs | None = None
+    condition: str = ""
+    """What it needs that this run does not have; "": nothing."""
 
 
 @dataclass(frozen=True)

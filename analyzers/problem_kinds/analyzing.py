@@ -109,6 +109,13 @@ ANALYZING = (
         "Means and shares are those of the other steps. Kernels, ops and layers hold the work of these steps, too.",
     ),
     Problem(
+        "step-not-reproduced",
+        "warning",
+        "Simulated unchanged, the step takes {detail}: more than 5 % off, so no gain is predicted.",
+        "Mark steps with prof.step() or a range around each, record host and device, and warm up for a few steps. "
+        "tracekit run or tracekit profile also time the step without the profiler.",
+    ),
+    Problem(
         "busy-exceeds-latency",
         "warning",
         "The device was busy for longer, in the trace, than a step takes without the profiler; shares are scaled down.",

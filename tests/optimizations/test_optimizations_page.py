@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tracekit.optimizations import OPTIMIZATIONS
+from tracekit.optimizations import OPTIMIZATIONS, find
 
 PAGE = Path(__file__).parents[2] / "docs" / "optimizations.md"
 
@@ -15,3 +15,11 @@ def test_each_optimization_has_a_section_that_says_something():
     assert all(len(text.split()) > 20 for text in texts.values())
     hurts = {name for name, text in texts.items() if "*Hurts*" in text or "*Refused*" in text}
     assert set(texts) - hurts == {"batching"}
+    assert all(each.costs and f"| Effort | {each.costs.effort} |" in texts[each.id] for each in OPTIMIZATIONS)
+
+
+def test_aliases_name_one_optimization_each():
+    names = [name for each in OPTIMIZATIONS for name in (each.id, *each.aliases)]
+    assert len(names) == len(set(names))
+    assert find("graphs").id == "cuda-graphs"
+    assert find("int4").id == "int4-weight-only"

@@ -69,7 +69,7 @@ def _baseline(path: str | Path, named: GPU | None) -> Baseline:
 def _checked(search: Search, steps: Steps) -> Combined:
     """The steps together. Raises InputError when they cannot be done to this run."""
     together = Combined(in_order(steps))
-    refused = together.objection(search.base)
+    refused = together.obstacle(search.base)
     if not refused and not any(isinstance(step, OtherGPU) for step in steps):  # there, the prediction says so itself
         refused = too_large(search.scenarios(steps).expected, search.base)
     if refused:
@@ -102,7 +102,7 @@ def _prediction(search: Search, together: Combined) -> Prediction:
         speedup=gain,
         work_factor=after.work,
         by_op_class=times,
-        how_to=tuple(step.how_to(before) for step, before in together.stages(base)),
+        how_to=tuple(step.how(before) for step, before in together.stages(base)),
         memory_fit=fit,
         caveats=(
             *(found.row()[3] for found in fit_problems(fit)),

@@ -11,16 +11,6 @@ from tracekit.subjects.adapters import with_adapters
 from tracekit.subjects.subject import Subject
 
 _DTYPES = tuple(dtype for dtype in get_args(Dtype) if dtype != "auto")
-SHORT = {
-    "int8": "int8-weight-only",
-    "int4": "int4-weight-only",
-    "fp8": "fp8-dynamic",
-    "graphs": "cuda-graphs",
-    "autotune": "max-autotune",
-    "fused": "fused-kernels",
-    "checkpointing": "gradient-checkpointing",
-}
-"""Names for optimizations that are known by shorter ones."""
 QLORA = "qlora"
 PLAIN = "base"
 """The run as the settings have it."""
@@ -89,13 +79,12 @@ def configuration(name: str) -> Configuration:
 
 
 def _optimization(part: str) -> str:
-    short, colon, argument = part.partition(":")
-    known = [each.id for each in OPTIMIZATIONS]
-    wanted = SHORT.get(short, short)
-    if wanted not in known:
-        names = [*_DTYPES, *ATTENTIONS, *SHORT, QLORA, PLAIN, *known]
-        raise UnknownNameError(f"Configuration '{part}' is not known.", hint=nearest(short, names))
-    return f"{wanted}{colon}{argument}"
+    name, colon, argument = part.partition(":")
+    ids = {written: each.id for each in OPTIMIZATIONS for written in (each.id, *each.aliases)}
+    if name not in ids:
+        names = [*_DTYPES, *ATTENTIONS, QLORA, PLAIN, *ids]
+        raise UnknownNameError(f"Configuration '{part}' is not known.", hint=nearest(name, names))
+    return f"{ids[name]}{colon}{argument}"
 
 
 def _with_attention(subject: Subject, attention: Attention) -> Subject:

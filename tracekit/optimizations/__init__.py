@@ -59,12 +59,12 @@ is built around a decoding step."""
 
 
 def find(name: str) -> Optimization:
-    """The optimization of an id, with its argument: "half-precision", "batching:32".
+    """The optimization of an id or an alias, with its argument: "half-precision", "graphs", "batching:32".
 
     Raises UnknownNameError with the nearest ids, or InputError for an argument that it does not take.
     """
     wanted, colon, argument = name.strip().lower().partition(":")
-    found = next((each for each in OPTIMIZATIONS if each.id == wanted), None)
+    found = next((each for each in OPTIMIZATIONS if wanted in (each.id, *each.aliases)), None)
     if found is None:
         known = [each.id for each in OPTIMIZATIONS]
         raise UnknownNameError(f"Optimization '{wanted}' is not known.", hint=nearest(wanted, known))

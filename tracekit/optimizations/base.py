@@ -18,6 +18,9 @@ from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.analyzers.transforms.plain_launch import with_plain_launch
 from tracekit.subjects.subject import Subject
 
+ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}
+"""Serving engines that run models by themselves."""
+
 
 class Optimization(ABC):
     """One optimization. Its transform of the op list, simulated again, is its prediction."""
@@ -26,6 +29,8 @@ class Optimization(ABC):
     argument: str = ""
     """What followed the id and a colon."""
     title: str
+    aliases: tuple[str, ...] = ()
+    """Shorter ids that people may write."""
     caveats: tuple[str, ...] = ()
     costs: Costs | None = None
     """What it costs in memory, accuracy and effort."""
@@ -35,6 +40,12 @@ class Optimization(ABC):
     """Its op list holds the costs of a whole pass and the time of a part of it: no rates follow from them."""
     throughput: bool = False
     """It makes a step longer and does more in it: never counted as a gain in latency."""
+    condition: str = ""
+    """What it needs that the run does not have, such as a draft model: with one, it is in a plan only by itself."""
+    for_training: bool = True
+    """Whether it can be done to a training step."""
+    switches: Mapping[str, str] = {}
+    """How a serving engine (vllm, sglang) is told to do it; an engine that is missing cannot be told."""
     contains: str = ""
     """Id of an optimization that is part of it; recommended is only what promises more than that part alone."""
     excludes: Mapping[str, str] = {}
@@ -48,6 +59,19 @@ class Optimization(ABC):
     @abstractmethod
     def objection(self, base: Baseline) -> str | None:
         """Why it cannot be done to this run; None when it can. That it loses is no objection: that is predicted."""
+
+    def obstacle(self, base: Baseline) -> str | None:
+        """Why it cannot be done to this run: what runs the model rules it out, or its own objection."""
+        runtime = base.source.runtime
+        if runtime in ENGINES and runtime not in self.switches:
+            return f"{ENGINES[runtime]} runs the model and has no switch for it."
+        if base.trains and not self.for_training:
+            return "It is for inference: the run trains the model."
+        return self.objection(base)
+
+    def how(self, base: Baseline) -> str:
+        """Code or a command to copy, for what runs the model: the serving engine's switch, or `how_to`."""
+        return self.switches.get(base.source.runtime) or self.how_to(base)
 
     @abstractmethod
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:

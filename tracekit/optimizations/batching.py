@@ -1,6 +1,6 @@
 """More sequences a step: the weights are read once for all of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Self
 
@@ -27,10 +27,19 @@ FACTOR = 8
 
 
 class Batching(Optimization):
-    """`batch` sequences a step; 0: `FACTOR` times as many as now."""
+    """More sequences in a step; `batching:32` sets the batch, the default is 8 times the current one.
+
+    The rows of matrix products grow with the batch, weights are read once for all of them, and everything else grows in
+    proportion. The gain is in throughput: a step takes longer. The reason says from which batch products are bound by
+    arithmetic and which is the largest batch that fits.
+    """
 
     id = "batching"
     costs = Costs("activations and KV cache grow with the batch", "unchanged", "something that gathers requests")
+    switches: Mapping[str, str] = {
+        "vllm": "vllm serve MODEL --max-num-seqs 256",
+        "sglang": "python -m sglang.launch_server --model-path MODEL --max-running-requests 256",
+    }
     throughput = True
     caveats = ("Throughput, not latency: each step takes longer, and a request waits for its batch.",)
 

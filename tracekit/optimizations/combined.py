@@ -28,7 +28,7 @@ class Combined(Optimization):
         if refused:
             return refused
         for step, before in self.stages(base):
-            objection = step.objection(before)
+            objection = step.obstacle(before)
             if objection:
                 return objection if before is base else f"{step.title}, after what comes before it: {objection}"
         return None
@@ -49,7 +49,7 @@ class Combined(Optimization):
         return tuple(dict.fromkeys(found))
 
     def how_to(self, base: Baseline) -> str:
-        lines = (line for step, before in self.stages(base) for line in step.how_to(before).split("\n"))
+        lines = (line for step, before in self.stages(base) for line in step.how(before).split("\n"))
         return "\n".join(dict.fromkeys(lines))
 
     def apply(self, subject: Subject) -> Subject:

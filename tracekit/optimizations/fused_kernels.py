@@ -31,8 +31,19 @@ _NAMED = 3
 
 
 class FusedKernels(Optimization):
+    """One kernel each for norms and activations that are written op by op.
+
+    The kernel saves 0.95 (0.3 to 1.0) of the traffic between the ops. Where torch has the kernel (GELU), it costs one
+    plain launch; a kernel of liger-kernel costs 20 (15 to 25), because it is an autograd.Function around a Triton
+    launch (90 to 100 µs on an H200 host).
+
+    *Hurts* where the host sets the pace (measured: decoding of Llama-1B, Mistral-7B and Qwen2 on an H200, 0.77 to 0.82
+    times as fast).
+    """
+
     id = "fused-kernels"
     title = "Fused kernels"
+    aliases = ("fused",)
     costs = Costs("less: no results in between", "rounding of the last digits", "a patch for each family of models")
     caveats = (
         "A run that waits for its host loses: a kernel of liger-kernel is launched through Python.",

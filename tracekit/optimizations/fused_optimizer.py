@@ -24,7 +24,18 @@ _READ, _WRITTEN = 4, 3
 """Of Adam, in copies of the parameters: parameters, gradients and two moments; all but the gradients."""
 
 
+_WITH_TRAINER = '  # with Trainer: TrainingArguments(optim="adamw_torch_fused")'
+
+
 class FusedOptimizer(Optimization):
+    """One kernel for the whole optimizer step in place of one pass per operation.
+
+    The passes over the parameters (`_foreach_*`) become one that moves seven copies of them: it reads parameters,
+    gradients and two moments, and writes all but the gradients. The host time is 0.6 (0.4 to 0.9) of the optimizer's.
+
+    *Refused* if the optimizer is fused already, or the run does not train.
+    """
+
     id = "fused-optimizer"
     title = "Fused optimizer"
     costs = Costs("about the same", "rounding of the last digits", "one argument")
@@ -71,7 +82,8 @@ class FusedOptimizer(Optimization):
 
     def how_to(self, base: Baseline) -> str:
         adam = base.ops.name[_steps(base)].str.contains("addcdiv|lerp|sqrt", regex=True).any()
-        return f"optimizer = torch.optim.{'AdamW' if adam else 'SGD'}(model.parameters(), lr=lr, fused=True)"
+        name, trainer = ("AdamW", _WITH_TRAINER) if adam else ("SGD", "")
+        return f"optimizer = torch.optim.{name}(model.parameters(), lr=lr, fused=True){trainer}"
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
         return replace(before, temporaries=0)

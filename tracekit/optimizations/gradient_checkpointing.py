@@ -32,8 +32,21 @@ _BLOCK = r"^(.*?\.\d+)(?:\.|$)"
 
 
 class GradientCheckpointing(Optimization):
+    """The backward pass runs each block's forward again instead of keeping its activations.
+
+    Kernel time is 1.25 to 1.33 times as long where the backward pass takes twice as long as the forward pass. Host time
+    grows by four plain launches per block and four (two to six) per op, whose saved tensors pass through Python
+    (measured on an H200 where the host sets the pace: 0.54 to 0.63 times as fast). What is kept shrinks to the input of
+    each block and what lies outside of blocks; the loss, or the block that runs again, then sets the peak (GPT-2, batch
+    16, 512 tokens, fp32: 2.0 GB kept instead of 10.3, and 3.3 GB for the loss).
+
+    *Hurts* always: it takes time and makes room for a larger batch or longer sequences. It is recommended where a step
+    holds more than 0.85 of the GPU's memory and most of that is activations.
+    """
+
     id = "gradient-checkpointing"
     title = "Gradient checkpointing"
+    aliases = ("checkpointing",)
     costs = Costs("activations of one block, not of all", "unchanged", "one line")
     caveats = ("It costs time and saves memory: use it for a batch or a length that does not fit otherwise.",)
 

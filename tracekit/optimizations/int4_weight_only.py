@@ -22,9 +22,23 @@ many: 0.94 times as fast at 256 rows on an A100, as published."""
 
 
 class Int4WeightOnly(WeightOnly):
+    """Weights in int4, with a scale and a zero point for each 128 weights (torchao's tinygemm kernels).
+
+    The kernels widen the weights again for every 16 rows; their time was fitted on an H200. Eager code adds the host
+    time of four (1 to 6) plain launches per layer for the tensor subclass (18 to 26 µs on an H200 host).
+
+    *Hurts* from about 16 to 64 rows on, and on small layers (published, A100: 2.05 times as fast at one row, 0.94 at
+    256 rows with kernels that widen tiles, 0.42 for layers of 0.5 to 4 million weights).
+    """
+
     id = "int4-weight-only"
     title = "Weights in int4"
+    aliases = ("int4",)
     costs = Costs("weights a quarter of 16 bits", "a visible loss: measure it", "a library")
+    switches: Mapping[str, str] = {
+        "vllm": "vllm serve MODEL-AWQ --quantization awq_marlin  # a checkpoint in int4, such as AWQ or GPTQ",
+        "sglang": "python -m sglang.launch_server --model-path MODEL --torchao-config int4wo-128",
+    }
     excludes: Mapping[str, str] = other_formats("int4-weight-only")
     eager = True
     bits = 4

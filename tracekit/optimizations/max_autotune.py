@@ -23,8 +23,17 @@ COMPILE, GRAPHS = Compile(), CUDAGraphs()
 
 
 class MaxAutotune(Graphed):
+    """`torch.compile(mode="max-autotune")`: `compile`, then `cuda-graphs`, then tuned products.
+
+    Products take 0.97 (0.88 to 1.0) of their time; a Triton product is seldom faster than the library's.
+
+    *Refused* on GPUs with fewer than 68 multiprocessors, for which inductor tunes no products, and where CUDA graphs
+    are refused.
+    """
+
     id = "max-autotune"
     title = "torch.compile, max-autotune"
+    aliases = ("autotune",)
     costs = Costs("about the same", "rounding of the last digits", "one line, and minutes for the first call")
     excludes: Mapping[str, str] = {"compile": "it compiles, too.", "cuda-graphs": "it records graphs, too."}
     caveats = (

@@ -25,6 +25,15 @@ _VOCABULARY = 8192
 
 
 class PadShapes(Optimization):
+    """Vocabulary, sequence or hidden size padded to multiples of 16 bytes.
+
+    Products in 16 bits whose rows are no multiple of 16 bytes load one or two elements at a time (`cutlass_…_align1`,
+    `align2`). The prediction is the modelled time of the product with padded sides over that of the product as it is.
+    In measured traces the names of the kernels must confirm it.
+
+    *Refused* if the kernels load whole vectors although the shapes are odd, because strides may be padded already.
+    """
+
     id = "pad-shapes"
     title = "Padded shapes"
     costs = Costs("a few rows more", "unchanged, with the padding masked", "one argument")

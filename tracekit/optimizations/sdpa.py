@@ -42,7 +42,25 @@ _GATHER = 3.0
 
 
 class SDPA(Optimization):
-    """On the named `backend`; None: on the one that PyTorch prefers."""
+    """Attention as one fused op in place of product, softmax and product.
+
+    The fused op never writes the scores to memory, in the forward and the backward pass. Its time is that of the
+    kernels that PyTorch chooses: cuDNN on sm90 and sm100, flash attention from sm80, memory-efficient attention
+    otherwise (a T4, or fp32). Copies that only the products need disappear: repeated keys and values of grouped heads,
+    and heads laid out as one batch (an eighth of the time of BERT-large at batch 16). The mask that transformers builds
+    once per forward pass also disappears (10 to 15 launches and a wait, 110 to 260 µs on an H200 host), except at the
+    lower end of the interval, because a sliding window shorter than the text needs it. Attention without an added mask
+    is taken to be unmasked. The host time is 0.45 (0.2 to 0.8) of that of the replaced ops; traces of GPT-2, BERT,
+    Llama-1B and Mistral-7B show 0.41 to 0.49.
+
+    `sdpa:flash`, `sdpa:efficient` and `sdpa:cudnn` choose the kernels, also for attention that is fused already.
+    `sdpa:flash-attention-2` is the flash-attn package: an op in Python and, for padded sequences (before transformers 5
+    for all), 16 launches and two waits that remove the padding and restore it.
+
+    *Hurts* while decoding: kernels that do not split the keys (memory-efficient ones, or any with a mask) leave most of
+    the GPU idle. At batch 1 the launches of the package cost more than they save (published: Mistral-7B on an A100,
+    20.4 instead of 26.7 tokens per second).
+    """
 
     id = "sdpa"
     title = "Scaled dot-product attention"

@@ -17,6 +17,11 @@ from tracekit.subjects.subject import Subject
 
 
 class TF32(Optimization):
+    """fp32 matrix products on tensor cores, at the TF32 peak. The bytes stay the same.
+
+    *Refused* on GPUs before compute capability 8.0.
+    """
+
     id = "tf32"
     title = "TF32 matrix products"
     costs = Costs("unchanged", "3 decimal digits in matrix products", "one line")

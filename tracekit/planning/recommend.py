@@ -9,7 +9,7 @@ from tracekit.analyzers import problems
 from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.analyzers.prediction.values import Considered, MemoryFit, PlanStep, Recommendation
+from tracekit.analyzers.prediction.values import Considered, MemoryFit, PlanStep, PredictedBaseline, Recommendation
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.transforms.fusion_plan import fusion_plan
 from tracekit.analyzers.transforms.work_after import predicted_work
@@ -20,9 +20,13 @@ from tracekit.planning.memory_fit import fitting_first, memory_fit
 from tracekit.planning.scenarios import speedup, too_large
 from tracekit.planning.search import WORTHWHILE, Search, Steps
 from tracekit.planning.starting_point import start_of
+from tracekit.reports.numbers import duration
 
-LOSING = 0.97
-"""What promises less than this at the upper end is in no plan."""
+LOSING = 1.0
+"""What is expected to give less than this alone is in no plan."""
+
+
+Judged = tuple[Optimization, Considered]
 
 
 @dataclass(frozen=True)
@@ -41,10 +45,18 @@ class Advice:
 
 
 def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
-    """The analysis with its recommendations, best lower end first (throughput after latency), and all considered."""
+    """The analysis with all that was considered, what is recommended, and the plan.
+
+    The recommendations begin with the steps of the plan; the others follow by the lower ends of their gains,
+    throughput after latency, and what needs something that the run does not have last. Where the simulation of the
+    unmodified step does not reproduce it, no gain is predicted and nothing is recommended.
+    """
     if base is None:
         return replace(analysis, considered=_nothing_to_predict(analysis))
-    found, start = advise(base), start_of(base)
+    start = start_of(base)
+    if not start.understood:
+        return _without_predictions(analysis, base, start)
+    found = advise(base)
     return replace(
         analysis,
         bound=analysis.bound.with_idle(start.idle_share),
@@ -59,17 +71,43 @@ def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
     )
 
 
+def _without_predictions(analysis: Analysis, base: Baseline, start: PredictedBaseline) -> Analysis:
+    """What can be done to the run, without gains: its step is not understood."""
+    assert start.failed
+    fit, _ = memory_fit(Search(base))
+    detail = f"{duration(start.failed.simulated_us)} instead of {duration(start.failed.stated_us)}"
+    if start.timed == "profiled":
+        start = replace(start, idle_share=analysis.recorded_idle_share)
+    return replace(
+        analysis,
+        bound=analysis.bound.with_idle(start.idle_share),
+        considered=tuple(_unpredicted(optimization, base) for optimization in OPTIMIZATIONS),
+        problems=problems.concat(
+            analysis.problems,
+            problems.table([problems.found("step-not-reproduced", 1, detail), *fit_problems(fit)]),
+        ),
+        memory_fit=fit,
+        predicted_from=start,
+    )
+
+
+def _unpredicted(optimization: Optimization, base: Baseline) -> Considered:
+    objection = optimization.obstacle(base)
+    if objection:
+        return _refused(optimization, objection)
+    return Considered(optimization.id, optimization.title, False, (say("not-predicted"),), None)
+
+
 def advise(base: Baseline) -> Advice:
     search = Search(base)
     fit, making_fit = memory_fit(search)
     judged = [(optimization, _judge(optimization, search)) for optimization in OPTIMIZATIONS]
-    able = [optimization for optimization, option in judged if not (_loses(option) or optimization.unsuited(base))]
-    steps = search.plan(able, making_fit)
+    candidates = [optimization for optimization, option in judged if _may_be_planned(optimization, option, base)]
+    steps = search.plan(candidates, making_fit)
     if fit:
         judged = fitting_first(judged, fit, making_fit, search)
         steps = steps if making_fit else ()
-    worth = [(o, c) for o, c in judged if c.recommended]
-    worth.sort(key=lambda pair: _order(pair[0], pair[1], making_fit))
+    worth = _ordered([(o, c) for o, c in judged if c.recommended], steps)
     return Advice(
         recommendations=tuple(_recommendation(o, c, base) for o, c in worth),
         considered=tuple(c for _, c in judged),
@@ -80,18 +118,33 @@ def advise(base: Baseline) -> Advice:
     )
 
 
-def _order(optimization: Optimization, option: Considered, first: Steps) -> tuple[bool, bool, float]:
-    """What makes the run fit comes first, throughput last, and the best lower end before others."""
-    is_first = any(step.id == optimization.id for step in first)
-    return not is_first, optimization.throughput, -option.speedup.low if option.speedup else 0.0
-
-
 def fit_problems(fit: MemoryFit | None) -> list[problems.Found]:
     """The problem that a run does not fit; none where it fits."""
     if fit is None:
         return []
     detail = f"it needs {fit.needed_bytes / 1e9:,.1f} GB, and the {fit.gpu} has {fit.available_bytes / 1e9:,.0f} GB"
     return [problems.found("does-not-fit", detail=detail)]
+
+
+def _ordered(worth: list[Judged], steps: Steps) -> list[Judged]:
+    """The steps of the plan first, then by the lower end of the gain."""
+    planned = [step.id for step in steps if step is steps[0] or not step.throughput]
+
+    def rank(pair: Judged) -> tuple[int, bool, bool, float]:
+        optimization, option = pair
+        at = planned.index(optimization.id) if optimization.id in planned else len(planned)
+        gain = option.speedup.low if option.speedup else 0.0
+        return at, bool(optimization.condition), optimization.throughput, -gain
+
+    return sorted(worth, key=rank)
+
+
+def _may_be_planned(optimization: Optimization, option: Considered, base: Baseline) -> bool:
+    """Whether it is not known to lose alone, or it saves memory that the run needs; what cannot be done yet may be
+    possible after another step."""
+    rivalled = any(each.kind == "part-gives-more" for each in option.reason)
+    loses = option.speedup is not None and option.speedup.expected < LOSING
+    return not (rivalled or optimization.unsuited(base)) and (not loses or optimization.needed(base))
 
 
 def _runs(search: Search, alone: list[Steps], plan: Steps) -> Iterator[tuple[str, tuple[pd.DataFrame, pd.DataFrame]]]:
@@ -104,7 +157,7 @@ def _runs(search: Search, alone: list[Steps], plan: Steps) -> Iterator[tuple[str
 
 
 def _judge(optimization: Optimization, search: Search) -> Considered:
-    objection = optimization.objection(search.base)
+    objection = optimization.obstacle(search.base)
     if objection:
         return _refused(optimization, objection)
     after = search.scenarios((optimization,))
@@ -135,14 +188,9 @@ def _simpler(optimization: Optimization, gain: Interval, search: Search) -> Stat
     if not optimization.contains:
         return ()
     part = find(optimization.contains)
-    if part.objection(search.base) or speedup(search.scenarios(()), search.scenarios((part,))).low < gain.low:
+    if part.obstacle(search.base) or speedup(search.scenarios(()), search.scenarios((part,))).low < gain.low:
         return ()
     return (say("part-gives-more", of_step("part", "name", part.title)),)
-
-
-def _loses(option: Considered) -> bool:
-    """At its best: no step before it makes a gain of that."""
-    return option.speedup is not None and option.speedup.high < LOSING
 
 
 def _against(gain: Interval) -> Statements:
@@ -158,10 +206,12 @@ def _recommendation(optimization: Optimization, considered: Considered, base: Ba
         speedup=considered.speedup,
         reason=considered.reason,
         evidence=optimization.evidence(base),
-        how_to=optimization.how_to(base),
+        how_to=optimization.how(base),
         caveats=(*optimization.caveats, *optimization.notes(base)),
         explained=considered.explained,
         costs=optimization.costs,
+        throughput=optimization.throughput,
+        condition=optimization.condition,
     )
 
 
@@ -173,14 +223,15 @@ def _plan_step(search: Search, before: Steps, step: Optimization) -> PlanStep:
         name=step.name,
         title=step.title,
         speedup=speedup(start, after),
-        cumulative=cumulative,
+        cumulative=None if step.throughput else cumulative,
         latency_us=latency_us(search.base, cumulative, after.work),
         throughput=step.throughput,
         memory_bytes=capture.peak_memory_bytes if capture and capture.peak_memory_bytes else None,
         explained=change(search.base, after.expected, after.work),
-        how_to=step.how_to(start.expected),
+        how_to=step.how(start.expected),
         caveats=(*step.caveats, *step.notes(start.expected)),
         costs=step.costs,
+        condition=step.condition,
     )
 
 

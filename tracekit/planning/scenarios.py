@@ -46,7 +46,7 @@ class Scenarios:
 
 def refusal(optimization: Optimization, base: Baseline) -> str | None:
     """Why it cannot be done to this run: its own objection, or that the GPU's memory does not hold it."""
-    return optimization.objection(base) or too_large(optimization.applied(base, "expected"), base)
+    return optimization.obstacle(base) or too_large(optimization.applied(base, "expected"), base)
 
 
 def too_large(after: Baseline, before: Baseline) -> str | None:

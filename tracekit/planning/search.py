@@ -33,11 +33,19 @@ class Search:
 
     def plan(self, candidates: Sequence[Optimization] = OPTIMIZATIONS, start: Steps = ()) -> Steps:
         """At most `LONGEST` steps, the first the most useful alone, each worth it after those before; then at most
-        one for throughput. `start`: steps that the plan begins with, whatever they give."""
-        latency = [each for each in candidates if not each.throughput]
+        one for throughput. `start`: steps that the plan begins with, whatever they give. What needs something that the
+        run does not have is the only step, if there is no other."""
+        free = [each for each in candidates if not each.condition]
+        latency = [each for each in free if not each.throughput]
         steps = self._sure(self._pruned(self._beam(latency, start), start), start)
-        more = self._grown([(steps, each) for each in candidates if each.throughput])
-        return self._sure(max(more, key=self._low, default=steps), start)
+        more = self._grown([(steps, each) for each in free if each.throughput])
+        planned = self._sure(max(more, key=self._low, default=steps), start)
+        return planned or self._conditional([each for each in candidates if each.condition])
+
+    def _conditional(self, candidates: Sequence[Optimization]) -> Steps:
+        """The best of the candidates alone, one for latency if there is one."""
+        alone = sorted(self._grown([((), each) for each in candidates]), key=self._low, reverse=True)
+        return self._sure(min(alone, key=lambda steps: steps[0].throughput, default=()), ())
 
     def allows(self, steps: Steps) -> bool:
         """Whether the steps can be done to the run, one after the other."""
@@ -87,7 +95,7 @@ class Search:
         key = (_key(before), step.name)
         if key not in self._refused:
             start = self._after(before, "low")
-            refused = step.objection(start) or too_large(self._after((*before, step), "low"), start)
+            refused = step.obstacle(start) or too_large(self._after((*before, step), "low"), start)
             self._refused[key] = refused is not None
         return self._refused[key]
 

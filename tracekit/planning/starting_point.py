@@ -34,8 +34,7 @@ def doubts(base: Baseline) -> tuple[str, ...]:
     if start.profiler_share is not None and base.profiler_share is not None:
         of_host = base.profiler_share
         found.append(_PROFILED.format(share=100 * start.profiler_share, low=100 * of_host.low, high=100 * of_host.high))
-    failed = next((check for check in (start.as_traced, start.calibrated) if check and not check.passed), None)
-    if failed:
+    if failed := start.failed:
         found.append(_DOUBTFUL.format(simulated=failed.simulated_us, stated=failed.stated_us, error=100 * failed.error))
     return tuple(found)
 

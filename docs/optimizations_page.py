@@ -1,0 +1,73 @@
+"""The page of optimizations: an introduction, and a section from the docstring of each class."""
+
+from inspect import cleandoc
+
+HEAD = """# Optimizations
+
+Generated from the classes in `tracekit/optimizations/`.
+
+What tracekit predicts, one section each: what it changes in the op list, when it hurts, and where the numbers come
+from. [Predictions](predictions.md) says how an op list becomes a latency, and [accuracy](accuracy.md) how far off
+the results are. `tracekit predict TRACE --apply` takes the ids, several of them joined with `+`.
+
+"Measured on an H200 (host)" is the set of 154 cells in `benchmarks/data/h200_speedups.csv` (torch 2.11,
+transformers 5.17, torchao 0.18, bitsandbytes 0.50.2, liger-kernel 0.8.5). Those constants are fitted to it, so
+that its rows on the page of accuracy are no test of them.
+
+A *launch* is a piece of device work. A *plain launch* is the host time that a quarter of the run's launches do not
+exceed: no module call and no Python comes before them. In encoders, where hardly an op follows another of its
+module, it is at most a third of the mean launch, or 5 µs beside an H200. Kernel times change by the ratio
+*modelled after ÷ modelled before*; kernels that are added take their modelled time. A number with an interval
+takes one end in the low outcome of a prediction and the other end in the high one.
+"""
+GROUPS = {
+    "Types of numbers": ("half-precision", "mixed-precision", "tf32"),
+    "Attention and its cache": ("sdpa", "fused-attention-fallback", "static-cache"),
+    "Rows": ("batching", "paged-kv", "speculative-decoding"),
+    "Formats of weights": ("int8-weight-only", "int4-weight-only", "nf4", "llm-int8", "fp8-dynamic", "int8-dynamic"),
+    "Launches and fusion": ("fused-kernels", "pad-shapes", "compile", "max-autotune", "cuda-graphs"),
+    "Training": ("gradient-checkpointing", "fused-optimizer"),
+}
+NOTES = {
+    "Formats of weights": "One at a time, for inference, from 16 bits. They replace `nn.Linear`; torchao leaves "
+    "GPT-2's `Conv1D` as it is, bitsandbytes replaces it. The head stays as it is.\n",
+}
+TAIL = """## Another GPU
+
+`--gpu OTHER`: every kernel's time is multiplied by modelled there ÷ modelled here, and by 0.85 to 1.2. The host
+stays as it is here; its range is that of machines with such GPUs.
+"""
+
+
+def page(optimizations) -> str:
+    """The whole page. Optimizations without a group come last."""
+    by_id = {each.id: each for each in optimizations}
+    grouped = {name for names in GROUPS.values() for name in names}
+    others = {"Others": tuple(name for name in by_id if name not in grouped)}
+    parts = [HEAD]
+    for title, names in {**GROUPS, **others}.items():
+        if names:
+            parts += [
+                f"## {title}\n",
+                *([NOTES[title]] if title in NOTES else []),
+                *(_section(by_id[n]) for n in names),
+            ]
+    return "\n".join([*parts, TAIL])
+
+
+def _section(optimization) -> str:
+    return f"### {optimization.id}\n\n{cleandoc(type(optimization).__doc__)}\n{_facts(optimization)}"
+
+
+def _facts(optimization) -> str:
+    costs = optimization.costs
+    facts = {
+        "Also called": ", ".join(f"`{alias}`" for alias in optimization.aliases),
+        "Memory": costs.memory,
+        "Accuracy": costs.accuracy,
+        "Effort": costs.effort,
+        "Needs": optimization.condition,
+        "Not with": "; ".join(f"`{other}`: {why.rstrip('.')}" for other, why in optimization.excludes.items()),
+    }
+    rows = [f"| {name} | {value} |" for name, value in facts.items() if value]
+    return "\n".join(["", "| | |", "|---|---|", *rows, ""])

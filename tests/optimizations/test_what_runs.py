@@ -1,0 +1,76 @@
+"""Advice is for what runs the model: a serving engine's switches, autocast in training, code otherwise."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from op_lists import base
+
+from tracekit.analyzers.attribution.runtime import runtime_of
+from tracekit.analyzers.prediction.running import Running
+from tracekit.optimizations import OPTIMIZATIONS, find
+from tracekit.planning.recommend import advise
+from tracekit.planning.search import Search
+
+
+def run_by(runtime, **options):
+    run = base(batch_size=1, **options)
+    return replace(run, source=replace(run.source, runtime=runtime))
+
+
+@pytest.mark.parametrize(
+    ("name", "runtime"),
+    [
+        ("execute_context_1(512)_generation_0(0)", "vllm"),
+        ("execute_new_1_cached_2", "vllm"),
+        ("step[DECODE bs=4]", "sglang"),
+        ("aten::addmm", ""),
+    ],
+)
+def test_host_rows_tell_what_runs(name, runtime):
+    host = pd.DataFrame({"name": pd.Categorical(["aten::mm", name])})
+    assert runtime_of(host, training=False) == runtime
+    assert runtime_of(host, training=True) == (runtime or "training")
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_a_serving_engine_is_told_by_its_switches(engine):
+    run = run_by(engine, precision="fp32")
+    advice = advise(run)
+    assert advice.recommendations
+    command = {"vllm": "vllm serve", "sglang": "sglang.launch_server"}[engine]
+    assert all(command in each.how_to for each in (*advice.recommendations, *advice.plan))
+    assert "no switch" in find("sdpa").obstacle(run)
+    assert not {"sdpa", "fused-kernels", "max-autotune"} & {each.id for each in advice.recommendations}
+
+
+def test_training_is_told_to_use_autocast():
+    run = run_by("training", precision="fp32")
+    assert "torch.autocast" in find("mixed-precision").how(run)
+    assert "TrainingArguments(bf16=True)" in find("mixed-precision").how(run)
+    assert not {"half-precision"} & {each.id for each in advise(run).recommendations}
+    assert "DistributedDataParallel" in find("compile").how(run)
+    assert find("half-precision").how(run_by("", precision="fp32")) == "model = model.to(torch.bfloat16)"
+
+
+def test_what_is_for_inference_is_refused_in_training():
+    run = run_by("training")
+    refused = {each.id for each in OPTIMIZATIONS if each.obstacle(run)}
+    assert {"nf4", "llm-int8", "int4-weight-only", "cuda-graphs", "max-autotune", "static-cache"} <= refused
+
+
+def test_what_replays_graphs_is_not_told_to():
+    replaying = replace(base(batch_size=1, host_us=40.0), running=Running(graphed=0.9, graph_launches=1))
+    assert all("already" in find(name).obstacle(replaying) for name in ("cuda-graphs", "compile", "max-autotune"))
+    asking = replace(base(batch_size=1, host_us=40.0), records_graphs=True)
+    assert "cudagraph_mark_step_begin" in find("cuda-graphs").obstacle(asking)
+
+
+def test_speculative_decoding_is_planned_only_when_nothing_else_helps():
+    run = base(batch_size=1)
+    run = replace(run, ops=run.ops.assign(phase="decode"))
+    drafting = find("speculative-decoding:0.9")
+    search = Search(run)
+    assert [step.id for step in search.plan([drafting])] == ["speculative-decoding"]
+    planned = [step.id for step in search.plan([drafting, find("cuda-graphs")])]
+    assert planned == ["cuda-graphs"]

@@ -1,0 +1,113 @@
+"""What is said first is the same everywhere, and a plan contradicts nothing that is said of its steps."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import tracekit
+from tracekit.analyzers.results import Analysis
+from tracekit.planning.search import WORTHWHILE
+from tracekit.reports import html, markdown, terminal
+from tracekit.reports.cards import cards
+from tracekit.reports.export import schema, to_json
+from tracekit.reports.headline import headline
+from tracekit.reports.names import in_sentence
+from tracekit.reports.numbers import percent, speedup
+
+ROOT = Path(__file__).parents[1]
+TRACES = sorted((ROOT / "examples" / "traces").rglob("*.json.gz"))
+SHARED = [path for kind in ("traces", "advice") for path in sorted((ROOT.parent / "shared" / kind).glob("*.json.gz"))]
+
+
+@pytest.fixture(scope="module", params=[*TRACES, *SHARED], ids=lambda path: path.name.split(".")[0])
+def analysis(request: pytest.FixtureRequest) -> Analysis:
+    return tracekit.analyze(request.param)
+
+
+@pytest.fixture(scope="module")
+def exported(analysis: Analysis) -> dict:
+    return json.loads(to_json(analysis))
+
+
+@pytest.fixture(scope="module")
+def page(analysis: Analysis) -> str:
+    return html.render(analysis)
+
+
+def test_the_first_advice_is_the_same_everywhere(analysis: Analysis, exported: dict, page: str) -> None:
+    jsonschema.validate(exported, schema())
+    if not analysis.recommendations:
+        assert not analysis.plan
+        assert exported["headline"]["first"] is None
+        return
+    first = analysis.recommendations[0]
+    planned, _ = cards(analysis)
+    assert exported["recommendations"][0]["id"] == exported["headline"]["first"] == planned[0].id == first.id
+    assert planned[0].speedup == first.speedup
+    assert f"try {in_sentence(first.title)}" in headline(analysis)
+    assert all(headline(analysis) in text for text in (terminal.summary(analysis), exported["headline"]["text"]))
+    assert terminal.summary(analysis).index(f"next      {first.title}: predicted {speedup(first.speedup)}")
+    assert f"| 1 | {first.title.replace('_', chr(92) + '_')} |" in markdown.render(analysis)
+    assert page.index(f'id="advice-{first.id}" class="first"')
+    if analysis.plan:
+        assert analysis.plan[0].name.split(":")[0] == first.id
+        assert analysis.plan[0].speedup.expected == pytest.approx(first.speedup.expected)
+
+
+def test_a_plan_has_no_step_that_loses(analysis: Analysis) -> None:
+    alone = {option.id: option for option in analysis.considered}
+    for step in analysis.plan:
+        option = alone[step.name.split(":")[0]]
+        assert step.speedup.low >= WORTHWHILE
+        assert option.speedup is None or option.speedup.expected >= 1
+    assert not any(step.condition for step in analysis.plan) or len(analysis.plan) == 1
+
+
+def test_latency_and_throughput_are_never_multiplied(analysis: Analysis) -> None:
+    for step in analysis.plan:
+        assert (step.cumulative is None) == step.throughput
+    latency = [step.cumulative for step in analysis.plan if step.cumulative]
+    assert [step.expected for step in latency] == sorted(step.expected for step in latency)
+
+
+def test_nothing_is_advised_where_the_step_is_not_understood(analysis: Analysis, exported: dict) -> None:
+    start = analysis.predicted_from
+    if start is None or start.understood:
+        assert exported["headline"]["bound"] != "undetermined"
+        return
+    assert not analysis.recommendations
+    assert all(option.speedup is None for option in analysis.considered)
+    assert "no gain is predicted" in headline(analysis)
+    assert "step-not-reproduced" in set(analysis.problems["code"])
+
+
+def test_the_idle_share_is_one_number(analysis: Analysis, exported: dict, page: str) -> None:
+    if analysis.source.device == "cpu":
+        return
+    idle = 1 - analysis.busy_share
+    told = percent(idle).replace(" ", "\N{NO-BREAK SPACE}")
+    assert f"idle {percent(idle)}" in terminal.summary(analysis)
+    assert f"GPU idle</dt><dd><b>{told}</b>" in page
+    assert percent(idle) in markdown.render(analysis)
+    start = exported["predicted_from"]
+    assert start is None or start["idle_share"] == pytest.approx(idle, abs=1e-6)
+    quoted = [fact["value"] for advice in exported["recommendations"] for fact in advice["facts"]]
+    columns = [fact["column"] for advice in exported["recommendations"] for fact in advice["facts"]]
+    assert all(
+        value == pytest.approx(idle, abs=1e-6)
+        for value, column in zip(quoted, columns, strict=True)
+        if column == "idle_share"
+    )
+
+
+def test_what_runs_already_is_not_advised(analysis: Analysis) -> None:
+    advised = {advice.id for advice in analysis.recommendations} | {step.name for step in analysis.plan}
+    graphed = analysis.work["duration_ns"][analysis.work["graph"] >= 0].sum() > analysis.work["duration_ns"].sum() / 2
+    if graphed:
+        assert not advised & {"cuda-graphs", "max-autotune", "compile"}
+    if analysis.source.runtime == "training":
+        assert not advised & {"cuda-graphs", "max-autotune", "nf4", "llm-int8", "speculative-decoding", "paged-kv"}
+    else:
+        assert "fused-optimizer" not in advised
