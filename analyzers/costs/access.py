@@ -1,4 +1,4 @@
-"""How PyTorch's kernels walk their tensors, as TensorIterator decides it from shapes, types and strides."""
+"""Memory access of PyTorch's kernels, as TensorIterator chooses it from shapes, types and strides."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ _HALF = ("float16", "bfloat16")
 
 
 def of_loop(inputs: Sequence[Tensor], out: Tensor) -> Access:
-    """An element-wise kernel's: `out` is of the type that it computes in, and is laid out as its inputs are.
+    """The access of an element-wise kernel. `out` has the type of the arithmetic and the layout of the inputs.
 
     Kernels go through vectors when nothing is broadcast and all tensors have one type and one layout; a mask of bools
     is read as it is.
@@ -27,7 +27,7 @@ def of_loop(inputs: Sequence[Tensor], out: Tensor) -> Access:
 
 
 def of_copy(source: Tensor, to: Tensor) -> Access:
-    """A copy's: as a loop's, but contiguous casts to 16 bits are vectors, too; others are converted one by one."""
+    """The access of a copy: as of a loop, but contiguous casts to 16 bits are vectorized too; other casts are not."""
     if to.dtype.name in _HALF and source.numel == to.numel and _steps(source, to.shape) == _steps(to, to.shape):
         return "linear"
     steps, written = _steps(source, to.shape), _steps(to, to.shape)

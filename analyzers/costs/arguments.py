@@ -1,4 +1,4 @@
-"""Typed access to the inputs of a recorded call; every misfit raises MalformedCall."""
+"""Typed access to the inputs of a recorded call. Inputs that do not fit raise MalformedCall."""
 
 from tracekit.analyzers.costs import dtypes
 from tracekit.analyzers.costs.call import OpCall
@@ -21,27 +21,27 @@ class Arguments:
         return len(self._call.shapes)
 
     def optional(self, index: int) -> Tensor | None:
-        """Input `index` when it is a tensor."""
+        """Input `index` if it is a tensor, else None."""
         if not 0 <= index < len(self):
             return None
         dtype = dtypes.find(self._call.dtypes[index])
         return Tensor(_shape(self._call.shapes[index]), dtype, self._strides(index)) if dtype else None
 
     def _strides(self, index: int) -> Shape | None:
-        """As recorded; None where they are not, or do not fit the shape."""
+        """The recorded strides; None where there are none, or they do not fit the shape."""
         strides = self._call.strides[index] if index < len(self._call.strides) else None
         return _steps(strides, self._call.shapes[index])
 
     def tensor(self, index: int) -> Tensor:
-        found = self.optional(index)
-        if found is None:
+        tensor = self.optional(index)
+        if tensor is None:
             raise MalformedCall(f"{self.name}: input {index} is not a tensor")
-        return found
+        return tensor
 
     def every(self, start: int = 0, stop: int | None = None) -> list[Tensor]:
         """The tensors among the inputs in [start, stop)."""
         stop = len(self) if stop is None else min(stop, len(self))
-        return [found for index in range(start, stop) if (found := self.optional(index)) is not None]
+        return [tensor for index in range(start, stop) if (tensor := self.optional(index)) is not None]
 
     def is_list(self, index: int) -> bool:
         return 0 <= index < len(self) and self._call.dtypes[index].startswith(LIST)

@@ -14,11 +14,11 @@ _BACKENDS: dict[str, Backend] = {
     "_cudnn_attention": "cudnn",
     "_efficient_attention": "efficient",
 }
-"""By a part of the op's name."""
+"""The backend for a substring of the op's name."""
 
 
 def allowed_positions(queries: int, keys: int, left: int | None, right: int | None, offset: int = 0) -> int:
-    """How many (query, key) pairs a band leaves: key - query - offset in [-left, right]; None: unbounded.
+    """Number of (query, key) pairs with key - query - offset in [-left, right]; None: unbounded on that side.
 
     Causal attention is right = 0, with offset 0 (top-left aligned) or keys - queries (bottom-right aligned).
     """
@@ -38,7 +38,7 @@ def _sum_of_clamped(count: int, start: int, limit: int) -> int:
 
 
 def forward(call: Arguments, layout: Layout) -> Cost:
-    """softmax(q·kᵀ)·v, reading each tensor once; the scores never touch memory."""
+    """The cost of softmax(q·kᵀ)·v. Each tensor is read once; the scores are not stored."""
     q, k, v = (call.tensor(layout.query + i) for i in range(3))
     shape, pairs = _geometry(call, layout, q, k)
     head_dims = q.shape[-1] + v.shape[-1]
@@ -55,7 +55,7 @@ def forward(call: Arguments, layout: Layout) -> Cost:
 
 
 def backward(call: Arguments, layout: Layout) -> Cost:
-    """Gradients of q, k and v, with the scores computed again from the saved statistics."""
+    """The cost of the gradients of q, k and v. The scores are recomputed from the saved statistics."""
     q, k, v = (call.tensor(layout.query + i) for i in range(3))
     shape, pairs = _geometry(call, layout, q, k)
     out = q.like((*q.shape[:-1], v.shape[-1]))
@@ -81,7 +81,7 @@ def _geometry(call: Arguments, layout: Layout, q: Tensor, k: Tensor) -> tuple[At
 
 
 def _touched(call: Arguments, layout: Layout, shape: Attention, *tensors: Tensor) -> list[Tensor]:
-    """Keys and values up to the last that a query sees: from the top left, causal queries ignore those behind it."""
+    """The keys and values that are read: a causal mask aligned to the top left hides those after the last query."""
     causal, bottom_right = layout.causality(call)
     if not causal or bottom_right or shape.queries >= shape.keys:
         return list(tensors)

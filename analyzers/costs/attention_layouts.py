@@ -1,4 +1,4 @@
-"""Where each attention op keeps its sizes, mask and causality among its inputs."""
+"""Positions of sizes, mask and causality among the inputs of each attention op."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -18,12 +18,12 @@ class Layout:
     """[batch, heads, length, dim], or [batch, length, heads, dim] (packed: [all lengths, heads, dim])."""
     masks: tuple[int, ...] = ()
     statistics: int | None = None
-    """The flag that asks for log-sum-exps; -1: always written; None: never."""
+    """Position of the flag that requests log-sum-exps; -1: always written; None: never."""
     mask_type: bool = False
     bottom_right: bool = False
     """Causal attention of unequal lengths is aligned at the last query and key, as FlashAttention does since 2.1."""
     sequences_q: int = -1
-    """Cumulative lengths of packed sequences, [batch + 1]; then they are taken for equally long."""
+    """Cumulative lengths of packed sequences, [batch + 1]. The sequences are taken to be equally long."""
     sequences_k: int = -1
     windows: tuple[int, int] = (-1, -1)
 
@@ -57,7 +57,7 @@ class Layout:
 
 
 def _packed(tensor: Tensor, cumulative: Tensor) -> tuple[int, int, int]:
-    """Packed sequences, as that many of the mean length: a lower bound where their lengths differ."""
+    """Batch, heads and length of packed sequences, all of the mean length: a lower bound if their lengths differ."""
     batch = cumulative.numel - 1
     *lengths, heads, _ = tensor.shape
     total = lengths[-1] * (lengths[0] if len(lengths) == 2 else 1)

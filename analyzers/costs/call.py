@@ -20,7 +20,7 @@ Family = Literal[
 ]
 
 Backend = Literal["flash", "flash3", "cudnn", "efficient", ""]
-"""Of fused attention."""
+"""Kernels of fused attention."""
 
 Access = Literal[
     "linear",
@@ -40,7 +40,7 @@ Access = Literal[
     "scan",
     "sort",
 ]
-"""How a kernel walks memory: linear, in whole vectors; indexed, an element at a time where inputs are broadcast or
+"""How a kernel accesses memory: linear, in whole vectors; indexed, an element at a time where inputs are broadcast or
 strided (cast: of several types, transposed: across the rows of an input); scattered, by an index an element (atomic:
 adding; put and set: into rows, as index_put_ and index_copy_ do it); joined, parts one after the other (interleaved:
 in short rows); random, drawn. Reductions: rows, along the innermost dim; columns, along another; search, rows
@@ -98,14 +98,14 @@ class Attention:
     head_dim: int
     causal: bool
     backend: Backend = ""
-    """Of the op that was called; empty: whatever the GPU's PyTorch takes."""
+    """The backend of the op that was called; empty: the one that PyTorch prefers on the GPU."""
     packed: bool = False
-    """Sequences of several lengths behind each other, which have kernels of their own."""
+    """Whether sequences of several lengths are packed into one tensor, which has kernels of its own."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What an op must do: floating-point operations (2 a multiply-add) and compulsory bytes of device memory.
+    """The work of an op: floating-point operations (2 per multiply-add) and compulsory bytes of device memory.
 
     Bytes count each input read once and each output written once; a gather counts the rows it touches.
     """
@@ -117,13 +117,13 @@ class Cost:
     precision: Precision
     """The type that the arithmetic is done in."""
     weight_bytes: int = 0
-    """The part of read_bytes that is a parameter matrix of a layer: does not grow with the batch."""
+    """Bytes of read_bytes that are a weight matrix, which does not grow with the batch."""
     shape: Gemm | Attention | None = None
     access: Access = "linear"
     row: int = 0
     """Elements that are reduced together; 0: not a reduction."""
     run: int = 0
-    """Elements that lie together: the row of a table, the channels that a convolution adds up; 0: unknown."""
+    """Contiguous elements: the row of a table, the channels that a convolution reduces; 0: unknown."""
     estimated: bool = False
     """Bytes are those of the inputs that are known, a lower bound; FLOPs are unknown."""
 
@@ -133,5 +133,5 @@ class Cost:
 
     @property
     def intensity(self) -> float:
-        """FLOPs a byte."""
+        """FLOPs per byte."""
         return self.flops / self.bytes if self.bytes else 0.0

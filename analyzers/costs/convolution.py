@@ -12,7 +12,7 @@ from tracekit.analyzers.costs.tensors import MalformedCall, Shape, Tensor, promo
 
 @dataclass(frozen=True)
 class Positions:
-    """Where a convolution op keeps its parameters; -1: it has none, and the default holds."""
+    """Positions of a convolution op's parameters; -1: the op does not have it, and the default applies."""
 
     stride: int
     padding: int
@@ -92,7 +92,7 @@ def _channels_last(x: Tensor) -> bool:
 
 
 def _is_product(call: Arguments, at: Positions, weight: Tensor) -> bool:
-    """Whether a window is one position, and none is left out: a product in any layout."""
+    """Whether the window is a single position with stride 1: a plain GEMM in any layout."""
     return prod(weight.shape[2:]) == 1 and set(_each(call, at.stride, weight.shape[2:], 1)) == {1}
 
 
@@ -103,7 +103,7 @@ def _output_mask(value: object) -> tuple[bool, bool, bool]:
 
 
 def _groups(call: Arguments, at: Positions, x: Tensor, weight: Tensor, transposed: bool) -> int:
-    """The groups that the channels imply; of a transposed convolution the value tells."""
+    """The number of groups, from the channels; for a transposed convolution, from the recorded value."""
     rank = len(x.shape)
     if rank < 3 or len(weight.shape) != rank or not all(weight.shape):
         raise MalformedCall(f"{call.name}: {x.shape} with weights {weight.shape}")
@@ -129,7 +129,7 @@ def _spatial(call: Arguments, at: Positions, sizes: Shape, kernel: Shape, transp
 
 
 def _each(call: Arguments, index: int, sizes: Shape, default: int) -> Sequence[int]:
-    """A parameter for each spatial dim; one given number holds for all."""
+    """One value per spatial dim; a single number applies to all of them."""
     if index < 0:
         return (default,) * len(sizes)
     values = call.integers(index)

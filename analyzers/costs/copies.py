@@ -22,7 +22,7 @@ def copy_into(call: Arguments) -> Cost:
 
 
 def _stored(source: Tensor) -> Tensor:
-    """Without the elements that `expand` repeats."""
+    """The tensor without the elements that `expand` repeats."""
     kept = [1 if access.is_broadcast(source, axis) else size for axis, size in enumerate(source.shape)]
     return source.like(kept)
 
@@ -56,7 +56,7 @@ def rearrange(call: Arguments) -> Cost:
 
 @costs("aten::_local_scalar_dense")
 def local_scalar(call: Arguments) -> Cost:
-    """One element to the host."""
+    """A copy of one element to the host."""
     x = call.tensor(0)
     return moves("copy", 0, [x], [x], x.dtype)
 

@@ -25,7 +25,7 @@ class DType:
 
     @property
     def precision(self) -> Precision:
-        """The precision that arithmetic on this type is booked under; wide integers run at fp32's rate."""
+        """The precision of arithmetic on this type. Wide integers count as fp32."""
         return _PRECISIONS.get(self.name, "fp8" if self.name.startswith("float8") else "fp32")
 
 

@@ -30,7 +30,7 @@ _REDUCTIONS = ("per", "red")
 
 @dataclass(frozen=True)
 class Generated:
-    """What the name of a generated kernel says."""
+    """A generated kernel, by its name."""
 
     kind: str
     """poi, per, red, tem, for, ...; "" on a CPU."""
@@ -43,7 +43,7 @@ class Generated:
 
     @property
     def family(self) -> Family:
-        """What the kernel does most of all: its largest op decides what it can be compared with."""
+        """The family of the kernel's largest op."""
         if self.kind == "tem":
             return _template(set(self.ops))
         if any("softmax" in op for op in self.ops):
@@ -59,9 +59,9 @@ class Generated:
 
 @lru_cache(maxsize=1 << 14)
 def generated(name: str) -> Generated | None:
-    """What the name of a kernel (or of its op) says; None when it is not a generated one."""
-    found = _NAME.fullmatch(name)
-    return Generated(found["kind"] or "", _ops(found["ops"] or "")) if found else None
+    """The ops that the name of a generated kernel (or of its op) lists; None for other kernels."""
+    match = _NAME.fullmatch(name)
+    return Generated(match["kind"] or "", _ops(match["ops"] or "")) if match else None
 
 
 def _template(ops: set[str]) -> Family:

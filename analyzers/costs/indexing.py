@@ -9,11 +9,11 @@ from tracekit.analyzers.costs.registry import costs, moves
 from tracekit.analyzers.costs.tensors import MalformedCall, Tensor, axes, broadcast
 
 _WIDE_BYTES = 512
-"""A vector for each thread of a warp: parts of such rows are copied as vectors, wherever they go."""
+"""Row size from which each thread of a warp copies a whole vector: such rows are copied linearly."""
 
 
 def _touched(table: Tensor, elements: Tensor) -> Tensor:
-    """What a gather reads of its table: as much as it returns, and never more than there is."""
+    """The part of the table that a gather reads: as much as it returns, at most the whole table."""
     return elements.like(dtype=table.dtype) if elements.numel <= table.numel else table
 
 
@@ -78,14 +78,14 @@ def take(call: Arguments) -> Cost:
 @costs("aten::index", "aten::_unsafe_index")
 def index(call: Arguments) -> Cost:
     """(self, indices). torch's profiler does not record the shapes of `indices`; then the cost is unknown."""
-    x, indices = call.tensor(0), [found.like(dtype=dtypes.INT64) for found in call.tensors(1)]
-    out = x.like((*broadcast(*(found.shape for found in indices)), *x.shape[len(indices) :]))
+    x, indices = call.tensor(0), [index.like(dtype=dtypes.INT64) for index in call.tensors(1)]
+    out = x.like((*broadcast(*(index.shape for index in indices)), *x.shape[len(indices) :]))
     return moves("gather", 0, [_touched(x, out), *indices], [out], x.dtype)
 
 
 @costs("aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index_put")
 def index_put(call: Arguments) -> Cost:
-    """(self, indices, values, accumulate): as many elements as there are values; a broadcast one tells nothing."""
+    """(self, indices, values, accumulate): one element per value. A broadcast value does not tell how many."""
     values, accumulate = call.tensor(2), call.flag(3)
     if not values.shape:
         raise MalformedCall("how many elements are set is not recorded")

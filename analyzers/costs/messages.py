@@ -1,4 +1,4 @@
-"""What a collective moves, as a trace records it on the op that calls it."""
+"""The message of a collective, as a trace records it on the op that calls it."""
 
 import json
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from tracekit.analyzers.costs import dtypes
 Kind = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", ""]
 
 GPUS_OF_A_HOST = 8
-"""A larger group spans hosts, whose network is not known."""
+"""Most ranks of one host. A larger group spans hosts, whose network is not known."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Message:
 
     kind: Kind = ""
     bytes: int = 0
-    """Of the largest buffer of a rank."""
+    """Bytes of the larger of a rank's send and receive buffers."""
     ranks: int = 0
 
     @property
@@ -36,7 +36,7 @@ class Message:
 
 @lru_cache(maxsize=1 << 12)
 def message(values: str) -> Message:
-    """Of a call's values, as readers give them: name, elements sent and received, type, ranks. Never raises."""
+    """The message of a call's recorded values: name, elements sent and received, type, ranks. Never raises."""
     try:
         name, sent, received, element, ranks = json.loads(values)
         dtype = dtypes.find(element)
@@ -46,6 +46,6 @@ def message(values: str) -> Message:
 
 
 def _kind(name: str) -> Kind:
-    """Of c10d's names: allreduce_coalesced, _allgather_base, reduce_scatter_tensor_coalesced, all_to_allv."""
+    """The kind for c10d's names, such as allreduce_coalesced, _allgather_base or reduce_scatter_tensor_coalesced."""
     plain = name.replace("_", "")
     return next((kind for kind in get_args(Kind) if kind and plain.startswith(kind.replace("-", ""))), "")

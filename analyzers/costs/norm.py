@@ -1,4 +1,4 @@
-"""Normalizations: every element read and written once, with parameters and saved statistics counted.
+"""Normalizations: every element is read and written once; parameters and saved statistics count too.
 
 FLOPs an element: mean and variance 4 (sum; subtract, square, sum), normalize 2 (subtract, scale), affine 2.
 """

@@ -1,4 +1,4 @@
-"""Optimizer steps over lists of tensors: each list read once, what it updates written once.
+"""Optimizer steps over lists of tensors: each list is read once, and updated lists are written once.
 
 Traces do not record the element type of lists, nor the shapes of long ones: see `parse_call`.
 """
@@ -34,7 +34,7 @@ _FOREACH = {
 
 
 def foreach(call: Arguments, flops: int) -> Cost:
-    """Of addcmul, torch.optim multiplies the gradients with themselves: they are read once."""
+    """The cost of a foreach op. torch.optim's addcmul multiplies the gradients by themselves: they are read once."""
     lists = _lists(call)
     first = lists[0]
     apart = lists[:2] if "addcmul" in call.name else lists
@@ -60,7 +60,7 @@ def foreach_zero(call: Arguments) -> Cost:
 
 @costs("aten::_foreach_norm", "aten::_foreach_max")
 def foreach_norm(call: Arguments) -> Cost:
-    """One number a tensor."""
+    """One number per tensor."""
     lists = call.tensors(0)
     numbers = [tensor.like(()) for tensor in lists]
     dtype = _first(lists).dtype

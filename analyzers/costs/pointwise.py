@@ -1,4 +1,4 @@
-"""Element-wise ops: each input read once at its own size, the broadcast result written once.
+"""Element-wise ops: each input is read once at its own size, the broadcast result is written once.
 
 One FLOP for each arithmetic step; a root, an exponential or a trigonometric function is one step.
 """
@@ -76,7 +76,7 @@ def _in_place(name: str) -> bool:
 
 
 def _in_memory(inputs: list[Tensor]) -> list[Tensor]:
-    """Beside tensors with dims, a 0-d one is nearly always a Python number, passed by value."""
+    """The tensors that are read from memory. A 0-d tensor beside others is nearly always a Python number."""
     return [tensor for tensor in inputs if tensor.shape] or inputs
 
 
@@ -114,7 +114,7 @@ def where(call: Arguments) -> Cost:
 
 @costs("aten::native_dropout")
 def native_dropout(call: Arguments) -> Cost:
-    """Writes the result and a mask of bools; draw, compare and scale are three FLOPs."""
+    """Dropout writes the result and a mask of bools; drawing, comparing and scaling are three FLOPs."""
     x = call.tensor(0)
     mask = x.like(dtype=dtypes.BOOL)
     return moves("pointwise", 3 * x.numel, [x], [x, mask], x.dtype, access="random")

@@ -12,7 +12,7 @@ from tracekit.analyzers.costs.tensors import MalformedCall, Shape, Tensor, axes,
 
 
 def reduce(call: Arguments, dims: int, keepdim: int, flops: int, *results: DType, searches: bool = False) -> Cost:
-    """Over the dims recorded at input `dims` (all, when there are none), one result of each type."""
+    """A reduction over the dims recorded at input `dims` (all if there are none), with one result per type."""
     x, over = call.tensor(0), call.integers(dims)
     shape = reduced(x.shape, over, call.flag(keepdim))
     written = [Tensor(shape, dtype) for dtype in results]
@@ -22,7 +22,7 @@ def reduce(call: Arguments, dims: int, keepdim: int, flops: int, *results: DType
 
 
 def _walk(shape: Shape, dims: Sequence[int] | None, searches: bool) -> Access:
-    """By rows, unless the innermost dim is kept and there is something beside it to reduce."""
+    """The access of a reduction: rows, unless the innermost dim is kept and another one is reduced."""
     kept = {axis for axis, size in enumerate(shape) if size > 1} - axes(len(shape), dims)
     inner = max((axis for axis, size in enumerate(shape) if size > 1), default=-1)
     if inner in kept:
@@ -129,7 +129,7 @@ def topk(call: Arguments) -> Cost:
 
 
 def _along(call: Arguments, x: Tensor, dim: int) -> int:
-    """The size of the dim recorded at input `dim`; of the last, when it is not."""
+    """The size of the dim recorded at input `dim`, or of the last dim."""
     (axis,) = axes(len(x.shape), (call.integer(dim, -1),)) or {0}
     return x.shape[axis] if x.shape else 1
 

@@ -1,4 +1,4 @@
-"""Which formula costs which op."""
+"""The registry of cost formulas by op."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -15,7 +15,7 @@ FORMULAS: dict[str, Formula] = {}
 
 
 class DuplicateFormulaError(ValueError):
-    """Two formulas for one op."""
+    """An op has two formulas."""
 
 
 def costs(*names: str, **bound: Any) -> Callable[[Callable[..., Cost | None]], Callable[..., Cost | None]]:

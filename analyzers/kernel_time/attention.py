@@ -1,7 +1,7 @@
-"""Time of fused attention: tiles of queries over the multiprocessors; with a few queries, the stream of keys.
+"""Time of fused attention: tiles of queries on the multiprocessors or, with few queries, the stream of keys.
 
-A tile takes its products and its exponentials, which one multiprocessor does one after the other for one tile and, in
-part, at a time for two; so do the loads of keys and values: `exposed` is what of the shorter of both shows.
+A tile takes the time of its products and exponentials. Loading keys and values overlaps with both; `exposed` is the
+fraction of the shorter of the two that does not overlap.
 """
 
 from collections.abc import Mapping
@@ -14,18 +14,18 @@ from tracekit.analyzers.kernel_time.gemm import Machine
 
 _HALF = ("fp16", "bf16")
 _FEW_QUERIES = 16
-"""Up to here flash attention splits the keys over the multiprocessors; tiles of queries are hardly filled."""
+"""Most queries for which flash attention splits the keys over the multiprocessors (split-KV)."""
 _DECODE_TILE = 64
-"""Rows of a tile that a few queries are padded to, those of all heads that share keys together."""
+"""Rows of a decode tile. The queries of all heads that share keys fill one tile, padded to this."""
 _READS = 1.03
-"""Of the copy rate, what a stream that only reads reaches."""
+"""Rate of a stream that only reads, relative to the copy rate."""
 _EVEN_WAVES = 2
 _FULL = 0.8
-"""CTAs a multiprocessor from which on FlashAttention 2 leaves the keys of a head together (num_splits_heuristic)."""
+"""CTAs per multiprocessor from which on FlashAttention 2 does not split keys (num_splits_heuristic)."""
 
 
 def backend(cost: Cost, gpu: GPU) -> str:
-    """The section of constants.toml: of the backend that was called, or that scaled_dot_product_attention picks."""
+    """The section of constants.toml for the backend that was called, or that scaled_dot_product_attention picks."""
     shape = cost.shape
     asked = shape.backend if isinstance(shape, Attention) else ""
     if cost.precision not in _HALF:
@@ -51,7 +51,7 @@ def attention_seconds(cost: Cost, shape: Attention, gpu: GPU, machine: Machine, 
 
 
 def _pair_seconds(shape: Attention, gpu: GPU, machine: Machine, fit: Mapping[str, float]) -> float:
-    """Of one multiprocessor, for one query and one key: two products over the head, and an exponential."""
+    """Seconds of one multiprocessor for one query and one key: two products over the head, and an exponential."""
     rate = machine.flops * fit["efficiency"]
     if gpu.compute_capability >= (9, 0):
         rate *= fit.get("without_wgmma", 1.0)
@@ -61,7 +61,8 @@ def _pair_seconds(shape: Attention, gpu: GPU, machine: Machine, fit: Mapping[str
 def _few_queries_seconds(
     cost: Cost, shape: Attention, machine: Machine, pair: float, fit: Mapping[str, float]
 ) -> float:
-    """The stream of keys and values beside tiles that are mostly empty; unsplit keys follow each other in a CTA."""
+    """Seconds with few queries: the stream of keys and values beside mostly empty tiles. A CTA processes keys that are
+    not split in sequence."""
     rows = ceil(shape.queries * shape.heads / shape.kv_heads / _DECODE_TILE) * _DECODE_TILE
     ctas = shape.batch * shape.kv_heads / machine.sms
     compute = ctas * rows * shape.keys * pair
@@ -76,7 +77,8 @@ def _overlapped(one: float, other: float, exposed: float) -> float:
 
 
 def _tiles_seconds(asked: Tiles, shape: Attention, machine: Machine, pair: float, fit: Mapping[str, float]) -> float:
-    """Whole waves of few equal tiles; many even out. Unequal ones take as long as the longest, or all of them."""
+    """Seconds of all tiles. Few equal tiles take whole waves; many average out. Unequal tiles take as long as the
+    longest one, or as all of them together."""
     one = asked.queries * pair * (asked.mean_keys + fit["prologue"])
     waves = asked.count / machine.sms
     if not shape.causal:

@@ -1,4 +1,4 @@
-"""Which part of the scores one CTA of a fused attention kernel computes at a time.
+"""The tile of the score matrix that one CTA of a fused attention kernel computes at a time.
 
 Sources: FlashAttention 2's launch templates and FlashAttention 3's tile_size.h; PyTorch's memory-efficient kernels.
 """
@@ -10,24 +10,24 @@ from tracekit.analyzers.costs.call import Attention, Cost
 
 _NARROW = 64
 _BACKWARD = 2.5
-"""Products of the backward pass over those of the forward one."""
+"""Products of the backward pass, relative to the forward pass."""
 _SMALL_SHARED_MEMORY = ((8, 6), (8, 9), (12, 0))
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """The query tiles of one attention op; each goes through its keys in blocks."""
+    """The query tiles of one attention op. Each tile processes its keys in blocks."""
 
     queries: int
-    """Rows of a tile, padded ones among them."""
+    """Rows of a tile, including padding."""
     count: int
     mean_keys: float
-    """That a tile goes through, those of whole blocks that a mask cuts."""
+    """Mean number of keys that a tile processes. Blocks that a mask cuts count as a whole."""
     most_keys: float
 
 
 def tiles(cost: Cost, shape: Attention, backend: str, capability: tuple[int, int]) -> Tiles:
-    """Masked blocks are computed where a single pair of theirs is seen: causal tiles end past the diagonal."""
+    """The tiles of an op. A block is computed if any of its pairs is unmasked: causal tiles end past the diagonal."""
     rows, block = _sides(shape, backend, capability)
     together = shape.heads // shape.kv_heads if backend == "flash3" and shape.packed else 1
     of_head = ceil(shape.queries * together / rows)
@@ -39,7 +39,7 @@ def tiles(cost: Cost, shape: Attention, backend: str, capability: tuple[int, int
 
 
 def is_backward(cost: Cost, shape: Attention) -> bool:
-    """Five products instead of two."""
+    """Whether the FLOPs are those of the backward pass: five products instead of two."""
     return cost.flops > _flops_of_a_key(shape) * shape.keys * 1.01
 
 
@@ -48,7 +48,7 @@ def _flops_of_a_key(shape: Attention) -> int:
 
 
 def _sides(shape: Attention, backend: str, capability: tuple[int, int]) -> tuple[int, int]:
-    """Queries and keys."""
+    """Queries and keys of one tile."""
     if backend.startswith("efficient"):
         return 64, 64
     if shape.head_dim <= _NARROW:

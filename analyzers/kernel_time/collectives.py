@@ -1,8 +1,8 @@
-"""Time of a collective over the GPUs of one host, as NCCL does it: chunks that go round a ring.
+"""Time of a collective over the GPUs of one host with NCCL's ring algorithm.
 
-Of n ranks each sends a chunk of 1/n of the buffer n - 1 times (an all-reduce twice as often), and passes over one more,
-its own, without sending it: a kept chunk. A broadcast hands the whole buffer on, in pieces. Either the link is used as
-far as it goes, or half and less of it for flags that save waiting (protocol LL): what is done first.
+Each of n ranks sends a chunk of 1/n of the buffer n - 1 times (an all-reduce twice as often) and copies one more chunk,
+its own, locally: the kept chunk. A broadcast forwards the whole buffer in pieces. The simple protocol uses the full
+bandwidth of the link; the LL protocol uses half of it or less, for a lower latency. The faster one is taken.
 Pat Patarasuk and Xin Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
 """
 
@@ -17,7 +17,8 @@ Between = Literal["nvlink", "host"]
 
 
 def collective_ns(message: Message, gpu: GPU, between: Between | None = None) -> float:
-    """Nanoseconds of the kernel once all ranks have come, between GPUs like this one; by default by their own link."""
+    """Nanoseconds of the kernel after all ranks have arrived, between GPUs like this one; by default over NVLink where
+    they have it."""
     between = between or ("nvlink" if gpu.nvlink_gbs else "host")
     fit = constants()["collective"][between]
     rate = (gpu.nvlink_gbs / 2 if between == "nvlink" else gpu.pcie_gbs) * fit["efficiency"]
@@ -29,7 +30,7 @@ def collective_ns(message: Message, gpu: GPU, between: Between | None = None) ->
 
 
 def _carried(message: Message, steps: int, fit: dict[str, Any]) -> float:
-    """Bytes by the time that they take of a rank's link, which sends and receives at once."""
+    """Bytes that one rank's link carries in one direction."""
     if message.kind == "broadcast":
         return message.bytes / fit["one_way"]
     return message.bytes / message.ranks * (steps + fit["kept"].get(message.kind, 0.0))

@@ -1,4 +1,4 @@
-"""Time of a convolution's forward pass: a product of windows that are gathered on the fly, as cuDNN does it."""
+"""Time of a convolution's forward pass as an implicit GEMM, as cuDNN computes it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,12 +8,12 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.kernel_time.gemm import Machine
 
 _ALIGNMENT = 16
-"""Bytes that the channels of a position must be a multiple of for tensor units to be fed by vectors."""
+"""Alignment in bytes of the channels of a position that vector loads into tensor units need."""
 _SIMT = ("fp64", "fp32")
 
 
 def convolution_seconds(cost: Cost, shape: Gemm, gpu: GPU, machine: Machine, fit: Mapping[str, Any]) -> float:
-    """Seconds of all its kernels; `fit` is the section convolution of constants.toml."""
+    """Seconds of all kernels of a convolution; `fit` is the section [convolution] of constants.toml."""
     stream = cost.bytes / machine.bandwidth
     tensor = gpu.runs_as(cost.precision) not in _SIMT
     if tensor and cost.run * machine.operand_bytes % _ALIGNMENT:
@@ -27,6 +27,6 @@ def convolution_seconds(cost: Cost, shape: Gemm, gpu: GPU, machine: Machine, fit
 
 
 def _depth_seconds(shape: Gemm, machine: Machine, fit: Mapping[str, Any]) -> float:
-    """One block's way through the depth, byte after byte, where nothing splits it; a split costs its reduction."""
+    """Seconds that one CTA needs for the whole depth (k), or for a part of it plus the reduction after split-K."""
     whole = shape.k * machine.operand_bytes * fit["byte_ns"] * 1e-9
     return min(whole / parts + (parts - 1) * fit["part_us"] * 1e-6 for parts in (1, 2, 4, 8))

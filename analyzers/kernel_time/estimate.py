@@ -1,4 +1,4 @@
-"""Modelled time of an op's kernels on a GPU: one model a family, all bounded below by the roofline."""
+"""Modelled time of an op's kernels on a GPU: one model per family, with the roofline as a lower bound."""
 
 import tomllib
 from functools import cache, lru_cache
@@ -18,12 +18,12 @@ CONSTANTS = Path(__file__).parent / "constants.toml"
 
 @lru_cache(maxsize=1 << 16)
 def estimate_ns(cost: Cost, gpu: GPU) -> float:
-    """Nanoseconds on the device, launch gaps not included; never below the roofline."""
+    """Nanoseconds on the device without launch gaps; never below the roofline."""
     return max(model_seconds(cost, gpu), roofline_seconds(cost, gpu)) * 1e9
 
 
 def roofline_seconds(cost: Cost, gpu: GPU) -> float:
-    """What no kernel can beat: FLOPs at the peak, and bytes at the bandwidth where the L2 cannot hold them."""
+    """The lower bound for any kernel: FLOPs at the peak rate, and bytes at the bandwidth if they exceed the L2."""
     compute = cost.flops / gpu.peak_flops(cost.precision)
     return max(compute, cost.bytes / gpu.bandwidth if cost.bytes > gpu.l2_bytes else 0.0)
 
@@ -45,7 +45,7 @@ def machine(gpu: GPU, precision: Precision) -> Machine:
 
 
 def model_seconds(cost: Cost, gpu: GPU) -> float:
-    """The model of the cost's family, which the roofline does not bound."""
+    """Seconds by the model of the cost's family, without the roofline as a lower bound."""
     if cost.flops and isinstance(cost.shape, Attention):
         fit = constants()["attention"][backend(cost, gpu)]
         return attention_seconds(cost, cost.shape, gpu, machine(gpu, cost.precision), fit)

@@ -17,14 +17,14 @@ _SPLITS = np.array([1, 2, 4, 8, 16], dtype=np.float64)
 _TM, _TN, _SPLIT = (side.ravel() for side in np.meshgrid(_SIDES, _SIDES, _SPLITS, indexing="ij"))
 _IS_SPLIT = _SPLIT > 1
 _PARTIAL_BYTES = np.where(_IS_SPLIT, 8 * _SPLIT, 0)
-"""Of an output element: each part's fp32 sum is written and read again."""
+"""Bytes per output element with split-K: each part writes its fp32 sum, and the reduction reads it."""
 _L2_BYTES_PER_CLOCK = 64
-"""What one multiprocessor can take from the L2 a clock."""
+"""Bytes that one multiprocessor can read from the L2 per clock."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The numbers of a GPU that an op of one precision meets."""
+    """The rates of a GPU for ops of one precision."""
 
     flops: float
     """Sustained FLOP/s of the units."""
@@ -33,11 +33,11 @@ class Machine:
     sms: int
     clock_hz: float
     operand_bytes: float
-    """Of an input element."""
+    """Bytes of an input element."""
 
     @property
     def l2_bandwidth(self) -> float:
-        """B/s that the multiprocessors can take from the L2 at most."""
+        """The most that the multiprocessors can read from the L2, in B/s."""
         return _L2_BYTES_PER_CLOCK * self.sms * self.clock_hz
 
 
@@ -51,9 +51,9 @@ class Products:
     k: ArrayLike
     bytes: ArrayLike
     most_parts: ArrayLike = 16
-    """That the inner size may be split in, over CTAs."""
+    """The largest split-K factor."""
     least_rows: ArrayLike = 1
-    """Of a tile: what the library has no smaller one for."""
+    """The fewest rows of a tile that the library has."""
 
 
 def gemm_seconds(products: Products, machine: Machine, fit: Mapping[str, float]) -> Floats:
@@ -75,12 +75,13 @@ def gemm_seconds(products: Products, machine: Machine, fit: Mapping[str, float])
 
 
 def _by_tiling(field: ArrayLike) -> Floats:
-    """With a last dimension, of all tilings."""
+    """The field with a last dimension for the tilings."""
     return np.asarray(field, dtype=np.float64)[..., None]
 
 
 def _compute_seconds(ctas: Floats, depth: Floats, machine: Machine, fit: Mapping[str, float]) -> Floats:
-    """Full waves and the tail; a multiprocessor with little work in flight stays below its rate."""
+    """Seconds of full waves and of the last, partial wave. A multiprocessor with few CTAs in flight stays below its
+    rate."""
     area = _TM * _TN
     resident = np.maximum(1, np.floor(fit["resident"] / area))
     per_wave = machine.sms * resident

@@ -4,21 +4,21 @@ from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 
 _SCALAR = 8
 _MEAN_FLOPS = 6
-"""An element, from which on a norm subtracts a mean; those without one need fewer passes."""
+"""FLOPs per element from which on a norm subtracts a mean; norms without a mean need fewer passes."""
 _WARP_ROW = 1024
-"""Longest row of a softmax that one warp keeps in its registers; of the forward pass twice that since PyTorch 2.6."""
+"""Longest softmax row that one warp keeps in registers. The forward pass takes twice that since PyTorch 2.6."""
 _SHARED_BYTES = 48 << 10
-"""Longest row of a softmax that a block keeps in shared memory, if it is made of vectors."""
+"""Longest softmax row that a block keeps in shared memory, if it consists of whole vectors."""
 _VECTOR_BYTES = 16
 _WORD_BYTES = 4
 _FEW_LOOKUPS = 16
-"""Rows that are looked up by a kernel which goes through the indices one after the other."""
+"""Lookups up to which one kernel processes the indices in sequence."""
 _FEW_GRADIENTS = 3072
-"""Rows of an embedding's gradient that are added without sorting their indices first."""
+"""Rows of an embedding's gradient up to which the indices are not sorted first."""
 
 
 def kind(cost: Cost) -> str:
-    """The section [memory.*] of a cost."""
+    """The section [memory.*] of constants.toml for a cost."""
     named = {"softmax": _softmax, "norm": _norm, "embedding": _lookup, "gather": _lookup, "copy": _copy, "loss": _loss}
     if cost.family in named:
         return named[cost.family](cost)
@@ -28,14 +28,14 @@ def kind(cost: Cost) -> str:
 
 
 def elements(cost: Cost) -> float:
-    """Of the result; of what a reduction reads."""
+    """Elements of the result, or of the input of a reduction."""
     reduced = cost.row and cost.family in ("reduction", "optimizer")
     moved = cost.read_bytes if reduced else _result_bytes(cost)
     return moved / ELEMENT_BYTES[cost.precision]
 
 
 def _result_bytes(cost: Cost) -> int:
-    """Of a norm or softmax without its statistics, and in the type of its input."""
+    """Bytes of the result; for a norm or softmax, without its statistics and in the type of its input."""
     return min(cost.read_bytes, cost.write_bytes) if cost.row else cost.write_bytes
 
 

@@ -17,7 +17,7 @@ def copy_ns(size: int, gpu: GPU, link: Link) -> float:
 
 
 def section_of(gpu: GPU, link: Link) -> str:
-    """Of [link.*] in constants.toml."""
+    """The section [link.*] of constants.toml."""
     return ("nvlink" if gpu.nvlink_gbs else "pcie") if link == "peer" else link
 
 

@@ -1,8 +1,8 @@
-"""Time of kernels that move memory: pointwise, copy, gather, norm, softmax, reduction, optimizer.
+"""Time of memory-bound kernels: pointwise, copy, gather, norm, softmax, reduction, optimizer.
 
-After a start and what follows each other within a thread, the slower of two, or their p-norm where a block reads, adds
-up and writes in turn: the bytes, at the rate of memory or the L2; the instructions of a multiprocessor, which takes
-elements one at a time where it cannot take vectors.
+The time is a start, the sequential work of one thread, and the slower of two: moving the bytes at the rate of memory or
+the L2, and the instructions of a multiprocessor, which processes elements one at a time where it cannot use vectors.
+Where a block reads, reduces and writes in turn, the p-norm of both takes the place of the maximum.
 """
 
 from collections.abc import Mapping
@@ -13,18 +13,18 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.sm_limits import sm_limits
 from tracekit.analyzers.kernel_time.gemm import Machine
 from tracekit.analyzers.kernel_time.kinds import elements, kind, rows
-from tracekit.analyzers.kernel_time.serial import overlapped_seconds, serial_seconds
+from tracekit.analyzers.kernel_time.thread_time import overlapped_seconds, thread_seconds
 
 _WARP = 32
 _BLOCK_ROW = 8192
-"""Rows that are reduced by a whole block, its warps joined in shared memory."""
+"""Row length from which a whole block reduces a row and combines its warps in shared memory."""
 
 
 def memory_seconds(cost: Cost, gpu: GPU, machine: Machine, families: Mapping[str, Any]) -> float:
     """Seconds of one op's kernels."""
     name = kind(cost)
     fit = families.get(name, families["other"])
-    start = fit["start_us"] * 1e-6 + serial_seconds(cost, name, machine, fit)
+    start = fit["start_us"] * 1e-6 + thread_seconds(cost, name, machine, fit)
     streamed = _stream_seconds(cost, gpu, machine, fit, families["l2"])
     busy = max(_busy_seconds(cost, machine, fit), overlapped_seconds(cost, name, machine, fit))
     p = fit.get("overlap")
@@ -32,7 +32,7 @@ def memory_seconds(cost: Cost, gpu: GPU, machine: Machine, families: Mapping[str
 
 
 def _busy_seconds(cost: Cost, machine: Machine, fit: Mapping[str, Any]) -> float:
-    """Instructions of a multiprocessor: of its elements, their bytes and FLOPs, and its rows."""
+    """Seconds of instructions on a multiprocessor: per element, byte, FLOP and row."""
     of_a_row = fit.get("block_cycles" if cost.row >= _BLOCK_ROW else "row_cycles", fit.get("row_cycles", 0.0))
     cycles = elements(cost) * fit.get("cycles", 0.0) + rows(cost) * of_a_row
     cycles += cost.bytes * fit.get("byte_cycles", 0.0) + cost.flops * fit.get("flop_cycles", 0.0)
@@ -47,7 +47,7 @@ def _stream_seconds(cost: Cost, gpu: GPU, machine: Machine, fit: Mapping[str, An
 
 
 def _read_again(cost: Cost, gpu: GPU, fit: Mapping[str, Any]) -> float:
-    """Bytes that later passes over a row read from memory, as the rows in work do not fit the L2 together."""
+    """Bytes that later passes over a row read from memory again, because the active rows exceed the L2."""
     blocks = sm_limits(gpu).warps * _WARP // fit["threads"]
     row_bytes = cost.read_bytes / max(1.0, rows(cost))
     working_set = min(rows(cost), blocks * gpu.sms) * row_bytes
@@ -56,7 +56,7 @@ def _read_again(cost: Cost, gpu: GPU, fit: Mapping[str, Any]) -> float:
 
 
 def _resident_bytes(cost: Cost, l2_bytes: int, l2: Mapping[str, float]) -> float:
-    """What of the kernel's bytes the L2 holds: a stream longer than it evicts what it would have found there."""
+    """Bytes of the kernel that the L2 holds. A stream longer than the L2 evicts what it would have hit."""
     share = l2["share"] * l2_bytes
     evicted = max(0.0, (cost.bytes / share - 1) / l2["fade"])
     return min(cost.bytes - cost.weight_bytes, share * max(0.0, 1 - evicted))

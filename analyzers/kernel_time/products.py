@@ -1,4 +1,4 @@
-"""Time of a cost that is a matrix product: which kind of kernel it gets, and on which units."""
+"""Time of matrix products: the kind of kernel, and the units that it runs on."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,18 +11,18 @@ from tracekit.analyzers.kernel_time.gemm import Machine, Products, gemm_seconds
 
 _SIMT = ("fp64", "fp32")
 _ALIGNMENT = 16
-"""Bytes that rows of the matrices must be a multiple of for tensor units to be fed by vectors."""
+"""Alignment in bytes of matrix rows that vector loads into tensor units need."""
 _UNALIGNED_ROWS = 128
 _HALF = 2
 _FEW_ROWS = 8
 _INT4_ROWS = 16
 _PARTS = 16
-"""At most, of a depth that is split."""
+"""The largest split-K factor."""
 _FEW_SUMS = 64
-"""Rows up to which sums with a bias are halved."""
+"""Rows up to which products with a bias use split-K, by a factor of two."""
 _SCALE_BYTES = 4
 _INT4 = 0.4
-"""Weights below this part of the operands' size are taken for int4, unpacked by the kernel."""
+"""Weights that are smaller than this fraction of their size in the operands' type count as int4."""
 
 
 def product_seconds(cost: Cost, shape: Gemm, gpu: GPU, machine: Machine, fits: Mapping[str, Any]) -> float:
@@ -56,13 +56,13 @@ def _tiled_seconds(
 
 
 def tiled_fit(gemm: Mapping[str, Any], cost: Cost, gpu: GPU) -> Mapping[str, float]:
-    """The section of the units; tf32 adds a kernel that clears what the parts of a sum are added to."""
+    """The section of the units. With tf32, another kernel first clears the output for split-K."""
     fit: Mapping[str, float] = gemm[units_of(cost, gpu)]
     return {**fit, **gemm["tf32"]} if gpu.runs_as(cost.precision) == "tf32" else fit
 
 
 def is_scaled_by_row(cost: Cost, shape: Gemm) -> bool:
-    """Whether an fp8 product reads a scale a row and a column; its kernel goes through the depth unsplit."""
+    """Whether an fp8 product reads a scale per row and column; its kernel does not use split-K."""
     operands = shape.batch * shape.k * (shape.m + shape.n)
     return cost.precision == "fp8" and cost.read_bytes >= operands + _SCALE_BYTES * (shape.m + shape.n)
 
@@ -87,11 +87,11 @@ def is_unaligned(cost: Cost, gpu: GPU) -> bool:
 
 
 def tiled(cost: Cost, shape: Gemm, gpu: GPU) -> Products:
-    """What the tiles of a product cover.
+    """The product as its tiles cover it.
 
-    An added bias is the kernel's epilogue, which on fp32 units rules parts of sums out, with few rows all but halves;
-    kernels of integers have none. cuBLAS has no small tiles on fp32 units: of 32 rows; in batches of 64, on Ampere and
-    Ada of 128, whose time for a depth of less than 128 is that of 128.
+    On fp32 units a fused bias rules split-K out (with few rows: limits it to two parts); integer kernels have none.
+    cuBLAS's smallest tiles on fp32 units have 32 rows, in batches 64, and on Ampere and Ada 128, where a depth of less
+    than 128 takes as long as 128.
     """
     m, n, k, moved = shape.m, shape.n, shape.k, cost.bytes
     if units_of(cost, gpu) == "tensor":
@@ -109,7 +109,8 @@ def units_of(cost: Cost, gpu: GPU) -> str:
 
 
 def _few_rows_seconds(cost: Cost, shape: Gemm, machine: Machine, fit: Mapping[str, float]) -> float:
-    """Threads walk the depth, unsplit, with all rows at a time: bytes, multiplications, one step after the other."""
+    """Seconds with few rows: threads walk the depth with all rows at a time. Memory traffic, multiplications and the
+    sequential steps overlap in part."""
     stream = cost.bytes / machine.bandwidth
     busy = shape.m * shape.n * shape.k * fit["cycles"] / (machine.sms * machine.clock_hz)
     steps = shape.k * (fit["step_ns"] + shape.m * fit["row_ns"]) * 1e-9
@@ -117,7 +118,7 @@ def _few_rows_seconds(cost: Cost, shape: Gemm, machine: Machine, fit: Mapping[st
 
 
 def _int4_seconds(cost: Cost, shape: Gemm, machine: Machine, fit: Mapping[str, float]) -> float:
-    """The weights streamed, and unpacked again for every 16 rows; a single row costs a part of that."""
+    """Seconds with int4 weights, which are streamed, and unpacked once for every 16 rows."""
     blocks = max(fit["one_row"], shape.m / _INT4_ROWS)
     unpacked = shape.n * shape.k * blocks * fit["cycles"] / (machine.sms * machine.clock_hz)
     return fit["start_us"] * 1e-6 + max(cost.bytes / (machine.bandwidth * fit["stream"]), unpacked)

@@ -1,4 +1,4 @@
-"""What follows each other within a thread or a block, and takes its time however little data there is."""
+"""Time of work that one thread or block does in sequence, which does not shrink with the amount of data."""
 
 from collections.abc import Mapping
 from math import ceil, log2
@@ -10,28 +10,29 @@ from tracekit.analyzers.kernel_time.kinds import elements, rows
 
 _WARP = 32
 _THREADS = 512
-"""Of a block that reduces rows; shared by up to 16 rows, a warp each, until a row has 256 values a thread."""
+"""Threads of a block that reduces rows. Up to 16 rows share a block, a warp each, until a row has 256 values a
+thread."""
 _MOST_VALUES = 256
-"""Of one row in a thread, before the row is split over blocks."""
+"""Values of a row that one thread reduces before the row is split over blocks."""
 _GRID = _THREADS * _MOST_VALUES
 _NORM_THREADS = 128
 _SOFTMAX_THREADS = 1024
-"""Of a block, one for each row."""
+"""Threads of a softmax block, which takes one row."""
 _COLUMN_THREADS = 16
-"""Of a block that reduces columns, along a column."""
+"""Threads along a column of a block that reduces columns."""
 _COLUMNS = 128
-"""Of such a block: 32 threads of 4 columns."""
+"""Columns of such a block: 32 threads with 4 columns each."""
 _FEWEST_VALUES = 16
-"""Of a column in a thread, before the column is split over blocks."""
+"""Values of a column that one thread reduces before the column is split over blocks."""
 _BLOCKS = 4
-"""Of 512 threads on a multiprocessor."""
+"""Blocks of 512 threads on one multiprocessor."""
 _CHUNK = 1 << 16
-"""Elements of a list that one block goes through."""
+"""Elements of a list that one block processes."""
 _GATHER_THREADS, _GATHER_VALUES = 128, 8
 
 
-def serial_seconds(cost: Cost, kind: str, machine: Machine, fit: Mapping[str, Any]) -> float:
-    """Seconds of the values of one thread, and of what joins the parts of a split row or column."""
+def thread_seconds(cost: Cost, kind: str, machine: Machine, fit: Mapping[str, Any]) -> float:
+    """Seconds that one thread spends on its values, and that combining the parts of a split row or column takes."""
     if kind == "columns":
         return (_column(cost, machine)[1] - 1) * fit["part_ns"] * 1e-9
     joined = fit["split_us"] * 1e-6 if "split_us" in fit and cost.row >= _GRID else 0.0
@@ -41,7 +42,7 @@ def serial_seconds(cost: Cost, kind: str, machine: Machine, fit: Mapping[str, An
 
 
 def overlapped_seconds(cost: Cost, kind: str, machine: Machine, fit: Mapping[str, Any]) -> float:
-    """Seconds of a thread's work beside which other blocks move bytes: a split column, a scan, a chunk of a list."""
+    """Seconds of a thread's work that other blocks' memory traffic hides: a split column, a scan, a chunk of a list."""
     if kind == "columns":
         return _column(cost, machine)[0] * fit["value_ns"] * 1e-9
     if kind == "scan":
@@ -52,7 +53,7 @@ def overlapped_seconds(cost: Cost, kind: str, machine: Machine, fit: Mapping[str
 
 
 def _list_seconds(cost: Cost, machine: Machine, fit: Mapping[str, Any]) -> float:
-    """Vectors of four elements from each list: of all chunks, and of the one chunk that a block goes through alone."""
+    """The longer of two: all vectors of four elements over all multiprocessors, or one block's chunk of each list."""
     count = max(1.0, elements(cost))
     streams = round(cost.bytes / count / ELEMENT_BYTES[cost.precision])
     alone = fit["chunk_cycles"] + fit["chunk_byte_cycles"] * ELEMENT_BYTES[cost.precision]
@@ -61,7 +62,7 @@ def _list_seconds(cost: Cost, machine: Machine, fit: Mapping[str, Any]) -> float
 
 
 def _values_a_thread(cost: Cost, kind: str) -> float:
-    """How many values follow each other in a thread."""
+    """Values that one thread processes in sequence."""
     if kind in ("embedding-few", "gather-few"):
         return elements(cost) / cost.run
     if kind in ("scattered", "atomic"):
@@ -78,7 +79,7 @@ def _values_a_thread(cost: Cost, kind: str) -> float:
 
 
 def _column(cost: Cost, machine: Machine) -> tuple[float, float]:
-    """Values of a column in a thread, and parts that it is split into: enough to fill the GPU, none too small."""
+    """Values of a column per thread, and the number of parts that it is split into to fill the GPU."""
     values = cost.row / _COLUMN_THREADS
     blocks = ceil(rows(cost) / _COLUMNS)
     wanted = max(1.0, _BLOCKS * machine.sms / max(1, blocks))
@@ -87,9 +88,9 @@ def _column(cost: Cost, machine: Machine) -> tuple[float, float]:
 
 
 def _scan_seconds(cost: Cost, machine: Machine, fit: Mapping[str, Any]) -> float:
-    """A block of 512 threads scans several rows, a step of two values a thread after the other.
+    """Seconds of a scan: a block of 512 threads scans several rows, two values a thread in each step.
 
-    Threads are shared out between rows and their values by the ratio of the two (PyTorch's ScanUtils.cuh).
+    The ratio of row length to rows decides how many threads a row gets (PyTorch's ScanUtils.cuh).
     """
     count = max(1.0, rows(cost))
     along = (9 + ceil(log2(max(1, cost.row))) - ceil(log2(count))) // 2
