@@ -7,8 +7,8 @@ from tracekit.analyzers.results import Analysis
 from tracekit.reports import numbers
 from tracekit.reports.figures.icicle import icicle
 from tracekit.reports.figures.roofline import placed, roofline
+from tracekit.reports.figures.step_timeline import timeline
 from tracekit.reports.figures.style import BOUND_NAMES, GLYPHS, Figure, bound_title
-from tracekit.reports.figures.timeline import timeline
 
 Entries = list[tuple[str, str]]
 

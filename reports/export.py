@@ -18,7 +18,7 @@ from tracekit.analyzers.results import (
     StepLatency,
     Timeline,
 )
-from tracekit.reports import advice, verified
+from tracekit.reports import advice, verification_report
 from tracekit.reports.headline import headline, main_bound
 from tracekit.reports.measured_gains import first_to_try
 from tracekit.reports.public import number, public_frame, records
@@ -47,7 +47,9 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
         "predicted_from": advice.baseline(analysis.predicted_from) if analysis.predicted_from else None,
         "fusion_plan": records(analysis, "fusion_plan"),
         "predicted_work": records(analysis, "predicted_work"),
-        "verified": [verified.result(each) for each in analysis.verified.results] if analysis.verified else [],
+        "verified": [verification_report.result(each) for each in analysis.verified.results]
+        if analysis.verified
+        else [],
         "projection": _projection(analysis.projection) if analysis.projection else None,
         "idle_causes": records(analysis, "idle_causes"),
         "host_causes": records(analysis, "host_causes"),
@@ -74,6 +76,11 @@ def to_csv(analysis: Analysis, table: str = "kernels") -> str:
 def schema() -> dict[str, Any]:
     """The JSON Schema of `to_dict`."""
     return json.loads((files("tracekit.reports") / "analysis.schema.json").read_text("utf-8"))
+
+
+def _verified(analysis: Analysis) -> list[dict[str, Any]]:
+    results = analysis.verified.results if analysis.verified else ()
+    return [verification_report.result(each) for each in results]
 
 
 def _source(source: Source) -> dict[str, Any]:

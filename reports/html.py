@@ -12,8 +12,8 @@ from tracekit.reports.figures.roofline import KINDS
 from tracekit.reports.headline import headline
 from tracekit.reports.measured_gains import measured_gains, of_steps
 from tracekit.reports.names import device, in_sentence, model, printable
+from tracekit.reports.page_tables import table_views
 from tracekit.reports.sentences import why
-from tracekit.reports.tables import table_views
 from tracekit.reports.untrusted import printable_lines
 from tracekit.reports.views import ROW_LIMIT, TableView
 

@@ -11,8 +11,8 @@ from tracekit.reports.markdown_text import bar, block, code, folded, prose, tabl
 from tracekit.reports.measured_gains import measured_gains, of_advice
 from tracekit.reports.numbers import duration, measured, percent, quantity, speedup
 from tracekit.reports.patterns import layer_patterns
-from tracekit.reports.rows import rows_of
 from tracekit.reports.sentences import sentences
+from tracekit.reports.table_rows import rows_of
 
 _ROWS = 15
 _KIND = {

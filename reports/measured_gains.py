@@ -10,7 +10,7 @@ from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.verification import Difference, Verification, Verified
 from tracekit.reports.names import printable
 from tracekit.reports.numbers import duration, percent, quantity, significant
-from tracekit.reports.verified import why_not
+from tracekit.reports.verification_report import why_not
 
 
 @dataclass(frozen=True)

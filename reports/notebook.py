@@ -13,7 +13,7 @@ from tracekit.analyzers.comparison.result import Comparison
 from tracekit.analyzers.display import Bundle, drawn_by
 from tracekit.analyzers.prediction.values import Recommendation
 from tracekit.analyzers.results import Analysis
-from tracekit.reports.comparison.rows import parts
+from tracekit.reports.comparison.matched_rows import parts
 from tracekit.reports.comparison.sentence import explained
 from tracekit.reports.comparison.words import change, described, signed_percent, time
 from tracekit.reports.facts import key_figures
@@ -21,9 +21,9 @@ from tracekit.reports.headline import headline
 from tracekit.reports.names import printable, shortened
 from tracekit.reports.numbers import duration, percent, speedup
 from tracekit.reports.patterns import layer_patterns
-from tracekit.reports.rows import rows_of
 from tracekit.reports.sentences import lines as lines_of
 from tracekit.reports.sentences import sentences
+from tracekit.reports.table_rows import rows_of
 from tracekit.reports.untrusted import printable_lines
 
 _COLOURS = {
@@ -70,7 +70,7 @@ def _recommendation(advice: Recommendation) -> Bundle:
 
 
 def _comparison(comparison: Comparison) -> Bundle:
-    from tracekit.reports.comparison.terminal import full
+    from tracekit.reports.comparison.comparison_text import full
 
     sides = (("A", comparison.a), ("B", comparison.b))
     runs = [(letter, side.name, described(side), time(side.latency_ns)) for letter, side in sides]

@@ -12,7 +12,7 @@ from tracekit.analyzers.results import Analysis
 from tracekit.reports.names import middle_truncated, printable, shortened
 from tracekit.reports.numbers import duration, percent, quantity, significant
 from tracekit.reports.patterns import layer_patterns
-from tracekit.reports.rows import rows_of
+from tracekit.reports.table_rows import rows_of
 from tracekit.reports.terminal_summary import COLOURS
 
 _NAMES = {"layers": "path", "layer_types": "type", "phases": "name", "ops": "name", "kernels": "name"}

@@ -18,7 +18,7 @@ from tracekit.capture.settings import Settings
 from tracekit.cli import main
 from tracekit.measurement import side_by_side
 from tracekit.measurement.worker import Failure, Worker
-from tracekit.reports.bench import to_html, to_text
+from tracekit.reports.bench_report import to_html, to_text
 
 START = Settings(model="gpt2", dtype="fp32", attention="eager")
 

@@ -11,7 +11,7 @@ from accuracy.chapter import table
 import tracekit
 from tracekit.analyzers.interval import Interval
 from tracekit.bench.row import Row, from_csv
-from tracekit.reports.bench import largest_batch
+from tracekit.reports.bench_report import largest_batch
 from tracekit.reports.names import model
 from tracekit.reports.numbers import ABSENT, duration, percent, quantity, significant, speedup, times
 

@@ -11,7 +11,7 @@ from tracekit.analyzers.verification import Verification, Verified
 from tracekit.optimizations import OPTIMIZATIONS
 from tracekit.reports.names import model
 from tracekit.reports.numbers import ABSENT, duration, measured, quantity, speedup
-from tracekit.reports.verified import from_to, why_not
+from tracekit.reports.verification_report import from_to, why_not
 from tracekit.runs.verification_file import read
 
 _DATA = Path(__file__).parents[1] / "data" / "h200_verify"

@@ -6,7 +6,7 @@ python examples/studies/four_panels.py
 from pathlib import Path
 
 from tracekit.bench.row import from_csv
-from tracekit.reports.bench import to_html
+from tracekit.reports.bench_report import to_html
 
 if __name__ == "__main__":
     rows = [vars(row) for path in sorted(Path("studies").glob("*/bench.csv")) for row in from_csv(path)]

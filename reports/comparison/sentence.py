@@ -11,7 +11,7 @@ from tracekit.reports.comparison.unlike import unlike
 from tracekit.reports.comparison.words import FAMILIES, faster
 from tracekit.reports.names import device, printable
 from tracekit.reports.numbers import duration, quantity
-from tracekit.reports.rows import rows_of
+from tracekit.reports.table_rows import rows_of
 
 _EQUAL = 0.01
 _NOTABLE = 0.15

@@ -7,7 +7,7 @@ import pandas as pd
 
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.results import Analysis
-from tracekit.reports.figures.moves import arrows, moves, precisions_after
+from tracekit.reports.figures.arrows import arrows, moves, precisions_after
 from tracekit.reports.figures.style import BOUND_NAMES, SYMBOLS, Figure, bound_title, colour, logarithmic, text
 from tracekit.reports.numbers import duration, percent, quantity, significant
 

@@ -15,8 +15,8 @@ from tracekit.analyzers.readers.chunking import open_events
 from tracekit.analyzers.readers.source import MAX_BYTES, open_source
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.files import written
-from tracekit.reports.findings.events import BEGIN, END, events
 from tracekit.reports.findings.removal import Removed, public_events, public_header
+from tracekit.reports.findings.trace_events import BEGIN, END, events
 
 _BATCH = 4096
 _BLOCK_BYTES = 1 << 20

@@ -16,7 +16,7 @@ from test_html import Parsed
 
 from tracekit.analyzers.comparison.result import Comparison
 from tracekit.answers.two_runs import compare
-from tracekit.reports.comparison.html import render
+from tracekit.reports.comparison.comparison_page import render
 from tracekit.reports.comparison.sentence import explained
 
 needs_browser = pytest.mark.skipif(chromium() is None and not os.environ.get("CI"), reason="needs Chromium")

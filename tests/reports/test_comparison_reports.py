@@ -19,8 +19,8 @@ from tracekit.analyzers.comparison.result import Comparison
 from tracekit.analyzers.results import Analysis
 from tracekit.answers.two_runs import compare as compare_runs
 from tracekit.cli import main
-from tracekit.reports.comparison import export, markdown, terminal
-from tracekit.reports.comparison.rows import layer_patterns
+from tracekit.reports.comparison import comparison_comment, comparison_export, comparison_text
+from tracekit.reports.comparison.matched_rows import layer_patterns
 from tracekit.reports.comparison.sentence import explained
 from tracekit.reports.markdown_text import code, prose
 
@@ -82,19 +82,19 @@ def test_equal_runs_are_called_that(analysis: Analysis) -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_terminal_is_not_overrun(comparison: Comparison, width: int) -> None:
-    lines = terminal.full(comparison, width=width, colour=False).splitlines()
+    lines = comparison_text.full(comparison, width=width, colour=False).splitlines()
     assert max(map(len, lines)) <= max(width, 76)
     assert not any(line.endswith(" ") for line in lines)
 
 
 def test_the_terminal_holds_the_numbers(comparison: Comparison) -> None:
-    text = terminal.full(comparison, width=120, colour=False)
+    text = comparison_text.full(comparison, width=120, colour=False)
     assert "\x1b" not in text
     rows = [line.split() for line in text.splitlines()]
     assert ["attention", "722", "µs", "–", "−722", "µs", "██████│", "12", "→", "0"] in rows
     assert ["the", "step", "5.77", "ms", "4.82", "ms", "−953", "µs", "−17", "%"] in rows
     assert any(row[:4] == ["attn", "×12", "889", "µs"] for row in rows)
-    assert "\x1b[" in terminal.full(comparison, width=120, colour=True)
+    assert "\x1b[" in comparison_text.full(comparison, width=120, colour=True)
 
 
 def test_layers_that_differ_in_a_number_are_one_pattern(comparison: Comparison) -> None:
@@ -108,7 +108,7 @@ def test_layers_that_differ_in_a_number_are_one_pattern(comparison: Comparison) 
 
 
 def test_json_is_the_comparison(comparison: Comparison) -> None:
-    data = json.loads(export.to_json(comparison))
+    data = json.loads(comparison_export.to_json(comparison))
     assert data["speedup"] == round(comparison.speedup, 4)
     assert data["explanation"] == explained(comparison)
     assert sum(row["change_us"] for row in data["difference"]) == pytest.approx(data["change_us"], abs=0.01)
@@ -118,15 +118,15 @@ def test_json_is_the_comparison(comparison: Comparison) -> None:
     assert data["layers"][0]["parent"] is None
 
 
-@pytest.mark.parametrize("table", export.TABLES)
+@pytest.mark.parametrize("table", comparison_export.TABLES)
 def test_csv_has_every_row(comparison: Comparison, table: str) -> None:
-    rows = list(csv.DictReader(io.StringIO(export.to_csv(comparison, table))))
+    rows = list(csv.DictReader(io.StringIO(comparison_export.to_csv(comparison, table))))
     assert len(rows) == len(getattr(comparison, table))
     assert {"a_us", "b_us", "change_us"} <= set(rows[0])
 
 
 def test_a_comment_on_github(comparison: Comparison) -> None:
-    text = markdown.render(comparison)
+    text = comparison_comment.render(comparison)
     assert text.startswith("**B is 1.20× as fast as A")
     assert "| **the step** | **5.77 ms** | **4.82 ms** | **−953 µs** | **100.0 %** |" in text
     assert text.count("<details>") == text.count("</details>") == 3
@@ -149,9 +149,9 @@ def hostile(comparison: Comparison) -> Comparison:
 
 def test_names_stay_names(comparison: Comparison) -> None:
     bad = hostile(comparison)
-    plain = terminal.full(bad, width=100, colour=False)
+    plain = comparison_text.full(bad, width=100, colour=False)
     assert re.findall("[\x00-\x09\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", plain) == []
-    text = markdown.render(bad)
+    text = comparison_comment.render(bad)
     outside_code = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", text)
     assert set(re.findall(r"<[^>]*>", outside_code)) <= {"<details>", "</details>", "<summary>", "</summary>"}
     assert "@" not in outside_code
@@ -233,9 +233,9 @@ def changed(analysis: Analysis, gpu: str = "", precision: str = "", **capture: o
 def test_unlike_workloads_are_said_first(analysis: Analysis, changes: dict[str, Any], said: str) -> None:
     comparison = compare(analysis, changed(analysis, **changes))
     texts = [
-        terminal.full(comparison, width=400, colour=False),
-        markdown.render(comparison),
-        json.loads(export.to_json(comparison))["explanation"],
+        comparison_text.full(comparison, width=400, colour=False),
+        comparison_comment.render(comparison),
+        json.loads(comparison_export.to_json(comparison))["explanation"],
     ]
     for text in texts:
         first = text.split("\n")[0]
@@ -245,5 +245,7 @@ def test_unlike_workloads_are_said_first(analysis: Analysis, changes: dict[str, 
 def test_models_of_imported_traces_are_told_by_their_class(analysis: Analysis) -> None:
     bare = replace(analysis, source=replace(analysis.source, capture=None))
     other = replace(bare, layers=bare.layers.assign(type=bare.layers["type"].replace({bare.layers["type"][0]: "Bert"})))
-    assert terminal.full(compare(bare, other), width=400, colour=False).startswith("A and B are different workloads (")
-    assert "different" not in terminal.full(compare(bare, bare), width=400, colour=False).split("\n")[0]
+    assert comparison_text.full(compare(bare, other), width=400, colour=False).startswith(
+        "A and B are different workloads ("
+    )
+    assert "different" not in comparison_text.full(compare(bare, bare), width=400, colour=False).split("\n")[0]

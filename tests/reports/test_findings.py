@@ -20,9 +20,9 @@ import tracekit
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.results import Analysis
 from tracekit.cli import main
-from tracekit.reports.findings.events import events
-from tracekit.reports.findings.layers import layer_spans
+from tracekit.reports.findings.layer_spans import layer_spans
 from tracekit.reports.findings.rates import Curve, divided, stacked, thinned
+from tracekit.reports.findings.trace_events import events
 from tracekit.reports.findings.write import annotate
 from tracekit.reports.sentences import sentences
 

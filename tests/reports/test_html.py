@@ -261,7 +261,7 @@ def total_ns(lanes: list[dict[str, Any]], names: tuple[str, ...]) -> float:
 
 
 def test_long_steps_are_sampled_and_say_so(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracekit.reports.figures.timeline.LIMIT", 20)
+    monkeypatch.setattr("tracekit.reports.figures.step_timeline.LIMIT", 20)
     monkeypatch.setattr("tracekit.reports.figures.icicle.LIMIT", 40)
     text = Parsed(render(analysis)).text
     assert "Drawn: the 20 longest of 99 pieces of work" in text

@@ -19,12 +19,18 @@ from tracekit.analyzers.results import Analysis
 from tracekit.bench.row import Row, from_csv
 from tracekit.bench.row import to_csv as bench_csv
 from tracekit.cli import main
-from tracekit.reports import bench, export, html, markdown, notebook, prediction_export, prediction_text, terminal
-from tracekit.reports import verified as verification
-from tracekit.reports.comparison import export as comparison_export
-from tracekit.reports.comparison import html as comparison_html
-from tracekit.reports.comparison import markdown as comparison_markdown
-from tracekit.reports.comparison import terminal as comparison_terminal
+from tracekit.reports import (
+    bench_report,
+    export,
+    html,
+    markdown,
+    notebook,
+    prediction_export,
+    prediction_text,
+    terminal,
+    verification_report,
+)
+from tracekit.reports.comparison import comparison_comment, comparison_export, comparison_page, comparison_text
 from tracekit.reports.table_names import TABLES
 from tracekit.reports.untrusted import csv_cell, from_csv_cell, json_text, printable_lines
 from tracekit.runs.verification_file import to_json as verified_json
@@ -113,9 +119,9 @@ def test_every_text_of_a_comparison(analysis: Analysis) -> None:
         assert_harmless_csv(comparison_export.to_csv(nasty, table))
     texts = [
         comparison_export.to_json(nasty),
-        comparison_terminal.full(nasty, width=140, colour=False),
-        comparison_markdown.render(nasty),
-        comparison_html.render(nasty),
+        comparison_text.full(nasty, width=140, colour=False),
+        comparison_comment.render(nasty),
+        comparison_page.render(nasty),
         *notebook._comparison(nasty).values(),
     ]
     assert [CONTROLS.findall(text) for text in texts] == [[]] * len(texts)
@@ -126,7 +132,7 @@ def test_every_text_of_a_bench(name: str, tmp_path: Path) -> None:
     row = hostile_row(name)
     assert_harmless_csv(bench_csv([row]))
     rows = [vars(row), vars(replace(row, error="", config="b", speedup=2.0))]
-    for text in (bench.to_text(rows, width=200), bench.to_html(rows)):
+    for text in (bench_report.to_text(rows, width=200), bench_report.to_html(rows)):
         assert not CONTROLS.search(text)
     (tmp_path / "bench.csv").write_text(bench_csv([row]), newline="")
     assert from_csv(tmp_path / "bench.csv")[0].model == "".join(
@@ -140,7 +146,7 @@ def test_every_text_of_a_verification(analysis: Analysis) -> None:
     settings = dict.fromkeys(("name", "model", "workload", "batch_size", "dtype"), CLIPBOARD)
     bad = [replace(each, title=REVERSED, error=CLIPBOARD, caveats=(CLIPBOARD,)) for each in done.results]
     nasty = replace(done, device_name=CLIPBOARD, settings=settings, results=tuple(bad), caveats=(REVERSED,))
-    assert not CONTROLS.search(verification.to_text(nasty, width=120))
+    assert not CONTROLS.search(verification_report.to_text(nasty, width=120))
     assert not CONTROLS.search(verified_json(nasty))
 
 

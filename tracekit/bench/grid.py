@@ -21,7 +21,7 @@ from tracekit.capture.settings import Settings
 from tracekit.measurement import jobs
 from tracekit.measurement.interleaved import WALL_S
 from tracekit.measurement.worker import Failure, Worker, checked
-from tracekit.reports.bench import to_html
+from tracekit.reports.bench_report import to_html
 from tracekit.reports.files import check_writable, write_atomically
 from tracekit.reports.numbers import quantity
 from tracekit.verification.expectations import Expectations

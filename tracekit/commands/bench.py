@@ -93,7 +93,7 @@ def command(output: Path, force: bool, **options: Any) -> None:
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from tracekit.bench.grid import bench
-    from tracekit.reports.bench import to_text
+    from tracekit.reports.bench_report import to_text
 
     rows = bench(_grid(**options), output, say, verbose=verbose(), force=force)
     click.echo(to_text([vars(row) for row in rows]), nl=False)

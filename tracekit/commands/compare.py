@@ -66,12 +66,12 @@ def _words(text: str, comparison: "Comparison") -> list[str]:
 
 
 def _rendered(comparison: "Comparison", form: str, table: str, mark: str, colour: bool | None) -> str:
-    from tracekit.reports.comparison import export, html, markdown, terminal
+    from tracekit.reports.comparison import comparison_comment, comparison_export, comparison_page, comparison_text
 
     if form == "csv":
-        return export.to_csv(comparison, table)
+        return comparison_export.to_csv(comparison, table)
     if form == "text":
-        return terminal.full(comparison, colour=colour)
+        return comparison_text.full(comparison, colour=colour)
     if form == "html":
-        return html.render(comparison, mark)
-    return export.to_json(comparison) if form == "json" else markdown.render(comparison)
+        return comparison_page.render(comparison, mark)
+    return comparison_export.to_json(comparison) if form == "json" else comparison_comment.render(comparison)

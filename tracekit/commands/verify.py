@@ -45,7 +45,7 @@ def command(run: Path, top: int, apply: str, device: str, max_seconds: float) ->
     Example: tracekit verify runs/gpt2-h200-decode --apply cuda-graphs,half-precision+cuda-graphs
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from tracekit.reports.verified import to_text
+    from tracekit.reports.verification_report import to_text
     from tracekit.verification.verify_run import verify_run
 
     names = [name for name in apply.split(",") if name.strip()]

@@ -5,11 +5,11 @@ from typing import Any
 import pandas as pd
 
 from tracekit.analyzers.comparison.result import Comparison
-from tracekit.reports.comparison.rows import layer_patterns, named, parts, shortened
+from tracekit.reports.comparison.matched_rows import layer_patterns, named, parts, shortened
 from tracekit.reports.comparison.sentence import explained
 from tracekit.reports.comparison.words import LEAST_NS, change, described, signed_percent, time
 from tracekit.reports.markdown_text import code, folded, prose, table
-from tracekit.reports.rows import rows_of
+from tracekit.reports.table_rows import rows_of
 
 _ROWS = 20
 _NAME = 60

@@ -5,14 +5,14 @@ from typing import Any
 from tracekit.analyzers.comparison.result import Comparison, Side
 from tracekit.analyzers.idle_tables import CAUSES
 from tracekit.reports import embed
-from tracekit.reports.comparison.rows import parts
+from tracekit.reports.comparison.change_tables import table_views
+from tracekit.reports.comparison.matched_rows import parts
 from tracekit.reports.comparison.sentence import explained, reason
-from tracekit.reports.comparison.views import table_views
 from tracekit.reports.comparison.words import IDLE_MEANINGS, OVERLAP_MEANING, change, settings, signed_percent, time
 from tracekit.reports.html import environment
 from tracekit.reports.names import printable
 from tracekit.reports.numbers import duration, percent
-from tracekit.reports.rows import rows_of
+from tracekit.reports.table_rows import rows_of
 
 _SCRIPTS = ("dom", "folding", "tables", "tabs", "copying", "tips", "page", "compare")
 _STYLES = ("tokens", "page", "tables", "compare", "paper")

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from tracekit.analyzers.results import Analysis
-from tracekit.reports.memory import memory_table
+from tracekit.reports.memory_table import memory_table
 from tracekit.reports.moves import moves_table
 from tracekit.reports.views import Kind, TableView, table_view
 

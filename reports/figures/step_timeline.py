@@ -7,8 +7,7 @@ import pandas as pd
 from tracekit.analyzers.breakdown.host_spans import median_step
 from tracekit.analyzers.idle_tables import CAUSES
 from tracekit.analyzers.results import Analysis
-from tracekit.reports.figures.bars import bars, thick
-from tracekit.reports.figures.blocks import blocks
+from tracekit.reports.figures.bars import bars, blocks, thick
 from tracekit.reports.figures.style import BOUND_NAMES, Figure, bound_title, cause_colour, colour, text
 
 LIMIT = 5_000

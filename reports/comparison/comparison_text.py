@@ -10,13 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.analyzers.comparison.result import Comparison
-from tracekit.reports.comparison.rows import layer_patterns, named, parts, shortened
+from tracekit.reports.comparison.matched_rows import layer_patterns, named, parts, shortened
 from tracekit.reports.comparison.sentence import explained
 from tracekit.reports.comparison.words import LEAST_NS, change, described, time
 from tracekit.reports.console import printed
 from tracekit.reports.names import printable
 from tracekit.reports.numbers import percent
-from tracekit.reports.rows import rows_of
+from tracekit.reports.table_rows import rows_of
 
 _ROWS = 15
 _BAR = 12

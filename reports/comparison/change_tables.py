@@ -6,7 +6,7 @@ import pandas as pd
 
 from tracekit.analyzers.comparison.result import Comparison
 from tracekit.analyzers.tables import TABLES
-from tracekit.reports.comparison.rows import both, shortened
+from tracekit.reports.comparison.matched_rows import both, shortened
 from tracekit.reports.names import inside, printable
 from tracekit.reports.views import Cell, Column, Kind, Row, TableView, cells_of
 

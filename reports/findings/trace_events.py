@@ -8,7 +8,7 @@ import pandas as pd
 
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.findings.counters import counters
-from tracekit.reports.findings.layers import layer_spans
+from tracekit.reports.findings.layer_spans import layer_spans
 from tracekit.reports.headline import headline
 from tracekit.reports.names import printable
 from tracekit.reports.numbers import duration, speedup
