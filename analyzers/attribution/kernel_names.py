@@ -15,6 +15,13 @@ _COMMUNICATION = re.compile(
     r"|(?:one|two|multimem)_?shot_?all_?reduce",
     re.IGNORECASE,
 )
+_HELPER = re.compile(
+    r"transpose|nchwToNhwc|nhwcToNchw|convertTensor|elementwise_kernel|CatArray|splitK_?reduce|reduce_kernel|SubTensorOp"
+    r"|im2(?:col|d2col)|col2im|(?<!pre)fill|memset|memcpy|padding|scalePackedTensor|compute\w*Offsets|splitkv_combine"
+    r"|dot_do_o|convert_dq",
+    re.IGNORECASE,
+)
+_MULTIPLIES = re.compile(r"gem[mv]|Cijk_|nvjet|xmma|cutlass|winograd|fmha|implicit_conv", re.IGNORECASE)
 _TF32 = re.compile(r"tf32|s1688", re.IGNORECASE)
 _TO_DEVICE = re.compile(r"HtoD|HostToDevice|^Memcpy [HM]2D", re.IGNORECASE)
 _TO_HOST = re.compile(r"DtoH|DeviceToHost|^Memcpy D2[HM]", re.IGNORECASE)
@@ -29,6 +36,12 @@ def is_launch(names: pd.Series) -> npt.NDArray[np.bool_]:
 def is_communication(names: pd.Series) -> npt.NDArray[np.bool_]:
     """Kernels that move data between devices: NCCL, RCCL, NVSHMEM, DeepEP, and the all-reduces of serving engines."""
     return matching(names, _COMMUNICATION)
+
+
+def is_helper(names: pd.Series) -> npt.NDArray[np.bool_]:
+    """Kernels beside a product, convolution or attention that prepare its operands or gather its results: transposes,
+    changes of layout, copies, fills, and reductions of split-K."""
+    return matching(names, _HELPER) & ~matching(names, _MULTIPLIES)
 
 
 def says_tf32(names: pd.Series) -> npt.NDArray[np.bool_]:

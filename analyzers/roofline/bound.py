@@ -2,9 +2,10 @@
 
 An item's own bound, in this order:
 - transfer: a copy between host and device or between devices, or a communication kernel.
-- latency: below a third of its roof, and short (under 5 us: mostly start-up), or with fewer blocks than the GPU has
-  SMs (they cannot all work), or held back by memory though all its data fit the L2 (then the bandwidth of device
-  memory is not what it waits for). Where the cost is unknown, short or with few blocks.
+- latency: below a third of its roof, and short (under 5 us: mostly start-up), or with blocks for less than half of the
+  GPU's SMs, or held back by memory though all its data fit the L2 (then the bandwidth of device memory is not what it
+  waits for). Where the cost is unknown, short or with few blocks. A persistent kernel, which launches about one block
+  an SM and lets it loop, fills the GPU.
 - compute or memory: the larger of the two roof times. "": cost or GPU unknown, and not short.
 
 An item is bound by launch instead when the device was idle before it for longer than it ran, and the host was the
@@ -31,6 +32,8 @@ Names = npt.NDArray[np.object_]
 SHORT_NS = 5_000
 LAUNCH_LATENCY_NS = 10_000
 _NEAR_ROOF = 1 / 3
+_FILLED = 0.5
+"""Part of the SMs with a block, from which on a kernel is not too small for the GPU."""
 
 
 def own_bound(items: Items, costed: Costed, roofs: Roofs, gpu: GPU | None) -> Names:
@@ -43,7 +46,7 @@ def own_bound(items: Items, costed: Costed, roofs: Roofs, gpu: GPU | None) -> Na
     compute = np.nan_to_num(roofs.compute_s) > np.nan_to_num(roofs.memory_s)
     in_l2 = np.zeros(len(small), dtype=bool)
     if gpu:
-        small |= (items.blocks >= 1) & (items.blocks < gpu.sms)
+        small |= (items.blocks >= 1) & (items.blocks < _FILLED * gpu.sms)
         in_l2 = ~compute & (costed.working_set < gpu.l2_bytes)
     latency = np.where(known, (roofs.fraction < _NEAR_ROOF) & (small | in_l2), small)
     names: Names = np.select(

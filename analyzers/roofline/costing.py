@@ -1,5 +1,9 @@
-"""FLOPs and bytes of each work item: the cost of its op, split over the op's items; a copy's own bytes, and those that
-a collective moves over a link."""
+"""FLOPs and bytes of each work item.
+
+The cost of an op is split over its kernels by duration. FLOPs of products, convolutions and attention go to the kernels
+that do them, not to those that transpose or copy for them. A copy has its own bytes, a collective those that it moves
+over a link.
+"""
 
 from dataclasses import dataclass
 
@@ -8,7 +12,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribution.items import Items
-from tracekit.analyzers.attribution.kernel_names import is_communication, is_host_copy, is_peer_copy, says_tf32
+from tracekit.analyzers.attribution.kernel_names import (
+    is_communication,
+    is_helper,
+    is_host_copy,
+    is_peer_copy,
+    says_tf32,
+)
 from tracekit.analyzers.attribution.messages import messages
 from tracekit.analyzers.attribution.nesting import Rows, take
 from tracekit.analyzers.costs.generated import generated
@@ -19,6 +29,7 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 _TF32_FAMILIES = ("gemm", "convolution")
+_WITH_HELPERS = ("gemm", "convolution", "attention")
 
 
 @dataclass(frozen=True)
@@ -54,8 +65,10 @@ def cost_items(
     part = _part(np.where(copies, -1, cost_op), replay, items.duration)
     estimated = take(known.estimated, number, absent=False)
     working_set = _numbers(number, [cost.bytes for cost in known.costs])
-    flops = np.where(estimated, np.nan, _numbers(number, [cost.flops for cost in known.costs]) * part)
     family = _names(number, [cost.family for cost in known.costs])
+    able = ~(is_helper(items.name) & np.isin(family.astype(str), _WITH_HELPERS))
+    done = _part(np.where(copies, -1, cost_op), replay, items.duration, able)
+    flops = np.where(estimated, np.nan, _numbers(number, [cost.flops for cost in known.costs]) * done)
     family = np.where(family == "", _generated_families(items.name), family)
     moves, moved = copies | communication, _moved(host, items, op, communication)
     return Costed(
@@ -92,13 +105,20 @@ def _touches(items: Items) -> Ints:
     return np.where(within, 2, 1)
 
 
-def _part(cost_op: Rows, replay: Rows, duration: Ints) -> Floats:
-    """Each item's part of its op's cost in one replay, by duration; equal parts where all durations are 0."""
+def _part(cost_op: Rows, replay: Rows, duration: Ints, able: Bools | None = None) -> Floats:
+    """Each item's part of its op's cost in one replay, by duration; equal parts where all durations are 0.
+
+    Only items that are `able` take part, where an op has any.
+    """
     replays = int(replay.max(initial=-1)) + 2
     _, group = np.unique(cost_op.astype(np.int64) * replays + replay, return_inverse=True)
-    total, count = np.bincount(group, weights=duration), np.bincount(group)
+    taking_part = np.ones(len(group), dtype=bool)
+    if able is not None:
+        taking_part = able | (np.bincount(group, weights=able)[group] == 0)
+    weight = duration * taking_part
+    total, count = np.bincount(group, weights=weight), np.bincount(group, weights=taking_part)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(total[group] > 0, duration / total[group], 1.0 / count[group])
+        return np.where(total[group] > 0, weight / total[group], taking_part / count[group])
 
 
 def _precision(

@@ -60,7 +60,8 @@ def test_memory_bound_work_has_more_bytes_than_flops_to_wait_for():
 def test_latency_is_short_or_too_small_to_fill_the_gpu():
     slow = {"duration": 1000}
     assert bound_of(**slow, blocks=5000) == "memory"
-    assert bound_of(**slow, blocks=H200.sms - 1) == "latency"
+    assert bound_of(**slow, blocks=H200.sms // 2 - 1) == "latency"
+    assert bound_of(**slow, blocks=H200.sms // 2 + 1) == "memory"
     assert bound_of(signature=NEG_1_MB, **slow, blocks=5000) == "latency"
     assert bound_of(signature=NEG_1_MB, duration=4, blocks=5000) == "latency"
     assert bound_of(signature=NEG_1_MB, duration=0.5, blocks=5000) == "memory"
@@ -168,3 +169,11 @@ def test_unknown_bounds_are_said():
     problem = analysis.problems[analysis.problems["code"] == "bound-unknown"].iloc[0]
     assert "100%" in problem.message
     assert analysis.bound.unknown == pytest.approx(60 / 68)
+
+
+@pytest.mark.parametrize(("blocks", "bound"), [(128, "compute"), (40, "latency")])
+def test_a_persistent_kernel_with_a_block_on_nearly_every_sm_fills_the_gpu(blocks, bound):
+    """A product at a quarter of its roof: 132 SMs, one block each by design."""
+    made = Handmade().host("op", "aten::addmm", 0, 10, **addmm(4096, 4096, 4096, "c10::Half"))
+    made.launched("nvjet_hsh_256x128_64x4_persistent", 1, 5, 560, blocks=blocks)
+    assert analyze(made.trace()).work["bound"].tolist() == [bound]

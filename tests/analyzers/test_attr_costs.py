@@ -163,3 +163,17 @@ def test_lists_of_tensors_have_the_type_of_the_products_around():
     made = Handmade().host("op", "aten::addmm", 0, 50, **addmm(64, 256, 512, "c10::BFloat16"))
     work = analyze(made.host("op", "aten::cat", 60, 50, **cat).launched("cat", 65, 90, 5).trace()).work
     assert work.bytes.tolist() == [2 * (2 * 8 * 1024) * 2]
+
+
+def test_flops_of_a_product_go_to_the_kernels_that_can_do_them():
+    made = Handmade().host("op", "aten::addmm", 0, 10, **addmm(64, 64, 64))
+    made.launched("batched_transpose_32x32_half", 1, 5, 30).launched("Cijk_Ailk_Bljk_MT64", 2, 40, 10)
+    work = analyze(made.trace()).work
+    assert work["flops"].tolist() == [0, 2 * 64**3]
+    assert (work["bytes"] > 0).all()
+    assert work["bytes"].iloc[0] == pytest.approx(3 * work["bytes"].iloc[1])
+
+
+def test_flops_of_a_product_that_only_helpers_ran_are_not_lost():
+    made = Handmade().host("op", "aten::addmm", 0, 10, **addmm(64, 64, 64)).launched("elementwise_kernel", 1, 5, 30)
+    assert analyze(made.trace()).work["flops"].tolist() == [2 * 64**3]
