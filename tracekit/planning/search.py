@@ -59,7 +59,7 @@ class Search:
         best, front = start, [start]
         for _ in range(LONGEST):
             found = self._grown([(steps, each) for steps in front for each in candidates])
-            distinct = {_key(in_order(steps)): steps for steps in found}.values()
+            distinct = {_key(in_order(steps)): steps for steps in reversed(found)}.values()
             front = sorted(distinct, key=self._low, reverse=True)[:_KEPT]
             best = max([best, *front], key=self._low)
             front = [steps for steps in front if self._low(steps) >= _PROMISING * self._low(best)]
