@@ -21,6 +21,10 @@ module, it is at most a third of the mean launch, or 5 µs beside an H200. Kerne
 takes one end in the low outcome of a prediction and the other end in the high one.
 """
 GROUPS = {
+    "Around the model": (
+        *("data-loading", "preprocessing", "recompiling", "avoid-syncs", "pinned-copies", "offload-overlap"),
+        *("overlap-communication", "graph-not-replaying"),
+    ),
     "Types of numbers": ("half-precision", "mixed-precision", "tf32"),
     "Attention and its cache": ("sdpa", "fused-attention-fallback", "static-cache"),
     "Rows": ("batching", "paged-kv", "speculative-decoding"),
@@ -29,6 +33,10 @@ GROUPS = {
     "Training": ("gradient-checkpointing", "fused-optimizer"),
 }
 NOTES = {
+    "Around the model": "Host work outside the model ([causes](causes.md)) takes as long whatever is done to the "
+    "model's ops. Each of these simulates the step with less of it. The high end of the interval is the step without "
+    "it, which is what the critical path allows. `tracekit verify` cannot change the code around a model: the advice "
+    "shows the code.\n",
     "Formats of weights": "One at a time, for inference, from 16 bits. They replace `nn.Linear`; torchao leaves "
     "GPT-2's `Conv1D` as it is, bitsandbytes replaces it. The head stays as it is.\n",
 }

@@ -10,7 +10,7 @@ from tracekit.analyzers.attribution.items import innermost_segments
 from tracekit.analyzers.attribution.kernel_names import is_copy_to_host
 from tracekit.analyzers.attribution.nesting import Nest, Rows
 from tracekit.analyzers.breakdown.covered import Covered
-from tracekit.analyzers.breakdown.host_kinds import COMPUTING, is_in_model, is_module, kinds
+from tracekit.analyzers.breakdown.host_kinds import COMPUTING, is_framework, is_module, kinds
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -71,8 +71,8 @@ def host_activity(host: pd.DataFrame, by: Launching, begin: Ints, end: Ints) -> 
 
 
 def _categories(part: pd.DataFrame) -> npt.NDArray[np.object_]:
-    """Ranges of modules and of the framework count as modules."""
-    return np.where(is_in_model(part), "module", part["category"].astype(object)).astype(object)
+    """Ranges and frames of the framework are called so: what they do without an op is dispatching, however long."""
+    return np.where(is_framework(part), "framework", part["category"].astype(object)).astype(object)
 
 
 def _rows_within(host: pd.DataFrame, by: Launching, begin: Ints, end: Ints) -> Ints:

@@ -76,6 +76,12 @@ def is_in_model(host: pd.DataFrame) -> Bools:
     return is_module(host) | (ranges & framework)
 
 
+def is_framework(host: pd.DataFrame) -> Bools:
+    """Frames of torch and of what drives it, and ranges that they mark; modules are none."""
+    ranges = is_in_model(host) & (host["category"] == "range").to_numpy() & ~is_module(host)
+    return ranges | ((host["category"] == "python").to_numpy() & _framework(host["name"]))
+
+
 def kinds(host: pd.DataFrame, nest: Nest, to_host: Bools, launches: Ints, modules: Ints) -> npt.NDArray[np.object_]:
     """What each of these host rows, all of them rows of the nest, is for: one of CAUSES, or COMPUTING.
 

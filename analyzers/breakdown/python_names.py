@@ -8,7 +8,7 @@ _FRAME = re.compile(r"(?P<path>.*)\((?P<line>\d+)\): (?P<function>.+)", re.DOTAL
 _INSTALLED = ("site-packages/", "dist-packages/")
 _BUILTIN = re.compile(r"<built-in (?:function|method) (?P<function>\S+?)(?: of (?P<owner>.+?)(?: object)?)?>")
 _FRAMEWORK = re.compile(
-    r"torch(?:/|$)|torch\.py|functorch/|triton/|accelerate/|lightning|pytorch_lightning/|deepspeed/|apex/"
+    r"(?:.*/)?torchinductor_|torch(?:/|$)|torch\.py|functorch/|triton/|accelerate/|lightning|pytorch_lightning/|deepspeed/|apex/"
     r"|transformers/trainer|threading\.py|multiprocessing/|queue\.py|selectors\.py|runpy\.py|contextlib\.py|<frozen|<string>"
 )
 _FRAMEWORK_BUILTIN = re.compile(r"torch|Tensor|Parameter|_thread|_engine|_cuda|_C\b|lock")

@@ -4,23 +4,26 @@ A profiler slows the host, so the host times in a trace are scaled until the sim
 took without a profiler.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.idle_tables import HOST_CAUSES
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.batch_size import batch_by_shapes
+from tracekit.analyzers.prediction.graph_use import GraphUse
 from tracekit.analyzers.prediction.host_calibration import MOST_TO_LAUNCH_NS, modelled, profiled, timed
 from tracekit.analyzers.prediction.launching import launch_latency_ns, queued_gap_ns
 from tracekit.analyzers.prediction.math_fallback import MathFallback, math_fallback
 from tracekit.analyzers.prediction.memory import Memory, held
-from tracekit.analyzers.prediction.oplist import build
+from tracekit.analyzers.prediction.oplist import listed, typical_step
+from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.prediction.profiler_share import profiler_share
 from tracekit.analyzers.prediction.reproduction import Reproduction
-from tracekit.analyzers.prediction.running import NOTHING_KNOWN, Running, records_graphs, running, trains
+from tracekit.analyzers.prediction.running import NOTHING_KNOWN, Running, running, trains
 from tracekit.analyzers.prediction.simulate import Floats, latency_ns
 from tracekit.analyzers.prediction.traced_step import HostTail, TracedStep, traced_step
 from tracekit.analyzers.results import Analysis, Source
@@ -58,10 +61,15 @@ class Baseline:
     """Sequences or samples of a step by the shapes of its ops; 0: they do not tell."""
     running: Running = NOTHING_KNOWN
     """What the trace shows that the run does already."""
-    records_graphs: bool = False
-    """torch.compile is asked for CUDA graphs: it looks for one at each call, whether it then replays one or not."""
     fallback: MathFallback | None = None
     """Fused attention fell back to the math path; None: not that the trace shows."""
+    outside: Outside = field(default_factory=Outside)
+    """Host work outside the model."""
+    copies: pd.Series = field(default_factory=lambda: pd.Series(dtype=object))
+    """Name of each op's copy as recorded, by the op list's index, before optimizations; "": it is no copy."""
+    graph_use: GraphUse = field(default_factory=GraphUse)
+    host_causes: pd.DataFrame = field(default_factory=HOST_CAUSES.empty)
+    """HOST_CAUSES of the step that stands for all."""
     entry_ns: float = 0.0
     """Host time before the first launch that goes into calling compiled code: launching, however long it takes."""
 
@@ -133,15 +141,18 @@ class Baseline:
     def simulate(self, ops: pd.DataFrame, host_factor: float = 1.0) -> float:
         """Latency of a step of these ops, in nanoseconds."""
         kernel = ops.kernel_ns.to_numpy() + (ops.launches.to_numpy() - 1) * self.gap_ns
-        host, sync = ops.host_ns.to_numpy(), ops.sync.to_numpy()
-        if self.tail:
-            host = np.append(host, [self.tail.before_ns, self.tail.after_ns])
+        host, sync = ops.host_ns.to_numpy() * host_factor, ops.sync.to_numpy()
+        outside = self.outside.before_each(len(ops))
+        host = host + outside[:-1]
+        if self.tail or outside[-1]:
+            tail = self.tail or HostTail()
+            host = np.append(host, [tail.before_ns * host_factor, tail.after_ns * host_factor + outside[-1]])
             kernel = np.append(kernel, [0.0, 0.0])
-            sync = np.concatenate([sync[:-1], [False, self.tail.waits, False]])
+            sync = np.concatenate([sync[:-1], [False, tail.waits, False]])
 
         def until(steps: int) -> float:
             """Latency of so many steps in a row."""
-            rows = (np.tile(each, steps) for each in (host * host_factor, kernel, sync))
+            rows = (np.tile(each, steps) for each in (host, kernel, sync))
             return self._simulated(*rows)
 
         return until(3) - until(2) if self.overlaps else until(1)
@@ -153,8 +164,12 @@ class Baseline:
 
 def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
     """The calibrated baseline of a trace; None without device work or without a known GPU."""
-    ops, step = build(trace, analysis), traced_step(trace, analysis)
-    if not ops.kernel_ns.any() or step is None or analysis.source.gpu is None:
+    step = traced_step(trace, analysis)
+    if step is None or analysis.source.gpu is None:
+        return None
+    of_step = listed(trace, analysis, step.wall_ns)
+    ops, outside = of_step.ops, of_step.outside
+    if not ops.kernel_ns.any():
         return None
     without = analysis.latency.unprofiled
     raw = Baseline(
@@ -165,13 +180,16 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         launch_latency_ns=launch_latency_ns(analysis.work, trace.host),
         gap_ns=queued_gap_ns(analysis.work),
         host_range=Interval(1.0, 1.0, 1.0),
-        tail=step.tail,
+        tail=step.tail.less(outside.tail_ns),
+        outside=outside,
+        copies=of_step.copies,
+        host_causes=_causes(analysis),
+        graph_use=step.graphs,
         overlaps=step.overlaps,
         batch_by_shapes=batch_by_shapes(trace.host),
         running=running(analysis.work, len(analysis.timeline.steps), measured=analysis.source.kind != "modelled"),
         fallback=math_fallback(trace.host, analysis.source.gpu, analysis.source.capture),
         overlap=_overlap(analysis, step, float(ops.kernel_ns.sum())),
-        records_graphs=records_graphs(trace.host),
     )
     raw = replace(raw, as_traced=Reproduction(raw.latency_ns / 1e3, step.wall_ns / 1e3))
     if analysis.source.kind == "modelled":
@@ -185,3 +203,9 @@ def _overlap(analysis: Analysis, step: TracedStep, kernel_ns: float) -> float:
     steps = analysis.timeline.steps
     busy = float(steps.busy_ns.mean()) if analysis.latency.unprofiled else float(step.busy_ns)
     return busy / max(1, analysis.work.device.nunique()) / kernel_ns
+
+
+def _causes(analysis: Analysis) -> pd.DataFrame:
+    step = typical_step(analysis)
+    causes = analysis.host_causes
+    return causes if step is None else causes[causes["step"] == step.step].reset_index(drop=True)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.outside import Outside
 
 if TYPE_CHECKING:
     from tracekit.analyzers.prediction.baseline import Baseline
@@ -43,6 +44,7 @@ def timed(raw: "Baseline", share: Interval) -> "Baseline":
     fifteen steps that the host decides. Where that is more than launches take on such machines, both are
     estimates, and their geometric mean is taken.
     """
+    raw = _fitting(raw)
     floor = raw.simulate(raw.ops, 0.0)
     if floor > raw.stated_ns:
         raw = replace(raw, ops=raw.ops.assign(kernel_ns=raw.ops.kernel_ns * raw.stated_ns / floor))
@@ -54,6 +56,15 @@ def timed(raw: "Baseline", share: Interval) -> "Baseline":
     low, high = max(least, min(1 - share.high, expected)), max(min(1 - share.low, most), expected)
     open_range = Interval(low / expected, 1.0, high / expected) if expected else raw.host_range
     return replace(_scaled(raw, expected), host_range=open_range)
+
+
+def _fitting(raw: "Baseline") -> "Baseline":
+    """With no more work outside the model than fits the step: of what was recorded, some is the profiler's."""
+    bare = replace(raw, outside=Outside())
+    least, floor = bare.simulate(bare.ops, 0.0), raw.simulate(raw.ops, 0.0)
+    if floor <= raw.stated_ns:
+        return raw
+    return replace(raw, outside=raw.outside.scaled(max(0.0, raw.stated_ns - least) / (floor - least)))
 
 
 def _of_machine(raw: "Baseline") -> float:

@@ -4,7 +4,7 @@ It is what predictions transform and simulate again. Host time between launches 
 so that views and Python are in it; time spent waiting for the device is taken out and marked as a synchronisation.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,11 @@ import pandas as pd
 
 from tracekit.analyzers.attribution.messages import messages
 from tracekit.analyzers.attribution.nesting import take
+from tracekit.analyzers.breakdown.host_activity import launching
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.prediction.launching import LAUNCH_LATENCY_NS
-from tracekit.analyzers.prediction.waiting import waited_ns, waiting_calls, waits_for_device
+from tracekit.analyzers.prediction.outside import Outside, outside_work
+from tracekit.analyzers.prediction.waiting import blocking_copies, waited_ns, waiting_calls, waits_for_device
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.roofline.op_costs import price
 from tracekit.analyzers.roofline.parameter_count import parameter_count
@@ -38,19 +40,36 @@ OP_LIST = Table(
 )
 
 
-def build(trace: Trace, analysis: Analysis) -> pd.DataFrame:
-    """The op list of the step with the median wall time, on its busiest device; empty when no step has device work.
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """A step as its op list, and the host work outside the model beside it."""
 
-    Devices work side by side: one of them, with the threads that launch its work, stands for all.
+    ops: pd.DataFrame
+    """OP_LIST, whose host time is without that work."""
+    outside: Outside
+    copies: pd.Series
+    """Name of each op's copy as recorded, by the op list's index; "": it is no copy."""
+
+
+def build(trace: Trace, analysis: Analysis) -> pd.DataFrame:
+    """The op list of `listed` alone."""
+    return listed(trace, analysis).ops
+
+
+def listed(trace: Trace, analysis: Analysis, length_ns: int = 0) -> Listed:
+    """The step with the median wall time, on its busiest device; empty when no step has device work.
+
+    Devices work side by side: one of them, with the threads that launch its work, stands for all. `length_ns`: how
+    long the step lasts, where that is not its wall time.
     """
     step = typical_step(analysis)
     if step is None:
-        return OP_LIST.empty()
+        return Listed(OP_LIST.empty(), Outside(), pd.Series(dtype=object))
     work = _of_busiest_device(analysis.work[analysis.work.step == step.step])
     launched = _launch_end(trace, work, int(step.host_start_ns))
     order = np.lexsort((work.start_ns, launched))
     work, launched = work.iloc[order], launched[order]
-    return _grouped(trace, analysis, work, launched, int(step.host_start_ns), int(step.wall_ns))
+    return _grouped(trace, analysis, work, launched, int(step.host_start_ns), length_ns or int(step.wall_ns))
 
 
 def typical_step(analysis: Analysis) -> "pd.Series[int] | None":
@@ -74,7 +93,7 @@ def _launch_end(trace: Trace, work: pd.DataFrame, step_start: int) -> npt.NDArra
     """
     launch = work.launch.to_numpy()
     start, duration = (take(trace.host[name].to_numpy(), launch) for name in ("start_ns", "duration_ns"))
-    waits = take(waits_for_device(trace.host.name), launch, absent=False)
+    waits = take(waits_for_device(trace.host.name), launch, absent=False) | blocking_copies(trace.host, work)
     launched = np.where(waits, np.maximum(start, work.start_ns.to_numpy() - LAUNCH_LATENCY_NS), start + duration)
     launched = np.where(launch >= 0, launched, step_start)
     return np.where(launch >= 0, launched, np.maximum.accumulate(np.maximum(launched, step_start)))
@@ -82,24 +101,30 @@ def _launch_end(trace: Trace, work: pd.DataFrame, step_start: int) -> npt.NDArra
 
 def _grouped(
     trace: Trace, analysis: Analysis, work: pd.DataFrame, launched: npt.NDArray[np.int64], start: int, wall: int
-) -> pd.DataFrame:
+) -> Listed:
     owner = np.where(work.cost_op >= 0, work.cost_op, np.where(work.op >= 0, work.op, -2 - np.arange(len(work))))
     first = np.flatnonzero(np.diff(owner, prepend=owner[:1] - 1))
     last = np.append(first[1:], len(work)) - 1
     head = work.iloc[first]
     threads = trace.host.thread.iloc[work.launch[work.launch >= 0]].unique()
-    calls = waiting_calls(trace.host, threads, start, start + wall)
+    copying = work.launch[blocking_copies(trace.host, work)]
+    calls = waiting_calls(trace.host, threads, start, start + wall, copying)
     waited_before, waits = _waiting(calls, waited_ns(calls, work), launched[last])
     words = _words(trace, analysis, head, owner[first])
+    host_ns = np.maximum(np.diff(launched[last] - waited_before, prepend=start), 0)
+    by = launching(trace.host, work)
+    outside, apart = outside_work(trace.host, by, launched[last], start, start + wall, host_ns)
     numbers = {
-        "host_ns": np.maximum(np.diff(launched[last] - waited_before, prepend=start), 0),
+        "host_ns": np.maximum(host_ns - apart, 0.0),
         "kernel_ns": np.add.reduceat(work.busy_ns.to_numpy(), first),
         "launches": last - first + 1,
         "sync": waits,
     }
     costs = _costs(trace, head.cost_op.to_numpy(), head.precision.astype(object).to_numpy())
     moved = messages(trace.host, head.name, head.op.to_numpy())
-    return OP_LIST.frame({**words, **numbers, "cost": costs, "message": moved}).assign(**words)
+    ops = OP_LIST.frame({**words, **numbers, "cost": costs, "message": moved}).assign(**words)
+    copies = head.name.astype(object).where(head.category == "memcpy", "").to_numpy()
+    return Listed(ops, outside, pd.Series(copies, index=ops.index, dtype=object))
 
 
 def _words(

@@ -11,7 +11,6 @@ _UNALIGNED = re.compile(r"(?:_|\b)align[12](?:\D|$)")
 """In names of CUTLASS kernels: elements that an operand is loaded by, of 8 that tensor units in 16 bits want."""
 _MOSTLY = 0.5
 _TRAINS = re.compile(r"backward|_foreach_(?:addcdiv|lerp|addcmul|mul)_|_fused_(?:adam|sgd|adagrad)", re.IGNORECASE)
-_RECORDS = "cudagraphify"
 _PHASES = frozenset({"backward", "optimizer"})
 
 
@@ -54,11 +53,6 @@ def running(work: pd.DataFrame, steps: int, *, measured: bool) -> Running:
         compiled=any(generated) or any(str(name).startswith(_COMPILED_REGION) for name in regions),
         unaligned=float(busy[unaligned[codes]].sum() / total) if measured else None,
     )
-
-
-def records_graphs(host: pd.DataFrame) -> bool:
-    """Whether torch.compile is asked for CUDA graphs: it then looks for one at each call."""
-    return any(str(name).startswith(_RECORDS) for name in host["name"].unique())
 
 
 def trains(ops: pd.DataFrame) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from tracekit.analyzers.prediction.graph_use import GraphUse, graph_use
 from tracekit.analyzers.prediction.oplist import typical_step
 from tracekit.analyzers.prediction.waiting import waiting_calls
 from tracekit.analyzers.results import Analysis
@@ -22,6 +23,11 @@ class HostTail:
     def scaled(self, factor: float) -> "HostTail":
         return HostTail(self.before_ns * factor, self.after_ns * factor, self.waits)
 
+    def less(self, ns: float) -> "HostTail":
+        """Without so much of it, of what follows the wait first."""
+        after = max(self.after_ns - ns, 0.0)
+        return HostTail(max(self.before_ns - (ns - self.after_ns + after), 0.0), after, self.waits)
+
 
 @dataclass(frozen=True)
 class TracedStep:
@@ -34,6 +40,7 @@ class TracedStep:
     """Category of host rows (op, runtime, range, module) -> how many the step has."""
     busy_ns: int
     """Busy time of all devices."""
+    graphs: GraphUse
 
 
 def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
@@ -47,7 +54,7 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
     launches = analysis.work.launch[(analysis.work.step == step.step) & (analysis.work.launch >= 0)]
     recorded = {str(name): int(rows) for name, rows in host.category.value_counts().items() if rows}
     tail = _tail(host, trace.host.iloc[launches.unique()], start + wall)
-    return TracedStep(wall, int(step.start_ns) > start, tail, recorded, int(step.busy_ns))
+    return TracedStep(wall, int(step.start_ns) > start, tail, recorded, int(step.busy_ns), graph_use(host))
 
 
 def _tail(host: pd.DataFrame, launches: pd.DataFrame, stop: int) -> HostTail:

@@ -8,23 +8,31 @@ import pandas as pd
 
 from tracekit.analyzers.attribution.intervals import covered_until
 from tracekit.analyzers.attribution.kernel_names import matching
+from tracekit.analyzers.attribution.nesting import take
 from tracekit.analyzers.prediction.simulate import SYNC_RETURN_NS
 
-_NAMES = re.compile(r"Synchronize|^(?:cuda|hip)Memcpy(?:WithStream)?$")
+_NAMES = re.compile(r"Synchronize|^(?:cuda|hip)(?:Memcpy(?:WithStream)?|Free|HostFree|FreeHost)$")
 
 _CLOCK_ERROR = 0.01
 """Part of a call's duration by which the clocks of host and device may differ."""
 
 
-def waiting_calls(host: pd.DataFrame, threads: npt.NDArray[np.integer], start: int, stop: int) -> pd.DataFrame:
-    """Calls of these threads that wait for the device and begin from `start` to `stop`, in order of time.
+def waiting_calls(
+    host: pd.DataFrame,
+    threads: npt.NDArray[np.integer],
+    start: int,
+    stop: int,
+    copying: "pd.Series[int] | tuple[()]" = (),
+) -> pd.DataFrame:
+    """Calls of these threads that wait for the device and begin from `start` to `stop`, in order of time; `copying`:
+    rows of calls that wait for their copies.
 
     A call inside another one, as the driver's inside the runtime's, is left out.
     """
     times = host.start_ns.to_numpy()
     runtime = host.iloc[np.flatnonzero((times >= start) & (times <= stop))]
     runtime = runtime[(runtime.category == "runtime") & runtime.thread.isin(threads)]
-    calls = runtime[waits_for_device(runtime.name)].sort_values("start_ns")
+    calls = runtime[waits_for_device(runtime.name) | runtime.index.isin(copying)].sort_values("start_ns")
     begin, thread = calls.start_ns.to_numpy().astype(np.int64), calls.thread.to_numpy()
     end = begin + calls.duration_ns.to_numpy()
     return calls[covered_until(begin, end, thread) < end]
@@ -33,6 +41,14 @@ def waiting_calls(host: pd.DataFrame, threads: npt.NDArray[np.integer], start: i
 def waits_for_device(names: pd.Series) -> npt.NDArray[np.bool_]:
     """Which of these calls return when the device is done."""
     return matching(names, _NAMES)
+
+
+def blocking_copies(host: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which of this work are copies that mostly run before their calls return: those of pageable memory."""
+    launch = work.launch.to_numpy()
+    end = take((host.start_ns + host.duration_ns).to_numpy(), launch)
+    half = (work.start_ns + work.duration_ns // 2).to_numpy()
+    return (work.category == "memcpy").to_numpy() & (launch >= 0) & (end >= half)
 
 
 def waited_ns(calls: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.int64]:
@@ -44,4 +60,8 @@ def waited_ns(calls: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.int64]:
     done = np.append(np.sort((work.start_ns + work.duration_ns).to_numpy()), 0)
     ends = begins + durations + (_CLOCK_ERROR * durations).astype(np.int64)
     latest = done[np.searchsorted(done[:-1], ends, side="right") - 1]
-    return np.minimum(durations, np.maximum(latest - begins, 0) + SYNC_RETURN_NS)
+    waited = np.minimum(durations, np.maximum(latest - begins, 0) + SYNC_RETURN_NS)
+    copying = work.launch.isin(calls.index) & (work.category == "memcpy")
+    began = work.start_ns[copying].groupby(work.launch[copying]).min().reindex(calls.index).to_numpy()
+    beside = np.minimum(durations, begins + durations - np.maximum(began, begins))
+    return np.where(np.isnan(began), waited, np.maximum(waited, np.nan_to_num(beside))).astype(np.int64)

@@ -9,6 +9,7 @@ MODULE_PREFIX = "nn.Module: "
 SHORTEST_FRAME_US = 100.0
 """Shorter calls are not kept: they are most of the events of such a trace, and no long gap is explained by one."""
 _GARBAGE_COLLECTION = "Python GC"
+_GRAPHS = "cudagraph_trees.py"
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -22,4 +23,4 @@ def modules_and_frames(calls: list[Event]) -> list[Event]:
 
 
 def _lasts(call: Event) -> bool:
-    return call.name == _GARBAGE_COLLECTION or (call.dur or 0.0) >= SHORTEST_FRAME_US
+    return call.name == _GARBAGE_COLLECTION or _GRAPHS in call.name or (call.dur or 0.0) >= SHORTEST_FRAME_US

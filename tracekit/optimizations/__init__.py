@@ -4,16 +4,19 @@ from collections.abc import Iterable
 
 from tracekit.analyzers.errors import InputError, UnknownNameError
 from tracekit.analyzers.hardware.gpu import nearest
+from tracekit.optimizations.avoid_syncs import AvoidSyncs
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.batching import Batching
 from tracekit.optimizations.combined import Combined, conflict
 from tracekit.optimizations.compile import Compile
 from tracekit.optimizations.cuda_graphs import CUDAGraphs
+from tracekit.optimizations.data_loading import DataLoading
 from tracekit.optimizations.fp8_dynamic import FP8Dynamic
 from tracekit.optimizations.fused_attention_fallback import FusedAttentionFallback
 from tracekit.optimizations.fused_kernels import FusedKernels
 from tracekit.optimizations.fused_optimizer import FusedOptimizer
 from tracekit.optimizations.gradient_checkpointing import GradientCheckpointing
+from tracekit.optimizations.graph_not_replaying import GraphNotReplaying
 from tracekit.optimizations.half_precision import HalfPrecision
 from tracekit.optimizations.int4_weight_only import Int4WeightOnly
 from tracekit.optimizations.int8_dynamic import Int8Dynamic
@@ -22,14 +25,27 @@ from tracekit.optimizations.llm_int8 import LLMInt8
 from tracekit.optimizations.max_autotune import MaxAutotune
 from tracekit.optimizations.mixed_precision import MixedPrecision
 from tracekit.optimizations.nf4 import NF4
+from tracekit.optimizations.offload_overlap import OffloadOverlap
+from tracekit.optimizations.overlap_communication import OverlapCommunication
 from tracekit.optimizations.pad_shapes import PadShapes
 from tracekit.optimizations.paged_kv import PagedKV
+from tracekit.optimizations.pinned_copies import PinnedCopies
+from tracekit.optimizations.preprocessing import Preprocessing
+from tracekit.optimizations.recompiling import Recompiling
 from tracekit.optimizations.sdpa import SDPA
 from tracekit.optimizations.speculative_decoding import SpeculativeDecoding
 from tracekit.optimizations.static_cache import StaticCache
 from tracekit.optimizations.tf32 import TF32
 
 OPTIMIZATIONS: tuple[Optimization, ...] = (
+    DataLoading(),
+    Preprocessing(),
+    Recompiling(),
+    AvoidSyncs(),
+    OffloadOverlap(),
+    PinnedCopies(),
+    OverlapCommunication(),
+    GraphNotReplaying(),
     HalfPrecision(),
     MixedPrecision(),
     TF32(),
@@ -53,7 +69,8 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     SpeculativeDecoding(),
     PagedKV(),
 )
-"""In the order in which they are applied together, whatever order they are named in: types of numbers, attention and
+"""In the order in which they are applied together, whatever order they are named in: host work, copies and
+communication around the model, types of numbers, attention and
 its cache, the rows of a step, formats of weights, fusing, compiling, the graph that records the result, and last what
 is built around a decoding step."""
 

@@ -127,7 +127,12 @@ class Optimization(ABC):
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         """The run as it is after the optimization: what is simulated, and what a further one starts from."""
         base = with_plain_launch(base)
-        after = replace(base, ops=self.transform(base, outcome), batch_by_shapes=self.batch_after(base))
+        after = replace(
+            base,
+            ops=self.transform(base, outcome),
+            batch_by_shapes=self.batch_after(base),
+            outside=base.outside.scaled(max(1.0, self.work(base))),
+        )
         capture = base.source.capture
         if capture is None:
             return after

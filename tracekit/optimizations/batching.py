@@ -11,7 +11,8 @@ from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.costs.call import Cost, Gemm
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.evidence import Statements
-from tracekit.analyzers.prediction.baseline import MOST_TO_LAUNCH_NS, Baseline
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.host_calibration import MOST_TO_LAUNCH_NS
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.batch_limits import compute_bound_from, largest_that_fits, streams_weights

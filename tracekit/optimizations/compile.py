@@ -21,6 +21,7 @@ from tracekit.analyzers.transforms.masked_attention import GENERATED, is_compile
 from tracekit.analyzers.transforms.outcome import Outcome, pick, remembered
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.analyzers.transforms.retime import put, retimed
+from tracekit.optimizations.avoid_syncs import values_read_back
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.cuda_graphs import forward_passes
 from tracekit.optimizations.shared.evidence import idle, launches, of_step, say
@@ -170,8 +171,9 @@ def _launching_ns(base: Baseline) -> float:
 
 @remembered
 def _entry_ns(base: Baseline, outcome: Outcome) -> float:
-    """Host time of the calls into compiled code, before they launch anything."""
-    calls = pick(ENTRY_NS, outcome) * forward_passes(base)
+    """Host time of the calls into compiled code, before they launch anything: one a forward pass, and at each value
+    that is read back, where a graph breaks, one more."""
+    calls = pick(ENTRY_NS, outcome) * (forward_passes(base) + values_read_back(base))
     return calls + _torchao_layers(base) * pick(UNWRAPPED, outcome) * plain_launch_ns(base)
 
 

@@ -55,7 +55,7 @@ class CUDAGraphs(Graphed):
         "vllm": "vllm serve MODEL  # without --enforce-eager",
         "sglang": "python -m sglang.launch_server --model-path MODEL  # without --disable-cuda-graph",
     }
-    caveats = (
+    caveats: tuple[str, ...] = (
         "Shapes and addresses must stay the same: decoding needs a static KV cache.",
         "The graph keeps its memory for itself.",
     )
@@ -66,11 +66,8 @@ class CUDAGraphs(Graphed):
         if base.running.is_graphed:
             launches = base.running.graph_launches
             return f"{launches} graph launch{'es' * (launches != 1)} a step replay its kernels already."
-        if base.records_graphs:
-            return (
-                "torch.compile is asked for CUDA graphs already, but no step replays one: keep addresses and shapes "
-                "of inputs and cache fixed, and call torch.compiler.cudagraph_mark_step_begin() before each step."
-            )
+        if base.graph_use.falls_back:
+            return "The run asks for CUDA graphs already, and does not replay them: see graph-not-replaying."
         if base.trains:
             return "A whole training step needs make_graphed_callables and a capturable optimizer, by hand."
         waits = copies_waited_for(base)

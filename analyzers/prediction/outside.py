@@ -1,0 +1,79 @@
+"""Host work outside the model: what no optimization of the model's ops removes, and where in a step it stands."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.breakdown.gaps import LONG_GAP_NS
+from tracekit.analyzers.breakdown.host_activity import Launching, host_activity
+from tracekit.analyzers.idle_tables import OUTSIDE_MODEL
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+TAIL = 1.0
+"""The place of what the host does after its last launch."""
+
+
+def _none() -> npt.NDArray:
+    return np.zeros(0)
+
+
+@dataclass(frozen=True, eq=False)
+class Outside:
+    """Pieces of host work, in nanoseconds, by cause (one of OUTSIDE_MODEL) and place: the part of a step's ops that are
+    launched before it, 0 to 1. It stays at its place whatever becomes of the ops."""
+
+    cause: npt.NDArray[np.object_] = field(default_factory=_none)
+    ns: Floats = field(default_factory=_none)
+    place: Floats = field(default_factory=_none)
+
+    def total(self, causes: Iterable[str] = OUTSIDE_MODEL) -> float:
+        """Time of these causes."""
+        return float(self.ns[np.isin(self.cause, list(causes))].sum())
+
+    @property
+    def tail_ns(self) -> float:
+        """Time after the last launch."""
+        return float(self.ns[self.place >= TAIL].sum())
+
+    def scaled(self, factor: float, causes: Iterable[str] = OUTSIDE_MODEL) -> "Outside":
+        """With the time of these causes multiplied."""
+        return replace(self, ns=np.where(np.isin(self.cause, list(causes)), self.ns * factor, self.ns))
+
+    def before_each(self, ops: int) -> Floats:
+        """Time before each of so many ops; after the last one, that of the tail."""
+        times = np.zeros(ops + 1)
+        rows = np.where(self.place >= TAIL, ops, np.minimum(self.place * ops + 0.5, ops - 1)).astype(np.int64)
+        np.add.at(times, rows, self.ns)
+        return times
+
+
+def outside_work(
+    host: pd.DataFrame, by: Launching, launched: Ints, start: int, stop: int, host_ns: Floats
+) -> tuple[Outside, Floats]:
+    """The work outside the model of a step from `start` to `stop`, whose ops were launched at these times in order, and
+    its time before each op: at most `host_ns`."""
+    begin, end = np.append(start, launched), np.append(launched, max(stop, launched[-1]))
+    long = np.flatnonzero(end - begin >= LONG_GAP_NS)
+    if not len(long):
+        return Outside(), np.zeros(len(launched))
+    pieces = host_activity(host, by, begin[long], end[long])
+    pieces = pieces[pieces["cause"].isin(OUTSIDE_MODEL)]
+    op, ns = long[pieces["window"].to_numpy(dtype=np.int64)], pieces["duration_ns"].to_numpy()
+    most = np.append(host_ns, np.inf)
+    total = np.bincount(op, ns, minlength=len(most))
+    ns = ns * np.minimum(1.0, most / np.maximum(total, 1.0))[op]
+    place = np.where(op == len(launched), TAIL, op / len(launched))
+    times = np.bincount(op, ns, minlength=len(most))[:-1].astype(np.float64)
+    return _summed(pieces["cause"].to_numpy(), ns, place), times
+
+
+def _summed(cause: npt.NDArray[np.object_], ns: Floats, place: Floats) -> Outside:
+    sums = (
+        pd.DataFrame({"cause": cause, "place": place, "ns": ns}).groupby(["place", "cause"])["ns"].sum().reset_index()
+    )
+    return Outside(sums["cause"].to_numpy(dtype=object), sums["ns"].to_numpy(), sums["place"].to_numpy())

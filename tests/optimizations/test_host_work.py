@@ -1,0 +1,143 @@
+"""Host work outside the model: no optimization of the model removes it, and advice says what removing it would give."""
+
+from dataclasses import replace
+
+import numpy as np
+import op_lists
+import pytest
+
+from tracekit.analyzers.idle_tables import HOST_CAUSES
+from tracekit.analyzers.prediction.graph_use import GraphUse
+from tracekit.analyzers.prediction.outside import Outside
+from tracekit.analyzers.prediction.start import start
+from tracekit.analyzers.readers import load
+from tracekit.optimizations import find
+from tracekit.planning.recommend import recommend
+
+LOADED_NS = 50e6
+
+
+def with_work(cause: str, name: str = "work", **capture):
+    """A run with 50 ms of host work at its start."""
+    base = op_lists.base(**capture)
+    outside = Outside(np.array([cause], dtype=object), np.array([LOADED_NS]), np.array([0.0]))
+    causes = HOST_CAUSES.frame(
+        {"step": [0], "cause": [cause], "name": [name], "location": ["a.py:1"], "caller": [""], "gaps": [1]}
+        | {"idle_ns": [round(LOADED_NS)]}
+    )
+    base = replace(base, outside=outside, host_causes=causes)
+    return replace(base, stated_ns=base.latency_ns)
+
+
+def after(name: str, base, outcome: str = "expected") -> float:
+    return find(name).applied(base, outcome).latency_ns
+
+
+@pytest.mark.parametrize("name", ["compile", "cuda-graphs", "half-precision:fp16", "int8-weight-only"])
+def test_no_optimization_of_the_model_removes_it(name: str):
+    base = with_work("preprocessing", precision="fp32" if name.startswith("half") else "bf16")
+    assert after(name, base, "high") > LOADED_NS
+    assert after(name, base, "high") - after(name, replace(base, outside=Outside()), "high") == pytest.approx(LOADED_NS)
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"), [("data-loading", "data-loading"), ("preprocessing", "python"), ("recompiling", "compilation")]
+)
+def test_the_high_end_is_the_step_without_it(name: str, cause: str):
+    base = with_work(cause)
+    assert find(name).objection(base) is None
+    assert after(name, base, "high") == pytest.approx(replace(base, outside=Outside()).latency_ns)
+    assert after(name, base, "high") <= after(name, base) <= after(name, base, "low") < base.latency_ns
+    assert find(name).objection(with_work("setup"))
+
+
+def test_two_workers_halve_what_the_step_does_not_cover():
+    base = with_work("data-loading")
+    rest = replace(base, outside=Outside()).latency_ns
+    left = after("data-loading", base, "low") - rest
+    assert left == pytest.approx(LOADED_NS / 2 - rest)
+
+
+def test_a_loader_with_workers_is_told_from_one_without():
+    alone = with_work("data-loading", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
+    waiting = with_work("data-loading", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__")
+    advice = find("data-loading")
+    assert "num_workers=8" in advice.how_to(alone)
+    assert "2 * num_workers" in advice.how_to(waiting)
+    assert advice.notes(alone)
+    assert not advice.notes(waiting)
+    assert after("data-loading", waiting, "low") > after("data-loading", alone, "low")
+
+
+def test_the_evidence_names_the_function():
+    (said,) = find("preprocessing").evidence(with_work("preprocessing", "scipy.ndimage.zoom"))
+    assert {each.role: each.value for each in said.evidence}["name"] == "scipy.ndimage.zoom"
+    assert "interpolate" in find("preprocessing").how_to(with_work("preprocessing", "scipy.ndimage.zoom"))
+
+
+def test_work_scales_with_the_batch():
+    base = with_work("preprocessing", batch_size=1)
+    assert after("batching:8", base) > 8 * LOADED_NS
+
+
+def test_a_step_without_waits_in_it_is_faster():
+    base = op_lists.base(width=4096, host_us=2.0)
+    waiting = replace(base, ops=base.ops.assign(sync=True))
+    assert find("avoid-syncs").objection(waiting) is None
+    assert after("avoid-syncs", waiting) < waiting.latency_ns
+    assert find("avoid-syncs").objection(replace(base, ops=base.ops.assign(sync=False)))
+
+
+def test_a_run_that_asks_for_graphs_and_launches_none():
+    base = replace(op_lists.base(layers=24), graph_use=GraphUse(asked=3))
+    assert find("graph-not-replaying").objection(base) is None
+    assert "graph-not-replaying" in (find("cuda-graphs").objection(base) or "")
+    assert find("graph-not-replaying").objection(replace(base, graph_use=GraphUse(3, replayed=1)))
+    assert find("graph-not-replaying").objection(op_lists.base())
+
+
+def test_pageable_copies_become_pinned_ones():
+    base = op_lists.base()
+    copy = base.ops.index == 3
+    ops = base.ops.assign(kernel_ns=base.ops.kernel_ns.where(~copy, 20e6), category=np.where(copy, "memcpy", "kernel"))
+    names = base.copies.reindex(ops.index).fillna("").where(~copy, "Memcpy HtoD (Pageable -> Device)")
+    base = replace(base, ops=ops, copies=names)
+    assert find("pinned-copies").objection(base) is None
+    assert after("pinned-copies", base) < base.latency_ns
+    assert find("offload-overlap").objection(base)
+    pinned = replace(base, copies=names.where(~copy, "Memcpy HtoD (Pinned -> Device)"))
+    assert find("pinned-copies").objection(pinned)
+
+
+def analyzed(shared, name: str):
+    analysis, base = start(load(shared / "advice" / f"{name}.json.gz"))
+    return recommend(analysis, base), base
+
+
+def test_a_detector_is_told_to_preprocess_elsewhere(shared):
+    analysis, base = analyzed(shared, "h100_owlv2")
+    assert base.as_traced.holds
+    assert analysis.recommendations[0].id in ("preprocessing", "data-loading")
+    assert after("compile", base, "high") > base.outside.total()
+
+
+def test_a_loader_without_workers_is_told_to_take_some(shared):
+    analysis, base = analyzed(shared, "h100_resnet-dataloader")
+    assert base.as_traced.holds
+    assert analysis.recommendations[0].id == "data-loading"
+
+
+def test_a_graph_that_falls_back_is_told_why(shared):
+    analysis, _ = analyzed(shared, "mistral-7b_bf16-sdpa-graphs_decode_b1_c512")
+    assert analysis.recommendations[0].id == "graph-not-replaying"
+    assert "cuda-graphs" not in [each.id for each in analysis.recommendations]
+
+
+NEW = ("data-loading", "preprocessing", "recompiling", "avoid-syncs", "pinned-copies", "offload-overlap")
+
+
+@pytest.mark.parametrize("name", ["h200_llama-1b_bf16_decode", "h200_gpt2_fp32-eager_prefill", "mi300_bert-small"])
+def test_healthy_runs_get_none_of_it(shared, name: str):
+    analysis, base = start(load(shared / "traces" / f"{name}.json.gz"))
+    found = {each.id for each in recommend(analysis, base).recommendations}
+    assert not found & {*NEW, "overlap-communication", "graph-not-replaying"}

@@ -1,0 +1,87 @@
+"""A host that does not wait for the device in the middle of a step."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from tracekit.analyzers.evidence import Statements, of_step, say
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Costs
+from tracekit.analyzers.transforms.outcome import Outcome
+from tracekit.optimizations.base import Optimization, refused
+from tracekit.optimizations.shared.host_work import NOTABLE, named_causes
+from tracekit.subjects.subject import Subject
+
+_WAITS = ("allocation",)
+_TO_HOST = r"DtoH|Device -> (?:Pageable|Pinned)"
+ALLOCATING = {"low": 0.2, "expected": 0.0, "high": 0.0}
+"""Part of the allocating that stays without empty_cache()."""
+
+
+class AvoidSyncs(Optimization):
+    """A host that does not wait for the device in the middle of a step.
+
+    The host no longer waits for the device where kernels follow in the step, nor reads the values back that it
+    waited for; at best the last one, too. Allocating and freeing goes, but for a fifth at the low end. `compile`
+    counts a graph break at each value that is read back.
+
+    *Refused* where the host waits for nothing within the step and allocates next to nothing.
+    """
+
+    id = "avoid-syncs"
+    title = "No waiting for the GPU within a step"
+    costs = Costs("about the same", "unchanged", "the lines that read values back")
+    caveats = ("Values that decide what is done next have to be read; check them every so many steps.",)
+
+    def objection(self, base: Baseline) -> str | None:
+        allocates = base.outside.total(_WAITS) > NOTABLE * base.unprofiled_ns
+        return None if _amid(base).any() or allocates else "Within a step the host waits for nothing."
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        """The copies to the host that are waited for go, too; at best also the last one of the step."""
+        amid = _amid(base)
+        ops = base.ops.assign(sync=base.ops.sync & ~amid)
+        read = _to_host(base) & (amid | (outcome == "high"))
+        return ops.assign(kernel_ns=ops.kernel_ns.where(~read, 0.0), host_ns=ops.host_ns.where(~read, 0.0))
+
+    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
+        after = super().applied(base, outcome)
+        return replace(after, outside=after.outside.scaled(ALLOCATING[outcome], _WAITS))
+
+    def reason(self, base: Baseline) -> Statements:
+        waits = int(_amid(base).sum())
+        if not waits:
+            return (say("avoid-allocation", of_step("time", "outside_ns", base.outside.total(_WAITS))),)
+        return (say("avoid-syncs", of_step("waits", "launches", waits)),)
+
+    def evidence(self, base: Baseline) -> Statements:
+        return named_causes(base, ("sync", *_WAITS))
+
+    def how_to(self, base: Baseline) -> str:
+        if not _amid(base).any():
+            return "# no torch.cuda.empty_cache() in the loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+        return (
+            "total += loss.detach()  # keep it on the GPU; read it once in 100 steps with .item()\n"
+            'torch.cuda.set_sync_debug_mode("warn")  # names the lines that wait'
+        )
+
+    def apply(self, subject: Subject) -> Subject:
+        raise refused(self, "It is a change of the code that reads values back, which the advice names.")
+
+
+def values_read_back(base: Baseline) -> int:
+    """Copies to the host within a step that the host waits for."""
+    return int((_amid(base) & _to_host(base)).sum())
+
+
+def _amid(base: Baseline) -> "pd.Series[bool]":
+    """Waits with kernels after them in the step."""
+    kernels = np.flatnonzero(base.ops.category == "kernel")
+    before_last = np.arange(len(base.ops)) < (kernels[-1] if len(kernels) else 0)
+    return base.ops.sync & before_last
+
+
+def _to_host(base: Baseline) -> "pd.Series[bool]":
+    copies = base.copies.reindex(base.ops.index).fillna("")
+    return copies.str.contains(_TO_HOST)

@@ -1,0 +1,56 @@
+"""Batches made by worker processes while the GPU computes."""
+
+from dataclasses import replace
+
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Costs
+from tracekit.analyzers.transforms.outcome import Outcome
+from tracekit.optimizations.shared.host_work import LessHostWork
+
+WORKERS = {"low": 2, "expected": 8, "high": 1_000_000}
+"""Workers whose batches come in turn: two share the work at least; at best there are enough of them."""
+MORE_WORKERS = {"low": 1.25, "expected": 2.0, "high": 1_000_000}
+"""The same for a loader that has workers already: how many times as fast batches come."""
+_IN_PROCESS = "_SingleProcess"
+_WITH_WORKERS = "_MultiProcessing"
+
+
+class DataLoading(LessHostWork):
+    """Batches made by worker processes while the GPU computes.
+
+    The time in `DataLoader.__next__` is divided by two workers at the low end and by eight as expected; of the
+    rest only what the remaining step does not cover stays. A loader that has workers already becomes 1.25, 2 or
+    any times as fast.
+
+    *Refused* where data loading takes less than 1 % of the step.
+    """
+
+    id = "data-loading"
+    title = "Data loading beside the GPU"
+    costs = Costs("host memory for prefetched batches", "unchanged", "arguments of the DataLoader")
+    causes = ("data-loading",)
+    nothing = "The host does not wait for data."
+    caveats = ("The gain needs a CPU core a worker, and storage that keeps up.",)
+
+    def left(self, base: Baseline, outcome: Outcome) -> float:
+        """What the workers do not finish while the rest of the step runs."""
+        loading = base.outside.total(self.causes)
+        without = replace(base, outside=base.outside.scaled(0.0, self.causes))
+        faster = MORE_WORKERS if _loader(base, _WITH_WORKERS) else WORKERS
+        return max(0.0, loading / faster[outcome] - without.simulate(base.ops)) / loading
+
+    def how_to(self, base: Baseline) -> str:
+        workers = "2 * num_workers" if _loader(base, _WITH_WORKERS) else "8"
+        more = "pin_memory=True, persistent_workers=True, prefetch_factor=4"
+        return f"DataLoader(dataset, num_workers={workers}, {more})"
+
+    def notes(self, base: Baseline) -> tuple[str, ...]:
+        if _loader(base, _IN_PROCESS):
+            return ("The DataLoader has no workers: it makes each batch while the GPU waits.",)
+        return ()
+
+
+def _loader(base: Baseline, kind: str) -> bool:
+    rows = base.host_causes[base.host_causes["cause"] == "data-loading"]
+    said = rows["name"].astype(str) + rows["caller"].astype(str)
+    return bool(said.str.contains(kind, regex=False).any())

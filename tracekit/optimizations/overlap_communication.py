@@ -1,0 +1,80 @@
+"""Collectives that run while kernels compute, over links that are as fast as they can be."""
+
+import numpy as np
+import pandas as pd
+
+from tracekit.analyzers.attribution.kernel_names import is_communication
+from tracekit.analyzers.evidence import Statements, of_step, say
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Costs
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.optimizations.base import Optimization, refused
+from tracekit.optimizations.shared.copies import together
+from tracekit.optimizations.shared.evidence import share_of
+from tracekit.subjects.subject import Subject
+
+HIDDEN = Interval(0.2, 0.5, 1.0)
+"""Part of the kernels' time in which collectives proceed: the backward pass, at best all."""
+NOTABLE = 0.05
+SLOW = 0.3
+"""Of the link's rate: a large collective below it is held up by its link or by other ranks."""
+
+
+class OverlapCommunication(Optimization):
+    """Collectives that run while kernels compute, over links that are as fast as they can be.
+
+    Exposed collectives proceed while 20, 50 or 100 % of the other kernels' time passes. A rate below 30 % of the
+    link's is said: then the link, or a slower rank, sets the pace.
+
+    *Refused* where less than 5 % of the step is exposed communication.
+    """
+
+    id = "overlap-communication"
+    title = "Collectives behind computation"
+    costs = Costs("gradient buckets", "unchanged", "arguments of DDP or FSDP; the network's settings")
+    caveats = (
+        "Collectives take SMs and bandwidth from the kernels that they run beside.",
+        "A collective that waits for a slower rank is mended on that rank: compare the ranks' traces.",
+    )
+
+    def objection(self, base: Baseline) -> str | None:
+        rows = _collectives(base)
+        if not rows.any():
+            return "The step has no collectives."
+        exposed = float(base.ops.kernel_ns[rows].sum())
+        return None if exposed > NOTABLE * base.unprofiled_ns else "Hardly any communication is exposed."
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        return together(base.ops, _collectives(base), pick(HIDDEN, outcome))
+
+    def reason(self, base: Baseline) -> Statements:
+        rate, link = _bus_gbs(base), base.gpu.nvlink_gbs / 2 or base.gpu.pcie_gbs
+        statements = (say("overlap-communication", share_of(base, _collectives(base))),)
+        if rate and rate < SLOW * link:
+            rates = of_step("rate", "link_bytes", rate * 1e9), of_step("link", "link_bytes", link * 1e9)
+            return (*statements, say("slow-link", *rates))
+        return statements
+
+    def how_to(self, base: Baseline) -> str:
+        return (
+            "model = DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)\n"
+            "with model.no_sync(): ...  # in all but the last step of gradient accumulation\n"
+            "# NCCL_DEBUG=INFO says which link the ranks use"
+        )
+
+    def apply(self, subject: Subject) -> Subject:
+        raise refused(self, "It is a change of how the model is distributed.")
+
+
+def _collectives(base: Baseline) -> "pd.Series[bool]":
+    return base.ops.message.notna() | is_communication(base.ops.name)
+
+
+def _bus_gbs(base: Baseline) -> float:
+    """Rate at which the links carried what large collectives moved, by their exposed time; 0: not known."""
+    rows = base.ops[base.ops.message.notna()]
+    known = np.array([message.known for message in rows.message], dtype=bool)
+    moved = sum(message.carried for message in rows.message[known])
+    time = float(rows.kernel_ns[known].sum())
+    return moved / time if time else 0.0

@@ -1,0 +1,78 @@
+"""Copies from page-locked host memory, which are faster and need no waiting."""
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from tracekit.analyzers.evidence import Statements, of_step, say
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.kernel_time.links import copy_ns
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Costs
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.optimizations.base import Optimization, refused
+from tracekit.optimizations.shared.copies import copied_bytes, copies, gains, together
+from tracekit.optimizations.shared.evidence import share_of
+from tracekit.subjects.subject import Subject
+
+SLOWER = Interval(1.6, 1.15, 1.0)
+"""Time of a pinned copy over its modelled one."""
+HIDDEN = Interval(0.0, 0.0, 1.0)
+"""Part of the copies that kernels hide: none where they stay in the kernels' stream, all where they are prefetched."""
+UNKNOWN = Interval(0.8, 0.5, 0.2)
+"""Pinned over pageable time of a copy whose size is not known."""
+
+
+_OFFLOADED = {"offload-overlap": "it pins what it copies ahead."}
+
+
+class PinnedCopies(Optimization):
+    """Copies from page-locked host memory, which are faster and need no waiting.
+
+    Copies between the device and pageable memory take what the kernel model says of pinned ones
+    (times 1.6, 1.15 or 1), and the host does not wait for those to the device; at best kernels hide them, as with
+    a prefetched batch.
+
+    *Refused* where such copies take less than 1 % of the step.
+    """
+
+    id = "pinned-copies"
+    title = "Pinned host memory"
+    excludes: Mapping[str, str] = _OFFLOADED
+    costs = Costs("page-locked host memory", "unchanged", "one argument")
+    caveats = ("Pinning takes time: pin once, or let the DataLoader do it in its own thread.",)
+
+    def objection(self, base: Baseline) -> str | None:
+        rows = _pageable(base)
+        if not rows.any():
+            return "The step copies nothing from or to pageable memory."
+        return None if gains(base, rows) else "Copies of pageable memory are a negligible part of the step."
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        rows, sizes = _pageable(base), copied_bytes(base)
+        times = base.ops.kernel_ns.to_numpy().copy()
+        for place in rows.to_numpy().nonzero()[0]:
+            if sizes[place]:
+                modelled = copy_ns(int(sizes[place]), base.gpu, "pinned") * pick(SLOWER, outcome)
+                times[place] = min(times[place], modelled)
+            else:
+                times[place] *= pick(UNKNOWN, outcome)
+        pinned = base.ops.assign(kernel_ns=times, sync=base.ops.sync & ~(rows & copies(base, "HtoD")))
+        return together(pinned, rows, pick(HIDDEN, outcome))
+
+    def reason(self, base: Baseline) -> Statements:
+        rows = _pageable(base)
+        return (say("pinned-copies", of_step("copies", "launches", int(rows.sum())), share_of(base, rows)),)
+
+    def how_to(self, base: Baseline) -> str:
+        return (
+            "loader = DataLoader(dataset, pin_memory=True)  # or tensor.pin_memory(), once\n"
+            'batch = batch.to("cuda", non_blocking=True)'
+        )
+
+    def apply(self, subject: Subject) -> Subject:
+        raise refused(self, "It is a change of the code that makes the inputs.")
+
+
+def _pageable(base: Baseline) -> "pd.Series[bool]":
+    return copies(base, "Pageable")

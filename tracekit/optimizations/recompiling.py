@@ -1,0 +1,35 @@
+"""Compiled once instead of again in measured steps."""
+
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Costs
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.optimizations.shared.host_work import LessHostWork
+
+LEFT = Interval(0.3, 0.0, 0.0)
+"""Part of the compiling that stays: with dynamic shapes a few variants are still compiled."""
+
+
+class Recompiling(LessHostWork):
+    """Compiled once instead of again in measured steps.
+
+    Compiling inside the step goes; at the low end 30 % of it stays, for a few variants of shapes.
+
+    *Refused* where nothing is compiled in the step.
+    """
+
+    id = "recompiling"
+    title = "No compiling in the loop"
+    costs = Costs("about the same", "unchanged", "one argument, or padded shapes")
+    causes = ("compilation",)
+    nothing = "Nothing is compiled in the step."
+    caveats = ("Code for any shape may be a few percent slower than code for one.",)
+
+    def left(self, base: Baseline, outcome: Outcome) -> float:
+        return pick(LEFT, outcome)
+
+    def how_to(self, base: Baseline) -> str:
+        return (
+            "model = torch.compile(model, dynamic=True)  # or torch._dynamo.mark_dynamic(inputs, 1)\n"
+            "# TORCH_LOGS=recompiles says which guard fails; pad inputs to a few lengths, and warm each up"
+        )

@@ -1,0 +1,70 @@
+"""Shared by what takes host work outside the model away: a step without that work, simulated, is the bound."""
+
+from abc import abstractmethod
+from dataclasses import replace
+
+import pandas as pd
+
+from tracekit.analyzers.evidence import Evidence, Statement, Statements, of_step, say
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.transforms.outcome import Outcome
+from tracekit.optimizations.base import Optimization, refused
+from tracekit.subjects.subject import Subject
+
+NOTABLE = 0.01
+"""Host work of less than this part of a step is not worth a word."""
+_NAMED = 3
+
+
+class LessHostWork(Optimization):
+    """The host work of some causes shrinks; at its best it is gone, which is what the critical path allows."""
+
+    causes: tuple[str, ...]
+    nothing: str
+    """Why it is refused where there is no such work."""
+
+    def objection(self, base: Baseline) -> str | None:
+        return None if base.outside.total(self.causes) > NOTABLE * base.unprofiled_ns else self.nothing
+
+    @abstractmethod
+    def left(self, base: Baseline, outcome: Outcome) -> float:
+        """Part of the work that stays on the critical path, 0 to 1."""
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        return base.ops
+
+    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
+        after = super().applied(base, outcome)
+        return replace(after, outside=after.outside.scaled(self.left(base, outcome), self.causes))
+
+    def reason(self, base: Baseline) -> Statements:
+        time = base.outside.total(self.causes)
+        part = time / max(base.unprofiled_ns, 1.0)
+        return (say(self.id, of_step("time", "outside_ns", time), of_step("share", "outside_share", min(part, 1.0))),)
+
+    def evidence(self, base: Baseline) -> Statements:
+        return named_causes(base, self.causes)
+
+    def apply(self, subject: Subject) -> Subject:
+        raise refused(self, "It is a change of the code around the model, which the advice shows.")
+
+
+def named_causes(base: Baseline, causes: tuple[str, ...]) -> Statements:
+    """The names of most time among these causes: the function, and where it is called from."""
+    named = base.host_causes[base.host_causes["cause"].isin(causes) & (base.host_causes["name"] != "")]
+    sums = named.groupby(["name", "location", "caller"], sort=False)["idle_ns"].sum().reset_index()
+    top = sums.nlargest(_NAMED, "idle_ns")
+    columns = (top[column] for column in ("name", "location", "caller", "idle_ns"))
+    rows = zip(*columns, strict=True)
+    return tuple(_named(str(name), str(place), str(caller), float(ns)) for name, place, caller, ns in rows)
+
+
+def _named(name: str, location: str, caller: str, ns: float) -> Statement:
+    cell = Evidence("name", name, "host_causes", "name", name)
+    values = [cell, Evidence("time", ns, "host_causes", "idle_ns", name)]
+    if location:
+        values.append(Evidence("location", location, "host_causes", "location", name))
+    if caller:
+        values.append(Evidence("caller", caller, "host_causes", "caller", name))
+    kind = "host-cause" + ("-at" if location else "") + ("-by" if caller else "")
+    return say(kind, *values)
