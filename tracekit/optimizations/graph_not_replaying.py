@@ -21,6 +21,8 @@ class GraphNotReplaying(CUDAGraphs):
 
     id = "graph-not-replaying"
     title = "CUDA graphs that replay"
+    aliases = ()
+    switches: Mapping[str, str] = {}
     excludes: Mapping[str, str] = {"cuda-graphs": "it is the same graph.", "max-autotune": "it records graphs, too."}
     caveats = ("Whatever a graph reads or writes must keep its address and shape from step to step.",)
 
