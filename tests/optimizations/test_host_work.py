@@ -127,6 +127,12 @@ def test_a_loader_without_workers_is_told_to_take_some(shared):
     assert analysis.recommendations[0].id == "data-loading"
 
 
+def test_exposed_collectives_come_first(shared):
+    analysis, base = analyzed(shared, "mi300_resnet-train")
+    assert base.as_traced.holds
+    assert analysis.recommendations[0].id == "overlap-communication"
+
+
 def test_a_graph_that_falls_back_is_told_why(shared):
     analysis, _ = analyzed(shared, "mistral-7b_bf16-sdpa-graphs_decode_b1_c512")
     assert analysis.recommendations[0].id == "graph-not-replaying"

@@ -49,7 +49,7 @@ class CUDAGraphs(Graphed):
 
     id = "cuda-graphs"
     title = "CUDA graphs"
-    aliases = ("graphs",)
+    aliases: tuple[str, ...] = ("graphs",)
     costs = Costs("the graph's own pool", "unchanged", "one line, where shapes are fixed")
     switches: Mapping[str, str] = {
         "vllm": "vllm serve MODEL  # without --enforce-eager",
