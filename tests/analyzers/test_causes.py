@@ -158,7 +158,7 @@ def test_a_loader_without_workers_is_data_loading(shared):
     assert analysis.idle_causes["cause"].iloc[0] == "data-loading"
     later = analysis.host_causes[analysis.host_causes["step"] > 0]
     by_cause = later.groupby("cause")["idle_ns"].sum()
-    assert by_cause["data-loading"] > 0.95 * by_cause.sum()
+    assert by_cause["data-loading"] > 0.9 * by_cause.sum()
 
 
 HEALTHY = (
