@@ -43,8 +43,18 @@ class Table:
             raise ValueError(f"table {self.name}: columns differ by {sorted(set(values) ^ set(expected))}")
         return pd.DataFrame({c.name: _as_column(values[c.name], c.dtype) for c in self.columns}, copy=False)
 
+    def partial(self, values: Mapping[str, Any]) -> pd.DataFrame:
+        """`frame`, in which a column that is left out holds what stands for absent: -1, NaN, "", or False."""
+        size = max(map(len, values.values()), default=0)
+        absent = {c.name: np.full(size, _absent(c.dtype)) for c in self.columns if c.name not in values}
+        return self.frame({**absent, **values})
+
     def empty(self) -> pd.DataFrame:
         return self.frame({c.name: [] for c in self.columns})
+
+
+def _absent(dtype: str) -> Any:
+    return "" if dtype in ("category", "object") else {"i": -1, "f": np.nan, "b": False}[np.dtype(dtype).kind]
 
 
 def _as_column(values: Any, dtype: str) -> Any:

@@ -63,9 +63,8 @@ def trace_of(launches: Launches, damage: str = "") -> Trace:
 
 def _device(measured: pd.DataFrame) -> pd.DataFrame:
     duration = np.maximum(measured["duration_ns"].to_numpy(), 0)
-    return DEVICE.frame(
+    return DEVICE.partial(
         {
-            **{column.name: np.full(len(measured), -1) for column in DEVICE.columns},
             "start_ns": np.cumsum(duration) - duration,
             "duration_ns": duration,
             "device": measured["device"],
