@@ -10,7 +10,7 @@ settings.register_profile("tracekit", deadline=None, derandomize="CI" in os.envi
 settings.load_profile("tracekit")
 
 _BROWSER = ("test_accessibility", "test_browser", "test_browser_charts", "test_browser_moves", "test_viewers")
-_SLOW = ("test_missing_packages", "test_packaging", "test_model_folders", "test_worker_ends")
+_SLOW = ("test_missing_packages", "test_packaging", "test_model_folders", "test_worker_ends", "test_contributing")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:

@@ -99,15 +99,14 @@ def test_an_addition_does_what_the_page_promises(section: str, checkout: Path) -
 
 @pytest.mark.parametrize("language", ["python", "toml", "diff"])
 def test_every_block_has_a_place(language: str) -> None:
-    found = [block for section in SECTIONS for block in blocks(section) if block.language == language]
-    assert found and all(block.place for block in found)
+    additions = [block for section in SECTIONS for block in blocks(section) if block.language == language]
+    assert additions and all(block.place for block in additions)
 
 
 def test_additions_are_clean(checkout: Path) -> None:
-    written = [re.match("`([^`]+)`", block.place)[1] for section in SECTIONS for block in blocks(section) if block.place]
-    files = sorted({name for name in written if name.endswith(".py")})
+    named = [re.match("`([^`]+)`", block.place) for section in SECTIONS for block in blocks(section)]
+    files = sorted({place[1] for place in named if place and place[1].endswith(".py")})
     for check in (["check"], ["format", "--check"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "ruff", *check, *files], cwd=checkout, capture_output=True, text=True
-        )
+        command = [sys.executable, "-m", "ruff", *check, *files]
+        done = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
