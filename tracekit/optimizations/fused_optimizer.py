@@ -12,13 +12,17 @@ from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.values import Costs
+from tracekit.analyzers.transforms.by_cost import where
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.evidence import largest, launches, of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 HOST_KEPT = Interval(0.9, 0.6, 0.4)
-"""Host time of an optimizer step that stays: lists of parameters and states are still gathered in Python."""
+"""Part of the host time of passes over lists that stays: the lists are still gathered in Python."""
+HOST_PER_PARAMETER_NS = Interval(4_000, 2_000, 1_000)
+"""Host time that a fused call adds for a parameter of an optimizer that launched each operation of each parameter by
+itself: its four tensors become elements of lists."""
 KERNEL_ERROR = Interval(1.25, 1.0, 0.9)
 _READ, _WRITTEN = 4, 3
 """Of Adam, in copies of the parameters: parameters, gradients and two moments; all but the gradients."""
@@ -30,8 +34,10 @@ _WITH_TRAINER = '  # with Trainer: TrainingArguments(optim="adamw_torch_fused")'
 class FusedOptimizer(Optimization):
     """One kernel for the whole optimizer step in place of one pass per operation.
 
-    The passes over the parameters (`_foreach_*`) become one that moves seven copies of them: it reads parameters,
-    gradients and two moments, and writes all but the gradients. The host time is 0.6 (0.4 to 0.9) of the optimizer's.
+    The passes over the parameters (`_foreach_*`, or one operation after the other for each parameter) become one that
+    moves seven copies of them: it reads parameters, gradients and two moments, and writes all but the gradients. The
+    host time is 0.6 (0.4 to 0.9) of that of passes over lists; for an optimizer that handles each parameter by itself it
+    is what precedes the first operation, and 2 (1 to 4) us a parameter.
 
     *Refused* if the optimizer is fused already, or the run does not train.
     """
@@ -50,17 +56,17 @@ class FusedOptimizer(Optimization):
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         places = np.flatnonzero(_steps(base))
-        found, cost = base.ops.iloc[places], _fused_cost(base)
-        ratio = estimate_ns(cost, base.gpu) / sum(estimate_ns(each, base.gpu) for each in found.cost)
-        one = found.iloc[:1].assign(
+        passes, cost = base.ops.iloc[places], _fused_cost(base)
+        ratio = estimate_ns(cost, base.gpu) / sum(estimate_ns(each, base.gpu) for each in passes.cost)
+        one = passes.iloc[:1].assign(
             name="aten::_fused_adamw_",
-            host_ns=found.host_ns.sum() * pick(HOST_KEPT, outcome),
-            kernel_ns=found.kernel_ns.sum() * min(1.0, ratio * pick(KERNEL_ERROR, outcome)),
-            launches=max(1, round(found.launches.sum() / len(found))),
-            sync=bool(found.sync.any()),
-            cost=pd.Series([cost], index=found.index[:1], dtype=object),
+            host_ns=_host_ns(base, outcome),
+            kernel_ns=passes.kernel_ns.sum() * min(1.0, ratio * pick(KERNEL_ERROR, outcome)),
+            launches=max(1, round(passes.launches.sum() / len(passes))),
+            sync=bool(passes.sync.any()),
+            cost=pd.Series([cost], index=passes.index[:1], dtype=object),
         )
-        others = base.ops.drop(found.index)
+        others = base.ops.drop(passes.index)
         return pd.concat([others.iloc[: places[0]], one, others.iloc[places[0] :]])
 
     def reason(self, base: Baseline) -> Statements:
@@ -95,14 +101,43 @@ class FusedOptimizer(Optimization):
 
 
 def _steps(base: Baseline) -> "pd.Series[bool]":
-    foreach = base.ops.name.str.contains("_foreach_(?!copy_)", regex=True)
-    return foreach & base.ops.cost.notna() & base.ops.phase.isin(["optimizer", ""])
+    """Rows that update parameters: passes over lists, or where there are none, operations on one parameter each."""
+    optimizer = base.ops.cost.notna() & base.ops.phase.isin(["optimizer", ""])
+    lists = base.ops.name.str.contains("_foreach_(?!copy_)", regex=True)
+    if lists.any():
+        return lists & optimizer
+    return (base.ops.phase == "optimizer") & where(
+        base.ops, lambda cost: cost is not None and cost.family == "pointwise"
+    )
+
+
+def _by_parameter(base: Baseline) -> bool:
+    return not base.ops.name[_steps(base)].str.contains("_foreach_", regex=False).any()
+
+
+def _parameters(base: Baseline) -> float:
+    """How many parameters an optimizer updates that launches each operation of each of them."""
+    return float(base.ops.name[_steps(base)].value_counts().median())
+
+
+def _host_ns(base: Baseline, outcome: Outcome) -> float:
+    host = base.ops.host_ns[_steps(base)]
+    if not _by_parameter(base):
+        return float(host.sum() * pick(HOST_KEPT, outcome))
+    gathered, added = float(host.iloc[0]), _parameters(base) * pick(HOST_PER_PARAMETER_NS, outcome)
+    return min(gathered + added, float(host.sum()))
 
 
 def _fused_cost(base: Baseline) -> Cost:
     """Each parameter, gradient and moment once, whatever the passes were."""
-    found = base.ops[_steps(base)]
-    widest = max(found.cost, key=lambda cost: cost.write_bytes)
-    copy = widest.write_bytes
-    flops = sum(cost.flops for cost in found.cost)
+    passes = base.ops[_steps(base)]
+    widest = max(passes.cost, key=lambda cost: cost.write_bytes)
+    copy = _copy_bytes(passes) if _by_parameter(base) else widest.write_bytes
+    flops = sum(cost.flops for cost in passes.cost)
     return replace(widest, flops=flops, read_bytes=_READ * copy, write_bytes=_WRITTEN * copy)
+
+
+def _copy_bytes(passes: pd.DataFrame) -> float:
+    """Bytes of all parameters: most operations write each of them once."""
+    written = passes.cost.map(lambda cost: cost.write_bytes).astype(float)
+    return float(written.groupby(passes.name).sum().median())
