@@ -98,8 +98,8 @@ def _problems(
             *attribution_problems(trace.host, of.items, work, of.layers),
             *roof_problems(work, judged.costed, judged.roofs, ran.gpu),
             bound_problem(of.items, judged.own_bound),
-            problems.found("busy-exceeds-latency", int(exceeds)),
-            problems.found("steps-set-apart", of.steps.set_apart),
+            problems.problem("busy-exceeds-latency", int(exceeds)),
+            problems.problem("steps-set-apart", of.steps.set_apart),
         ]
     )
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tracekit.analyzers.tables import TABLES, Column, Table
+from tracekit.analyzers.schema import TABLES, Column, Table
 
 STEP = Table(
     "step",

@@ -1,6 +1,6 @@
 """The tables of idle time: each gap of a device, their causes, and what the host did meanwhile."""
 
-from tracekit.analyzers.tables import Column, Table
+from tracekit.analyzers.schema import Column, Table
 
 CAUSE_MEANINGS = {
     "dispatch": "Python, the framework and its launches: the host had not yet launched the next work",

@@ -1,6 +1,6 @@
 """The tables of an analysis, with documented columns."""
 
-from tracekit.analyzers.tables import Column, Table
+from tracekit.analyzers.schema import Column, Table
 
 _COST = (
     Column("flops", "float64", "FLOP", "floating-point operations counted, 2 a multiply-add; NaN: none known"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo
-from tracekit.analyzers.tables import Column, Table
+from tracekit.analyzers.schema import Column, Table
 
 HOST = Table(
     "host",

@@ -26,7 +26,7 @@ _DECLARING = (
 def columns() -> str:
     """Every table and column, from their declarations."""
     modules = [import_module(f"tracekit.analyzers.{name}") for name in _DECLARING]
-    table = import_module("tracekit.analyzers.tables").Table
+    table = import_module("tracekit.analyzers.schema").Table
     tables = {each.name: each for module in modules for each in vars(module).values() if isinstance(each, table)}
     head = "# Columns\n\nGenerated from the declarations in `analyzers/`. JSON output gives times in µs."
     return "\n\n".join([head, *(_table(table) for table in tables.values())]) + "\n"

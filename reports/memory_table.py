@@ -4,7 +4,7 @@ import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.results import Analysis
-from tracekit.analyzers.tables import Column, Table
+from tracekit.analyzers.schema import Column, Table
 
 MEMORY = Table(
     "memory",

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.results import Analysis
-from tracekit.analyzers.tables import Column, Table
+from tracekit.analyzers.schema import Column, Table
 from tracekit.reports.names import printable
 
 MOVES = Table(

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from tracekit.analyzers.results import BOUNDS
-from tracekit.analyzers.tables import TABLES
+from tracekit.analyzers.schema import TABLES
 from tracekit.reports.names import inside, middle_truncated, printable, shortened
 
 Kind = Literal["name", "text", "prose", "bound", "cause", "count", "time", "change", "share", "flops", "bytes", "ratio"]

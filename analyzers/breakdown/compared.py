@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers import problems
-from tracekit.analyzers.problems import Found
+from tracekit.analyzers.problems import Problem
 from tracekit.analyzers.result_tables import COUNTERS_COMPARISON
 from tracekit.analyzers.results import CounterSource
 from tracekit.analyzers.roofline.costing import Costed
@@ -54,8 +54,8 @@ def counter_problems(work: pd.DataFrame, counters: pd.DataFrame | None, compared
     nothing = "" if source.matched else "; all FLOPs and bytes are counted"
     return problems.table(
         [
-            problems.found("measured-counters", source.matched, found),
-            problems.found("counters-unmatched", source.unmatched, nothing),
+            problems.problem("measured-counters", source.matched, found),
+            problems.problem("counters-unmatched", source.unmatched, nothing),
             _disagreement(compared),
         ]
     )
@@ -82,7 +82,7 @@ def _total(values: Floats) -> float:
     return float(np.nansum(values)) if np.isfinite(values).any() else float("nan")
 
 
-def _disagreement(compared: pd.DataFrame) -> Found:
+def _disagreement(compared: pd.DataFrame) -> Problem:
     notable = compared[compared["share"] >= _NOTABLE]
     far = [
         f"{quantity if quantity == 'bytes' else 'FLOPs'} of {family} × {ratio:.2g}"
@@ -90,4 +90,4 @@ def _disagreement(compared: pd.DataFrame) -> Found:
         for family, ratio in zip(notable["family"], notable[f"{quantity}_ratio"], strict=True)
         if ratio > _FAR or ratio < 1 / _FAR
     ]
-    return problems.found("counters-disagree", len(far), ", ".join(far))
+    return problems.problem("counters-disagree", len(far), ", ".join(far))

@@ -9,7 +9,7 @@ from tracekit.analyzers.attribution.items import Items
 from tracekit.analyzers.attribution.layers import Layers
 from tracekit.analyzers.attribution.messages import unknown_messages
 from tracekit.analyzers.hardware import GPU
-from tracekit.analyzers.problems import Found
+from tracekit.analyzers.problems import Problem
 from tracekit.analyzers.results import Coverage
 from tracekit.analyzers.roofline.costing import Costed
 from tracekit.analyzers.roofline.roofs import Roofs
@@ -28,7 +28,7 @@ def coverage(work: pd.DataFrame) -> Coverage:
     return Coverage(op, layer, cost)
 
 
-def attribution_problems(host: pd.DataFrame, items: Items, work: pd.DataFrame, layers: Layers) -> list[Found]:
+def attribution_problems(host: pd.DataFrame, items: Items, work: pd.DataFrame, layers: Layers) -> list[Problem]:
     """Work without an op, of graphs without their capture, launches after their work, a trace without layers, and
     collectives that do not say what they move."""
     launch, op = work["launch"].to_numpy(), work["op"].to_numpy()
@@ -37,16 +37,16 @@ def attribution_problems(host: pd.DataFrame, items: Items, work: pd.DataFrame, l
     launched = host["start_ns"].to_numpy()[launch[known]]
     early = int((items.start[known] < launched).sum())
     return [
-        problems.found("no-launch", 0 if host.empty else int(((launch < 0) & (op < 0)).sum())),
-        problems.found("launch-without-op", int((known & (op < 0) & ~by_graph).sum())),
-        problems.found("graph-not-mapped", int(unmapped.sum()), f"{_share(work, unmapped):.1%}"),
-        problems.found("device-before-launch", early),
-        problems.found("no-layers", int(layers.source == "none")),
-        problems.found("collective-not-modelled", unknown_messages(host, work)),
+        problems.problem("no-launch", 0 if host.empty else int(((launch < 0) & (op < 0)).sum())),
+        problems.problem("launch-without-op", int((known & (op < 0) & ~by_graph).sum())),
+        problems.problem("graph-not-mapped", int(unmapped.sum()), f"{_share(work, unmapped):.1%}"),
+        problems.problem("device-before-launch", early),
+        problems.problem("no-layers", int(layers.source == "none")),
+        problems.problem("collective-not-modelled", unknown_messages(host, work)),
     ]
 
 
-def roof_problems(work: pd.DataFrame, costed: Costed, roofs: Roofs, gpu: GPU | None) -> list[Found]:
+def roof_problems(work: pd.DataFrame, costed: Costed, roofs: Roofs, gpu: GPU | None) -> list[Problem]:
     """Work faster than its roof: explained where only memory forbids it and what the L2 holds makes up the difference,
     doubtful otherwise; and estimated bytes."""
     above = (work["roof_fraction"] > 1).to_numpy()
@@ -56,17 +56,17 @@ def roof_problems(work: pd.DataFrame, costed: Costed, roofs: Roofs, gpu: GPU | N
     in_l2 = above & in_device & ~(roofs.compute_s > duration_s) & (roofs.memory_s - saved_s <= duration_s)
     doubtful = above & ~in_l2
     return [
-        problems.found("above-roof-l2", int(in_l2.sum())),
-        problems.found("above-roof", int(doubtful.sum()), _worst(work[doubtful])),
-        problems.found("estimated-bytes", int(costed.estimated.sum())),
+        problems.problem("above-roof-l2", int(in_l2.sum())),
+        problems.problem("above-roof", int(doubtful.sum()), _worst(work[doubtful])),
+        problems.problem("estimated-bytes", int(costed.estimated.sum())),
     ]
 
 
-def bound_problem(items: Items, own: npt.NDArray[np.object_]) -> Found:
+def bound_problem(items: Items, own: npt.NDArray[np.object_]) -> Problem:
     """Said when a twentieth of a device's busy time or more has no known bound."""
     busy = items.busy if items.on_device else np.zeros(len(own))
     part = busy[own == ""].sum() / max(busy.sum(), 1)
-    return problems.found("bound-unknown", int((own == "").sum()) if part >= _NOTABLE else 0, f"{part:.0%}")
+    return problems.problem("bound-unknown", int((own == "").sum()) if part >= _NOTABLE else 0, f"{part:.0%}")
 
 
 def _share(work: pd.DataFrame, mask: Bools) -> float:

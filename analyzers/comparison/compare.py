@@ -14,7 +14,7 @@ from tracekit.analyzers.comparison.step_work import step_work, steps_of
 from tracekit.analyzers.comparison.sums import longest, main_precision, numbered, summed
 from tracekit.analyzers.comparison.tables import COMPARED_KERNELS, COMPARED_OPS
 from tracekit.analyzers.results import Analysis
-from tracekit.analyzers.tables import Table
+from tracekit.analyzers.schema import Table
 
 
 def compare(a: Analysis, b: Analysis, names: tuple[str, str] = ("A", "B")) -> Comparison:

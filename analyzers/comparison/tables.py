@@ -1,6 +1,6 @@
 """The tables of a comparison of run A with run B. Times are means of one step and one device; a change is B less A."""
 
-from tracekit.analyzers.tables import Column, Table
+from tracekit.analyzers.schema import Column, Table
 
 _TIMES = (
     Column("a_ns", "float64", "ns", "the work's own durations in a step of A; 0 where A has none"),

@@ -1,6 +1,6 @@
 """The table COUNTERS: what Nsight Compute measured for each kernel launch."""
 
-from tracekit.analyzers.tables import Column, Table
+from tracekit.analyzers.schema import Column, Table
 
 COUNTERS = Table(
     "counters",

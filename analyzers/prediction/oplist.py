@@ -20,7 +20,7 @@ from tracekit.analyzers.prediction.waiting import blocking_copies, waited_ns, wa
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.roofline.op_costs import price
 from tracekit.analyzers.roofline.parameter_count import parameter_count
-from tracekit.analyzers.tables import Column, Table
+from tracekit.analyzers.schema import Column, Table
 from tracekit.analyzers.trace import Trace
 
 OP_LIST = Table(

@@ -47,5 +47,5 @@ def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
 
 def _with_trailing(trace: Trace, source: Source) -> Trace:
     """The trace, with a problem row for bytes behind the end of the compressed data."""
-    trailing = problems.table([problems.found("trailing-bytes", source.trailing_bytes)])
+    trailing = problems.table([problems.problem("trailing-bytes", source.trailing_bytes)])
     return trace if trailing.empty else replace(trace, problems=problems.concat(trace.problems, trailing))

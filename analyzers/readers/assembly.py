@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.problems import Found, found
+from tracekit.analyzers.problems import Problem, problem
 from tracekit.analyzers.readers.begin_end import paired
 from tracekit.analyzers.readers.categories import DEVICE_KINDS, HOST_KINDS
 from tracekit.analyzers.readers.columns import Coded, Columns, join, narrowed, reorder, take
@@ -15,7 +15,7 @@ from tracekit.analyzers.readers.durations import DAY_NS, cap_days, cap_overtaken
 from tracekit.analyzers.readers.event_columns import EventColumns
 from tracekit.analyzers.readers.freed_memory import release_freed
 from tracekit.analyzers.readers.times import MISSING, NEGATIVE
-from tracekit.analyzers.tables import Table
+from tracekit.analyzers.schema import Table
 from tracekit.analyzers.trace import DEVICE, HOST
 
 _MONTH_NS = 30 * DAY_NS
@@ -33,7 +33,7 @@ class Tables:
     device: pd.DataFrame
     base_ns: int
     threads: tuple[str, ...]
-    found: list[Found]
+    problems: list[Problem]
 
 
 def assemble(parts: Sequence[EventColumns]) -> Tables | None:
@@ -57,16 +57,16 @@ def assemble(parts: Sequence[EventColumns]) -> Tables | None:
         device=_table(DEVICE, device, DEVICE_KINDS),
         base_ns=base_ns,
         threads=tuple(names.get((pid, tid), f"thread {tid}") for pid, tid in host["thread"].values),
-        found=[
-            found("implausible-time", outliers + sum(p.dropped for p in parts)),
-            found("unpaired-events", unpaired),
-            found(
+        problems=[
+            problem("implausible-time", outliers + sum(p.dropped for p in parts)),
+            problem("unpaired-events", unpaired),
+            problem(
                 "impossible-values",
                 sum(p.impossible for p in parts),
                 _IMPOSSIBLE,
             ),
             _unknown(sum((p.unknown for p in parts), Counter())),
-            *(found(code, count) for code, count in changed.items()),
+            *(problem(code, count) for code, count in changed.items()),
         ],
     )
 
@@ -142,7 +142,7 @@ def _table(table: Table, columns: Columns, kinds: Sequence[str]) -> pd.DataFrame
     return table.frame({n: v.categorical() if isinstance(v, Coded) else v for n, v in values.items()})
 
 
-def _unknown(categories: Counter[str]) -> Found:
+def _unknown(categories: Counter[str]) -> Problem:
     shown = [repr(c[:_SHOWN_CHARACTERS]) for c, _ in categories.most_common(_SHOWN_CATEGORIES)]
     more = ", ..." if len(categories) > _SHOWN_CATEGORIES else ""
-    return found("unknown-category", categories.total(), ", ".join(shown) + more)
+    return problem("unknown-category", categories.total(), ", ".join(shown) + more)

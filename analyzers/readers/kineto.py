@@ -10,7 +10,7 @@ import pandas as pd
 
 from tracekit.analyzers import problems
 from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.problems import Found, found
+from tracekit.analyzers.problems import Problem, problem
 from tracekit.analyzers.readers.assembly import assemble
 from tracekit.analyzers.readers.chunking import Chunks, Leftover
 from tracekit.analyzers.readers.event_columns import EventColumns, joined
@@ -49,7 +49,7 @@ def read(source: Source) -> Trace:
         world_size=header.world_size,
         capture=header.capture,
     )
-    rows = [*_damage(source, events, header), *tables.found, *_lacking(tables.host, tables.device)]
+    rows = [*_damage(source, events, header), *tables.problems, *_lacking(tables.host, tables.device)]
     release_freed()
     return Trace(metadata, tables.host, tables.device, problems.table(rows))
 
@@ -105,39 +105,39 @@ def _read_events(source: Source) -> _Events:
     return events
 
 
-def _damage(source: Source, events: _Events, header: Header) -> list[Found]:
+def _damage(source: Source, events: _Events, header: Header) -> list[Problem]:
     cut_off = source.damage or ("" if events.tail is not None and header.whole else "its JSON ends early")
     phaseless = sum(p.phaseless for p in events.parts)
     return [
-        found("truncated", int(bool(cut_off)), cut_off),
-        found("repaired-events", events.repaired),
-        found("bad-utf8", events.bad_utf8),
-        found("skipped-events", events.skipped + phaseless),
+        problem("truncated", int(bool(cut_off)), cut_off),
+        problem("repaired-events", events.repaired),
+        problem("bad-utf8", events.bad_utf8),
+        problem("skipped-events", events.skipped + phaseless),
         *_behind_the_end(events.left, header),
-        found("secrets-in-metadata", header.secrets),
-        found("unreadable-metadata", len(header.unreadable), ", ".join(header.unreadable)),
+        problem("secrets-in-metadata", header.secrets),
+        problem("unreadable-metadata", len(header.unreadable), ", ".join(header.unreadable)),
     ]
 
 
-def _behind_the_end(left: Leftover, header: Header) -> list[Found]:
+def _behind_the_end(left: Leftover, header: Header) -> list[Problem]:
     """What follows the first list of events: further lists and documents, or text that holds no events."""
     left.add(header.rest.encode("utf-8", "replace"))
     more = left.events + header.more_events
     where = f"{left.size:,} bytes behind the end of the first document" if left.events else "a second traceEvents"
     return [
-        found("more-events", more, where),
-        found("trailing-text", 0 if more else left.size),
+        problem("more-events", more, where),
+        problem("trailing-text", 0 if more else left.size),
     ]
 
 
-def _lacking(host: pd.DataFrame, device: pd.DataFrame) -> list[Found]:
+def _lacking(host: pd.DataFrame, device: pd.DataFrame) -> list[Problem]:
     shapes = host.loc[host["category"] == "op", "shapes"]
     launches = host.loc[(host["category"] == "runtime") & (host["correlation"] >= 0), "correlation"]
     return [
-        found("no-device-events", int(device.empty)),
-        found("no-host-events", int(host.empty)),
-        found("duplicate-correlations", int(launches.duplicated().sum())),
-        found("no-shapes", int(not shapes.empty and bool((shapes == "").all()))),
+        problem("no-device-events", int(device.empty)),
+        problem("no-host-events", int(host.empty)),
+        problem("duplicate-correlations", int(launches.duplicated().sum())),
+        problem("no-shapes", int(not shapes.empty and bool((shapes == "").all()))),
     ]
 
 

@@ -48,13 +48,13 @@ def trace_of(launches: Launches, damage: str = "") -> Trace:
         device=_device(measured),
         problems=problems.table(
             [
-                problems.found("no-timeline", len(measured)),
-                problems.found(
+                problems.problem("no-timeline", len(measured)),
+                problems.problem(
                     "truncated", int(launches.cut or bool(damage)), damage or "its last launch is incomplete"
                 ),
-                problems.found("skipped-events", launches.unreadable),
-                problems.found("impossible-values", impossible),
-                problems.found("missing-duration", int((measured["duration_ns"] < 0).sum())),
+                problems.problem("skipped-events", launches.unreadable),
+                problems.problem("impossible-values", impossible),
+                problems.problem("missing-duration", int((measured["duration_ns"] < 0).sum())),
             ]
         ),
         counters=measured,

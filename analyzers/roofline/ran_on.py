@@ -15,7 +15,7 @@ class RanOn:
     device_name: str
     """"" where the trace does not say."""
     gpu: GPU | None
-    found: tuple[problems.Found, ...] = ()
+    found: tuple[problems.Problem, ...] = ()
 
 
 def ran_on(metadata: Metadata, items: Items, named: GPU | None) -> RanOn:
@@ -30,8 +30,8 @@ def ran_on(metadata: Metadata, items: Items, named: GPU | None) -> RanOn:
     if gpu := hardware.resolve(name, device.sms if device else 0, device.memory_bytes if device else 0):
         return RanOn(name, gpu)
     if named:
-        return RanOn(name, named, (problems.found("gpu-as-named", detail=named.name),))
-    return RanOn(name, None, (problems.found("unknown-gpu", detail=f' ("{name}")' if name else ""),))
+        return RanOn(name, named, (problems.problem("gpu-as-named", detail=named.name),))
+    return RanOn(name, None, (problems.problem("unknown-gpu", detail=f' ("{name}")' if name else ""),))
 
 
 def _busiest(metadata: Metadata, items: Items) -> DeviceProperties | None:

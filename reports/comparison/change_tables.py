@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 
 from tracekit.analyzers.comparison.result import Comparison
-from tracekit.analyzers.tables import TABLES
+from tracekit.analyzers.schema import TABLES
 from tracekit.reports.comparison.matched_rows import both, shortened
 from tracekit.reports.names import inside, printable
 from tracekit.reports.views import Cell, Column, Kind, Row, TableView, cells_of

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import tracekit
-from tracekit.analyzers.tables import TABLES
+from tracekit.analyzers.schema import TABLES
 from tracekit.reports import sentences
 from tracekit.reports.export import to_dict
 

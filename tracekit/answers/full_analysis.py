@@ -127,4 +127,4 @@ def _misfit(projection: Projection) -> pd.DataFrame:
     """The problem that the run does not fit the GPU that it is projected to, if so."""
     needed, gpu = projection.memory_bytes or 0, projection.gpu
     detail = f"on the {gpu.name} it needs {needed / 1e9:,.1f} of {gpu.memory_gb:g} GB"
-    return problems.table([problems.found("does-not-fit", int(not projection.fits), detail)])
+    return problems.table([problems.problem("does-not-fit", int(not projection.fits), detail)])

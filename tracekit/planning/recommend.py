@@ -84,7 +84,7 @@ def _without_predictions(analysis: Analysis, base: Baseline, start: PredictedBas
         considered=tuple(_unpredicted(optimization, base) for optimization in OPTIMIZATIONS),
         problems=problems.concat(
             analysis.problems,
-            problems.table([problems.found("step-not-reproduced", 1, detail), *fit_problems(fit)]),
+            problems.table([problems.problem("step-not-reproduced", 1, detail), *fit_problems(fit)]),
         ),
         memory_fit=fit,
         predicted_from=start,
@@ -118,12 +118,12 @@ def advise(base: Baseline) -> Advice:
     )
 
 
-def fit_problems(fit: MemoryFit | None) -> list[problems.Found]:
+def fit_problems(fit: MemoryFit | None) -> list[problems.Problem]:
     """The problem that a run does not fit; none where it fits."""
     if fit is None:
         return []
     detail = f"it needs {fit.needed_bytes / 1e9:,.1f} GB, and the {fit.gpu} has {fit.available_bytes / 1e9:,.0f} GB"
-    return [problems.found("does-not-fit", detail=detail)]
+    return [problems.problem("does-not-fit", detail=detail)]
 
 
 def _ordered(worth: list[Judged], steps: Steps) -> list[Judged]:

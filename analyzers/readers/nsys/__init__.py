@@ -8,14 +8,14 @@ import pandas as pd
 
 from tracekit.analyzers import problems
 from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.problems import Found, found
+from tracekit.analyzers.problems import Problem, problem
 from tracekit.analyzers.readers.nsys import api_calls, device_work, nvtx, target
 from tracekit.analyzers.readers.nsys.database import MAGIC, Database, Rows, UnreadTable, open_database
 from tracekit.analyzers.readers.nsys.identity import Processes, thread_names
 from tracekit.analyzers.readers.nsys.strings import Strings, joined
 from tracekit.analyzers.readers.nsys.times import Timed, timed
 from tracekit.analyzers.readers.source import Source
-from tracekit.analyzers.tables import Table
+from tracekit.analyzers.schema import Table
 from tracekit.analyzers.trace import DEVICE, HOST, Metadata, Trace
 
 FORMAT = "Nsight Systems SQLite"
@@ -77,7 +77,7 @@ def _read(database: Database, source: Source) -> Trace:
             [
                 *_losses(database, source, times, nvtx.unknown_events(events)),
                 *_unused(database),
-                found("graphs-as-a-whole", len(work[-1]["start"])),
+                problem("graphs-as-a-whole", len(work[-1]["start"])),
                 *_lacking(host, device),
             ]
         ),
@@ -119,13 +119,13 @@ def _table(table: Table, columns: Rows, order: np.ndarray) -> pd.DataFrame:
     return table.frame({column.name: columns[column.name][order] for column in table.columns})
 
 
-def _losses(database: Database, source: Source, times: Timed, unknown_ranges: int) -> list[Found]:
+def _losses(database: Database, source: Source, times: Timed, unknown_ranges: int) -> list[Problem]:
     cut_off = source.damage or database.damage
     return [
-        found("truncated", int(bool(cut_off)), cut_off),
-        *(found("unread-table", lost.rows, _unread(lost)) for lost in database.unread.values()),
-        found("skipped-events", unknown_ranges),
-        *times.found,
+        problem("truncated", int(bool(cut_off)), cut_off),
+        *(problem("unread-table", lost.rows, _unread(lost)) for lost in database.unread.values()),
+        problem("skipped-events", unknown_ranges),
+        *times.problems,
     ]
 
 
@@ -133,27 +133,27 @@ def _unread(lost: UnreadTable) -> str:
     return f"{lost.table} has no column {', '.join(lost.missing)}"
 
 
-def _unused(database: Database) -> list[Found]:
+def _unused(database: Database) -> list[Problem]:
     known = {table.lower() for table in _KNOWN}
     names = [n for n in database.tables if n.upper().startswith(_ACTIVITY) and n.lower() not in known]
     rows = {name: database.count(name, damaged=1) for name in names}
     tables = ", ".join(f"{name} ({count:,})" for name, count in rows.items() if count)
     return [
-        found("secrets-in-metadata", database.count(_CAPTURE, "name LIKE '%ENVIRONMENT_VARIABLE%'")),
-        found("unused-gpu-metrics", database.count(_METRICS)),
-        found("unused-activity", sum(rows.values()), tables),
+        problem("secrets-in-metadata", database.count(_CAPTURE, "name LIKE '%ENVIRONMENT_VARIABLE%'")),
+        problem("unused-gpu-metrics", database.count(_METRICS)),
+        problem("unused-activity", sum(rows.values()), tables),
     ]
 
 
-def _lacking(host: pd.DataFrame, device: pd.DataFrame) -> list[Found]:
+def _lacking(host: pd.DataFrame, device: pd.DataFrame) -> list[Problem]:
     is_call, is_op = host["category"] == "runtime", host["category"] == "op"
     calls = host.loc[is_call & (host["correlation"] >= 0), ["correlation", "thread"]]
     elsewhere = calls["correlation"].duplicated() & ~calls.duplicated()  # a call inside itself is the same call
     unnamed = (is_call & (host["name"] == "")).sum() + (device["name"] == device_work.NO_NAME).sum()
     return [
-        found("unnamed-events", int(unnamed)),
-        found("no-device-events", int(device.empty)),
-        found("no-host-events", int(host.empty)),
-        found("duplicate-correlations", int(elsewhere.sum())),
-        found("no-shapes", int(bool(is_op.any()) and bool((host.loc[is_op, "shapes"] == "").all()))),
+        problem("unnamed-events", int(unnamed)),
+        problem("no-device-events", int(device.empty)),
+        problem("no-host-events", int(host.empty)),
+        problem("duplicate-correlations", int(elsewhere.sum())),
+        problem("no-shapes", int(bool(is_op.any()) and bool((host.loc[is_op, "shapes"] == "").all()))),
     ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analyzers.problems import Found, found
+from tracekit.analyzers.problems import Problem, problem
 from tracekit.analyzers.readers.durations import DAY_NS, cap_days, horizon
 from tracekit.analyzers.readers.nsys.database import MISSING, Rows
 
@@ -20,7 +20,7 @@ class Timed:
 
     tables: list[Rows]
     base_ns: int = 0
-    found: list[Found] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
 
 
 def timed(tables: list[Rows]) -> Timed:
@@ -41,11 +41,11 @@ def timed(tables: list[Rows]) -> Timed:
     return Timed(
         tables=[_settled(t, base, last) for t in kept],
         base_ns=base,
-        found=[
-            found("implausible-time", sum(len(t["start"]) for t in tables) - sum(len(t["start"]) for t in kept)),
-            found("negative-duration", negative),
-            found("capped-duration", long),
-            found("unended-ranges", sum(int((~_ended(t)).sum()) for t in kept)),
+        problems=[
+            problem("implausible-time", sum(len(t["start"]) for t in tables) - sum(len(t["start"]) for t in kept)),
+            problem("negative-duration", negative),
+            problem("capped-duration", long),
+            problem("unended-ranges", sum(int((~_ended(t)).sum()) for t in kept)),
         ],
     )
 

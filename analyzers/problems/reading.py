@@ -1,166 +1,166 @@
 """The kinds of problems of reading a trace."""
 
-from tracekit.analyzers.problem_kinds.problem import Problem
+from tracekit.analyzers.problems.kind import Kind
 
 READING = (
-    Problem(
+    Kind(
         "truncated",
         "error",
         "The trace is cut off: {detail}.",
         "Everything before the cut is analyzed. Copy or export the trace again for the rest.",
     ),
-    Problem(
+    Kind(
         "repaired-events",
         "info",
         "{count} event{s} of invalid JSON were repaired (a quote or backslash in a name, NaN, a stray comma).",
         "Nothing is lost. Avoid quotes and backslashes in record_function names.",
     ),
-    Problem(
+    Kind(
         "skipped-events",
         "warning",
         "{count} event{s} could not be read and were left out.",
         "Shares and totals miss them. Export the trace again if they matter.",
     ),
-    Problem(
+    Kind(
         "more-events",
         "warning",
         "{count} event{s} behind the end of the first list of events {were} not read ({detail}).",
         "The file holds several traces. Split it, and analyze each by itself.",
     ),
-    Problem(
+    Kind(
         "trailing-text",
         "info",
         "{count} byte{s} behind the end of the trace {were} not read; they hold no events.",
         "Nothing of the trace is lost. Something was appended to the file.",
     ),
-    Problem(
+    Kind(
         "trailing-bytes",
         "warning",
         "{count} byte{s} behind the end of the compressed data {were} not read; they are not gzip.",
         "Something was appended to the file, or a part of it is damaged. Compress or copy the trace again.",
     ),
-    Problem(
+    Kind(
         "impossible-values",
         "warning",
         "{count} value{s} cannot be true and {were} left out{detail}.",
         "They are shares above 100 %, or more work than any GPU does in the time. Record or export them again.",
     ),
-    Problem(
+    Kind(
         "bad-utf8",
         "info",
         "{count} event{s} held bytes that are not UTF-8; they were replaced.",
         "Only names are affected. Avoid such bytes in record_function names.",
     ),
-    Problem(
+    Kind(
         "negative-duration",
         "warning",
         "{count} event{s} had a negative duration, taken as 0.",
         "Clocks jumped while recording; the times around these events are less certain.",
     ),
-    Problem(
+    Kind(
         "missing-duration",
         "warning",
         "{count} event{s} had no duration, taken as 0.",
         "They had not ended when recording stopped. End the profiled region before the profiler stops.",
     ),
-    Problem(
+    Kind(
         "capped-duration",
         "warning",
         "{count} event{s} lasted longer than possible (past the end of later work on the same stream, or for over a "
         "day) and were capped.",
         "The profiler's end times were wrong; the capped times are upper bounds.",
     ),
-    Problem(
+    Kind(
         "unended-ranges",
         "info",
         "{count} range{s} or call{s} had not ended when the recording did; they are taken to last until then.",
         "What they hold is counted in full. End the profiled region before recording stops.",
     ),
-    Problem(
+    Kind(
         "graphs-as-a-whole",
         "info",
         "{count} run{s} of CUDA graphs were traced as a whole; each counts as one kernel.",
         "For their kernels, record with nsys profile --cuda-graph-trace=node, which costs some time.",
     ),
-    Problem(
+    Kind(
         "unread-table",
         "error",
         "{count} row{s} of a table {were} lost: {detail}.",
         "The report was changed, or is of an unknown version of nsys. Export it again: nsys export --type sqlite.",
     ),
-    Problem(
+    Kind(
         "unnamed-events",
         "warning",
         "{count} kernel{s} or call{s} {were} read without a name, which the report lacks.",
         "Their times count; they cannot be told apart. Export the report again: nsys export --type sqlite.",
     ),
-    Problem(
+    Kind(
         "unused-activity",
         "info",
         "The report holds {count} event{s} of kinds that are not used: {detail}.",
         "They are no work of the GPU. Look at them in Nsight Systems.",
     ),
-    Problem(
+    Kind(
         "unused-gpu-metrics",
         "info",
         "The report holds {count} sample{s} of GPU metrics, which are not used yet.",
         "Nothing is lost; look at them in Nsight Systems.",
     ),
-    Problem(
+    Kind(
         "implausible-time",
         "warning",
         "{count} event{s} started at an impossible time and were left out.",
         "Their time was zero, missing, or months away from the rest. Export the trace again if they matter.",
     ),
-    Problem(
+    Kind(
         "unpaired-events",
         "warning",
         "{count} begin or end event{s} had no counterpart and were left out.",
         "They began before recording, or ended after it.",
     ),
-    Problem(
+    Kind(
         "no-timeline",
         "info",
         "The report measures {count} kernel{s} one by one and has no timeline; they are laid end to end, as one step.",
         "Give it to a trace of the same run with --counters for idle time, ops and layers.",
     ),
-    Problem(
+    Kind(
         "unknown-category",
         "info",
         "{count} event{s} of unknown categories were left out: {detail}.",
         "If this is work of a device, tell us its category.",
     ),
-    Problem(
+    Kind(
         "secrets-in-metadata",
         "warning",
         "The trace's metadata holds {count} thing{s} that look like an environment or a secret; none was read.",
         "Remove them before sharing the trace file, and revoke any token that was shared.",
     ),
-    Problem(
+    Kind(
         "unreadable-metadata",
         "info",
         "Part of the trace's metadata could not be read: {detail}.",
         "The events are not affected; the name of the device, the rank or the settings of the capture may be missing.",
     ),
-    Problem(
+    Kind(
         "no-device-events",
         "info",
         "The trace holds no work of a device; times are of the host.",
         "To profile a GPU, record with ProfilerActivity.CUDA (XPU, ...; nsys: -t cuda) on a machine that has one.",
     ),
-    Problem(
+    Kind(
         "no-host-events",
         "warning",
         "The trace holds no host events; device work cannot be given to ops or layers.",
         "Record with ProfilerActivity.CPU as well (nsys: -t cuda,nvtx).",
     ),
-    Problem(
+    Kind(
         "no-shapes",
         "warning",
         "Ops carry no input shapes; FLOPs and bytes are unknown.",
         "Record with record_shapes=True (of torch.profiler, or of emit_nvtx under nsys).",
     ),
-    Problem(
+    Kind(
         "duplicate-correlations",
         "info",
         "{count} runtime call{s} share the correlation id of another one.",

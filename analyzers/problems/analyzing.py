@@ -1,45 +1,45 @@
 """The kinds of problems of an analysis."""
 
-from tracekit.analyzers.problem_kinds.problem import Problem
+from tracekit.analyzers.problems.kind import Kind
 
 ANALYZING = (
-    Problem(
+    Kind(
         "unknown-gpu",
         "warning",
         "The GPU that ran the work{detail} is not known; nothing is placed on a roofline.",
         "Name it with --gpu; `tracekit gpus` lists the known ones.",
     ),
-    Problem(
+    Kind(
         "gpu-as-named",
         "info",
         "The trace does not say which GPU ran the work; the one named, {detail}, is taken for it.",
         "Roofline fractions are wrong if another GPU ran it.",
     ),
-    Problem(
+    Kind(
         "does-not-fit",
         "error",
         "The run does not fit the GPU: {detail}. Its times are those of a GPU with more memory.",
         "The recommendations begin with what makes it fit; `tracekit predict` tries others.",
     ),
-    Problem(
+    Kind(
         "no-layers",
         "info",
         "The trace marks no layers.",
         "Capture with tracekit, wrap the model in tracekit.annotate(model), or record with with_stack=True.",
     ),
-    Problem(
+    Kind(
         "no-launch",
         "info",
         "{count} device event{s} have neither a launching call nor an op in the trace.",
         "They were launched before recording began, or by code that is not recorded. Add warm-up steps to the profile.",
     ),
-    Problem(
+    Kind(
         "launch-without-op",
         "info",
         "{count} device event{s} were launched outside every recorded op.",
         "Record the host's ops too (ProfilerActivity.CPU); custom kernels are ops when registered with torch.library.",
     ),
-    Problem(
+    Kind(
         "graph-not-mapped",
         "warning",
         "{count} device event{s} of CUDA graphs, {detail} of the busy time, cannot be given to ops: the trace holds no "
@@ -47,75 +47,75 @@ ANALYZING = (
         "Record the capture too: start the profiler before the warm-up in which graphs are made. Or profile once "
         "without graphs (enforce_eager, torch.compile without mode=reduce-overhead).",
     ),
-    Problem(
+    Kind(
         "device-before-launch",
         "warning",
         "{count} device event{s} start before their launch, by clocks that disagree; their delay is taken as 0.",
         "Times on the device are right; launch delays and gaps at the borders of steps are less certain.",
     ),
-    Problem(
+    Kind(
         "above-roof-l2",
         "info",
         "{count} device event{s} ran faster than the memory bandwidth allows; their data fit the L2 cache.",
         "Nothing is wrong. Running in a larger model, with a cold cache, they would be slower.",
     ),
-    Problem(
+    Kind(
         "above-roof",
         "warning",
         "{count} device event{s} ran faster than the roofline allows (the worst: {detail}).",
         "Their FLOPs or bytes are overestimated, or the GPU is another one. Do not rely on their roof fractions.",
     ),
-    Problem(
+    Kind(
         "bound-unknown",
         "info",
         "What bounds {count} work item{s}, {detail} of the busy time, is not known.",
         "Record with record_shapes=True on a known GPU.",
     ),
-    Problem(
+    Kind(
         "collective-not-modelled",
         "info",
         "{count} collective{s} do not say what they move between which GPUs of one host; on another GPU their time is "
         "left as measured.",
         "Record with torch 2.3 or later, which writes size and group. The network between hosts is not modelled.",
     ),
-    Problem(
+    Kind(
         "estimated-bytes",
         "info",
         "The bytes of {count} generated kernel{s} are those of their inputs, read once; their FLOPs are unknown.",
         "Their roof fractions are estimates.",
     ),
-    Problem(
+    Kind(
         "measured-counters",
         "info",
         "FLOPs or bytes of {count} of {detail} were measured by Nsight Compute; what was not measured is counted.",
         "It measures with cold caches, each kernel by itself: in the run, more of the data may come from the L2.",
     ),
-    Problem(
+    Kind(
         "counters-unmatched",
         "warning",
         "{count} measured kernel{s} matched none of the trace by name, grid and block{detail}.",
         "Measure the same model, shapes, types and versions that the trace is of.",
     ),
-    Problem(
+    Kind(
         "counters-disagree",
         "warning",
         "Measured and counted differ by more than a factor of two in {count} place{s}: {detail}.",
         "The measured ones are used. Where bytes are fewer, what was written is still in the L2 when the kernel ends.",
     ),
-    Problem(
+    Kind(
         "steps-set-apart",
         "info",
         "{count} step{s} without work, or cut off by the edge of the recording, are left out.",
         "Means and shares are those of the other steps. Kernels, ops and layers hold the work of these steps, too.",
     ),
-    Problem(
+    Kind(
         "step-not-reproduced",
         "warning",
         "Simulated unchanged, the step takes {detail}: more than 5 % off, so no gain is predicted.",
         "Mark steps with prof.step() or a range around each, record host and device, and warm up for a few steps. "
         "tracekit run or tracekit profile also time the step without the profiler.",
     ),
-    Problem(
+    Kind(
         "busy-exceeds-latency",
         "warning",
         "The device was busy for longer, in the trace, than a step takes without the profiler; shares are scaled down.",

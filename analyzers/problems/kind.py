@@ -7,7 +7,7 @@ Severity = Literal["info", "warning", "error"]
 
 
 @dataclass(frozen=True)
-class Problem:
+class Kind:
     """A kind of problem. `message` may use {count}, {s} (a plural s), {were} ("was" or "were") and {detail}."""
 
     code: str
