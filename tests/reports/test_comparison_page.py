@@ -48,7 +48,7 @@ def test_it_tells_everything(comparison: Comparison) -> None:
         "h200_gpt2_decode_eager_for-t4.json.gz",
         "5.77 ms a step, 5.22 ms to 6.20 ms",
         "attention 722 µs – −722 µs 75.8 % 12 → 0 only in A",
-        "waiting for the host 4.26 ms 3.99 ms −272 µs 28.5 % idle",
+        "waiting for the host to dispatch 4.42 ms 4.11 ms −311 µs 32.6 % idle",
         "the step 5.77 ms 4.82 ms −953 µs 100.0 % 235 → 293",
     ):
         assert said in text

@@ -76,4 +76,5 @@ def _profiled(line: str) -> Analysis:
     named = [] if not words or words[0].startswith("-") else ["--model", words.pop(0)]
     around = click.Context(main, **main.context_settings)
     options = command.make_context("%tracekit", [*named, *words], parent=around).params
-    return profile_run.run(plan(Settings(**options | {"seq_len": options["seq_len"] or 0})), say)
+    force = options.pop("force")
+    return profile_run.run(plan(Settings(**options | {"seq_len": options["seq_len"] or 0})), say, force=force)
