@@ -1,4 +1,4 @@
-"""The four panels of a bench: speed-up, memory, utilisation, and accuracy against speed; as SVG."""
+"""The four panels of a bench as SVG: speed-up, peak memory, GPU utilisation, and accuracy against speed."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,13 +23,13 @@ class Panel:
 
 
 def panels(group: Sequence[Row]) -> list[Panel]:
-    """The panels for which the rows hold values."""
+    """Return the panels for which the rows hold values."""
     done = [row for row in group if row["latency_us"]]
     made = (
         Panel("Speed-up over the first; line: predicted", _speedups(done)),
         Panel("Peak memory", _bars(done, "peak_memory_bytes", lambda value: quantity(value, "B"))),
         Panel("GPU utilisation", _bars(done, "gpu_utilization", percent, largest=1.0)),
-        Panel("Accuracy against speed: change of perplexity, else how far off", _scatter(done)),
+        Panel("Accuracy against speed: change of perplexity, else of outputs", _scatter(done)),
     )
     return [panel for panel in made if panel.svg]
 
@@ -55,12 +55,12 @@ def _range(index: int, row: Row, scale: float) -> str:
     )
 
 
-def _bars(rows: Sequence[Row], name: str, shown: Any, largest: float | None = None) -> str:
+def _bars(rows: Sequence[Row], name: str, write: Any, largest: float | None = None) -> str:
     drawn = [row for row in rows if row[name]]
     if not drawn:
         return ""
     scale = _PLOT / (largest or max(row[name] for row in drawn))
-    marks = [_bar(index, row["config"], row[name] * scale, shown(row[name])) for index, row in enumerate(drawn)]
+    marks = [_bar(index, row["config"], row[name] * scale, write(row[name])) for index, row in enumerate(drawn)]
     return _svg("".join(marks), _STEP * len(drawn))
 
 
@@ -79,7 +79,7 @@ def _short(label: str) -> str:
 
 
 def _scatter(rows: Sequence[Row]) -> str:
-    """Perplexity over the first's where both have one, else how far the outputs are apart; to the right is faster."""
+    """The change of perplexity against speed; where perplexity is missing, the relative difference of the outputs."""
     points = [(row["config"], row["speedup"], loss) for row in rows if (loss := _loss(row, rows[0])) is not None]
     if len(points) < 2:
         return ""

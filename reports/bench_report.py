@@ -37,7 +37,7 @@ _COST = {
 _COLUMNS = {**_SPEED, **_COST}
 _LEGEND = (
     "GPU: share of time in which a kernel runs. off by: root mean square of the outputs' difference from the first "
-    "configuration's over theirs; same: positions with the same most likely token."
+    "configuration's, relative to that of its outputs; same: share of positions with the same most likely token."
 )
 _RANDOM = (
     "The weights are random: differences, and changes of perplexity (on the text's bytes), say how far arithmetic "
@@ -46,7 +46,7 @@ _RANDOM = (
 
 
 def to_text(rows: Sequence[Row], *, width: int | None = None) -> str:
-    """Two tables for each run, followed by failures and caveats."""
+    """Return two tables for each run, followed by failures and caveats. `width` is in columns."""
     return printed(lambda columns: _text(rows, columns), width=width, colour=False)
 
 
@@ -59,7 +59,7 @@ def _text(rows: Sequence[Row], width: int) -> RenderableType:
 
 
 def to_html(rows: Sequence[Row]) -> str:
-    """One page that needs no other file: for each run a table and four panels."""
+    """Return one self-contained page with a table and up to four panels for each run."""
     runs = [
         {"title": title, "head": names, "rows": _cells(group, names), "panels": panels(group)}
         for title, group in grouped(rows).items()
@@ -71,7 +71,7 @@ def to_html(rows: Sequence[Row]) -> str:
 
 
 def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """The rows of each run, by the title of the run."""
+    """Return the rows of each run by the run's title."""
     runs: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         runs.setdefault(tuple(row[name] for name in _RUN), []).append(row)
@@ -79,6 +79,7 @@ def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
+    """Return failures, caveats, and the note on random weights where it applies."""
     failed = [f"{row['config']} ({row['model']}): not measured. {row['error']}" for row in rows if row["error"]]
     caveats = [f"{row['config']} ({row['model']}): {row['caveats']}" for row in rows if row["caveats"]]
     general = [_RANDOM] if any(row["weights"] == "random" for row in rows) else []
@@ -134,7 +135,7 @@ def _time(value: float | None) -> str:
 
 
 def largest_batch(measured: int | None, predicted: int | None) -> str:
-    """The largest batch measured, with the predicted one where there is one."""
+    """Return the largest batch that was measured, followed by the predicted one if there is one."""
     if not measured:
         return ABSENT
     return f"{measured:,} (predicted {predicted:,})" if predicted else f"{measured:,}"

@@ -1,4 +1,4 @@
-"""The charts of the page: what is drawn, what is said below, and what their colours mean."""
+"""The charts of the page, with their notes and legends."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ Entries = list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Charts:
-    """Figures and notes by the id of their place in the page."""
+    """Figures and notes by the id of their element in the page."""
 
     specs: dict[str, Figure]
     notes: dict[str, str]
@@ -26,6 +26,7 @@ class Charts:
 
 
 def charts(analysis: Analysis) -> Charts:
+    """Return the charts for which the analysis holds data."""
     specs: dict[str, Figure] = {}
     notes: dict[str, str] = {}
     if analysis.timeline.busy_ns > 0:
@@ -45,7 +46,7 @@ def _unplaced(analysis: Analysis) -> str:
         return ""
     share = numbers.percent(absent["share"].sum())
     count = f"{len(absent)} kernels" if len(absent) > 1 else "1 kernel"
-    return f"Not on the plot: {count} of next to no arithmetic or time, {share} of the busy time."
+    return f"Not on the plot: {count} with almost no arithmetic or time, {share} of the busy time."
 
 
 def _symbols(analysis: Analysis) -> Entries:

@@ -1,4 +1,4 @@
-"""Rich text for standard output: as wide as the terminal, coloured only on one."""
+"""Rich text for standard output, as wide as the terminal; coloured only if it is a terminal."""
 
 import io
 import os
@@ -15,10 +15,10 @@ from tracekit.reports.untrusted import printable_lines
 
 
 def printed(render: Callable[[int], RenderableType], *, width: int | None = None, colour: bool | None = None) -> str:
-    """The text of what `render` returns for a width in columns (that of the terminal, by default).
+    """Return as text what `render` returns for a width in columns (by default the terminal's).
 
-    It has colours, unless `colour` says otherwise, when standard output is a terminal and NO_COLOR is not set. Nothing
-    in it is markup, and control characters are replaced.
+    By default the text has colours if standard output is a terminal and NO_COLOR is not set. Markup in it is not
+    interpreted, and control characters are replaced.
     """
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ if colour is None else colour
     width = width or shutil.get_terminal_size((120, 40)).columns
@@ -31,7 +31,7 @@ def printed(render: Callable[[int], RenderableType], *, width: int | None = None
 
 
 def paragraph(text: str, width: int, indent: str = "  ") -> Text:
-    """`text` in lines of at most `width` columns, all but the first indented."""
+    """Return `text` in lines of at most `width` columns; all lines but the first are indented."""
     return Text(textwrap.fill(text, width, subsequent_indent=indent))
 
 

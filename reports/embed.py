@@ -1,4 +1,4 @@
-"""Parts of a self-contained page: compressed data, and a policy that allows no other script."""
+"""Parts of a self-contained page: assets, compressed data, and a content-security policy."""
 
 import base64
 import gzip
@@ -10,6 +10,7 @@ from typing import Any
 
 
 def asset(name: str) -> str:
+    """Return the text of a file in reports/assets."""
     return (files("tracekit.reports") / "assets" / name).read_text("utf-8")
 
 
@@ -26,16 +27,17 @@ def packed_plotly() -> str:
 
 
 def packed(text: str) -> str:
-    """Gzip in base64, the same for the same text: no time stamp inside. Holds no character that HTML reads."""
+    """Return `text` as base64 of gzip, without a time stamp: equal texts give equal results."""
     return base64.b64encode(gzip.compress(text.encode("utf-8"), 9, mtime=0)).decode("ascii")
 
 
 def packed_json(value: Any) -> str:
+    """Return `value` as JSON, packed."""
     return packed(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
 
 def content_security_policy(*scripts: str) -> str:
-    """Runs exactly these scripts and loads nothing. Plotly styles its own elements, hence the inline styles."""
+    """Return a policy that allows exactly these scripts and no network. Plotly needs inline styles."""
     hashes = " ".join(_source_hash(script) for script in scripts)
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "

@@ -28,7 +28,7 @@ SCHEMA_VERSION = "1.0"
 
 
 def to_dict(analysis: Analysis) -> dict[str, Any]:
-    """What analysis.schema.json describes, as plain Python values."""
+    """Return an analysis as plain Python values, as analysis.schema.json describes them."""
     return {
         "schema_version": SCHEMA_VERSION,
         "headline": _headline(analysis),
@@ -64,17 +64,20 @@ def _headline(analysis: Analysis) -> dict[str, Any]:
 
 
 def to_json(analysis: Analysis) -> str:
-    """The text of `to_dict`."""
+    """Return `to_dict` as JSON text."""
     return json_text(to_dict(analysis))
 
 
 def to_csv(analysis: Analysis, table: str = "kernels") -> str:
-    """One of `table_names.TABLES` with a header row; times in microseconds, unknown values empty."""
+    """Return one of `table_names.TABLES` as CSV with a header row.
+
+    Times are in microseconds; unknown values are empty.
+    """
     return csv_table(public_frame(analysis, table))
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of `to_dict`."""
+    """Return the JSON Schema of `to_dict`."""
     return json.loads((files("tracekit.reports") / "analysis.schema.json").read_text("utf-8"))
 
 

@@ -1,4 +1,4 @@
-"""Writing files so that a half-written one never has the real name."""
+"""Writes files atomically: a file has its final name only when it is complete."""
 
 import os
 import secrets
@@ -10,7 +10,7 @@ from tracekit.analyzers.errors import TracekitError
 
 
 def check_writable(path: Path) -> None:
-    """Raise TracekitError, before any work is done, when `path` cannot become a file."""
+    """Raise TracekitError if `path` cannot be written. Commands call it before they do any work."""
     folder = next(above for above in path.absolute().parents if above.exists())
     if path.is_dir():
         raise TracekitError(f"Cannot write {path}.", "It is a folder.", "Name a file in it.")
@@ -23,16 +23,19 @@ def check_writable(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write beside `path`, then rename. Parent folders are made. Raises TracekitError when that is not possible."""
+    """Write `content` to a temporary file beside `path`, then rename it.
+
+    Parent folders are created. Raises TracekitError if the file cannot be written.
+    """
     with written(path) as beside:
         beside.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 
 @contextmanager
 def written(path: Path) -> Iterator[Path]:
-    """A file beside `path` to write to, renamed to `path` when the block succeeds and removed when it fails.
+    """Yield a temporary file beside `path`, which is renamed to `path` if the block succeeds and removed if it fails.
 
-    Parent folders are made. Raises TracekitError when that is not possible.
+    Parent folders are created. Raises TracekitError if the file cannot be written.
     """
     beside = path.with_name(f".tracekit-{secrets.token_hex(8)}")
     try:
@@ -49,7 +52,7 @@ def written(path: Path) -> Iterator[Path]:
 
 
 def _mode(path: Path) -> int:
-    """The permissions that the file has already, else those that the umask leaves."""
+    """The permissions of the existing file, else those that the umask permits."""
     if path.exists():
         return path.stat().st_mode & 0o777
     mask = os.umask(0)

@@ -1,4 +1,4 @@
-"""The report: one page that needs no other file and no network."""
+"""The HTML report of an analysis: one page that needs no other file and no network."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from tracekit.reports.views import ROW_LIMIT, TableView
 
 MOST_BYTES = 5_000_000
 ROW_LIMITS = (ROW_LIMIT, 500, 150, 50)
-"""Rows of a table: the first of these with which the page is small enough."""
+"""Limits on the rows of a table; the first one for which the page is at most `MOST_BYTES` is used."""
 _SCRIPTS = (
     "dom",
     "folding",
@@ -39,9 +39,9 @@ _STYLES = ("tokens", "page", "plan", "charts", "tables", "paper")
 
 
 def render(analysis: Analysis, mark: str = "") -> str:
-    """The page, of at most `MOST_BYTES`. Names in the trace are text in it, never markup.
+    """Return the HTML page, of at most `MOST_BYTES`. Names from the trace are escaped.
 
-    `mark` says in the page which trace it is of (`replacing.mark_of`).
+    `mark` identifies the trace in the page (see `replacing.mark_of`).
     """
     drawn = charts(analysis)
     embedded = _embedded(drawn)
@@ -106,14 +106,14 @@ def _embedded(drawn: Charts) -> dict[str, str]:
 
 
 def _ladder_measured(analysis: Analysis) -> dict[int, Interval]:
-    """What was measured of the first steps of the plan together, by the last one's place."""
+    """The measured speed-up of the first steps of the plan together, by the index of the last of them."""
     gains, names = measured_gains(analysis), [step.name for step in analysis.plan]
-    found = {at: of_steps(gains, names[: at + 1]) for at in range(len(names))}
-    return {at: gain.measured for at, gain in found.items() if gain and gain.measured}
+    gain_at = {at: of_steps(gains, names[: at + 1]) for at in range(len(names))}
+    return {at: gain.measured for at, gain in gain_at.items() if gain and gain.measured}
 
 
 def _scale(analysis: Analysis) -> float:
-    """Where the axis of the predicted speed-ups ends."""
+    """The end of the axis of speed-ups."""
     gains = [gain.measured for gain in measured_gains(analysis).values() if gain.measured]
     alone = [advice.speedup for advice in analysis.recommendations]
     added = [step.speedup for step in analysis.plan]
@@ -121,7 +121,7 @@ def _scale(analysis: Analysis) -> float:
 
 
 def _along(speedup: float, scale: float) -> float:
-    """Where a speed-up stands on the axis from 1 to `scale`, 0 to 1."""
+    """The position of a speed-up on the axis from 1 to `scale`, as a fraction."""
     return round(min(max((speedup - 1) / (scale - 1), 0.0), 1.0), 4) if scale > 1 else 0.0
 
 
@@ -132,12 +132,12 @@ def _title(analysis: Analysis) -> str:
 
 
 def _printable_value(value: Any) -> Any:
-    """A text without control characters; what is markup already is left as it is."""
+    """Replace control characters in a text; markup is unchanged."""
     return printable_lines(value) if type(value) is str else value
 
 
 def environment() -> jinja2.Environment:
-    """Templates in which every value is escaped and printable."""
+    """Return the Jinja environment, in which every value is escaped and made printable."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tracekit.reports"),
         autoescape=True,

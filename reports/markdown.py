@@ -1,4 +1,4 @@
-"""An analysis as a comment on GitHub."""
+"""An analysis as Markdown, for a comment on GitHub."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ _KIND = {
 
 
 def render(analysis: Analysis) -> str:
-    """The headline, figures, what bounds it, what to do; folded: how, kernels, layers, ops, problems."""
+    """Return Markdown: headline, key figures, bounds and recommendations; code, tables and problems are folded."""
     return "\n\n".join(
         [
             f"**{prose(headline(analysis))}**",
@@ -87,13 +87,15 @@ def _tables(analysis: Analysis) -> list[str]:
         "Layers": (layers, "name"),
         "Ops": (analysis.ops, "name"),
     }
-    shown = [folded(title, _rows(frame, name)) for title, (frame, name) in kept.items() if (frame["busy_ns"] > 0).any()]
-    return [*shown, *([folded("Problems", _problems(analysis))] if len(analysis.problems) else [])]
+    sections = [
+        folded(title, _rows(frame, name)) for title, (frame, name) in kept.items() if (frame["busy_ns"] > 0).any()
+    ]
+    return [*sections, *([folded("Problems", _problems(analysis))] if len(analysis.problems) else [])]
 
 
 def _rows(frame: pd.DataFrame, name: str) -> str:
     working = frame[frame["busy_ns"] > 0]
-    shown = rows_of(working[working.index.isin(working["busy_ns"].nlargest(_ROWS).index)])
+    rows = rows_of(working[working.index.isin(working["busy_ns"].nlargest(_ROWS).index)])
     cells = [
         (
             "&emsp;" * getattr(row, "depth", 0) + code(getattr(row, name).removeprefix("void ")) + _many(row),
@@ -104,9 +106,9 @@ def _rows(frame: pd.DataFrame, name: str) -> str:
             quantity(row.bytes, "B"),
             row.bound,
         )
-        for row in shown
+        for row in rows
     ]
-    more = f"\n\nThe {len(shown)} longest of {len(working):,}." if len(working) > len(shown) else ""
+    more = f"\n\nThe {len(rows)} longest of {len(working):,}." if len(working) > len(rows) else ""
     return table(("name", ">calls", ">time", ">share", ">FLOPs", ">bytes", "bound"), cells) + more
 
 

@@ -1,4 +1,4 @@
-"""Text that GitHub's Markdown shows as it is: a recorded name is never markup, a link, or a mention."""
+"""Escapes text for GitHub's Markdown, so that a recorded name is never markup, a link, or a mention."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -13,14 +13,14 @@ _BAR = 20
 
 
 def prose(text: str) -> str:
-    """One line, every character literal. An empty comment keeps what looks like a link or a mention from being one."""
+    """Return `text` escaped, in one line. Empty comments prevent links and mentions."""
     escaped = "".join(_ENTITIES.get(character, character) for character in printable(text))
-    escaped = _SPECIAL.sub(lambda found: f"\\{found[0]}", escaped)
-    return _LINKING.sub(lambda found: f"<!-- -->{found[0]}<!-- -->", escaped)
+    escaped = _SPECIAL.sub(lambda match: f"\\{match[0]}", escaped)
+    return _LINKING.sub(lambda match: f"<!-- -->{match[0]}<!-- -->", escaped)
 
 
 def code(name: str, limit: int = _NAME) -> str:
-    """A name in a code span, for a table as well: there a bar is escaped even in code."""
+    """Return `name` as a code span of at most `limit` characters, with "|" escaped as tables need it."""
     text = shortened(printable(name), limit)
     if not text:
         return ""
@@ -30,26 +30,26 @@ def code(name: str, limit: int = _NAME) -> str:
 
 
 def block(text: str, language: str = "") -> str:
-    """Lines of code, fenced by more backticks than any of them holds."""
+    """Return a code block, with a fence that is longer than any run of backticks in `text`."""
     fence = "`" * max(3, _longest_run(text) + 1)
     lines = "\n".join(printable(line) for line in text.splitlines())
     return f"{fence}{language}\n{lines}\n{fence}"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Cells are Markdown already. A column whose name begins with ">" is aligned right."""
+    """Return a table. Cells are Markdown; a column whose name begins with ">" is aligned right."""
     rule = ["---:" if name.startswith(">") else ":---" for name in columns]
     names = [name.removeprefix(">") for name in columns]
     return "\n".join(f"| {' | '.join(row)} |" for row in (names, rule, *rows))
 
 
 def folded(summary: str, body: str) -> str:
-    """A section that is folded. `summary` is plain text, `body` is Markdown."""
+    """Return a folded section. `summary` is plain text, `body` is Markdown."""
     return f"<details>\n<summary>{prose(summary)}</summary>\n\n{body}\n\n</details>"
 
 
 def bar(share: float) -> str:
-    """A bar of twenty characters; any share above 0 fills at least one."""
+    """Return a bar of twenty characters; a share above 0 fills at least one."""
     filled = min(_BAR, max(int(share > 0), round(share * _BAR)))
     return "█" * filled + "░" * (_BAR - filled)
 

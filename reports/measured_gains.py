@@ -16,11 +16,11 @@ from tracekit.reports.verification_report import why_not
 @dataclass(frozen=True)
 class MeasuredGain:
     title: str
-    """The title, with the id where it holds an argument."""
+    """The title, followed by the id if that has an argument."""
     predicted: Interval | None
     measured: Interval | None
     inside: Literal["yes", "less", "more", ""]
-    """Whether it lies in the predicted interval; "": one of them is not there."""
+    """Whether the measured speed-up lies in the predicted interval; "" if one of them is missing."""
     step: str
     memory: str
     difference: str
@@ -28,25 +28,25 @@ class MeasuredGain:
 
 
 def measured_gains(analysis: Analysis) -> dict[str, MeasuredGain]:
-    """Gains by the names of the optimizations applied: the largest first, failures last."""
+    """Return the measured gains by optimization id: the largest first, failures last; {} if nothing was verified."""
     if analysis.verified is None:
         return {}
-    ranked = sorted(analysis.verified.results, key=lambda found: -found.measured.expected if found.measured else 0.0)
-    return {printable(found.id): _gain(found, analysis.verified) for found in ranked}
+    ranked = sorted(analysis.verified.results, key=lambda each: -each.measured.expected if each.measured else 0.0)
+    return {printable(each.id): _gain(each, analysis.verified) for each in ranked}
 
 
 def of_advice(gains: Mapping[str, MeasuredGain], optimization: str) -> MeasuredGain | None:
-    """The gain of one optimization by itself, with any argument."""
+    """Return the gain of one optimization applied alone, with any argument; None if it was not measured."""
     return next((gain for name, gain in gains.items() if name.split(":")[0] == optimization), None)
 
 
 def of_steps(gains: Mapping[str, MeasuredGain], names: Sequence[str]) -> MeasuredGain | None:
-    """The gain of several optimizations together, named in any order."""
+    """Return the gain of several optimizations applied together, in any order; None if it was not measured."""
     return next((gain for name, gain in gains.items() if set(name.split("+")) == set(names)), None)
 
 
 def first_to_try(analysis: Analysis) -> Recommendation:
-    """The best of the recommendations that was not found to fail, or to give nothing."""
+    """The best of the recommendations that did not fail when measured and was not slower."""
     gains, advised = measured_gains(analysis), analysis.recommendations
     return next((advice for advice in advised if not _disappoints(of_advice(gains, advice.id))), advised[0])
 
@@ -55,34 +55,35 @@ def _disappoints(gain: MeasuredGain | None) -> bool:
     return gain is not None and (bool(gain.error) or (gain.measured is not None and gain.measured.expected <= 1))
 
 
-def _gain(found: Verified, of: Verification) -> MeasuredGain:
-    before, after = found.before, found.after
+def _gain(result: Verified, of: Verification) -> MeasuredGain:
+    before, after = result.before, result.after
     return MeasuredGain(
-        title=printable(f"{found.title} ({found.id})" if ":" in found.id else found.title),
-        predicted=found.predicted,
-        measured=found.measured,
-        inside=_inside(found),
+        title=printable(f"{result.title} ({result.id})" if ":" in result.id else result.title),
+        predicted=result.predicted,
+        measured=result.measured,
+        inside=_inside(result),
         step=f"{duration(before.median_us)} → {duration(after.median_us)}" if before and after else "",
-        memory=_memory(of.peak_memory_bytes, found.peak_memory_bytes),
-        difference=_difference(found.difference),
-        error=printable(why_not(found)),
+        memory=_memory(of.peak_memory_bytes, result.peak_memory_bytes),
+        difference=_difference(result.difference),
+        error=printable(why_not(result)),
     )
 
 
-def _inside(found: Verified) -> Literal["yes", "less", "more", ""]:
-    if found.predicted is None or found.measured is None:
+def _inside(result: Verified) -> Literal["yes", "less", "more", ""]:
+    if result.predicted is None or result.measured is None:
         return ""
-    if found.inside:
+    if result.inside:
         return "yes"
-    return "less" if found.measured.expected < found.predicted.low else "more"
+    return "less" if result.measured.expected < result.predicted.low else "more"
 
 
 def _memory(before: int, after: int) -> str:
     return f"{quantity(before, 'B')} → {quantity(after, 'B')}" if before and after else ""
 
 
-def _difference(found: Difference | None) -> str:
-    if found is None:
+def _difference(difference: Difference | None) -> str:
+    if difference is None:
         return ""
-    apart = f"outputs differ by {significant(100 * found.relative)} %" if found.relative >= 1e-6 else "same outputs"
-    return apart if found.agreement is None else f"{apart}, {percent(found.agreement)} of the choices agree"
+    percentage = significant(100 * difference.relative)
+    apart = f"outputs differ by {percentage} %" if difference.relative >= 1e-6 else "same outputs"
+    return apart if difference.agreement is None else f"{apart}, {percent(difference.agreement)} of the choices agree"

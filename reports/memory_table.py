@@ -1,4 +1,4 @@
-"""Device memory as a table: what the run held, and the device it must fit."""
+"""Device memory as a table: the parts of the peak, and the capacity of the device."""
 
 import pandas as pd
 
@@ -21,14 +21,14 @@ _WHAT = {
     "gradients": "gradients",
     "optimizer_state": "state of the optimizer",
     "kv_cache": "KV cache",
-    "activations": "activations, and all else that a step makes",
+    "activations": "activations and other tensors of a step",
     "loss": "gradients of the logits",
     "workspaces": "workspaces of libraries",
 }
 
 
 def _parts(analysis: Analysis, capture: CaptureInfo) -> list[tuple[str, int]]:
-    """The parts of the peak that are known, with their sizes."""
+    """The known parts of the peak, with their sizes in bytes."""
     held = analysis.predicted_from.memory if analysis.predicted_from else None
     if held:
         return [(what, size) for name, what in _WHAT.items() if (size := getattr(held, name))]
@@ -37,13 +37,13 @@ def _parts(analysis: Analysis, capture: CaptureInfo) -> list[tuple[str, int]]:
 
 
 def memory_table(analysis: Analysis) -> pd.DataFrame:
-    """The table MEMORY; empty where the capture does not state the peak."""
+    """Return the table MEMORY; it is empty if the trace does not state peak memory."""
     capture, gpu = analysis.source.capture, analysis.source.gpu
     if capture is None or not capture.peak_memory_bytes:
         return MEMORY.empty()
     rows = [*_parts(analysis, capture), ("peak of a step", capture.peak_memory_bytes)]
     if gpu:
-        rows.append((f"{gpu.name}, all of it", gpu.memory_bytes))
+        rows.append((f"capacity of {gpu.name}", gpu.memory_bytes))
     what, size = zip(*rows, strict=True)
     device = float(gpu.memory_bytes) if gpu else float("nan")
     return MEMORY.frame({"what": what, "bytes": size, "of_device": [each / device for each in size]})

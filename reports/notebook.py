@@ -1,6 +1,6 @@
-"""What notebooks show of an analysis, a recommendation, a comparison: text, and HTML without scripts or addresses.
+"""Notebook output for an analysis, a recommendation and a comparison: text, and HTML without scripts or addresses.
 
-Colours are the notebook's own, on whatever ground, but for those of the bounds.
+Colours are the notebook's own, except those of the bounds.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,7 +40,7 @@ _KIND = {"modelled": "modelled: every number is a prediction", "measured": "meas
 
 
 def show_in_notebooks() -> None:
-    """From now on, notebooks show these values so."""
+    """Register the notebook output of `Analysis`, `Recommendation` and `Comparison`."""
     drawn_by(Analysis, _analysis)
     drawn_by(Recommendation, _recommendation)
     drawn_by(Comparison, _comparison)
@@ -156,7 +156,7 @@ def _folded(title: str, body: str) -> str:
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], names: int = 1) -> str:
-    """The first `names` columns begin at the left."""
+    """An HTML table; the first `names` columns are aligned left, the others right."""
     sides = ["left" if at < names else "right" for at in range(len(columns))]
     head = "".join(_cell(name, side, "th") for name, side in zip(columns, sides, strict=True))
     body = "".join(f"<tr>{''.join(map(_cell, row, sides))}</tr>" for row in rows)
@@ -168,5 +168,5 @@ def _cell(text: str, side: str, tag: str = "td") -> str:
 
 
 def _text(text: str) -> str:
-    """Never markup; isolated, so that it moves nothing but itself."""
+    """Escaped text, isolated so that its direction does not affect what is around it."""
     return f"<bdi>{escape(printable(text))}</bdi>"

@@ -1,4 +1,4 @@
-"""Numbers as people read them: three significant digits and a unit. NaN is an en dash."""
+"""Formats numbers with three significant digits and a unit. NaN becomes an en dash."""
 
 import math
 
@@ -10,7 +10,7 @@ _DECIMAL = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, 
 
 
 def duration(microseconds: float) -> str:
-    """12.3 µs, 4.56 ms, 1.20 s."""
+    """Return a duration as "12.3 µs", "4.56 ms" or "1.20 s"."""
     if math.isnan(microseconds):
         return ABSENT
     scale, unit = next((row for row in _TIME if abs(microseconds) >= row[0]), _TIME[-1])
@@ -18,7 +18,7 @@ def duration(microseconds: float) -> str:
 
 
 def percent(share: float) -> str:
-    """87 %, 3.4 %, < 0.1 %; 100 % is all of it, no less."""
+    """Return a fraction as "87 %", "3.4 %" or "< 0.1 %". Only 1.0 becomes "100 %"."""
     if math.isnan(share):
         return ABSENT
     value = 100 * share
@@ -30,7 +30,7 @@ def percent(share: float) -> str:
 
 
 def quantity(value: float, unit: str) -> str:
-    """1.23 GFLOP, 45.6 MB: decimal prefixes."""
+    """Return a quantity with a decimal prefix, such as "1.23 GFLOP" or "45.6 MB"."""
     if math.isnan(value):
         return ABSENT
     scale, prefix = next((row for row in _DECIMAL if abs(value) >= row[0]), _DECIMAL[-1])
@@ -39,24 +39,24 @@ def quantity(value: float, unit: str) -> str:
 
 
 def speedup(interval: Interval) -> str:
-    """6.8–8.1×; 1.08–1.31×, because below twice the second decimal counts."""
+    """Return an interval as "6.8–8.1×", with two decimals if its upper end is below 2."""
     low, high = (times(end, interval.high) for end in (interval.low, interval.high))
     return high if low == high else f"{low.removesuffix('×')}–{high}"
 
 
 def times(value: float, largest: float) -> str:
-    """7.4×; in an interval, two decimals when its `largest` is below 2, or it is below 1."""
+    """Return a ratio as "7.4×", with two decimals if `largest` is below 2 or `value` below 1."""
     return f"{value:.{2 if largest < 2 or value < 1 else 1 if value < 10 else 0}f}×"
 
 
 def measured(interval: Interval) -> str:
-    """2.14×, 7.4×, 12×: what was measured is known better than what is predicted."""
+    """Return a measured ratio as "2.14×", "7.4×" or "12×"; it has more digits than a predicted one."""
     value = interval.expected
     return f"{value:.{2 if value < 4 else 1 if value < 10 else 0}f}×"
 
 
 def significant(value: float) -> str:
-    """Three significant digits, never in scientific notation, thousands grouped."""
+    """Return `value` with three significant digits and grouped thousands, never in scientific notation."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else ABSENT
     return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"

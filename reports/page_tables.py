@@ -1,4 +1,4 @@
-"""The tables of the page and their columns."""
+"""The tables of the report's page and their columns."""
 
 import pandas as pd
 
@@ -11,11 +11,11 @@ Spec = list[tuple[str, str, Kind]]
 
 
 def table_views(analysis: Analysis, row_limit: int) -> dict[str, TableView]:
-    """The tables that have rows, each with at most `row_limit` of them."""
+    """Return the tables that have rows, each with at most `row_limit` of them, by their ids."""
     time = "GPU time" if analysis.source.device == "gpu" else "CPU time"
     if analysis.source.kind == "modelled":
         time += ", modelled"
-    shown: list[tuple[str, str, pd.DataFrame, Spec]] = [
+    specs: list[tuple[str, str, pd.DataFrame, Spec]] = [
         ("layer_types", "By type of layer", analysis.layer_types, _layer_types(time)),
         ("phases", "By phase", analysis.phases, _phases(time)),
         ("layers", "Layers", analysis.layers, _layers(time)),
@@ -33,7 +33,7 @@ def table_views(analysis: Analysis, row_limit: int) -> dict[str, TableView]:
     ]
     views = [
         table_view(name, title, frame, _without_copies(spec, frame), row_limit)
-        for name, title, frame, spec in shown
+        for name, title, frame, spec in specs
         if len(frame)
     ]
     return {view.id: view for view in views}
@@ -43,7 +43,7 @@ _DURATION: tuple[str, str, Kind] = ("duration_ns", "durations", "time")
 
 
 def _without_copies(spec: Spec, frame: pd.DataFrame) -> Spec:
-    """Durations are shown only where work overlaps: else they are the busy times."""
+    """The columns without durations, unless work overlaps: otherwise they equal the busy times."""
     overlaps = "duration_ns" in frame and bool((frame["duration_ns"] != frame["busy_ns"]).any())
     return spec if overlaps else [column for column in spec if column != _DURATION]
 
@@ -113,9 +113,9 @@ _FUSION: Spec = [
     ("layer", "layer", "text"),
     ("ops", "ops", "prose"),
     ("groups", "groups", "count"),
-    ("launches_saved", "launches less", "count"),
-    ("bytes_saved", "bytes less", "bytes"),
-    ("saved_ns", "time less", "time"),
+    ("launches_saved", "launches saved", "count"),
+    ("bytes_saved", "bytes saved", "bytes"),
+    ("saved_ns", "time saved", "time"),
     ("tile", "tile", "text"),
     ("grid", "blocks", "count"),
     ("warps", "warps", "count"),
@@ -166,7 +166,7 @@ def _kernels(time: str) -> Spec:
 
 
 def host_causes_in_all(analysis: Analysis) -> pd.DataFrame:
-    """HOST_CAUSES of all steps together, without what nothing names; the longest first."""
+    """Return HOST_CAUSES summed over all steps, without unnamed rows; the most idle time is first."""
     keys = ["cause", "name", "location", "caller"]
     named = analysis.host_causes[analysis.host_causes["name"] != ""]
     sums = named.groupby(keys, sort=False)[["gaps", "idle_ns"]].sum().reset_index()

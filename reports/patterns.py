@@ -11,13 +11,16 @@ _NUMBER = re.compile(r"(?<![^./])\d+(?![^./])")
 
 
 def unnumbered(name: str, kind: str) -> str:
-    """h.* for h.3, GPT2Block_* for GPT2Block_3, the fourth of its class."""
+    """Return `name` with numbers replaced by "*": "h.*" for "h.3", "GPT2Block_*" for "GPT2Block_3"."""
     of_class = kind and name.startswith(f"{kind}_") and name.removeprefix(f"{kind}_").isdigit()
     return f"{kind}_*" if of_class else _NUMBER.sub("*", name)
 
 
 def grouped(keys: Sequence[str], parents: Sequence[int]) -> list[int]:
-    """The group of each node of a tree, whose parents come first. A group has one key and one group of parents."""
+    """Return the group number of each node of a tree in which parents precede children.
+
+    Nodes are in the same group if their keys are equal and their parents are in the same group.
+    """
     number: dict[tuple[int, str], int] = {}
     groups: list[int] = []
     for key, parent in zip(keys, parents, strict=True):
@@ -26,7 +29,7 @@ def grouped(keys: Sequence[str], parents: Sequence[int]) -> list[int]:
 
 
 def in_tree_order(parents: Sequence[int]) -> list[int]:
-    """The groups, each followed by its children: a group's nodes may come back to it later."""
+    """Return the indices of a tree's nodes in depth-first order. `parents` holds -1 for a root."""
     children: dict[int, list[int]] = {}
     for row, parent in enumerate(parents):
         children.setdefault(parent, []).append(row)
@@ -39,17 +42,23 @@ def in_tree_order(parents: Sequence[int]) -> list[int]:
 
 
 def layer_patterns(layers: pd.DataFrame) -> pd.DataFrame:
-    """LAYERS grouped, in tree order, with `name` below the parent and `count`; sums, and the bound of the longest."""
+    """Return one row for each group of layers whose names differ only in a number, in tree order.
+
+    `name` is the name below the parent and `count` the number of layers. Times and costs are sums; `bound` is that of
+    the layer with the most busy time.
+    """
     paths, parents = layers["path"].tolist(), layers["parent"].tolist()
     exact = [inside(path, paths[parent] if parent >= 0 else "") for path, parent in zip(paths, parents, strict=True)]
     keys = [unnumbered(name, kind) for name, kind in zip(exact, layers["type"], strict=True)]
     groups = grouped(keys, parents)
-    found = layers.assign(key=keys, exact=exact, group=groups).groupby("group")
-    first = found.first()
+    groupby = layers.assign(key=keys, exact=exact, group=groups).groupby("group")
+    first = groupby.first()
     above = [groups[parent] if parent >= 0 else -1 for parent in first["parent"]]
-    sums = {name: found[name].sum() for name in ("calls", "duration_ns", "busy_ns", "self_busy_ns", "kernels", "share")}
-    known = {name: found[name].sum(min_count=1) for name in ("flops", "bytes")}
-    longest = layers["bound"].loc[found["busy_ns"].idxmax()].to_numpy()
-    count = found.size()
+    sums = {
+        name: groupby[name].sum() for name in ("calls", "duration_ns", "busy_ns", "self_busy_ns", "kernels", "share")
+    }
+    known = {name: groupby[name].sum(min_count=1) for name in ("flops", "bytes")}
+    longest = layers["bound"].loc[groupby["busy_ns"].idxmax()].to_numpy()
+    count = groupby.size()
     name = first["key"].where(count > 1, first["exact"])
     return first.assign(name=name, count=count, bound=longest, **sums, **known).loc[in_tree_order(above)]

@@ -14,7 +14,7 @@ SCHEMA_VERSION = "1.0"
 
 
 def to_dict(prediction: Prediction) -> dict[str, Any]:
-    """What prediction.schema.json describes, as plain Python values."""
+    """Return a prediction as plain Python values, as prediction.schema.json describes them."""
     memory = prediction.memory
     return {
         "schema_version": SCHEMA_VERSION,
@@ -41,12 +41,12 @@ def to_dict(prediction: Prediction) -> dict[str, Any]:
 
 
 def to_json(prediction: Prediction) -> str:
-    """The text of `to_dict`."""
+    """Return `to_dict` as JSON text."""
     return json_text(to_dict(prediction))
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of `to_dict`."""
+    """Return the JSON Schema of `to_dict`."""
     return json.loads((files("tracekit.reports") / "prediction.schema.json").read_text("utf-8"))
 
 

@@ -1,4 +1,4 @@
-"""Result tables as other programs see them: times in microseconds, the names of the JSON contract."""
+"""Result tables for export: times in microseconds, column names of the JSON schema."""
 
 import math
 from typing import Any
@@ -16,13 +16,13 @@ _EMPTY_IS_UNKNOWN = ("bound", "op", "layer", "family", "layer_type", "before_pre
 
 
 def public_frame(analysis: Analysis, table: str) -> pd.DataFrame:
-    """One of `table_names.TABLES`, as `public` shows it."""
+    """Return one of `table_names.TABLES`, converted by `public`."""
     frame = analysis.timeline.steps if table == "steps" else getattr(analysis, table)
     return public(frame).rename(columns=_RENAMED.get(table, {}))
 
 
 def public(frame: pd.DataFrame) -> pd.DataFrame:
-    """Every `_ns` column in microseconds with three decimals, fractions with six."""
+    """Return the table with `_ns` columns in microseconds, rounded to three decimals, and fractions to six."""
     frame = frame.set_axis([_in_microseconds(str(name)) for name in frame.columns], axis=1)
     decimals = dict.fromkeys(frame.select_dtypes("float64").columns, 6)
     times = [str(name) for name in frame.columns if str(name).endswith("_us")]
@@ -30,17 +30,18 @@ def public(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def records(analysis: Analysis, table: str) -> list[dict[str, Any]]:
+    """Return the rows of one of `table_names.TABLES` for JSON."""
     return plain_rows(public_frame(analysis, table))
 
 
 def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a public table for JSON: NaN and unknown names are None, counts are integers."""
+    """Return the rows of a public table for JSON: NaN and unknown names are None, counts are integers."""
     columns = {name: [_plain(name, value) for value in frame[name].tolist()] for name in frame.columns}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def number(value: float, decimals: int) -> float | None:
-    """`value` rounded; None for NaN and infinities, which JSON cannot express."""
+    """Return `value` rounded; None for NaN and infinities, which JSON cannot express."""
     return round(float(value), decimals) if math.isfinite(value) else None
 
 

@@ -1,4 +1,4 @@
-"""Output files that exist already: one of the same kind about the same input is replaced, any other is refused."""
+"""Checks before an existing output is replaced: it must be of the same kind and of the same input."""
 
 import re
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ _GENERATOR = '<meta name="generator" content="tracekit'
 
 
 def mark_of(*inputs: str | Path) -> str:
-    """A short hash of where the inputs are, by which an output is recognized when it is made again.
+    """Return a short hash of the inputs' paths or URLs, which identifies their output.
 
-    It is too short to tell the paths.
+    The paths cannot be recovered from it.
     """
     places = [shown(str(each)) if is_url(str(each)) else str(_file(each).absolute()) for each in inputs]
     return xxhash.xxh32_hexdigest("\0".join(places).encode("utf-8", "surrogateescape"))
 
 
 def check_page(path: Path, kind: str, mark: str, force: bool) -> None:
-    """Raise TracekitError when `path` is anything but a page of this kind with this mark ("": a page without one)."""
+    """Raise TracekitError if `path` exists and is not a page of this kind with this mark ("": without a mark)."""
     text = _beginning(path)
     if force or text is None:
         return
@@ -36,14 +36,14 @@ def check_page(path: Path, kind: str, mark: str, force: bool) -> None:
 
 
 def check_text(path: Path, what: str, words: Sequence[str], force: bool) -> None:
-    """Raise TracekitError when `path` is a file that holds not all of the words, which what is written holds."""
+    """Raise TracekitError if `path` exists and does not contain all of `words`, which the new output contains."""
     text = _beginning(path)
     if not force and text is not None and not all(word in text for word in words):
         raise _refused(path, what)
 
 
 def check_trace(path: Path, mark: str, force: bool) -> None:
-    """Raise TracekitError when `path` is a file, but no trace that was annotated with this mark."""
+    """Raise TracekitError if `path` exists and is not a trace that was annotated with this mark."""
     if force or not path.exists():
         return
     stated = None
@@ -57,12 +57,13 @@ def check_trace(path: Path, mark: str, force: bool) -> None:
 
 
 def check_not_input(path: Path, *inputs: str | Path) -> None:
-    """Raise TracekitError when the output would replace one of the inputs."""
+    """Raise TracekitError if the output would replace one of the inputs."""
     if any(is_same_file(path, each) for each in inputs):
         raise TracekitError(f"{path} is an input.", "It would be overwritten.", "Name another file with -o.")
 
 
 def is_same_file(path: Path, other: str | Path) -> bool:
+    """Return whether both are the same existing file; a run's folder stands for its trace."""
     return not is_url(str(other)) and path.exists() and _file(other).exists() and path.samefile(_file(other))
 
 
@@ -71,7 +72,7 @@ def _file(path: str | Path) -> Path:
 
 
 def _beginning(path: Path) -> str | None:
-    """The beginning of a file; None: there is none."""
+    """The beginning of a file; None if it does not exist."""
     if not path.exists():
         return None
     with path.open("rb") as file:

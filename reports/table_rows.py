@@ -6,5 +6,5 @@ import pandas as pd
 
 
 def rows_of(frame: pd.DataFrame) -> list[Any]:
-    """Its rows, whose fields are its columns."""
+    """Return the rows as named tuples, whose fields are the columns."""
     return list(frame.itertuples())

@@ -1,4 +1,4 @@
-"""An analysis in a terminal: a summary of ten lines, and everything as tables."""
+"""An analysis as text for a terminal: a summary of ten lines, and all tables."""
 
 import pandas as pd
 from rich.console import Group, RenderableType
@@ -24,7 +24,7 @@ _INDENT = 12
 
 
 def summary(analysis: Analysis) -> str:
-    """About ten lines of plain text."""
+    """Return about ten lines of plain text."""
     lines = _lines(analysis)
     advice = [("next" if rank == 0 else "", _advice(analysis, rank)) for rank in range(_advised(analysis))]
     lines[-2:-2] = advice
@@ -35,25 +35,26 @@ def summary(analysis: Analysis) -> str:
 
 
 def brief(analysis: Analysis, *, width: int | None = None, colour: bool | None = None) -> str:
-    """The summary with the bound and the recommendations drawn, as wide as `width` (of the terminal, by default).
+    """Return the summary with bars for the bound and the recommendations.
 
-    Colour, unless said, when standard output is a terminal and NO_COLOR is not set.
+    `width` is in columns, by default the terminal's. `colour` is on by default if standard output is a terminal and
+    NO_COLOR is not set.
     """
     return printed(lambda columns: head(analysis, _lines(analysis), columns), width=width, colour=colour)
 
 
 def full(analysis: Analysis, *, width: int | None = None, colour: bool | None = None) -> str:
-    """The summary that `brief` returns, followed by every table."""
+    """Return the summary of `brief` followed by all tables."""
 
     def render(columns: int) -> RenderableType:
-        shown = [part for table in tables(analysis, columns) for part in (Text(), table)]
-        return Group(head(analysis, _lines(analysis), columns), *shown)
+        below = [part for table in tables(analysis, columns) for part in (Text(), table)]
+        return Group(head(analysis, _lines(analysis), columns), *below)
 
     return printed(render, width=width, colour=colour)
 
 
 def _lines(analysis: Analysis) -> list[tuple[str, str]]:
-    """Label and text; the headline first."""
+    """Pairs of a label and a text; the headline is first, without a label."""
     lines = [
         ("", headline(analysis)),
         ("source", _source(analysis)),
@@ -104,7 +105,7 @@ def _bounds(analysis: Analysis) -> str:
 
 
 def _devices(analysis: Analysis) -> list[str]:
-    """What the devices did, where they did more than compute."""
+    """Shares of compute, copies and communication, if the devices did more than compute."""
     device = analysis.timeline.device
     if device is None or not device.communication_ns + device.copy_ns:
         return []
@@ -119,7 +120,7 @@ def _devices(analysis: Analysis) -> list[str]:
 
 
 def _own_time(analysis: Analysis) -> pd.DataFrame:
-    """Types of layers by the time of their own kernels, which tells more than that the model holds everything."""
+    """Layer types by the time of their own kernels: with children, the root module would hold all of it."""
     types = analysis.layer_types
     names = [f"{count} × {name}" for count, name in zip(types["layers"], types["type"], strict=True)]
     return types.assign(name=names, share=types["self_busy_ns"] / max(1, analysis.timeline.busy_ns))
@@ -127,8 +128,8 @@ def _own_time(analysis: Analysis) -> pd.DataFrame:
 
 def _top(frame: pd.DataFrame) -> str:
     largest = frame.nlargest(_SHOWN, "share")
-    shown = zip(largest["name"], largest["share"], strict=True)
-    return ", ".join(f"{shortened(printable(str(name)), 44)} {percent(share)}" for name, share in shown) or "none"
+    pairs = zip(largest["name"], largest["share"], strict=True)
+    return ", ".join(f"{shortened(printable(str(name)), 44)} {percent(share)}" for name, share in pairs) or "none"
 
 
 def _advised(analysis: Analysis) -> int:
@@ -145,7 +146,7 @@ def _advice(analysis: Analysis, rank: int) -> str:
 
 
 def _plan(analysis: Analysis) -> list[str]:
-    """Steps together, if there are several: what each adds."""
+    """The steps of the plan with their cumulative speed-ups, if there are at least two."""
     if len(analysis.plan) < 2:
         return []
     steps = [

@@ -1,4 +1,4 @@
-"""The head of an analysis in a terminal: the headline, what is known in a few lines, and what to do next."""
+"""The head of an analysis in a terminal: the headline, key lines, and what to do next."""
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -13,14 +13,14 @@ from tracekit.reports.sentences import sentences
 
 COLOURS = {"compute": "red", "memory": "bright_blue", "launch": "yellow", "latency": "magenta", "transfer": "green"}
 _SHADES = {"compute": "█", "memory": "▓", "launch": "░", "latency": "▒", "transfer": "▚", "unknown": "·"}
-"""Told apart without colour, too."""
+"""Characters that are distinct without colour, too."""
 _ADVISED = 5
 _AXIS = 24
 _WIDE = 100
 
 
 def head(analysis: Analysis, lines: list[tuple[str, str]], width: int) -> RenderableType:
-    """`lines` are labels and texts, the headline first."""
+    """Return the head, `width` columns wide. `lines` are pairs of a label and a text; the headline is first."""
     (_, headline), *rest = lines
     grid = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     grid.add_column(style="dim", no_wrap=True)
@@ -31,7 +31,7 @@ def head(analysis: Analysis, lines: list[tuple[str, str]], width: int) -> Render
 
 
 def _bound_bar(analysis: Analysis, width: int) -> Text:
-    """One row of blocks for the step's time, and what each is."""
+    """A bar of the step's time by bound, and its legend."""
     shares = [(name, share) for name, share in analysis.bound.ranked() if share > 0]
     length = max(20, min(60, width - 16))
     ends = [round(length * sum(share for _, share in shares[: n + 1])) for n in range(len(shares))]
@@ -45,18 +45,18 @@ def _bound_bar(analysis: Analysis, width: int) -> Text:
 
 
 def _advice(analysis: Analysis, width: int) -> RenderableType:
-    """Each recommendation with its interval on an axis that begins at 1×."""
+    """The recommendations, with their intervals on an axis that begins at 1×."""
     if not analysis.recommendations:
         return Text("No recommendation: no optimization that tracekit knows is predicted to help.")
-    shown, gains = analysis.recommendations[:_ADVISED], measured_gains(analysis)
-    axis = max(advice.speedup.high for advice in shown)
+    first, gains = analysis.recommendations[:_ADVISED], measured_gains(analysis)
+    axis = max(advice.speedup.high for advice in first)
     view = Table(title="What to do next", title_justify="left", title_style="bold", box=None, pad_edge=False)
     for heading in ("", "", "predicted", *(["measured"] if gains else [])):
         view.add_column(heading, no_wrap=True, header_style="dim", justify="right" if heading else "left")
     if width >= _WIDE:
         view.add_column(f"1×{times(axis, axis):>{_AXIS - 2}}", no_wrap=True, header_style="dim")
     view.add_column("", ratio=1)
-    for rank, advice in enumerate(shown, 1):
+    for rank, advice in enumerate(first, 1):
         gain = of_advice(gains, advice.id)
         was = _measured(gain)
         view.add_row(
@@ -67,7 +67,7 @@ def _advice(analysis: Analysis, width: int) -> RenderableType:
             *([_interval(advice.speedup, axis)] if width >= _WIDE else []),
             Text(sentences(advice.reason), style="dim"),
         )
-    more = len(analysis.recommendations) - len(shown)
+    more = len(analysis.recommendations) - len(first)
     return Group(view, *([Text(f"      and {more} more", style="dim")] if more else []))
 
 
@@ -78,7 +78,7 @@ def _measured(gain: MeasuredGain | None) -> Text:
 
 
 def _interval(interval: Interval, axis: float) -> Text:
-    """From the lower to the upper end, the expected value marked."""
+    """A line from the lower to the upper end, with a mark at the expected value."""
 
     def place(value: float) -> int:
         return round((_AXIS - 1) * (value - 1) / (axis - 1)) if axis > 1 else 0

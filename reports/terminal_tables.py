@@ -24,10 +24,10 @@ _BAR = 10
 
 
 def tables(analysis: Analysis, width: int) -> list[Table]:
-    """The tables that have rows, each with at most `_ROWS` of them."""
-    shown = [_table(analysis, table, width) for table in _NAMES if not getattr(analysis, table).empty]
+    """Return the tables that have rows, each with at most `_ROWS` of them, for `width` columns."""
+    main = [_table(analysis, table, width) for table in _NAMES if not getattr(analysis, table).empty]
     compared = [] if analysis.counters_comparison.empty else [_counters(analysis)]
-    return [*shown, *compared, *([_problems(analysis)] if not analysis.problems.empty else [])]
+    return [*main, *compared, *([_problems(analysis)] if not analysis.problems.empty else [])]
 
 
 def _table(analysis: Analysis, table: str, width: int) -> Table:
@@ -46,7 +46,7 @@ def _table(analysis: Analysis, table: str, width: int) -> Table:
     limit = max(_SHORTEST_NAME, width - numbers)
     longest = _longest(frame, table)
     cut = middle_truncated if table == "layers" else shortened
-    names = [cut(printable(name), limit) for name in _shown_names(longest, table)]
+    names = [cut(printable(name), limit) for name in _names(longest, table)]
     rows = [_cells(name, row, drawn, counted) for name, row in zip(names, rows_of(longest), strict=True)]
     if rows:  # As one, of cells of many lines: that looks the same, and rich takes its time for each cell.
         view.add_row(*(Text("\n").join(column) for column in zip(*rows, strict=True)))
@@ -54,14 +54,14 @@ def _table(analysis: Analysis, table: str, width: int) -> Table:
 
 
 def _longest(frame: pd.DataFrame, table: str) -> pd.DataFrame:
-    """Layers in their order, all else by time."""
+    """The rows with the largest share: layers in tree order, other tables by time."""
     chosen = frame["share"].nlargest(_ROWS).index
     longest = frame[frame.index.isin(chosen)] if table == "layers" else frame.loc[chosen]
     return longest[longest["busy_ns"] > 0]
 
 
 def _cells(name: str, row: Any, drawn: bool, counted: bool) -> list[Text]:
-    """The cells of one row, with a bar if `drawn`, with FLOPs and bytes if `counted`."""
+    """The cells of one row; a bar is added if `drawn`, FLOPs and bytes if `counted`."""
     colour = COLOURS.get(row.bound, "")
     bar = [Text(_bar(row.share), style=colour)] if drawn else []
     counts = (quantity(row.flops, "FLOP"), quantity(row.bytes, "B")) if counted else ()
@@ -70,12 +70,12 @@ def _cells(name: str, row: Any, drawn: bool, counted: bool) -> list[Text]:
 
 
 def _bar(share: float) -> str:
-    """Eighths of a block."""
+    """A bar of block characters, in steps of an eighth of a block."""
     eighths = round(8 * _BAR * min(1.0, share))
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
-def _shown_names(longest: pd.DataFrame, table: str) -> list[str]:
+def _names(longest: pd.DataFrame, table: str) -> list[str]:
     if table != "layers":
         return [name.removeprefix("void ") for name in longest[_NAMES[table]].astype(str)]
     counted = zip(longest["name"], longest["depth"], longest["count"], strict=True)
@@ -89,7 +89,7 @@ def _title(analysis: Analysis, table: str, rows: int) -> str:
 
 
 def _counters(analysis: Analysis) -> Table:
-    """Ratios are measured over counted: the median kernel, and the range of four fifths of the kernels."""
+    """Measured over counted FLOPs and bytes: the median kernel, and the range of 80 % of the kernels."""
     view = _headed("Measured by Nsight Compute over counted", "family")
     for column in ("kernels", "share", "FLOPs", "ratio", "80 % in", "bytes", "ratio", "80 % in"):
         view.add_column(column, justify="right", no_wrap=True)

@@ -1,4 +1,4 @@
-"""Text from a trace, written so that neither a terminal, a spreadsheet nor a browser takes it for a command.
+"""Escapes text from a trace, so that no terminal, spreadsheet or browser interprets it.
 
 `names.printable` does this for one name; the functions here do it for a whole output.
 """
@@ -19,25 +19,25 @@ _RAW_IN_JSON = re.compile(UNPRINTABLE.pattern.replace("\x00-\x1f", ""))
 
 
 def printable_lines(text: str) -> str:
-    """`text` with its line breaks and tabs, each line made printable."""
+    """Return `text` made printable; line breaks and tabs are kept."""
     if text.isascii() and text.isprintable():
         return text
     return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
 
 
 def csv_cell(text: str) -> str:
-    """A text for a CSV file; a spreadsheet shows a formula as text when an apostrophe precedes it."""
+    """Return `text` for a CSV cell; an apostrophe in front keeps a spreadsheet from evaluating a formula."""
     safe = printable(text)
     return _GUARD + safe if _FORMULA.match(safe) else safe
 
 
 def from_csv_cell(text: str) -> str:
-    """The text that `csv_cell` was given, without what it replaced."""
+    """Return the text that `csv_cell` escaped; replaced characters are not restored."""
     return text.removeprefix(_GUARD) if _FORMULA.match(text, len(_GUARD)) else text
 
 
 def csv_table(frame: "pd.DataFrame") -> str:
-    """A table as CSV with a header row; unknown values are empty."""
+    """Return a table as CSV with a header row; unknown values are empty."""
     texts = frame.select_dtypes(exclude=["number", "bool"])
     cells = {name: [_cell(value) for value in texts[name]] for name in texts.columns}
     return frame.assign(**cells).to_csv(index=False, lineterminator="\n")
@@ -48,10 +48,10 @@ def _cell(value: Any) -> Any:
 
 
 def json_text(value: Any) -> str:
-    """`value` as JSON over several lines, of printable characters only."""
+    """Return `value` as indented JSON that has only printable characters."""
     return escaped_json(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def escaped_json(text: str) -> str:
-    r"""JSON in which every character that is not printable is written as \uXXXX, so that no name is changed."""
+    r"""Return JSON with every unprintable character written as \uXXXX, so that no name is changed."""
     return _RAW_IN_JSON.sub(lambda character: f"\\u{ord(character[0]):04x}", text)

@@ -1,4 +1,4 @@
-"""What was measured of optimizations: as plain Python values for JSON, and as text for a terminal."""
+"""Measured optimizations, as plain Python values for JSON and as text for a terminal."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
@@ -17,40 +17,43 @@ from tracekit.reports.public import number
 
 _NAME = 22
 _LEGEND = (
-    "In brackets: 95 % interval of the median. off by: root mean square of the outputs' difference over theirs; "
-    "same: positions with the same most likely token."
+    "In brackets: 95 % interval of the median. off by: root mean square of the outputs' difference, relative to that "
+    "of the outputs before; same: share of positions with the same most likely token."
 )
 
 
-def result(found: Verified) -> dict[str, Any]:
-    """One optimization, as analysis.schema.json describes it."""
+def result(verified: Verified) -> dict[str, Any]:
+    """Return one verified optimization as analysis.schema.json describes it. Times are in µs, sizes in bytes."""
     return {
-        "id": found.id,
-        "title": found.title,
-        "predicted": interval(found.predicted) if found.predicted else None,
-        "measured": interval(found.measured) if found.measured else None,
-        "inside": found.inside,
-        "error": found.error or None,
-        "work_factor": found.work_factor,
-        "before_us": number(found.before.median_us, 3) if found.before else None,
-        "after_us": number(found.after.median_us, 3) if found.after else None,
-        "predicted_peak_bytes": found.predicted_peak_bytes,
-        "peak_memory_bytes": found.peak_memory_bytes or None,
-        "difference": asdict(found.difference) if found.difference else None,
-        "caveats": list(found.caveats),
+        "id": verified.id,
+        "title": verified.title,
+        "predicted": interval(verified.predicted) if verified.predicted else None,
+        "measured": interval(verified.measured) if verified.measured else None,
+        "inside": verified.inside,
+        "error": verified.error or None,
+        "work_factor": verified.work_factor,
+        "before_us": number(verified.before.median_us, 3) if verified.before else None,
+        "after_us": number(verified.after.median_us, 3) if verified.after else None,
+        "predicted_peak_bytes": verified.predicted_peak_bytes,
+        "peak_memory_bytes": verified.peak_memory_bytes or None,
+        "difference": asdict(verified.difference) if verified.difference else None,
+        "caveats": list(verified.caveats),
     }
 
 
-def sentence(found: Verified) -> str:
-    """predicted 7.1–9.4×, measured 8.2×"""
-    if found.measured is None:
-        return f"not measured: {found.error}"
-    predicted = f"predicted {speedup(found.predicted)}, " if found.predicted else ""
-    return f"{predicted}measured {measured(found.measured)}"
+def sentence(verified: Verified) -> str:
+    """Return, for example, "predicted 7.1–9.4×, measured 8.2×"."""
+    if verified.measured is None:
+        return f"not measured: {verified.error}"
+    predicted = f"predicted {speedup(verified.predicted)}, " if verified.predicted else ""
+    return f"{predicted}measured {measured(verified.measured)}"
 
 
 def to_text(verification: Verification, *, width: int | None = None) -> str:
-    """A table with a row an optimization that was measured, then what could not be, and caveats."""
+    """Return a table with one row for each measured optimization, followed by failures and caveats.
+
+    `width` is in columns; by default it is the terminal's.
+    """
     return printed(lambda columns: _text(verification, columns), width=width, colour=False)
 
 
@@ -72,13 +75,13 @@ def _table(results: Sequence[Verified], verification: Verification) -> Table:
     view.add_column("optimization", overflow="fold")
     for column in ("predicted", "measured", "step", f"{verification.unit}/s", "peak memory", "off by", "same"):
         view.add_column(column, justify="right", no_wrap=True)
-    for found in results:
-        view.add_row(_in_lines(found.id), *_cells(found, verification))
+    for verified in results:
+        view.add_row(_in_lines(verified.id), *_cells(verified, verification))
     return view
 
 
 def _in_lines(name: str) -> str:
-    """A long combination, broken where its parts meet."""
+    """`name` in several lines if it is long, broken after a "+"."""
     if len(name) <= _NAME:
         return name
     parts = name.split("+")
@@ -86,56 +89,60 @@ def _in_lines(name: str) -> str:
     return "+".join(parts[:fits]) + "+\n " + _in_lines("+".join(parts[fits:])) if len(parts) > 1 else name
 
 
-def _cells(found: Verified, verification: Verification) -> tuple[str, ...]:
-    assert found.measured and found.before and found.after
-    gain, work = found.measured, verification.items * found.work_factor * 1e6
+def _cells(verified: Verified, verification: Verification) -> tuple[str, ...]:
+    assert verified.measured and verified.before and verified.after
+    gain, work = verified.measured, verification.items * verified.work_factor * 1e6
     return (
-        speedup(found.predicted) if found.predicted else ABSENT,
+        speedup(verified.predicted) if verified.predicted else ABSENT,
         f"{measured(gain)} ({speedup(gain).removesuffix('×')})",
-        from_to(found.before.median_us, found.after.median_us, duration),
-        significant(work / found.after.median_us),
-        _memory(found, verification),
-        *_difference(found.difference),
+        from_to(verified.before.median_us, verified.after.median_us, duration),
+        significant(work / verified.after.median_us),
+        _memory(verified, verification),
+        *_difference(verified.difference),
     )
 
 
-def from_to(before: float, after: float, shown: Callable[[float], str]) -> str:
-    """3.82 → 1.70 ms: the unit once where it is the same."""
-    (first, unit), second = shown(before).rsplit(" ", 1), shown(after)
+def from_to(before: float, after: float, write: Callable[[float], str]) -> str:
+    """Return "3.82 → 1.70 ms"; the unit is written once if both values have the same one."""
+    (first, unit), second = write(before).rsplit(" ", 1), write(after)
     return f"{first} → {second}" if second.endswith(f" {unit}") else f"{first} {unit} → {second}"
 
 
-def _memory(found: Verified, verification: Verification) -> str:
-    if not found.peak_memory_bytes:
+def _memory(verified: Verified, verification: Verification) -> str:
+    if not verified.peak_memory_bytes:
         return ABSENT
-    return from_to(verification.peak_memory_bytes, found.peak_memory_bytes, lambda size: quantity(size, "B"))
+    return from_to(verification.peak_memory_bytes, verified.peak_memory_bytes, lambda size: quantity(size, "B"))
 
 
-def _difference(found: Difference | None) -> tuple[str, str]:
-    if found is None:
+def _difference(difference: Difference | None) -> tuple[str, str]:
+    if difference is None:
         return (ABSENT, ABSENT)
-    apart = f"{significant(100 * found.relative)} %" if found.relative >= 1e-6 else "0"
-    return apart, ABSENT if found.agreement is None else percent(found.agreement)
+    apart = f"{significant(100 * difference.relative)} %" if difference.relative >= 1e-6 else "0"
+    return apart, ABSENT if difference.agreement is None else percent(difference.agreement)
 
 
 def _remarks(verification: Verification) -> list[str]:
-    refused = [(_named(found), f"not measured. {why_not(found)}") for found in verification.results if found.error]
-    caveats = [(found.id, line) for found in verification.results if not found.error for line in found.caveats]
+    refused = [
+        (_named(verified), f"not measured. {why_not(verified)}") for verified in verification.results if verified.error
+    ]
+    caveats = [
+        (verified.id, line) for verified in verification.results if not verified.error for line in verified.caveats
+    ]
     return [*_together(refused), *_together(caveats), *verification.caveats]
 
 
-def why_not(found: Verified) -> str:
-    """Why it was not measured, where its name is said already."""
-    return found.error.removeprefix(f"{found.title} cannot be applied here. ")
+def why_not(verified: Verified) -> str:
+    """Return the error, without its first sentence if that only repeats the optimization's title."""
+    return verified.error.removeprefix(f"{verified.title} cannot be applied here. ")
 
 
-def _named(found: Verified) -> str:
-    return f"{found.id} (predicted {speedup(found.predicted)})" if found.predicted else found.id
+def _named(verified: Verified) -> str:
+    return f"{verified.id} (predicted {speedup(verified.predicted)})" if verified.predicted else verified.id
 
 
 def _together(remarks: Iterable[tuple[str, str]]) -> list[str]:
-    """Each thing said once, of all names."""
-    said: dict[str, list[str]] = {}
+    """The remarks, each once, preceded by the names that it applies to."""
+    names_of: dict[str, list[str]] = {}
     for name, line in remarks:
-        said.setdefault(line, []).append(name)
-    return [f"{', '.join(names)}: {line}" for line, names in said.items()]
+        names_of.setdefault(line, []).append(name)
+    return [f"{', '.join(names)}: {line}" for line, names in names_of.items()]

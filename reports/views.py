@@ -1,4 +1,4 @@
-"""Result tables as the page shows them: labelled columns in one unit each, cells with a value to sort by."""
+"""Tables of the page: labelled columns with one unit each, and cells with a value to sort by."""
 
 import math
 from collections.abc import Iterable
@@ -13,12 +13,12 @@ from tracekit.reports.names import inside, middle_truncated, printable, shortene
 
 Kind = Literal["name", "text", "prose", "bound", "cause", "count", "time", "change", "share", "flops", "bytes", "ratio"]
 ROW_LIMIT = 1_500
-"""More rows make a page that is slow to open."""
+"""The most rows of a table; with more, the page is slow to open."""
 _LONGEST_TITLE = 1_000
 _LIMITS = {"name": 72, "text": 22}
 _LIKE = {"after_ns": "before_ns", "self_busy_ns": "busy_ns", "duration_ns": "busy_ns"}
 _LIKE |= {"idle_ns": "wall_ns", "busy_ns": "wall_ns"}
-"""Columns in the unit of another, if that is in the table: they are compared."""
+"""Columns that have the same unit as another column of the table, so that they can be compared."""
 _UNITS: dict[str, tuple[tuple[float, str, int], ...]] = {
     "time": ((1e10, "s", 3), (1e7, "ms", 3), (0, "µs", 1)),
     "flops": ((1e12, "TFLOP", 3), (1e9, "GFLOP", 3), (1e6, "MFLOP", 3), (0, "kFLOP", 3)),
@@ -40,9 +40,9 @@ class Column:
 class Cell:
     text: str
     value: str
-    """What the page sorts by: a number, or "" when unknown."""
+    """The value to sort by: a number, or "" if unknown."""
     title: str = ""
-    """The whole name, when the text is not."""
+    """The whole name, if the text is a shortened one."""
     part: float = 0.0
     """A change as a fraction of the largest change in its column, -1 to 1."""
 
@@ -55,7 +55,7 @@ class Row:
     depth: int = 0
     parent: int = -1
     short: str = ""
-    """Name under its parent."""
+    """The name below its parent."""
 
 
 @dataclass(frozen=True)
@@ -68,35 +68,38 @@ class TableView:
     left_out: int
     tree: bool
     sorted_by: int
-    """Index of the column that the rows come in the order of, most first; -1: none."""
+    """Index of the column by which rows are sorted, in descending order; -1 if there is none."""
 
 
 def table_view(
     table: str, title: str, frame: pd.DataFrame, spec: Iterable[tuple[str, str, Kind]], row_limit: int
 ) -> TableView:
-    """`spec` names the columns shown: (column, label, kind). Beyond `row_limit` the rows of least time are left out."""
-    shown, tree = _chosen(frame.reset_index(drop=True), row_limit), "parent" in frame
-    spec = [each for each in spec if _says_something(shown[each[0]], each[2])]
+    """Return a table for the page. `spec` lists the columns: (column, label, kind).
+
+    If there are more rows than `row_limit`, those with the least time are left out.
+    """
+    chosen, tree = _chosen(frame.reset_index(drop=True), row_limit), "parent" in frame
+    spec = [each for each in spec if _says_something(chosen[each[0]], each[2])]
     help_of = {column.name: column.meaning for column in TABLES[table].columns}
     columns, cells = [], []
     for name, label, kind in spec:
-        unit, texts = cells_of(shown[name], kind, shown.get(_LIKE.get(name, name)))
+        unit, texts = cells_of(chosen[name], kind, chosen.get(_LIKE.get(name, name)))
         columns.append(Column(label, unit, kind, help_of[name]))
         cells.append(texts)
-    bound = _colours(shown)
-    rows = [Row(index, row, bound[index]) for index, row in zip(shown.index, zip(*cells, strict=True), strict=True)]
-    rows = _nested(rows, shown) if tree else rows
+    bound = _colours(chosen)
+    rows = [Row(index, row, bound[index]) for index, row in zip(chosen.index, zip(*cells, strict=True), strict=True)]
+    rows = _nested(rows, chosen) if tree else rows
     present = tuple(name for name in BOUNDS if (bound == name).any())
     return TableView(
-        table, title, tuple(columns), tuple(rows), present, len(frame) - len(shown), tree, _sorted_by(spec, tree)
+        table, title, tuple(columns), tuple(rows), present, len(frame) - len(chosen), tree, _sorted_by(spec, tree)
     )
 
 
-def _colours(shown: pd.DataFrame) -> "pd.Series[str]":
-    """The name of the colour of each row: its bound, or the cause of its idle time."""
-    if "bound" in shown:
-        return shown["bound"]
-    return "gap-" + shown["cause"] if "cause" in shown else pd.Series("", index=shown.index)
+def _colours(rows: pd.DataFrame) -> "pd.Series[str]":
+    """The CSS class of each row's colour: its bound, or the cause of its idle time."""
+    if "bound" in rows:
+        return rows["bound"]
+    return "gap-" + rows["cause"] if "cause" in rows else pd.Series("", index=rows.index)
 
 
 def _sorted_by(spec: list[tuple[str, str, Kind]], tree: bool) -> int:
@@ -105,7 +108,7 @@ def _sorted_by(spec: list[tuple[str, str, Kind]], tree: bool) -> int:
 
 
 def _chosen(frame: pd.DataFrame, row_limit: int) -> pd.DataFrame:
-    """By time, most first; a tree stays in its order."""
+    """The rows with the most time, in descending order; a tree keeps its order."""
     if "busy_ns" not in frame:
         return frame.head(row_limit)
     longest = frame.nlargest(row_limit, "busy_ns")
@@ -129,7 +132,7 @@ def _short(path: str, above: str) -> str:
 
 
 def cells_of(values: "pd.Series[Any]", kind: Kind, like: "pd.Series[Any] | None" = None) -> tuple[str, list[Cell]]:
-    """The unit of a column, and its cells; `like` is the column whose unit it takes."""
+    """Return the unit of a column, and its cells. The unit is that of the column `like`, if given."""
     if kind in ("name", "text", "prose", "bound", "cause"):
         return "", [_words(str(value), kind) for value in values]
     unit, scale, decimals = _unit((values if like is None else like).abs(), kind)
@@ -166,4 +169,4 @@ def _change(value: float, decimals: int, part: float) -> Cell:
 def _words(name: str, kind: Kind) -> Cell:
     whole = printable(name)
     text = shortened(whole.removeprefix("void "), _LIMITS[kind]) if kind in _LIMITS else whole
-    return Cell(text, text, middle_truncated(whole, _LONGEST_TITLE) if text != whole else "")
+    return Cell(text, text, shortened(whole, _LONGEST_TITLE) if text != whole else "")

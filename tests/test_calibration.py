@@ -19,7 +19,7 @@ from tracekit.calibration import Calibration, apply, history, load, store
 from tracekit.calibration.value import decode, encode
 from tracekit.capture.environment import cpu_state
 from tracekit.cli import main
-from tracekit.commands.calibrate import _shown
+from tracekit.commands.calibrate import _text
 
 H200, A100 = hardware.find("h200"), hardware.find("a100")
 TABLE = tomllib.loads((Path(host_costs.__file__).parent / "host_costs.toml").read_text())
@@ -112,9 +112,9 @@ def test_a_kernel_starts_after_its_launch_has_returned() -> None:
     assert b"launch_us" not in encode(calibration())
 
 
-def test_a_latency_that_cannot_be_told_is_not_shown_as_none() -> None:
-    assert "launch to start    not told apart" in _shown(calibration())
-    assert "launch to start       1.90" in _shown(calibration(launch_us=1.9))
+def test_a_latency_that_cannot_be_told_is_not_text_as_none() -> None:
+    assert "launch to start    not measurable" in _text(calibration())
+    assert "launch to start       1.90" in _text(calibration(launch_us=1.9))
 
 
 def test_calibrate_measures_the_host_that_runs_it(tmp_path: Path) -> None:

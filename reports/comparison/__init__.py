@@ -1,1 +1,1 @@
-"""A comparison -> something a person opens."""
+"""Reports of a comparison: page, terminal text, GitHub comment, JSON and CSV."""

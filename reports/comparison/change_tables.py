@@ -1,4 +1,4 @@
-"""The tables of a comparison as the page shows them."""
+"""The tables of changes on the page of a comparison."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ _MOST_ROWS = 1_500
 
 
 def table_views(comparison: Comparison) -> list[TableView]:
-    """Layers, ops and kernels; the largest changes of those that are too many."""
+    """Return the tables of layers, ops and kernels, each with the rows that change most."""
     layers = comparison.layers.assign(name=_both(comparison.layers, "path"))
     return [
         _view("layers", "Layers", layers, _LAYERS),
@@ -53,18 +53,18 @@ def _both(rows: pd.DataFrame, what: str) -> list[str]:
 
 def _view(name: str, title: str, frame: pd.DataFrame, spec: Spec) -> TableView:
     largest = frame["change_ns"].abs().nlargest(_MOST_ROWS).index
-    shown, tree = frame.loc[frame.index.isin(largest)], name == "layers"
+    kept, tree = frame.loc[frame.index.isin(largest)], name == "layers"
     meaning = {column.name: column.meaning for column in TABLES[f"compared_{name}"].columns} | {"name": _NAME_HELP}
     columns, cells = [], []
     for column, label, kind in spec:
-        unit, texts = cells_of(shown[column], kind)
+        unit, texts = cells_of(kept[column], kind)
         columns.append(Column(label, unit, kind, meaning[column]))
-        cells.append([_name(text) for text in shown[column]] if kind == "name" else texts)
+        cells.append([_name(text) for text in kept[column]] if kind == "name" else texts)
     rows = [
         _row(int(index), row, frame if tree else None)
-        for index, row in zip(shown.index, zip(*cells, strict=True), strict=True)
+        for index, row in zip(kept.index, zip(*cells, strict=True), strict=True)
     ]
-    return TableView(name, title, tuple(columns), tuple(rows), (), len(frame) - len(shown), tree, -1)
+    return TableView(name, title, tuple(columns), tuple(rows), (), len(frame) - len(kept), tree, -1)
 
 
 def _name(name: str) -> Cell:

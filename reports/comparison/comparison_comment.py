@@ -1,4 +1,4 @@
-"""A comparison as a comment on GitHub."""
+"""A comparison as Markdown, for a comment on GitHub."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _TIMES = (">A", ">B", ">change")
 
 
 def render(comparison: Comparison) -> str:
-    """The sentence, both sides, where the difference is, and folded the layers, ops and kernels."""
+    """Return Markdown: the sentence, both sides, the difference, and folded tables of layers, ops and kernels."""
     notes = [f"> {prose(note)}" for note in comparison.notes]
     lists = {
         "Layers": layer_patterns(comparison.layers),
@@ -60,7 +60,7 @@ def _difference(comparison: Comparison) -> str:
 
 def _changes(rows: pd.DataFrame) -> str:
     changed = rows[rows["change_ns"].abs() >= LEAST_NS]
-    shown = changed[changed.index.isin(changed["change_ns"].abs().nlargest(_ROWS).index)]
+    largest = changed[changed.index.isin(changed["change_ns"].abs().nlargest(_ROWS).index)]
     cells = [
         (
             _name(row),
@@ -69,14 +69,14 @@ def _changes(rows: pd.DataFrame) -> str:
             change(row.change_ns),
             row.match if row.match.startswith("only") else "",
         )
-        for row in rows_of(shown)
+        for row in rows_of(largest)
     ]
-    more = f"\n\nThe {len(shown)} largest of {len(changed)}." if len(changed) > len(shown) else ""
+    more = f"\n\nThe {len(largest)} largest of {len(changed)}." if len(changed) > len(largest) else ""
     return table(("name", *_TIMES, "in"), cells) + more
 
 
 def _name(row: Any) -> str:
-    """The name of a row (of a layer, below its parent), and how many layers it stands for."""
+    """The name of a row (a layer's is indented below its parent), and the number of layers that it stands for."""
     count = getattr(row, "count", 1)
     many = f" × {row.count}" if isinstance(count, int) and count > 1 else ""
     return "&emsp;" * getattr(row, "depth", 0) + code(shortened(row.name, _NAME)) + many

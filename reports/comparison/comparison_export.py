@@ -15,7 +15,10 @@ _NAMES = ("a_name", "b_name", "a_path", "b_path", "a_precision", "b_precision")
 
 
 def to_dict(comparison: Comparison) -> dict[str, Any]:
-    """Both sides, the speed-up (latency of A over that of B), one sentence, and the tables; times in microseconds."""
+    """Return a comparison as plain Python values: both sides, the speed-up, the sentence, and the tables.
+
+    The speed-up is the latency of A divided by that of B. Times are in microseconds.
+    """
     return {
         "schema_version": SCHEMA_VERSION,
         "a": _side(comparison.a),
@@ -30,11 +33,12 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
 
 
 def to_json(comparison: Comparison) -> str:
+    """Return `to_dict` as JSON text."""
     return json_text(to_dict(comparison))
 
 
 def to_csv(comparison: Comparison, table: str = "difference") -> str:
-    """One of `TABLES` with a header row; times in microseconds, unknown values empty."""
+    """Return one of `TABLES` as CSV with a header row. Times are in microseconds; unknown values are empty."""
     return csv_table(public(getattr(comparison, table)))
 
 
@@ -60,6 +64,6 @@ def _side(side: Side) -> dict[str, Any]:
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """None for a name of a side that has none."""
+    """The rows for JSON; a name is None on a side without a counterpart."""
     rows = plain_rows(public(frame))
     return [{key: None if key in _NAMES and value == "" else value for key, value in row.items()} for row in rows]

@@ -17,20 +17,20 @@ from tracekit.reports.table_rows import rows_of
 _SCRIPTS = ("dom", "folding", "tables", "tabs", "copying", "tips", "page", "compare")
 _STYLES = ("tokens", "page", "tables", "compare", "paper")
 _HOW = (
-    "Times are means of one step, of all steps in each trace, and of one device where there are several.",
-    "A latency is the one timed without a profiler where both runs were timed so, else the mean step as traced.",
+    "Times are for one step: means over all steps in each trace, and over the devices where there are several.",
+    "The latency is the one timed without a profiler if both runs have it, else the mean step in the trace.",
     "Idle time is split by the causes of the gaps in the trace, scaled to the latency.",
     "Layers are matched from the roots down: by name and class, by name, the k-th of a class, then what is left in "
-    "order; a wrapper that only one side has is looked through.",
-    "Ops and kernels are matched by name, else by the layers that they spend their time in, else by the FLOPs they do.",
-    "Times of work are the kernels' own durations. Kernels that run at once count in full; the row of their overlap "
-    "takes off what counts more than once, so that the rows sum to the step.",
-    "What only one side has says so.",
+    "order; a wrapper that only one side has is skipped.",
+    "Ops and kernels are matched by name, else by the layers that they spend their time in, else by their FLOPs.",
+    "Times of work are the kernels' own durations. Concurrent kernels count in full; the row of their overlap "
+    "subtracts what is counted more than once, so that the rows sum to the step.",
+    "Rows that only one side has are marked as such.",
 )
 
 
 def render(comparison: Comparison, mark: str = "") -> str:
-    """The page. Names in the traces are text in it, never markup. `mark` says which runs it compares."""
+    """Return the HTML page. Names from the traces are escaped. `mark` identifies the two inputs."""
     theme = embed.asset("theme.js")
     script = "\n".join(embed.asset(f"{name}.js") for name in _SCRIPTS)
     return environment().get_template("compare.html.j2").render(
@@ -69,7 +69,7 @@ def _run(letter: str, side: Side, comparison: Comparison) -> dict[str, Any]:
 
 
 def _strip(side: str, comparison: Comparison) -> list[tuple[str, float]]:
-    """(class, part) of what the step is made of, in the order of the table; idle time in the colour of its cause."""
+    """(CSS class, time in ns) of each part of the step, in the order of the table; idle time has its cause's colour."""
     rows = [(row.kind, row.name, getattr(row, f"{side}_ns")) for row in rows_of(comparison.difference)]
     return [
         (f"gap-{name if name in CAUSES else 'unknown'}" if kind == "idle" else "", round(time_ns, 1))

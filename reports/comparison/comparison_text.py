@@ -1,4 +1,4 @@
-"""A comparison in a terminal."""
+"""A comparison as text for a terminal."""
 
 from typing import Any
 
@@ -27,7 +27,10 @@ _LESS, _MORE = "green", "red"
 
 
 def full(comparison: Comparison, *, width: int | None = None, colour: bool | None = None) -> str:
-    """The sentence, the two sides, the difference, and the layers, ops and kernels that changed most."""
+    """Return the sentence, both sides, the difference, and the layers, ops and kernels that change most.
+
+    `width` is in columns, by default the terminal's; `colour` is on by default if standard output is a terminal.
+    """
     return printed(lambda columns: _parts(comparison, columns), width=width, colour=colour)
 
 
@@ -54,8 +57,8 @@ def _sides(comparison: Comparison) -> Table:
     view.add_column(justify="right", style="bold", no_wrap=True)
     view.add_column(overflow="fold")
     for letter, side in (("A", comparison.a), ("B", comparison.b)):
-        told = Text.assemble(printable(side.name), "  ", (described(side), "dim"))
-        view.add_row(f" {letter}", f"{time(side.latency_ns)} a step", told)
+        description = Text.assemble(printable(side.name), "  ", (described(side), "dim"))
+        view.add_row(f" {letter}", f"{time(side.latency_ns)} a step", description)
     return view
 
 
@@ -76,7 +79,7 @@ def _difference(comparison: Comparison, width: int) -> Table:
 
 
 def _largest_in_tree(patterns: pd.DataFrame) -> pd.DataFrame:
-    """The layers that change most, in their place in the tree."""
+    """The layers that change most, in tree order."""
     changed = patterns[patterns["change_ns"].abs() >= LEAST_NS]
     largest = changed.loc[changed["change_ns"].abs().nlargest(_ROWS).index.intersection(changed.index)]
     kept = patterns[patterns.index.isin(largest.index)]
@@ -86,13 +89,13 @@ def _largest_in_tree(patterns: pd.DataFrame) -> pd.DataFrame:
 
 
 def _changes(title: str, rows: pd.DataFrame, width: int) -> Table:
-    shown = rows.head(_ROWS)
+    first = rows.head(_ROWS)
     more = f" (the {_ROWS} largest changes of {len(rows):,})" if len(rows) > _ROWS else ""
     view = _headed(f"{title}{more}", title.lower().removesuffix("s"), width)
     view.add_column("in", no_wrap=True)
     limit = max(_SHORTEST_NAME, width - _NUMBERS_WIDTH - (_BAR + 3 if width >= _WIDE else 0))
-    largest = float(shown["change_ns"].abs().max())
-    for row in rows_of(shown):
+    largest = float(first["change_ns"].abs().max())
+    for row in rows_of(first):
         name = Text(shortened(row.name, limit))
         view.add_row(name, *_numbers(row, largest, width), row.match if row.match.startswith("only") else "")
     return view
@@ -105,7 +108,7 @@ def _numbers(row: Any, largest: float, width: int) -> tuple[RenderableType, ...]
 
 
 def _bar(value: float, largest: float) -> Text:
-    """To the left what is less in B, to the right what is more."""
+    """A bar to the left for less time in B, to the right for more."""
     length = round(_BAR / 2 * abs(value) / largest) if largest else 0
     less, more = ("█" * length if value < 0 else ""), ("█" * length if value > 0 else "")
     return Text.assemble((f"{less:>{_BAR // 2}}", _LESS), ("│", "dim"), (f"{more:<{_BAR // 2}}", _MORE))

@@ -1,4 +1,4 @@
-"""The tables of a comparison with the names that people read."""
+"""The rows of a comparison with names to display: one name for both sides, or "A's → B's"."""
 
 import pandas as pd
 
@@ -12,25 +12,26 @@ _ARROW = " → "
 
 
 def parts(comparison: Comparison) -> pd.DataFrame:
-    """The difference with `name` as people say it; rows that neither side has are left out."""
+    """Return the table `difference` with displayed names, without rows that are 0 on both sides."""
     rows = comparison.difference
     titles = [part(kind, name) for kind, name in zip(rows["kind"], rows["name"], strict=True)]
     return rows.assign(name=titles, match="")[(rows["a_ns"] != 0) | (rows["b_ns"] != 0)]
 
 
 def named(rows: pd.DataFrame) -> pd.DataFrame:
-    """Ops or kernels with the `name` of both sides, the largest change first; those that do not change are left out."""
+    """Return the ops or kernels that change, with a `name` for both sides; the largest change is first."""
     names = [both(a, b) for a, b in zip(rows["a_name"], rows["b_name"], strict=True)]
     return rows.assign(name=names)[rows["change_ns"] != 0]
 
 
 def both(a: str, b: str) -> str:
+    """Return one name for both sides: the common one, the only one, or "a → b"."""
     a, b = a.removeprefix("void "), b.removeprefix("void ")
     return a if a == b or not b else b if not a else f"{a}{_ARROW}{b}"
 
 
 def shortened(name: str, limit: int) -> str:
-    """At most `limit` characters; of two names with an arrow between them, something of each."""
+    """Return `name` in at most `limit` characters. "a → b" keeps a part of both names."""
     name = printable(name)
     a, arrow, b = name.partition(_ARROW)
     if len(name) <= limit or not arrow:
@@ -42,9 +43,9 @@ def shortened(name: str, limit: int) -> str:
 
 
 def layer_patterns(layers: pd.DataFrame) -> pd.DataFrame:
-    """The tree of layers with those that differ in a number only as one, in tree order.
+    """Return one row for each group of layers whose names differ only in a number, in tree order.
 
-    Columns: name (below the parent), depth, count, match, and the times of all of them.
+    Columns: `name` (below the parent), `depth`, `count`, `match`, and sums of times (ns) and kernels.
     """
     parents = layers["parent"].tolist()
     local = {side: _local(layers[f"{side}_path"].tolist(), parents) for side in "ab"}
@@ -53,9 +54,9 @@ def layer_patterns(layers: pd.DataFrame) -> pd.DataFrame:
     names = [both(a, b) for a, b in zip(keys["a"], keys["b"], strict=True)]
     groups = grouped([f"{match}\n{name}" for name, match in zip(names, only, strict=True)], parents)
     exact = [both(a, b) for a, b in zip(local["a"], local["b"], strict=True)]
-    found = layers.assign(key=names, exact=exact, match=only).groupby(groups)
-    first, count = found.first(), found.size()
-    times = {name: found[name].sum() for name in layers.columns if name.endswith(("_ns", "_kernels"))}
+    groupby = layers.assign(key=names, exact=exact, match=only).groupby(groups)
+    first, count = groupby.first(), groupby.size()
+    times = {name: groupby[name].sum() for name in layers.columns if name.endswith(("_ns", "_kernels"))}
     above = [groups[parent] if parent >= 0 else -1 for parent in first["parent"]]
     patterns = first.assign(name=first["key"].where(count > 1, first["exact"]), count=count, **times)
     return patterns.loc[in_tree_order(above)]

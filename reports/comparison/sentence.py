@@ -25,23 +25,26 @@ _SINGULAR = {"attention", "softmax", "norm", "pooling", "optimizer", "loss", "co
 class _Part:
     change_ns: float
     less_or_more: str
-    """Such as "the GPU waits {} for the host"."""
+    """For example "the GPU waits {} for the host"."""
     why: str = ""
     saves: bool = False
-    """More of it makes the step shorter."""
+    """Whether more of it makes the step shorter."""
 
 
 def explained(comparison: Comparison) -> str:
-    """Such as "B is 1.8× as fast as A: matrix products take 4.1 ms less (bf16 instead of fp32), and the GPU waits
-    2.0 ms less for the host."."""
+    """Return the comparison in one sentence.
+
+    For example "B is 1.8× as fast as A: matrix products take 4.1 ms less (bf16 instead of fp32), and the GPU waits
+    2.0 ms less for the host." Runs of different workloads have a sentence about that in front.
+    """
     change = comparison.change_ns
     equal = comparison.within_spread or abs(comparison.speedup - 1) < _EQUAL
     scale = max(comparison.a.latency_ns, comparison.b.latency_ns) if equal else abs(change)
     parts = [part for part in _parts(comparison) if abs(part.change_ns) >= _NOTABLE * scale]
     along = [part for part in parts if equal or part.change_ns * change > 0][:_SHOWN]
     against = [] if equal else [part for part in parts if part.change_ns * change < 0][:1]
-    reasons = f": {', and '.join(_said(part) for part in along)}" if along else ""
-    but = f", although {_said(against[0])}" if against else ""
+    reasons = f": {', and '.join(_in_words(part) for part in along)}" if along else ""
+    but = f", although {_in_words(against[0])}" if against else ""
     warning = unlike(comparison)
     return printable(f"{warning}{' ' if warning else ''}{_verdict(comparison, equal)}{reasons}{but}.")
 
@@ -63,7 +66,7 @@ def _named(letter: str, side: Side, comparison: Comparison) -> str:
 
 
 def _parts(comparison: Comparison) -> list[_Part]:
-    """The families and causes by how much they change; all that the host is waited for is one."""
+    """Families and causes by their change, the largest first. All waits for the host are one part."""
     rows = comparison.difference
     busy = [_busy(row) for row in rows_of(rows[rows["kind"] == "busy"])]
     idle = rows[rows["kind"] == "idle"]
@@ -89,7 +92,7 @@ def _busy(row: Any) -> _Part:
 
 
 def reason(row: Any) -> str:
-    """What differs in a family: whether it is there, its precision, its FLOPs, its number of kernels."""
+    """Return what differs in a family: presence, precision, FLOPs or number of kernels; "" if nothing does."""
     if not row.a_kernels or not row.b_kernels:
         return "only in B" if not row.a_kernels else "only in A"
     if row.a_precision != row.b_precision and row.a_precision and row.b_precision:
@@ -108,12 +111,12 @@ def _launches(comparison: Comparison, change: float) -> str:
 
 
 def _counts(a: float, b: float, of_what: str, change: float) -> str:
-    """Said where more of it take more time, or fewer less."""
+    """The two counts, if their difference has the same sign as the change of time."""
     explains = a > 0 and abs(b / a - 1) > _MANY and (b - a) * change > 0
     return f"{b:,.0f} {of_what} instead of {a:,.0f}" if explains else ""
 
 
-def _said(part: _Part) -> str:
+def _in_words(part: _Part) -> str:
     how = "less" if (part.change_ns < 0) != part.saves else "more"
     why = f" ({part.why})" if part.why else ""
     return part.less_or_more.format(f"{duration(abs(part.change_ns) / 1e3)} {how}") + why

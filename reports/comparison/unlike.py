@@ -1,4 +1,4 @@
-"""What makes two runs different workloads, so that one being faster says little."""
+"""Differences between two runs that make their latencies hard to compare."""
 
 from tracekit.analyzers.comparison.result import Comparison, Side
 from tracekit.reports.names import device, model
@@ -8,9 +8,9 @@ _WORDS = {"workload": "phase", "batch_size": "batch", "seq_len": "tokens", "new_
 
 
 def unlike(comparison: Comparison) -> str:
-    """Such as "A and B are different workloads (batch 1 and 8, fp32 and bf16)."; "" for runs of the same workload.
+    """Return, for example, "A and B are different workloads (batch 1 and 8, fp32 and bf16).".
 
-    Another GPU or another precision alone is what is compared, and said elsewhere; both at once are not.
+    Returns "" for runs of the same workload, also if either the GPU or the precision differs, but not both.
     """
     work = [*_models(comparison), *_settings(comparison)]
     machine = [*_pair(*(device(side.source) for side in _sides(comparison)))]
@@ -26,7 +26,7 @@ def _sides(comparison: Comparison) -> tuple[Side, Side]:
 
 
 def _models(comparison: Comparison) -> list[str]:
-    """By name where both were captured by tracekit, else by the class of the whole model."""
+    """The models' names if tracekit captured both runs, else the classes of the root modules."""
     a, b = (side.source.capture for side in _sides(comparison))
     if a and b and a.model and b.model:
         return _pair(model(a.model), model(b.model))

@@ -19,7 +19,7 @@ FAMILIES = {
     "loss": "the loss",
     "other": "other kernels",
 }
-"""Families of ops whose name says less; the others are called as they are."""
+"""Displayed names of families of ops; a family that is not listed is displayed by its own name."""
 
 IDLE = {
     "dispatch": "waiting for the host to dispatch",
@@ -48,24 +48,26 @@ IDLE_MEANINGS = {
 }
 
 OVERLAP = "overlap of kernels"
-OVERLAP_MEANING = "kernels that ran at once count in full above, but the step lasts only once as long"
+OVERLAP_MEANING = "concurrent kernels count in full above, but the step contains their time only once"
 
 LEAST_NS = 5
-"""A smaller change counts as none, because no clock resolves it."""
+"""Smaller changes (ns) count as none, because no clock resolves them."""
 
 
 def part(kind: str, name: str) -> str:
+    """Return the displayed name of a row of `difference`."""
     if kind == "overlap":
         return OVERLAP
     return IDLE[name] if kind == "idle" else FAMILIES.get(name, name)
 
 
 def described(side: Side) -> str:
-    """measured · NVIDIA H200 · fp32 · GPT-2 decode · 3 steps."""
+    """Return the kind and settings: "measured · NVIDIA H200 · fp32 · GPT-2 decode · 3 steps"."""
     return f"{side.source.kind} · {settings(side)}"
 
 
 def settings(side: Side) -> str:
+    """Return the settings of a side: "NVIDIA H200 · fp32 · GPT-2 decode · 3 steps"."""
     source, capture = side.source, side.source.capture
     what = " ".join(word for word in (model(capture.model), capture.workload) if word) if capture else ""
     steps = f"{side.steps} step{'s' if side.steps > 1 else ''}"
@@ -74,27 +76,29 @@ def settings(side: Side) -> str:
 
 
 def change(nanoseconds: float) -> str:
-    """+1.20 ms, −722 µs, ±0: with a sign that is as wide as a digit."""
+    """Return a signed duration: "+1.20 ms", "−722 µs" or "±0"."""
     if abs(nanoseconds) < LEAST_NS:
         return "±0"
     return f"{'+' if nanoseconds > 0 else '−'}{_duration(abs(nanoseconds))}"
 
 
 def signed_percent(share: float) -> str:
+    """Return a fraction as a percentage with one decimal, with a sign if it is negative."""
     text = f"{abs(100 * share):.1f} %"
     return f"−{text}" if share < 0 and text != "0.0 %" else text
 
 
 def time(nanoseconds: float) -> str:
+    """Return a duration, or a dash for 0."""
     return _duration(nanoseconds) if nanoseconds else ABSENT
 
 
 def _duration(nanoseconds: float) -> str:
-    """Below a microsecond to 10 ns."""
+    """A duration; below 1 µs with two decimals."""
     text = f"{abs(nanoseconds) / 1e3:.2f} µs" if abs(nanoseconds) < 1e3 else duration(abs(nanoseconds) / 1e3)
     return f"−{text}" if nanoseconds < 0 else text
 
 
 def faster(ratio: float) -> str:
-    """1.20×, 3.4×, 12×."""
+    """Return a ratio as "1.20×", "3.4×" or "12×"."""
     return f"{ratio:.{2 if ratio < 2 else 1 if ratio < 10 else 0}f}×"

@@ -12,16 +12,16 @@ from tracekit.reports.moves import moves_by_card
 from tracekit.reports.numbers import duration, quantity, significant
 
 _NAMED = 6
-"""Parts that are named: those of most time."""
+"""The number of parts that have a label: those with the most time."""
 _SMALLEST, _LARGEST = 8.0, 44.0
 _NOTABLE = 0.002
-"""Part of the time, before or after, of what is drawn."""
+"""The smallest fraction of the step's time, before or after, that is drawn."""
 
 
 def moves(analysis: Analysis) -> dict[str, tuple[str, pd.DataFrame]]:
-    """By what is applied its label and the rows that can be drawn; without those that have none."""
-    found = {key: (label, _drawn(rows)) for key, (label, rows) in moves_by_card(analysis).items()}
-    return {key: (label, rows) for key, (label, rows) in found.items() if len(rows)}
+    """Return, for each prediction that has arrows, its label and the rows to draw."""
+    drawn = {key: (label, _drawn(rows)) for key, (label, rows) in moves_by_card(analysis).items()}
+    return {key: (label, rows) for key, (label, rows) in drawn.items() if len(rows)}
 
 
 def _drawn(rows: pd.DataFrame) -> pd.DataFrame:
@@ -31,19 +31,19 @@ def _drawn(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def arrows(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Where the parts were, where they will be, and the way between; rates in TFLOP/s."""
+    """Return Plotly traces: the arrows, the marks before, and the marks after. Rates are in TFLOP/s."""
     after = rows[rows["after_rate"].notna()]
     return [_ways(after), _marks(rows, "before"), _marks(after, "after")]
 
 
-def precisions_after(found: dict[str, tuple[str, pd.DataFrame]], gpu: GPU) -> set[str]:
-    """Those that predictions do arithmetic in."""
-    names = {name for _, rows in found.values() for name in rows["after_precision"]}
+def precisions_after(moved: dict[str, tuple[str, pd.DataFrame]], gpu: GPU) -> set[str]:
+    """Return the precisions of arithmetic after the predictions for which `gpu` has a peak."""
+    names = {name for _, rows in moved.values() for name in rows["after_precision"]}
     return {name for name in names if name and gpu.peak_flops(name)}
 
 
 def _ways(rows: pd.DataFrame) -> dict[str, Any]:
-    """The arrow's head at the end of what moves."""
+    """Lines from before to after, with an arrowhead where a part moves visibly."""
     x = rows[["before_intensity", "after_intensity"]].to_numpy()
     y = rows[["before_rate", "after_rate"]].to_numpy() / 1e3
     moved = (np.abs(np.log10(x[:, 1] / x[:, 0])) + np.abs(np.log10(y[:, 1] / y[:, 0]))) > 0.02
@@ -77,7 +77,7 @@ def _marks(rows: pd.DataFrame, when: str) -> dict[str, Any]:
         "text": [text(str(part), 24) if index in named else "" for index, part in rows["part"].items()],
         "textposition": "bottom center",
         "textfont": {"color": "--ink", "size": 11},
-        "customdata": [_told(row) for row in rows.itertuples()],
+        "customdata": [_hover(row) for row in rows.itertuples()],
         "marker": {
             "size": [_short(size) for size in sizes],
             "symbol": "circle" if predicted else "circle-open",
@@ -93,10 +93,10 @@ def _short(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _told(row: Any) -> list[Any]:
+def _hover(row: Any) -> list[Any]:
     times = f"{duration(row.before_ns / 1e3)} → {duration(row.after_ns / 1e3)} a step"
     if not row.after_rate > 0:
-        return [row.Index, text(str(row.part), 100), f"{times}<br>its work is done by others"]
+        return [row.Index, text(str(row.part), 100), f"{times}<br>its work moves to other parts"]
     rates = f"{quantity(1e9 * row.before_rate, 'FLOP/s')} → {quantity(1e9 * row.after_rate, 'FLOP/s')}"
     intensity = f"{significant(row.before_intensity)} → {significant(row.after_intensity)} FLOP/B"
     return [row.Index, text(str(row.part), 100), f"{times}<br>{intensity}, {rates}"]

@@ -13,32 +13,36 @@ _BREAK = float("nan")
 
 
 def bars(rows: pd.DataFrame, height: npt.ArrayLike, begin: int, names: list[str]) -> dict[str, Any]:
-    """A trace of the rows' spans (`start_ns`, `duration_ns`) in ms after `begin`, at those heights.
+    """Return one Plotly trace that draws every row as a bar.
 
-    The middle of a bar answers the pointer, too. `names` are HTML.
+    A bar lasts from `start_ns` for `duration_ns`, in ms after `begin`, at the `height` of its row. `names` are HTML and
+    appear on hover.
     """
     start = (rows["start_ns"].to_numpy() - begin) / 1e6
     length = rows["duration_ns"].to_numpy() / 1e6
     level = np.broadcast_to(np.asarray(height, dtype=float), len(rows))
-    told = [f"<b>{name}</b><br>{duration(ns / 1000)}" for name, ns in zip(names, rows["duration_ns"], strict=True)]
+    hover = [f"<b>{name}</b><br>{duration(ns / 1000)}" for name, ns in zip(names, rows["duration_ns"], strict=True)]
     gap = np.full(len(rows), _BREAK)
     return {
         "type": "scatter",
         "mode": "lines",
         "x": _rounded(np.column_stack([start, start + length / 2, start + length, gap])),
         "y": _rounded(np.column_stack([level, level, level, gap])),
-        "text": np.repeat(np.array(told, dtype=object), 4).tolist(),
+        "text": np.repeat(np.array(hover, dtype=object), 4).tolist(),
         "hovertemplate": "%{text}<extra></extra>",
     }
 
 
 def thick(colour: str, width: int) -> dict[str, Any]:
-    """Plotly would leave out bars shorter than a pixel, unless told not to simplify."""
+    """Return a line style for bars, without simplification: Plotly would leave out bars shorter than a pixel."""
     return {"color": colour, "width": width, "simplify": False}
 
 
 def blocks(work: pd.DataFrame, layers: pd.DataFrame, begin: int, height: int) -> list[dict[str, Any]]:
-    """Runs of work in one block of the model (the shallowest layers of which there are several), alternating."""
+    """Return bars for runs of work in one block of the model, in two alternating colours.
+
+    Blocks are the layers at the shallowest depth that has several.
+    """
     block = _ancestors(layers)[work["layer"].to_numpy()] if len(layers) else np.full(len(work), -1)
     block = np.where(work["layer"].to_numpy() >= 0, block, -1)
     change = np.flatnonzero(np.r_[True, block[1:] != block[:-1]])
@@ -52,7 +56,7 @@ def blocks(work: pd.DataFrame, layers: pd.DataFrame, begin: int, height: int) ->
 
 
 def _ancestors(layers: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """For each layer, the row of its ancestor at the depth of the blocks (or itself, when above)."""
+    """For each layer, the row of its ancestor at the blocks' depth; for a layer above that depth, its own row."""
     parent, depth = layers["parent"].to_numpy(), layers["depth"].to_numpy()
     counts = np.bincount(depth[layers["busy_ns"].to_numpy() > 0], minlength=1)
     level = int(np.argmax(counts >= 4)) if (counts >= 4).any() else int(depth.max())
@@ -64,5 +68,5 @@ def _ancestors(layers: pd.DataFrame) -> npt.NDArray[np.int64]:
 
 
 def _rounded(values: npt.NDArray[np.float64]) -> list[float | None]:
-    """Row by row, to the nanosecond; breaks are None."""
+    """The values in row order, rounded to nanoseconds; a break between bars is None."""
     return [None if value != value else value for value in np.round(values, 6).ravel().tolist()]

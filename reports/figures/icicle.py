@@ -1,4 +1,7 @@
-"""The tree of layers, down to their ops and kernels: columns from which the page builds it by instance or by type."""
+"""The icicle chart: busy time in the tree of layers, ops and kernels.
+
+The page receives columns, from which it builds the tree by layer or by layer type.
+"""
 
 from typing import Any
 
@@ -13,13 +16,13 @@ from tracekit.reports.figures.style import BOUND_NAMES, Figure
 from tracekit.reports.names import inside, printable, shortened
 
 LIMIT = 20_000
-"""Leaves: pairs of a layer and a kernel of an op, by phase and bound. The page draws those that are wide enough."""
+"""The most leaves in the chart. The page draws those that are wide enough."""
 _LONGEST = 240
 _KEYS = ["layer", "op", "kernel", "phase", "bound"]
 
 
 def icicle(analysis: Analysis) -> tuple[Figure, str]:
-    """The data, and a note on what they leave out."""
+    """Return the chart's data (busy time in ns), and a note on the leaves that are left out."""
     leaves = _leaves(analysis)
     kept = leaves.nlargest(LIMIT, "ns", keep="first").sort_index()
     ops, kernels = (_named(kept[name], table) for name, table in (("op", analysis.ops), ("kernel", analysis.kernels)))
@@ -67,7 +70,7 @@ def _layers(layers: pd.DataFrame) -> dict[str, list[Any]]:
 
 
 def _leaves(analysis: Analysis) -> pd.DataFrame:
-    """Busy time by layer row (-1: none), op, kernel ("" in a trace of a CPU, whose ops are the work), phase, bound."""
+    """Busy time (ns) by row of the layer (-1: none), op, kernel ("" on a CPU, whose ops are the work), phase, bound."""
     work = analysis.work
     stray = np.where((work["graph"] >= 0).to_numpy(), OF_GRAPH, NO_OP)
     op = work["op_name"].astype(object).to_numpy()
@@ -80,8 +83,8 @@ def _leaves(analysis: Analysis) -> pd.DataFrame:
         "bound": work["bound"].to_numpy(),
         "ns": work["busy_ns"].to_numpy(),
     }
-    found = pd.DataFrame(columns).groupby(_KEYS, sort=False)["ns"].agg(ns="sum", count="size").reset_index()
-    return found[found["ns"] > 0].reset_index(drop=True)
+    leaves = pd.DataFrame(columns).groupby(_KEYS, sort=False)["ns"].agg(ns="sum", count="size").reset_index()
+    return leaves[leaves["ns"] > 0].reset_index(drop=True)
 
 
 def _row_of_the_rest(layers: pd.DataFrame) -> int:
@@ -90,7 +93,7 @@ def _row_of_the_rest(layers: pd.DataFrame) -> int:
 
 
 def _named(names: "pd.Series[str]", table: pd.DataFrame) -> tuple[list[int], dict[str, list[Any]]]:
-    """Codes, and of each distinct name its text and its row in a result table; -1: none."""
+    """Codes, and for each distinct name its text and its row in `table` (-1: no row)."""
     codes, distinct = pd.factorize(names)
     first = table.drop_duplicates("name")
     row_of = dict(zip(first["name"], first.index.tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""Kernels, ops and layers under the roofs of their GPU: arithmetic intensity across, achieved rate up."""
+"""The roofline chart: kernels, ops and layers by arithmetic intensity (x) and achieved rate (y)."""
 
 from typing import Any
 
@@ -12,20 +12,20 @@ from tracekit.reports.figures.style import BOUND_NAMES, SYMBOLS, Figure, bound_t
 from tracekit.reports.numbers import duration, percent, quantity, significant
 
 KINDS = {"kernels": "kernels", "ops": "ops", "layer_types": "types of layer", "layers": "layers"}
-"""The tables whose rows can be marks, and what the page calls them."""
+"""The tables whose rows are plotted, with their labels on the page."""
 _NAMED = {"layer_types": "type", "layers": "path"}
 _SMALLEST, _LARGEST = 7.0, 56.0
 _MARGIN = 0.9
-"""Part of a decade left free around the points."""
+"""Space around the points, in decades."""
 _SMALLEST_SHARE = 0.0005
 _LOWEST = 1e-5
-"""What has a smaller share of the time, or of the peak, would stretch the axes by decades."""
+"""Rows below this fraction of the peak rate are not plotted: they would stretch the axes by decades."""
 
 
 def roofline(analysis: Analysis) -> Figure | None:
-    """By kind of mark, and by prediction, its traces, with one layout.
+    """Return the Plotly traces for each table and each prediction, with one layout.
 
-    None without a known GPU, or without a kernel of known FLOPs.
+    Returns None if the GPU is unknown or no kernel has known FLOPs.
     """
     gpu = analysis.source.gpu
     points = {kind: placed(analysis, kind) for kind in KINDS}
@@ -51,7 +51,7 @@ def roofline(analysis: Analysis) -> Figure | None:
 
 
 def _moves(moved: dict[str, tuple[str, pd.DataFrame]], roofs: list[dict[str, Any]]) -> dict[str, Any]:
-    """By what is applied: its label, what is drawn, and its rows."""
+    """The label, Plotly traces and table rows of each prediction."""
     return {
         key: {"label": label, "traces": [*roofs, *arrows(rows)], "rows": rows.index.tolist()}
         for key, (label, rows) in moved.items()
@@ -59,12 +59,15 @@ def _moves(moved: dict[str, tuple[str, pd.DataFrame]], roofs: list[dict[str, Any
 
 
 def roofs_of(gpu: GPU, precisions: list[str], low: float, high: float) -> list[dict[str, Any]]:
-    """Lines between these intensities."""
+    """Return the roofs as Plotly lines between the intensities `low` and `high` (FLOP/B)."""
     return [*_bandwidth(gpu, precisions, low), *(line for each in precisions for line in _roof(gpu, each, high))]
 
 
 def placed(analysis: Analysis, kind: str = "kernels") -> pd.DataFrame:
-    """The rows that can stand on the plot and be seen there, with their row; those of most time first."""
+    """Return the rows that are plotted, the most busy time first.
+
+    `row` is the index in the table, `intensity` is in FLOP/B.
+    """
     table, gpu = getattr(analysis, kind), analysis.source.gpu
     rows = table.rename(columns={_NAMED.get(kind, "name"): "name"}).assign(row=np.arange(len(table)))
     counted = rows[(rows["flops"] > 0) & (rows["bytes"] > 0) & (rows["duration_ns"] > 0)]
@@ -76,7 +79,7 @@ def placed(analysis: Analysis, kind: str = "kernels") -> pd.DataFrame:
 
 
 def _precisions(work: pd.DataFrame, gpu: GPU) -> list[str]:
-    """Those that did arithmetic, one for each height of the roof."""
+    """The precisions of the arithmetic, one for each distinct peak."""
     return _heights(set(work.loc[work["flops"] > 0, "precision"].astype(str)), gpu)
 
 
@@ -111,7 +114,7 @@ def _roof(gpu: GPU, precision: str, high: float) -> list[dict[str, Any]]:
 
 
 def _line(points: tuple[list[float], list[float]], label: str, dash: str) -> dict[str, Any]:
-    """The label stands above and left of the second point."""
+    """A line with its label above and left of the second point."""
     x, y = points
     return {
         "type": "scatter",
@@ -139,7 +142,7 @@ def _dots(points: pd.DataFrame, bound: str) -> dict[str, Any]:
         "name": bound_title(bound),
         "x": _short(points["intensity"]),
         "y": _short(rate),
-        "customdata": [_told(row) for row in points.itertuples()],
+        "customdata": [_hover(row) for row in points.itertuples()],
         "marker": {
             "size": _short(size),
             "symbol": SYMBOLS[bound],
@@ -155,7 +158,7 @@ def _short(values: "pd.Series[float]") -> list[float]:
     return [float(f"{value:.4g}") for value in values]
 
 
-def _told(point: Any) -> list[Any]:
+def _hover(point: Any) -> list[Any]:
     rate = quantity(1e9 * point.flops / point.duration_ns, "FLOP/s")
     roof = f", {percent(point.roof_fraction)} of its roof" if "roof_fraction" in point._fields else ""
     lines = [

@@ -1,4 +1,4 @@
-"""One step: the model's blocks, the host's ops and calls, the device's streams, and why the device was idle."""
+"""The timeline of one step: blocks of the model, host ops and calls, streams, and idle time with its causes."""
 
 from typing import Any
 
@@ -11,27 +11,30 @@ from tracekit.reports.figures.bars import bars, blocks, thick
 from tracekit.reports.figures.style import BOUND_NAMES, Figure, bound_title, cause_colour, colour, text
 
 LIMIT = 5_000
-"""More pieces on a lane than this are slow to draw."""
+"""The most bars of work, and of idle time, that are drawn."""
 _HOST_KINDS = ("op", "launch", "sync", "call")
 _LANE_PIXELS = 34
 
 
 def timeline(analysis: Analysis) -> tuple[Figure, str] | None:
-    """The figure of the step of median length, and a note on what it shows. None without device work."""
+    """Return the figure of the step of median length, and a note on what is drawn.
+
+    Returns None if the trace has no steps or no work.
+    """
     steps = analysis.timeline.steps
     if steps.empty or analysis.work.empty:
         return None
     chosen = steps.iloc[median_step(steps)]
     work = analysis.work[analysis.work["step"] == chosen["step"]]
     work = work if len(work) else analysis.work
-    shown = work.nlargest(LIMIT, "duration_ns").sort_index()
+    drawn = work.nlargest(LIMIT, "duration_ns").sort_index()
     gaps = analysis.gaps[analysis.gaps["step"] == chosen["step"]].nlargest(LIMIT, "duration_ns").sort_index()
     begin = min(int(chosen["start_ns"]), int(work["start_ns"].min()))
-    lanes = _lanes(shown, gaps, analysis.host_spans)
+    lanes = _lanes(drawn, gaps, analysis.host_spans)
     traces = [
-        *(blocks(shown, analysis.layers, begin, lanes["layers"]) if "layers" in lanes else ()),
+        *(blocks(drawn, analysis.layers, begin, lanes["layers"]) if "layers" in lanes else ()),
         *_host(analysis.host_spans, lanes, begin),
-        *_work(shown, lanes, begin),
+        *_work(drawn, lanes, begin),
         *_gaps(gaps, lanes, begin),
     ]
     layout = {
@@ -43,20 +46,20 @@ def timeline(analysis: Analysis) -> tuple[Figure, str] | None:
         "hoverdistance": 30,
         "height": 60 + _LANE_PIXELS * len(lanes),
     }  # fmt: skip
-    note = _note(int(chosen["step"]), len(steps), work, shown)
+    note = _note(int(chosen["step"]), len(steps), work, drawn)
     return {"data": traces, "layout": layout}, note
 
 
-def _note(step: int, steps: int, work: pd.DataFrame, shown: pd.DataFrame) -> str:
+def _note(step: int, steps: int, work: pd.DataFrame, drawn: pd.DataFrame) -> str:
     which = f"Step {step}, of median length among {steps}." if steps > 1 else "The step recorded."
-    if len(shown) == len(work):
+    if len(drawn) == len(work):
         return which
-    part = shown["busy_ns"].sum() / max(1, work["busy_ns"].sum())
-    return f"{which} Drawn: the {len(shown):,} longest of {len(work):,} pieces of work, {part:.1%} of the busy time."
+    part = drawn["busy_ns"].sum() / max(1, work["busy_ns"].sum())
+    return f"{which} Drawn: the {len(drawn):,} longest of {len(work):,} pieces of work, {part:.1%} of the busy time."
 
 
 def _lanes(work: pd.DataFrame, gaps: pd.DataFrame, spans: pd.DataFrame) -> dict[str, int]:
-    """Lane name -> height, from the top down: layers, host threads, streams, idle time."""
+    """The height of each lane by its name; from the top: layers, host threads, streams, idle time."""
     threads = sorted({(thread, kind != "op") for thread, kind in zip(spans["thread"], spans["kind"], strict=True)})
     host = [_host_lane(thread, "call" if calls else "op") for thread, calls in threads]
     several = work["device"].nunique() > 1

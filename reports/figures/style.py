@@ -1,4 +1,4 @@
-"""What the figures share: the look of a bound, and names that plotly shows as they are."""
+"""What the figures share: colours and symbols of bounds, and names escaped for Plotly."""
 
 import html
 from typing import Any
@@ -7,7 +7,7 @@ from tracekit.analyzers.results import BOUNDS
 from tracekit.reports.names import printable, shortened
 
 Figure = dict[str, Any]
-"""`data` and `layout`, as plotly.js takes them."""
+"""`data` and `layout` of a Plotly figure."""
 
 BOUND_NAMES = (*BOUNDS, "")
 SYMBOLS = {
@@ -20,7 +20,7 @@ SYMBOLS = {
 }
 
 GLYPHS = {"compute": "■", "memory": "●", "launch": "▲", "latency": "◆", "transfer": "✚", "": "○"}
-"""The same, as characters."""
+"""The symbols as characters."""
 
 
 def colour(bound: str) -> str:
@@ -37,7 +37,7 @@ def bound_title(bound: str) -> str:
 
 
 def text(name: str, limit: int = 80) -> str:
-    """Plotly reads tags and entities in labels: a name must hold none."""
+    """Return `name` escaped, in at most `limit` characters: Plotly interprets HTML in labels."""
     return html.escape(shortened(printable(name).removeprefix("void "), limit), quote=False)
 
 

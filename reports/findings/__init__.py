@@ -1,1 +1,1 @@
-"""What an analysis found, as events of the trace that it is about: for Perfetto and for Chrome's viewer."""
+"""Findings of an analysis as events in its trace, for Perfetto and Chrome's viewer."""

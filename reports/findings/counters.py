@@ -1,4 +1,4 @@
-"""Counters of a device: throughput, fraction of the roof, and length of the launch queue."""
+"""Counter tracks of a device: throughput, fraction of the roof, and length of the launch queue."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from tracekit.reports.findings.rates import Curve, divided, stacked, thinned
 
 @dataclass(frozen=True)
 class Counter:
-    """Viewers call it by its name and unit: "memory GB/s"."""
+    """One counter track. Viewers display its name and unit, as in "memory GB/s"."""
 
     name: str
     unit: str
@@ -19,7 +19,7 @@ class Counter:
 
 
 def counters(work: pd.DataFrame) -> Iterator[Counter]:
-    """The counters of the work of one device. A quantity that is not known for any of it has no counter."""
+    """Yield the counters for the work of one device; a quantity that is unknown for all of it has none."""
     start = work["start_ns"].to_numpy()
     end = start + np.maximum(work["duration_ns"].to_numpy(), 1)
     for name, unit, column, scale in (("arithmetic", "TFLOP/s", "flops", 1e-3), ("memory", "GB/s", "bytes", 1.0)):

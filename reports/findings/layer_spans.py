@@ -1,4 +1,4 @@
-"""The layers as a device runs them: nested spans of their work."""
+"""Layers as nested time spans on a device."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,10 @@ MOST_SPANS = 50_000
 
 @dataclass(frozen=True)
 class Spans:
-    """By start, parents before what is in them. `layer`: row in the layers. `deepest`: the last depth of the tree."""
+    """Spans sorted by start, each parent before its children.
+
+    `layer` is a row of the layers table, `kernels` a count, `deepest` the last depth that has spans.
+    """
 
     layer: Ints
     start_ns: Ints
@@ -23,24 +26,24 @@ class Spans:
 
 
 def layer_spans(work: pd.DataFrame, layers: pd.DataFrame, most: int = MOST_SPANS) -> Spans:
-    """A span for each run of consecutive work, on one device, of one layer and those below it.
+    """Return one span for each run of consecutive work of one layer and its descendants. `work` is of one device.
 
-    It ends before the work that follows it begins. Depths that would take more than `most` spans are left out.
+    A span ends before the next work begins. Depths are left out once there would be more than `most` spans.
     """
     order = np.argsort(work["start_ns"].to_numpy(), kind="stable")
     start, duration = work["start_ns"].to_numpy()[order], work["duration_ns"].to_numpy()[order]
     ancestors = _ancestors(layers, work["layer"].to_numpy()[order])
-    found: list[tuple[Ints, ...]] = []
+    spans: list[tuple[Ints, ...]] = []
     for depth, layer in enumerate(ancestors):
         runs = _runs(layer, start, start + duration)
-        if sum(len(each[0]) for each in found) + len(runs[0]) > most:
-            return _sorted(found, depth - 1)
-        found.append((*runs, np.full(len(runs[0]), depth)))
-    return _sorted(found, len(found) - 1)
+        if sum(len(each[0]) for each in spans) + len(runs[0]) > most:
+            return _sorted(spans, depth - 1)
+        spans.append((*runs, np.full(len(runs[0]), depth)))
+    return _sorted(spans, len(spans) - 1)
 
 
 def _ancestors(layers: pd.DataFrame, layer: Ints) -> list[Ints]:
-    """For each depth, the layer around each item at that depth; -1 where the item is not so deep."""
+    """For each depth, the layer that contains each item at that depth, or -1."""
     parent, depth = layers["parent"].to_numpy(), layers["depth"].to_numpy()
     at: list[Ints] = []
     current = layer.copy()
@@ -52,7 +55,7 @@ def _ancestors(layers: pd.DataFrame, layer: Ints) -> list[Ints]:
 
 
 def _runs(layer: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """(layer, start, end, items) of each run."""
+    """(layer, start, end, number of items) of each run."""
     first = np.flatnonzero(np.append(True, np.diff(layer) != 0)) if len(layer) else np.empty(0, dtype=np.int64)
     if not len(first):
         return first, first, first, first
@@ -64,8 +67,8 @@ def _runs(layer: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     return runs[0][inside], runs[1][inside], runs[2][inside], runs[3][inside]
 
 
-def _sorted(found: list[tuple[Ints, ...]], deepest: int) -> Spans:
-    columns = [np.concatenate(parts) for parts in zip(*found, strict=True)] or [np.empty(0, dtype=np.int64)] * 5
+def _sorted(spans: list[tuple[Ints, ...]], deepest: int) -> Spans:
+    columns = [np.concatenate(parts) for parts in zip(*spans, strict=True)] or [np.empty(0, dtype=np.int64)] * 5
     layer, start, end, kernels, depth = columns
     order = np.lexsort((depth, start))
     return Spans(layer[order], start[order], end[order], kernels[order], deepest)

@@ -1,4 +1,4 @@
-"""Quantities that are constant over intervals, as step curves."""
+"""Step curves: sums, quotients and means of quantities that are constant over intervals."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,10 @@ MOST_POINTS = 20_000
 
 @dataclass(frozen=True)
 class Curve:
-    """`value` holds from its `time_ns` to the next. `bin_ns`: values are means of so long; 0: they are exact."""
+    """A step curve: `value` holds from its `time_ns` until the next.
+
+    `bin_ns` is the length of the bins that values are means over; 0 if they are exact.
+    """
 
     time_ns: Ints
     value: Floats
@@ -21,7 +24,7 @@ class Curve:
 
 
 def stacked(start: Ints, end: Ints, rate: Floats) -> Curve:
-    """The sum of the rates of all intervals that are open."""
+    """Return, at each time, the sum of the rates of all intervals that contain it. Times are in ns."""
     time = np.concatenate([start, end])
     order = np.argsort(time, kind="stable")
     opened = np.cumsum(np.concatenate([np.ones(len(start)), -np.ones(len(end))])[order])
@@ -31,14 +34,14 @@ def stacked(start: Ints, end: Ints, rate: Floats) -> Curve:
 
 
 def divided(of: Curve, by: Curve) -> Curve:
-    """Value over value at every moment at which one changes; 0 where `by` is 0."""
+    """Return the quotient of two curves; 0 where `by` is 0."""
     time = np.union1d(of.time_ns, by.time_ns)
     over, under = _at(of, time), _at(by, time)
     return _changes(Curve(time, np.divide(over, under, out=np.zeros(len(time)), where=under > 0.5)))
 
 
 def thinned(curve: Curve, most: int = MOST_POINTS) -> Curve:
-    """The curve, or where it has more points, its means over as many equal times."""
+    """Return the curve, or means over `most` equal bins if it has more points than that."""
     if len(curve.time_ns) <= most:
         return curve
     width = -(-int(curve.time_ns[-1] - curve.time_ns[0]) // most)
@@ -56,7 +59,7 @@ def _at(curve: Curve, time: Ints) -> Floats:
 
 
 def _changes(curve: Curve) -> Curve:
-    """The curve without the points at which the value does not change."""
+    """The curve without points at which the value stays the same."""
     if not len(curve.value):
         return curve
     keep = np.append(True, ~np.isclose(curve.value[1:], curve.value[:-1], rtol=1e-9, atol=0))

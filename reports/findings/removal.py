@@ -1,4 +1,4 @@
-"""Leaves out of a trace what it tells about the machine and its user, and keeps what viewers and analyses need."""
+"""Removes from a trace what identifies the machine and its user, and keeps what viewers and analyses need."""
 
 import json
 import operator
@@ -24,7 +24,7 @@ _PRIVATE = re.compile(
     r"|user_?\s?name|(?<![a-z])user(?![a-z])|(?<![a-z])cwd(?![a-z])|working_?\s?dir|file_?\s?name|kernel_file|e?sf\Z",
     re.IGNORECASE,
 )
-"""Names of arguments, of events and in metadata, that tell about the machine or hold call stacks."""
+"""Names of arguments and metadata that identify the machine or hold call stacks."""
 
 _KEY = re.compile(rb'"([^"\\]{1,80}+)"\s*+:')
 _METADATA_EVENT = re.compile(rb'"ph"\s*+:\s*+"M"')
@@ -36,7 +36,7 @@ _KEPT_METADATA = {
 _GAP = b" \t\r\n,"
 _END_TRIES = 8
 _MOST_JOINED = 16
-_NAMES_TOLD = 5
+_NAMES_LISTED = 5
 
 _decode = msgspec.json.Decoder(list[Event]).decode
 _decode_args = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -44,25 +44,25 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Removed:
-    """Counts what was left out: call stacks, metadata and arguments by name, and damaged events."""
+    """Counts what was removed: frames of call stacks, metadata and arguments by name, and damaged events."""
 
     def __init__(self) -> None:
         self.stacks = self.damaged = 0
         self.names: Counter[str] = Counter()
 
     def __str__(self) -> str:
-        names = [printable(name[:40]) for name, _ in self.names.most_common(_NAMES_TOLD)]
-        more = ", ..." if len(self.names) > _NAMES_TOLD else ""
+        names = [printable(name[:40]) for name, _ in self.names.most_common(_NAMES_LISTED)]
+        more = ", ..." if len(self.names) > _NAMES_LISTED else ""
         parts = [
             f"{self.stacks:,} frames of call stacks" if self.stacks else "",
             f"{self.names.total():,} entries of metadata ({', '.join(names)}{more})" if names else "",
-            f"{self.damaged:,} damaged events that could not be looked through" if self.damaged else "",
+            f"{self.damaged:,} damaged events that could not be read" if self.damaged else "",
         ]
         return ", ".join(part for part in parts if part)
 
 
 def public_header(text: bytes, removed: Removed, known: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The top-level entries that are passed on, without those in `known`."""
+    """Return the top-level entries of `text` that are kept, except those in `known`; count the others in `removed`."""
     kept: dict[str, Any] = {}
     values, rest = entries(text.decode("utf-8", "replace").removeprefix("\ufeff"))
     removed.names.update(["text behind the trace"] if rest.strip(" \t\r\n,{}") else [])
@@ -98,9 +98,9 @@ def _is_private(key: str) -> bool:
 
 
 def public_events(blocks: Iterator[bytes], removed: Removed, header: tuple[str, ...]) -> Iterator[bytes]:
-    """The events, and what follows them, of a trace; `header` are the keys before them.
+    """Yield the events of a trace, and what follows them, without private values. `header` are the keys before them.
 
-    Text without private names passes through as it is, so that it costs little and stays the same byte for byte.
+    Text without private names is passed on byte for byte, without decoding it.
     """
     waiting, begun = b"", False
     for chunk in Chunks(chain([b"["], blocks)):
@@ -115,7 +115,7 @@ def public_events(blocks: Iterator[bytes], removed: Removed, header: tuple[str, 
 
 
 def _split(chunk: Chunk) -> tuple[bytes, bytes | None]:
-    """The events of a chunk, and what follows their end; None when they go on, or are cut off."""
+    """The events of a chunk, and the text after the list of events; None if the list goes on or is cut off."""
     if not chunk.final:
         return chunk.text, None
     ends = list(array_ends(chunk.text))
@@ -126,7 +126,7 @@ def _split(chunk: Chunk) -> tuple[bytes, bytes | None]:
 
 
 def _is_whole(tail: bytes) -> bool:
-    """Whether it is the end of a trace: nothing, or entries up to a closing brace."""
+    """Whether `tail` ends a trace: it is empty, or holds entries and a closing brace."""
     return not tail.strip() or entries(tail.decode("utf-8", "replace"))[1].strip() == "}"
 
 
@@ -142,7 +142,7 @@ def _json(value: Any) -> str:
 
 
 def _public_text(waiting: bytes, text: bytes, removed: Removed, final: bool) -> tuple[bytes, bytes]:
-    """The text of the events that are kept, and what at the end is no whole event yet."""
+    """The text of the events that are kept, and the incomplete event at the end."""
     if not waiting and not _needs_a_look(text):
         return text, b""
     events, rest = None if waiting else _decoded(text), b""
@@ -169,7 +169,7 @@ def _decoded(text: bytes) -> list[Event] | None:
 
 
 def _pieces(text: bytes, removed: Removed, final: bool) -> tuple[list[Event], bytes]:
-    """The events of a damaged text, or of one that is cut inside an event; and what may be completed by the next."""
+    """The events of a text that is damaged or ends inside an event, and the rest that the next chunk may complete."""
     pieces = BOUNDARY.split(text)
     pieces[:-1] = [piece + b"}" for piece in pieces[:-1]]
     events: list[Event] = []
@@ -188,7 +188,7 @@ def _pieces(text: bytes, removed: Removed, final: bool) -> tuple[list[Event], by
 
 
 def _public_event(event: Event, removed: Removed) -> Event | None:
-    """The event without private arguments; None when it is a frame of a call stack, or metadata of another kind."""
+    """The event without private arguments; None if it is a frame of a call stack or metadata that is not kept."""
     if bytes(event.get("cat", b"")) == b'"python_function"' and not bytes(event.get("name", b"")).startswith(_LAYER):
         removed.stacks += 1
         return None
@@ -220,7 +220,7 @@ def _arguments(event: Event) -> Event:
 
 
 def _with_short_name(event: Event, removed: Removed) -> Event:
-    """A process that is named after its command line is named after its program."""
+    """The event of a process's name, with a command line shortened to its program."""
     args = _arguments(event)
     name = bytes(args.get("name", b"")).decode("utf-8", "replace").strip('"')
     if "process_name" not in bytes(event["name"]).decode() or not ("/" in name or " -" in name):

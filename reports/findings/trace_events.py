@@ -1,4 +1,4 @@
-"""The events that carry the findings. All are of processes of their own, apart from what was recorded."""
+"""Findings as trace events, in processes of their own beside the recorded ones."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,12 +21,12 @@ BEGIN, END = "tracekit findings begin", "tracekit findings end"
 """Categories of the first and the last event."""
 
 _FIRST_PROCESS = 9_900_000
-"""Above every process id of Linux, which ends at 4,194,304; one a device follows."""
+"""Above the largest process id of Linux, 4,194,304. Devices follow, one process each."""
 _ADVICE, _LAYERS = 1, 2
 
 
 def events(analysis: Analysis, mark: str = "") -> Iterator[Event]:
-    """All events, between the two that mark where they begin and end; the first says `mark`."""
+    """Yield all events, enclosed by the two that mark their begin and end. The first one holds `mark`."""
     about = {"of": mark} if mark else {}
     yield _metadata("process_name", {"name": "tracekit: findings", **about}, category=BEGIN)
     yield from _advice(analysis)
@@ -37,11 +37,11 @@ def events(analysis: Analysis, mark: str = "") -> Iterator[Event]:
 
 
 def _advice(analysis: Analysis) -> Iterator[Event]:
-    """The headline, and each recommendation, spread over the first step to be read one beside the other."""
+    """The headline and the recommendations as instant events, spread over the first step."""
     yield _metadata("thread_name", {"name": "recommendations"}, _FIRST_PROCESS, _ADVICE)
     step = analysis.timeline.steps.iloc[0]
-    said = [(headline(analysis), {"found by": f"tracekit, {analysis.source.kind}"})]
-    said += [
+    notes = [(headline(analysis), {"found by": f"tracekit, {analysis.source.kind}"})]
+    notes += [
         (
             f"{rank}. {advice.title}: predicted {speedup(advice.speedup)}",
             {
@@ -53,11 +53,11 @@ def _advice(analysis: Analysis) -> Iterator[Event]:
         )
         for rank, advice in enumerate(analysis.recommendations, 1)
     ]
-    for number, (name, args) in enumerate(said):
-        at = int(step["start_ns"]) + int(step["wall_ns"]) * number // len(said)
+    for number, (name, args) in enumerate(notes):
+        at = int(step["start_ns"]) + int(step["wall_ns"]) * number // len(notes)
         place = {"pid": _FIRST_PROCESS, "tid": _ADVICE, "ts": _moment(analysis, at)}
-        told = {key: printable(value) for key, value in args.items() if value}
-        yield {"ph": "i", "s": "t", "cat": CATEGORY, "name": printable(name), **place, "args": told}
+        texts = {key: printable(value) for key, value in args.items() if value}
+        yield {"ph": "i", "s": "t", "cat": CATEGORY, "name": printable(name), **place, "args": texts}
 
 
 def _device(analysis: Analysis, device: int, work: pd.DataFrame) -> Iterator[Event]:
@@ -95,7 +95,7 @@ def _metadata(
 
 
 def _moment(analysis: Analysis, nanoseconds: int) -> msgspec.Raw:
-    """A time in the clock of the file, exact."""
+    """A time in µs of the trace's clock, exact to the nanosecond."""
     return _microseconds(analysis.source.zero_ns + nanoseconds)
 
 

@@ -1,4 +1,4 @@
-"""A trace with its findings: the events of the file as they are, and before them those that carry the findings."""
+"""Writes a trace with its findings: first the events of the findings, then the recorded events unchanged."""
 
 import json
 import re
@@ -33,11 +33,13 @@ def annotate(
     mark: str = "",
     max_bytes: int = MAX_BYTES,
 ) -> Removed:
-    """Write `target` (gzip when it ends in .gz): the trace with the findings of `analysis`.
+    """Write the trace with the findings of `analysis` to `target`, compressed if that ends in .gz.
 
-    The trace passes through in blocks, and may be `target` itself. Findings that it has already are replaced.
-    Environment, host names, command lines and call stacks are left out unless `keep_metadata`; what was left out is
-    returned. `mark` says in the findings which trace they belong to. Raises InputError when it is no JSON trace.
+    The trace is read in blocks, and may be `target` itself. Existing findings are replaced. Environment, host names,
+    command lines and call stacks are removed unless `keep_metadata` is True. `mark` identifies the trace in the
+    findings. `max_bytes` limits the unpacked size. Returns what was removed.
+
+    Raises InputError if `trace` is not a JSON trace of torch.profiler.
     """
     removed = Removed()
     with open_source(trace, max_bytes) as source:
@@ -67,7 +69,7 @@ def _public(head: bytes, recorded: Iterator[bytes], removed: Removed) -> tuple[b
 
 @contextmanager
 def _compressed(path: Path) -> Iterator[igzip.IGzipFile]:
-    """Without a name and a time in its header: the same trace is the same file."""
+    """A gzip stream without name and time in its header, so that the same trace gives the same file."""
     with (
         path.open("wb") as file,
         igzip.IGzipFile(filename="", mode="wb", compresslevel=2, fileobj=file, mtime=0) as out,
@@ -84,7 +86,7 @@ def _findings(analysis: Analysis, mark: str) -> Iterator[bytes]:
 
 
 def _even(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The same bytes in blocks of one size: how they are compressed depends on it."""
+    """The same bytes in blocks of equal size, because the compressed result depends on block sizes."""
     waiting = bytearray()
     for piece in pieces:
         waiting += piece
@@ -96,7 +98,7 @@ def _even(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _without_findings(text: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """The events without findings that were added before: those are the first."""
+    """The events without the findings of an earlier run, which come first."""
     while len(text.lstrip()) < len(_OPENING) and (more := next(blocks, b"")):
         text += more
     if text.lstrip().startswith(_OPENING):

@@ -1,4 +1,4 @@
-"""What capturing commands print: progress on stderr, at the end a summary and the files on stdout."""
+"""Output of the commands that capture: progress on stderr, then a summary and the list of files on stdout."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,23 +7,24 @@ import click
 
 from tracekit.runs.folders import ANALYSIS, REPORT, RUN, TRACE
 
-FORCE = click.option("--force", is_flag=True, help="Replace what -o names, also when it holds something else.")
+FORCE = click.option("--force", is_flag=True, help="Replace an existing output, even if it holds something else.")
 
 if TYPE_CHECKING:
     from tracekit.analyzers.results import Analysis
 
 
 def verbose() -> bool:
-    """Whether `tracekit -v` was called."""
+    """Return whether `tracekit -v` was called."""
     return bool(click.get_current_context().find_root().params["verbose"])
 
 
 def say(text: str) -> None:
+    """Print one line of progress on stderr."""
     click.echo(f"tracekit: {text}", err=True)
 
 
 def show_outputs(analysis: "Analysis", folder: Path) -> None:
-    """A summary of about ten lines, the files written, and the next command to try."""
+    """Print a summary of about ten lines, the files written, and the next command to try."""
     from tracekit.reports import terminal
 
     click.echo(terminal.brief(analysis), nl=False)

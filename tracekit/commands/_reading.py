@@ -1,4 +1,4 @@
-"""What commands that read traces have in common."""
+"""The options and settings that commands which read traces share."""
 
 import atexit
 import gc
@@ -16,20 +16,20 @@ _MOST_GIB = 1 << 30
 
 
 def _gigabytes(value: float) -> float:
-    """A finite number of GiB; more than the largest asks for no limit."""
+    """Return `value` in GiB, at most `_MOST_GIB`. Raises BadParameter for NaN."""
     if math.isnan(value):
-        raise click.BadParameter("nan is no number of GiB.")
+        raise click.BadParameter("nan is not a number of GiB.")
     return min(value, _MOST_GIB)
 
 
-GPU_FILE = "A TOML file with the data sheet of a GPU that tracekit does not know; its section names the GPU."
+GPU_FILE = "A TOML file that describes a GPU which tracekit does not know; its section is the GPU's name."
 _OPTIONS = (
-    click.option("--gpu", help="The GPU it ran on, when the trace does not say; else the GPU to project it to."),
+    click.option("--gpu", help="The GPU of the run, if the trace does not state it; else the GPU to project to."),
     click.option("--gpu-file", metavar="FILE", help=GPU_FILE),
     click.option(
-        "--counters", metavar="FILE", help="A report of Nsight Compute of the same run: measured FLOPs and bytes."
+        "--counters", metavar="FILE", help="A Nsight Compute report of the same run, with measured FLOPs and bytes."
     ),
-    click.option("--no-cache", is_flag=True, help="Read TRACE again, and keep nothing of it."),
+    click.option("--no-cache", is_flag=True, help="Read TRACE again, and do not use or write the cache."),
     click.option(
         "--max-unpacked",
         type=click.FloatRange(min=0, min_open=True),
@@ -37,24 +37,24 @@ _OPTIONS = (
         default=16,
         show_default=True,
         metavar="GIB",
-        help="Refuse a compressed file that unpacks to more.",
+        help="Refuse a compressed file that unpacks to more than this.",
     ),
 )
 
 
 class Reading(click.Command):
-    """A command that reads traces, and runs nothing of the user's."""
+    """A command that reads traces and runs no user code."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        gc.set_threshold(250_000)  # A small trace is done before the first collection.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # Matrices are not multiplied here: no threads to start.
-        atexit.register(gc.freeze)  # Nor need what ends with the process be looked through for garbage.
+        gc.set_threshold(250_000)  # A small trace is analyzed before the first collection.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # No matrices are multiplied: its threads are not needed.
+        atexit.register(gc.freeze)  # At exit, no garbage collection is needed.
         _load_pandas_alone()
         return super().invoke(ctx)
 
 
 def _load_pandas_alone() -> None:
-    """Where pyarrow is installed, pandas loads it with itself: 0.1 s and 40 MB, for nothing that is done here."""
+    """Import pandas without pyarrow, which pandas would load (0.1 s, 40 MB) and these commands do not need."""
     if not {"pandas", "pyarrow"} & sys.modules.keys():
         sys.modules["pyarrow"] = None  # type: ignore[assignment]
         try:
@@ -64,5 +64,5 @@ def _load_pandas_alone() -> None:
 
 
 def reading(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the argument TRACE, and --gpu, --gpu-file, --counters, --no-cache and --max-unpacked."""
+    """Add to a command the argument TRACE, and --gpu, --gpu-file, --counters, --no-cache and --max-unpacked."""
     return click.argument("trace")(reduce(lambda done, option: option(done), reversed(_OPTIONS), command))

@@ -1,4 +1,4 @@
-"""Ending a command in order when the system asks for it."""
+"""Cleans up when a signal ends a command."""
 
 import signal
 from collections.abc import Iterator

@@ -17,7 +17,7 @@ _WORDS = {
     "markdown": ("| bound by |",),
     "text": ("coverage", "of the busy time"),
 }
-"""What an analysis in a format holds, whatever it is of."""
+"""Words that every analysis in a format contains."""
 _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown"}
 
 
@@ -27,16 +27,16 @@ _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown"}
     "--format",
     "form",
     type=click.Choice(["text", "json", "csv", "markdown"]),
-    help="Default: by the name of FILE, else text. markdown: a comment for GitHub.",
+    help="Default: by the extension of FILE, else text. markdown is for a comment on GitHub.",
 )
 @click.option(
     "--table",
     type=click.Choice(TABLES),
     default="kernels",
     show_default=True,
-    help="The table that csv holds.",
+    help="The table to write as csv.",
 )
-@click.option("-o", "--output", type=Path, metavar="FILE", help="Write here, not to stdout.")
+@click.option("-o", "--output", type=Path, metavar="FILE", help="Write to FILE instead of stdout.")
 @FORCE
 def command(
     trace: str,
@@ -50,7 +50,7 @@ def command(
     output: Path | None,
     force: bool,
 ) -> None:
-    """Say what bounds TRACE (a file, a run's folder, or a URL), where its time goes, and what to do next."""
+    """Analyze TRACE (a file, a run's folder, or a URL): what bounds it, where its time goes, and what to do next."""
     from tracekit.answers.full_analysis import analyze
     from tracekit.reports.files import check_writable, write_atomically
     from tracekit.reports.replacing import check_not_input, check_text

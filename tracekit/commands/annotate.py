@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Reading)
 @click.argument("trace")
-@click.option("--gpu", help="The GPU it ran on, when the trace does not say.")
+@click.option("--gpu", help="The GPU of the run, if the trace does not state it.")
 @click.option("--gpu-file", metavar="FILE", help=GPU_FILE)
 @click.option(
     "-o",
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     type=Path,
     metavar="FILE",
     required=True,
-    help="The trace to write: .json, or .json.gz; may be TRACE itself.",
+    help="The trace to write, .json or .json.gz. It may be TRACE itself.",
 )
-@click.option("--keep-metadata", is_flag=True, help="Pass on all that TRACE tells about the machine, and call stacks.")
+@click.option("--keep-metadata", is_flag=True, help="Keep what identifies the machine, and call stacks.")
 @FORCE
 def command(trace: str, gpu: str | None, gpu_file: str | None, output: Path, keep_metadata: bool, force: bool) -> None:
-    """Write TRACE again with what tracekit found in it, for Perfetto and Chrome's viewer.
+    """Write a copy of TRACE with tracekit's findings, for Perfetto and Chrome's viewer.
 
     \b
-    Added, as tracks of their own:
-      layers          as the device ran them
-      counters        TFLOP/s, GB/s, part of the roof, length of the launch queue
+    Added tracks:
+      layers          as nested spans on each device
+      counters        TFLOP/s, GB/s, fraction of the roof, length of the launch queue
       recommendations with prediction, reason and code
 
-    Left out, unless --keep-metadata is given: environment, host name, command lines, call stacks. A TRACE that is
-    replaced by itself keeps them.
+    Environment, host name, command lines and call stacks are removed, unless --keep-metadata is given or the output
+    is TRACE itself.
 
-    Traces that tracekit profile and tracekit run make have them already. Reading such a trace gives the same analysis.
+    Traces from tracekit profile and tracekit run have these tracks already. They do not change the analysis.
 
-    Example: tracekit annotate trace.json -o found.json.gz
+    Example: tracekit annotate trace.json -o annotated.json.gz
     """
     from tracekit.analyzers.errors import InputError
     from tracekit.answers.full_analysis import analyze_into

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def _names(_: click.Context, __: click.Parameter, value: str) -> list[str]:
     names = [each.strip() for each in value.split(",")]
     if not all(names):
-        raise click.BadParameter(f"{value!r}: write names with commas between them, as in gpt2,llama-1b.")
+        raise click.BadParameter(f"{value!r}: separate names with commas, as in gpt2,llama-1b.")
     return names
 
 
@@ -27,7 +27,7 @@ def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]
     except ValueError:
         numbers = []
     if not numbers or min(numbers) < (0 if option.name == "seq_len" else 1):
-        raise click.BadParameter(f"{value!r}: write numbers with commas between them, as in 1,8,32.")
+        raise click.BadParameter(f"{value!r}: separate numbers with commas, as in 1,8,32.")
     return numbers
 
 
@@ -37,21 +37,21 @@ def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]
     "models",
     callback=_names,
     required=True,
-    help="Models, with commas between them, as `profile` takes them.",
+    help="Models, separated by commas, as for `profile`.",
 )
 @click.option(
     "--configs",
     callback=_names,
     default="fp32,tf32,bf16,bf16+compile",
     show_default=True,
-    help="Configurations, with commas between them; the first is what the others are compared with.",
+    help="Configurations, separated by commas; the others are compared with the first.",
 )
 @click.option("--workload", type=click.Choice(WORKLOAD_NAMES), default="decode", show_default=True)
 @click.option("--batch-size", callback=_numbers, default="1", show_default=True, help="One or several.")
 @click.option("--seq-len", callback=_numbers, default="0", help="One or several.  [default: 512, if they fit]")
-@click.option("--new-tokens", type=click.IntRange(min=1), default=32, show_default=True, help="That generate makes.")
-@click.option("--text", type=Path, metavar="FILE", help="For perplexity.  [default: a sample]")
-@click.option("--largest-batch", is_flag=True, help="Find the largest batch that fits, too.")
+@click.option("--new-tokens", type=click.IntRange(min=1), default=32, show_default=True, help="For generate.")
+@click.option("--text", type=Path, metavar="FILE", help="Text for perplexity.  [default: a sample]")
+@click.option("--largest-batch", is_flag=True, help="Also find the largest batch that fits.")
 @click.option(
     "--device",
     type=click.Choice([device for device in DEVICES if device != "model"]),
@@ -66,28 +66,28 @@ def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]
     default=120,
     show_default=True,
     metavar="S",
-    help="Time to compare a configuration with the first one; with slow steps, fewer are timed.",
+    help="Time limit for comparing one configuration with the first; slow steps are timed fewer times.",
 )
 @FORCE
 def command(output: Path, force: bool, **options: Any) -> None:
-    """Measure configurations of models beside each other, and beside what was predicted of them.
+    """Measure configurations of models, and compare them with each other and with their predictions.
 
     \b
     Configurations, joined with "+":
-      fp32 tf32 fp16 bf16    types of weights and arithmetic
+      fp32 tf32 fp16 bf16    precision of weights and arithmetic
       eager sdpa flash       attention
       int8 int4 fp8 nf4 llm-int8 int8-dynamic   formats of weights
       compile autotune graphs static-cache fused   how a step is run
       checkpointing fused-optimizer qlora   training
       and every optimization that `predict --apply` knows
 
-    Started again with the same folder, it measures what is missing there, and what failed.
+    With an existing folder, only configurations that are missing or failed are measured.
 
     \b
     Files, in the output folder:
-      bench.csv      a row a configuration (bench.parquet, too, with pyarrow)
-      bench.html     table and charts on one page
-      traces         of the first configurations, which predictions are made from
+      bench.csv      one row for each configuration (also bench.parquet, with pyarrow)
+      bench.html     tables and charts on one page
+      traces         of the first configurations, from which predictions are made
 
     Example: tracekit bench --model gpt2 --configs fp32,fp16,fp16+compile,fp16+graphs --batch-size 1,8
     """
@@ -99,7 +99,7 @@ def command(output: Path, force: bool, **options: Any) -> None:
     click.echo(to_text([vars(row) for row in rows]), nl=False)
     click.echo(f"\nWritten to {output}/: bench.csv, bench.html")
     if all(row.error for row in rows):
-        raise InputError("Nothing was measured.", "Each configuration failed: the table says why.")
+        raise InputError("Nothing was measured.", "Every configuration failed; the table says why.")
 
 
 def _grid(

@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-o", "--output", type=Path, metavar="FILE", help="Write here instead.")
+@click.option("-o", "--output", type=Path, metavar="FILE", help="Write to FILE instead of the configuration folder.")
 def command(output: Path | None) -> None:
     """Measure this machine, so that predictions for it are narrower.
 
-    It measures what an op costs the host, by class; and, with a GPU, launch latency, bandwidth of copies, and what
-    large matrix products sustain. It takes less than two minutes, in which nothing else should run here.
+    Measures the host time of an op, by class; and, with a GPU, launch latency, copy bandwidth, and the rate of large
+    GEMMs. This takes less than two minutes, during which nothing else should run on the machine.
 
     The result is kept in ~/.config/tracekit ($XDG_CONFIG_HOME), and used by `tracekit profile --device model` when
-    it models the GPU that is here.
+    it models the GPU of this machine.
     """
     from tracekit.calibration import store
     from tracekit.calibration.measure import measure
@@ -28,17 +28,21 @@ def command(output: Path | None) -> None:
     if output:
         check_writable(output)
     calibration = measure(say)
-    click.echo(_shown(calibration))
+    click.echo(_text(calibration))
     click.echo(f"\nWritten to {store(calibration, output)}")
 
 
-def _shown(found: "Calibration") -> str:
-    lines = [f"{found.device_name or 'No GPU'}, {found.processor}, in {found.took_s:.0f} s", "", "host time, µs"]
-    lines += [f"  {name:<18}{median:8.2f}" for name, (_, median, _) in found.host_us.items()]
-    if found.device_name:
-        launch = f"{found.launch_us:8.2f}" if found.launch_us else " not told apart"
+def _text(calibration: "Calibration") -> str:
+    lines = [
+        f"{calibration.device_name or 'No GPU'}, {calibration.processor}, in {calibration.took_s:.0f} s",
+        "",
+        "host time, µs",
+    ]
+    lines += [f"  {name:<18}{median:8.2f}" for name, (_, median, _) in calibration.host_us.items()]
+    if calibration.device_name:
+        launch = f"{calibration.launch_us:8.2f}" if calibration.launch_us else " not measurable"
         lines += [f"  {'launch to start':<18}{launch}", "copies, GB/s"]
-        lines += [f"  {name:<18}{rate:8.1f}" for name, rate in found.copies_gb_per_s.items()]
+        lines += [f"  {name:<18}{rate:8.1f}" for name, rate in calibration.copies_gb_per_s.items()]
         lines += ["matrix products, TFLOP/s"]
-        lines += [f"  {name:<18}{rate:8.1f}" for name, rate in found.sustained_tflops.items()]
+        lines += [f"  {name:<18}{rate:8.1f}" for name, rate in calibration.sustained_tflops.items()]
     return "\n".join(lines)

@@ -18,22 +18,23 @@ _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown", ".html": "html
 @click.command(cls=Reading)
 @click.argument("a")
 @click.argument("b")
-@click.option("--format", "form", type=click.Choice(_FORMATS), help="Default: by the name of FILE, else text.")
+@click.option("--format", "form", type=click.Choice(_FORMATS), help="Default: by the extension of FILE, else text.")
 @click.option(
     "--table",
     type=click.Choice(["difference", "layers", "ops", "kernels"]),
     default="difference",
     show_default=True,
-    help="The table that csv holds.",
+    help="The table to write as csv.",
 )
-@click.option("--no-cache", is_flag=True, help="Read both again, and keep nothing of them.")
-@click.option("-o", "--output", type=Path, metavar="FILE", help="Write here, not to stdout.")
+@click.option("--no-cache", is_flag=True, help="Read A and B again, and do not use or write the cache.")
+@click.option("-o", "--output", type=Path, metavar="FILE", help="Write to FILE instead of stdout.")
 @FORCE
 def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output: Path | None, force: bool) -> None:
-    """Say what a step of B takes more or less time for than a step of A, and why.
+    """Compare a step of B with a step of A: what takes more or less time, and why.
 
     A and B are traces, runs' folders, or URLs. Layers, ops and kernels are matched by structure, not only by name:
-    eager against compiled, fp32 against fp16, one GPU against another. The differences sum to that of the latency.
+    eager against compiled, fp32 against fp16, one GPU against another. The differences sum to the difference in
+    latency. If the workloads differ, the first line says so.
 
     Example: tracekit compare runs/fp32 runs/bf16 -o compare.html
     """
@@ -60,7 +61,7 @@ def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output
 
 
 def _words(text: str, comparison: "Comparison") -> list[str]:
-    """What a comparison of the same runs in the same format holds, too."""
+    """The words that every comparison of the same runs in the same format contains."""
     names = (comparison.a.name, comparison.b.name)
     return [word for word in (*names, '"within_spread"', "a step") if word in text]
 

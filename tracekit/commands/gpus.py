@@ -1,4 +1,4 @@
-"""tracekit gpus."""
+"""`tracekit gpus`."""
 
 import csv
 import io
@@ -19,15 +19,17 @@ _SHOWN = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 def command(format_: str) -> None:
     """List the GPUs that --gpu knows, with dense peaks, bandwidth and memory.
 
-    JSON and CSV hold every field: what the GPU supports, what it sustains, the names drivers give it, and the source
-    of the numbers.
+    JSON and CSV have every field: features, sustained rates, driver names, and the source of the numbers.
     """
     render = {"text": _text, "json": _json, "csv": _csv}[format_]
     click.echo(render(all_gpus()), nl=False)
 
 
 def record(gpu: GPU) -> dict[str, Any]:
-    """Every field of a GPU, with its unit in the name. Peaks are dense; absent: no unit for that precision."""
+    """Return every field of a GPU, with units in the names.
+
+    Peaks are dense; a precision without a peak has no hardware unit.
+    """
     from tracekit.calibration import load
     from tracekit.calibration.apply import host_costs
 
@@ -111,8 +113,8 @@ def _calibrations(gpus: tuple[GPU, ...]) -> str:
     from tracekit.calibration import load
 
     known = [(gpu.id, load(gpu.id)) for gpu in gpus]
-    shown = [f"{name} on {found.measured_at[:10]}" for name, found in known if found]
-    return f"Calibrated on this machine: {', '.join(shown) or 'none; tracekit calibrate measures it'}."
+    dated = [f"{name} on {calibration.measured_at[:10]}" for name, calibration in known if calibration]
+    return f"Calibrated on this machine: {', '.join(dated) or 'none; tracekit calibrate measures it'}."
 
 
 def _capability(gpu: GPU) -> str:

@@ -10,13 +10,13 @@ from tracekit.commands._reading import Reading
 
 @click.command(cls=Reading)
 @click.argument("run", type=Path)
-@click.option("--perfetto", is_flag=True, help="Open the trace in Perfetto's UI, which runs in the browser.")
+@click.option("--perfetto", is_flag=True, help="Open the trace in Perfetto's UI instead of the report.")
 @click.option("--no-browser", is_flag=True, help="Print the address instead of opening it.")
 def command(run: Path, perfetto: bool, no_browser: bool) -> None:
     """Open the report of RUN (a run's folder, a trace, or a page) in the browser.
 
-    A report that is not there yet is written first. With --perfetto, the trace is served on port 9001 of this machine,
-    to ui.perfetto.dev alone and until it was fetched: it stays on this machine.
+    A missing report is written first. With --perfetto, the trace is served on port 9001 of this machine, only to
+    ui.perfetto.dev and only until it has been fetched; it is not uploaded.
     """
     from tracekit.viewing.open_run import browse, report_of, show_trace
 

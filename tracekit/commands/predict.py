@@ -11,11 +11,11 @@ from tracekit.commands._reading import GPU_FILE, Reading
 @click.command(cls=Reading)
 @click.argument("trace")
 @click.option("--apply", metavar="A+B", default="", help='Optimizations, joined with "+": half-precision+cuda-graphs.')
-@click.option("--gpu", help="The GPU to predict it on; of a trace that does not say where it ran, that GPU.")
+@click.option("--gpu", help="The GPU to predict for; if the trace states none, the GPU of the run.")
 @click.option("--gpu-file", metavar="FILE", help=GPU_FILE)
-@click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Sequences a step.")
+@click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Sequences per step.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("-o", "--output", type=Path, metavar="FILE", help="Write here, not to stdout.")
+@click.option("-o", "--output", type=Path, metavar="FILE", help="Write to FILE instead of stdout.")
 @FORCE
 def command(
     trace: str,
@@ -27,11 +27,11 @@ def command(
     output: Path | None,
     force: bool,
 ) -> None:
-    """Predict what optimizations, another GPU or another batch would make of the run in TRACE (a file or a run's
+    """Predict the effect of optimizations, another GPU or another batch size on the run in TRACE (a file or a run's
     folder).
 
-    Latency, speed-up and memory, as intervals, with where the gain comes from. Without --apply, each optimization is
-    predicted alone, and the best few together. An id may take an argument: half-precision:fp16, batching:32.
+    Prints latency, speed-up and memory as intervals, and where the gain comes from. Without --apply, each optimization
+    is predicted alone, and the best few together. An id may take an argument: half-precision:fp16, batching:32.
 
     Example: tracekit predict runs/gpt2-t4-decode --apply half-precision+cuda-graphs
     """

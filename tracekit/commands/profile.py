@@ -15,7 +15,7 @@ _STEPS = click.IntRange(1, 10_000)
 
 @click.command()
 @click.option("--model", required=True, help="A bundled model, a directory with a config.json, or a hub name.")
-@click.option("--gpu", default="", help="A GPU that `tracekit gpus` lists.  [default: the one here]")
+@click.option("--gpu", default="", help="A GPU that `tracekit gpus` lists.  [default: the one in this machine]")
 @click.option("--gpu-file", metavar="FILE", default="", help=GPU_FILE)
 @click.option("--workload", type=click.Choice(WORKLOAD_NAMES), default="prefill", show_default=True)
 @click.option("--batch-size", type=_POSITIVE, default=1, show_default=True)
@@ -28,7 +28,7 @@ _STEPS = click.IntRange(1, 10_000)
     type=click.Choice(DTYPES),
     default="auto",
     show_default=True,
-    help="auto: what the weights are published in.",
+    help="auto: the dtype in which the weights are published.",
 )
 @click.option("--attention", type=click.Choice(ATTENTIONS), default="sdpa", show_default=True)
 @click.option(
@@ -36,7 +36,7 @@ _STEPS = click.IntRange(1, 10_000)
     type=click.Choice(DEVICES),
     default="auto",
     show_default=True,
-    help="model: nothing runs, times are modelled.",
+    help="model: nothing runs, and times are modelled.",
 )
 @click.option("--weights", type=click.Choice(WEIGHTS), default="random", show_default=True)
 @click.option("--steps", type=_STEPS, default=3, show_default=True, help="Steps recorded in the trace.")
@@ -45,15 +45,15 @@ _STEPS = click.IntRange(1, 10_000)
     "--output",
     metavar="DIRECTORY",
     default="",
-    help="Folder of the files.  [default: runs/MODEL-GPU-WORKLOAD]",
+    help="Output folder.  [default: runs/MODEL-GPU-WORKLOAD]",
 )
 @FORCE
 def command(seq_len: int | None, force: bool, **options: Any) -> None:
     """Profile a model: where its time goes, what bounds it, what to do next.
 
-    On a GPU the model runs under torch.profiler, and is timed without it. Without a GPU, or with --device model,
-    nothing runs: the times of its ops are modelled for --gpu. With another GPU than the one named, the run is measured
-    here and projected there.
+    On a GPU, the model runs under torch.profiler, and is also timed without it. Without a GPU, or with --device model,
+    nothing runs: the times of its ops are modelled for --gpu. If --gpu is not the GPU of this machine, the run is
+    measured here and projected to --gpu.
 
     \b
     Workloads:
@@ -64,7 +64,7 @@ def command(seq_len: int | None, force: bool, **options: Any) -> None:
 
     \b
     Files, in the output folder:
-      trace.json.gz  opens in Perfetto and in Chrome, too
+      trace.json.gz  the trace, which Perfetto and Chrome also open
       report.html    one page that works offline
       analysis.json  the same, as data
       run.json       the settings, to repeat the run

@@ -16,7 +16,7 @@ from tracekit.runs.folders import page_of, stem
     "--output",
     type=Path,
     metavar="FILE",
-    help="Default: TRACE's name with .html, or report.html in a run's folder; of a URL, here.",
+    help="Default: TRACE's name with .html, or report.html in a run's folder; for a URL, in the current folder.",
 )
 @FORCE
 def command(

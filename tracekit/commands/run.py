@@ -14,24 +14,24 @@ _INTERRUPTED = 130
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--gpu", default="", help="A GPU to project to, of those that `tracekit gpus` lists.")
+@click.option("--gpu", default="", help="A GPU to project the run to, which `tracekit gpus` lists.")
 @click.option("--gpu-file", metavar="FILE", default="", help=GPU_FILE)
 @click.option(
     "-o",
     "--output",
     type=Path,
     metavar="DIRECTORY",
-    help="Folder of the files.  [default: runs/SCRIPT]",
+    help="Output folder.  [default: runs/SCRIPT]",
 )
 @FORCE
 @click.argument("script", type=Path)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(gpu: str, gpu_file: str, output: Path | None, force: bool, script: Path, args: tuple[str, ...]) -> None:
-    """Profile a Python script as it stands.
+    """Profile a Python script without changing it.
 
-    SCRIPT ARGS... runs as `python SCRIPT ARGS...` would. Every torch module that it calls is named in the trace. All
-    that it does is recorded, so keep it to a few steps. When the script fails, its error and its exit status are passed
-    on, and the trace is kept.
+    SCRIPT ARGS... runs as with `python SCRIPT ARGS...`. The trace names every torch module that the script calls. The
+    whole run is recorded, so keep it to a few steps. If the script fails, its error and exit status are passed on,
+    and the trace is kept.
 
     Example: tracekit run -o runs/mine train.py --epochs 1
     """
@@ -52,7 +52,7 @@ def command(gpu: str, gpu_file: str, output: Path | None, force: bool, script: P
 
 
 def _pass_on(failure: BaseException) -> NoReturn:
-    """End as Python ends a script that raises this."""
+    """End the process as Python does when a script raises `failure`."""
     if isinstance(failure, SystemExit):
         raise failure
     sys.excepthook(type(failure), failure, failure.__traceback__)

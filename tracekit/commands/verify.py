@@ -13,13 +13,13 @@ from tracekit.commands._output import say, verbose
 @click.command()
 @click.argument("run", type=Path)
 @click.option("--top", type=click.IntRange(min=1), default=3, show_default=True, help="How many recommendations.")
-@click.option("--apply", metavar="A+B,C", default="", help='Measure these instead; joined with "+": together.')
+@click.option("--apply", metavar="A+B,C", default="", help='Measure these instead; "+" applies several together.')
 @click.option(
     "--device",
     type=click.Choice([device for device in DEVICES if device != "model"]),
     default="auto",
     show_default=True,
-    help="Where to repeat the run.  [auto: where it ran]",
+    help="The device that repeats the run.  [auto: the device of the run]",
 )
 @click.option(
     "--max-seconds",
@@ -27,17 +27,17 @@ from tracekit.commands._output import say, verbose
     default=120,
     show_default=True,
     metavar="S",
-    help="Time to compare an optimization with the run; with slow steps, fewer are timed.",
+    help="Time limit for comparing one optimization with the run; slow steps are timed fewer times.",
 )
 def command(run: Path, top: int, apply: str, device: str, max_seconds: float) -> None:
-    """Apply what was recommended for RUN (a run's folder), and measure what it gives.
+    """Apply the recommendations for RUN (a run's folder), and measure their effect.
 
-    The model is built again with the same weights and inputs, once as it was and once with the optimization; both are
-    timed in turn, block by block, without a profiler. Outputs are compared. The result is printed beside what was
-    predicted, and kept in RUN: verify.json (written after each), report.html, analysis.json.
+    The model is built twice with the same weights and inputs, with and without the optimization. Both are timed in
+    alternating blocks, without a profiler, and their outputs are compared. The result is printed beside the prediction
+    and saved in RUN: verify.json (after each optimization), report.html and analysis.json.
 
     \b
-    Needs, for some optimizations:
+    Some optimizations need:
       pip install 'tracekit[quantize]'      int8, int4 and fp8 (torchao)
       pip install 'tracekit[bitsandbytes]'  NF4, LLM.int8
       pip install 'tracekit[fused]'         fused kernels (liger-kernel)
