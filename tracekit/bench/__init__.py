@@ -1,1 +1,1 @@
-"""Configurations of models measured beside each other: a grid of runs, one row each."""
+"""Measure a grid of models and configurations, one row per run."""

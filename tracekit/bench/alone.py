@@ -1,4 +1,4 @@
-"""What the worker does to find a configuration's largest batch: it runs alone on the device, at batch after batch."""
+"""Measure peak memory of a configuration at one batch size after another, alone on the device (in the worker)."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ _KEPT: dict[Request, tuple[Subject, Any]] = {}
 
 
 def capacity() -> int:
-    """Bytes of device memory that a run may fill, once this process has given back what it kept."""
+    """Return the free device memory in bytes, after this process has released its own."""
     measuring.release()
     release()
     return int(require("torch.cuda").mem_get_info()[0])
@@ -29,11 +29,11 @@ def release() -> None:
 
 
 def peak_bytes(request: Request, batch: int) -> int | None:
-    """Peak memory of a step at this batch size, or None when it does not fit."""
+    """Return the peak memory of a step at this batch size in bytes; None when it does not fit."""
     try:
         subject, optimizer = _run(request)
-        asked = replace(subject, settings=replace(subject.settings, batch_size=batch))
-        return ready(asked, optimizer).peak_memory_bytes()
+        resized = replace(subject, settings=replace(subject.settings, batch_size=batch))
+        return ready(resized, optimizer).peak_memory_bytes()
     except InputError as error:
         if isinstance(error.__cause__, require("torch.cuda").OutOfMemoryError):
             return None

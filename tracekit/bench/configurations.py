@@ -1,4 +1,4 @@
-"""Configurations by name: types of numbers, attention, and optimizations, joined with "+"."""
+"""Parse the names of configurations: dtype, attention and optimizations, joined with "+"."""
 
 from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
@@ -26,18 +26,18 @@ class Configuration:
     adapters: bool = False
 
     def settings(self, asked: Settings) -> Settings:
-        """Those of a run that is built in this configuration's types and attention."""
+        """Return the settings with this configuration's dtype and attention."""
         return replace(asked, dtype=self.dtype or asked.dtype, attention=self.attention or asked.attention)
 
     def apply(self, subject: Subject) -> Subject:
-        """The run in this configuration. Raises TracekitError when that is not possible here."""
+        """Return the subject in this configuration. Raises TracekitError when it cannot be applied."""
         changed = _with_attention(subject, self.attention or subject.settings.attention)
         changed = changed.with_dtype(self.dtype) if self.dtype else changed
         changed = with_adapters(changed) if self.adapters else changed
         return parse(self.optimizations).apply(changed) if self.optimizations else changed
 
     def change(self, start: Settings) -> str | None:
-        """The optimizations that make it of a run with these settings, to be predicted; None: not made of any."""
+        """Return the optimizations that turn a run with settings `start` into this one; None when none do."""
         dtype, attention = self.dtype or start.dtype, self.attention or start.attention
         steps = [_DTYPE_STEPS.get((start.dtype, dtype)), _ATTENTION_STEPS.get((start.attention, attention))]
         if self.adapters or None in steps:
@@ -59,23 +59,26 @@ _ATTENTION_STEPS = {
 
 
 def configuration(name: str) -> Configuration:
-    """Raises UnknownNameError for a part that is not known, InputError for parts that exclude each other."""
-    found: dict[str, Any] = {}
+    """Parse a configuration's name.
+
+    Raises UnknownNameError for an unknown part, and InputError for parts that exclude each other.
+    """
+    options: dict[str, Any] = {}
     optimizations = []
     for part in (each.strip().lower() for each in name.split("+")):
         kind = "dtype" if part in _DTYPES else "attention" if part in ATTENTIONS else ""
-        if kind in found:
-            raise InputError(f"{name} names two of a kind.", f"It says {found[kind]} and {part}.", "Leave one out.")
+        if kind in options:
+            raise InputError(f"{name} names two of a kind.", f"It says {options[kind]} and {part}.", "Leave one out.")
         if kind:
-            found[kind] = part
+            options[kind] = part
         elif part == QLORA:
-            found["adapters"] = True
+            options["adapters"] = True
         elif part != PLAIN:
             optimizations.append(_optimization(part))
     joined = parse("+".join(optimizations)).name if len(optimizations) == 1 else "+".join(optimizations)
     if len(optimizations) > 1:
         parse(joined)
-    return Configuration(name.strip(), optimizations=joined, **found)
+    return Configuration(name.strip(), optimizations=joined, **options)
 
 
 def _optimization(part: str) -> str:

@@ -1,4 +1,4 @@
-"""Runs a grid of models and configurations, row after row, into a folder that it can be taken up from again."""
+"""Run a grid of models and configurations, and write the rows to a folder from which it can be resumed."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The rows that a folder holds already, and whether a bench may go on with them."""
+"""Read the rows that a folder already holds, and check that a bench may resume from them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -30,7 +30,7 @@ def held_rows(path: Path, runs: Iterable[Settings], wanted: Sequence[Configurati
 
 
 def _run(asked: Settings, first: Configuration) -> tuple[object, ...]:
-    """What tells a run of the grid from the others, with the lengths that it is planned to have."""
+    """Return the key of a run of the grid, with its planned lengths."""
     try:
         planned = plan(first.settings(asked))
         settings = replace(asked, name=planned.name, seq_len=planned.seq_len)

@@ -1,4 +1,4 @@
-"""The largest batch whose step fits in a device's memory, found by running it."""
+"""Search for the largest batch whose step fits in the device's memory, by running it."""
 
 from collections.abc import Callable
 
@@ -28,12 +28,12 @@ def largest_batch(probe: Probe, capacity: int, start: int, likely: int | None = 
     guess = max(start + 1, likely // 4 if likely else 4 * start)
     slope = 1.0
     for _ in range(_PROBES):
-        found = probe(guess)
-        if found is None:
+        probed = probe(guess)
+        if probed is None:
             high = guess
         else:
-            slope = max(1.0, (found - peak) / (guess - low))
-            low, peak = guess, found
+            slope = max(1.0, (probed - peak) / (guess - low))
+            low, peak = guess, probed
         room = int((capacity - peak) / slope)
         if min(room, high - low if high else room) <= max(1, _CLOSE * low):
             break

@@ -1,4 +1,4 @@
-"""What the worker does for one row: the run in its configuration, beside the run in the first one."""
+"""Measure one row in the worker: the run in its configuration beside the run in the first one."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -60,7 +60,7 @@ def built(settings: Settings) -> Subject:
 
 
 def measured(request: Request) -> Row:
-    """The row with its measurements. Raises what the model, a package or the device says against it."""
+    """Return the row with its measurements. Exceptions of the model, a package or the device pass through."""
     before, resident = _KEPT.of(request), peak_memory.allocated_bytes()
     if request.configuration == request.first:
         return _filled(request, before, None)

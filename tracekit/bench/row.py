@@ -1,4 +1,4 @@
-"""One row of a bench: what was run, what was measured, and what had been predicted."""
+"""One row of a bench: the run, its measurements, and its predictions."""
 
 import csv
 import io
@@ -37,7 +37,7 @@ class Row:
     gpu_utilization: float | None = None
     """Share of time in which a kernel was running, as the driver says, 0 to 1."""
     largest_batch: int | None = None
-    """That a step fits in memory with."""
+    """Largest batch whose step fits in memory."""
     predicted_largest_batch: int | None = None
     speedup: float | None = None
     speedup_low: float | None = None
@@ -65,7 +65,7 @@ class Row:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What a row is of: a bench that is taken up again leaves out what it has."""
+        """The values that identify a row; a resumed bench skips the keys that it has."""
         return tuple(getattr(self, each.name) for each in fields(self)[: len(_KEY)])
 
 
@@ -89,7 +89,7 @@ def _cell(value: object) -> object:
 
 
 def from_csv(path: Path) -> list[Row]:
-    """Raises InputError for a file that is not one of ours."""
+    """Read the rows of a bench.csv. Raises InputError when the file is not a bench's."""
     try:
         with path.open(newline="") as file:
             return [_row(cells) for cells in csv.DictReader(file)]
@@ -111,7 +111,7 @@ def _value(text: str, kind: Any) -> Any:
 
 
 def to_parquet(rows: Sequence[Row], path: Path) -> None:
-    """Needs pyarrow."""
+    """Write the rows as Parquet. Requires pyarrow."""
     import pandas as pd
 
     pd.DataFrame([asdict(row) for row in rows], columns=[each.name for each in fields(Row)]).to_parquet(path)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 _COMPILED = "_orig_mod"
-"""Where the wrapper that torch.compile makes keeps the module."""
+"""Attribute of torch.compile's wrapper that holds the module."""
 
 
 class Emitter(Protocol):
@@ -55,7 +55,7 @@ class ProfilerRanges:
 
 
 class NoRanges:
-    """Ranges switched off: what a run costs without them."""
+    """An emitter that emits nothing, to time a run without ranges."""
 
     def push(self, name: str) -> None: ...
 
@@ -141,12 +141,12 @@ def annotate(model: "nn.Module", emitter: Emitter | None = None) -> Annotation:
 
 
 def is_annotated(module: "nn.Module") -> bool:
-    """Whether `annotate` has given it ranges."""
+    """Return whether `annotate` has added ranges to the module."""
     return any(isinstance(getattr(hook, "__self__", None), ModuleRange) for hook in module._forward_pre_hooks.values())
 
 
 def range_name(path: str, module: "nn.Module") -> str:
-    """Named by path and class; what torch.compile wraps around a module leaves no mark in either."""
+    """Return the name of a module's range: its path and class, without torch.compile's wrapper."""
     parts = [part for part in path.split(".") if part and part != _COMPILED]
     return ranges.module(".".join(parts), type(getattr(module, _COMPILED, module)).__name__)
 

@@ -1,4 +1,4 @@
-"""Fused attention on the kernels of one backend alone, and what torch says where they cannot run."""
+"""Restrict fused attention to the kernels of one backend, and explain why they cannot run."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -16,18 +16,18 @@ EFFICIENT: Backend = "EFFICIENT_ATTENTION"
 CUDNN: Backend = "CUDNN_ATTENTION"
 WORDS = {FLASH: "flash attention", EFFICIENT: "memory-efficient attention", CUDNN: "cuDNN attention"}
 _HEADINGS = {FLASH: "flash", EFFICIENT: "memory efficient", CUDNN: "cudnn"}
-"""How torch begins what it says of a backend."""
+"""The first word of torch's warnings about each backend."""
 _NOT_USED = "not used because"
 _NONE_LEFT = ("No available kernel", "No viable backend")
 
 
 def backend_of(attention: Attention) -> Backend:
-    """The backend that the settings name."""
+    """Return the backend that an attention setting requires; "" for any."""
     return FLASH if attention == "flash" else ""
 
 
 def beginning(backend: Backend) -> str:
-    """Its words at the beginning of a sentence."""
+    """Return the name of a backend, capitalized for the beginning of a sentence."""
     words = WORDS[backend]
     return words.capitalize() if words.islower() else words
 
@@ -49,26 +49,26 @@ def refusal_told(backend: Backend, run: str) -> Iterator[None]:
     if not backend:
         yield
         return
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             yield
         except RuntimeError as error:
             if not any(text in str(error) for text in _NONE_LEFT):
                 raise
-            why = _reason(backend, [str(each.message) for each in said]) or str(error).strip().splitlines()[0]
+            why = _reason(backend, [str(each.message) for each in caught]) or str(error).strip().splitlines()[0]
             hint = "Try sdpa alone, which takes the kernels that can."
             raise InputError(f"{beginning(backend)} cannot run {run} here.", why, hint) from error
-    for each in said:
+    for each in caught:
         warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
-def _reason(backend: Backend, said: Sequence[str]) -> str:
-    """What torch said of this backend: the warnings after the one that names it, up to the one that names another."""
-    reasons, told = [], False
-    for line in said:
+def _reason(backend: Backend, messages: Sequence[str]) -> str:
+    """Join torch's warnings about a backend: those after the one that names it, up to the one that names another."""
+    reasons, about_backend = [], False
+    for line in messages:
         if _NOT_USED in line:
-            told = line.lower().startswith(_HEADINGS[backend])
-        elif told:
+            about_backend = line.lower().startswith(_HEADINGS[backend])
+        elif about_backend:
             reasons.append(line.partition(" (Triggered internally")[0].strip())
     return " ".join(reasons)

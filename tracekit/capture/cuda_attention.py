@@ -1,4 +1,4 @@
-"""Which kernels scaled_dot_product_attention takes on a GPU, and the op calls that they are."""
+"""Choose the backend of scaled_dot_product_attention on a GPU, and the op call that runs it."""
 
 from typing import Any, Literal
 
@@ -102,7 +102,7 @@ def _backward(
     attn_mask: torch.Tensor | None = None,
     scale: float | None = None,
 ) -> Call:
-    """What CPU kernels lack (random state, cumulative lengths) is None."""
+    """Return the backward call. Arguments that CPU kernels lack (random state, cumulative lengths) are None."""
     tensors, options = (grad_out, query, key, value), {"scale": scale}
     lengths = (None, None, query.shape[2], key.shape[2])
     if backend == "flash":

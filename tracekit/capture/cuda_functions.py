@@ -13,7 +13,7 @@ from tracekit.capture.cuda_attention import AttentionChoice
 
 
 class HostTensors:
-    """Tensors that a program makes on the host, though all are there in a run on fake ones."""
+    """The tensors that a program creates on the host, told apart from those that a GPU would hold."""
 
     def __init__(self) -> None:
         self._made = WeakIdKeyDictionary()
@@ -52,7 +52,7 @@ class CudaFunctions(TorchFunctionMode):
         is_causal: bool = False,
         **options: Any,
     ) -> torch.Tensor:
-        """Dropout inside a fused kernel costs nothing that is modelled, and would send the CPU to the math path."""
+        """Call attention without dropout: its cost is not modelled, and on the CPU it would select the math path."""
         attend = functional.scaled_dot_product_attention
         if self._choice.backend(query, key, value, attn_mask is not None) == "math":
             with sdpa_kernel(SDPBackend.MATH):
@@ -66,7 +66,7 @@ class CudaFunctions(TorchFunctionMode):
         return made
 
     def _to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """What was made on the host moves to the device that all others are on."""
+        """Copy a tensor that was created on the host when it is moved to a device."""
         if tensor in self._host_tensors and _names_device(args, kwargs):
             kwargs["copy"] = True
         return tensor.to(*args, **kwargs)
@@ -85,7 +85,7 @@ def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace
 def _softmax(
     input: torch.Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """CUDA has a softmax that reads fp16 and writes fp32."""
+    """Use the softmax that reads fp16 and writes fp32, which only CUDA has."""
     if input.dtype == torch.float16 and dtype == torch.float32 and dim is not None:
         return torch._softmax(input, dim, True)
     return functional.softmax(input, dim, _stacklevel, dtype)

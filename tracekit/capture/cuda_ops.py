@@ -1,4 +1,4 @@
-"""What ops do on CUDA: which launch kernels, and which make the host wait."""
+"""Tell which ops launch kernels on CUDA, and which make the host wait."""
 
 from typing import Any
 

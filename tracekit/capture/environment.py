@@ -1,4 +1,4 @@
-"""What a trace tells about the machine: driver, clocks and versions, and nothing else of the environment."""
+"""Read the driver, clocks and versions that a trace records about the machine. Nothing else is read."""
 
 import platform
 import re
@@ -22,28 +22,28 @@ class DeviceState:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what the run depends on, those that are installed."""
+    """Return the installed versions of torch, transformers and CUDA."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {}
+    installed = {}
     for package in ("torch", "transformers"):
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
             continue
-    cuda = require("torch").version.cuda if "torch" in found else None
-    return {**found, "cuda": cuda} if cuda else found
+    cuda = require("torch").version.cuda if "torch" in installed else None
+    return {**installed, "cuda": cuda} if cuda else installed
 
 
 def cuda_state() -> DeviceState:
-    """The current CUDA device, with its clocks now: ask while it is busy, or just after."""
+    """Return the current CUDA device with its current clocks (MHz). Call it while the device is busy, or just after."""
     torch = require("torch")
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return parse_state(properties.name, _nvidia_smi(f"GPU-{properties.uuid}"))
 
 
 def cpu_state() -> DeviceState:
-    """The processor, by the name that Linux gives it, else by its architecture."""
+    """Return the processor, with the name that Linux reports or else its architecture."""
     names = re.findall(r"^model name\s*: (.+)$", _text_of(Path("/proc/cpuinfo")), re.M)
     return DeviceState(names[0] if names else platform.machine())
 

@@ -1,4 +1,4 @@
-"""Ranges for the modules of code that we did not write: names are found when a module is first called."""
+"""Emit ranges for every module of a user's code. A module gets its name when it is first called."""
 
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary

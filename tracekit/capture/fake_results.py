@@ -1,4 +1,4 @@
-"""Properties of results that get lost on fake tensors, set right: whether a matrix product folds its batch depends on
+"""Restore properties that results lose on fake tensors: whether a matrix product folds its batch depends on
 strides, and on whether its second factor is a parameter."""
 
 from typing import Any

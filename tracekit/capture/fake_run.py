@@ -1,4 +1,4 @@
-"""A workload run on fake tensors: shapes without data, so that a model of any size runs on any machine."""
+"""Run a workload on fake tensors, which have shapes but no data, so that any machine runs a model of any size."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +32,7 @@ class FakeRun:
 
 
 def run(settings: Settings, gpu: GPU) -> FakeRun:
-    """One step of the settings' workload as `gpu` would run it, after a step of warm-up.
+    """Record one step of the settings' workload as `gpu` would run it; training steps follow one warm-up step.
 
     `settings` has passed `workloads.complete`. Raises TracekitError when the GPU cannot run it.
     """

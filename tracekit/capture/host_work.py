@@ -1,4 +1,4 @@
-"""What a recorded step asks of the host: how much of each class of op, slot by slot."""
+"""Count the host work of a recorded step: the number of ops of each class in each slot."""
 
 import msgspec
 import numpy as np
@@ -16,7 +16,7 @@ _MULTI_TENSOR = "aten::_foreach_", "aten::_fused_"
 
 
 def host_work(recording: Recording, kernels: list[ModelledKernel | None]) -> Work:
-    """Array of (slots, CLASSES): how often each slot costs the host what one op of a class does."""
+    """Return an array of shape (slots, CLASSES): the number of ops of each class that a slot costs the host."""
     slots, backward = np.array(recording.call, dtype=np.int64), np.array(recording.node) >= 0
     forward = np.array([*map(_in_forward, recording.calls, kernels), np.zeros(len(CLASSES))])
     work = forward[slots]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def prompt_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
-    """What one forward over the prompt takes: tokens of shape (batch, seq_len), or images.
+    """Return the inputs of one forward pass over the prompt: tokens of shape (batch, seq_len), or images.
 
     A model of speech takes one window of audio, and a prompt of seq_len tokens for its decoder.
     """
@@ -33,7 +33,7 @@ def prompt_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
 
 
 def label_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
-    """What a forward with a loss takes: the prompt, and labels of its size (one a picture).
+    """Return the inputs of a forward pass with a loss: the prompt, and labels of the same shape (one per image).
 
     Raises InputError when the model has no loss.
     """

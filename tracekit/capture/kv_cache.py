@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def fill_cache(model: "nn.Module", settings: Settings) -> Any:
-    """The model's output over a prompt of seq_len tokens, with the cache of it (an encoder-decoder: of both sides).
+    """Run the prompt of seq_len tokens, and return the output with its KV cache (an encoder-decoder: both caches).
 
-    A compiled model fills it uncompiled: the prompt is not what is measured.
+    A compiled model runs uncompiled here, because the prompt is not measured.
     """
     model = plain(model)
     inputs = prompt_inputs(model, settings)
@@ -26,7 +26,7 @@ def fill_cache(model: "nn.Module", settings: Settings) -> Any:
 
 
 def unshared(cache: Any) -> Any:
-    """A cache that starts as `cache` and can grow without changing it. Keys and values are not copied: they grow by
+    """Return a cache that starts as `cache` and grows without changing it. Keys and values are not copied: they grow by
     concatenation into new tensors."""
     twin = copy.copy(cache)
     if hasattr(cache, "self_attention_cache"):
@@ -38,7 +38,7 @@ def unshared(cache: Any) -> Any:
 
 
 def continuation(model: "nn.Module", before: Any, token: Any, cache: Any) -> dict[str, Any]:
-    """What a decode step takes: tokens of shape (batch, 1 or more), and the cache of all before."""
+    """Return the inputs of a decode step: tokens of shape (batch, 1 or more), and the cache of the earlier tokens."""
     if not config_of(model).is_encoder_decoder:
         return {"input_ids": token, "past_key_values": cache, "use_cache": True}
     outputs = require("transformers.modeling_outputs")
@@ -47,5 +47,5 @@ def continuation(model: "nn.Module", before: Any, token: Any, cache: Any) -> dic
 
 
 def last_logits_only(model: "nn.Module") -> dict[str, Any]:
-    """As `generate` of transformers does: the LM head runs for the last position alone, where the model allows it."""
+    """Return the option that runs the LM head for the last position only, as transformers' `generate` does."""
     return {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(plain(model).forward).parameters else {}

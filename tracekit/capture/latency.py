@@ -1,4 +1,4 @@
-"""Time of a step without a profiler and without ranges: repeated, with the times of its phases."""
+"""Measure the latency of a step and its phases, repeatedly, without a profiler and without ranges."""
 
 import statistics
 import time
@@ -25,7 +25,7 @@ PHASE_NAMES = {
 
 
 class Clock(Protocol):
-    """Marks instants of the device's work, which are compared once it is done."""
+    """Records instants of the device's work; the time between two is known once the work is done."""
 
     def mark(self) -> Any: ...
 
@@ -35,7 +35,7 @@ class Clock(Protocol):
 
 
 class HostClock:
-    """For work that the host does itself."""
+    """A clock for work that the host does itself."""
 
     def mark(self) -> int:
         return time.perf_counter_ns()
@@ -47,7 +47,7 @@ class HostClock:
 
 
 class CudaClock:
-    """Events in the current stream: an instant is when the device gets there."""
+    """A clock of CUDA events in the current stream."""
 
     def __init__(self) -> None:
         self._cuda = require("torch.cuda")
@@ -109,7 +109,7 @@ def time_step(step: Step, clock: Clock) -> StepTimes:
 
 
 def summarize(samples_us: Sequence[float]) -> Latency:
-    """Median, 10th and 90th percentile (linear between samples)."""
+    """Return the median, 10th and 90th percentile in µs (linear interpolation between samples)."""
     ordered = sorted(samples_us)
     return Latency(statistics.median(ordered), _percentile(ordered, 0.1), _percentile(ordered, 0.9), len(ordered))
 

@@ -1,4 +1,4 @@
-"""Peak memory of a run on fake tensors: the storages that are alive at one time."""
+"""Track the peak memory of a run on fake tensors: the bytes of storages alive at the same time."""
 
 import weakref
 from collections.abc import Iterable

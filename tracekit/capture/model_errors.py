@@ -1,4 +1,4 @@
-"""What goes wrong in the code of a model that is not bundled, explained."""
+"""Turn exceptions from the code of a model into errors that say what to do."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from tracekit.capture.packages import require
 
 @contextmanager
 def model_errors(name: str, run: str, *, bundled: bool) -> Iterator[None]:
-    """Raise InputError for what the code of a model raises in the block; of a bundled one, what it raised itself."""
+    """Raise InputError for an exception from a model's code; a bundled model's exception is raised unchanged."""
     fake = require("torch._subclasses.fake_tensor")
     try:
         yield
@@ -32,7 +32,7 @@ def model_errors(name: str, run: str, *, bundled: bool) -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """What an error of a library says, in one line."""
+    """Return the message of a library's exception in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__

@@ -1,4 +1,4 @@
-"""What a transformers configuration says a model can take and do."""
+"""Derive the inputs and workloads of a model from its transformers configuration."""
 
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,8 +29,8 @@ def config_of(model: "nn.Module") -> Any:
 
 def plain(model: "nn.Module") -> "nn.Module":
     """The model without the wrapper that torch.compile puts around it."""
-    found: nn.Module = getattr(model, "_orig_mod", model)
-    return found
+    inner: nn.Module = getattr(model, "_orig_mod", model)
+    return inner
 
 
 def kind_of(config: Any) -> Kind:
@@ -60,7 +60,7 @@ def _refused(config: Any) -> InputError:
 
 
 def _generates(config: Any) -> bool:
-    """Encoders such as BERT have a causal class too; their architecture, or their default, is without a cache."""
+    """Return whether the model generates tokens. Encoders such as BERT have a causal class, but no cache by default."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES as MASKED
 
@@ -71,7 +71,7 @@ def _generates(config: Any) -> bool:
 
 
 def longest_sequence(config: Any) -> int:
-    """Tokens that the model has positions for."""
+    """Return the number of tokens that the model has positions for."""
     if hasattr(config, "relative_attention_num_buckets"):
         return _UNLIMITED
     lengths = (getattr(config, name, None) for name in _LENGTHS)

@@ -1,4 +1,4 @@
-"""A run on a GPU that is not here: recorded on fake tensors, timed by models of kernels and host, written as a trace.
+"""Write the trace of a modelled run: record it on fake tensors, and time it with models of the kernels and the host.
 
 The latency's low and high ends are those of the host's range, from a fast host for such a GPU to a slow one; nothing
 was measured.
@@ -32,7 +32,7 @@ _LONG_STEP = 20_000
 def write(settings: Settings, gpu: GPU, path: Path, say: Say = silent, *, host: HostCosts | None = None) -> CaptureInfo:
     """Model the settings' run on `gpu` and write the trace. Raises TracekitError when the GPU cannot run them.
 
-    `host` is what ops cost the machine; None: as on the machines that such GPUs sit in.
+    `host` gives the host time of ops; None: that of machines that usually hold such a GPU.
     """
     host = host or assumed(gpu)
     run = fake_run.run(settings, gpu)
@@ -86,11 +86,11 @@ def _latency(expected_fast_slow_ns: list[float]) -> Latency:
 
 def _phases(recording: Recording, timelines: tuple[Timeline, Timeline, Timeline]) -> dict[str, Latency]:
     """Median time of each phase of a step with several, from when the device is done with the phase before it."""
-    found = [each for each in recording.ranges if (ranges.parse(each.name) or ("",))[0] == "phase"]
-    names = [each.name for each in found]
+    phases = [each for each in recording.ranges if (ranges.parse(each.name) or ("",))[0] == "phase"]
+    names = [each.name for each in phases]
     if len(set(names)) < 2:
         return {}
-    closes = [each.closes for each in found]
+    closes = [each.closes for each in phases]
     times = [np.diff(_done(timeline)[closes], prepend=timeline.host_start[-1, 0]) for timeline in timelines]
     return {
         PHASE_NAMES[name]: _latency([float(np.median(each[np.array(names) == name])) for each in times])

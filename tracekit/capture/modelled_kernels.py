@@ -1,4 +1,4 @@
-"""The kernel that an op call starts on a GPU that is not here: its modelled time, and a name that says so."""
+"""Model the kernel that an op call launches on a GPU; its name begins with "modelled"."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +13,7 @@ from tracekit.capture.recording import OpCall
 
 _PRECISIONS: dict[str, Precision] = {"double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
 _COPY_NS = 1_500
-"""A copy of a few bytes between host and device."""
+"""Duration of a copy of a few bytes between host and device."""
 _COPIES = {"to host": "Memcpy DtoH (Device -> Pageable)", "to device": "Memcpy HtoD (Pageable -> Device)"}
 
 
@@ -39,7 +39,7 @@ def kernel_of(call: OpCall, gpu: GPU, *, tf32: bool) -> ModelledKernel | None:
 
 
 def cost_of_call(call: OpCall) -> Cost:
-    """By the op's formula; an op without one counts as an operation an element over its inputs and outputs."""
+    """Return the op's cost by its formula; without one, one FLOP per element and its tensors' bytes."""
     element = call.element_type or None
     known = cost_of_signature(call.name, call.shapes, call.dtypes, call.values, element, strides_json=call.strides)
     return known or Cost(

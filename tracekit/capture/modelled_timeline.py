@@ -40,7 +40,7 @@ class Timeline:
 def lay_out(
     recording: Recording, kernels: list[ModelledKernel | None], gpu: GPU, host: HostCosts, steps: int
 ) -> Timeline:
-    """`kernels` are those of `recording.calls`."""
+    """Return the times of `steps` steps. `kernels` are those of `recording.calls`."""
     durations = np.array([*(kernel.duration_ns if kernel else 0 for kernel in kernels), 0])
     waits = np.array([*(bool(call.copies) for call in recording.calls), False])
     slots = np.array(recording.call, dtype=np.int64)

@@ -128,7 +128,7 @@ def _own_code(spec: ModelSpec) -> InputError:
 
 
 def _hub_answers(spec: ModelSpec) -> bool:
-    """Asked once, because the hub's client tries for half a minute; without it, what it cached can still be loaded."""
+    """Return whether the hub answers, because its client retries for half a minute before it uses cached files."""
     if spec.origin == "directory":
         return False
     try:
@@ -188,13 +188,13 @@ def build(
 
 
 def _not_of_values() -> tuple[type[Exception], ...]:
-    """What fake tensors raise where a value is read: no value of a configuration is wrong then."""
+    """Return the exceptions of fake tensors whose value is read, which say nothing about the configuration."""
     fake = require("torch._subclasses.fake_tensor")
     return fake.DataDependentOutputException, fake.DynamicOutputShapeException
 
 
 def _initialization() -> AbstractContextManager[None]:
-    """Fake weights have no values to draw, and some initial distributions read one back."""
+    """Skip initialization of fake weights, because some initial distributions read a value back."""
     if require("torch._guards").detect_fake_mode() is None:
         return nullcontext()
     return require("transformers.initialization").no_init_weights()

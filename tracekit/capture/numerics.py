@@ -1,4 +1,4 @@
-"""The arithmetic asked for: torch types, TF32, and which attention kernels may run; set for a run, then restored."""
+"""Set the dtype, TF32 and the attention backend for a run, and restore them afterwards."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ def torch_dtype(dtype: Dtype) -> Any:
 
 
 def published_dtype(config: Any, gpu: GPU | None) -> Dtype:
-    """What the weights of a configuration are published in; fp16 for bf16 on a GPU that has none."""
+    """Return the dtype in which the weights are published; fp16 instead of bf16 on a GPU without bf16."""
     name = str(getattr(config, "dtype", None)).removeprefix("torch.")
     dtype: Dtype = next((dtype for dtype, known in TORCH_NAMES.items() if known == name), "fp32")
     return "fp16" if dtype == "bf16" and gpu is not None and not gpu.supports("bf16") else dtype
@@ -26,7 +26,7 @@ def published_dtype(config: Any, gpu: GPU | None) -> Dtype:
 
 @contextmanager
 def numerics(dtype: Dtype, backend: Backend) -> Iterator[None]:
-    """Matrix products in TF32 exactly when `dtype` says so, and fused attention on this backend's kernels alone."""
+    """Use TF32 for matrix products only if `dtype` is tf32, and only this backend's kernels for fused attention."""
     torch = require("torch")
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")

@@ -1,4 +1,4 @@
-"""One distinct op call, from its tensors to what a recording keeps of it."""
+"""Describe one distinct op call by its tensors, for a recording."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,7 +13,7 @@ from tracekit.capture.recording import OpCall
 def op_call(
     func: Any, key: Signature, inputs: list[torch.Tensor], outputs: list[torch.Tensor], moves: bool = False
 ) -> OpCall:
-    """`moves`: its input is on the host, its output on the device."""
+    """Return the description of a call. `moves` says that it copies a tensor from the host to the device."""
     return OpCall(
         name=key.name,
         shapes=key.shapes,
@@ -36,13 +36,13 @@ def element_type(tensors: list[torch.Tensor]) -> str:
 
 def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
     """The tensors among `values`, those in lists included."""
-    found: list[torch.Tensor] = []
+    tensors: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
-            found.append(value)
+            tensors.append(value)
         elif isinstance(value, (list, tuple)):
-            found.extend(item for item in value if isinstance(item, torch.Tensor))
-    return found
+            tensors.extend(item for item in value if isinstance(item, torch.Tensor))
+    return tensors
 
 
 def _bytes(tensors: list[torch.Tensor]) -> int:

@@ -17,7 +17,7 @@ from tracekit.capture.recording import BackwardNode, RecordingBuilder
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _NO_SEQUENCE = 2**64 - 1
-"""What gradient accumulation carries."""
+"""Sequence number of gradient accumulation."""
 
 
 class OpRecorder(TorchDispatchMode):
@@ -34,7 +34,7 @@ class OpRecorder(TorchDispatchMode):
         self.start()
 
     def start(self) -> RecordingBuilder:
-        """A new recording, filled from now on."""
+        """Begin a new recording and return its builder."""
         self._builder, self._index = RecordingBuilder(), dict[tuple[Signature, str, bool], int]()
         self._last_sequence = _latest_sequence()
         self._last_node: object = None

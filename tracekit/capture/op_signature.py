@@ -113,7 +113,7 @@ def _scalar(value: Any) -> tuple[str, str]:
 
 
 def _number(value: bool | float) -> str:
-    """As C++ prints it: 17 significant digits, and a point after a whole float."""
+    """Format a number as C++ does: 17 significant digits, and a point after a whole float."""
     if isinstance(value, float) and value.is_integer():
         return f"{value:.0f}." if abs(value) < 2**63 else f"{value:.17g}"
     return f"{value:.17g}" if isinstance(value, float) else str(value)

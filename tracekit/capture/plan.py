@@ -1,4 +1,4 @@
-"""From what was asked for to settings that can run: the model found, the device and the GPU chosen, lengths checked."""
+"""Complete the requested settings: look up the model, choose device and GPU, and check the lengths."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def _device(asked: Settings) -> Device:
 
 
 def _gpu_here(device: Device) -> GPU | None:
-    """The GPU that runs it; None when that is not one we know, or none."""
+    """Return the GPU of this machine; None for a device other than CUDA, or a GPU that is not in the catalogue."""
     return hardware.resolve(require("torch.cuda").get_device_name()) if device == "cuda" else None
 
 

@@ -1,4 +1,4 @@
-"""torch.profiler as tracekit uses it: warmed up, with shapes, exported and stamped."""
+"""Create torch.profiler with shapes, synchronize, and export its trace."""
 
 import tempfile
 from pathlib import Path
@@ -23,7 +23,7 @@ def synchronize() -> None:
 
 
 def export(profiler: Any, target: Path, info: CaptureInfo) -> None:
-    """Write what a stopped profiler recorded as a trace of ours; in between, uncompressed, into the same folder."""
+    """Write a stopped profiler's recording as a tracekit trace. A temporary file stands in the same folder."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".trace-", dir=target.parent) as folder:
         exported = Path(folder) / "trace.json"

@@ -1,4 +1,4 @@
-"""Where a long job says what it is doing."""
+"""Report the progress of a long job."""
 
 from collections.abc import Callable
 
@@ -6,4 +6,4 @@ Say = Callable[[str], None]
 
 
 def silent(_: str) -> None:
-    """For callers that are no command line."""
+    """Discard progress messages; the default of the Python API."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _NO_MEMORY = "can't allocate memory"
-"""What torch says, in a plain RuntimeError, where the host's memory is too small."""
+"""The message of torch's RuntimeError when the host's memory is too small."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _measure(step: Step, settings: Settings) -> _Measurement:
 
 
 def _profile(model: "nn.Module", step: Step, settings: Settings) -> Any:
-    """A stopped profiler that recorded the steps; one before them pays for its start."""
+    """Profile the steps and return the stopped profiler. One step before them absorbs the profiler's start-up."""
     profiler, emitter = new_profiler(), ProfilerRanges()
     with annotate.annotate(model, emitter):
         profiler.prepare_trace()
@@ -115,7 +115,7 @@ def _info(settings: Settings, model: "nn.Module", measured: _Measurement) -> Cap
 
 @contextmanager
 def explained(settings: Settings, backend: Backend) -> Iterator[None]:
-    """What a device refuses, said to people. `backend`: the one that attention may take."""
+    """Raise InputError when memory is too small or `backend`, the only one that attention may use, cannot run."""
     torch = require("torch")
     run = f"{settings.shown_name} in {settings.dtype}"
     try:

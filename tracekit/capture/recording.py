@@ -1,4 +1,4 @@
-"""What a run on fake tensors leaves behind: op calls and ranges in host order."""
+"""The recording of a run on fake tensors: op calls and ranges in host order."""
 
 from dataclasses import dataclass, field
 from typing import Literal

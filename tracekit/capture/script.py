@@ -1,4 +1,4 @@
-"""A Python script, run as it stands, under the profiler."""
+"""Run an unmodified Python script under the profiler."""
 
 import runpy
 import sys
@@ -16,7 +16,7 @@ def profile_script(
 ) -> BaseException | None:
     """Run the script as __main__ and write its trace into the folder.
 
-    Returns what ended the script: an exception, or a SystemExit that reports failure; None when it ended well. Raises
+    Returns the exception that ended the script (SystemExit only with a failure status); None on success. Raises
     InputError when it cannot be read.
     """
     with reading(f"{script} cannot be run.", "Name a Python script."):
@@ -42,7 +42,7 @@ def _in_script(trace: TracebackType | None, script: Path) -> TracebackType | Non
 
 @contextmanager
 def _as_main(script: Path, args: Sequence[str]) -> Iterator[None]:
-    """What Python sets up for a script: its arguments, and its folder first in the search path."""
+    """Set sys.argv and sys.path as Python does for a script."""
     argv, path = sys.argv, sys.path
     sys.argv, sys.path = [str(script), *args], [str(script.resolve().parent), *sys.path[1:]]
     try:

@@ -1,4 +1,4 @@
-"""What is run: one frozen value from the command line to the trace file."""
+"""The settings of a run: one frozen value from the command line to the trace file."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ class Settings:
     model: str
     """A bundled name, a directory with a config.json, or a hub name."""
     name: str = ""
-    """What reports and folders call it; "": as `model`."""
+    """Name shown in reports and folders; "": that of `model`."""
     gpu: str = ""
     """Id of the GPU asked for; "" when none was."""
     gpu_file: str = ""
@@ -46,7 +46,7 @@ class Settings:
 
     @property
     def torch_device(self) -> str:
-        """Where tensors live: a modelled run makes fake ones on the CPU."""
+        """The torch device of the tensors; a modelled run creates fake tensors on the CPU."""
         return "cuda" if self.device == "cuda" else "cpu"
 
     @property

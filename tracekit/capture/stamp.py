@@ -1,4 +1,4 @@
-"""From the trace that torch exported to ours: our metadata in front, nothing of the environment, compressed."""
+"""Convert torch's exported trace: add tracekit's metadata, drop the environment, and compress it."""
 
 import json
 import os

@@ -29,7 +29,7 @@ def write(path: Path, info: CaptureInfo, gpu: GPU, events: Iterable[Mapping[str,
 
 
 def _compressed(file: IO[bytes]) -> igzip.IGzipFile:
-    """Without a name and a time in its header: the same run is the same file."""
+    """Compress without a file name and time in the gzip header, so that equal runs give equal files."""
     return igzip.IGzipFile(filename="", mode="wb", compresslevel=2, fileobj=file, mtime=0)
 
 

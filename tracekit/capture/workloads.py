@@ -146,7 +146,7 @@ def training_step(model: "nn.Module", settings: Settings, optimizer: Any) -> Ste
 
 
 def result_of(output: Any) -> Any:
-    """The tensor that a model's output is about."""
+    """Return the logits of a model's output, or else its first tensor."""
     return output.logits if "logits" in output else output[0]
 
 
