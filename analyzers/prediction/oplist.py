@@ -66,7 +66,7 @@ def listed(trace: Trace, analysis: Analysis, length_ns: int = 0) -> Listed:
     if step is None:
         return Listed(OP_LIST.empty(), Outside(), pd.Series(dtype=object))
     work = _of_busiest_device(analysis.work[analysis.work.step == step.step])
-    launched = _launch_end(trace, work, int(step.host_start_ns))
+    launched = _launch_end(trace, work, int(step.host_start_ns), _idle_before(analysis.work, work))
     order = np.lexsort((work.start_ns, launched))
     work, launched = work.iloc[order], launched[order]
     return _grouped(trace, analysis, work, launched, int(step.host_start_ns), length_ns or int(step.wall_ns))
@@ -85,8 +85,19 @@ def _of_busiest_device(work: pd.DataFrame) -> pd.DataFrame:
     return work[work.device == busy.idxmax()]
 
 
-def _launch_end(trace: Trace, work: pd.DataFrame, step_start: int) -> npt.NDArray[np.int64]:
-    """When the host had launched each item. A copy that its call waits for is launched before the call returns.
+def _idle_before(everything: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """How long the device of this work had been idle before each item, in ns; steps before it count as well."""
+    device = everything[everything.device == work.device.iloc[0]].sort_values("start_ns", kind="stable")
+    start, duration = (device[name].to_numpy().astype(np.int64) for name in ("start_ns", "duration_ns"))
+    busy_until = np.maximum.accumulate(np.append(0, (start + duration)[:-1]))
+    return pd.Series(np.maximum(start - busy_until, 0), index=device.index).reindex(work.index).to_numpy()
+
+
+def _launch_end(
+    trace: Trace, work: pd.DataFrame, step_start: int, idle_before: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """When the host had launched each item. A copy that its call waits for is launched before the call returns: what
+    the call does before the copy begins is the host's only while the device is idle.
 
     Where the launch is not in the trace, the last known one of what started before stands in: it took no host time
     that can be told, and a device start would make the host wait for the device.
@@ -94,7 +105,8 @@ def _launch_end(trace: Trace, work: pd.DataFrame, step_start: int) -> npt.NDArra
     launch = work.launch.to_numpy()
     start, duration = (take(trace.host[name].to_numpy(), launch) for name in ("start_ns", "duration_ns"))
     waits = take(waits_for_device(trace.host.name), launch, absent=False) | blocking_copies(trace.host, work)
-    launched = np.where(waits, np.maximum(start, work.start_ns.to_numpy() - LAUNCH_LATENCY_NS), start + duration)
+    staged = np.minimum(work.start_ns.to_numpy() - LAUNCH_LATENCY_NS - start, idle_before)
+    launched = np.where(waits, start + np.maximum(staged, 0), start + duration)
     launched = np.where(launch >= 0, launched, step_start)
     return np.where(launch >= 0, launched, np.maximum.accumulate(np.maximum(launched, step_start)))
 
@@ -109,7 +121,7 @@ def _grouped(
     threads = trace.host.thread.iloc[work.launch[work.launch >= 0]].unique()
     copying = work.launch[blocking_copies(trace.host, work)]
     calls = waiting_calls(trace.host, threads, start, start + wall, copying)
-    waited_before, waits = _waiting(calls, waited_ns(calls, work), launched[last])
+    waited_before, waits = _waiting(calls, waited_ns(calls, work, launched), launched[last])
     words = _words(trace, analysis, head, owner[first])
     host_ns = np.maximum(np.diff(launched[last] - waited_before, prepend=start), 0)
     by = launching(trace.host, work)

@@ -51,10 +51,11 @@ def blocking_copies(host: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.bo
     return (work.category == "memcpy").to_numpy() & (launch >= 0) & (end >= half)
 
 
-def waited_ns(calls: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """Of each call, the time until the device was done, and a usual return from it.
+def waited_ns(calls: pd.DataFrame, work: pd.DataFrame, launched: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The part of each call's time until the device was done, and a usual return from it.
 
-    The rest is the host's: staging a copy from pageable memory, or a first call that sets things up.
+    The rest is the host's: staging a copy from pageable memory, or a first call that sets things up. `launched` is when
+    the host had launched each piece of work.
     """
     begins, durations = calls.start_ns.to_numpy(), calls.duration_ns.to_numpy()
     done = np.append(np.sort((work.start_ns + work.duration_ns).to_numpy()), 0)
@@ -62,6 +63,7 @@ def waited_ns(calls: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.int64]:
     latest = done[np.searchsorted(done[:-1], ends, side="right") - 1]
     waited = np.minimum(durations, np.maximum(latest - begins, 0) + SYNC_RETURN_NS)
     copying = work.launch.isin(calls.index) & (work.category == "memcpy")
-    began = work.start_ns[copying].groupby(work.launch[copying]).min().reindex(calls.index).to_numpy()
+    copies = pd.Series(launched[copying.to_numpy()]).groupby(work.launch[copying].to_numpy())
+    began = copies.min().reindex(calls.index).to_numpy()
     beside = np.minimum(durations, begins + durations - np.maximum(began, begins))
     return np.where(np.isnan(began), waited, np.maximum(waited, np.nan_to_num(beside))).astype(np.int64)
