@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from cases.catalogue import cases, table
+from catalogue import cases, table
+from diagnose import diagnosis, page
 
 CASES = Path(__file__).parents[1] / "benchmarks" / "cases"
 
@@ -23,7 +24,21 @@ def test_the_readme_shows_the_catalogue():
 
 
 def test_cases_import_nothing_of_tracekit():
-    assert not [path for path in CASES.rglob("*.py") if "tracekit" in path.read_text()]
+    asking = CASES / "diagnose.py"
+    assert not [path for path in CASES.rglob("*.py") if path != asking and "tracekit" in path.read_text()]
+
+
+def test_the_page_of_diagnosis_shows_what_was_measured():
+    text = (CASES.parents[1] / "docs" / "diagnosis.md").read_text()
+    assert text.partition("<!-- table -->\n")[2].partition("\n<!-- end -->")[0] == page(CASES / "h100")
+
+
+@pytest.mark.parametrize("name", ["data-loading", "preprocessing", "pageable-copies", "unfused-optimizer"])
+def test_a_planted_cause_is_the_first_advice(name):
+    stored = json.loads((CASES / "h100" / "diagnosis.json").read_text())[name]
+    now = diagnosis(CASES / "h100" / f"{name}.json.gz", ())
+    assert now["advice"][0]["id"] == stored["advice"][0]["id"]
+    assert now["advice"][0]["id"] in cases()[name].advice
 
 
 @pytest.fixture(scope="module")

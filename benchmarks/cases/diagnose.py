@@ -3,7 +3,8 @@
     python benchmarks/cases/diagnose.py benchmarks/cases/h100          # before anything is measured
     python benchmarks/cases/diagnose.py benchmarks/cases/h100 --page   # rows of docs/diagnosis.md
 
-The first writes FOLDER/diagnosis.json from the traces FOLDER/CASE.json.gz; the second joins it with FOLDER/measured.json.
+The first writes FOLDER/diagnosis.json from the traces FOLDER/CASE.json.gz; the second joins it with what was measured,
+FOLDER/measured.json.
 """
 
 import argparse
