@@ -101,7 +101,8 @@ def test_cut_off_anywhere(shared, tmp_path, name, percent):
             load_text(tmp_path, cut)
         return
     trace = load_text(tmp_path, cut)
-    assert expected <= len(trace.host) <= expected + 1
+    calls = trace.host[trace.host.category != "python"]  # of Python's calls only the long ones are kept
+    assert expected <= len(calls) <= expected + 1
     assert damage(trace)["truncated"] == 1
 
 
