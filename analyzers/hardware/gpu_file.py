@@ -17,9 +17,8 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.hardware.catalogue import all_gpus, choose
 from tracekit.analyzers.hardware.data_sheet import completed
@@ -28,6 +27,9 @@ from tracekit.analyzers.hardware.row_checks import ADVICE, check
 from tracekit.analyzers.hardware.rows import gpu_of_row, row_of_gpu
 from tracekit.analyzers.hardware.slices import by_id
 from tracekit.analyzers.interval import Interval
+
+if TYPE_CHECKING:
+    from tracekit.analyzers.capture_info import CaptureInfo
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _MAX_BYTES = 1 << 20
@@ -68,7 +70,7 @@ def asked(gpu: str | None, gpu_file: str | Path | None) -> GPU | None:
     return described[0]
 
 
-def of_capture(capture: CaptureInfo) -> GPU:
+def of_capture(capture: "CaptureInfo") -> GPU:
     """The GPU that a capture names. Raises TracekitError for a name that neither it nor gpus.toml describes."""
     described = (of_row(capture.gpu, capture.gpu_row, "the trace"),) if capture.gpu_row else ()
     return choose(capture.gpu, described)
