@@ -88,7 +88,7 @@ def test_a_script(script, tmp_path):
     done = run(script, tmp_path, "--flag", "0")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("__main__ ['--flag', '0']\n")
-    assert {path.name for path in tmp_path.iterdir()} == {"trace.json.gz", "report.html", "analysis.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"trace.json.gz", "run.json", "report.html", "analysis.json"}
     assert modules_of(tracekit.load(tmp_path)) == [("(model)", "Net"), ("layers.0", "Linear"), ("layers.1", "Linear")]
 
 
@@ -98,5 +98,5 @@ def test_a_script_that_fails_is_passed_on_and_its_trace_kept(script, tmp_path, a
     assert done.returncode == status
     assert ("ValueError: of the script" in done.stderr) == ("--raise" in args)
     assert "runpy" not in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["trace.json.gz"]
+    assert {path.name for path in tmp_path.iterdir()} == {"trace.json.gz", "run.json"}
     assert ("(model)", "Net") in modules_of(tracekit.load(tmp_path))

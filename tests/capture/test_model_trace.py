@@ -131,7 +131,7 @@ def test_a_model_larger_than_the_gpu_is_modelled_and_said_to_be(tmp_path: Path) 
     said: list[str] = []
     settings = settings_of("gpt2", tmp_path, {"vocab_size": 20_000_000, "n_embd": 256}, gpu="t4")
     model_trace.write(settings, hardware.find("t4"), tmp_path / "trace.json.gz", said.append)
-    assert len(said) == 1 and "more than the 16 GB of a NVIDIA T4" in said[0]
+    assert len(said) == 1 and "more than the 16 GB of an NVIDIA T4" in said[0]
     assert (tmp_path / "trace.json.gz").exists()
 
 

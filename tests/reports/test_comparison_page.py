@@ -17,6 +17,7 @@ from test_html import Parsed
 from tracekit.analyzers.comparison.result import Comparison
 from tracekit.answers.two_runs import compare
 from tracekit.reports.comparison.comparison_page import render
+from tracekit.reports.comparison.matched_rows import parts
 from tracekit.reports.comparison.sentence import explained
 
 needs_browser = pytest.mark.skipif(chromium() is None and not os.environ.get("CI"), reason="needs Chromium")
@@ -74,12 +75,12 @@ def test_hostile_names_are_text(comparison: Comparison) -> None:
 
 
 @needs_browser
-def test_nothing_is_refused_and_bars_are_drawn(page: Page) -> None:
+def test_nothing_is_refused_and_bars_are_drawn(page: Page, comparison: Comparison) -> None:
     assert page.console == []
     widths = page.evaluate(
         "[...document.querySelectorAll('.parts .bar')].map((bar) => bar.getBoundingClientRect().width)"
     )
-    assert len(widths) == 10
+    assert len(widths) == len(parts(comparison))
     assert max(widths) == widths[0] > 40
 
 
