@@ -1,7 +1,8 @@
-"""A cache of analyzed files in the user's cache folder, so that a second look need not read a file again.
+"""Caches analyzed files in the user's cache folder, so that they need not be read again.
 
-An entry is found by the contents of the file and by the source code that made the entry: an edited file, or another
-version of tracekit, is read anew. An entry that cannot be used is replaced; one that cannot be written is left out.
+The key of an entry is a hash of the file's content and of the source code that computed the entry, so an edited file or
+another version of tracekit never uses a stale entry. An entry that cannot be read is replaced. Errors while writing one
+are ignored.
 """
 
 import os
@@ -20,10 +21,10 @@ from tracekit.analyzers.readers.source import MAX_BYTES, RUN_TRACE
 from tracekit.analyzers.trace import Trace
 
 LEAST_ROWS = 50_000
-"""A smaller trace is read as fast as it is found."""
+"""Number of rows below which reading a trace is as fast as loading it from the cache."""
 
 MOST_BYTES = 2 << 30
-"""Limit for all entries together; those that were used longest ago are removed first."""
+"""Limit for the size of all entries together. The least recently used entries are removed first."""
 
 _SUFFIX = ".kept"
 _BLOCK_BYTES = 1 << 22
@@ -34,7 +35,7 @@ Value = TypeVar("Value")
 
 
 def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
-    """As `readers.load`, from the cache where the same content was read before."""
+    """Read a trace as `readers.load` does, or load it from the cache."""
     return recall(path, Trace, lambda: readers.load(path, max_bytes=max_bytes), worth=_is_large)
 
 
@@ -44,27 +45,28 @@ def recall(
     make: Callable[[], Value],
     *,
     worth: Callable[[Value], bool],
-    asked: str = "",
+    options: str = "",
     code: Path = _HERE,
 ) -> Value:
-    """What `make` made of the file when the same was `asked` before, or makes now, and keeps if it is `worth` that.
+    """Return the value that `make` computes from the file at `path`, from the cache if possible.
 
-    `kind` is a dataclass. `code` is the folder of the code that decides, beside this package, what is made.
+    A computed value is cached if `worth(value)`. `kind` is its type, a dataclass. `options` identifies all other inputs
+    of `make`. `code` is a folder of source code, besides this package, that the value depends on.
     """
     file = Path(path) / RUN_TRACE if Path(path).is_dir() else Path(path)
     if not file.is_file():
-        return make()  # a pipe can be read but once
+        return make()  # A pipe can be read only once.
     try:
         before = _state(file)
-        entry = folder() / _name(kind.__name__, asked, _content_digest(file), _code_digest(_HERE), _code_digest(code))
+        entry = folder() / _name(kind.__name__, options, _content_digest(file), _code_digest(_HERE), _code_digest(code))
     except OSError:
         return make()
-    value = _kept(entry, kind)
+    value = _load(entry, kind)
     if value is None:
         value = make()
         with suppress(OSError):
             if worth(value) and _state(file) == before:
-                _keep(value, entry)
+                _save(value, entry)
     return value
 
 
@@ -77,11 +79,11 @@ def _name(*parts: str) -> str:
 
 
 def folder() -> Path:
-    """Where it is kept: $XDG_CACHE_HOME/tracekit, by default ~/.cache/tracekit."""
+    """Return the cache folder: $XDG_CACHE_HOME/tracekit, by default ~/.cache/tracekit."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tracekit"
 
 
-def _kept(entry: Path, kind: type[Value]) -> Value | None:
+def _load(entry: Path, kind: type[Value]) -> Value | None:
     try:
         value = store.load(entry, kind)
         os.utime(entry)
@@ -90,40 +92,40 @@ def _kept(entry: Path, kind: type[Value]) -> Value | None:
     return value
 
 
-def _keep(value: Any, entry: Path) -> None:
+def _save(value: Any, entry: Path) -> None:
     entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = entry.with_name(f"{secrets.token_hex(8)}.part")
+    part = entry.with_name(f"{secrets.token_hex(8)}.part")
     try:
-        with beside.open("xb") as file:
+        with part.open("xb") as file:
             store.save(value, file)
-        beside.replace(entry)
+        part.replace(entry)
     finally:
-        beside.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
     _evict(entry.parent)
 
 
-def _evict(of: Path) -> None:
-    """Remove what was used longest ago, and what a process that was killed left half-written."""
+def _evict(cache_folder: Path) -> None:
+    """Remove the least recently used entries over the limit, and partial files that killed processes left."""
     now = time.time()
-    for part in of.glob("*.part"):
+    for part in cache_folder.glob("*.part"):
         if now - part.stat().st_mtime > _ABANDONED_SECONDS:
             part.unlink(missing_ok=True)
-    entries = sorted(((e.stat(), e) for e in of.glob(f"*{_SUFFIX}")), key=lambda each: -each[0].st_mtime)
-    kept = 0
+    entries = sorted(((e.stat(), e) for e in cache_folder.glob(f"*{_SUFFIX}")), key=lambda each: -each[0].st_mtime)
+    total = 0
     for stat, entry in entries:
-        kept += stat.st_size
-        if kept > MOST_BYTES:
+        total += stat.st_size
+        if total > MOST_BYTES:
             entry.unlink(missing_ok=True)
 
 
 def _state(file: Path) -> tuple[int, int]:
-    """Changes when the file is written to."""
+    """Return the modification time and size of a file, which change when it is written to."""
     stat = file.stat()
     return stat.st_mtime_ns, stat.st_size
 
 
 def _content_digest(file: Path) -> str:
-    """A 128-bit hash of all bytes of the file, compressed or not. Raises OSError where it cannot."""
+    """Return a 128-bit hash of the bytes of the file, compressed or not. Raises OSError if it cannot be read."""
     digest, block = xxhash.xxh3_128(), memoryview(bytearray(_BLOCK_BYTES))
     with file.open("rb", buffering=0) as stream:
         while size := stream.readinto(block):
@@ -133,7 +135,7 @@ def _content_digest(file: Path) -> str:
 
 @cache
 def _code_digest(folder: Path) -> str:
-    """A hash of the code in a folder: other code may make something else of a file."""
+    """Return a hash of the source code in a folder, because other code may compute another value."""
     digest = xxhash.xxh3_128()
     for file in sorted(file for kind in ("*.py", "*.toml") for file in folder.rglob(kind)):
         digest.update(file.read_bytes())

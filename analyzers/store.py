@@ -1,11 +1,12 @@
-"""A value made of dataclasses and tables in one file of our own, and back: columns as they lie in memory, so that
-reading them is copying them.
+"""Saves a value made of dataclasses and tables in one file, and loads it.
 
-The file is a line that names the format, the checksum and length of a description in MessagePack, the checksum of the
-columns, the description, and the bytes of the columns. Nothing in it is code.
+Columns are stored as they are in memory, so that loading only copies them. The file consists of a line that names the
+format, the checksum and length of a description in MessagePack, the checksum of the columns, the description, and the
+bytes of the columns. It contains no code, unlike a pickle.
 """
 
 import os
+import stat
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,8 +17,6 @@ import numpy as np
 import pandas as pd
 from isal import isal_zlib
 
-from tracekit.analyzers.regular_files import open_regular
-
 Value = TypeVar("Value")
 
 _MAGIC = b"tracekit store 1\n"
@@ -25,13 +24,13 @@ _SUMS = struct.Struct("<IQI")
 
 
 class BadStoreError(Exception):
-    """The file was not written by `save`, or not all of it is there as it was written."""
+    """The file was not written by `save`, or is damaged."""
 
 
 class _Column(msgspec.Struct):
-    """`values`: the distinct texts of a column (`is_text`), or the categories of a categorical one; their codes follow.
+    """Description of a column. Text columns (`is_text`) and categorical columns are stored as codes into `values`.
 
-    `kind` is the dtype of what follows in the file, `kind_of_values` that of `values`.
+    `kind` is the dtype of the bytes in the file, `kind_of_values` that of `values`.
     """
 
     name: str
@@ -47,7 +46,7 @@ class _Table(msgspec.Struct):
 
 
 def save(value: Any, file: IO[bytes]) -> None:
-    """Writes a dataclass to a file that can seek. Its tables are numbered 0, 1, 2, ..."""
+    """Write a dataclass to a seekable file."""
     tables: list[pd.DataFrame] = []
 
     def hook(part: Any) -> Any:
@@ -60,23 +59,35 @@ def save(value: Any, file: IO[bytes]) -> None:
             return part.item()
         raise NotImplementedError(type(part))
 
-    described = msgspec.msgpack.encode(value, enc_hook=hook)
-    file.write(_MAGIC + bytes(_SUMS.size) + described)
+    description = msgspec.msgpack.encode(value, enc_hook=hook)
+    file.write(_MAGIC + bytes(_SUMS.size) + description)
     checksum = 0
     for column in (column for table in tables for column in _buffers(table)):
         file.write(column)
         checksum = isal_zlib.crc32(column, checksum)
     file.seek(len(_MAGIC))
-    file.write(_SUMS.pack(isal_zlib.crc32(described), len(described), checksum))
+    file.write(_SUMS.pack(isal_zlib.crc32(description), len(description), checksum))
 
 
 def load(path: Path, kind: type[Value]) -> Value:
-    """The value of that type. Raises BadStoreError, or OSError when the file cannot be read."""
-    with open_regular(path) as file:
+    """Return the stored value of type `kind`. Raises BadStoreError, or OSError if the file cannot be read."""
+    with _open_regular(path) as file:
         try:
             return _loaded(file, kind)
         except (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, MemoryError) as error:
             raise BadStoreError from error
+
+
+def _open_regular(path: Path) -> IO[bytes]:
+    """Open a file for reading. Raises OSError for a pipe, a device or a socket.
+
+    A pipe that nobody writes to would block an ordinary open forever.
+    """
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    raise OSError(0, "It is not a regular file", str(path))
 
 
 def _loaded(file: IO[bytes], kind: type[Value]) -> Value:
@@ -84,13 +95,13 @@ def _loaded(file: IO[bytes], kind: type[Value]) -> Value:
     start = file.read(len(_MAGIC) + _SUMS.size)
     if not start.startswith(_MAGIC) or len(start) < len(_MAGIC) + _SUMS.size:
         raise BadStoreError
-    sum_of_description, length, sum_of_columns = _SUMS.unpack(start[len(_MAGIC) :])
-    described = file.read(min(length, size))
-    if isal_zlib.crc32(described) != sum_of_description:
+    description_checksum, length, columns_checksum = _SUMS.unpack(start[len(_MAGIC) :])
+    description = file.read(min(length, size))
+    if isal_zlib.crc32(description) != description_checksum:
         raise BadStoreError
     columns = _Columns(file, size)
-    value = msgspec.msgpack.decode(described, type=kind, dec_hook=columns.table)
-    if columns.checksum != sum_of_columns:
+    value = msgspec.msgpack.decode(description, type=kind, dec_hook=columns.table)
+    if columns.checksum != columns_checksum:
         raise BadStoreError
     return value
 
@@ -111,7 +122,7 @@ def _coded(column: pd.Series) -> tuple[np.ndarray, pd.Index]:
 
 
 def _is_text(column: pd.Series) -> bool:
-    """pandas 3 has a type for texts, earlier versions hold them as objects."""
+    """Return whether a column holds texts: pandas 3 has a dtype for them, earlier versions store them as objects."""
     return not isinstance(column.dtype, np.dtype) or column.dtype == object
 
 
@@ -125,7 +136,7 @@ def _buffers(table: pd.DataFrame) -> Iterator[memoryview]:
 
 
 class _Columns:
-    """Reads columns in the order in which they were written; `checksum` is that of all so far."""
+    """Reads columns in the order in which they were written. `checksum` is that of all columns read so far."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file, self._size, self.checksum = file, size, 0

@@ -1,4 +1,4 @@
-"""What was measured of optimizations, beside what was predicted: small frozen values, stored as JSON."""
+"""Measurements of optimizations beside their predictions. These values are stored as JSON."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,27 +9,28 @@ from tracekit.analyzers.interval import Interval
 
 @dataclass(frozen=True)
 class Difference:
-    """Of an output from the baseline's, over all its elements; in training, of the loss."""
+    """Difference of an output from the baseline's, over all its elements; in training, of the loss."""
 
     max_abs: float
     relative: float
-    """Root mean square of the difference over that of the baseline."""
+    """Root mean square of the difference, divided by that of the baseline."""
     kl: float | None
-    """Mean Kullback-Leibler divergence of the distributions over the last dimension, in nats; None: no logits."""
+    """Mean Kullback-Leibler divergence of the distributions over the last dimension, in nats. None if the outputs are
+    not logits."""
     agreement: float | None
-    """Share of positions with the same most likely token or class, 0 to 1; None: no logits."""
+    """Fraction of positions with the same most likely token or class, 0 to 1. None if the outputs are not logits."""
 
 
 @dataclass(frozen=True)
 class DeviceReading:
-    """A GPU as its driver reported it at one instant."""
+    """The state of a GPU at one time, as its driver reported it."""
 
     sm_clock_mhz: int
     memory_clock_mhz: int
     temperature_c: int
     power_w: float
     throttled: tuple[str, ...]
-    """Why its clocks were held down."""
+    """Why its clocks were throttled."""
 
 
 @dataclass(frozen=True)
@@ -39,26 +40,27 @@ class Verified:
     id: str
     title: str
     predicted: Interval | None
-    """Of the speed-up; None: the run has nothing to predict from, or it was refused."""
+    """Predicted speed-up; None if the run has no GPU work to predict from, or the optimization does not apply."""
     measured: Interval | None
-    """Latency before over after, times the work done: the median, in its 95 % interval. None: it was not measured."""
+    """Measured speed-up: latency before over latency after, times `work_factor`, with its 95 % confidence interval.
+    None if it was not measured."""
     error: str = ""
     """Why it was not measured."""
     work_factor: float = 1.0
-    """How many times the baseline's work a step does."""
+    """Work of a step, relative to a step of the baseline."""
     before: Latency | None = None
-    """Of the baseline, timed in turn with the step after."""
+    """Latency of the baseline, timed in alternating blocks with the step after."""
     after: Latency | None = None
     predicted_peak_bytes: int | None = None
     peak_memory_bytes: int = 0
-    """After; 0: not measured, as on a CPU."""
+    """With the optimization; 0 if it was not measured, as on a CPU."""
     difference: Difference | None = None
-    """None: not measured, or the outputs are of different inputs."""
+    """None if it was not measured, or the inputs were different."""
     caveats: tuple[str, ...] = ()
 
     @property
     def inside(self) -> bool | None:
-        """Whether the measured speed-up lies in the predicted interval; None: one of them is not there."""
+        """Whether the measured speed-up lies in the predicted interval; None if one of them is missing."""
         if self.predicted is None or self.measured is None:
             return None
         return self.predicted.low <= self.measured.expected <= self.predicted.high
@@ -66,23 +68,23 @@ class Verified:
 
 @dataclass(frozen=True)
 class Verification:
-    """What `tracekit verify` leaves in a run's folder."""
+    """The content of verify.json, which `tracekit verify` writes into a run's folder."""
 
     tracekit: str
     settings: dict[str, Any]
-    """With which it was measured."""
+    """The settings of the run that was measured."""
     seed: int
-    """Of inputs, dropout and random weights."""
+    """Random seed of inputs, dropout and random weights."""
     device_name: str
     versions: dict[str, str]
     items: int
-    """What a step of the baseline does, in `unit`."""
+    """Number of items that a step of the baseline processes, in `unit`."""
     unit: str
     """tokens, images or steps."""
     peak_memory_bytes: int
-    """Of the baseline; 0: not measured."""
+    """Peak memory of the baseline; 0 if it was not measured."""
     results: tuple[Verified, ...]
     caveats: tuple[str, ...] = ()
     before: DeviceReading | None = None
-    """None: no GPU, or its driver could not be asked."""
+    """State of the GPU before the measurements; None without a GPU, or if its driver could not be read."""
     after: DeviceReading | None = None

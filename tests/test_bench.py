@@ -47,7 +47,7 @@ def test_what_is_predicted_of_a_configuration(name, change):
 def test_names_that_are_not_known_or_exclude_each_other():
     with pytest.raises(UnknownNameError, match="compil"):
         configuration("fp16+compil")
-    with pytest.raises(InputError, match="two of a kind"):
+    with pytest.raises(InputError, match="more than one"):
         configuration("fp16+fp32")
     with pytest.raises(InputError, match="cannot be combined"):
         configuration("int8+nf4")

@@ -9,7 +9,7 @@ from tracekit.answers.full_analysis import analyze
 from tracekit.answers.what_if import predict
 from tracekit.calibration import history
 from tracekit.calibration.correction import MOST, correction
-from tracekit.calibration.history import Verified
+from tracekit.calibration.history import Measurement
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def _own_configuration(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
 
-def record(**changes) -> Verified:
+def record(**changes) -> Measurement:
     fields = {
         "verified_at": "2026-01-01T00:00:00+00:00",
         "gpu": "h200",
@@ -30,7 +30,7 @@ def record(**changes) -> Verified:
         "predicted": (1.5, 2.0, 2.5),
         "measured": 2.4,
     }
-    return Verified(**{**fields, **changes})
+    return Measurement(**{**fields, **changes})
 
 
 def test_one_measurement_counts_a_third():
@@ -38,7 +38,7 @@ def test_one_measurement_counts_a_third():
     assert found.factor == pytest.approx(1.2 ** (1 / 3))
     assert (found.measurements, found.ratio) == (1, pytest.approx(1.2))
     assert "1.20 times what was predicted" in str(found)
-    assert found.of(Interval(1, 2, 3)).high == pytest.approx(3 * found.factor)
+    assert found.apply(Interval(1, 2, 3)).high == pytest.approx(3 * found.factor)
 
 
 def test_several_runs_count_more_and_the_same_run_once():

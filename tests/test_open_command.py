@@ -113,7 +113,7 @@ def test_it_listens_on_loopback_only(trace: Path) -> None:
 
 
 def test_a_taken_port_is_explained(trace: Path) -> None:
-    with FileServer(trace, UI, 0) as server, pytest.raises(TracekitError, match="is taken"):
+    with FileServer(trace, UI, 0) as server, pytest.raises(TracekitError, match="is in use"):
         FileServer(trace, UI, server.port)
 
 

@@ -1,4 +1,4 @@
-"""The `tracekit` command: verbs are files in tracekit/commands, imported when they are needed; errors are explained."""
+"""The `tracekit` command. Its subcommands are the files in tracekit/commands, imported when they are needed."""
 
 import os
 import sys
@@ -17,7 +17,10 @@ _COMMANDS = Path(__file__).parent / "commands"
 
 
 class Verbs(click.Group):
-    """One verb a file: tracekit/commands/VERB.py defines it as `command`."""
+    """A group of subcommands, each of which tracekit/commands/VERB.py defines as `command`.
+
+    Exceptions are printed as an error with its cause and a hint, and end the process with status 1.
+    """
 
     def list_commands(self, ctx: click.Context | None) -> list[str]:
         return sorted(path.stem for path in _COMMANDS.glob("[a-z]*.py"))
@@ -34,14 +37,16 @@ class Verbs(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except BrokenPipeError:
-            # The reader has gone. Nothing may be flushed to it at exit.
+            # The reader has closed the pipe, so nothing may be flushed to it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(1)
         except TracekitError as error:
             _explain(ctx, error, error.what, error.why, error.hint)
         except OSError as error:
-            what = f"{error.filename} cannot be used." if error.filename else "The system refused something."
-            _explain(ctx, error, what, f"{error.strerror or error}.", "Check path, permissions and free space.")
+            what = f"{error.filename} cannot be used." if error.filename else "A system call failed."
+            _explain(
+                ctx, error, what, f"{error.strerror or error}.", "Check the path, its permissions and the free space."
+            )
         except MemoryError as error:
             _explain(ctx, error, "There is not enough memory.", f"{error}", "Try a smaller trace, batch or length.")
         except Exception as error:

@@ -7,12 +7,12 @@ from tracekit.optimizations.draft_check import DraftCheck
 from tracekit.optimizations.speculative_decoding import SpeculativeDecoding
 from tracekit.planning.scenarios import predicted_speedup
 from tracekit.verification.expectations import Expectations, Expected
-from tracekit.verification.trial import foretold
+from tracekit.verification.trial import unmeasured
 
 
 def test_the_check_is_predicted_beside_the_check_and_the_whole_is_told():
     expectations = Expectations(Path(__file__).parents[2] / "examples" / "traces" / "h200_llama-1b_decode.json.gz")
-    found = expectations.of("speculative-decoding")
+    found = expectations.predict("speculative-decoding")
     base = expectations._base
     assert found.speedup == predicted_speedup(DraftCheck(), base)
     assert found.whole == predicted_speedup(SpeculativeDecoding(), base)
@@ -20,7 +20,7 @@ def test_the_check_is_predicted_beside_the_check_and_the_whole_is_told():
 
 
 def test_the_whole_is_a_caveat():
-    told = foretold("speculative-decoding", Expected(Interval(2, 2.4, 3), None, whole=Interval(0.8, 1.2, 1.7)))
-    assert told.predicted == Interval(2, 2.4, 3)
-    assert told.caveats == ("With a draft model 1.20 times is predicted (0.80 to 1.70).",)
-    assert foretold("tf32", Expected(Interval(1, 1, 1), None)).caveats == ()
+    result = unmeasured("speculative-decoding", Expected(Interval(2, 2.4, 3), None, whole=Interval(0.8, 1.2, 1.7)))
+    assert result.predicted == Interval(2, 2.4, 3)
+    assert result.caveats == ("With a draft model, the prediction is 1.20 times (0.80 to 1.70).",)
+    assert unmeasured("tf32", Expected(Interval(1, 1, 1), None)).caveats == ()

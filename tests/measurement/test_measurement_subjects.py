@@ -12,7 +12,7 @@ from tracekit.capture import models
 from tracekit.capture.annotate import NoRanges
 from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings
-from tracekit.measurement.output_difference import difference
+from tracekit.measurement.side_by_side import output_difference
 from tracekit.optimizations import parse
 from tracekit.subjects.prepared_step import SEED, prepare
 from tracekit.subjects.subject import Subject
@@ -64,7 +64,7 @@ def test_half_precision_is_of_the_same_weights(subject):
     assert {weight.dtype for weight in half.model.parameters()} == {torch.bfloat16}
     assert {weight.dtype for weight in plain.model.parameters()} == {torch.float32}
     assert half.model.model.rotary_emb.inv_freq.dtype == torch.float32
-    found = difference(output(plain), output(half), logits=True)
+    found = output_difference(output(plain), output(half), logits=True)
     assert 0 < found.relative < 0.02
     assert found.kl < 1e-3
 
@@ -145,7 +145,7 @@ def test_weights_are_found_in_what_they_are_packed_in(subject):
     assert quantized
     plain = subject("llama", workload="decode")
     packed = parse("int8-weight-only").apply(plain)
-    found = difference(output(plain), output(packed), logits=True)
+    found = output_difference(output(plain), output(packed), logits=True)
     assert 0 < found.relative < 0.05
 
 
@@ -165,7 +165,7 @@ def test_a_check_is_of_the_drafted_tokens_and_the_next(subject):
 
 def test_difference_by_hand():
     before, after = torch.tensor([[0.0, 2.0]]), torch.tensor([[3.0, 2.0]])
-    found = difference(before, after, logits=True)
+    found = output_difference(before, after, logits=True)
     p, q = torch.softmax(before, -1), torch.softmax(after, -1)
     assert found.max_abs == 3.0
     assert found.relative == pytest.approx(1.5)

@@ -51,11 +51,11 @@ def _shout_and_end(line: str) -> None:
 def test_what_it_prints_is_kept_back_until_it_dies(worker, capfd):
     worker.call(print, "a warning of an earlier call")
     found = worker.call(_shout_and_end, "terminate called: out of memory")
-    assert found.why == "It printed last: terminate called: out of memory"
+    assert found.why == "Its last output was: terminate called: out of memory"
     assert "tracekit -v" in found.hint
     assert capfd.readouterr() == ("", "")
     silent = worker.call(os.abort)
-    assert silent == Failure("The process that measured it ended with status -6.")
+    assert silent == Failure("The measuring process ended with status -6.")
 
 
 def test_verbose_shows_what_is_printed_there(capfd):

@@ -1,1 +1,1 @@
-"""From files to answers: analyze, compare, predict."""
+"""Analyzes, compares and predicts runs from their files."""

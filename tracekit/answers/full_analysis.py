@@ -1,4 +1,4 @@
-"""From a trace file to the answer: read, analyze, recommend."""
+"""Reads and analyzes a trace file, and adds recommendations."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,12 +19,12 @@ from tracekit.analyzers.trace import Trace
 from tracekit.calibration.correction import corrected
 from tracekit.planning.recommend import recommend
 from tracekit.reports.notebook import show_in_notebooks
-from tracekit.runs.verification_file import verified_beside
+from tracekit.runs.verification_file import verification_of
 
 show_in_notebooks()
 
 LEAST_WORK = 10_000
-"""Less is analyzed as fast as it is found in the cache."""
+"""Number of work items below which analyzing a trace is as fast as reading its analysis from the cache."""
 
 
 def analyze(
@@ -36,13 +36,13 @@ def analyze(
     use_cache: bool = True,
     max_bytes: int = MAX_BYTES,
 ) -> Analysis:
-    """Analyze a trace file, a run's folder, or a URL such as s3://... ("-": standard input).
+    """Analyze a trace file, a run's folder, or a URL such as s3://... ("-" is standard input).
 
-    `gpu` names the GPU of a trace that does not say where it ran; for one that does, the GPU to project it to.
-    `gpu_file` is a TOML file that describes GPUs; with one GPU in it, `gpu` may be left out.
-    `counters` is a report of Nsight Compute of the same run, whose FLOPs and bytes replace the counted ones.
-    What was analyzed before comes from the cache, if `use_cache`. A compressed file may unpack to `max_bytes`. Raises
-    TracekitError when a file cannot be read.
+    `gpu` names the GPU of the run, if the trace does not state it; otherwise the GPU to project the run to.
+    `gpu_file` is a TOML file that describes GPUs; if it describes only one, `gpu` may be left out.
+    `counters` is a Nsight Compute report of the same run, whose FLOPs and bytes replace the counted ones.
+    With `use_cache`, an earlier analysis is read from the cache. A compressed file may unpack to at most `max_bytes`
+    bytes. Raises TracekitError if a file cannot be read.
     """
     named = hardware.asked(gpu, gpu_file)
     measured = None if counters is None else _counters(counters, max_bytes)
@@ -62,28 +62,28 @@ def analyze_into(
     gpu: str | None = None,
     gpu_file: str | Path | None = None,
 ) -> Analysis:
-    """Analyze a trace, and let `write` make `target` of it and what was found; the trace itself may be the target.
+    """Analyze a trace, and call `write` with the analysis to write `target`, which may be the trace itself.
 
-    The analysis is kept as that of the target, too, where the next look finds it. `gpu` and `gpu_file` as in `analyze`.
+    The analysis is also cached as that of the target. `gpu` and `gpu_file` are those of `analyze`.
     """
     named = hardware.asked(gpu, gpu_file)
-    read, worth = (load, _goes) if str(trace) == str(target) else (cache.load, _is_large)
-    found = _recalled(trace, lambda: _analyzed(read(trace), named, None), worth, named)
-    analysis = _with_measurements(found, trace)
+    read, worth = (load, _never) if str(trace) == str(target) else (cache.load, _is_large)
+    recalled = _recalled(trace, lambda: _analyzed(read(trace), named, None), worth, named)
+    analysis = _with_measurements(recalled, trace)
     write(analysis)
-    _recalled(target, lambda: found, _is_large, named)
+    _recalled(target, lambda: recalled, _is_large, named)
     return analysis
 
 
 def _recalled(
     path: str | Path, make: Callable[[], Analysis], worth: Callable[[Analysis], bool], named: GPU | None = None
 ) -> Analysis:
-    asked = "" if named is None else named.id if named in hardware.all_gpus() else repr(named)
-    return cache.recall(path, Analysis, make, worth=worth, asked=asked, code=Path(__file__).parent)
+    gpu = "" if named is None else named.id if named in hardware.all_gpus() else repr(named)
+    return cache.recall(path, Analysis, make, worth=worth, options=gpu, code=Path(__file__).parent)
 
 
-def _goes(_: Analysis) -> bool:
-    """The file that was analyzed is replaced: nothing of it is worth keeping."""
+def _never(_: Analysis) -> bool:
+    """Do not cache the analysis of a file that is about to be replaced."""
     return False
 
 
@@ -92,8 +92,8 @@ def _is_large(analysis: Analysis) -> bool:
 
 
 def _with_measurements(analysis: Analysis, path: str | Path) -> Analysis:
-    """With what optimizations gave this run, and others on this machine: nothing of that is kept in the cache."""
-    return replace(corrected(analysis), verified=verified_beside(path))
+    """Add measurements of this run, and corrections by those of other runs on this machine. They are never cached."""
+    return replace(corrected(analysis), verified=verification_of(path))
 
 
 def _analyzed(trace: Trace, named: GPU | None, counters: pd.DataFrame | None) -> Analysis:
@@ -108,8 +108,8 @@ def _counters(path: str | Path, max_bytes: int) -> pd.DataFrame:
     if measured is None:
         raise InputError(
             f"{path} holds no counters.",
-            "It is a trace, not a report of Nsight Compute.",
-            "Make one with: ncu --set full --csv --page raw --log-file FILE COMMAND.",
+            "It is a trace, not a Nsight Compute report.",
+            "Write one with: ncu --set full --csv --page raw --log-file FILE COMMAND.",
         )
     return measured
 
@@ -124,7 +124,7 @@ def _projected(analysis: Analysis, base: Baseline | None, named: GPU | None) -> 
 
 
 def _misfit(projection: Projection) -> pd.DataFrame:
-    """The problem that the run does not fit the GPU that it is projected to, if so."""
+    """Return a problem if the run does not fit in the memory of the GPU that it is projected to."""
     needed, gpu = projection.memory_bytes or 0, projection.gpu
-    detail = f"on the {gpu.name} it needs {needed / 1e9:,.1f} of {gpu.memory_gb:g} GB"
+    detail = f"on the {gpu.name}, it needs {needed / 1e9:,.1f} of {gpu.memory_gb:g} GB"
     return problems.table([problems.problem("does-not-fit", int(not projection.fits), detail)])

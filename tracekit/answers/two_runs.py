@@ -1,4 +1,4 @@
-"""Two traces to their comparison."""
+"""Compares two runs."""
 
 from pathlib import Path
 
@@ -11,9 +11,9 @@ from tracekit.runs.folders import TRACE
 
 
 def compare(a: str | Path | Analysis, b: str | Path | Analysis, *, use_cache: bool = True) -> Comparison:
-    """What a step of B takes more or less time for than a step of A.
+    """Compare a step of B with a step of A, and return where their times differ.
 
-    Each is an analysis, or what `analyze` takes. Raises TracekitError when a file cannot be read.
+    `a` and `b` are analyses, or traces as for `analyze`. Raises TracekitError if a file cannot be read.
     """
     names = _name(a), _name(b)
     if names[0] == names[1]:
@@ -23,7 +23,7 @@ def compare(a: str | Path | Analysis, b: str | Path | Analysis, *, use_cache: bo
 
 
 def _name(side: str | Path | Analysis) -> str:
-    """A run's folder or a file, without the folders above it; of an analysis, its model and workload."""
+    """Return the name of a run's folder or file, or for an analysis its model and workload."""
     if isinstance(side, Analysis):
         capture = side.source.capture
         return " ".join(word for word in (capture.model, capture.workload) if word) if capture else ""

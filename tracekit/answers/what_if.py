@@ -1,4 +1,4 @@
-"""From a trace and the names of optimizations to what they would make of the run."""
+"""Predicts a run with optimizations, on another GPU, or at another batch size."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,18 +30,19 @@ def predict(
     *,
     gpu_file: str | Path | None = None,
 ) -> Prediction:
-    """What the run in a trace file or a run's folder would be with optimizations (names joined with "+"), on another
-    GPU, at another batch; with none of these, after its best plan for latency.
+    """Predict the run in a trace file or a run's folder with optimizations, on another GPU, or at another batch size.
 
-    `gpu` names the GPU of a trace that does not say where it ran; for one that does, where the run is predicted.
-    `gpu_file` is a TOML file that describes GPUs; with one GPU in it, `gpu` may be left out.
-    Unless optimizations are named, each of them alone and the best plan are predicted as well. Raises UnknownNameError
-    for a name, and InputError when nothing can be predicted from the run, or what is asked cannot be done to it.
+    `apply` names optimizations, joined with "+". Without `apply`, `gpu` and `batch_size`, the best plan for latency is
+    predicted. Without `apply`, each optimization alone and the best plan are predicted as well.
+    `gpu` names the GPU of the run, if the trace does not state it; otherwise the GPU to predict for.
+    `gpu_file` is a TOML file that describes GPUs; if it describes only one, `gpu` may be left out.
+    Raises UnknownNameError for an unknown optimization, and InputError if nothing can be predicted from the run, or an
+    optimization cannot be applied to it.
     """
     named = hardware.asked(gpu, gpu_file)
-    asked = _asked(apply, batch_size)
+    requested = _requested(apply, batch_size)
     base = _baseline(path, named)
-    steps = (OtherGPU(named), *asked) if named and named != base.gpu else asked
+    steps = (OtherGPU(named), *requested) if named and named != base.gpu else requested
     search = Search(base)
     together = _checked(search, steps)
     if apply:
@@ -52,7 +53,7 @@ def predict(
     return replace(predicted, considered=advice.considered, plan=advice.plan, memory_fit=fit)
 
 
-def _asked(apply: str, batch_size: int | None) -> Steps:
+def _requested(apply: str, batch_size: int | None) -> Steps:
     chosen = [parse(apply)] if apply else []
     if batch_size is not None:
         chosen.append(find(f"batching:{batch_size}"))
@@ -67,20 +68,22 @@ def _baseline(path: str | Path, named: GPU | None) -> Baseline:
 
 
 def _checked(search: Search, steps: Steps) -> Combined:
-    """The steps together. Raises InputError when they cannot be done to this run."""
+    """Return the steps as one optimization. Raises InputError if they cannot be applied to this run."""
     together = Combined(in_order(steps))
     refused = together.obstacle(search.base)
-    if not refused and not any(isinstance(step, OtherGPU) for step in steps):  # there, the prediction says so itself
+    if not refused and not any(
+        isinstance(step, OtherGPU) for step in steps
+    ):  # The prediction for another GPU reports it.
         refused = too_large(search.scenarios(steps).expected, search.base)
     if refused:
         raise InputError(
-            f"{together.id} cannot be applied to this run.", refused, "See what can be: leave out --apply."
+            f"{together.id} cannot be applied to this run.", refused, "Leave out --apply to see which can be."
         )
     return together
 
 
 def _as_start(search: Search, steps: Steps) -> Baseline:
-    """The run as the steps make it, to predict from."""
+    """Return the run after the steps, as a baseline for further predictions."""
     after, base = search.scenarios(steps).expected, search.base
     return replace(after, stated_ns=base.stated_ns * after.latency_ns / base.latency_ns)
 
@@ -88,7 +91,7 @@ def _as_start(search: Search, steps: Steps) -> Baseline:
 def _prediction(search: Search, together: Combined) -> Prediction:
     base, after = search.base, search.scenarios(together.steps)
     gain, change = speedup(search.scenarios(()), after), _correction(base, together)
-    gain = change.of(gain) if change else gain
+    gain = change.apply(gain) if change else gain
     times = op_class_times(base, after.expected)
     fit, _ = memory_fit(Search(after.expected))
     notes = (*((str(change),) if change else ()), *together.notes(base))
@@ -105,7 +108,7 @@ def _prediction(search: Search, together: Combined) -> Prediction:
         how_to=tuple(step.how(before) for step, before in together.stages(base)),
         memory_fit=fit,
         caveats=(
-            *(found.row()[3] for found in fit_problems(fit)),
+            *(problem.row()[3] for problem in fit_problems(fit)),
             *doubts(base),
             *_misfit(after.expected),
             *of_estimates(after.expected.gpu),
@@ -117,19 +120,19 @@ def _prediction(search: Search, together: Combined) -> Prediction:
 
 
 def _correction(base: Baseline, together: Combined) -> Correction | None:
-    """What was measured of the same on this machine, if it has the run's GPU."""
+    """Return the correction from earlier measurements on this machine, if it has the run's GPU."""
     capture = base.source.capture
     return here(base.gpu.id, together.id, capture.workload) if capture and together.steps else None
 
 
 def _collectives(base: Baseline, after: Baseline) -> tuple[str, ...]:
-    """What another GPU's links leave of collectives."""
-    said = of_collectives(base).strip() if after.gpu != base.gpu else ""
-    return (said,) if said else ()
+    """Return the caveat about collectives on another GPU, if there are any."""
+    caveat = of_collectives(base).strip() if after.gpu != base.gpu else ""
+    return (caveat,) if caveat else ()
 
 
 def _misfit(after: Baseline) -> tuple[str, ...]:
-    """That the GPU has no units for the run's types."""
+    """Return a caveat if the GPU has no hardware units for the run's dtype."""
     if after.gpu.supports("bf16") or not any(cost.precision == "bf16" for cost in after.ops.cost if cost):
         return ()
-    return (f"{after.gpu.name} has no bf16: it is computed as fp32. Add half-precision:fp16 to run in fp16 there.",)
+    return (f"{after.gpu.name} has no bf16 units and computes bf16 as fp32. Add half-precision:fp16 to predict fp16.",)

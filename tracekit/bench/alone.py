@@ -1,4 +1,4 @@
-"""Measure peak memory of a configuration at one batch size after another, alone on the device (in the worker)."""
+"""Measures the peak memory of a configuration at different batch sizes, alone on the device (in the worker)."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,8 +12,9 @@ from tracekit.measurement.side_by_side import ready, warm
 from tracekit.subjects.prepared_step import optimizer_of
 from tracekit.subjects.subject import Subject
 
-_KEPT: dict[Request, tuple[Subject, Any]] = {}
-"""The run, without compiled code and graphs, which hold about the same; in training its optimizer, with its moments."""
+_CACHE: dict[Request, tuple[Subject, Any]] = {}
+"""The last run, and in training its optimizer with its state. It has neither compiled code nor CUDA graphs, because the
+peak memory is about the same with them."""
 
 
 def capacity() -> int:
@@ -24,12 +25,12 @@ def capacity() -> int:
 
 
 def release() -> None:
-    _KEPT.clear()
+    _CACHE.clear()
     peak_memory.release()
 
 
 def peak_bytes(request: Request, batch: int) -> int | None:
-    """Return the peak memory of a step at this batch size in bytes; None when it does not fit."""
+    """Return the peak memory of a step at this batch size in bytes; None if it does not fit."""
     try:
         subject, optimizer = _run(request)
         resized = replace(subject, settings=replace(subject.settings, batch_size=batch))
@@ -39,17 +40,17 @@ def peak_bytes(request: Request, batch: int) -> int | None:
             return None
         raise
     finally:
-        for subject, _ in _KEPT.values():
-            subject.model.zero_grad()  # a step that did not fit leaves gradients
+        for subject, _ in _CACHE.values():
+            subject.model.zero_grad()  # A step that did not fit leaves gradients.
         peak_memory.release()
 
 
 def _run(request: Request) -> tuple[Subject, Any]:
-    if request not in _KEPT:
-        _KEPT.clear()
+    if request not in _CACHE:
+        _CACHE.clear()
         changed = measuring.changed(measuring.built(request.settings), request)
         subject = replace(changed, compile_mode="", graphs=False)
         optimizer = optimizer_of(subject, subject.model) if subject.training else None
         warm(subject, optimizer)
-        _KEPT[request] = subject, optimizer
-    return _KEPT[request]
+        _CACHE[request] = subject, optimizer
+    return _CACHE[request]

@@ -1,4 +1,4 @@
-"""Parse the names of configurations: dtype, attention and optimizations, joined with "+"."""
+"""Parses the names of configurations: dtype, attention and optimizations, joined with "+"."""
 
 from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
@@ -13,7 +13,7 @@ from tracekit.subjects.subject import Subject
 _DTYPES = tuple(dtype for dtype in get_args(Dtype) if dtype != "auto")
 QLORA = "qlora"
 PLAIN = "base"
-"""The run as the settings have it."""
+"""Names the run without any change."""
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ class Configuration:
     dtype: Dtype | None = None
     attention: Attention | None = None
     optimizations: str = ""
-    """Ids, joined with "+"; "": none."""
+    """Ids, joined with "+"."""
     adapters: bool = False
 
-    def settings(self, asked: Settings) -> Settings:
+    def settings(self, base: Settings) -> Settings:
         """Return the settings with this configuration's dtype and attention."""
-        return replace(asked, dtype=self.dtype or asked.dtype, attention=self.attention or asked.attention)
+        return replace(base, dtype=self.dtype or base.dtype, attention=self.attention or base.attention)
 
     def apply(self, subject: Subject) -> Subject:
-        """Return the subject in this configuration. Raises TracekitError when it cannot be applied."""
+        """Return the subject in this configuration. Raises TracekitError if it cannot be applied."""
         changed = _with_attention(subject, self.attention or subject.settings.attention)
         changed = changed.with_dtype(self.dtype) if self.dtype else changed
         changed = with_adapters(changed) if self.adapters else changed
@@ -68,7 +68,9 @@ def configuration(name: str) -> Configuration:
     for part in (each.strip().lower() for each in name.split("+")):
         kind = "dtype" if part in _DTYPES else "attention" if part in ATTENTIONS else ""
         if kind in options:
-            raise InputError(f"{name} names two of a kind.", f"It says {options[kind]} and {part}.", "Leave one out.")
+            raise InputError(
+                f"{name} has more than one {kind}.", f"It names {options[kind]} and {part}.", "Leave one out."
+            )
         if kind:
             options[kind] = part
         elif part == QLORA:

@@ -1,4 +1,4 @@
-"""Run a grid of models and configurations, and write the rows to a folder from which it can be resumed."""
+"""Runs a grid of models and configurations, and writes the rows to a folder from which it can be resumed."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,18 +31,21 @@ CSV, PARQUET, PAGE, TRACES = "bench.csv", "bench.parquet", "bench.html", "traces
 
 @dataclass(frozen=True)
 class Grid:
-    """All combinations, in this order; each configuration is compared with the first one of its run."""
+    """All combinations of models, batch sizes, lengths and configurations, in this order.
+
+    Each configuration is compared with the first one of its run.
+    """
 
     models: Sequence[str]
     configurations: Sequence[str]
     batch_sizes: Sequence[int]
     seq_lens: Sequence[int]
     settings: Settings
-    """What all rows share."""
+    """Settings that all rows share."""
     text: Path | None = None
     largest_batch: bool = False
     wall_s: float = WALL_S
-    """Time that the comparison of a configuration with the first one may take."""
+    """Seconds of wall time that the comparison of a configuration with the first one may take."""
 
     def runs(self) -> Iterator[Settings]:
         for model, batch, length in product(self.models, self.batch_sizes, self.seq_lens):
@@ -50,11 +53,11 @@ class Grid:
 
 
 def bench(grid: Grid, folder: Path, say: Say = silent, *, verbose: bool = False, force: bool = False) -> list[Row]:
-    """Every row of the grid: those that `folder` holds, and the others measured now. A row that fails says why.
+    """Return every row of the grid: rows that `folder` holds are read, the others are measured.
 
-    A folder that holds another bench is refused unless `force`.
-    After each row bench.csv and bench.html are written, at the end bench.parquet, where pyarrow is installed.
-    `verbose`: libraries may print to stderr.
+    A row that fails has its `error` set. After each row bench.csv and bench.html are written; at the end
+    bench.parquet, if pyarrow is installed. If `verbose`, libraries may print to stderr. Raises TracekitError for a
+    folder that holds another bench, unless `force`.
     """
     wanted = [configuration(name) for name in grid.configurations]
     text = text_of(grid.text)
@@ -63,8 +66,8 @@ def bench(grid: Grid, folder: Path, say: Say = silent, *, verbose: bool = False,
     done = {row.key: row for row in stored if not row.error}
     rows: list[Row] = []
     making = _Making(folder, text, grid.largest_batch, grid.wall_s, done, say, verbose)
-    for asked in grid.runs():
-        for row in _run(asked, wanted, making):
+    for settings in grid.runs():
+        for row in _run(settings, wanted, making):
             rows.append(row)
             _write(rows, folder)
     if find_spec("pyarrow"):
@@ -83,17 +86,17 @@ class _Making:
     verbose: bool
 
 
-def _run(asked: Settings, wanted: Sequence[Configuration], making: _Making) -> Iterator[Row]:
-    """One model at one batch and length, in every configuration.
+def _run(requested: Settings, wanted: Sequence[Configuration], making: _Making) -> Iterator[Row]:
+    """Yield the rows of one model at one batch size and length, one for each configuration.
 
-    One that names no attention has the one that was asked for; one that names no type has the first one's.
+    A configuration without an attention gets that of the settings; one without a dtype gets the first one's.
     """
-    wanted = [replace(each, attention=each.attention or asked.attention) for each in wanted]
+    wanted = [replace(each, attention=each.attention or requested.attention) for each in wanted]
     first = wanted[0]
     try:
-        settings = plan(first.settings(asked))
+        settings = plan(first.settings(requested))
     except TracekitError as error:
-        yield from (replace(_row(asked, each, first), error=str(error)) for each in wanted)
+        yield from (replace(_row(requested, each, first), error=str(error)) for each in wanted)
         return
     requests = [
         Request(_row(settings, each, first), settings, first, each, making.text, making.wall_s) for each in wanted
@@ -102,23 +105,22 @@ def _run(asked: Settings, wanted: Sequence[Configuration], making: _Making) -> I
     expected = _expectations(settings, first, making) if missing else None
     with Worker(verbose=making.verbose, say=making.say) as worker:
         for request in requests:
-            found = making.done.get(request.row.key)
-            yield found or _measured(worker, request, expected, making)
+            yield making.done.get(request.row.key) or _measured(worker, request, expected, making)
 
 
 def _measured(worker: Worker, request: Request, expected: Expectations | None, making: _Making) -> Row:
     row = request.row
     making.say(f"measuring {row.model}, {row.workload}, batch {row.batch_size}: {row.config}")
-    found = worker.call(measured, _foretold(request, expected))
-    if isinstance(found, Failure):
-        return replace(row, error=str(found))
+    answer = worker.call(measured, _with_prediction(request, expected))
+    if isinstance(answer, Failure):
+        return replace(row, error=str(answer))
     if not making.largest_batch or request.settings.device != "cuda":
-        return found
-    return replace(found, largest_batch=_largest(worker, request, found.predicted_largest_batch, making.say))
+        return answer
+    return replace(answer, largest_batch=_largest(worker, request, answer.predicted_largest_batch, making.say))
 
 
 def _largest(worker: Worker, request: Request, likely: int | None, say: Say) -> int | None:
-    """None: the search failed."""
+    """Search for the largest batch that fits; None if the search fails."""
 
     def probe(batch: int) -> int | None:
         peak: int | None = checked(worker.call(alone.peak_bytes, request, batch))
@@ -134,22 +136,25 @@ def _largest(worker: Worker, request: Request, likely: int | None, say: Say) -> 
         worker.call(alone.release)
 
 
-def _foretold(request: Request, expected: Expectations | None) -> Request:
-    """With what is predicted of the configuration, before it is measured."""
+def _with_prediction(request: Request, expected: Expectations | None) -> Request:
+    """Return the request with the prediction for its configuration."""
     change = request.configuration.change(request.settings)
     if change is None or expected is None:
         return request
-    found = expected.of(change) if change else expected.unchanged()
-    gain = found.speedup
+    prediction = expected.predict(change) if change else expected.unchanged()
+    gain = prediction.speedup
     cells: dict[str, Any] = (
         {"predicted": gain.expected, "predicted_low": gain.low, "predicted_high": gain.high} if gain else {}
     )
-    cells |= {"predicted_peak_bytes": found.peak_bytes, "predicted_largest_batch": found.largest_batch}
+    cells |= {"predicted_peak_bytes": prediction.peak_bytes, "predicted_largest_batch": prediction.largest_batch}
     return replace(request, row=replace(request.row, **cells))
 
 
 def _expectations(settings: Settings, first: Configuration, making: _Making) -> Expectations | None:
-    """Predictions from a trace of the first configuration, recorded in a process that measures nothing."""
+    """Return predictions from a trace of the first configuration; None if it cannot be recorded.
+
+    The trace is recorded in a process that measures nothing, because a profiled process has slower launches.
+    """
     if settings.device != "cuda" or first.optimizations or first.adapters:
         return None
     row = _row(settings, first, first)
@@ -159,8 +164,8 @@ def _expectations(settings: Settings, first: Configuration, making: _Making) -> 
         making.say(f"profiling {row.model}, {row.workload}, batch {row.batch_size}: {row.config}")
         trace.parent.mkdir(parents=True, exist_ok=True)
         with Worker(verbose=making.verbose, say=making.say) as worker:
-            found = worker.call(jobs.profile, settings, trace)
-        if isinstance(found, Failure):
+            answer = worker.call(jobs.profile, settings, trace)
+        if isinstance(answer, Failure):
             return None
     return Expectations(trace)
 

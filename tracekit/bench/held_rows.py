@@ -1,4 +1,4 @@
-"""Read the rows that a folder already holds, and check that a bench may resume from them."""
+"""Reads the rows that a folder already holds, and checks that a bench may resume from them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -14,30 +14,30 @@ _SHARED = ("model", "workload", "batch_size", "seq_len", "new_tokens", "weights"
 
 
 def held_rows(path: Path, runs: Iterable[Settings], wanted: Sequence[Configuration], force: bool) -> list[Row]:
-    """The rows of bench.csv. Raises InputError when it holds none, or rows that this bench would not write."""
+    """Return the rows of bench.csv. Raises InputError if it has none, or rows that this bench would not write."""
     if force or not path.is_file():
         return []
-    held = from_csv(path)
-    if not held:
+    rows = from_csv(path)
+    if not rows:
         raise _refused(path, "holds no rows of a bench")
     first = wanted[0]
-    asked = {(*_run(run, first), each.name, first.name) for run in runs for each in wanted}
-    other = [row for row in held if (*_key(row), row.config, row.first) not in asked]
+    keys = {(*_run(run, first), each.name, first.name) for run in runs for each in wanted}
+    other = [row for row in rows if (*_key(row), row.config, row.first) not in keys]
     if other:
         row = other[0]
         raise _refused(path, f"holds another bench: {row.model}, {row.workload}, batch {row.batch_size}, {row.config}")
-    return held
+    return rows
 
 
-def _run(asked: Settings, first: Configuration) -> tuple[object, ...]:
+def _run(requested: Settings, first: Configuration) -> tuple[object, ...]:
     """Return the key of a run of the grid, with its planned lengths."""
     try:
-        planned = plan(first.settings(asked))
-        settings = replace(asked, name=planned.name, seq_len=planned.seq_len)
+        planned = plan(first.settings(requested))
+        settings = replace(requested, name=planned.name, seq_len=planned.seq_len)
     except TracekitError:
-        settings = asked
-    made = settings.new_tokens if settings.workload == "generate" else 0
-    return (settings.shown_name, settings.workload, settings.batch_size, settings.seq_len, made, settings.weights)
+        settings = requested
+    new_tokens = settings.new_tokens if settings.workload == "generate" else 0
+    return (settings.shown_name, settings.workload, settings.batch_size, settings.seq_len, new_tokens, settings.weights)
 
 
 def _key(row: Row) -> tuple[object, ...]:
@@ -48,5 +48,5 @@ def _refused(path: Path, what: str) -> InputError:
     return InputError(
         f"{path} {what}.",
         "It would be overwritten.",
-        "Name another folder with -o, ask for the same bench, or add --force to replace it.",
+        "Name another folder with -o, repeat the same bench, or add --force to replace it.",
     )

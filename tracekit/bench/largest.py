@@ -1,25 +1,26 @@
-"""Search for the largest batch whose step fits in the device's memory, by running it."""
+"""Searches for the largest batch whose step fits in the device's memory, by running steps."""
 
 from collections.abc import Callable
 
 _PROBES = 10
 _CLOSE = 0.03
 _CAREFUL = 0.97
-"""Share of the free memory to aim at: blocks of an allocator do not fill it."""
+"""Fraction of the free memory to aim at, because an allocator's blocks do not fill it."""
 _GROWTH = 8
-"""From one run to the next: the peaks of small batches can be the optimizer's, and say little of large ones."""
+"""Largest growth from one run to the next. The optimizer may set the peak of small batches, so that it says little
+about large ones."""
 _BELOW = 0.9
 """Fraction of a batch size that did not fit to try next."""
 
 Probe = Callable[[int], int | None]
-"""Peak bytes of a step at a batch; None: it does not fit."""
+"""Returns the peak bytes of a step at a batch size; None if it does not fit."""
 
 
 def largest_batch(probe: Probe, capacity: int, start: int, likely: int | None = None) -> int | None:
-    """Within 3 %, or what ten runs find. None: not even the batch it starts with fits.
+    """Return the largest batch size that fits, within 3 % or as close as ten runs get; None if `start` does not fit.
 
-    The peak grows in proportion to the batch: a run at a quarter of the `likely` largest tells the slope, a third one
-    is near the end. `likely` None: the batch grows at most eightfold from run to run.
+    The peak grows in proportion to the batch. A run at a quarter of the `likely` largest batch gives the slope, and
+    the third run is close to the limit. Without `likely`, the batch grows at most eightfold from run to run.
     """
     peak = probe(start)
     if peak is None:

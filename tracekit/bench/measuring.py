@@ -24,7 +24,7 @@ from tracekit.verification import trial
 
 @dataclass(frozen=True)
 class Request:
-    """One row, as far as it is known before it is measured."""
+    """A row that is to be measured."""
 
     row: Row
     settings: Settings
@@ -33,14 +33,16 @@ class Request:
     configuration: Configuration
     text: str
     wall_s: float = WALL_S
-    """Time that its comparison with the first configuration may take."""
+    """Seconds of wall time that the comparison with the first configuration may take."""
 
 
 @dataclass
-class _Kept:
+class _Cache:
+    """The first configuration of a run, prepared, which is kept between rows."""
+
     first: dict[tuple[Settings, Configuration], Ready] = field(default_factory=dict)
 
-    def of(self, request: Request) -> Ready:
+    def prepare(self, request: Request) -> Ready:
         key = (request.settings, request.first)
         if key not in self.first:
             self.release()
@@ -52,7 +54,7 @@ class _Kept:
         peak_memory.release()
 
 
-_KEPT = _Kept()
+_CACHE = _Cache()
 
 
 def built(settings: Settings) -> Subject:
@@ -61,48 +63,48 @@ def built(settings: Settings) -> Subject:
 
 def measured(request: Request) -> Row:
     """Return the row with its measurements. Exceptions of the model, a package or the device pass through."""
-    before, resident = _KEPT.of(request), peak_memory.allocated_bytes()
+    before, resident = _CACHE.prepare(request), peak_memory.allocated_bytes()
     if request.configuration == request.first:
         return _filled(request, before, None)
     try:
         after = ready(changed(before.subject, request))
-        found = beside(before, after, resident_bytes=resident, wall_s=request.wall_s)
-        return _filled(request, after, found)
+        comparison = beside(before, after, resident_bytes=resident, wall_s=request.wall_s)
+        return _filled(request, after, comparison)
     finally:
         require("torch.compiler").reset()
 
 
 def release() -> None:
-    """Free what is kept between rows: the first configuration is built again when it is needed."""
-    _KEPT.release()
+    """Free the models that are kept between rows; they are built again when they are needed."""
+    _CACHE.release()
 
 
 def changed(subject: Subject, request: Request) -> Subject:
-    """The configuration is of the run as it is built: what the first one adds is not part of it."""
+    """Apply the request's configuration to the run as it was built, without what the first configuration changed."""
     plain = replace(subject, compile_mode="", graphs=False, static_cache=False, fused_optimizer=False)
     return request.configuration.apply(plain)
 
 
-def _filled(request: Request, run: Ready, found: Measured | None) -> Row:
-    """In this order: timed alone, then under load, then what else it is asked."""
+def _filled(request: Request, run: Ready, comparison: Measured | None) -> Row:
+    """Return the row with its measurements: first the latency alone, then the state under load, then the others."""
     settings = run.subject.settings
     with run.subject.numerics():
         cpu = CpuShare()
         times = time_step(run.step, clock_of(settings.device))
-        warnings = found.warnings if found else (cpu.warning(),) if settings.device == "cpu" else ()
+        warnings = comparison.warnings if comparison else (cpu.warning(),) if settings.device == "cpu" else ()
         state, busy = device_state.under_load(lambda: run.step(NoRanges()))
-    latency = found.after if found else times.step
+    latency = comparison.after if comparison else times.step
     phases = times.phases
     items, unit = trial.items_of(settings)
     return replace(
         request.row,
         **_timed(latency, items),
-        **(_compared(found) if found else {"speedup": 1.0, "speedup_low": 1.0, "speedup_high": 1.0}),
+        **(_compared(comparison) if comparison else {"speedup": 1.0, "speedup_low": 1.0, "speedup_high": 1.0}),
         **_read(state),
         unit=unit,
         time_to_first_token_us=_median(phases.get("time_to_first_token")),
         time_between_tokens_us=_median(phases.get("time_between_tokens")),
-        peak_memory_bytes=(found.peak_memory_bytes if found else run.peak_memory_bytes()) or None,
+        peak_memory_bytes=(comparison.peak_memory_bytes if comparison else run.peak_memory_bytes()) or None,
         gpu_utilization=busy,
         perplexity=perplexity(run.subject, request.text),
         device=trial.device_name(settings),
@@ -121,13 +123,13 @@ def _timed(latency: Latency, items: int) -> dict[str, Any]:
     }
 
 
-def _compared(found: Measured) -> dict[str, Any]:
-    gain = found.speedup
+def _compared(comparison: Measured) -> dict[str, Any]:
+    gain = comparison.speedup
     cells: dict[str, Any] = {"speedup": gain.expected, "speedup_low": gain.low, "speedup_high": gain.high}
-    apart = found.difference
-    if apart:
-        cells |= {"max_logit_difference": apart.max_abs, "relative_difference": apart.relative}
-        cells |= {"kl": apart.kl, "agreement": apart.agreement}
+    difference = comparison.difference
+    if difference:
+        cells |= {"max_logit_difference": difference.max_abs, "relative_difference": difference.relative}
+        cells |= {"kl": difference.kl, "agreement": difference.agreement}
     return cells
 
 

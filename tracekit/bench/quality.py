@@ -1,4 +1,4 @@
-"""Perplexity of a model on a text."""
+"""Computes the perplexity of a model on a text."""
 
 import math
 from importlib import resources
@@ -16,12 +16,12 @@ _SAMPLE = "sample.txt"
 
 
 def sample() -> str:
-    """The opening of Alice's Adventures in Wonderland (Lewis Carroll, 1865), in the public domain."""
+    """Return the opening of Alice's Adventures in Wonderland (Lewis Carroll, 1865), which is in the public domain."""
     return (resources.files("tracekit.bench") / _SAMPLE).read_text(encoding="utf-8")
 
 
 def text_of(path: Path | None) -> str:
-    """The text in a file; None: the sample. Raises InputError when it cannot be read, or is empty."""
+    """Return the text in a file, or the sample for None. Raises InputError if it cannot be read, or is empty."""
     if path is None:
         return sample()
     what, hint = f"{path} cannot be read as text.", "Name a text file, or leave out --text."
@@ -36,10 +36,10 @@ def text_of(path: Path | None) -> str:
 
 
 def perplexity(subject: Subject, text: str) -> float | None:
-    """exp of the mean negative log likelihood of each token after those before it in windows of 512 tokens.
+    """Return the exponential of the mean negative log likelihood per token, in windows of 512 tokens.
 
-    None: the model predicts no next token. With random weights the tokens are the text's bytes, as there is none that
-    such a model could have been trained on.
+    Returns None if the model does not predict the next token. With random weights the tokens are the text's bytes,
+    because such a model has no training text whose tokenizer would fit.
     """
     config = config_of(subject.model)
     if kind_of(config) != "a decoder" or subject.training:

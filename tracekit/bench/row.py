@@ -1,4 +1,4 @@
-"""One row of a bench: the run, its measurements, and its predictions."""
+"""Defines a row of a bench: the run, its measurements, and its predictions."""
 
 import csv
 import io
@@ -13,7 +13,10 @@ from tracekit.reports.untrusted import csv_cell, from_csv_cell
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """None: not measured, or it does not apply. Speed-ups are over the first configuration of the same run."""
+    """A row of a bench. A value is None if it was not measured or does not apply.
+
+    Speed-ups are relative to the first configuration of the same run.
+    """
 
     model: str
     workload: str
@@ -23,7 +26,7 @@ class Row:
     weights: str
     config: str
     first: str
-    """The configuration that it is compared with."""
+    """The configuration that this one is compared with."""
     latency_us: float | None = None
     """Median of a step."""
     latency_p10_us: float | None = None
@@ -35,7 +38,7 @@ class Row:
     time_between_tokens_us: float | None = None
     peak_memory_bytes: int | None = None
     gpu_utilization: float | None = None
-    """Share of time in which a kernel was running, as the driver says, 0 to 1."""
+    """Fraction of time in which a kernel was running, as the driver reports it, 0 to 1."""
     largest_batch: int | None = None
     """Largest batch whose step fits in memory."""
     predicted_largest_batch: int | None = None
@@ -51,7 +54,7 @@ class Row:
     kl: float | None = None
     """Mean Kullback-Leibler divergence, nats."""
     agreement: float | None = None
-    """Positions with the same most likely token, 0 to 1."""
+    """Fraction of positions with the same most likely token, 0 to 1."""
     perplexity: float | None = None
     sm_clock_mhz: int | None = None
     """Under load."""
@@ -89,7 +92,7 @@ def _cell(value: object) -> object:
 
 
 def from_csv(path: Path) -> list[Row]:
-    """Read the rows of a bench.csv. Raises InputError when the file is not a bench's."""
+    """Read the rows of a bench.csv. Raises InputError if the file is not a bench's."""
     try:
         with path.open(newline="") as file:
             return [_row(cells) for cells in csv.DictReader(file)]

@@ -1,4 +1,4 @@
-"""What `tracekit calibrate` measures on a machine, keeps, and hands to later predictions."""
+"""Calibrations: measurements of a machine that `tracekit calibrate` stores for later predictions."""
 
 from tracekit.calibration.store import load, store
 from tracekit.calibration.value import Calibration

@@ -1,4 +1,4 @@
-"""What a calibration changes in predictions for the GPU that was calibrated, on the machine it sits in."""
+"""Applies a calibration to predictions for the calibrated GPU, on the machine it sits in."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,11 +14,11 @@ from tracekit.calibration.value import Calibration
 
 _PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 _CORRECTIONS = Interval(0.5, 1.0, 1.5)
-"""A sustained rate further than this from the expected one tells of another program on the GPU, not of the GPU."""
+"""Limits of a correction. A rate outside them shows that another program used the GPU, not how fast the GPU is."""
 
 
 def host_costs(calibration: Calibration | None, gpu: GPU) -> HostCosts:
-    """What ops cost the host: as calibrated, if that was with this GPU, else assumed."""
+    """Return the host time of ops: calibrated if the calibration is of this GPU, else assumed."""
     if calibration is None or calibration.gpu != gpu.id:
         return assumed(gpu)
     probes = {name: Interval(*times) for name, times in calibration.host_us.items()}
@@ -26,10 +26,10 @@ def host_costs(calibration: Calibration | None, gpu: GPU) -> HostCosts:
 
 
 def as_calibrated(gpu: GPU, calibration: Calibration | None) -> GPU:
-    """The GPU with the rates that were measured on this one.
+    """Return the GPU with the rates that were measured on this machine.
 
-    The kernel model's constants were fitted with the catalogue's rates, so that these are corrected by measured over
-    modelled of the very products and copies that were measured.
+    The constants of the kernel model were fitted with the catalogue's rates. These rates are therefore multiplied by
+    the ratio of measured to modelled throughput of the same GEMMs and copies.
     """
     if calibration is None or calibration.gpu != gpu.id:
         return gpu
@@ -48,7 +48,7 @@ def as_calibrated(gpu: GPU, calibration: Calibration | None) -> GPU:
 
 
 def _launch_us(calibration: Calibration, gpu: GPU) -> float:
-    """With the call itself, which was not measured and is taken for its usual part."""
+    """Return the launch latency in microseconds, with the call itself, which is assumed to be LAUNCH_CALL of it."""
     return calibration.launch_us / (1 - LAUNCH_CALL) if calibration.launch_us else gpu.launch_us
 
 

@@ -1,4 +1,4 @@
-"""What earlier measurements on this machine change in a prediction: what was measured over what was predicted."""
+"""Corrects predictions by the ratio of measured to predicted speed-up in earlier measurements on this machine."""
 
 import math
 import statistics
@@ -8,24 +8,25 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.values import Considered, Recommendation
 from tracekit.analyzers.results import Analysis
 from tracekit.calibration import history
-from tracekit.calibration.history import Verified
+from tracekit.calibration.history import Measurement
 from tracekit.planning.search import WORTHWHILE
 
 MOST = 1.5
-"""No prediction is changed by more than this factor, or its inverse."""
+"""A prediction is changed by at most this factor, or its inverse."""
 PRIOR = 2
-"""As many measurements as the model's own word counts for."""
+"""Weight of the uncorrected prediction, in measurements."""
 
 
 @dataclass(frozen=True)
 class Correction:
     factor: float
-    """On the speed-up and both ends of its interval."""
+    """Multiplies the speed-up and both ends of its interval."""
     measurements: int
     ratio: float
-    """Their geometric mean of measured over predicted."""
+    """Geometric mean of measured over predicted speed-up."""
 
-    def of(self, speedup: Interval) -> Interval:
+    def apply(self, speedup: Interval) -> Interval:
+        """Return the corrected speed-up."""
         return Interval(speedup.low * self.factor, speedup.expected * self.factor, speedup.high * self.factor)
 
     def __str__(self) -> str:
@@ -36,10 +37,10 @@ class Correction:
         )
 
 
-def correction(records: list[Verified], applied: str, workload: str) -> Correction | None:
-    """From the latest measurement of each run with this workload. None: there is none.
+def correction(records: list[Measurement], applied: str, workload: str) -> Correction | None:
+    """Return the correction from the latest measurement of each run with this workload; None without measurements.
 
-    The mean of n logarithms counts n / (n + 2), and no more than the bound.
+    The mean of the logarithms of n ratios is multiplied by n / (n + PRIOR), and limited to ±log(MOST).
     """
     latest = {
         (each.model, each.batch_size, each.seq_len, each.dtype): math.log(each.measured / each.predicted[1])
@@ -55,18 +56,21 @@ def correction(records: list[Verified], applied: str, workload: str) -> Correcti
 
 
 def here(gpu: str, applied: str, workload: str) -> Correction | None:
-    """Corrections for this machine with a GPU (an id of gpus.toml)."""
+    """Return the correction from the history of this machine with `gpu` (an id of gpus.toml); None without history."""
     return correction(history.read(gpu), applied, workload)
 
 
 def corrected(analysis: Analysis) -> Analysis:
-    """The analysis with what is known of its GPU on this machine; what no longer pays is not recommended."""
+    """Return the analysis with its speed-ups corrected by the history of its GPU on this machine.
+
+    Recommendations whose corrected speed-up is no longer worthwhile are removed.
+    """
     source = analysis.source
     records = history.read(source.gpu.id) if source.gpu and source.capture and analysis.considered else []
     if not records or source.capture is None:
         return analysis
-    found = {each.id: correction(records, each.id, source.capture.workload) for each in analysis.considered}
-    known = {name: each for name, each in found.items() if each}
+    every = {each.id: correction(records, each.id, source.capture.workload) for each in analysis.considered}
+    known = {name: each for name, each in every.items() if each}
     if not known:
         return analysis
     recommended = [_recommendation(each, known) for each in analysis.recommendations]
@@ -82,13 +86,13 @@ def _recommendation(each: Recommendation, known: dict[str, Correction]) -> Recom
     if each.id not in known:
         return each
     change = known[each.id]
-    return replace(each, speedup=change.of(each.speedup), caveats=(*each.caveats, str(change)))
+    return replace(each, speedup=change.apply(each.speedup), caveats=(*each.caveats, str(change)))
 
 
 def _considered(each: Considered, known: dict[str, Correction]) -> Considered:
     if each.id not in known or each.speedup is None:
         return each
     change = known[each.id]
-    speedup = change.of(each.speedup)
+    speedup = change.apply(each.speedup)
     still = each.recommended and speedup.low >= WORTHWHILE
     return replace(each, speedup=speedup, recommended=still, notes=each.notes if still else (*each.notes, str(change)))

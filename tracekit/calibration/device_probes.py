@@ -1,4 +1,4 @@
-"""What the GPU here does: replay of graphs, copies, and large matrix products."""
+"""Measures the GPU of this machine: replays of CUDA graphs, copies, and large GEMMs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,11 @@ _GRAPH_NODES = 100
 
 
 def graph_replay() -> tuple[tuple[float, float, float], float]:
-    """Host time of a replay in microseconds (10th percentile, median, 90th), and device time a kernel of it."""
+    """Measure the replay of a CUDA graph of small kernels.
+
+    Returns the host time of a replay (10th percentile, median, 90th percentile) and the device time per kernel, in
+    microseconds.
+    """
     torch = require("torch")
     x = torch.zeros(64, device="cuda")
     graph = torch.cuda.CUDAGraph()
@@ -27,16 +31,16 @@ def graph_replay() -> tuple[tuple[float, float, float], float]:
 
 
 def copies_gb_per_s() -> dict[str, float]:
-    """Bandwidth of large copies; on the device, bytes read and written."""
+    """Return the bandwidth of large copies in GB/s. Copies on the device ("d2d") count bytes read and bytes written."""
     torch = require("torch")
-    here = torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda")
-    beside = torch.empty_like(here)
-    found = {"d2d": 2 * COPY_BYTES / device_s(lambda: beside.copy_(here), 0.2) / 1e9}
+    on_device = torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda")
+    other = torch.empty_like(on_device)
+    rates = {"d2d": 2 * COPY_BYTES / device_s(lambda: other.copy_(on_device), 0.2) / 1e9}
     for name, pinned in (("pinned", True), ("pageable", False)):
-        there = torch.zeros(COPY_BYTES, dtype=torch.uint8, pin_memory=pinned)
-        found[f"h2d_{name}"] = COPY_BYTES / device_s(_copy(here, there), 0.3) / 1e9
-        found[f"d2h_{name}"] = COPY_BYTES / device_s(_copy(there, here), 0.3) / 1e9
-    return {name: round(rate, 1) for name, rate in found.items()}
+        on_host = torch.zeros(COPY_BYTES, dtype=torch.uint8, pin_memory=pinned)
+        rates[f"h2d_{name}"] = COPY_BYTES / device_s(_copy(on_device, on_host), 0.3) / 1e9
+        rates[f"d2h_{name}"] = COPY_BYTES / device_s(_copy(on_host, on_device), 0.3) / 1e9
+    return {name: round(rate, 1) for name, rate in rates.items()}
 
 
 def _copy(target: Any, source: Any) -> Call:
@@ -44,15 +48,18 @@ def _copy(target: Any, source: Any) -> Call:
 
 
 def sustained_tflops(gpu: GPU | None) -> dict[str, float]:
-    """TFLOP/s of a square product of 8192 in each precision that the GPU has units and PyTorch a product for."""
+    """Return the throughput in TFLOP/s (int8: TOP/s) of a GEMM of SIDE x SIDE matrices, by precision.
+
+    Precisions that the GPU has no unit for are left out.
+    """
     precisions = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
-    found = {}
+    rates = {}
     for precision in precisions:
         if gpu is None or precision in gpu.peaks_tflops:
             product = _PRODUCTS[precision]()
             with _Tf32(precision == "tf32"):
-                found[precision] = round(2 * SIDE**3 / device_s(product, _SECONDS) / 1e12, 1)
-    return found
+                rates[precision] = round(2 * SIDE**3 / device_s(product, _SECONDS) / 1e12, 1)
+    return rates
 
 
 def _floating(name: str) -> Callable[[], Call]:
@@ -88,7 +95,7 @@ _PRODUCTS: dict[str, Callable[[], Call]] = {
 
 
 class _Tf32:
-    """Matrix products of fp32 in TF32 or not, while entered."""
+    """Context manager that allows or forbids TF32 in GEMMs of fp32 matrices."""
 
     def __init__(self, allowed: bool) -> None:
         self._matmul = require("torch").backends.cuda.matmul

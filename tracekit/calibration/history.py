@@ -1,4 +1,4 @@
-"""Predictions that were measured afterwards on this machine, one line of JSON each."""
+"""The history of predictions that were measured on this machine, one line of JSON each."""
 
 import os
 from pathlib import Path
@@ -9,20 +9,20 @@ from tracekit.analyzers.errors import TracekitError
 from tracekit.calibration.store import configuration_folder, machine_key
 
 
-class Verified(msgspec.Struct, frozen=True, kw_only=True):
-    """A prediction, and what came of it."""
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """A prediction and the speed-up measured afterwards."""
 
     verified_at: str
-    """Date and time, UTC, ISO 8601."""
+    """Date and time in UTC, ISO 8601."""
     gpu: str
-    """Id of gpus.toml."""
+    """An id of gpus.toml."""
     model: str
     workload: str
     batch_size: int
     seq_len: int
     dtype: str
     applied: str
-    """Ids of optimizations, as `predict --apply` takes them."""
+    """Ids of optimizations, joined with "+" as for `predict --apply`."""
     predicted: tuple[float, float, float]
     """Speed-up: low, expected, high."""
     measured: float
@@ -34,26 +34,26 @@ def path_of(gpu: str) -> Path:
     return configuration_folder() / "history" / f"{machine_key(gpu)}.jsonl"
 
 
-def add(verified: Verified) -> Path:
-    """Append it to the history of this machine with its GPU."""
-    path = path_of(verified.gpu)
+def add(measurement: Measurement) -> Path:
+    """Append a measurement to the history of this machine with its GPU, and return the file's path."""
+    path = path_of(measurement.gpu)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     try:
-        os.write(handle, msgspec.json.encode(verified) + b"\n")
+        os.write(handle, msgspec.json.encode(measurement) + b"\n")
     finally:
         os.close(handle)
     return path
 
 
-def read(gpu: str) -> list[Verified]:
-    """All of this machine with a GPU, the oldest first. Raises TracekitError for a line that holds none."""
+def read(gpu: str) -> list[Measurement]:
+    """Return the history of this machine with a GPU, oldest first. Raises TracekitError for an invalid line."""
     path = path_of(gpu)
     if not path.is_file():
         return []
     try:
-        return [msgspec.json.decode(line, type=Verified) for line in path.read_bytes().splitlines() if line.strip()]
+        return [msgspec.json.decode(line, type=Measurement) for line in path.read_bytes().splitlines() if line.strip()]
     except msgspec.DecodeError as error:
         raise TracekitError(
-            f"{path} cannot be read.", f"{error}.", "Remove the line, or the file: predictions go without it."
+            f"{path} cannot be read.", f"{error}.", "Remove the line or the file; predictions then do without it."
         ) from error

@@ -1,21 +1,26 @@
-"""One small call a class of op: its host time is that of dispatching, for its work is next to nothing."""
+"""Measures the host time of ops, with one small call for each class of op.
+
+The tensors are so small that the host time of a call is its dispatch overhead.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from tracekit.calibration.timing import CALLS, Call, host_us
 from tracekit.capture.packages import require
 
 _CHAIN = 64
-"""Autograd nodes, or parameters, that one timed call goes through."""
+"""Number of autograd nodes, or parameters, in one timed call."""
 _WIDTH = 64
 
 
 @dataclass(frozen=True)
 class Probe:
-    """`call` does `units` of what the class `name` is named after."""
+    """A call to time. It performs `units` operations of the class `name`."""
 
     name: str
     call: Call
@@ -24,16 +29,28 @@ class Probe:
 
 
 def measure(device: str) -> dict[str, tuple[float, float, float]]:
-    """Class -> host time in microseconds (10th percentile, median, 90th percentile) on a device, "cuda" or "cpu"."""
+    """Return the host time per operation, by class: 10th percentile, median and 90th percentile in microseconds.
+
+    `device` is "cuda" or "cpu".
+    """
     torch = require("torch")
     synchronize: Call = torch.cuda.synchronize if device == "cuda" else lambda: None
-    found = {}
+    times = {}
     for probe in _probes(device):
         mode: AbstractContextManager[object] = nullcontext() if probe.grad else torch.inference_mode()
         with mode:
             low, median, high = host_us(probe.call, synchronize, calls=max(1, CALLS // probe.units))
-        found[probe.name] = (low / probe.units, median / probe.units, high / probe.units)
-    return found
+        times[probe.name] = (low / probe.units, median / probe.units, high / probe.units)
+    return times
+
+
+def triton_launch() -> tuple[float, float, float] | None:
+    """Return the host time of launching a Triton kernel, as `measure` does; None without Triton."""
+    if find_spec("triton") is None:
+        return None
+    torch, kernel = require("torch"), import_module("tracekit.calibration.triton_kernel").double
+    x = torch.zeros(64, device="cuda")
+    return host_us(lambda: kernel[(1,)](x), torch.cuda.synchronize)
 
 
 def _probes(device: str) -> Iterator[Probe]:

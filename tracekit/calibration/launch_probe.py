@@ -1,7 +1,8 @@
-"""From a launch call's return to the kernel's start on an idle device, as torch.profiler's clock of both tells it.
+"""Measures the launch latency with torch.profiler: from the return of a launch call to the kernel's start.
 
-The host alone cannot: an op, its kernel and a wait (13.5 µs on an H200) take no longer than the op (7.1), the kernel
-(1.7) and a wait for nothing (5.0), while kernels start 1.2 to 2.3 µs after their calls.
+Host timers alone cannot measure it: on an H200, an op, its kernel and a synchronization together take 13.5 µs, no more
+than the op (7.1 µs), the kernel (1.7 µs) and an empty synchronization (5.0 µs) one by one, although kernels start 1.2
+to 2.3 µs after their calls.
 """
 
 import tempfile
@@ -16,8 +17,10 @@ _ENOUGH = 20
 
 
 def launch_us() -> float | None:
-    """Median in microseconds; None where it cannot be told. To be measured last: after a profiler has recorded, the
-    host is slower for the rest of the process."""
+    """Return the median launch latency of this machine in microseconds; None if it cannot be measured.
+
+    Measure it last: once a profiler has recorded, the host is slower for the rest of the process.
+    """
     torch, profiler = require("torch"), require("torch.profiler")
     x = torch.zeros(64, device="cuda")
     with profiler.profile(activities=[profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]) as recorded:
@@ -31,9 +34,10 @@ def launch_us() -> float | None:
 
 
 def launch_us_of(trace: Trace) -> float | None:
-    """Launch latency from a trace whose kernels were each launched to an idle device.
+    """Return the median launch latency in microseconds from a trace whose kernels were each launched to an idle device.
 
-    None with few kernels, or when they start before their calls return: the clocks disagree, or it was too quick.
+    Returns None with few kernels, or if kernels start before their calls return, because then the clocks disagree or
+    the latency is too short to measure.
     """
     calls = trace.host[(trace.host["category"] == "runtime") & (trace.host["correlation"] >= 0)]
     returned = (calls["start_ns"] + calls["duration_ns"]).groupby(calls["correlation"]).max()

@@ -1,4 +1,4 @@
-"""A calibration of this machine: its host, and its GPU if there is one."""
+"""Calibrates this machine: its host, and its GPU if it has one."""
 
 import os
 import time
@@ -11,7 +11,7 @@ from msgspec import UNSET
 from tracekit import __version__
 from tracekit.analyzers import hardware
 from tracekit.analyzers.hardware import GPU
-from tracekit.calibration import device_probes, host_probes, launch_probe, triton_probe
+from tracekit.calibration import device_probes, host_probes, launch_probe
 from tracekit.calibration.value import Calibration
 from tracekit.capture import environment
 from tracekit.capture.packages import require
@@ -19,12 +19,15 @@ from tracekit.capture.progress import Say, silent
 
 
 def measure(say: Say = silent) -> Calibration:
-    """Takes about a quarter of a minute with a GPU, a few seconds without. Raises MissingPackageError without torch."""
+    """Measure this machine, which takes about 15 seconds with a GPU, and a few seconds without.
+
+    Raises MissingPackageError without torch.
+    """
     begin = time.monotonic()
     on_gpu = require("torch.cuda").is_available()
-    say(f"measuring the host time of ops on {'the GPU' if on_gpu else 'the CPU: no GPU is here'}")
+    say(f"measuring the host time of ops on {'the GPU' if on_gpu else 'the CPU, as there is no GPU'}")
     host = host_probes.measure("cuda" if on_gpu else "cpu")
-    found = Calibration(
+    calibration = Calibration(
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         versions={"tracekit": __version__, **environment.versions()},
         processor=environment.cpu_state().name,
@@ -32,23 +35,23 @@ def measure(say: Say = silent) -> Calibration:
         host_us=_rounded(host),
     )
     if on_gpu:
-        found = _with_gpu(found, say)
-    return msgspec.structs.replace(found, took_s=round(time.monotonic() - begin, 1))
+        calibration = _with_gpu(calibration, say)
+    return msgspec.structs.replace(calibration, took_s=round(time.monotonic() - begin, 1))
 
 
-def _with_gpu(found: Calibration, say: Say) -> Calibration:
+def _with_gpu(calibration: Calibration, say: Say) -> Calibration:
     gpu, state = gpu_here(), environment.cuda_state()
     say("measuring replays of graphs")
-    (replay, node_us), triton = device_probes.graph_replay(), triton_probe.launch_us()
-    host = found.host_us | _rounded({"graph_replay": replay} | ({"triton_launch": triton} if triton else {}))
+    (replay, node_us), triton = device_probes.graph_replay(), host_probes.triton_launch()
+    host = calibration.host_us | _rounded({"graph_replay": replay} | ({"triton_launch": triton} if triton else {}))
     say("measuring copies")
     copies = device_probes.copies_gb_per_s()
-    say("measuring large matrix products")
+    say("measuring large GEMMs")
     sustained = device_probes.sustained_tflops(gpu)
     say("measuring launches")
     launch = launch_probe.launch_us()
     return msgspec.structs.replace(
-        found,
+        calibration,
         gpu=gpu.id if gpu else "",
         device_name=state.name,
         driver=state.driver,
@@ -61,7 +64,7 @@ def _with_gpu(found: Calibration, say: Say) -> Calibration:
 
 
 def gpu_here() -> GPU | None:
-    """The GPU of this machine; None when there is none, or none that we know."""
+    """Return the GPU of this machine; None without a GPU, or for one that is not in gpus.toml."""
     cuda: Any = require("torch.cuda")
     if not cuda.is_available():
         return None

@@ -1,4 +1,4 @@
-"""Calibrations in the user's configuration, one file a machine and GPU."""
+"""Stores calibrations in the user's configuration folder, one file for each machine and GPU."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from tracekit.reports.files import write_atomically
 
 
 def configuration_folder() -> Path:
-    """Folder of what tracekit learned about this machine, in $XDG_CONFIG_HOME (by default ~/.config)."""
+    """Return tracekit's folder in $XDG_CONFIG_HOME (by default ~/.config)."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "tracekit"
 
 
@@ -18,26 +18,23 @@ def folder() -> Path:
 
 
 def machine_key(gpu: str) -> str:
-    """Names this machine with a GPU (an id of gpus.toml; "": none) in names of files."""
+    """Return the part of a file's name that identifies this machine and `gpu` (an id of gpus.toml; "" for none)."""
     return slug(cpu_state().name, os.cpu_count() or 1, gpu)
 
 
 def path_of(gpu: str) -> Path:
-    """Where the calibration of this machine with a GPU is kept."""
+    """Return the path of the calibration of this machine with a GPU."""
     return folder() / f"{machine_key(gpu)}.json"
 
 
 def load(gpu: str) -> Calibration | None:
-    """The calibration of this machine with a GPU; None when it was not calibrated.
-
-    Raises TracekitError when its file cannot be understood.
-    """
+    """Return the calibration of this machine with a GPU, or None. Raises TracekitError for an invalid file."""
     path = path_of(gpu)
     return decode(path.read_bytes(), path) if path.is_file() else None
 
 
 def store(calibration: Calibration, path: Path | None = None) -> Path:
-    """Write it to where `load` finds it, or to `path`. Raises TracekitError when that is not possible."""
+    """Write a calibration to `path`, by default to where `load` reads it. Raises TracekitError if that fails."""
     path = path or folder() / f"{calibration.key}.json"
     write_atomically(path, encode(calibration))
     return path

@@ -1,4 +1,4 @@
-"""Host time of a call, and device time of work, by repetition."""
+"""Measures the host time of a call and the device time of work, by repetition."""
 
 import statistics
 import time
@@ -9,12 +9,12 @@ from tracekit.capture.packages import require
 Call = Callable[[], object]
 
 CALLS = 200
-"""Calls timed together: fewer than the launches that a device queues, so that none waits for the device."""
+"""Calls timed together. A device can queue more launches than this, so no call waits for the device."""
 REPETITIONS = 15
 
 
 def host_us(call: Call, synchronize: Call, *, calls: int = CALLS) -> tuple[float, float, float]:
-    """Host time of one call in microseconds: 10th percentile, median and 90th percentile of repetitions."""
+    """Return the host time of one call in microseconds: 10th percentile, median and 90th percentile of repetitions."""
     samples = [_issue_us(call, synchronize, calls) for _ in range(REPETITIONS + 1)][1:]
     deciles = statistics.quantiles(samples, n=10, method="inclusive")
     return deciles[0], statistics.median(samples), deciles[-1]
@@ -30,7 +30,10 @@ def _issue_us(call: Call, synchronize: Call, calls: int) -> float:
 
 
 def device_s(work: Call, seconds: float) -> float:
-    """Device time of one piece of work, once it has run for half of `seconds`: power limits take effect by then."""
+    """Return the device time of one run of `work` in seconds.
+
+    It is measured after `work` has run for half of `seconds`, so that power limits have taken effect.
+    """
     cuda = require("torch.cuda")
     once = _elapsed_s(cuda, work, 3)
     repeats = max(3, round(seconds / 2 / once))

@@ -1,4 +1,4 @@
-"""What a calibration holds. It is written as JSON, for people to read."""
+"""The content of a calibration, which is written as indented JSON."""
 
 import re
 
@@ -11,33 +11,34 @@ VERSION = 1
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
-    """Measurements of one machine with one GPU, or with none. What was not measured is absent, or 0."""
+    """Measurements of one machine with one GPU or none. Values that were not measured are absent or 0."""
 
     version: int = VERSION
     measured_at: str
-    """Date and time, UTC, ISO 8601."""
+    """Date and time in UTC, ISO 8601."""
     versions: dict[str, str]
     processor: str
     processors: int
     gpu: str = ""
-    """Id of gpus.toml; "" when there is none, or one that is not known."""
+    """An id of gpus.toml; "" without a GPU, or for an unknown one."""
     device_name: str = ""
     driver: str = ""
     host_us: dict[str, tuple[float, float, float]]
-    """Class of op -> host time of one, in microseconds: 10th percentile, median, 90th percentile of repetitions."""
+    """Class of op -> host time per op in microseconds: 10th percentile, median, 90th percentile of repetitions."""
     launch_us: float | UnsetType = UNSET
-    """From a launch call's return to the kernel's start on an idle device; absent, and 0 in old files: not told."""
+    """Microseconds from a launch call's return to the kernel's start on an idle device. Absent (in old files 0) if it
+    could not be measured."""
     graph_node_us: float = 0.0
-    """Device time from one empty kernel of a replayed graph to the next."""
+    """Device time in microseconds from one empty kernel of a replayed graph to the next."""
     copies_gb_per_s: dict[str, float] = {}
-    """h2d and d2h, from pinned and pageable memory; d2d, read and write counted."""
+    """Bandwidth in GB/s of h2d and d2h copies with pinned and pageable memory, and of d2d (reads and writes)."""
     sustained_tflops: dict[str, float] = {}
-    """Precision -> TFLOP/s (TOP/s) of a large matrix product that runs for a while."""
+    """Precision -> TFLOP/s (int8: TOP/s) of a large GEMM at steady state."""
     took_s: float = 0.0
 
     @property
     def key(self) -> str:
-        """Names the machine and its GPU, in a file's name: by its hardware, never by the host's name."""
+        """The part of a file's name that identifies the machine by its hardware, never by its host name."""
         return slug(self.processor, self.processors, self.gpu or self.device_name)
 
 
@@ -51,15 +52,17 @@ def encode(calibration: Calibration) -> bytes:
 
 
 def decode(data: bytes, path: object) -> Calibration:
-    """Raises TracekitError for a file that holds no calibration, or one of another version."""
+    """Decode the calibration in the file `path`. Raises TracekitError for other data or another version."""
     try:
-        found = msgspec.json.decode(data, type=Calibration)
+        calibration = msgspec.json.decode(data, type=Calibration)
     except msgspec.DecodeError as error:
         raise TracekitError(
-            f"{path} is no calibration.", f"{error}.", "Measure again with: tracekit calibrate"
+            f"{path} is not a calibration.", f"{error}.", "Measure again with: tracekit calibrate"
         ) from error
-    if found.version != VERSION:
+    if calibration.version != VERSION:
         raise TracekitError(
-            f"{path} is of another version.", f"{found.version}, not {VERSION}.", "Measure again: tracekit calibrate"
+            f"{path} has an unsupported version.",
+            f"It is {calibration.version}, not {VERSION}.",
+            "Measure again: tracekit calibrate",
         )
-    return found
+    return calibration

@@ -77,7 +77,7 @@ def _csv(gpus: tuple[GPU, ...]) -> str:
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """One cell a value: a column a precision, lists joined with semicolons."""
+    """Return the row with one value per cell: one column for each precision, and lists joined with semicolons."""
     flat: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, dict):

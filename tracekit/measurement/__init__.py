@@ -1,1 +1,1 @@
-"""Measuring what was predicted: a model with an optimization applied, beside the same model without."""
+"""Measures a model with an optimization beside the same model without it."""

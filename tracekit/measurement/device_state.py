@@ -1,4 +1,4 @@
-"""Clocks, power and temperature of the GPU, and why it was slowed down, as its driver tells (nvidia-ml-py)."""
+"""Reads the clocks, power, temperature and throttle reasons of the GPU from its driver, with nvidia-ml-py."""
 
 import time
 from collections.abc import Callable
@@ -16,13 +16,13 @@ _REASONS = {
     "HwPowerBrakeSlowdown": "power brake",
 }
 LOAD_S = 1.2
-"""Drivers average utilisation over up to a second."""
+"""Seconds of load before utilization is read, because drivers average it over up to a second."""
 CLOCK_DRIFT = 0.03
-"""A change of the clock by more than this between the first and the last measurement is said."""
+"""A relative change of the SM clock during a measurement is reported if it is larger than this."""
 
 
 def reading() -> DeviceReading | None:
-    """The current CUDA device now; None where there is none, or nvidia-ml-py is not installed."""
+    """Read the state of the current CUDA device; returns None without a device or without nvidia-ml-py."""
     if not require("torch.cuda").is_initialized() or not find_spec("pynvml"):
         return None
     nvml = require("pynvml")
@@ -36,7 +36,7 @@ def reading() -> DeviceReading | None:
 
 
 def under_load(run: Callable[[], object], seconds: float = LOAD_S) -> tuple[DeviceReading | None, float | None]:
-    """The GPU while `run` is repeated, and the share of time in which a kernel was running on it, 0 to 1."""
+    """Call `run` for `seconds`, then read the GPU's state and the fraction of time in which a kernel ran (0 to 1)."""
     if reading() is None:
         return None, None
     deadline = time.monotonic() + seconds
@@ -58,8 +58,8 @@ def _handle(nvml: Any) -> Any:
 
 
 def _read(nvml: Any, handle: Any) -> DeviceReading:
-    held = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-    reasons = [text for name, text in _REASONS.items() if held & getattr(nvml, f"nvmlClocksThrottleReason{name}", 0)]
+    active = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    reasons = [text for name, text in _REASONS.items() if active & getattr(nvml, f"nvmlClocksThrottleReason{name}", 0)]
     return DeviceReading(
         sm_clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
         memory_clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
@@ -70,15 +70,15 @@ def _read(nvml: Any, handle: Any) -> DeviceReading:
 
 
 def drift(before: DeviceReading | None, after: DeviceReading | None) -> tuple[str, ...]:
-    """What the readings say against the measurement between them."""
+    """Return the warnings that two readings give about the measurement between them."""
     if before is None or after is None:
         return ()
-    found = [
-        f"The GPU's clock was held down: {reason}." for reason in dict.fromkeys(before.throttled + after.throttled)
+    warnings = [
+        f"The GPU's clock was throttled: {reason}." for reason in dict.fromkeys(before.throttled + after.throttled)
     ]
     if abs(after.sm_clock_mhz - before.sm_clock_mhz) > CLOCK_DRIFT * before.sm_clock_mhz:
-        found.append(
-            f"The GPU's clock went from {before.sm_clock_mhz} to {after.sm_clock_mhz} MHz: blocks in turn cancel a "
-            "drift, but latencies are of both clocks."
+        warnings.append(
+            f"The GPU's clock went from {before.sm_clock_mhz} to {after.sm_clock_mhz} MHz: alternating blocks cancel a "
+            "drift in the speed-up, but not in the latencies."
         )
-    return tuple(found)
+    return tuple(warnings)

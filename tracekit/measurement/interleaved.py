@@ -1,4 +1,4 @@
-"""Two steps timed beside each other: block by block in turn, so that drift of the machine cancels in their ratio."""
+"""Times two steps in alternating blocks, so that the machine's drift cancels in the ratio of their latencies."""
 
 import math
 import statistics
@@ -17,33 +17,35 @@ from tracekit.measurement.pace import CpuShare, Progress
 
 BLOCKS = 10
 BUDGET_S = 3.0
-"""For all blocks of both steps, warm-up aside."""
+"""Seconds for all blocks of both steps, without warm-up."""
 WALL_S = 120.0
-"""Wall time that a comparison may take before it makes do with fewer blocks."""
+"""Seconds of wall time that a comparison may take before it uses fewer blocks."""
 FEWEST_BLOCKS = 3
 CONFIDENCE = 0.95
 QUIET = 0.1
-"""Half the range from the 10th to the 90th percentile, over the median; of a quiet machine, it is less."""
+"""Relative spread of latencies (half of p90 - p10, over the median) above which a machine was not quiet."""
 
 
 @dataclass(frozen=True)
 class Runnable:
-    """A step, and the arithmetic that it runs with."""
+    """A step, and the context manager that sets the precision of its arithmetic."""
 
     step: Step
     numerics: Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
-class Compared:
+class TimedPair:
+    """Latencies of two steps that were timed in alternating blocks."""
+
     before: Latency
     after: Latency
     speedup: Interval
-    """Latency before over after: median over the blocks, and an interval that holds it with 95 % confidence."""
+    """Latency before over latency after: the median over the blocks, with its 95 % confidence interval."""
     blocks_us: tuple[tuple[float, float], ...]
-    """Median latency of each block before and after."""
+    """Median latency in microseconds of each pair of blocks, before and after."""
     warnings: tuple[str, ...] = ()
-    """What speaks against the measurement, as sentences."""
+    """Sentences on why the measurement may be inaccurate."""
 
 
 def compare(
@@ -54,10 +56,10 @@ def compare(
     *,
     wall_s: float = WALL_S,
     say: Say = silent,
-) -> Compared:
-    """Time both, warm, in alternating blocks. Which one is first alternates, too.
+) -> TimedPair:
+    """Time two steps in alternating blocks, after warm-up. The order within a pair of blocks alternates, too.
 
-    Steps of which a full measurement takes longer than `wall_s` are timed in fewer blocks, down to FEWEST_BLOCKS.
+    If a full measurement would take longer than `wall_s` seconds, fewer blocks are timed, but at least FEWEST_BLOCKS.
     """
     samples: tuple[list[list[float]], list[list[float]]] = ([], [])
     sides, cpu = (before, after), CpuShare()
@@ -66,7 +68,7 @@ def compare(
         for side in (0, 1) if block % 2 == 0 else (1, 0):
             samples[side].append(timed_block(sides[side], clock, plan.counts[side], plan.progress))
     medians = tuple((statistics.median(a), statistics.median(b)) for a, b in zip(*samples, strict=True))
-    return Compared(
+    return TimedPair(
         before=summarize([us for block in samples[0] for us in block]),
         after=summarize([us for block in samples[1] for us in block]),
         speedup=median_interval([a / b for a, b in medians]),
@@ -79,28 +81,28 @@ def compare(
 class _Plan:
     blocks: int
     counts: tuple[int, int]
-    """Samples of a block, before and after."""
+    """Samples per block, before and after."""
     progress: Progress
 
 
 def _plan(sides: tuple[Runnable, Runnable], clock: Clock, budget_s: float, wall_s: float, say: Say) -> _Plan:
-    """Warm up, and say how many blocks and samples there is time for."""
+    """Warm up both steps, and plan as many blocks and samples as there is time for."""
     progress = Progress(2 * (BLOCKS + WARM_UP_STEPS + 1), say)
     first = [_seconds(side, clock, progress) for side in sides]
     slow = _too_slow(first, wall_s)
-    if slow:  # unless it was the first step alone, as when something is compiled in it
+    if slow:  # Only the first step may be slow, for example because it compiles.
         first = [_seconds(side, clock, progress) for side in sides]
         slow = _too_slow(first, wall_s)
     if slow:
-        progress.of(2 * (2 + _affordable(wall_s, sum(first))))
+        progress.set_total(2 * (2 + _affordable(wall_s, sum(first))))
     else:
         for side in sides:
             timed_block(side, clock, WARM_UP_STEPS - 1, progress)
-    took = first if slow else [_seconds(side, clock, progress) for side in sides]
+    seconds = first if slow else [_seconds(side, clock, progress) for side in sides]
     blocks = _affordable(wall_s, sum(first)) if slow else BLOCKS
-    counts = [max(1, min(20, int(budget_s / (2 * BLOCKS) / max(each, 1e-9)))) for each in took]
+    counts = [max(1, min(20, int(budget_s / (2 * BLOCKS) / max(each, 1e-9)))) for each in seconds]
     if not slow:
-        progress.of(2 * (WARM_UP_STEPS + 1) + blocks * sum(counts))
+        progress.set_total(2 * (WARM_UP_STEPS + 1) + blocks * sum(counts))
     return _Plan(blocks, (counts[0], counts[1]), progress)
 
 
@@ -109,7 +111,7 @@ def _too_slow(seconds: list[float], wall_s: float) -> bool:
 
 
 def _affordable(wall_s: float, pair_s: float) -> int:
-    """Blocks of one step a side that fit into what two pairs of steps left of the time."""
+    """Return how many pairs of one-step blocks still fit into `wall_s`, after two pairs of steps."""
     return max(FEWEST_BLOCKS, min(BLOCKS, int(wall_s / pair_s) - 2))
 
 
@@ -122,14 +124,14 @@ def _seconds(side: Runnable, clock: Clock, progress: Progress) -> float:
 def _warnings(plan: _Plan, busy: str) -> tuple[str, ...]:
     few = ""
     if plan.blocks < BLOCKS:
-        held = 1 - 2 / 2**plan.blocks
-        sure = "" if held > CONFIDENCE else f": the interval holds the true median with {held:.0%} confidence"
+        confidence = 1 - 2 / 2**plan.blocks
+        sure = "" if confidence > CONFIDENCE else f": the interval has {confidence:.0%} confidence"
         few = f"Steps are slow: {plan.blocks} blocks were timed instead of {BLOCKS}{sure}.".replace("%", " %")
     return tuple(filter(None, (few, busy)))
 
 
 def timed_block(side: Runnable, clock: Clock, count: int, progress: Progress) -> list[float]:
-    """Latencies in µs of single runs: the device is idle when each starts and done before the next."""
+    """Time `count` runs one by one; the device is idle when each starts. Returns latencies in microseconds."""
     samples, emitter = [], NoRanges()
     with side.numerics():
         for _ in range(count):
@@ -143,13 +145,13 @@ def timed_block(side: Runnable, clock: Clock, count: int, progress: Progress) ->
 
 
 def noise(*latencies: Latency) -> str:
-    """What the widest spread of latencies says against them; "": nothing."""
+    """Return a warning if the latencies spread widely, else ""."""
     spread = max((each.p90_us - each.p10_us) / 2 / each.median_us for each in latencies)
     return f"Latencies spread by ±{spread:.0%}: the machine was not quiet.".replace("%", " %") if spread > QUIET else ""
 
 
 def median_interval(values: Sequence[float]) -> Interval:
-    """The median, between the order statistics that hold the true one with 95 % confidence (sign test)."""
+    """Return the median with its 95 % confidence interval, which order statistics bound (sign test)."""
     ordered, n = sorted(values), len(values)
     outside, rank = 0.0, 0
     while (outside := outside + 2 * math.comb(n, rank) / 2**n) <= 1 - CONFIDENCE and rank < (n - 1) // 2:

@@ -1,4 +1,4 @@
-"""What a worker is asked to do: it keeps the model of a run between calls, prepared."""
+"""Functions that a worker process runs. The prepared model of a run is kept between calls."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +16,12 @@ from tracekit.verification.trial import Start
 
 
 @dataclass
-class _Kept:
-    """The run of the last call."""
+class _Cache:
+    """The prepared run of the last call."""
 
     runs: dict[Settings, Ready] = field(default_factory=dict)
 
-    def of(self, settings: Settings) -> Ready:
+    def prepare(self, settings: Settings) -> Ready:
         if settings not in self.runs:
             self.runs.clear()
             peak_memory.release()
@@ -29,28 +29,31 @@ class _Kept:
         return self.runs[settings]
 
 
-_KEPT = _Kept()
+_CACHE = _Cache()
 
 
-def run_of(settings: Settings) -> Ready:
-    """Built, or as it was built for the call before."""
-    return _KEPT.of(settings)
+def prepared(settings: Settings) -> Ready:
+    """Return the prepared run; it is built unless the last call had the same settings."""
+    return _CACHE.prepare(settings)
 
 
 def start(settings: Settings) -> Start:
-    return trial.start(run_of(settings))
+    return trial.start(prepared(settings))
 
 
 def read_device() -> DeviceReading | None:
     return device_state.reading()
 
 
-def verified(settings: Settings, name: str, expected: Expected, wall_s: float) -> Verified:
-    return trial.verified(run_of(settings), name, expected, wall_s=wall_s)
+def verify(settings: Settings, name: str, expected: Expected, wall_s: float) -> Verified:
+    return trial.verify(prepared(settings), name, expected, wall_s=wall_s)
 
 
 def profile(settings: Settings, path: Path) -> None:
-    """Record the run. Nothing may be timed afterwards in a process that was profiled: its launches stay slower."""
-    before = run_of(settings)
+    """Record a trace of the run at `path`.
+
+    Do not time anything in this process afterwards: launches stay slower once a process has been profiled.
+    """
+    before = prepared(settings)
     with before.subject.numerics():
         record.write_run(before.subject.model, before.step, settings, path, silent)

@@ -1,4 +1,4 @@
-"""How many steps a measurement takes, told while it runs; and whether the machine did anything else meanwhile."""
+"""Reports the progress of a measurement, and detects other load on the CPU."""
 
 import time
 from dataclasses import dataclass, field
@@ -6,32 +6,32 @@ from dataclasses import dataclass, field
 from tracekit.capture.progress import Say, silent
 
 SAY_EVERY_S = 10.0
-"""Progress is told at most this often, and not before."""
+"""Minimum time in seconds between two reports, and before the first."""
 _STARVED = 1.5
-"""Wall time over CPU time of the process; on a quiet machine it is 1, or less with several threads."""
+"""Ratio of wall time to the process's CPU time above which it waited for a CPU. A quiet machine has 1 or less."""
 
 
 @dataclass
 class Progress:
-    """Counts the steps of a measurement, and says how many there are and how long the others will take."""
+    """Counts the steps of a measurement, and reports the time that is left."""
 
     total: int
     say: Say = silent
     _done: int = 0
     _began: float = field(default_factory=lambda: time.monotonic())
-    _said: float = field(default_factory=lambda: time.monotonic())
+    _reported: float = field(default_factory=lambda: time.monotonic())
 
     def step(self) -> None:
-        """One more step is done."""
+        """Count one finished step."""
         self._done += 1
         now = time.monotonic()
-        if now - self._said >= SAY_EVERY_S and self._done < self.total:
-            self._said = now
+        if now - self._reported >= SAY_EVERY_S and self._done < self.total:
+            self._reported = now
             left = (now - self._began) / self._done * (self.total - self._done)
             self.say(f"step {self._done} of {self.total}, about {_rounded(left)} left")
 
-    def of(self, total: int) -> None:
-        """The total, once it is known what a step costs."""
+    def set_total(self, total: int) -> None:
+        """Set the number of steps, once the time of one is known."""
         self.total = total
 
 
@@ -40,13 +40,13 @@ def _rounded(seconds: float) -> str:
 
 
 class CpuShare:
-    """Compares the wall time since it was made with the CPU time of this process."""
+    """Compares the wall time since its creation with the CPU time of this process."""
 
     def __init__(self) -> None:
         self._wall, self._cpu = time.perf_counter(), time.process_time()
 
     def warning(self) -> str:
-        """What a busy machine says against times of its CPU; "": nothing."""
+        """Return a warning if other work kept the CPU busy, else ""."""
         wall, cpu = time.perf_counter() - self._wall, time.process_time() - self._cpu
         if wall < _STARVED * cpu:
             return ""

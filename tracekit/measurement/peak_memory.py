@@ -1,4 +1,4 @@
-"""Peak device memory of a step, without what another subject beside it holds."""
+"""Measures the peak device memory of a step, without the memory of other subjects in the process."""
 
 import gc
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def peak_bytes(step: Step) -> int:
-    """The most that is allocated on the device while the step runs; 0 without a GPU."""
+    """Run the step, and return the peak of allocated device memory in bytes; 0 without a GPU."""
     cuda = require("torch.cuda")
     if not cuda.is_initialized():
         return 0
@@ -27,13 +27,16 @@ def peak_bytes(step: Step) -> int:
 
 
 def peak_so_far() -> int:
-    """The most that was allocated since that was last reset: recording a graph resets it. 0 without a GPU."""
+    """Return the peak of allocated device memory since its last reset, in bytes; 0 without a GPU.
+
+    Capturing a CUDA graph resets it.
+    """
     cuda = require("torch.cuda")
     return int(cuda.max_memory_allocated()) if cuda.is_initialized() else 0
 
 
 def allocated_bytes() -> int:
-    """Device memory that is in use now; 0 without a GPU."""
+    """Return the allocated device memory in bytes; 0 without a GPU."""
     cuda = require("torch.cuda")
     if not cuda.is_initialized():
         return 0
@@ -43,12 +46,12 @@ def allocated_bytes() -> int:
 
 
 def _forget_workspaces() -> None:
-    """cuBLAS keeps what it worked in: a step takes it again, and it is counted for that step."""
+    """Free the workspaces that cuBLAS keeps. The next step allocates them again, so they count for that step."""
     require("torch")._C._cuda_clearCublasWorkspaces()
 
 
 def release() -> None:
-    """Give back to the device what nothing uses any more."""
+    """Return unused cached memory to the device."""
     gc.collect()
     cuda = require("torch.cuda")
     if cuda.is_initialized():
@@ -56,7 +59,7 @@ def release() -> None:
 
 
 def shared_bytes(subject: Subject, other: Subject) -> int:
-    """Bytes of weights that both have, in the same memory."""
+    """Return the bytes of the weights whose memory both subjects share."""
     theirs = {each.data_ptr() for each in _storages(other.model)}
     mine = {each.data_ptr(): each.nbytes() for each in _storages(subject.model)}
     return sum(size for pointer, size in mine.items() if pointer in theirs)
@@ -69,7 +72,7 @@ def _storages(model: "nn.Module") -> Iterator[Any]:
 
 
 def _plain(tensor: Any) -> Iterator[Any]:
-    """The plain tensors that a tensor is made of: quantized ones keep values and scales apart."""
+    """Yield the plain tensors inside a tensor; quantized tensors store values and scales separately."""
     state = getattr(tensor, "quant_state", None)
     if state is not None:
         yield state.absmax

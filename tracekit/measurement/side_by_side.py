@@ -1,4 +1,7 @@
-"""A subject with an optimization beside the one without: same inputs, outputs compared, timed in turn."""
+"""Measures a subject with an optimization beside the one without it.
+
+Both get the same inputs; their outputs are compared, and they are timed in alternating blocks.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +16,6 @@ from tracekit.capture.record import explained
 from tracekit.capture.workloads import Step
 from tracekit.measurement import peak_memory
 from tracekit.measurement.interleaved import BUDGET_S, WALL_S, Runnable, compare
-from tracekit.measurement.output_difference import difference
 from tracekit.measurement.worker import tell
 from tracekit.subjects.prepared_step import SEED, prepare
 from tracekit.subjects.subject import Subject
@@ -31,33 +33,33 @@ class Ready:
         return Runnable(self.step, self.subject.numerics)
 
     def output(self) -> Any:
-        """What the next step computes. Dropout is drawn from the same seed each time."""
+        """Run a step and return its output. Dropout uses the same seed each time."""
         with explained(self.subject.settings, self.subject.backend), self.subject.numerics():
             require("torch").manual_seed(SEED)
             return self.step(NoRanges())
 
     def peak_memory_bytes(self) -> int:
-        """Peak of everything that is allocated on the device during a step."""
+        """Run a step and return the peak of allocated device memory in bytes; 0 without a GPU."""
         with explained(self.subject.settings, self.subject.backend), self.subject.numerics():
             return peak_memory.peak_bytes(self.step)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What an optimization really did."""
+    """Measured effect of an optimization."""
 
     speedup: Interval
-    """Latency before over after, times the work done; 95 % of such intervals hold the true median."""
+    """Latency before over latency after, times `work`, with its 95 % confidence interval."""
     work: float
-    """How many times the work of a step before one does after."""
+    """Work of a step after, relative to a step before."""
     before: Latency
     after: Latency
     peak_memory_bytes: int
-    """After; 0 without a GPU."""
+    """With the optimization; 0 without a GPU."""
     difference: Difference | None
-    """None: the outputs are not of the same inputs."""
+    """None if the inputs of both were not the same."""
     warnings: tuple[str, ...] = ()
-    """What speaks against the measurement, as sentences."""
+    """Sentences on why the measurement may be inaccurate."""
 
 
 def ready(subject: Subject, optimizer: Any = None) -> Ready:
@@ -67,45 +69,73 @@ def ready(subject: Subject, optimizer: Any = None) -> Ready:
 
 
 def warm(subject: Subject, optimizer: Any = None) -> Ready:
-    """As `ready`, and one step was run: what the optimizer keeps from its first step on is allocated."""
-    found = ready(subject, optimizer)
-    found.output()
-    return found
+    """Prepare the subject's step and run it once, so that the state of an optimizer is allocated."""
+    prepared = ready(subject, optimizer)
+    prepared.output()
+    return prepared
 
 
 def measure(
     before: Ready, changed: Subject, *, resident_bytes: int, budget_s: float = BUDGET_S, wall_s: float = WALL_S
 ) -> Measured:
-    """Run the changed subject beside the one before. `resident_bytes` were allocated before it was changed."""
+    """Measure the changed subject beside the one before.
+
+    `resident_bytes` is the device memory that was allocated before the optimization was applied. `budget_s` limits the
+    seconds of timed steps, `wall_s` those of the whole comparison.
+    """
     return beside(before, ready(changed), resident_bytes=resident_bytes, budget_s=budget_s, wall_s=wall_s)
 
 
 def beside(
     before: Ready, after: Ready, *, resident_bytes: int, budget_s: float = BUDGET_S, wall_s: float = WALL_S
 ) -> Measured:
-    """As `measure`, of a subject whose step was prepared just now: recording it reset the peak of memory."""
+    """Measure as `measure` does, but a subject whose step was prepared just before.
+
+    If its step is a CUDA graph, capturing it has reset the peak of device memory.
+    """
     changed = after.subject
-    found = after.output()
+    output = after.output()
     recorded = peak_memory.peak_so_far() if changed.graphs else 0
     expected = before.output()
     work = _work(before.subject, changed)
-    apart = _difference(expected, found, logits=not changed.training) if work == 1 else None
-    del expected, found
+    difference = _difference(expected, output, logits=not changed.training) if work == 1 else None
+    del expected, output
     peak = max(recorded, after.peak_memory_bytes())
     if peak:
         peak += peak_memory.shared_bytes(changed, before.subject) - resident_bytes
     clock = clock_of(changed.settings.device)
     times = compare(before.runnable, after.runnable, clock, budget_s, wall_s=wall_s, say=tell)
     speedup = Interval(times.speedup.low * work, times.speedup.expected * work, times.speedup.high * work)
-    return Measured(speedup, work, times.before, times.after, max(0, peak), apart, times.warnings)
+    return Measured(speedup, work, times.before, times.after, max(0, peak), difference, times.warnings)
 
 
 def _work(before: Subject, after: Subject) -> float:
-    """How many times the work of a step before one after does."""
+    """Return the work of a step after, relative to a step before."""
     return after.settings.batch_size / before.settings.batch_size * after.tokens_a_step / before.tokens_a_step
 
 
-def _difference(expected: Any, found: Any, *, logits: bool) -> Difference | None:
-    if not hasattr(expected, "shape") or expected.shape != found.shape:
+def _difference(expected: Any, output: Any, *, logits: bool) -> Difference | None:
+    if not hasattr(expected, "shape") or expected.shape != output.shape:
         return None
-    return difference(expected, found, logits=logits and expected.dim() > 1)
+    return output_difference(expected, output, logits=logits and expected.dim() > 1)
+
+
+def output_difference(baseline: Any, output: Any, *, logits: bool) -> Difference:
+    """Compare two tensors of the same shape.
+
+    Returns the largest absolute difference, the RMS difference relative to the RMS of `baseline`, and with `logits`,
+    whose last dimension is the vocabulary or the classes, the mean KL divergence in nats and the fraction of equal
+    argmax.
+    """
+    torch = require("torch")
+    with torch.inference_mode():
+        before, after = baseline.detach().float(), output.detach().float()
+        delta = after - before
+        relative = (delta.square().mean().sqrt() / before.square().mean().sqrt().clamp_min(1e-30)).item()
+        if not logits:
+            return Difference(delta.abs().max().item(), relative, None, None)
+        kl = torch.nn.functional.kl_div(
+            after.log_softmax(-1), before.log_softmax(-1), reduction="none", log_target=True
+        ).sum(-1)
+        agreement = (before.argmax(-1) == after.argmax(-1)).float().mean()
+        return Difference(delta.abs().max().item(), relative, max(kl.mean().item(), 0.0), agreement.item())

@@ -1,4 +1,4 @@
-"""A process that measures, apart from the one that asks: what fails in it, or poisons its device, ends with it."""
+"""A separate process for measurements, so that a crash or a CUDA error in one does not affect the next."""
 
 import contextlib
 import os
@@ -18,15 +18,15 @@ from tracekit.capture.packages import require
 from tracekit.capture.progress import Say, silent
 
 _GRACE_S = 10
-"""Time that a process has to end in order."""
+"""Seconds that a process has to end by itself."""
 _WATCH_S = 0.5
-_ENDED = "The process that measured it ended with status {status}."
-_VERBOSE = "Run it again with tracekit -v to see all that it printed."
+_ENDED = "The measuring process ended with status {status}."
+_VERBOSE = "Run it again with tracekit -v to see its whole output."
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What a call raised: as TracekitError tells it, or one line of what a package or a device said."""
+    """An error that a call raised: the parts of a TracekitError, or one line of any other exception."""
 
     what: str
     why: str = ""
@@ -37,7 +37,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Progress:
     """A line of progress, sent before the answer."""
 
     text: str
@@ -48,15 +48,15 @@ class _Answer:
     value: Any
     failure: Failure | None
     usable: bool
-    """Whether the device still works: after an assertion on it, all that follows in the process fails."""
+    """Whether the device still works. After an assertion on the device, every further call in the process fails."""
 
 
 class Worker:
-    """Calls functions of modules in another process, one after another; what they keep there, the next one finds.
+    """Calls functions in another process, one after another. State of their modules is kept between calls.
 
-    A process whose device stopped working is replaced before the next call. What libraries print there (warnings when
-    they are imported, progress of tuning) is shown if `verbose`; else only the last line, when the process ends early.
-    What functions `tell` is said by `say`.
+    A process whose device stopped working is replaced before the next call. The output of libraries (warnings on
+    import, progress of tuning) is shown if `verbose`; otherwise only its last line, if the process ends early.
+    Progress that functions send with `tell` is passed to `say`.
     """
 
     def __init__(self, *, verbose: bool = False, say: Say = silent) -> None:
@@ -69,32 +69,32 @@ class Worker:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and self._process is not None:
-            self._process.terminate()  # what it measures now is of no use
+            self._process.terminate()  # The result of its current call is not needed.
         self.close()
         if self._printed:
             self._printed.close()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What the function returns; a Failure when it raised, or the process ended."""
+        """Return the function's result, or a Failure if it raised or the process ended."""
         process, printed = self._running(), self._printed_bytes()
         try:
             _send(process.stdin, (function, arguments))
             answer = self._answer(process)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             self.close()
-            return Failure(_ENDED.format(status=process.returncode), *self._last_words(printed))
+            return Failure(_ENDED.format(status=process.returncode), *self._last_line(printed))
         if not answer.usable:
             self.close()
         return answer.failure or answer.value
 
     def _answer(self, process: "subprocess.Popen[bytes]") -> _Answer:
-        while isinstance(message := pickle.load(process.stdout), _Told):  # type: ignore[arg-type]
+        while isinstance(message := pickle.load(process.stdout), _Progress):  # type: ignore[arg-type]
             self._say(message.text)
         answer: _Answer = message
         return answer
 
     def close(self) -> None:
-        """End the process, and free what it holds of the device."""
+        """End the process, which frees its device memory."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -123,18 +123,18 @@ class Worker:
     def _printed_bytes(self) -> int:
         return self._printed.seek(0, os.SEEK_END) if self._printed else 0
 
-    def _last_words(self, start: int) -> tuple[str, str]:
-        """The last line that was printed from `start` on, and how to see the others."""
+    def _last_line(self, start: int) -> tuple[str, str]:
+        """Return the last line of output after the offset `start`, and how to see the other lines."""
         if not self._printed:
             return "", ""
         self._printed.seek(start)
         lines = [line.strip() for line in self._printed.read().decode(errors="replace").splitlines()]
         last = next(filter(None, reversed(lines)), "")
-        return (f"It printed last: {last}", _VERBOSE) if last else ("", "")
+        return (f"Its last output was: {last}", _VERBOSE) if last else ("", "")
 
 
 def checked(answer: Any) -> Any:
-    """What a call returned. Raises TracekitError for a Failure."""
+    """Return the result of a call. Raises TracekitError for a Failure."""
     if isinstance(answer, Failure):
         raise TracekitError(answer.what, answer.why, answer.hint)
     return answer
@@ -153,7 +153,7 @@ def failure_of(error: Exception) -> Failure:
 
 
 def device_works() -> bool:
-    """False once a kernel has failed: the process cannot use the device any more."""
+    """Return False once a kernel has failed, after which the process cannot use the device any more."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return True
@@ -172,32 +172,32 @@ def _answered(function: Callable[..., Any], arguments: tuple[Any, ...]) -> _Answ
 
 
 def tell(text: str) -> None:
-    """Send a line of progress to the process that asked; in any other process, nothing happens."""
+    """Send a line of progress to the calling process. Does nothing in a process that is not a worker."""
     if _ANSWERS:
-        _send(_ANSWERS[0], _Told(text))
+        _send(_ANSWERS[0], _Progress(text))
 
 
 _ANSWERS: list[Any] = []
-"""In a process that serves, the stream of its answers."""
+"""The stream of answers, in a worker process."""
 
 
 def _serve() -> None:
-    """Answer calls until there are none. Libraries print to stdout: that is made stderr."""
+    """Answer calls until the input ends. Libraries may print to stdout, so it is redirected to stderr."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-    questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    calls, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     _ANSWERS.append(answers)
     while True:
         try:
-            function, arguments = pickle.load(questions)
+            function, arguments = pickle.load(calls)
         except EOFError:
             return
         _send(answers, _answered(function, arguments))
 
 
 def _end_with_parent(parent: int) -> None:
-    """End this process once the one that started it is gone: in order, and after a while at any rate."""
+    """End this process once its parent is gone: with SIGTERM, and after _GRACE_S seconds at once."""
     while os.getppid() == parent:
         time.sleep(_WATCH_S)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -206,6 +206,6 @@ def _end_with_parent(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    from tracekit.measurement import worker  # pickled classes are of the module, not of __main__
+    from tracekit.measurement import worker  # Pickled classes must belong to the module, not to __main__.
 
     worker._serve()

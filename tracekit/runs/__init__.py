@@ -1,1 +1,1 @@
-"""A run's folder: its files, how they are written and read."""
+"""Reads and writes the files in a run's folder."""

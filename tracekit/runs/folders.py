@@ -1,4 +1,4 @@
-"""The files in the folder of a run, and where the report of any trace stands."""
+"""Names the files in a run's folder, and the report that belongs to a trace."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ _SUFFIXES = (".gz", ".json", ".pt.trace")
 
 
 def page_of(trace: Path) -> Path:
-    """Where the report of a trace, or of a run's folder, stands."""
+    """Return the path of the report of a trace or a run's folder."""
     if trace == Path("-"):
         return Path(REPORT)
     if trace.is_dir():
@@ -23,7 +23,7 @@ def page_of(trace: Path) -> Path:
 
 
 def stem(name: str) -> str:
-    """A trace's name without what says its format."""
+    """Return a trace's file name without the extensions of its format."""
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
     return name

@@ -1,4 +1,4 @@
-"""Whether a folder may take a run: one that holds a run of something else is refused."""
+"""Refuses to write a run into a folder that holds a run of something else."""
 
 import json
 from pathlib import Path
@@ -10,50 +10,53 @@ from tracekit.capture.settings import Settings
 from tracekit.runs.folders import RUN, TRACE
 
 _IDENTITY = ("model", "workload", "gpu", "device")
-"""Settings that make a run another one, not the same with other parameters."""
+"""Settings that identify a run. Other settings are its parameters."""
 _PARAMETERS = ("batch_size", "seq_len", "new_tokens", "dtype", "attention", "weights")
 
 
 def check_folder(settings: Settings, force: bool, say: Say) -> None:
-    """Raise TracekitError when the folder holds a run of another model, workload or GPU; say what else is replaced."""
-    held = _held(settings.folder)
-    if held is None or force:
+    """Raise TracekitError if the folder holds a run of another model, workload or GPU, unless `force`.
+
+    A run with other parameters is replaced, which `say` reports.
+    """
+    existing = _stored_run(settings.folder)
+    if existing is None or force:
         return
-    stored, asked = held.get("settings"), settings.as_dict()
+    stored, new = existing.get("settings"), settings.as_dict()
     if not isinstance(stored, dict):
-        raise _refused(settings.folder, _described(held))
-    if any(stored.get(name, asked[name]) != asked[name] for name in _IDENTITY):
-        raise _refused(settings.folder, f"a run of {_described(held)}")
-    changed = [f"{name} {stored[name]}" for name in _PARAMETERS if stored.get(name, asked[name]) != asked[name]]
+        raise _refused(settings.folder, _described(existing))
+    if any(stored.get(name, new[name]) != new[name] for name in _IDENTITY):
+        raise _refused(settings.folder, f"a run of {_described(existing)}")
+    changed = [f"{name} {stored[name]}" for name in _PARAMETERS if stored.get(name, new[name]) != new[name]]
     if changed:
         say(f"replacing the run in {settings.folder} ({', '.join(changed)})")
 
 
 def check_script_folder(script: Path, folder: Path, force: bool) -> None:
-    """Raise TracekitError when the folder holds anything but a run of this script."""
-    held = _held(folder)
-    if held is not None and not force and held.get("script") != script.name:
-        raise _refused(folder, f"a run of {_described(held)}")
+    """Raise TracekitError if the folder holds a run of anything else than this script, unless `force`."""
+    existing = _stored_run(folder)
+    if existing is not None and not force and existing.get("script") != script.name:
+        raise _refused(folder, f"a run of {_described(existing)}")
 
 
-def _held(folder: Path) -> dict[str, Any] | None:
-    """What run.json in the folder says; empty when there is only a trace, None when there is neither."""
+def _stored_run(folder: Path) -> dict[str, Any] | None:
+    """Return the content of run.json in the folder; empty if there is only a trace, None if there is neither."""
     path = folder / RUN
     if not path.is_file():
         return {} if (folder / TRACE).exists() else None
     try:
-        held = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except ValueError:
         return {}
-    return held if isinstance(held, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
-def _described(held: dict[str, Any]) -> str:
-    settings = held.get("settings")
+def _described(run: dict[str, Any]) -> str:
+    settings = run.get("settings")
     if isinstance(settings, dict):
         words = [settings.get("name") or settings.get("model"), settings.get("workload"), settings.get("gpu")]
         return " ".join(str(word) for word in words if word)
-    return str(held.get("script") or "something that is not known")
+    return str(run.get("script") or "something unknown")
 
 
 def _refused(folder: Path, what: str) -> TracekitError:

@@ -1,4 +1,4 @@
-"""What a finished capture leaves behind: its analysis as a page and as data, and a summary."""
+"""Writes the outputs of a capture: the report, the analysis as data, and the settings of the run."""
 
 import json
 from pathlib import Path
@@ -16,9 +16,9 @@ from tracekit.runs.folders import ANALYSIS, REPORT, RUN, TRACE
 
 
 def write_outputs(folder: Path) -> Analysis:
-    """Analyze the trace in the folder; write the report and the data beside it, and the findings into the trace."""
+    """Analyze the trace in the folder, add the findings to it, and write analysis.json and the report beside it."""
     trace = folder / TRACE
-    analysis = analyze_into(trace, trace, lambda found: annotate(trace, trace, found))
+    analysis = analyze_into(trace, trace, lambda result: annotate(trace, trace, result))
     write_atomically(folder / ANALYSIS, export.to_json(analysis))
     write_report(analysis, folder / REPORT)
     return analysis
@@ -30,12 +30,12 @@ def write_report(analysis: Analysis, path: str | Path) -> None:
 
 
 def write_run(settings: Settings, folder: Path) -> None:
-    """Write the settings with which the run can be repeated, and the versions that it ran with."""
+    """Write run.json with the settings, so that the run can be repeated, and the versions of packages."""
     _write_run(folder, settings=settings.as_dict())
 
 
 def write_script_run(script: Path, folder: Path) -> None:
-    """Write which script the run is of, by its name alone, and the versions that it ran with."""
+    """Write run.json with the script's name, without its folder, and the versions of packages."""
     _write_run(folder, script=script.name)
 
 

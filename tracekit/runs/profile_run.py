@@ -1,4 +1,4 @@
-"""From a model's name to its analysis: plan, capture, analyze, write."""
+"""Profiles a model by name: plans the run, captures a trace, analyzes it, and writes the outputs."""
 
 from typing import Any
 
@@ -14,17 +14,17 @@ from tracekit.runs.outputs import write_outputs, write_run
 
 
 def profile(model: str, *, force: bool = False, **options: Any) -> Analysis:
-    """Profile a model by name and return its analysis; the files are in `output`.
+    """Profile a model by name, write the files into the folder `output`, and return the analysis.
 
-    A folder that holds a run of another model, workload or GPU is refused unless `force`.
     Options are the fields of tracekit.capture.settings.Settings: gpu, workload, batch_size, seq_len, new_tokens, dtype,
-    attention, device, weights, steps, output. Raises TracekitError when they do not fit together.
+    attention, device, weights, steps, output. Raises TracekitError if they do not fit together, or if the folder holds
+    a run of another model, workload or GPU, unless `force`.
     """
     return run(plan(Settings(model=model, **options)), force=force)
 
 
 def run(settings: Settings, say: Say = silent, *, force: bool = False) -> Analysis:
-    """Capture with planned settings, and write trace, report, analysis and settings into their folder."""
+    """Capture a run with planned settings, write trace, report, analysis and settings, and return the analysis."""
     check_writable(settings.folder / TRACE)
     check_folder(settings, force, say)
     capture(settings, say)
@@ -34,7 +34,7 @@ def run(settings: Settings, say: Say = silent, *, force: bool = False) -> Analys
 
 
 def capture(settings: Settings, say: Say) -> None:
-    """Write the trace: measured on the settings' device, or modelled for their GPU."""
+    """Write the trace, measured on the settings' device or modelled for their GPU."""
     path = settings.folder / TRACE
     if settings.device == "model":
         from tracekit.calibration import load
@@ -42,7 +42,7 @@ def capture(settings: Settings, say: Say) -> None:
         from tracekit.capture import model_trace
 
         gpu, calibration = hardware.asked(settings.gpu, settings.gpu_file), load(settings.gpu)
-        assert gpu is not None  # plan() refuses a modelled run without one.
+        assert gpu is not None  # plan() refuses a modelled run without a GPU.
         host = host_costs(calibration, gpu)
         say(f"host time: {host.source}")
         model_trace.write(settings, as_calibrated(gpu, calibration), path, say, host=host)

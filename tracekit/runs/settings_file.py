@@ -1,4 +1,4 @@
-"""The settings that a run's folder holds, to repeat the run."""
+"""Reads the settings in a run's folder, with which the run is repeated."""
 
 import json
 from pathlib import Path
@@ -11,11 +11,11 @@ from tracekit.capture.settings import Settings
 from tracekit.runs.folders import RUN
 
 _KINDS = {**get_type_hints(Settings), "output": str}
-_HINT = "Name a run's folder; tracekit profile --model NAME makes one."
+_HINT = "Name a run's folder, which tracekit profile --model NAME writes."
 
 
 def settings_of(folder: Path) -> Settings:
-    """The settings that run.json holds. Raises InputError when it is not there, or does not hold any."""
+    """Return the settings in run.json. Raises InputError if the file is missing, or has no valid settings."""
     path = folder / RUN
     what = f"{path} cannot be read."
     with reading(what, _HINT):
@@ -24,7 +24,7 @@ def settings_of(folder: Path) -> Settings:
         stored = json.loads(text)["settings"]
         return Settings(**{name: _value(name, stored[name]) for name in _KINDS if name in stored})
     except (ValueError, KeyError, TypeError) as error:
-        why = str(error) if isinstance(error, msgspec.ValidationError) else "It holds no settings of a run."
+        why = str(error) if isinstance(error, msgspec.ValidationError) else "It does not contain the settings of a run."
         raise InputError(what, why, _HINT) from error
 
 
@@ -32,4 +32,4 @@ def _value(name: str, stored: object) -> Any:
     try:
         return msgspec.convert(stored, _KINDS[name])
     except msgspec.ValidationError as error:
-        raise msgspec.ValidationError(f"Of its {name}: {error}.") from error
+        raise msgspec.ValidationError(f"Setting {name}: {error}.") from error

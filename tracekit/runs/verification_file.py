@@ -1,4 +1,4 @@
-"""The file in which a run's folder keeps what was measured of optimizations."""
+"""Reads and writes verify.json, the measurements of optimizations in a run's folder."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,34 +13,35 @@ from tracekit.reports.untrusted import escaped_json
 from tracekit.runs.folders import TRACE, VERIFY
 
 _NO_MATTER = ("output", "steps")
-"""Settings that change no measurement."""
+"""Settings that do not affect a measurement."""
 
 
-def to_json(found: Verification) -> str:
-    return escaped_json(msgspec.json.format(msgspec.json.encode(asdict(found)), indent=2).decode()) + "\n"
+def to_json(verification: Verification) -> str:
+    return escaped_json(msgspec.json.format(msgspec.json.encode(asdict(verification)), indent=2).decode()) + "\n"
 
 
-def joined(earlier: Verification | None, found: Verification) -> Verification:
-    """What was found, after what was measured earlier of other optimizations, if that was done in the same way."""
-    if earlier is None or not _comparable(earlier, found):
-        return found
-    anew = {each.id for each in found.results}
-    return replace(found, results=(*(each for each in earlier.results if each.id not in anew), *found.results))
+def joined(earlier: Verification | None, latest: Verification) -> Verification:
+    """Return `latest` with the earlier results of other optimizations, if those were measured in the same way."""
+    if earlier is None or not _comparable(earlier, latest):
+        return latest
+    repeated = {each.id for each in latest.results}
+    kept = (each for each in earlier.results if each.id not in repeated)
+    return replace(latest, results=(*kept, *latest.results))
 
 
 def _comparable(one: Verification, other: Verification) -> bool:
-    """The same run on the same device with the same versions. A package that only one of them had changes nothing."""
+    """Return whether both are of the same run, on the same device, with the same versions of the packages in both."""
     both = one.versions.keys() & other.versions.keys()
     return _run_of(one) == _run_of(other) and all(one.versions[name] == other.versions[name] for name in both)
 
 
-def _run_of(found: Verification) -> tuple[Any, ...]:
-    settings = {name: value for name, value in found.settings.items() if name not in _NO_MATTER}
-    return found.tracekit, found.device_name, found.seed, settings
+def _run_of(verification: Verification) -> tuple[Any, ...]:
+    settings = {name: value for name, value in verification.settings.items() if name not in _NO_MATTER}
+    return verification.tracekit, verification.device_name, verification.seed, settings
 
 
 def read(path: Path) -> Verification:
-    """Raises InputError when the file is not one of ours."""
+    """Read a verify.json. Raises InputError if it is invalid."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Verification)
     except msgspec.DecodeError as error:
@@ -49,8 +50,8 @@ def read(path: Path) -> Verification:
         ) from error
 
 
-def verified_beside(trace: str | Path) -> Verification | None:
-    """What was measured of the run whose folder, or trace, this is; None: nothing."""
+def verification_of(trace: str | Path) -> Verification | None:
+    """Return the measurements in the run's folder that `trace` is or belongs to; None without any."""
     if str(trace) == "-" or is_url(str(trace)):
         return None
     path = Path(trace)

@@ -1,1 +1,1 @@
-"""Models with optimizations applied, ready to be measured."""
+"""Models with optimizations applied, ready for a measurement."""

@@ -1,4 +1,4 @@
-"""Training of small adapters beside frozen weights in 4 bits, as QLoRA does (Dettmers et al., 2023)."""
+"""Trains small adapters beside frozen 4-bit weights, as QLoRA does (Dettmers et al., 2023)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,12 @@ RANK = 16
 
 
 def with_adapters(subject: Subject) -> Subject:
-    """The subject with its linear layers in NF4, frozen, and an adapter of rank 16 beside each, which is trained."""
+    """Return the subject with frozen NF4 linear layers, and a trainable adapter of rank RANK beside each.
+
+    Raises TracekitError if the workload does not train.
+    """
     if not subject.training:
-        raise TracekitError("Adapters are trained.", "The workload does not train.", "Add --workload train.")
+        raise TracekitError("Adapters can only be trained.", "The workload does not train.", "Add --workload train.")
     peft = require("peft")
     changed = in_nf4(subject.in_half())
     targets = sorted({name for _, name, _ in inner_layers(changed.model, ("Linear4bit",))})

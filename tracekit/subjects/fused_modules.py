@@ -1,4 +1,4 @@
-"""Fused kernels in place of chains of small ones: by liger-kernel, or by torch's own where it has one."""
+"""Replaces chains of small kernels with fused kernels, from torch if it has one, else from liger-kernel."""
 
 import sys
 from collections.abc import Iterator
@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from torch import nn
 
 WRITTEN_OUT = ("NewGELUActivation", "FastGELUActivation")
-"""Activations of transformers that torch has in one kernel."""
+"""Activations of transformers for which torch has one kernel."""
 
 
 def with_fused_kernels(subject: Subject) -> Subject:
-    """The subject with its activations, norms and gated products fused where a kernel for them is known."""
+    """Return the subject with fused activations, norms and gated products.
+
+    Raises TracekitError if no fused kernel is known for the model.
+    """
     changed = subject.with_twin()
     if not _with_torch_gelu(changed.model):
         _with_liger(changed.model)
@@ -25,7 +28,7 @@ def with_fused_kernels(subject: Subject) -> Subject:
 
 
 def _with_torch_gelu(model: "nn.Module") -> int:
-    """How many activations written out op by op were replaced by the same function in one kernel."""
+    """Replace activations that are written out op by op with torch.nn.GELU, and return how many were replaced."""
     torch, replaced = require("torch"), 0
     for module in list(model.modules()):
         for name, child in module.named_children():
@@ -39,14 +42,16 @@ def _with_liger(model: Any) -> None:
     patches = require("liger_kernel.transformers.monkey_patch")
     kind = getattr(getattr(model, "config", None), "model_type", "")
     if kind not in patches.MODEL_TYPE_TO_APPLY_LIGER_FN:
-        raise TracekitError("No fused kernels are known for this model.", f"liger-kernel has none for {kind or 'it'}.")
+        raise TracekitError(
+            "No fused kernels are known for this model.", f"liger-kernel does not support {kind or 'it'}."
+        )
     with _classes_kept(sys.modules[type(model).__module__]):
         patches._apply_liger_kernel_to_instance(model, rope=False, fused_linear_cross_entropy=False)
 
 
 @contextmanager
 def _classes_kept(module: Any) -> Iterator[None]:
-    """liger-kernel also changes the model's module, for all models built later: that is undone."""
+    """Undo the changes that liger-kernel makes to the model's Python module, which would affect models built later."""
     before = dict(vars(module))
     try:
         yield

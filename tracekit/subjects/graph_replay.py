@@ -1,4 +1,4 @@
-"""CUDA graphs by hand: a function on fixed tensors is run into a graph once, and replayed."""
+"""Captures a function on fixed tensors in a CUDA graph once, and replays it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,13 +12,16 @@ _HOST_COPY = "unless the CPU tensor is pinned"
 
 
 class Replay:
-    """The recorded function. Its result is the graph's own memory, which the next replay overwrites.
+    """A captured function. Its result is in the graph's own memory, which the next replay overwrites.
 
-    It keeps the function, and with it the tensors whose addresses the graph holds.
+    It keeps a reference to the function, and so to the tensors whose addresses the graph uses.
     """
 
     def __init__(self, function: Callable[[], Any]) -> None:
-        """Leaves the peak of device memory at what the function takes: a replay allocates nothing."""
+        """Capture the function.
+
+        The peak of device memory is reset before, and is then that of the function, because a replay allocates nothing.
+        """
         self._function, cuda = function, require("torch.cuda")
         cuda.reset_peak_memory_stats()
         aside = cuda.Stream()
@@ -44,7 +47,7 @@ def _explained() -> Iterator[None]:
         if _HOST_COPY not in str(error):
             raise
         raise TracekitError(
-            "The step cannot be recorded.",
-            "It copies from the host's memory: the model makes a tensor there, as its attention mask is made.",
-            "Compile it first (compile+cuda-graphs), or make the tensor on the device.",
+            "The step cannot be captured in a CUDA graph.",
+            "It copies from host memory, where the model creates a tensor, such as an attention mask.",
+            "Compile it first (compile+cuda-graphs), or create the tensor on the device.",
         ) from error

@@ -1,4 +1,4 @@
-"""From a subject to the step that is timed."""
+"""Prepares the step of a subject that is timed."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from torch import nn
 
 SEED = 0
-"""Inputs are drawn with it, so that they are the same for every subject of the same settings."""
+"""Random seed of inputs, so that they are the same for every subject with the same settings."""
 
 
 def prepare(subject: Subject, optimizer: Any = None) -> Step:
-    """The step of the subject, its inputs and its cache in place. Run it within `subject.numerics()`.
+    """Return the step of the subject, with inputs and KV cache allocated. Run it within `subject.numerics()`.
 
-    In training with the `optimizer`, which may have moments already; None: a new one.
+    Training uses `optimizer`, which may already have state, or a new one if it is None.
     """
     require("torch").manual_seed(SEED)
     model, settings = _compiled(subject), subject.settings
     if subject.static_cache:
         make = {"decode": static_cache_steps.decode, "generate": static_cache_steps.generate}[settings.workload]
-        return make(model, settings, Replay if subject.graphs else static_cache_steps.as_it_is)
+        return make(model, settings, Replay if subject.graphs else static_cache_steps.unrecorded)
     step = _own_step(subject, model) if subject.inputs is not None else _workload(subject, model, optimizer)
     return _replayed(step) if subject.graphs else step
 
 
 def optimizer_of(subject: Subject, model: "nn.Module") -> Any:
-    """A new one, as the subject trains with."""
+    """Return a new optimizer of the kind that the subject trains with."""
     if subject.fused_optimizer:
         return require("torch").optim.AdamW(model.parameters(), fused=True)
     return workloads.adamw(model, subject.settings)

@@ -13,15 +13,16 @@ if TYPE_CHECKING:
 
 
 def with_torchao(subject: Subject, configuration: str, **options: Any) -> Subject:
-    """The subject with its nn.Linear layers, the head apart, quantized by a configuration of torchao.quantization.
+    """Return the subject with its nn.Linear layers, except the head, quantized by torchao.
 
-    What is not quantized works in 16 bits. A granularity is given by its name.
+    `configuration` is the name of a class in torchao.quantization and `options` are its arguments; a granularity is
+    given by its name. All other layers use 16 bits. Raises TracekitError for training, or without an nn.Linear layer.
     """
     quantization = require("torchao.quantization")
     changed = _inference(subject).in_half().with_twin()
     wanted = {id(layer) for _, _, layer in inner_layers(changed.model, ("Linear",))}
     if not wanted:
-        raise TracekitError("Nothing can be quantized.", "The model has no nn.Linear inside.")
+        raise TracekitError("Nothing can be quantized.", "The model has no nn.Linear layer other than its head.")
     if isinstance(options.get("granularity"), str):
         options["granularity"] = getattr(quantization, options["granularity"])()
     config = getattr(quantization, configuration)(set_inductor_config=False, **options)
@@ -30,16 +31,16 @@ def with_torchao(subject: Subject, configuration: str, **options: Any) -> Subjec
 
 
 def with_nf4(subject: Subject) -> Subject:
-    """The subject with its linear layers, the head apart, in bitsandbytes' 4-bit normal floats."""
+    """Return the subject with its linear layers, except the head, in bitsandbytes' NF4."""
     return in_nf4(_inference(subject).in_half())
 
 
 def in_nf4(subject: Subject) -> Subject:
-    """The same of a subject in 16 bits, whatever it does with them."""
+    """Return a 16-bit subject with its linear layers, except the head, in NF4; unlike `with_nf4`, also for training."""
     modules = require("bitsandbytes").nn
 
     def nf4(layer: "nn.Module", inputs: int, outputs: int) -> Any:
-        made = modules.Linear4bit(
+        quantized = modules.Linear4bit(
             inputs,
             outputs,
             bias=layer.bias is not None,
@@ -47,36 +48,36 @@ def in_nf4(subject: Subject) -> Subject:
             compute_dtype=layer.weight.dtype,
             device="meta",
         )
-        made.weight = modules.Params4bit(
-            _rows(layer), requires_grad=False, quant_type="nf4", compress_statistics=True, module=made
+        quantized.weight = modules.Params4bit(
+            _rows(layer), requires_grad=False, quant_type="nf4", compress_statistics=True, module=quantized
         )
-        return made
+        return quantized
 
     return _with_layers(subject, nf4)
 
 
 def with_llm_int8(subject: Subject) -> Subject:
-    """The subject with its linear layers, the head apart, in bitsandbytes' LLM.int8."""
+    """Return the subject with its linear layers, except the head, in bitsandbytes' LLM.int8."""
     modules = require("bitsandbytes").nn
 
     def int8(layer: "nn.Module", inputs: int, outputs: int) -> Any:
-        made = modules.Linear8bitLt(
+        quantized = modules.Linear8bitLt(
             inputs, outputs, bias=layer.bias is not None, has_fp16_weights=False, threshold=6.0, device="meta"
         )
-        made.weight = modules.Int8Params(_rows(layer).cpu(), requires_grad=False, has_fp16_weights=False)
-        return made
+        quantized.weight = modules.Int8Params(_rows(layer).cpu(), requires_grad=False, has_fp16_weights=False)
+        return quantized
 
     return _with_layers(_inference(subject).with_dtype("fp16"), int8)
 
 
 def _inference(subject: Subject) -> Subject:
     if subject.training:
-        raise TracekitError("Quantized weights cannot be trained.", "A step of training would change them.")
+        raise TracekitError("Quantized weights cannot be trained.", "A training step would change them.")
     return subject
 
 
 def inner_layers(model: "nn.Module", types: tuple[str, ...]) -> Iterator[tuple["nn.Module", str, "nn.Module"]]:
-    """(parent, name in it, layer) of the layers of these classes that are no head."""
+    """Yield (parent, name in the parent, layer) for the layers of these classes, except the head."""
     for parent in model.modules():
         for name, layer in parent.named_children():
             if type(layer).__name__ in types and name not in HEADS:
@@ -94,7 +95,7 @@ def _with_layers(subject: Subject, make: Callable[["nn.Module", int, int], Any])
 
 
 def _rows(layer: "nn.Module") -> Any:
-    """The weights as nn.Linear stores them, [outputs, inputs]; GPT-2's Conv1D stores them the other way round."""
+    """Return the weights, [outputs, inputs] as nn.Linear stores them; GPT-2's Conv1D stores the transpose."""
     weight: Any = layer.get_parameter("weight").detach()
     plain = weight if isinstance(layer, require("torch.nn").Linear) else weight.t()
     return plain.contiguous()

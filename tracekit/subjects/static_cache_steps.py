@@ -1,4 +1,4 @@
-"""Decoding on a KV cache of fixed size, whose addresses and shapes stay the same from token to token."""
+"""Decodes with a KV cache of fixed size, whose addresses and shapes do not change from token to token."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from torch import nn
 
 Recorder = Callable[[Callable[[], Any]], Callable[[], Any]]
-"""Makes of a function on fixed tensors one that does the same: a CUDA graph of it, or itself."""
+"""Turns a function on fixed tensors into an equivalent one, such as the replay of its CUDA graph."""
 
 
-def as_it_is(function: Callable[[], Any]) -> Callable[[], Any]:
+def unrecorded(function: Callable[[], Any]) -> Callable[[], Any]:
+    """Return the function itself."""
     return function
 
 
 class StaticCache:
-    """The cache of transformers with one fixed length for all layers, that can be set back in one launch."""
+    """The KV cache of transformers, with one fixed length for all layers, whose lengths are reset in one launch."""
 
     def __init__(self, model: "nn.Module", tokens: int) -> None:
         self._torch, caches = require("torch"), require("transformers.cache_utils")
@@ -35,11 +36,11 @@ class StaticCache:
         self._saved: list[Any] = []
 
     def save(self) -> None:
-        """Remember how many tokens it holds."""
+        """Save how many tokens the cache holds."""
         self._saved = [length.clone() for length in self._lengths()]
 
     def restore(self) -> None:
-        """Hold as many tokens as when it was saved."""
+        """Reset the cache to as many tokens as when it was saved."""
         self._torch._foreach_copy_(self._lengths(), self._saved)
 
     def _lengths(self) -> list[Any]:
@@ -49,24 +50,24 @@ class StaticCache:
 def _check(config: Any, text: Any, tokens: int) -> None:
     window = getattr(text, "sliding_window", None) if getattr(text, "use_sliding_window", True) else None
     if kind_of(config) != "a decoder":
-        raise TracekitError("A static cache cannot be used here.", "Only models that are decoders have one.")
+        raise TracekitError("A static cache cannot be used here.", "Only decoders have one.")
     if window is not None and window < tokens:
         raise TracekitError(
             "A static cache cannot be used here.",
-            f"The model attends to a window of {window} tokens, which slides over {tokens}.",
-            "Ask for fewer tokens with --seq-len.",
+            f"The model attends to a sliding window of {window} tokens, and {tokens} are needed.",
+            "Use fewer tokens: --seq-len.",
         )
 
 
-def decode(model: "nn.Module", settings: Settings, record: Recorder = as_it_is) -> Step:
-    """A step that decodes one token on a filled cache."""
+def decode(model: "nn.Module", settings: Settings, record: Recorder = unrecorded) -> Step:
+    """Return a step that decodes one token on a filled cache."""
     torch = require("torch")
-    held = _filled(model, settings, settings.seq_len + 1)
+    cache = _filled(model, settings, settings.seq_len + 1)
     token = torch.zeros(settings.batch_size, 1, dtype=torch.long, device=settings.torch_device)
 
     def one_token() -> Any:
-        held.restore()
-        return _forward(model, token, held).logits
+        cache.restore()
+        return _forward(model, token, cache).logits
 
     with torch.no_grad():
         recorded = record(one_token)
@@ -78,24 +79,24 @@ def decode(model: "nn.Module", settings: Settings, record: Recorder = as_it_is) 
     return step
 
 
-def generate(model: "nn.Module", settings: Settings, record: Recorder = as_it_is) -> Step:
-    """A step that makes new_tokens, the first of them by the prefill."""
+def generate(model: "nn.Module", settings: Settings, record: Recorder = unrecorded) -> Step:
+    """Return a step that generates `new_tokens` tokens, of which the prefill computes the first."""
     torch = require("torch")
     inputs = {**prompt_inputs(model, settings), **last_logits_only(model)}
-    held = _Empty(model, settings.seq_len + settings.new_tokens)
+    cache = _EmptyCache(model, settings.seq_len + settings.new_tokens)
     token = torch.zeros(settings.batch_size, 1, dtype=torch.long, device=settings.torch_device)
 
     def prompt() -> Any:
-        held.restore()
-        logits = model(**inputs, past_key_values=held.cache).logits
+        cache.restore()
+        logits = model(**inputs, past_key_values=cache.cache).logits
         token.copy_(logits[:, -1:].argmax(-1))
         return logits
 
     def one_token() -> None:
-        token.copy_(_forward(model, token, held).logits[:, -1:].argmax(-1))
+        token.copy_(_forward(model, token, cache).logits[:, -1:].argmax(-1))
 
     with torch.no_grad():
-        held.fill_once(prompt)
+        cache.fill_once(prompt)
         prefill = record(prompt)
         decoded = record(one_token)
 
@@ -111,8 +112,8 @@ def generate(model: "nn.Module", settings: Settings, record: Recorder = as_it_is
     return step
 
 
-class _Empty(StaticCache):
-    """A cache that is set back to hold nothing. Its tensors appear when it is filled first."""
+class _EmptyCache(StaticCache):
+    """A cache that is reset to hold no tokens. Its tensors are allocated when it is filled first."""
 
     def restore(self) -> None:
         if self._saved:
@@ -125,12 +126,12 @@ class _Empty(StaticCache):
 
 def _filled(model: "nn.Module", settings: Settings, tokens: int) -> StaticCache:
     torch, uncompiled = require("torch"), plain(model)
-    held = StaticCache(uncompiled, tokens)
+    cache = StaticCache(uncompiled, tokens)
     with torch.no_grad():
-        uncompiled(**prompt_inputs(uncompiled, settings), **last_logits_only(uncompiled), past_key_values=held.cache)
-    held.save()
-    return held
+        uncompiled(**prompt_inputs(uncompiled, settings), **last_logits_only(uncompiled), past_key_values=cache.cache)
+    cache.save()
+    return cache
 
 
-def _forward(model: "nn.Module", token: Any, held: StaticCache) -> Any:
-    return model(input_ids=token, past_key_values=held.cache, use_cache=True)
+def _forward(model: "nn.Module", token: Any, cache: StaticCache) -> Any:
+    return model(input_ids=token, past_key_values=cache.cache, use_cache=True)

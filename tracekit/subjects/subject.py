@@ -1,4 +1,4 @@
-"""What is measured: a model, and how a step of it is run. Applying an optimization makes another one."""
+"""The subject of a measurement: a model, and how its step is run. Applying an optimization returns a new subject."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,24 +19,24 @@ CompileMode = Literal["", "default", "max-autotune"]
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """Two subjects may share weights, and nothing else that changes."""
+    """A model, and how its step is run. Two subjects may share weights, but no other mutable state."""
 
     model: "nn.Module"
-    """Not compiled: that is done when the step is prepared."""
+    """The model, not compiled; it is compiled when the step is prepared."""
     settings: Settings
     inputs: Mapping[str, Any] | None = None
-    """What one forward of a model of one's own takes; None: the settings' workload, on seeded inputs."""
+    """Keyword arguments for the forward of the user's own model; None for the settings' workload on seeded inputs."""
     compile_mode: CompileMode = ""
     graphs: bool = False
-    """The step is captured once and replayed."""
+    """Whether the step is captured in a CUDA graph once and replayed."""
     static_cache: bool = False
     fused_optimizer: bool = False
     named_backend: Backend = ""
-    """The one that fused attention may take; "": as its settings have it."""
+    """The only backend that fused attention may use; "" for the one that the settings imply."""
     checked: int = 0
-    """Drafted tokens that a decode step checks beside the next one."""
+    """Number of drafted tokens that a decode step checks in addition to the next one."""
     tokens_a_step: float = 1.0
-    """Tokens that a decode step yields."""
+    """Number of tokens that a decode step yields on average."""
 
     @property
     def training(self) -> bool:
@@ -48,7 +48,7 @@ class Subject:
 
     @property
     def half_type(self) -> Literal["fp16", "bf16"]:
-        """The 16-bit type that its device computes in natively; the CPU has bf16."""
+        """The 16-bit dtype that the device computes in natively; bf16 on a CPU."""
         cuda = require("torch.cuda")
         return "bf16" if not self.on_cuda or cuda.is_bf16_supported(including_emulation=False) else "fp16"
 
@@ -57,15 +57,15 @@ class Subject:
         return self.settings.device == "cuda"
 
     def with_twin(self) -> "Subject":
-        """The same weights (in training, copies of them) in modules of its own, which may be changed."""
+        """Return the subject with modules of its own, which may be changed; weights are shared, in training copied."""
         return replace(self, model=twin(self.model, share=not self.training))
 
     def with_own_weights(self) -> "Subject":
-        """For a change that leaves the model alone: what is trained may not be shared."""
+        """Return the subject with its own copies of the weights if it trains them; otherwise itself."""
         return self.with_twin() if self.training else self
 
     def with_dtype(self, dtype: Dtype) -> "Subject":
-        """Weights and activations in `dtype`; itself when they are."""
+        """Return the subject with weights and activations in `dtype`; itself if it has that dtype."""
         if self.settings.dtype == dtype:
             return self
         target = torch_dtype(dtype)
@@ -78,16 +78,16 @@ class Subject:
         )
 
     def in_half(self) -> "Subject":
-        """In 16 bits, if it is not already."""
+        """Return the subject in a 16-bit dtype; itself if it has one."""
         return self if self.settings.dtype in ("fp16", "bf16") else self.with_dtype(self.half_type)
 
     @property
     def backend(self) -> Backend:
-        """The one that its fused attention runs on; "": whichever torch prefers."""
+        """The backend that its fused attention uses; "" for the one that torch prefers."""
         return self.named_backend or backend_of(self.settings.attention)
 
     @contextmanager
     def numerics(self) -> Iterator[None]:
-        """The arithmetic that its step runs with."""
+        """Set the precision of arithmetic that its step runs with."""
         with numerics(self.settings.dtype, self.backend):
             yield

@@ -1,4 +1,4 @@
-"""Copies of a model that share its weights, or hold them converted: never twice in memory without need."""
+"""Copies models so that they share weights, or hold converted ones, without needless copies in memory."""
 
 import copy
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def twin(model: "nn.Module", *, share: bool) -> "nn.Module":
-    """The same modules anew, around the same parameters and buffers, or around copies of them."""
+    """Return a copy of the model's modules, whose parameters and buffers are shared if `share`, else copied."""
     if not share:
         return copy.deepcopy(model)
     tensors = [*model.parameters(), *model.buffers()]
@@ -18,9 +18,10 @@ def twin(model: "nn.Module", *, share: bool) -> "nn.Module":
 
 
 def converted(model: "nn.Module", dtype: Any) -> "nn.Module":
-    """The model with floating-point weights in `dtype`, as loading it in that type would give.
+    """Return a copy of the model with floating-point weights in `dtype`, as if it had been loaded in that dtype.
 
-    transformers computes what it does not store (rotary frequencies) in fp32 whatever the type of the weights.
+    Buffers of transformers' models that are not stored, such as rotary frequencies, stay in fp32, because transformers
+    computes them in fp32 for weights of any dtype.
     """
     torch = require("torch")
     kept = _not_stored(model) if _is_of_transformers(model) else set()
@@ -31,10 +32,10 @@ def converted(model: "nn.Module", dtype: Any) -> "nn.Module":
     for name, buffer in model.named_buffers():
         wanted = buffer.is_floating_point() and name not in kept
         memo[id(buffer)] = buffer.to(dtype) if wanted else buffer.clone()
-    found = copy.deepcopy(model, memo)
-    if _is_of_transformers(found):
-        found.config.dtype = dtype
-    return found
+    result = copy.deepcopy(model, memo)
+    if _is_of_transformers(result):
+        result.config.dtype = dtype
+    return result
 
 
 def _is_of_transformers(model: "nn.Module") -> bool:

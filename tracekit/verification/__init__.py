@@ -1,1 +1,1 @@
-"""Predictions beside measurements of the same run."""
+"""Compares predictions with measurements of the same run."""

@@ -1,4 +1,4 @@
-"""What was predicted of a run, before anything is measured."""
+"""Predictions for the optimizations of a run, made before anything is measured."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,24 +22,26 @@ class Expected:
     speedup: Interval | None
     peak_bytes: int | None
     refused: str = ""
-    """Why it was not predicted."""
+    """Why there is no prediction."""
     whole: Interval | None = None
-    """With a draft model, where only the check of what it drafts is measured; then `speedup` is that of the check."""
+    """Speed-up of speculative decoding with a draft model. Only the check of drafted tokens is measured, and `speedup`
+    is that of the check. None for other optimizations."""
     largest_batch: int | None = None
-    """Whose step the GPU's memory holds; None: not known."""
+    """Largest batch size whose step fits in the GPU's memory; None if unknown."""
 
 
 class Expectations:
-    """Predictions from the trace of a run; of a run without GPU work, none."""
+    """Predicts optimizations from the trace of a run. A run without GPU work has no predictions."""
 
     def __init__(self, trace: Path) -> None:
         _, self._base = start(cache.load(trace))
 
     def unchanged(self) -> Expected:
-        """The prediction for the run without any optimization."""
+        """Return the prediction for the run without any optimization."""
         return Expected(None, None, largest_batch=largest_that_fits(self._base) if self._base else None)
 
-    def of(self, name: str) -> Expected:
+    def predict(self, name: str) -> Expected:
+        """Return the prediction for the optimization `name`, as for `predict --apply`."""
         optimization = parse(name)
         if self._base is None:
             return Expected(None, None, "The run has no GPU work to predict from.")

@@ -1,4 +1,4 @@
-"""One optimization applied to a run and measured beside the run without it; and what all of them make together."""
+"""Applies one optimization to a run and measures it beside the run without it."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,21 +21,21 @@ from tracekit.subjects.subject import Subject
 from tracekit.verification.expectations import Expected
 
 RANDOM_WEIGHTS = (
-    "The weights are random: differences say how far arithmetic drifts in this architecture, not what a trained model "
-    "would lose."
+    "The weights are random: differences show how far the arithmetic drifts in this architecture, not the accuracy "
+    "that a trained model would lose."
 )
 _APPLIED_WITH = ("torchao", "bitsandbytes", "liger-kernel", "peft", "nvidia-ml-py")
-"""Distributions, beside torch and transformers, that a measurement depends on."""
+"""Packages that a measurement depends on, besides torch and transformers."""
 _DRAFTS = (
-    "Predicted and measured is the check of {drafted} drafted tokens, which yields {tokens:.1f} at that acceptance "
-    "rate, before the time that a draft model takes."
+    "The check of {drafted} drafted tokens is predicted and measured. It yields {tokens:.1f} tokens at that acceptance "
+    "rate, not counting the time of a draft model."
 )
-POISONED = "The device failed in the optimization before it: this process cannot use it any more."
+POISONED = "The device failed in an earlier optimization, and this process cannot use it any more."
 
 
 @dataclass(frozen=True)
 class Start:
-    """A run that is ready to be measured."""
+    """The state of a run and its device before anything is measured."""
 
     peak_memory_bytes: int
     device_name: str
@@ -51,61 +51,71 @@ def device_name(settings: Settings) -> str:
     return (environment.cuda_state() if settings.device == "cuda" else environment.cpu_state()).name
 
 
-def verified(
+def verify(
     before: Ready, name: str, expected: Expected, budget_s: float = BUDGET_S, *, wall_s: float = WALL_S
 ) -> Verified:
-    """The optimization (names joined with "+": several as one), or why it could not be measured."""
-    told = foretold(name, expected)
+    """Measure the optimization `name` (names joined with "+" are applied together).
+
+    An exception of the model, a package or the device becomes the `error` of the result.
+    """
+    predicted = unmeasured(name, expected)
     if not device_works():
-        return replace(told, error=POISONED)
+        return replace(predicted, error=POISONED)
     try:
-        with _compiled_code_forgotten():
+        with _compiled_code_reset():
             resident = peak_memory.allocated_bytes()
             changed = parse(name).apply(before.subject)
-            found = measure(before, changed, resident_bytes=resident, budget_s=budget_s, wall_s=wall_s)
+            measured = measure(before, changed, resident_bytes=resident, budget_s=budget_s, wall_s=wall_s)
     except (TracekitError, RuntimeError, NotImplementedError, AssertionError, ImportError, TypeError) as error:
-        return replace(told, error=str(failure_of(error)))
+        return replace(predicted, error=str(failure_of(error)))
     return replace(
-        told,
-        measured=found.speedup,
-        work_factor=found.work,
-        before=found.before,
-        after=found.after,
-        peak_memory_bytes=found.peak_memory_bytes,
-        difference=found.difference,
-        caveats=(*told.caveats, *_caveats(changed, found)),
+        predicted,
+        measured=measured.speedup,
+        work_factor=measured.work,
+        before=measured.before,
+        after=measured.after,
+        peak_memory_bytes=measured.peak_memory_bytes,
+        difference=measured.difference,
+        caveats=(*predicted.caveats, *_caveats(changed, measured)),
     )
 
 
-def _caveats(changed: Subject, found: Measured) -> list[str]:
+def _caveats(changed: Subject, measured: Measured) -> list[str]:
     drafts = _DRAFTS.format(drafted=changed.checked, tokens=changed.tokens_a_step) if changed.checked else ""
-    return [line for line in (drafts, *found.warnings, noise(found.before, found.after)) if line]
+    return [line for line in (drafts, *measured.warnings, noise(measured.before, measured.after)) if line]
 
 
-def foretold(name: str, expected: Expected) -> Verified:
-    """What is known of an optimization before it is measured."""
+def unmeasured(name: str, expected: Expected, error: str = "") -> Verified:
+    """Return the prediction for an optimization, without a measurement. `error` says why it was not measured."""
     optimization = parse(name)
     return Verified(
         id=optimization.name,
         title=optimization.title,
         predicted=expected.speedup,
         measured=None,
+        error=error,
         predicted_peak_bytes=expected.peak_bytes,
-        caveats=(*((f"Not predicted. {expected.refused}",) if expected.refused else ()), *_with_a_draft(expected)),
+        caveats=(
+            *((f"Not predicted. {expected.refused}",) if expected.refused else ()),
+            *_draft_model_caveat(expected),
+        ),
     )
 
 
-def _with_a_draft(expected: Expected) -> tuple[str, ...]:
+def _draft_model_caveat(expected: Expected) -> tuple[str, ...]:
     if not expected.whole:
         return ()
     whole = expected.whole
-    return (f"With a draft model {whole.expected:.2f} times is predicted ({whole.low:.2f} to {whole.high:.2f}).",)
+    return (f"With a draft model, the prediction is {whole.expected:.2f} times ({whole.low:.2f} to {whole.high:.2f}).",)
 
 
 def summary(
     settings: Settings, began: Start, results: Sequence[Verified], last: DeviceReading | None, *, own: bool = False
 ) -> Verification:
-    """All that was measured of a run, and what it takes to measure it again. `own`: its inputs were given."""
+    """Return all measurements of a run, with what is needed to repeat them.
+
+    With `own`, the user gave the inputs, and throughput is counted in steps.
+    """
     items, unit = items_of(settings, own=own)
     return Verification(
         tracekit=__version__,
@@ -127,8 +137,8 @@ def summary(
 
 
 @contextmanager
-def _compiled_code_forgotten() -> Iterator[None]:
-    """Each optimization compiles anew, as it would alone."""
+def _compiled_code_reset() -> Iterator[None]:
+    """Discard compiled code afterwards, so that each optimization compiles as it would alone."""
     try:
         yield
     finally:
@@ -136,7 +146,7 @@ def _compiled_code_forgotten() -> Iterator[None]:
 
 
 def items_of(settings: Settings, *, own: bool = False) -> tuple[int, str]:
-    """What one step does, and the unit of it."""
+    """Return the number of items that one step processes, and their unit: tokens, images or steps."""
     if own:
         return 1, "steps"
     if settings.seq_len == 0:
@@ -146,15 +156,11 @@ def items_of(settings: Settings, *, own: bool = False) -> tuple[int, str]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that a measurement depends on, those that are installed."""
-    found = environment.versions()
+    """Return the versions of the installed packages that a measurement depends on."""
+    installed = environment.versions()
     for package in _APPLIED_WITH:
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
-
-
-def not_measured(name: str, expected: Expected, why: str) -> Verified:
-    return replace(foretold(name, expected), error=why)
+    return installed

@@ -1,4 +1,4 @@
-"""Optimizations of a model of one's own, in the process that it lives in."""
+"""Measures optimizations of the user's own model, in the user's process."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,32 +26,36 @@ if TYPE_CHECKING:
     from torch import nn
 
 _AFTER_PROFILER = (
-    "Measured in a process that had been profiled: each launch takes 2 to 3 µs more than without. Name optimizations "
-    "(apply=...) to have them measured first."
+    "This process was profiled before it measured, so each launch took 2 to 3 µs longer. Name optimizations "
+    "(apply=...) to measure them before profiling."
 )
 
 
 def verify(
     model: "nn.Module", inputs: Mapping[str, Any], apply: str | Sequence[str] = (), *, top: int = 3
 ) -> Verification:
-    """Measure optimizations of a model of one's own, whose forward takes `inputs` as keywords.
+    """Measure optimizations of your own model, whose forward takes `inputs` as keyword arguments.
 
-    `apply` names optimizations (several joined with "+"): they are measured, then predicted from a profile. Without it,
-    the model is profiled first, and those recommended are measured, at most `top`. The model is left as it is.
+    `apply` names optimizations (joined with "+" to apply several together). They are measured, and then predicted from
+    a profile. Without it, the model is profiled first, and its `top` recommendations are measured. The model itself is
+    not changed.
     """
     require("torch")
     settings = _own_settings(model, inputs)
     before = ready(Subject(model=model.eval(), settings=settings, inputs=inputs))
     names = [apply] if isinstance(apply, str) and apply else list(apply)
     if names:
-        found = _measured_here(before, names)
+        verification = _measure(before, names)
         with _profiled(before) as folder:
-            expected = Expectations(folder / TRACE).of
-            return replace(found, results=tuple(_beside(each, expected(each.id)) for each in found.results))
+            predict = Expectations(folder / TRACE).predict
+            results = tuple(_with_prediction(each, predict(each.id)) for each in verification.results)
+            return replace(verification, results=results)
     with _profiled(before) as folder:
         names = recommended(folder, settings, top)
-        found = _measured_here(before, names, Expectations(folder / TRACE).of)
-    return replace(found, caveats=(*found.caveats, *((_AFTER_PROFILER,) if before.subject.on_cuda else ())))
+        verification = _measure(before, names, Expectations(folder / TRACE).predict)
+    return replace(
+        verification, caveats=(*verification.caveats, *((_AFTER_PROFILER,) if before.subject.on_cuda else ()))
+    )
 
 
 @contextmanager
@@ -62,21 +66,21 @@ def _profiled(before: Ready) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _measured_here(before: Ready, names: list[str], expected: Callable[[str], Expected] | None = None) -> Verification:
+def _measure(before: Ready, names: list[str], predict: Callable[[str], Expected] | None = None) -> Verification:
     began = trial.start(before)
-    predictions = [expected(name) if expected else Expected(None, None) for name in names]
-    results = [trial.verified(before, *each) for each in zip(names, predictions, strict=True)]
+    predictions = [predict(name) if predict else Expected(None, None) for name in names]
+    results = [trial.verify(before, *each) for each in zip(names, predictions, strict=True)]
     return trial.summary(before.subject.settings, began, results, read_device(), own=True)
 
 
-def _beside(found: Verified, expected: Expected) -> Verified:
-    """With what is predicted from a trace of the same run, which was recorded after it had been measured."""
-    told = trial.foretold(found.id, expected)
+def _with_prediction(measured: Verified, expected: Expected) -> Verified:
+    """Add the prediction from a trace of the same run that was recorded after the measurement."""
+    predicted = trial.unmeasured(measured.id, expected)
     return replace(
-        found,
-        predicted=told.predicted,
-        predicted_peak_bytes=told.predicted_peak_bytes,
-        caveats=(*told.caveats, *found.caveats),
+        measured,
+        predicted=predicted.predicted,
+        predicted_peak_bytes=predicted.predicted_peak_bytes,
+        caveats=(*predicted.caveats, *measured.caveats),
     )
 
 
@@ -88,13 +92,13 @@ def _own_settings(model: "nn.Module", inputs: Mapping[str, Any]) -> Settings:
         what = f"The model's weights are {weights.dtype}."
         raise InputError(what, "This dtype is not supported.", "Use float32, float16 or bfloat16.")
     tf32 = dtype == "fp32" and require("torch").get_float32_matmul_precision() != "highest"
-    written_out = getattr(getattr(model, "config", None), "_attn_implementation", "") == "eager"
+    attention = getattr(getattr(model, "config", None), "_attn_implementation", "")
     batch = next((value.shape[0] for value in inputs.values() if getattr(value, "ndim", 0)), 1)
     return Settings(
         model=type(model).__name__,
         device="cuda" if weights.is_cuda else "cpu",
         dtype="tf32" if tf32 else dtype,
-        attention="eager" if written_out else "sdpa",
+        attention="eager" if attention == "eager" else "sdpa",
         batch_size=batch,
         weights="pretrained",
     )

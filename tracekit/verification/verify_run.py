@@ -1,4 +1,4 @@
-"""Applies what was recommended, measures it, and leaves the result beside the run."""
+"""Applies the recommendations for a run, measures them, and saves the result in the run's folder."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,12 +22,12 @@ from tracekit.reports.files import write_atomically
 from tracekit.runs.folders import TRACE, VERIFY
 from tracekit.runs.outputs import write_outputs
 from tracekit.runs.settings_file import settings_of
-from tracekit.runs.verification_file import joined, to_json, verified_beside
+from tracekit.runs.verification_file import joined, to_json, verification_of
 from tracekit.verification import trial
 from tracekit.verification.expectations import Expectations, Expected
 
 ON_A_CPU = ("half-precision", "sdpa", "compile", "int8-dynamic")
-"""What is tried where nothing can be predicted."""
+"""Optimizations to measure on a CPU, for which there are no predictions."""
 
 
 def verify_run(
@@ -40,33 +40,34 @@ def verify_run(
     say: Say = silent,
     verbose: bool = False,
 ) -> Verification:
-    """Measure optimizations of the run in `folder` (names, several joined with "+"; none: the `top` recommended ones).
+    """Measure optimizations of the run in `folder`.
 
-    After each of them verify.json in the folder is written, with what it held of others; at the end the report. Raises
-    TracekitError when a name is not known, or the run cannot be repeated. `wall_s` is the time
-    that the comparison of one may take. With `verbose`, libraries may print to stderr.
+    `apply` names them (joined with "+" to apply several together); without it, the `top` recommendations are measured.
+    After each one, verify.json in the folder is written, which keeps earlier results of other optimizations. The
+    report is written at the end. `wall_s` limits the seconds of wall time for one optimization. With `verbose`,
+    libraries may print to stderr. Raises TracekitError if a name is unknown, or the run cannot be repeated.
     """
     wanted = list(dict.fromkeys(parse(name).name for name in apply))
-    asked = settings_of(folder)
-    settings = plan(replace(asked, device=_device(asked, device), name=""))
-    same = settings.device == asked.device and settings.gpu == asked.gpu
+    stored = settings_of(folder)
+    settings = plan(replace(stored, device=_device(stored, device), name=""))
+    same = settings.device == stored.device and settings.gpu == stored.gpu
     names = wanted or recommended(folder, settings, top)
-    expected = Expectations(folder / TRACE).of if same else _not_here
-    predictions = [expected(name) for name in names]  # before anything is measured
-    earlier = verified_beside(folder)
-    for found in _measured(settings, names, predictions, wall_s, say, verbose=verbose):
-        write_atomically(folder / VERIFY, to_json(joined(earlier, found)))
-        _remember(found.results[-1], found.versions, settings)
+    predict = Expectations(folder / TRACE).predict if same else _other_device
+    predictions = [predict(name) for name in names]  # Predict before anything is measured.
+    earlier = verification_of(folder)
+    for verification in _measured(settings, names, predictions, wall_s, say, verbose=verbose):
+        write_atomically(folder / VERIFY, to_json(joined(earlier, verification)))
+        _remember(verification.results[-1], verification.versions, settings)
     write_outputs(folder)
-    return found
+    return verification
 
 
-def _remember(found: Verified, versions: dict[str, str], settings: Settings) -> None:
-    """For later predictions on this machine."""
-    if not (settings.gpu and found.predicted and found.measured):
+def _remember(result: Verified, versions: dict[str, str], settings: Settings) -> None:
+    """Add the result to the history, which corrects later predictions on this machine."""
+    if not (settings.gpu and result.predicted and result.measured):
         return
     history.add(
-        history.Verified(
+        history.Measurement(
             verified_at=datetime.now(UTC).isoformat(timespec="seconds"),
             gpu=settings.gpu,
             model=settings.shown_name,
@@ -74,9 +75,9 @@ def _remember(found: Verified, versions: dict[str, str], settings: Settings) -> 
             batch_size=settings.batch_size,
             seq_len=settings.seq_len,
             dtype=settings.dtype,
-            applied=found.id,
-            predicted=(found.predicted.low, found.predicted.expected, found.predicted.high),
-            measured=found.measured.expected,
+            applied=result.id,
+            predicted=(result.predicted.low, result.predicted.expected, result.predicted.high),
+            measured=result.measured.expected,
             versions=versions,
         )
     )
@@ -85,22 +86,22 @@ def _remember(found: Verified, versions: dict[str, str], settings: Settings) -> 
 def _measured(
     settings: Settings, names: Sequence[str], predictions: Sequence[Expected], wall_s: float, say: Say, *, verbose: bool
 ) -> Iterator[Verification]:
-    """What was measured so far, after each. In a process of its own, which one cannot spoil for the next."""
+    """Measure each optimization in a worker process, and yield all results so far after each one."""
     results: list[Verified] = []
     with Worker(verbose=verbose, say=say) as worker:
         say(f"building {settings.shown_name} on {settings.device}")
         began = checked(worker.call(jobs.start, settings))
         for name, prediction in zip(names, predictions, strict=True):
             say(f"measuring {name} ({len(results) + 1} of {len(names)})")
-            found = worker.call(jobs.verified, settings, name, prediction, wall_s)
-            failed = isinstance(found, Failure)
-            results.append(trial.not_measured(name, prediction, str(found)) if failed else found)
+            answer = worker.call(jobs.verify, settings, name, prediction, wall_s)
+            failed = isinstance(answer, Failure)
+            results.append(trial.unmeasured(name, prediction, str(answer)) if failed else answer)
             yield trial.summary(settings, began, results, checked(worker.call(jobs.read_device)))
 
 
-def _device(asked: Settings, device: Device) -> Device:
-    """Where to repeat the run: where it ran, unless told otherwise."""
-    chosen = asked.device if device == "auto" else device
+def _device(stored: Settings, device: Device) -> Device:
+    """Return the device that repeats the run: for "auto", the device of the run."""
+    chosen = stored.device if device == "auto" else device
     if chosen != "model":
         return chosen
     if require("torch.cuda").is_available():
@@ -113,17 +114,18 @@ def _device(asked: Settings, device: Device) -> Device:
 
 
 def recommended(folder: Path, settings: Settings, top: int) -> list[str]:
+    """Return the ids of the first `top` recommendations for a run. Raises InputError if there are none."""
     if settings.device == "cpu":
         return list(ON_A_CPU)
-    found = [each.id for each in analyze(folder).recommendations[:top]]
-    if not found:
+    names = [each.id for each in analyze(folder).recommendations[:top]]
+    if not names:
         raise InputError(
             "Nothing is recommended for this run.",
-            f"No optimization promises {WORTHWHILE:g} times or more.",
-            "Name what to measure: --apply half-precision+cuda-graphs.",
+            f"No optimization has a predicted speed-up of {WORTHWHILE:g} or more.",
+            "Name optimizations to measure: --apply half-precision+cuda-graphs.",
         )
-    return found
+    return names
 
 
-def _not_here(_: str) -> Expected:
-    return Expected(None, None, "The run was of another device.")
+def _other_device(_: str) -> Expected:
+    return Expected(None, None, "The run was recorded on another device.")

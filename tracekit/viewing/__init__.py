@@ -1,1 +1,1 @@
-"""Showing a run: browser, Perfetto, notebook."""
+"""Shows a run in the browser, in Perfetto, or in a notebook."""

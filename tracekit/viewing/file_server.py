@@ -1,4 +1,4 @@
-"""A server on loopback that hands one file to the pages of one origin."""
+"""Serves one file on loopback to the pages of one origin."""
 
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,16 +16,19 @@ PORT = 9001
 
 
 class FileServer:
-    """Serves `file` under its name, and nothing else, to pages of `origin`, on loopback."""
+    """An HTTP server on loopback that serves only `file`, under its name, to pages of `origin`.
+
+    Raises TracekitError if the port is in use.
+    """
 
     def __init__(self, file: Path, origin: str, port: int) -> None:
         try:
             self._server = _Server((HOST, port), _Handler)
         except OSError as error:
             raise TracekitError(
-                f"Port {port} of this machine is taken.",
-                f"{error.strerror}. Perfetto's UI reads from no other.",
-                "End what listens there: another tracekit open, or Perfetto's trace_processor.",
+                f"Port {port} of this machine is in use.",
+                f"{error.strerror}. Perfetto's UI reads from no other port.",
+                "Stop the program that uses it: another tracekit open, or Perfetto's trace_processor.",
             ) from error
         self._server.file, self._server.origin = file, origin
         self.port = self._server.server_port
@@ -48,7 +51,7 @@ class FileServer:
 
 
 class _Server(ThreadingHTTPServer):
-    """A thread for each connection, so that one that stays idle holds up no other."""
+    """A server with a thread for each connection, so that an idle connection does not block the others."""
 
     daemon_threads = True
     file: Path
@@ -59,7 +62,7 @@ class _Server(ThreadingHTTPServer):
         self.fetched = Event()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away may come back."""
+        """Ignore connections that a browser closes; it may connect again."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
@@ -73,7 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         with self.server.file.open("rb") as file:
             self.send_response(200)
-            self._say_who_may_read()
+            self._send_origin()
             self.send_header("Content-Type", "application/octet-stream")
             self.send_header("Content-Length", str(self.server.file.stat().st_size))
             self.send_header("Cache-Control", "no-store")
@@ -82,19 +85,19 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.fetched.set()
 
     def do_OPTIONS(self) -> None:
-        """Browsers ask before a page of the internet reads from this machine."""
+        """Answer the preflight request of a browser, before a page of the internet reads from this machine."""
         if self._allowed():
             self.send_response(204)
-            self._say_who_may_read()
+            self._send_origin()
             self.send_header("Access-Control-Allow-Methods", "GET")
             self.send_header("Access-Control-Allow-Private-Network", "true")
             self.end_headers()
 
     def _allowed(self) -> bool:
-        """Whether a page of the origin asks for the file; any other request is answered with an error.
+        """Return whether a page of the origin requests the file. Any other request is answered with an error.
 
-        Browsers send the origin with every request to another site. Another host name than this machine's means that a
-        page had its own name resolved to this machine.
+        Browsers send the origin with every request to another site. A host name other than this machine's means that
+        a page's own host name was resolved to this machine (DNS rebinding).
         """
         here = (f"{HOST}:{self.server.server_port}", f"localhost:{self.server.server_port}")
         known = self.headers.get("Host") in here and self.headers.get("Origin") == self.server.origin
@@ -105,9 +108,9 @@ class _Handler(BaseHTTPRequestHandler):
             return False
         return known
 
-    def _say_who_may_read(self) -> None:
+    def _send_origin(self) -> None:
         self.send_header("Access-Control-Allow-Origin", self.server.origin)
         self.send_header("Vary", "Origin")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing is printed."""
+        """Print nothing."""

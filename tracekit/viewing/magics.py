@@ -11,7 +11,7 @@ from tracekit.analyzers.errors import TracekitError
 from tracekit.analyzers.results import Analysis
 from tracekit.capture.packages import require
 
-require("IPython")  # says what to install, before the imports below would fail
+require("IPython")  # Raises an error that says what to install, before the imports below fail.
 from IPython.core.error import UsageError  # noqa: E402
 from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
 from IPython.core.magic import Magics, line_cell_magic, magics_class  # noqa: E402
@@ -26,22 +26,22 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 @magics_class
 class ProfilingMagics(Magics):
-    """`%%tracekit` and `%tracekit`."""
+    """The magics `%%tracekit` and `%tracekit`."""
 
     @magic_arguments()
-    @argument("--gpu", default="", help="A GPU to project to, of those that `tracekit gpus` lists.")
-    @argument("-o", "--output", default=FOLDER, help=f"Folder of the files.  [default: {FOLDER}]")
+    @argument("--gpu", default="", help="A GPU to project to, which `tracekit gpus` lists.")
+    @argument("-o", "--output", default=FOLDER, help=f"Output folder.  [default: {FOLDER}]")
     @line_cell_magic
     def tracekit(self, line: str, cell: str | None = None) -> Analysis | None:
         """Profile the torch code of the cell, and show where its time goes and what to do next.
 
-        As a line, `%tracekit gpt2 --gpu t4` profiles a model, with the options of `tracekit profile`.
+        As a line magic, `%tracekit gpt2 --gpu t4` profiles a model, with the options of `tracekit profile`.
         """
         try:
             if cell is None:
                 return _profiled(line)
-            asked = parse_argstring(self.tracekit, line)
-            return _captured(self.shell, cell, Path(asked.output), asked.gpu)
+            options = parse_argstring(self.tracekit, line)
+            return _captured(self.shell, cell, Path(options.output), options.gpu)
         except TracekitError as error:
             raise UsageError(" ".join(part for part in (error.what, error.why, error.hint) if part)) from error
         except click.ClickException as error:
@@ -49,7 +49,7 @@ class ProfilingMagics(Magics):
 
 
 def _captured(shell: Any, cell: str, folder: Path, gpu: str) -> Analysis | None:
-    """The analysis of the cell, which runs as it would without us; None where it fails, which it then says itself."""
+    """Run and analyze the cell. Returns None if the cell fails, whose error IPython has then shown."""
     from tracekit.capture.session import Capture
     from tracekit.commands._output import say
     from tracekit.runs.outputs import write_outputs

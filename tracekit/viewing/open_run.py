@@ -1,4 +1,4 @@
-"""Showing a run: its report in the browser, its trace in Perfetto's UI."""
+"""Opens the report of a run in the browser, or its trace in Perfetto's UI."""
 
 import webbrowser
 from collections.abc import Callable
@@ -15,13 +15,13 @@ Show = Callable[[str], None]
 
 
 def browse(url: str) -> None:
-    """Open the URL in the user's browser. Raises TracekitError when there is none."""
+    """Open the URL in the user's browser. Raises TracekitError if there is none."""
     if not webbrowser.open(url):
         raise TracekitError("No browser could be opened.", "", f"Open it yourself: {url}")
 
 
 def report_of(run: Path) -> Path:
-    """The report of a run's folder, a trace, or a page itself; written first where there is none yet."""
+    """Return the report of a run's folder or a trace, which is written if it is missing. A page is returned as is."""
     if run.suffix == ".html":
         return _existing(run)
     page = page_of(run if run.is_dir() else _existing(run))
@@ -34,9 +34,9 @@ def report_of(run: Path) -> Path:
 
 
 def show_trace(run: Path, show: Show, port: int = PORT) -> None:
-    """Serve the trace on loopback, `show` the address of Perfetto's UI with it, and return once it was fetched.
+    """Serve the trace on loopback, `show` the address of Perfetto's UI that loads it, and return once it is fetched.
 
-    Perfetto's UI may fetch from port 9001 of this machine, and from no other of its ports.
+    Perfetto's UI may fetch only from port 9001 of this machine.
     """
     trace = _existing(run / TRACE if run.is_dir() else run)
     with FileServer(trace, UI, port) as server:
