@@ -18,7 +18,7 @@ from tracekit.measurement.side_by_side import warm
 from tracekit.optimizations import parse
 from tracekit.subjects.subject import Subject
 from tracekit.verification.expectations import Expected
-from tracekit.verification.trial import verified
+from tracekit.verification.trial import verify
 
 WARNINGS = (
     "Memory efficient kernel not used because: (Triggered internally at sdp_utils.cpp:901.)",
@@ -66,20 +66,20 @@ def test_none_is_named_by_sdpa_alone(subject):
 
 @pytest.mark.parametrize(("name", "words"), [("efficient", "Memory-efficient"), ("cudnn", "cuDNN")])
 def test_what_the_backend_cannot_run_is_not_measured(subject, name, words):
-    found = verified(warm(subject("eager")), f"sdpa:{name}", Expected(None, None))
+    found = verify(warm(subject("eager")), f"sdpa:{name}", Expected(None, None))
     assert found.measured is None
     assert f"{words} attention cannot run" in found.error
     assert "No viable backend" in found.error
 
 
 def test_what_the_backend_can_run_is_measured(subject):
-    found = verified(warm(subject("eager")), "sdpa:flash", Expected(None, None), budget_s=0.1)
+    found = verify(warm(subject("eager")), "sdpa:flash", Expected(None, None), budget_s=0.1)
     assert found.error == ""
     assert found.measured is not None
 
 
 def test_the_flash_attn_package_is_not_exchanged_for_another(subject):
-    found = verified(warm(subject("sdpa")), "sdpa:flash-attention-2", Expected(None, None))
+    found = verify(warm(subject("sdpa")), "sdpa:flash-attention-2", Expected(None, None))
     assert found.measured is None
     assert "FlashAttention2" in found.error
 
