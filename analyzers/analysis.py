@@ -17,6 +17,7 @@ from tracekit.analyzers.breakdown.coverage import attribution_problems, bound_pr
 from tracekit.analyzers.breakdown.gaps import idle_times
 from tracekit.analyzers.breakdown.host_spans import host_spans_table
 from tracekit.analyzers.breakdown.idle_causes import host_causes_table, idle_causes_table
+from tracekit.analyzers.breakdown.layer_parts import layer_ops_table, layer_parts_table
 from tracekit.analyzers.breakdown.layer_tables import layer_types_table, layers_table
 from tracekit.analyzers.breakdown.op_tables import kernels_table, ops_table, phases_table
 from tracekit.analyzers.breakdown.timeline import timeline
@@ -73,6 +74,8 @@ def _of_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
         work=work,
         layers=layers,
         layer_types=layer_types_table(layers, of.placed, totals),
+        layer_ops=layer_ops_table(layers, work, totals),
+        layer_parts=layer_parts_table(layers, work, totals),
         ops=ops_table(host, of.ops, work, totals),
         kernels=kernels_table(items, work, host["name"], layers, totals),
         phases=phases_table(of.phases, totals),

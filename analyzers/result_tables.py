@@ -1,37 +1,7 @@
 """The tables of an analysis, with documented columns."""
 
+from tracekit.analyzers.result_columns import BOUND, COST, ROOF, SHARE, TIMES
 from tracekit.analyzers.schema import Column, Table
-
-_COST = (
-    Column("flops", "float64", "FLOP", "floating-point operations counted, 2 a multiply-add; NaN: none known"),
-    Column("bytes", "float64", "B", "compulsory bytes counted; NaN: none known"),
-)
-_ROOF = (
-    Column("intensity", "float64", "FLOP/B", "arithmetic intensity: flops over bytes"),
-    Column(
-        "roof_fraction",
-        "float64",
-        "",
-        "roofline time over measured time; NaN: unknown; above 1 is explained by a problem",
-    ),
-)
-_TIMES = (
-    Column("duration_ns", "int64", "ns", "sum of the work's own durations; overlapping work counts in full each time"),
-    Column(
-        "busy_ns",
-        "int64",
-        "ns",
-        "share of the busy time: work that runs at once on a device shares each nanosecond equally; sums to busy time",
-    ),
-)
-_OWN_TIMES = (
-    Column("self_duration_ns", "int64", "ns", "duration_ns of the layer's own kernels, without the layers below it"),
-    Column("self_busy_ns", "int64", "ns", "busy_ns of the layer's own kernels; the whole column sums to busy time"),
-)
-_SHARE = Column(
-    "share", "float64", "", "busy_ns as a part of the whole busy time, 0 to 1 (of host time in a CPU trace)"
-)
-_BOUND = Column("bound", "object", "", 'compute, memory, launch, latency or transfer; "": unknown')
 
 WORK = Table(
     "work",
@@ -61,40 +31,10 @@ WORK = Table(
     Column("step", "int64", "", "index of the step; -1: outside every step"),
     Column("family", "category", "", 'family of the costed op (gemm, attention, ...); "": unknown'),
     Column("precision", "category", "", 'type of the arithmetic; "": unknown'),
-    *_COST,
+    *COST,
     Column("counters", "int64", "", "row in counters whose measured FLOPs and bytes these are; -1: they are counted"),
-    *_ROOF,
-    _BOUND,
-)
-
-LAYERS = Table(
-    "layers",
-    "The tree of layers (module instances), parents first. Times are of the layer and all below it.",
-    Column("path", "object", "", "attribute path in the model, such as transformer.h.0.attn"),
-    Column("type", "object", "", "class of the module"),
-    Column("parent", "int64", "", "row of the parent; -1: a root"),
-    Column("depth", "int64", "", "0 for a root"),
-    Column("calls", "int64", "", "forward calls in the trace"),
-    *_TIMES,
-    *_OWN_TIMES,
-    Column("cpu_ns", "int64", "ns", "host time inside the layer's ranges"),
-    Column("kernels", "int64", "", "device work items in the layer and below"),
-    _SHARE,
-    *_COST,
-    _BOUND,
-)
-
-LAYER_TYPES = Table(
-    "layer_types",
-    'Layers by class: "12 x GPT2Attention". A nested instance of the same class is counted once.',
-    Column("type", "object", "", "class of the module"),
-    Column("layers", "int64", "", "instances"),
-    Column("calls", "int64", "", "forward calls"),
-    *_TIMES,
-    *_OWN_TIMES,
-    _SHARE,
-    *_COST,
-    _BOUND,
+    *ROOF,
+    BOUND,
 )
 
 OPS = Table(
@@ -104,12 +44,12 @@ OPS = Table(
     Column("family", "object", "", 'gemm, attention, norm, ...; "": unknown'),
     Column("calls", "int64", "", "calls"),
     Column("kernels", "int64", "", "device work items launched"),
-    *_TIMES,
+    *TIMES,
     Column("cpu_ns", "int64", "ns", "host time of the op itself, without the ops inside it"),
-    _SHARE,
-    *_COST,
-    *_ROOF,
-    _BOUND,
+    SHARE,
+    *COST,
+    *ROOF,
+    BOUND,
 )
 
 KERNELS = Table(
@@ -118,7 +58,7 @@ KERNELS = Table(
     Column("name", "object", "", "kernel name as recorded"),
     Column("category", "object", "", "kernel, memcpy, or memset"),
     Column("calls", "int64", "", "launches"),
-    *_TIMES,
+    *TIMES,
     Column("mean_ns", "float64", "ns", "mean of the kernels' own durations"),
     Column("min_ns", "int64", "ns", "shortest"),
     Column("max_ns", "int64", "ns", "longest"),
@@ -130,10 +70,10 @@ KERNELS = Table(
     ),
     Column("layer", "object", "", "the layer type that it spent most of its time in"),
     Column("occupancy", "float64", "", "mean estimated occupancy; NaN: not recorded"),
-    _SHARE,
-    *_COST,
-    *_ROOF,
-    _BOUND,
+    SHARE,
+    *COST,
+    *ROOF,
+    BOUND,
 )
 
 PHASES = Table(
@@ -145,11 +85,11 @@ PHASES = Table(
     Column(
         "wall_ns", "int64", "ns", "host time inside its ranges; without ranges, from first to last launch in each step"
     ),
-    *_TIMES,
+    *TIMES,
     Column("kernels", "int64", "", "device work items"),
-    _SHARE,
-    *_COST,
-    _BOUND,
+    SHARE,
+    *COST,
+    BOUND,
 )
 
 COUNTERS_COMPARISON = Table(
@@ -157,7 +97,7 @@ COUNTERS_COMPARISON = Table(
     "Measured against counted, by op family: the kernels that Nsight Compute measured and whose op has a known cost.",
     Column("family", "object", "", "family of the op: gemm, attention, ..."),
     Column("kernels", "int64", "", "kernels measured"),
-    _SHARE,
+    SHARE,
     Column("counted_flops", "float64", "FLOP", "counted from shapes and types; NaN: none known"),
     Column("measured_flops", "float64", "FLOP", "measured; NaN: not measured"),
     Column("flops_ratio", "float64", "", "measured over counted, the median kernel; NaN: none counted"),

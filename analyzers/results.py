@@ -11,8 +11,14 @@ from tracekit.analyzers.display import Displayed
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.idle_tables import GAPS, HOST_CAUSES, HOST_SPANS, IDLE_CAUSES
 from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.layer_result_tables import LAYER_OPS, LAYER_PARTS
 from tracekit.analyzers.prediction.values import Considered, MemoryFit, PlanStep, PredictedBaseline, Recommendation
-from tracekit.analyzers.result_tables import COUNTERS_COMPARISON, FUSION_PLAN, PREDICTED_WORK, RANGES
+from tracekit.analyzers.result_tables import (
+    COUNTERS_COMPARISON,
+    FUSION_PLAN,
+    PREDICTED_WORK,
+    RANGES,
+)
 from tracekit.analyzers.verification import Verification
 
 Bound = Literal["compute", "memory", "launch", "latency", "transfer"]
@@ -151,7 +157,10 @@ class Projection:
         return self.memory_bytes is None or self.memory_bytes <= self.gpu.memory_bytes
 
 
-_TABLES = ("layers", "layer_types", "phases", "steps", "ops", "kernels", "ranges", "gaps", "idle_causes", "problems")
+_TABLES = (
+    *("layers", "layer_types", "layer_parts", "layer_ops", "phases", "steps", "ops", "kernels", "ranges", "gaps"),
+    *("idle_causes", "problems"),
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -170,6 +179,8 @@ class Analysis(Displayed):
     coverage: Coverage
     bound: BoundShares
     problems: pd.DataFrame = field(repr=False)
+    layer_ops: pd.DataFrame = field(default_factory=LAYER_OPS.empty, repr=False)
+    layer_parts: pd.DataFrame = field(default_factory=LAYER_PARTS.empty, repr=False)
     ranges: pd.DataFrame = field(default_factory=RANGES.empty, repr=False)
     counters_comparison: pd.DataFrame = field(default_factory=COUNTERS_COMPARISON.empty, repr=False)
     gaps: pd.DataFrame = field(default_factory=GAPS.empty, repr=False)

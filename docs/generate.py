@@ -16,6 +16,7 @@ _DECLARING = (
     "trace",
     "counters.counters_table",
     "result_tables",
+    "layer_result_tables",
     "idle_tables",
     "evidence",
     "comparison.tables",

@@ -38,7 +38,8 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
         "bound": {name: number(getattr(analysis.bound, name), 6) for name in (*BOUNDS, "unknown")},
         "coverage": {name: number(getattr(analysis.coverage, name), 6) for name in ("op", "layer", "cost")},
         **{
-            table: records(analysis, table) for table in ("layers", "layer_types", "phases", "ops", "kernels", "ranges")
+            table: records(analysis, table)
+            for table in ("layers", "layer_types", "layer_parts", "layer_ops", "phases", "ops", "kernels", "ranges")
         },
         "recommendations": [advice.recommendation(each) for each in analysis.recommendations],
         "considered": [advice.considered(each) for each in analysis.considered],

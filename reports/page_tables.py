@@ -17,6 +17,7 @@ def table_views(analysis: Analysis, row_limit: int) -> dict[str, TableView]:
         time += ", modelled"
     specs: list[tuple[str, str, pd.DataFrame, Spec]] = [
         ("layer_types", "By type of layer", analysis.layer_types, _layer_types(time)),
+        ("layer_parts", "Parts of layers", analysis.layer_parts, _layer_parts(time)),
         ("phases", "By phase", analysis.phases, _phases(time)),
         ("layers", "Layers", analysis.layers, _layers(time)),
         ("ops", "Ops", analysis.ops, _ops(time)),
@@ -141,6 +142,20 @@ def _time(label: str) -> Spec:
 def _layer_types(time: str) -> Spec:
     own: Spec = [("self_busy_ns", "own time", "time")]
     return [("type", "type", "name"), ("layers", "layers", "count"), *_time(time), *own, *_COST, *_BOUND]
+
+
+def _layer_parts(time: str) -> Spec:
+    head: Spec = [("part", "part", "name"), ("inside", "inside", "text"), ("layers", "layers", "count")]
+    passes: Spec = [("forward_ns", "forward", "time"), ("backward_ns", "backward", "time")]
+    return [
+        *head,
+        ("calls", "calls", "count"),
+        *_time(time),
+        ("share_inside", "of it", "share"),
+        *passes,
+        *_COST,
+        *_BOUND,
+    ]
 
 
 def _phases(time: str) -> Spec:

@@ -56,4 +56,4 @@ def _plain(column: str, value: Any) -> Any:
         return int(value) if column in _COUNTED else value
     if column in _EMPTY_IS_UNKNOWN:
         return value or None
-    return None if column == "parent" and value < 0 else value
+    return None if column in ("parent", "module") and value < 0 else value

@@ -3,6 +3,8 @@
 TABLES = (
     "layers",
     "layer_types",
+    "layer_parts",
+    "layer_ops",
     "phases",
     "steps",
     "ops",

@@ -29,16 +29,22 @@ class Tree:
     paths: tuple[str, ...]
     types: tuple[str, ...]
     parents: tuple[int, ...]
+    modules: tuple[int, ...]
+    """Per layer, the module that it is, or that the range is recorded in; -1: a range outside every module. Where no
+    layer is known to be a module, each stands for one."""
     of_row: Rows
     """Per host row, the layer that it is a call of; -1: none."""
 
 
 @dataclass(frozen=True)
-class _Nodes:
+class Nodes:
+    """Layers in the order in which they were found. A parent is another of them, or -1; so is a module."""
+
     of_row: Rows
     paths: list[str]
     types: list[str]
     parents: list[int]
+    modules: list[int]
 
 
 def tree_by_path(host: pd.DataFrame, code: Rows, labels: list[Label]) -> Tree:
@@ -49,14 +55,15 @@ def tree_by_path(host: pd.DataFrame, code: Rows, labels: list[Label]) -> Tree:
     number = {path: i for i, path in enumerate(dict.fromkeys(label.name for label in labels))}
     types = {label.name: label.type for label in reversed(labels)}
     of_label = np.array([number[label.name] for label in labels], dtype=np.int32)
-    parents = [_parent_by_path(path, number) for path in number]
-    return _ordered(host, _Nodes(take(of_label, code), list(number), [types[path] for path in number], parents))
+    parents = [parent_by_path(path, number) for path in number]
+    paths = list(number)
+    return ordered(host, Nodes(take(of_label, code), paths, [types[path] for path in paths], parents, _each(paths)))
 
 
 def tree_by_nesting(host: pd.DataFrame, code: Rows, labels: list[Label], nest: Nest, separator: str) -> Tree:
     """Names are local: a layer is a distinct chain of names from the outermost range in."""
     parent_row = nest.parents()
-    depth = _depths(nest.rows, parent_row)
+    depth = depths(nest.rows, parent_row)
     of_row = np.full(len(host), -1, dtype=np.int32)
     chain: list[tuple[int, int]] = []
     for level in range(int(depth.max(initial=-1)) + 1):
@@ -68,11 +75,16 @@ def tree_by_nesting(host: pd.DataFrame, code: Rows, labels: list[Label], nest: N
     paths: list[str] = []
     for above, label in chain:
         paths.append(f"{paths[above]}{separator}{labels[label].name}" if above >= 0 else labels[label].name)
-    nodes = _Nodes(of_row, paths, [labels[label].type for _, label in chain], [above for above, _ in chain])
-    return _ordered(host, nodes)
+    types, parents = [labels[label].type for _, label in chain], [above for above, _ in chain]
+    return ordered(host, Nodes(of_row, paths, types, parents, _each(paths)))
 
 
-def _parent_by_path(path: str, number: dict[str, int]) -> int:
+def _each(paths: list[str]) -> list[int]:
+    return list(range(len(paths)))
+
+
+def parent_by_path(path: str, number: dict[str, int]) -> int:
+    """Return the number of the longest other path that this one continues, else that of the root; -1: neither."""
     above = path
     while "." in above:
         above = above.rpartition(".")[0]
@@ -81,7 +93,8 @@ def _parent_by_path(path: str, number: dict[str, int]) -> int:
     return -1 if path == ROOT else number.get(ROOT, -1)
 
 
-def _depths(rows: Rows, parent_row: Rows) -> Ints:
+def depths(rows: Rows, parent_row: Rows) -> Ints:
+    """Return the number of ranges around each row."""
     depth, above = np.zeros(len(rows), dtype=np.int64), parent_row[rows]
     while (above >= 0).any():
         depth += above >= 0
@@ -89,7 +102,8 @@ def _depths(rows: Rows, parent_row: Rows) -> Ints:
     return depth
 
 
-def _ordered(host: pd.DataFrame, nodes: _Nodes) -> Tree:
+def ordered(host: pd.DataFrame, nodes: Nodes) -> Tree:
+    """Return the tree of the nodes, in tree order."""
     first_ns = np.full(len(nodes.paths), np.iinfo(np.int64).max)
     called = nodes.of_row >= 0
     np.minimum.at(first_ns, nodes.of_row[called], host["start_ns"].to_numpy()[called])
@@ -99,6 +113,7 @@ def _ordered(host: pd.DataFrame, nodes: _Nodes) -> Tree:
         paths=tuple(nodes.paths[i] for i in order),
         types=tuple(nodes.types[i] for i in order),
         parents=tuple(int(place[nodes.parents[i]]) if nodes.parents[i] >= 0 else -1 for i in order),
+        modules=tuple(int(place[nodes.modules[i]]) if nodes.modules[i] >= 0 else -1 for i in order),
         of_row=take(place, nodes.of_row),
     )
 

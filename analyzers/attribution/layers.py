@@ -14,6 +14,7 @@ from tracekit.analyzers.attribution.backward import forward_of
 from tracekit.analyzers.attribution.layer_tree import Label, Tree, tree_by_nesting, tree_by_path
 from tracekit.analyzers.attribution.nesting import Nest, Rows, take
 from tracekit.analyzers.attribution.origin import Origin
+from tracekit.analyzers.attribution.program_ranges import with_program_ranges
 from tracekit.analyzers.attribution.steps import is_step_name
 
 Ints = npt.NDArray[np.int64]
@@ -26,6 +27,11 @@ _NOT_A_LAYER = re.compile(
     r"(?i:nccl|gloo|mpi|ucc|c10d|nvshmem|cublas|cudnn|cusolver|cusparse|cufft|cccl|thrust):|Optimizer\."
     r"|enumerate\(DataLoader\)|(?:step|phase|module): |.*compile_id=\d+/\d+\Z"
 )
+_OF_A_LIBRARY = re.compile(
+    r"## Call CompiledFxGraph|Torch-Compiled Region|TorchDynamo |AOTDispatcher |Pregraph bytecode|CachingAutotuner"
+    r"|async_compile|DistributedDataParallel\.|FullyShardedDataParallel\.|FSDP::|DataParallel\."
+)
+"""Ranges that torch records inside modules. Where there are modules, they are no layers."""
 _HASH_CHARACTERS = 8
 MODULES = ("tracekit ranges", "nn.Module events")
 """Sources whose layers are modules, not any range that somebody recorded."""
@@ -41,14 +47,14 @@ class Layers:
 
 
 def find_layers(host: pd.DataFrame) -> Layers:
-    """Layers from tracekit's module ranges, else nn.Module events, else nested record_function ranges, else the regions
-    that torch.compile made, else none."""
+    """Layers from tracekit's module ranges and the program's own ranges inside them, else nn.Module events, else nested
+    record_function ranges, else the regions that torch.compile made, else none."""
     for source, category, read in _SOURCES:
         code, labels = _labels(host, category, read)
         if labels:
-            calls = Nest(host, code >= 0)
             if source == "tracekit ranges":
-                return Layers(source, tree_by_path(host, code, labels), calls)
+                return Layers(source, *with_program_ranges(host, (code, labels), _labels(host, category, _own_range)))
+            calls = Nest(host, code >= 0)
             separator = "." if source == "nn.Module events" else "/"
             return Layers(source, tree_by_nesting(host, code, labels, calls, separator), calls)
     nothing = np.full(len(host), -1, dtype=np.int32)
@@ -97,6 +103,10 @@ def _user_range(name: str) -> Label | None:
     if graph := _COMPILED_GRAPH.fullmatch(name):
         return Label(f"compiled graph {graph['hash'][:_HASH_CHARACTERS]}", "CompiledFxGraph")
     return None if _NOT_A_LAYER.match(name) or is_step_name(name) else Label(name, name)
+
+
+def _own_range(name: str) -> Label | None:
+    return None if _OF_A_LIBRARY.match(name) else _user_range(name)
 
 
 def _compiled_region(name: str) -> Label | None:

@@ -50,6 +50,8 @@ class Nest:
     def _last_started(self, track: npt.NDArray, time: Ints) -> Rows:
         """Position of the last range that started on the track by then."""
         found = np.full(len(track), -1, dtype=np.int32)
+        if not len(track):
+            return found
         order = np.argsort(track, kind="stable")
         tracks, first = np.unique(track[order], return_index=True)
         for number, asks in zip(tracks.tolist(), np.split(order, first[1:]), strict=True):

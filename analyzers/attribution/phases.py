@@ -67,8 +67,9 @@ def _of_training(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers, 
     """Backward is what autograd's engine runs, the optimizer what torch.optim does, and forward what else autograd
     numbers or a module calls."""
     backward, optimizer = is_backward(host, origin, ops), in_optimizer(host, origin)
-    modules = layers.source in MODULES
-    forward = is_recorded(host, origin, ops) | (layers.calls.around(origin.thread, origin.time_ns) >= 0) & modules
+    layer = take(layers.tree.of_row, layers.calls.around(origin.thread, origin.time_ns))
+    in_module = take(np.array(layers.tree.modules, dtype=np.int64), layer) >= 0
+    forward = is_recorded(host, origin, ops) | in_module & (layers.source in MODULES)
     code = np.select([optimizer, backward, forward], [2, 1, 0], default=-1)
     present, code = np.unique(code, return_inverse=True)
     names = [name for number, name in enumerate((FORWARD, BACKWARD, OPTIMIZER)) if number in present]

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.analyzers.attribution.layers import Layers
-from tracekit.analyzers.attribution.nesting import Rows
+from tracekit.analyzers.attribution.nesting import Rows, take
 
 OPTIMIZER = "(optimizer)"
 
@@ -18,15 +18,16 @@ class Placed:
     paths: tuple[str, ...]
     types: tuple[str, ...]
     parents: tuple[int, ...]
+    modules: tuple[int, ...]
     of_item: Rows
     """-1: no layer."""
 
 
 def place(layers: Layers, of_item: Rows, optimizer: npt.NDArray[np.bool_]) -> Placed:
-    """Adds the root "(optimizer)" for optimizer work that is in no layer, when there is any."""
-    tree = layers.tree
-    stray = (of_item < 0) & optimizer
+    """Adds the root "(optimizer)" for optimizer work that is in no module, when there is any."""
+    tree, size = layers.tree, len(layers.tree.paths)
+    stray = (take(np.array(tree.modules, dtype=np.int64), of_item) < 0) & optimizer
     if not stray.any():
-        return Placed(tree.paths, tree.types, tree.parents, of_item)
-    of_item = np.where(stray, len(tree.paths), of_item)
-    return Placed((*tree.paths, OPTIMIZER), (*tree.types, ""), (*tree.parents, -1), of_item)
+        return Placed(tree.paths, tree.types, tree.parents, tree.modules, of_item)
+    of_item = np.where(stray, size, of_item)
+    return Placed((*tree.paths, OPTIMIZER), (*tree.types, ""), (*tree.parents, -1), (*tree.modules, size), of_item)

@@ -20,7 +20,7 @@ _MOSTLY = 0.5
 def trains(host: pd.DataFrame) -> bool:
     """Whether the trace holds a backward pass, or a step of an optimizer of torch.optim."""
     is_op = (host["category"] == "op").to_numpy()
-    return bool(_is_optimizer_range(host).any() or (is_op & _is_backward_op(host)).any())
+    return bool(_is_optimizer_range(host).any() or (is_op & is_backward_op(host)).any())
 
 
 def in_optimizer(host: pd.DataFrame, origin: Origin) -> Bools:
@@ -54,10 +54,11 @@ def _inside(chosen: Bools, origin: Origin, ops: Nest) -> Bools:
 
 def backward_ops(host: pd.DataFrame, ops: Nest) -> Bools:
     """Per op of the nest, whether autograd's engine evaluates it, or it names the thread of its forward op."""
-    return _is_backward_op(host)[ops.rows]
+    return is_backward_op(host)[ops.rows]
 
 
-def _is_backward_op(host: pd.DataFrame) -> Bools:
+def is_backward_op(host: pd.DataFrame) -> Bools:
+    """Whether each host row is an op of the backward pass."""
     named = (host["forward_thread"].to_numpy() > 0) & (host["sequence"].to_numpy() >= 0)
     return named | matching(host["name"], _ENGINE)
 

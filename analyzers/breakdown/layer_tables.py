@@ -9,7 +9,7 @@ import pandas as pd
 from tracekit.analyzers.attribution.layers import Layers, calls_and_host_time
 from tracekit.analyzers.attribution.placing import Placed
 from tracekit.analyzers.breakdown.totals import Totals, busy_ns, duration_ns, with_children
-from tracekit.analyzers.result_tables import LAYER_TYPES, LAYERS
+from tracekit.analyzers.layer_result_tables import LAYER_TYPES, LAYERS
 
 Ints = npt.NDArray[np.int64]
 
@@ -29,6 +29,7 @@ def layers_table(host: pd.DataFrame, layers: Layers, placed: Placed, totals: Tot
             "path": [*placed.paths, NO_LAYER][:size],
             "type": [*placed.types, ""][:size],
             "parent": parents,
+            "module": [*placed.modules, size - 1][:size],
             "depth": depths(parents),
             "calls": calls,
             "cpu_ns": cpu_ns,

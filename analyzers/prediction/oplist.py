@@ -27,7 +27,7 @@ OP_LIST = Table(
     "op_list",
     "The op calls of one step that launched device work, in launch order.",
     Column("name", "object", "", "op, or the kernel's name where no op is known"),
-    Column("layer", "object", "", 'path of the layer; "": none'),
+    Column("layer", "object", "", 'path of the module, or of a range outside every module; "": none'),
     Column("layer_type", "object", "", 'class of the layer; "": none'),
     Column("phase", "object", "", 'phase; "": none'),
     Column("category", "object", "", "kernel, memcpy, or memset"),
@@ -145,6 +145,8 @@ def _words(
     """As objects, as which equal words are told at once: from a type of its own for texts, pandas makes new ones
     whenever they are read."""
     layer = head.layer.to_numpy()
+    module = take(analysis.layers.module.to_numpy(), layer)
+    layer = np.where(module >= 0, module, layer)  # what transforms look for in a module may lie in several ranges of it
     words = {
         "name": np.where(host_row >= 0, _at(trace.host.name, host_row), head.name.astype(object)),
         "layer": _at(analysis.layers.path, layer),

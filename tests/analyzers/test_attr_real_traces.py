@@ -10,7 +10,8 @@ import pytest
 from kineto_files import TRACES
 
 from tracekit.analyzers import analyze, load
-from tracekit.analyzers.result_tables import KERNELS, LAYER_TYPES, LAYERS, OPS, PHASES, STEPS, WORK
+from tracekit.analyzers.layer_result_tables import LAYER_OPS, LAYER_PARTS, LAYER_TYPES, LAYERS
+from tracekit.analyzers.result_tables import KERNELS, OPS, PHASES, STEPS, WORK
 
 
 @pytest.fixture(scope="module", params=TRACES)
@@ -55,6 +56,8 @@ def test_tables_are_as_documented_and_sum_to_the_busy_time(named):
     tables = {
         WORK: analysis.work,
         LAYERS: analysis.layers,
+        LAYER_OPS: analysis.layer_ops,
+        LAYER_PARTS: analysis.layer_parts,
         LAYER_TYPES: analysis.layer_types,
         OPS: analysis.ops,
         KERNELS: analysis.kernels,

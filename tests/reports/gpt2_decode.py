@@ -5,9 +5,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers import hardware, idle_tables, result_tables, results
+from tracekit.analyzers import hardware, idle_tables, layer_result_tables, result_tables, results
 from tracekit.analyzers.breakdown.gaps import Idle
 from tracekit.analyzers.breakdown.idle_causes import idle_causes_table
+from tracekit.analyzers.breakdown.layer_parts import layer_ops_table, layer_parts_table
+from tracekit.analyzers.breakdown.totals import Totals
 from tracekit.analyzers.capture_info import CaptureInfo, Latency
 from tracekit.analyzers.evidence import Evidence, of_step, say
 from tracekit.analyzers.prediction.values import Considered, Costs
@@ -87,6 +89,8 @@ def build() -> results.Analysis:
                 "children": [1],
             }
         ),
+        layer_ops=layer_ops_table(layers, work, totals := Totals(work, work["bound"].to_numpy(dtype=object))),
+        layer_parts=layer_parts_table(layers, work, totals),
         gaps=(gaps := _gaps(work)),
         idle_causes=idle_causes_table(_idle(gaps)),
         host_causes=_host_causes(),
@@ -197,11 +201,12 @@ def _layers(work: pd.DataFrame, paths: list[str], types: list[str]) -> pd.DataFr
     for row, above in enumerate(parent):
         depth[row] = depth[above] + 1 if above >= 0 else 0
     busy = work["busy_ns"].sum()
-    return result_tables.LAYERS.frame(
+    return layer_result_tables.LAYERS.frame(
         {
             "path": paths,
             "type": types,
             "parent": parent,
+            "module": list(range(len(paths))),
             "depth": depth,
             "calls": [0 if path == "(no layer)" else 1 for path in paths],
             **dict.fromkeys(_TIMES, total["busy_ns"]),
@@ -230,7 +235,7 @@ def _parent(path: str, paths: list[str]) -> int:
 def _layer_types(layers: pd.DataFrame) -> pd.DataFrame:
     found = layers.loc[layers["type"] != ""].groupby("type", sort=False)
     sums = found[["calls", *_TIMES, "self_duration_ns", "self_busy_ns", "share", "flops", "bytes"]].sum()
-    return result_tables.LAYER_TYPES.frame(
+    return layer_result_tables.LAYER_TYPES.frame(
         {"type": list(sums.index), "layers": found.size().to_numpy(), "bound": found["bound"].first().to_numpy()}
         | {name: sums[name].to_numpy() for name in sums.columns}
     )

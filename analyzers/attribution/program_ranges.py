@@ -1,0 +1,141 @@
+"""Ranges that a program records (record_function, NVTX) as layers beside its modules.
+
+A range inside a module is its child, and holds the modules that are called inside it. A range outside every module is a
+root; one around calls of a model is no layer, because it holds them all.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.attribution.layer_tree import (
+    Label,
+    Nodes,
+    Tree,
+    depths,
+    ordered,
+    parent_by_path,
+    tree_by_path,
+)
+from tracekit.analyzers.attribution.nesting import Nest, Rows, nearest, take
+from tracekit.analyzers.attribution.training import is_backward_op
+from tracekit.analyzers.ranges import ROOT
+
+Bools = npt.NDArray[np.bool_]
+Labelled = tuple[Rows, list[Label]]
+"""Per host row, the number of its label (-1: none), and the labels."""
+
+
+def with_program_ranges(host: pd.DataFrame, modules: Labelled, program: Labelled) -> tuple[Tree, Nest]:
+    """The tree of the modules and of the program's ranges, and the nest of their calls."""
+    (code, labels), (range_code, range_labels) = modules, program
+    is_range = _layers_among(host, code >= 0, range_code)
+    calls = Nest(host, (code >= 0) | is_range)
+    if not is_range.any():
+        return tree_by_path(host, code, labels), calls
+    merged = np.where(is_range, range_code + len(labels), code)
+    return ordered(host, _Builder(labels, range_labels).nodes(merged, calls)), calls
+
+
+def _layers_among(host: pd.DataFrame, is_module: Bools, range_code: Rows) -> Bools:
+    """Which of the program's ranges are layers: not those around modules, and none of the backward pass by itself,
+    whose work belongs to the layers of the forward pass."""
+    is_range = range_code >= 0
+    if not is_range.any():
+        return is_range
+    nest = Nest(host, is_module | is_range)
+    outside = nearest(nest.parent, is_module[nest.rows]) < 0
+    above_modules = nest.parent[is_module[nest.rows] & (nest.parent >= 0)]
+    holders = _with_ancestors(nest.parent, above_modules[outside[above_modules]])
+    rows, held = nest.rows[outside], nest.rows[holders]
+    start, thread = host["start_ns"].to_numpy(), host["thread"].to_numpy()
+    in_backward = Nest(host, is_backward_op(host)).around(thread[rows], start[rows]) >= 0
+    unwanted = rows[in_backward | np.isin(range_code[rows], range_code[held])]
+    is_range[unwanted] = False
+    return is_range
+
+
+def _with_ancestors(parent: Rows, at: Rows) -> Rows:
+    reached = np.zeros(len(parent), dtype=bool)
+    while (at := np.unique(at[at >= 0])).size:
+        at = at[~reached[at]]
+        reached[at] = True
+        at = parent[at]
+    return np.flatnonzero(reached).astype(np.int32)
+
+
+class _Builder:
+    """Numbers layers by what is around their calls. Modules that no range is around are told by their paths alone."""
+
+    def __init__(self, modules: Sequence[Label], program: Sequence[Label]) -> None:
+        self._labels, self._module_labels = [*modules, *program], len(modules)
+        self._index: dict[tuple[int, str, bool], int] = {}
+        self._above: list[int] = []
+        self._label: list[Label] = []
+        self._is_module: list[bool] = []
+
+    def nodes(self, code: Rows, calls: Nest) -> Nodes:
+        """The layers of the calls, whose labels CODE gives."""
+        parent = calls.parents()
+        depth, of_row = depths(calls.rows, parent), np.full(len(code), -1, dtype=np.int32)
+        size = len(self._labels)
+        for level in range(int(depth.max(initial=-1)) + 1):
+            rows = calls.rows[depth == level]
+            keys = (take(of_row, parent[rows]).astype(np.int64) + 1) * size + code[rows]
+            distinct, key = np.unique(keys, return_inverse=True)
+            numbers = [self._number(each // size - 1, each % size) for each in distinct.tolist()]
+            of_row[rows] = np.array(numbers, dtype=np.int32)[key]
+        paths = self._paths()
+        types = [label.type for label in self._label]
+        return Nodes(of_row, paths, types, self._parents(paths), [self._module(each) for each in range(len(paths))])
+
+    def _number(self, above: int, code: int) -> int:
+        label, is_module = self._labels[code], code < self._module_labels
+        if is_module and not self._follows(above, label.name):
+            above = -1
+        key = (above, label.name, is_module)
+        if key not in self._index:
+            self._index[key] = len(self._label)
+            self._above.append(above)
+            self._label.append(label)
+            self._is_module.append(is_module)
+        return self._index[key]
+
+    def _follows(self, above: int, path: str) -> bool:
+        """Whether a module hangs below what its call is in: a range, or what is in one, of a module that holds it."""
+        if above < 0 or (self._is_module[above] and self._above[above] < 0):
+            return False
+        return bool(_inside(path, self._label[self._module(above)].name)) if self._module(above) >= 0 else False
+
+    def _module(self, node: int) -> int:
+        while node >= 0 and not self._is_module[node]:
+            node = self._above[node]
+        return node
+
+    def _paths(self) -> list[str]:
+        """Attribute paths; of ranges, and of a module in several ranges, path/name of what it is in."""
+        places = pd.Series([label.name for label in self._label])[self._is_module].value_counts()
+        paths: list[str] = []
+        for above, label, is_module in zip(self._above, self._label, self._is_module, strict=True):
+            if (is_module and (above < 0 or places[label.name] == 1)) or above < 0:
+                paths.append(label.name)
+            else:
+                name = _inside(label.name, self._label[self._module(above)].name) if is_module else label.name
+                paths.append(f"{paths[above]}/{name}")
+        return paths
+
+    def _parents(self, paths: list[str]) -> list[int]:
+        number = {path: node for node, path in enumerate(paths) if self._is_module[node]}
+        return [
+            parent_by_path(path, number) if self._is_module[node] and above < 0 else above
+            for node, (path, above) in enumerate(zip(paths, self._above, strict=True))
+        ]
+
+
+def _inside(path: str, module: str) -> str:
+    """PATH as seen from the module that holds it; "" where it does not."""
+    if module == ROOT:
+        return path if path != ROOT else ""
+    return path.removeprefix(f"{module}.") if path.startswith(f"{module}.") else ""

@@ -1,0 +1,79 @@
+"""The tables of layers, with documented columns."""
+
+from tracekit.analyzers.result_columns import BOUND, COST, ROOF, SHARE, TIMES
+from tracekit.analyzers.schema import Column, Table
+
+_OWN_TIMES = (
+    Column("self_duration_ns", "int64", "ns", "duration_ns of the layer's own kernels, without the layers below it"),
+    Column("self_busy_ns", "int64", "ns", "busy_ns of the layer's own kernels; the whole column sums to busy time"),
+)
+LAYERS = Table(
+    "layers",
+    "The tree of layers (module instances, and ranges that the program records), parents first. Times are of the layer "
+    "and all below it.",
+    Column(
+        "path",
+        "object",
+        "",
+        "attribute path in the model, such as transformer.h.0.attn; of a range, path/name of what it is recorded in",
+    ),
+    Column("type", "object", "", "class of the module, or name of the range"),
+    Column("parent", "int64", "", "row of the parent; -1: a root"),
+    Column("module", "int64", "", "row of the module that it is, or that a range is recorded in; -1: none"),
+    Column("depth", "int64", "", "0 for a root"),
+    Column("calls", "int64", "", "forward calls in the trace"),
+    *TIMES,
+    *_OWN_TIMES,
+    Column("cpu_ns", "int64", "ns", "host time inside the layer's ranges"),
+    Column("kernels", "int64", "", "device work items in the layer and below"),
+    SHARE,
+    *COST,
+    BOUND,
+)
+
+LAYER_TYPES = Table(
+    "layer_types",
+    'Layers by class: "12 x GPT2Attention". A nested instance of the same class is counted once.',
+    Column("type", "object", "", "class of the module"),
+    Column("layers", "int64", "", "instances"),
+    Column("calls", "int64", "", "forward calls"),
+    *TIMES,
+    *_OWN_TIMES,
+    SHARE,
+    *COST,
+    BOUND,
+)
+
+LAYER_OPS = Table(
+    "layer_ops",
+    "What each layer does itself, without the layers below it: its ops, by phase. The table sums to the busy time.",
+    Column("layer", "object", "", "path of the layer"),
+    Column("type", "object", "", "its class, or the name of the range"),
+    Column("phase", "object", "", 'name of the phase; "": none'),
+    Column("op", "object", "", "name of the op that launched the work"),
+    Column("family", "object", "", 'gemm, attention, norm, ...; "": unknown'),
+    Column("kernels", "int64", "", "device work items launched"),
+    *TIMES,
+    SHARE,
+    *COST,
+    *ROOF,
+    BOUND,
+)
+
+LAYER_PARTS = Table(
+    "layer_parts",
+    "What the layers of each class are made of: their modules and ranges by name, all instances together, in the order "
+    "of the forward pass.",
+    Column("inside", "object", "", "class of the layers that hold the part; of a range, class/name"),
+    Column("part", "object", "", "name of the module or range in its parent; (own work): in none of the parts"),
+    Column("layers", "int64", "", "instances"),
+    Column("calls", "int64", "", "forward calls in the trace"),
+    *TIMES,
+    Column("forward_ns", "int64", "ns", "busy_ns outside the backward pass"),
+    Column("backward_ns", "int64", "ns", "busy_ns in the backward pass"),
+    Column("kernels", "int64", "", "device work items in the part and below"),
+    SHARE,
+    Column("share_inside", "float64", "", "busy_ns as a part of that of the layers that hold it, 0 to 1"),
+    *COST,
+    BOUND,
+)
