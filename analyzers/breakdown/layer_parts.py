@@ -86,9 +86,10 @@ def _classes(layers: pd.DataFrame) -> list[str]:
 
 def _names(layers: pd.DataFrame) -> list[str]:
     """Per layer its name in its parent, with * for an index."""
-    paths, names = layers["path"].tolist(), []
+    paths: list[str] = layers["path"].tolist()
+    modules, names = layers["module"].tolist(), list[str]()
     for path, parent in zip(paths, layers["parent"].tolist(), strict=True):
-        module = layers["module"].iat[parent] if parent >= 0 else -1
+        module = modules[parent] if parent >= 0 else -1
         above = [each for each in (parent, module) if each >= 0 and path.startswith(paths[each])]
         name = path[len(paths[above[0]]) + 1 :] if above else path
         names.append(_INDEX.sub("*", name or path))
