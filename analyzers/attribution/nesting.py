@@ -89,6 +89,21 @@ def nearest(parent: Rows, mask: Bools) -> Rows:
     return hop
 
 
+def any_above(parent: Rows, *masks: Bools) -> list[Bools]:
+    """For each mask, the rows that are in it or have an ancestor in it; at most eight masks."""
+    bits = np.zeros(len(parent), dtype=np.uint8)
+    for bit, mask in enumerate(masks):
+        bits |= mask.astype(np.uint8) << bit
+    hop = parent.copy()
+    pending = np.flatnonzero(hop >= 0)
+    while pending.size:
+        above = hop[pending]
+        bits[pending] |= bits[above]
+        hop[pending] = hop[above]
+        pending = pending[hop[pending] >= 0]
+    return [(bits >> bit & 1).astype(bool) for bit in range(len(masks))]
+
+
 def row_numbers(mask: Bools) -> Rows:
     """Where the mask is set."""
     return np.flatnonzero(mask).astype(np.int32)

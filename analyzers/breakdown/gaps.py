@@ -14,11 +14,21 @@ import pandas as pd
 
 from tracekit.analyzers.attribution.kernel_names import is_communication, is_copy_to_host, is_host_copy
 from tracekit.analyzers.attribution.nesting import take
+from tracekit.analyzers.breakdown.cause_codes import (
+    CODE,
+    UNKNOWN,
+    Codes,
+    categorical,
+    codes_of,
+    first_true,
+    is_any,
+    sums_by,
+)
 from tracekit.analyzers.breakdown.covered import Covered
 from tracekit.analyzers.breakdown.host_activity import Launching, host_activity, launching
 from tracekit.analyzers.breakdown.host_kinds import is_collective, synchronises
 from tracekit.analyzers.breakdown.idle_spans import idle_spans
-from tracekit.analyzers.idle_tables import CAUSES, GAPS
+from tracekit.analyzers.idle_tables import GAPS
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -34,7 +44,8 @@ class Idle:
     gaps: pd.DataFrame
     """GAPS, in order of device and time."""
     parts: pd.DataFrame
-    """Columns gap, cause ("": unknown), row (of the host table; -1: none) and duration_ns; those of a gap sum to it."""
+    """Columns gap, cause ("": unknown), row (of the host table; -1: none) and duration_ns; those of a gap sum to it.
+    Causes are categories in the order of CAUSES."""
 
 
 def idle_times(host: pd.DataFrame, work: pd.DataFrame, steps: pd.DataFrame) -> Idle:
@@ -54,8 +65,6 @@ def _with_launches(spans: pd.DataFrame, work: pd.DataFrame) -> pd.DataFrame:
 
 
 def _gaps_table(spans: pd.DataFrame, work: pd.DataFrame, parts: pd.DataFrame) -> pd.DataFrame:
-    by_cause = parts.groupby(["gap", "cause"])["duration_ns"].sum().sort_values(kind="stable").reset_index()
-    cause = by_cause.groupby("gap")["cause"].last().reindex(spans.index)
     row = spans["work"].to_numpy()
     names = work["op_name"].cat
     op = pd.Categorical.from_codes(take(names.codes.to_numpy(), row), names.categories)
@@ -68,26 +77,42 @@ def _gaps_table(spans: pd.DataFrame, work: pd.DataFrame, parts: pd.DataFrame) ->
             "step": spans["step"],
             "work": row,
             "op": op.fillna("").remove_unused_categories(),
-            "cause": pd.Categorical(cause, categories=[*CAUSES, ""]),
+            "cause": categorical(_longest_cause(parts, len(spans))),
         }
     )
 
 
+def _longest_cause(parts: pd.DataFrame, gaps: int) -> Codes:
+    """The cause that most of each gap was for."""
+    sums, keys = sums_by(parts["duration_ns"].to_numpy(), parts["gap"].to_numpy(), codes_of(parts["cause"]))
+    order = np.argsort(sums, kind="stable")
+    longest = np.full(gaps, CODE[UNKNOWN])
+    longest[keys[0][order]] = keys[1][order]  # where a gap has several, the last one counts
+    return longest
+
+
 def _parts(host: pd.DataFrame, work: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
     """The parts of the gaps of one device."""
-    mine = work[(work["device"] == spans["device"].iloc[0]).to_numpy()]
-    begin, end, called = (spans[name].to_numpy() for name in ("start_ns", "end_ns", "called"))
+    mine = work[["name", "launch"]][(work["device"] == spans["device"].iloc[0]).to_numpy()]
+    gap, begin, end = spans.index.to_numpy(), spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
+    called = spans["called"].to_numpy()
     host_end = np.where(called < 0, end, called)
     long = (host_end - begin >= LONG_GAP_NS) & ~spans["queued"].to_numpy()
     waits = _Waits(host, mine)
     cause, row = _one_cause(host, work, spans, waits)
-    short = pd.DataFrame({"gap": spans.index, "cause": cause, "row": row, "duration_ns": end - begin})[~long]
+    short = _frame(gap[~long], cause[~long], row[~long], (end - begin)[~long])
     if not long.any():
         return short
-    rest = pd.DataFrame({"gap": spans.index, "cause": cause, "row": -1, "duration_ns": end - host_end})[long]
-    rest["cause"] = _on_its_way(work, spans[long])
+    later = long & (end > host_end)
+    rest = _frame(gap[later], _on_its_way(work, spans[later]), np.full(later.sum(), -1), (end - host_end)[later])
     parts = _host_parts(host, launching(host, mine), spans[long], host_end[long], waits)
-    return pd.concat([short, parts, rest[rest["duration_ns"] > 0]], ignore_index=True)
+    return pd.concat([short, parts, rest], ignore_index=True)
+
+
+def _frame(gap: Ints, cause: Codes, row: Ints, ns: npt.NDArray) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"gap": gap, "cause": categorical(cause), "row": row.astype(np.int32), "duration_ns": ns.astype(np.float64)}
+    )
 
 
 def _host_parts(
@@ -95,47 +120,36 @@ def _host_parts(
 ) -> pd.DataFrame:
     begin = spans["start_ns"].to_numpy()
     parts = host_activity(host, by, begin, host_end)
-    window = parts["window"].to_numpy()
-    waited, call = waits.at(begin)
-    dispatch = (parts["cause"] == "dispatch").to_numpy()
-    unknown = (spans["called"].to_numpy() < 0)[window] & parts["cause"].isin(["dispatch", "unexplained"]).to_numpy()
-    synced = dispatch & waited[window]
-    return pd.DataFrame(
-        {
-            "gap": spans.index.to_numpy()[window],
-            "cause": np.where(unknown, "", np.where(synced, "sync", parts["cause"])).astype(object),
-            "row": np.where(synced, call[window], parts["row"]),
-            "duration_ns": parts["duration_ns"],
-        }
-    )
-
-
-def _on_its_way(work: pd.DataFrame, spans: pd.DataFrame) -> npt.NDArray[np.object_]:
-    """What the time from a launch to its work is for."""
-    name = work["name"].iloc[np.maximum(spans["work"].to_numpy(), 0)]
-    return np.select([is_host_copy(name), is_communication(name)], ["transfer", "communication"], "launch").astype(
-        object
-    )
-
-
-def _one_cause(
-    host: pd.DataFrame, work: pd.DataFrame, spans: pd.DataFrame, waits: "_Waits"
-) -> tuple[npt.NDArray[np.object_], Ints]:
-    """The cause of each gap as a whole, and the call that it waited in."""
-    begin, end, called = (spans[name].to_numpy() for name in ("start_ns", "end_ns", "called"))
-    queued, until = spans["queued"].to_numpy(), np.where(called < 0, end, called)
+    window, cause = parts["window"].to_numpy(), codes_of(parts["cause"])
     waited, call = waits.at(begin)
     tests = {
-        "": called < 0,
-        "queued": queued,
+        UNKNOWN: (spans["called"].to_numpy() < 0)[window] & is_any(cause, ["dispatch", "unexplained"]),
+        "sync": (cause == CODE["dispatch"]) & waited[window],
+    }
+    row = np.where(tests["sync"], call[window], parts["row"].to_numpy())
+    return _frame(spans.index.to_numpy()[window], first_true(tests, cause), row, parts["duration_ns"].to_numpy())
+
+
+def _on_its_way(work: pd.DataFrame, spans: pd.DataFrame) -> Codes:
+    """What the time from a launch to its work is for."""
+    name = work["name"].iloc[np.maximum(spans["work"].to_numpy(), 0)]
+    return first_true({"transfer": is_host_copy(name), "communication": is_communication(name)}, "launch")
+
+
+def _one_cause(host: pd.DataFrame, work: pd.DataFrame, spans: pd.DataFrame, waits: "_Waits") -> tuple[Codes, Ints]:
+    """The cause of each gap as a whole, and the call that it waited in."""
+    begin, end, called = (spans[name].to_numpy() for name in ("start_ns", "end_ns", "called"))
+    until = np.where(called < 0, end, called)
+    waited, call = waits.at(begin)
+    tests = {
         "launch": 2 * (until - begin) <= end - begin,
         "sync": waited | _mostly(waits.spans, begin, until),
         "transfer": _mostly(Covered(*_times(host, _launching(host, work, _to_device(work)))), begin, until),
         "communication": _mostly(Covered(*_times(host, is_collective(host))), begin, until),
     }
-    chosen = np.select(list(tests.values()), list(tests), default="dispatch").astype(object)
-    chosen = np.where(chosen == "queued", _on_its_way(work, spans), chosen)
-    return chosen, np.where((chosen == "sync") & waited, call, -1)
+    cause = np.where(spans["queued"].to_numpy(), _on_its_way(work, spans), first_true(tests, "dispatch"))
+    cause[called < 0] = CODE[UNKNOWN]
+    return cause, np.where((cause == CODE["sync"]) & waited, call, -1)
 
 
 def _mostly(covered: Covered, begin: Ints, end: Ints) -> Bools:
@@ -176,4 +190,5 @@ def _times(host: pd.DataFrame, rows: npt.NDArray) -> tuple[Ints, Ints]:
 
 
 def _no_parts() -> pd.DataFrame:
-    return pd.DataFrame({"gap": [], "cause": [], "row": [], "duration_ns": []}).astype({"gap": int, "row": int})
+    nothing = np.zeros(0, dtype=np.int64)
+    return _frame(nothing, nothing.astype(np.int8), nothing, nothing)

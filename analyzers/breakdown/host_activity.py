@@ -1,6 +1,7 @@
 """What the host did in given windows of time: which cause, and which of its rows, had how much of each window."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -9,8 +10,9 @@ import pandas as pd
 from tracekit.analyzers.attribution.items import innermost_segments
 from tracekit.analyzers.attribution.kernel_names import is_copy_to_host
 from tracekit.analyzers.attribution.nesting import Nest, Rows
+from tracekit.analyzers.breakdown.cause_codes import CODE, COMPUTING, Codes, categorical, first_true, sums_by
 from tracekit.analyzers.breakdown.covered import Covered
-from tracekit.analyzers.breakdown.host_kinds import COMPUTING, is_framework, is_module, kinds
+from tracekit.analyzers.breakdown.host_kinds import is_framework, is_module, kinds
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -23,11 +25,17 @@ _PART_OF_LAUNCHES = 0.01
 """A thread that launches less of the work than this is none of those that set the pace."""
 
 
+_COLUMNS = ["start_ns", "duration_ns", "thread", "category", "name"]
+_BLOCK_ROWS = 1 << 15
+"""Windows are divided among what so many rows did at a time, which needs less memory than all at once."""
+
+
 @dataclass(frozen=True, eq=False)
 class Launching:
     """The threads that launch work, and when they launch and call modules, in order of time."""
 
-    threads: npt.NDArray[np.integer]
+    threads: Bools
+    """Per number of a thread, whether it is one of them."""
     launches: Ints
     modules: Ints
     to_host: Bools
@@ -39,63 +47,89 @@ def launching(host: pd.DataFrame, work: pd.DataFrame) -> Launching:
     known = (work["launch"] >= 0).to_numpy()
     rows = work["launch"].to_numpy()[known]
     thread, start = host["thread"].to_numpy(), host["start_ns"].to_numpy()
-    numbers, counts = np.unique(thread[rows], return_counts=True)
-    threads = numbers[counts >= _PART_OF_LAUNCHES * counts.sum()]
-    modules = np.flatnonzero(is_module(host) & np.isin(thread, threads))
+    counts = np.bincount(thread[rows], minlength=int(thread.max(initial=-1)) + 1)
+    threads = (counts > 0) & (counts >= _PART_OF_LAUNCHES * counts.sum())
+    modules = np.flatnonzero(is_module(host) & threads[thread])
     to_host = np.zeros(len(host), dtype=bool)
     to_host[rows[is_copy_to_host(work["name"])[known]]] = True
     return Launching(threads, np.sort(start[rows]), np.sort(start[modules]), to_host)
 
 
 def host_activity(host: pd.DataFrame, by: Launching, begin: Ints, end: Ints) -> pd.DataFrame:
-    """Columns window, cause, row (of the host table; -1: none) and duration_ns, for windows that do not overlap and
-    are in order. The durations of a window sum to its length."""
-    rows = _rows_within(host, by, begin, end)
-    part = host.iloc[rows].reset_index(drop=True)
-    nest = Nest(part, np.ones(len(part), dtype=bool), by_time=len(by.threads) > 1)
+    """Columns window, cause, row (of the host table; -1: none, or many that dispatched) and duration_ns, for windows
+    that do not overlap and are in order. The durations of a window sum to its length."""
+    rows, first, last = _meeting(host, by, begin, end)
+    parts = []
+    for low, high in pairwise(_blocks(first, len(begin))):
+        inside = rows[(first < high) & (last >= low)]
+        code, window, row, ns = _activity(host, by, inside, begin[low:high], end[low:high])
+        parts.append((code, window + low, row, ns))
+    cause, window, row, ns = map(np.concatenate, zip(*parts, strict=True))
+    return pd.DataFrame({"window": window, "cause": categorical(cause), "row": row, "duration_ns": ns})
+
+
+def _meeting(host: pd.DataFrame, by: Launching, begin: Ints, end: Ints) -> tuple[Rows, Rows, Rows]:
+    """Rows of the launching threads that meet a window: row, first window, last window."""
+    start, duration = host["start_ns"].to_numpy(), host["duration_ns"].to_numpy()
+    met = [np.zeros((3, 0), dtype=np.int32)]
+    for low in range(0, len(host), _BLOCK_ROWS):
+        block = slice(low, low + _BLOCK_ROWS)
+        stop = start[block] + duration[block]
+        first = np.searchsorted(end, start[block], "right")
+        last = np.searchsorted(begin, stop, "left") - 1
+        inside = np.flatnonzero((last >= first) & by.threads[host["thread"].to_numpy()[block]])
+        met.append(np.stack([inside + low, first[inside], last[inside]]).astype(np.int32))
+    rows, first, last = np.concatenate(met, axis=1)
+    return rows, first, last
+
+
+def _blocks(first: Rows, windows: int) -> list[int]:
+    """Where to cut the windows, so that about `_BLOCK_ROWS` rows begin in each block of them."""
+    begun = np.cumsum(np.bincount(first, minlength=windows)) // _BLOCK_ROWS
+    return [0, *(np.flatnonzero(np.diff(begun)) + 1).tolist(), windows]
+
+
+def _activity(
+    host: pd.DataFrame, by: Launching, rows: Rows, begin: Ints, end: Ints
+) -> tuple[Codes, Ints, Ints, npt.NDArray[np.float64]]:
+    """Cause, window, row and duration, of windows that no other rows meet."""
+    part = host[_COLUMNS].iloc[rows].reset_index(drop=True)
+    part["name"] = part["name"].cat.remove_unused_categories()
+    nest = Nest(part, np.ones(len(part), dtype=bool), by_time=int(by.threads.sum()) > 1)
     start, stop, owner = innermost_segments(part, nest)
     piece, window = _pairs(start, stop, begin, end)
     length = np.minimum(stop[piece], end[window]) - np.maximum(start[piece], begin[window])
     owner = owner[piece]
-    kind, category = kinds(part, nest, by.to_host[rows], by.launches, by.modules), _categories(part)
+    cause = _of_stretches(part, kinds(part, nest, by.to_host[rows], by.launches, by.modules), owner, length)
     bare_window, bare_length = _uncovered(part, nest.rows[nest.parent < 0], begin, end)
-    bare = np.where(bare_length < LONG_STRETCH_NS, "dispatch", "unexplained")
+    bare = np.where(bare_length < LONG_STRETCH_NS, CODE["dispatch"], CODE["unexplained"])
     return _summed(
-        begin,
-        end,
+        end - begin,
+        cause=np.concatenate([cause, bare]),
         window=np.concatenate([window, bare_window]),
-        cause=np.concatenate([_of_stretches(kind[owner], category[owner], length), bare.astype(object)]),
         row=np.concatenate([rows[owner], np.full(len(bare), -1)]),
         ns=np.concatenate([length, bare_length]),
     )
 
 
-def _categories(part: pd.DataFrame) -> npt.NDArray[np.object_]:
-    """Ranges and frames of the framework are called so: what they do without an op is dispatching, however long."""
-    return np.where(is_framework(part), "framework", part["category"].astype(object)).astype(object)
+def _of_stretches(part: pd.DataFrame, kind: Codes, owner: npt.NDArray, length: Ints) -> Codes:
+    """The cause of stretches in which rows of that kind were innermost.
 
-
-def _rows_within(host: pd.DataFrame, by: Launching, begin: Ints, end: Ints) -> Ints:
-    start = host["start_ns"].to_numpy().astype(np.int64)
-    stop = start + host["duration_ns"].to_numpy()
-    first = np.searchsorted(end, start, "right")
-    touches = (first < len(begin)) & (np.append(begin, 0)[first] < stop)
-    return np.flatnonzero(touches & np.isin(host["thread"].to_numpy(), by.threads))
-
-
-def _of_stretches(
-    kind: npt.NDArray[np.object_], category: npt.NDArray[np.object_], length: Ints
-) -> npt.NDArray[np.object_]:
-    """The cause of stretches in which rows of that kind were innermost."""
-    long = (kind == "dispatch") & (length >= LONG_STRETCH_NS)
-    computed = (kind == COMPUTING) & (length >= LONG_COMPUTING_NS)
+    Ranges and frames of the framework are called so: what they do without an op is dispatching, however long.
+    """
+    category, other = part["category"], ~is_framework(part)
+    code = (other & category.isin(["python", "module"]).to_numpy())[owner]
+    ranges = (other & (category == "range").to_numpy())[owner]
+    kind = kind[owner]
+    long = (kind == CODE["dispatch"]) & (length >= LONG_STRETCH_NS)
+    computing = kind == CODE[COMPUTING]
     tests = {
-        "python": long & np.isin(category, ["python", "module"]),
-        "unexplained": long & (category == "range"),
-        "preprocessing": computed,
-        "dispatch": kind == COMPUTING,
+        "python": long & code,
+        "unexplained": long & ranges,
+        "preprocessing": computing & (length >= LONG_COMPUTING_NS),
+        "dispatch": computing,
     }
-    return np.select(list(tests.values()), list(tests), kind).astype(object)
+    return first_true(tests, kind)
 
 
 def _uncovered(part: pd.DataFrame, roots: Rows, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
@@ -108,13 +142,17 @@ def _uncovered(part: pd.DataFrame, roots: Rows, begin: Ints, end: Ints) -> tuple
     return window, np.minimum(right[of], end[window]) - np.maximum(left[of], begin[window])
 
 
-def _summed(begin: Ints, end: Ints, **columns: npt.NDArray) -> pd.DataFrame:
+def _summed(
+    span: Ints, cause: Codes, window: Ints, row: Ints, ns: Ints
+) -> tuple[Codes, Ints, Ints, npt.NDArray[np.float64]]:
     """By window, cause and row. Rows of several threads may overlap: each then has its share of the window."""
-    pieces = pd.DataFrame(columns)
-    sums = pieces[pieces["ns"] > 0].groupby(["window", "cause", "row"], sort=False)["ns"].sum().reset_index()
-    total = sums.groupby("window")["ns"].transform("sum").to_numpy()
-    span = (end - begin)[sums["window"].to_numpy(dtype=np.int64)]
-    return sums.assign(duration_ns=sums["ns"] * (span / np.maximum(total, 1))).drop(columns="ns")
+    some = ns > 0
+    row = np.where(cause == CODE["dispatch"], -1, row)
+    sums, keys = sums_by(ns[some], window[some], cause[some], row[some] + 1)
+    of, code, after = keys
+    total = np.bincount(of, sums, len(span))
+    share = span / np.maximum(total, 1)
+    return code.astype(np.int8), of, after - 1, sums * share[of]
 
 
 def _pairs(start: Ints, stop: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints]:

@@ -7,7 +7,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribution.kernel_names import is_launch, matching
-from tracekit.analyzers.attribution.nesting import Nest, nearest
+from tracekit.analyzers.attribution.nesting import Nest, any_above
+from tracekit.analyzers.breakdown.cause_codes import CODE, COMPUTING, UNKNOWN, Codes, first_true
 from tracekit.analyzers.breakdown.python_names import function_of
 
 Bools = npt.NDArray[np.bool_]
@@ -15,8 +16,6 @@ Ints = npt.NDArray[np.int64]
 
 LONG_CALL_NS = 100_000
 """A call of the driver that neither launches nor waits is work of its own from here."""
-COMPUTING = "computing"
-"""An op that launches nothing, outside of the model: work of its own if it takes a while."""
 LONG_LAUNCH_NS = 500_000
 """A launch that takes as long as this on an idle device loads its kernel first."""
 
@@ -82,61 +81,63 @@ def is_framework(host: pd.DataFrame) -> Bools:
     return ranges | ((host["category"] == "python").to_numpy() & _framework(host["name"]))
 
 
-def kinds(host: pd.DataFrame, nest: Nest, to_host: Bools, launches: Ints, modules: Ints) -> npt.NDArray[np.object_]:
-    """What each of these host rows, all of them rows of the nest, is for: one of CAUSES, or COMPUTING.
+def kinds(host: pd.DataFrame, nest: Nest, to_host: Bools, launches: Ints, modules: Ints) -> Codes:
+    """What each of these host rows, all of them rows of the nest, is for: the code of one of CAUSES, or of COMPUTING.
 
     `to_host`: rows that launched a copy to the host. `launches`, `modules`: when anything was launched, and modules
     were called, in order of time, on the threads that launch.
     """
-    category, names = host["category"].astype(object).to_numpy(), host["name"]
-    frame, is_range, op = category == "python", category == "range", category == "op"
-    own = _own_kinds(host, category, to_host)
+    category, names = host["category"], host["name"]
+    frame, is_range, op = ((category == each).to_numpy() for each in ("python", "range", "op"))
+    own = _own_kinds(host, to_host)
     bare = ~_contains(host, launches) & ~_contains(host, modules)
-    parents = nest.parents()
-
-    def inside(mask: Bools) -> Bools:
-        return nearest(parents, mask) >= 0
-
+    parents, named = nest.parents(), is_range | frame | op
+    in_model, loading, compiling, processing = any_above(
+        parents,
+        is_in_model(host) | (op & matching(names, _BACKWARD)),
+        named & matching(names, LOADING),
+        named & matching(names, _COMPILING),
+        named & matching(names, _PROCESSOR) & bare,
+    )
     framework = is_range & matching(names, FRAMEWORK_RANGE)
-    in_model = inside(is_in_model(host) | (op & matching(names, _BACKWARD)))
-    named = is_range | frame | op
-    loading = inside(named & matching(names, LOADING))
     written = (is_range & ~framework & ~is_collective(host)) | (frame & ~_framework(names))
-    preparing = inside(written & bare & ~in_model)
+    (preparing,) = any_above(parents, written & bare & ~in_model)
     tests = {
-        "compilation": inside(named & matching(names, _COMPILING)),
-        "": own != "",
-        "preprocessing": inside(named & matching(names, _PROCESSOR) & bare) | (preparing & ~loading),
+        "compilation": compiling,
+        UNKNOWN: own != CODE[UNKNOWN],
+        "preprocessing": processing | (preparing & ~loading),
         "data-loading": loading,
         COMPUTING: op & bare & ~in_model & matching(names, _COMPUTES),
     }
-    chosen = np.select(list(tests.values()), list(tests), default="dispatch").astype(object)
-    return np.where(chosen == "", own, chosen)
+    chosen = first_true(tests, "dispatch")
+    return np.where(chosen == CODE[UNKNOWN], own, chosen)
 
 
-def _own_kinds(host: pd.DataFrame, category: npt.NDArray[np.object_], to_host: Bools) -> npt.NDArray[np.object_]:
-    """What rows say of themselves, wherever they stand; "": nothing."""
-    names = host["name"]
-    runtime, overhead = category == "runtime", category == "overhead"
-    own = np.full(len(host), "", dtype=object)
-    own[runtime] = _calls(names, host["duration_ns"].to_numpy(), to_host)[runtime]
-    own[overhead] = np.where(matching(names, _LOADS_KERNELS), "setup", "profiling")[overhead]
-    own[is_collective(host)] = "communication"
-    own[matching(names, _COLLECTING)] = "garbage-collection"
-    return own
+def _own_kinds(host: pd.DataFrame, to_host: Bools) -> Codes:
+    """What rows say of themselves, wherever they stand; the code of UNKNOWN: nothing."""
+    category, names = host["category"], host["name"]
+    runtime, overhead = (category == "runtime").to_numpy(), (category == "overhead").to_numpy()
+    own = np.where(runtime, _calls(names, host["duration_ns"].to_numpy(), to_host), CODE[UNKNOWN])
+    tests = {
+        "garbage-collection": matching(names, _COLLECTING),
+        "communication": is_collective(host),
+        "setup": overhead & matching(names, _LOADS_KERNELS),
+        "profiling": overhead,
+    }
+    return first_true(tests, own)
 
 
-def _calls(names: pd.Series, length: Ints, to_host: Bools) -> npt.NDArray[np.object_]:
-    """What calls of the driver do; "": what is around them says it."""
-    launch, copy = is_launch(names), matching(names, _COPIES)
+def _calls(names: pd.Series, length: Ints, to_host: Bools) -> Codes:
+    """What calls of the driver do; the code of UNKNOWN: what is around them says it."""
+    launch = is_launch(names)
     tests = {
         "sync": matching(names, _SYNCHRONISES) | to_host,
         "allocation": matching(names, _ALLOCATES),
-        "transfer": copy,
+        "transfer": matching(names, _COPIES),
         "setup": length >= np.where(launch, LONG_LAUNCH_NS, LONG_CALL_NS),
         "dispatch": launch,
     }
-    return np.select(list(tests.values()), list(tests), default="").astype(object)
+    return first_true(tests, UNKNOWN)
 
 
 def _framework(names: pd.Series) -> Bools:

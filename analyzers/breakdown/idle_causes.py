@@ -1,51 +1,74 @@
 """The causes of idle time as tables: by cause, and step by step by what the host did."""
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.breakdown.cause_codes import UNKNOWN, codes_of, sums_by
 from tracekit.analyzers.breakdown.gaps import Idle
-from tracekit.analyzers.breakdown.host_names import host_names
+from tracekit.analyzers.breakdown.host_names import NAME_COLUMNS, host_names
 from tracekit.analyzers.idle_tables import CAUSE_MEANINGS, HOST_CAUSES, IDLE_CAUSES
 
-UNKNOWN = "unknown"
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+
+UNKNOWN_CAUSE = "unknown"
 
 
 def idle_causes_table(idle: Idle) -> pd.DataFrame:
     """IDLE_CAUSES, the longest first."""
-    parts = _named(idle.parts)
-    of_gap = parts.groupby(["cause", "gap"])["duration_ns"].sum().reset_index()
-    by = of_gap.groupby("cause")["duration_ns"].agg(["size", "sum", "mean", "max"])
+    cause, gap, ns = (idle.parts[name] for name in ("cause", "gap", "duration_ns"))
+    sums, (code, of) = sums_by(ns.to_numpy(), codes_of(cause), gap.to_numpy())
+    by = pd.Series(sums).groupby(code).agg(["size", "sum", "mean", "max"])
     by = by.sort_values("sum", ascending=False, kind="stable")
-    of_gap["op"] = idle.gaps["op"].astype(object).to_numpy()[of_gap["gap"].to_numpy(dtype=np.int64)]
-    waited = of_gap.groupby(["cause", "op"])["duration_ns"].sum().sort_values(kind="stable").reset_index()
-    op = waited.groupby("cause")["op"].last()
+    ops = idle.gaps["op"].cat
+    waited, (caused, op) = sums_by(sums, code, ops.codes.to_numpy()[of])
+    longest = pd.Series(op, caused).iloc[np.argsort(waited, kind="stable")].groupby(level=0).last()
+    words = _words(cause.cat.categories)[by.index]
     return IDLE_CAUSES.frame(
         {
-            "cause": by.index.to_numpy(dtype=object),
+            "cause": words,
             "gaps": by["size"],
             "idle_ns": by["sum"].round().astype(np.int64),
             "share": by["sum"] / max(1, by["sum"].sum()),
             "mean_ns": by["mean"],
             "max_ns": by["max"].round().astype(np.int64),
-            "op": op.reindex(by.index).to_numpy(dtype=object),
-            "meaning": [CAUSE_MEANINGS.get(name, "the trace does not say what launched the work") for name in by.index],
+            "op": ops.categories.to_numpy(dtype=object)[longest.reindex(by.index).to_numpy(dtype=np.int64)],
+            "meaning": [CAUSE_MEANINGS.get(word, "the trace does not say what launched the work") for word in words],
         }
     )
 
 
 def host_causes_table(host: pd.DataFrame, idle: Idle) -> pd.DataFrame:
     """HOST_CAUSES, by step and the longest first."""
-    parts = _named(idle.parts)
+    parts = idle.parts
     if parts.empty:
         return HOST_CAUSES.empty()
-    names = host_names(host, parts["row"].to_numpy(dtype=np.int64), parts["cause"].to_numpy())
-    step = idle.gaps["step"].to_numpy()[parts["gap"].to_numpy(dtype=np.int64)]
-    keys = ["step", "cause", "name", "location", "caller"]
-    grouped = pd.concat([parts.reset_index(drop=True), names], axis=1).assign(step=step).groupby(keys, sort=False)
-    sums = grouped.agg(gaps=("gap", "nunique"), idle_ns=("duration_ns", "sum")).reset_index()
-    sums = sums.sort_values(["step", "idle_ns"], ascending=[True, False], kind="stable")
-    return HOST_CAUSES.frame({**{name: sums[name] for name in [*keys, "gaps"]}, "idle_ns": sums["idle_ns"].round()})
+    cause, gap = codes_of(parts["cause"]), parts["gap"].to_numpy()
+    label, names = host_names(host, parts["row"].to_numpy(dtype=np.int64), cause)
+    step = idle.gaps["step"].to_numpy()
+    steps, of_step = np.unique(step, return_inverse=True)
+    of_gap, (in_step, code, named, _) = sums_by(parts["duration_ns"].to_numpy(), of_step[gap], cause, label, gap)
+    ns, (in_step, code, named), gaps = _counted(of_gap, in_step, code, named)
+    order = np.lexsort((-ns, in_step))
+    texts = names[named[order]]
+    return HOST_CAUSES.frame(
+        {
+            "step": steps[in_step[order]],
+            "cause": _words(parts["cause"].cat.categories)[code[order]],
+            **dict(zip(NAME_COLUMNS, texts.T, strict=True)),
+            "gaps": gaps[order],
+            "idle_ns": ns[order].round(),
+        }
+    )
 
 
-def _named(parts: pd.DataFrame) -> pd.DataFrame:
-    return parts.assign(cause=parts["cause"].astype(object).replace("", UNKNOWN))
+def _counted(ns: Floats, *keys: Ints) -> tuple[Floats, tuple[Ints, ...], Ints]:
+    """The sums of times by keys, these keys, and how many times have each."""
+    sums, distinct = sums_by(ns, *keys)
+    counts, _ = sums_by(np.ones(len(ns)), *keys)
+    return sums, distinct, counts.astype(np.int64)
+
+
+def _words(causes: "pd.Index[str]") -> npt.NDArray[np.object_]:
+    return np.array([cause if cause != UNKNOWN else UNKNOWN_CAUSE for cause in causes], dtype=object)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.hardware.catalogue import all_gpus, choose
+from tracekit.analyzers.hardware.catalogue import choose, known, measured
 from tracekit.analyzers.hardware.data_sheet import completed
 from tracekit.analyzers.hardware.gpu import GPU
 from tracekit.analyzers.hardware.row_checks import ADVICE, check
@@ -82,7 +82,7 @@ def row_for_capture(gpu: GPU) -> dict[str, Any]:
 
 
 def _is_known(gpu_id: str) -> bool:
-    return any(gpu_id == gpu.id for gpu in all_gpus()) or by_id(all_gpus(), gpu_id) is not None
+    return known(gpu_id) is not None or by_id(gpu_id, known) is not None
 
 
 def read(path: str | Path) -> tuple[GPU, ...]:
@@ -118,8 +118,7 @@ def of_row(gpu_id: str, row: object, where: str) -> GPU:
         **{name: row[name] for name in row if name not in _CALIBRATED},
     }
     gpu = gpu_of_row(gpu_id, {**sheet, "driver_names": sheet["driver_names"] or (sheet["name"],)}, None)
-    known = completed(gpu, [one for one in all_gpus() if not one.is_estimated])
-    return _as_measured(known, row)
+    return _as_measured(completed(gpu, measured()), row)
 
 
 def _as_measured(gpu: GPU, row: Mapping[str, Any]) -> GPU:

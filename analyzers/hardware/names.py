@@ -1,6 +1,7 @@
 """The names that drivers give GPUs, compared word by word."""
 
 import re
+from functools import cache
 
 from tracekit.analyzers.hardware.slices import PROFILE
 
@@ -13,10 +14,13 @@ def matches(device_name: str, gpu_id: str, driver_names: tuple[str, ...]) -> boo
 
     A word too many ("Laptop", "Ti", "NVL") is another product; a word too few ("NVIDIA H100") is not.
     """
-    words = _words(device_name)
-    own = _words(gpu_id)
-    model = {word for word in own if not _VARIANT.fullmatch(word)}
-    return model <= words <= own.union(*map(_words, driver_names))
+    own = _words(gpu_id).union(*map(_words, driver_names))
+    return has_model(device_name, gpu_id) and _words(device_name) <= own
+
+
+def has_model(device_name: str, gpu_id: str) -> bool:
+    """Whether a name has the words of this GPU's model."""
+    return {word for word in _words(gpu_id) if not _VARIANT.fullmatch(word)} <= _words(device_name)
 
 
 def without_slice(device_name: str) -> tuple[str, str]:
@@ -25,6 +29,7 @@ def without_slice(device_name: str) -> tuple[str, str]:
     return (whole, profile) if mig and PROFILE.search(profile) else (device_name, "")
 
 
+@cache
 def _words(name: str) -> frozenset[str]:
     words = re.findall(r"[a-z0-9]+", name.lower())
     return frozenset(re.sub(r"^sxm\d$", "sxm", word) for word in words) - _NOISE

@@ -1,7 +1,7 @@
 """MIG slices: a part of a GPU's multiprocessors and memory, which the driver reports as a device of its own."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tracekit.analyzers.hardware.gpu import GPU
@@ -13,12 +13,13 @@ _SLICES = 8
 _MIG_CAPABILITIES = ((8, 0), (9, 0), (10, 0), (10, 3))
 
 
-def by_id(gpus: Sequence[GPU], wanted: str) -> GPU | None:
-    """The slice of an id such as h100-sxm-1g.10gb; None for another id."""
+def by_id(wanted: str, of_id: Callable[[str], GPU | None]) -> GPU | None:
+    """The slice of an id such as h100-sxm-1g.10gb; None for another id. `of_id` gives the whole GPU of an id."""
     whole, _, profile = wanted.rpartition("-")
     if not PROFILE.fullmatch(profile):
         return None
-    return slice_of([gpu for gpu in gpus if gpu.id == whole], profile, 0, 0)
+    gpu = of_id(whole)
+    return slice_of([gpu] if gpu else [], profile, 0, 0)
 
 
 def is_slice(matches: Sequence[GPU], sms: int, memory_bytes: int) -> bool:

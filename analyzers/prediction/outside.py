@@ -69,7 +69,7 @@ def outside_work(
     ns = ns * np.minimum(1.0, most / np.maximum(total, 1.0))[op]
     place = np.where(op == len(launched), TAIL, op / len(launched))
     times = np.bincount(op, ns, minlength=len(most))[:-1].astype(np.float64)
-    return _summed(pieces["cause"].to_numpy(), ns, place), times
+    return _summed(pieces["cause"].astype(object).to_numpy(), ns, place), times
 
 
 def _summed(cause: npt.NDArray[np.object_], ns: Floats, place: Floats) -> Outside:

@@ -299,7 +299,8 @@ def _gaps(work: pd.DataFrame) -> pd.DataFrame:
 
 def _idle(gaps: pd.DataFrame) -> Idle:
     """Each gap is one part."""
-    parts = pd.DataFrame({"gap": np.arange(len(gaps)), "cause": gaps["cause"].astype(object).to_numpy()})
+    causes = pd.Categorical(gaps["cause"].astype(object), categories=[*idle_tables.CAUSES, ""])
+    parts = pd.DataFrame({"gap": np.arange(len(gaps)), "cause": causes})
     return Idle(gaps, parts.assign(row=-1, duration_ns=gaps["duration_ns"].to_numpy()))
 
 
