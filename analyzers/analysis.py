@@ -23,6 +23,8 @@ from tracekit.analyzers.breakdown.op_tables import kernels_table, ops_table, pha
 from tracekit.analyzers.breakdown.timeline import timeline
 from tracekit.analyzers.breakdown.totals import Totals
 from tracekit.analyzers.breakdown.unprofiled import busy_exceeds_it, idle_scale, unprofiled_wall_ns
+from tracekit.analyzers.counting.counts import counts_table
+from tracekit.analyzers.counting.places import places_table
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.readers.freed_memory import release_freed
 from tracekit.analyzers.results import Analysis, BoundShares, Source, StepLatency, Timeline
@@ -87,6 +89,8 @@ def _of_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
             counter_problems(work, trace.counters, compared),
         ),
         counters_comparison=compared,
+        counts=counts_table(trace, of, work),
+        places=places_table(trace, of),
     )
     return analysis, of.ops
 

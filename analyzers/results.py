@@ -7,6 +7,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribution.runtime import Runtime
 from tracekit.analyzers.capture_info import CaptureInfo, Latency
+from tracekit.analyzers.counting.tables import COUNTS, PLACES
 from tracekit.analyzers.display import Displayed
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.idle_tables import GAPS, HOST_CAUSES, HOST_SPANS, IDLE_CAUSES
@@ -187,6 +188,8 @@ class Analysis(Displayed):
     idle_causes: pd.DataFrame = field(default_factory=IDLE_CAUSES.empty, repr=False)
     host_causes: pd.DataFrame = field(default_factory=HOST_CAUSES.empty, repr=False)
     host_spans: pd.DataFrame = field(default_factory=HOST_SPANS.empty, repr=False)
+    counts: pd.DataFrame = field(default_factory=COUNTS.empty, repr=False)
+    places: pd.DataFrame = field(default_factory=PLACES.empty, repr=False)
     projection: Projection | None = None
     recommendations: tuple[Recommendation, ...] = ()
     considered: tuple[Considered, ...] = ()

@@ -15,6 +15,7 @@ HERE = Path(__file__).parent
 _DECLARING = (
     "trace",
     "counters.counters_table",
+    "counting.tables",
     "result_tables",
     "layer_result_tables",
     "idle_tables",

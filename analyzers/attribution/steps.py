@@ -36,6 +36,12 @@ class Steps:
     set_apart: int = 0
     """Steps without work, or cut off by the recording, which are not among the spans."""
 
+    def at(self, time: Ints) -> Rows:
+        """The step that is open on the host at each moment; -1: none. Without spans, all moments are in step 0."""
+        if not len(self.start):
+            return np.zeros(len(time), dtype=np.int32)
+        return _at(self.start, self.end, time)
+
 
 @dataclass(frozen=True)
 class _Marks:

@@ -10,7 +10,7 @@ from tracekit.analyzers.comparison.layer_pairs import layer_pairs
 from tracekit.analyzers.comparison.name_pairs import name_pairs
 from tracekit.analyzers.comparison.notes import notes
 from tracekit.analyzers.comparison.result import Comparison, Side
-from tracekit.analyzers.comparison.step_work import step_work, steps_of
+from tracekit.analyzers.comparison.summary import StepSummary, summarize
 from tracekit.analyzers.comparison.sums import longest, main_precision, numbered, summed
 from tracekit.analyzers.comparison.tables import COMPARED_KERNELS, COMPARED_OPS
 from tracekit.analyzers.results import Analysis
@@ -22,12 +22,16 @@ def compare(a: Analysis, b: Analysis, names: tuple[str, str] = ("A", "B")) -> Co
 
     Latencies are the unprofiled ones where both runs were timed so, else the mean steps of the traces.
     """
-    timed = a.latency.unprofiled is not None and b.latency.unprofiled is not None
-    work_a, work_b = step_work(a), step_work(b)
-    side_a, side_b = _side(a, work_a, names[0], timed), _side(b, work_b, names[1], timed)
+    return compare_summaries(summarize(a), summarize(b), names)
+
+
+def compare_summaries(a: StepSummary, b: StepSummary, names: tuple[str, str] = ("A", "B")) -> Comparison:
+    """As `compare`, of steps that were summarized before."""
+    timed = a.unprofiled is not None and b.unprofiled is not None
+    side_a, side_b = _side(a, names[0], timed), _side(b, names[1], timed)
     pairs = layer_pairs(a.layers, b.layers)
-    work_a["pair"] = _rows_of([pair.a for pair in pairs], len(a.layers))[work_a["layer"]]
-    work_b["pair"] = _rows_of([pair.b for pair in pairs], len(b.layers))[work_b["layer"]]
+    work_a = a.work.assign(pair=_rows_of([pair.a for pair in pairs], len(a.layers))[a.work["layer"]])
+    work_b = b.work.assign(pair=_rows_of([pair.b for pair in pairs], len(b.layers))[b.work["layer"]])
     return Comparison(
         a=side_a,
         b=side_b,
@@ -39,22 +43,21 @@ def compare(a: Analysis, b: Analysis, names: tuple[str, str] = ("A", "B")) -> Co
     )
 
 
-def _side(analysis: Analysis, work: pd.DataFrame, name: str, timed: bool) -> Side:
-    latency = analysis.latency.unprofiled if timed else None
-    steps = analysis.timeline.steps
-    flops = work["flops"].to_numpy()
+def _side(step: StepSummary, name: str, timed: bool) -> Side:
+    latency = step.unprofiled if timed else None
+    flops = step.work["flops"].to_numpy()
     return Side(
         name=name,
-        source=analysis.source,
-        steps=steps_of(analysis),
-        latency_ns=latency.median_us * 1e3 if latency else float(steps["wall_ns"].mean()),
+        source=step.source,
+        steps=step.steps,
+        latency_ns=latency.median_us * 1e3 if latency else step.wall_ns,
         latency_from="unprofiled" if latency else "trace",
         spread_ns=(latency.p10_us * 1e3, latency.p90_us * 1e3) if latency else None,
-        work_ns=float(work["ns"].sum()),
-        busy_ns=float(work["busy_ns"].sum()),
-        kernels=float(work["kernels"].sum()),
+        work_ns=float(step.work["ns"].sum()),
+        busy_ns=float(step.work["busy_ns"].sum()),
+        kernels=float(step.work["kernels"].sum()),
         flops=float(np.nansum(flops)) if np.isfinite(flops).any() else float("nan"),
-        graph_share=float((analysis.work["graph"] >= 0).mean()),
+        graph_share=step.graph_share,
     )
 
 

@@ -6,18 +6,14 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.comparison.result import Side
-from tracekit.analyzers.comparison.step_work import devices_of, steps_of
+from tracekit.analyzers.comparison.summary import EDGES, StepSummary
 from tracekit.analyzers.comparison.sums import main_precision, numbered, summed
 from tracekit.analyzers.comparison.tables import DIFFERENCE
-from tracekit.analyzers.results import Analysis
 
-EDGES = "edges"
-"""Before a step's first work and after its last."""
 OVERLAP = "overlap"
 """Negative: work that ran at once counts in full in each family, but the step lasts only once as long."""
 PROFILER = "profiler"
 """Negative: kernels took longer under the profiler than the whole step without it."""
-UNKNOWN = "unknown"
 
 
 def difference(a: Side, b: Side, work_a: pd.DataFrame, work_b: pd.DataFrame, idle: pd.DataFrame) -> pd.DataFrame:
@@ -42,38 +38,25 @@ def _without_work(rows: pd.DataFrame, kind: str) -> pd.DataFrame:
     return rows.assign(kind=kind, change_ns=rows["b_ns"] - rows["a_ns"], **unknown, **nothing)
 
 
-def idle_times(a: Analysis, b: Analysis, of_a: Side, of_b: Side) -> pd.DataFrame:
+def idle_times(a: StepSummary, b: StepSummary, of_a: Side, of_b: Side) -> pd.DataFrame:
     """Idle time of a step by cause: the columns name, a_ns and b_ns. With the busy time it sums to the latency.
 
     Causes are those of the gaps as recorded; a latency that was timed without the profiler scales them down.
     """
-    causes = [_causes(analysis, side) for analysis, side in ((a, of_a), (b, of_b))]
+    causes = [_causes(summary.idle, side) for summary, side in ((a, of_a), (b, of_b))]
     names = sorted({*causes[0], *causes[1]})
     times_a, times_b = (np.array([each.get(name, 0.0) for name in names], dtype=float) for each in causes)
     return pd.DataFrame({"name": np.array(names, dtype=object), "a_ns": times_a, "b_ns": times_b})
 
 
-def _causes(analysis: Analysis, side: Side) -> dict[str, float]:
+def _causes(recorded: dict[str, float], side: Side) -> dict[str, float]:
     idle = side.latency_ns - side.busy_ns
     if idle < 0:
         return {PROFILER: idle}
-    recorded = _recorded(analysis)
     total = sum(recorded.values())
     if total <= 0:
         return {EDGES: idle}
     return {name: time * idle / total for name, time in recorded.items()}
-
-
-def _recorded(analysis: Analysis) -> dict[str, float]:
-    """Idle time as recorded, of all steps and devices."""
-    gaps = analysis.gaps
-    inside = gaps[gaps["step"] >= 0] if len(gaps) else gaps
-    by_cause = inside["duration_ns"].groupby(inside["cause"].astype(object).replace("", UNKNOWN)).sum()
-    times = {str(name): float(time) for name, time in by_cause.items()}
-    steps = analysis.timeline.steps
-    wall = float(steps["wall_ns"].sum()) * devices_of(analysis) if steps_of(analysis) else 0.0
-    around = wall - float(steps["busy_ns"].sum()) - sum(times.values())
-    return times | ({EDGES: around} if around > 0 else {})
 
 
 def _by_change(rows: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,1 @@
+"""What a step does, counted: launches, copies, synchronisations, graph breaks, FLOPs, bytes."""

@@ -1,0 +1,43 @@
+"""The tables of counters."""
+
+from tracekit.analyzers.schema import Column, Table
+
+COUNTER_MEANINGS = {
+    "kernels": "kernels that ran on the devices",
+    "launches": "calls that launch a kernel or a CUDA graph",
+    "graph-launches": "calls that launch a CUDA graph",
+    "copies": "copies of memory on, to and from the devices",
+    "copied-bytes": "bytes that these copies move",
+    "synchronisations": "calls in which the host waits for a device",
+    "allocations": "calls that allocate memory from the driver",
+    "scalar-reads": "reads of one element of a tensor by the host: .item(), bool(), printing",
+    "compiled-regions": "calls of code that torch.compile made",
+    "graph-breaks": "of these, calls inside another one: the graph was broken there",
+    "compilations": "times that torch.compile compiled a function",
+    "ops": "ops that compute (in a trace of a CPU)",
+    "flops": "floating-point operations, as far as they are known",
+    "bytes": "compulsory bytes, as far as they are known",
+    "peak-memory": "most bytes allocated on the device, as capture measured or modelled",
+}
+"""Counters of every run. Those named "kernels:FAMILY" count the kernels (or, on a CPU, ops) of a family."""
+
+FAMILY = "kernels:"
+"""Prefix of the counters by family."""
+
+COUNTS = Table(
+    "counts",
+    "What a step does, counted. Noise of the machine changes none of it.",
+    Column("step", "int64", "", "index of the step"),
+    Column("counter", "object", "", f"one of {', '.join(COUNTER_MEANINGS)}; {FAMILY}FAMILY for a family of ops"),
+    Column("value", "float64", "", "how many, or how much"),
+)
+
+PLACES = Table(
+    "places",
+    "Where the host waits, reads a scalar, leaves a compiled graph or compiles, in all steps together.",
+    Column("counter", "object", "", "synchronisations, scalar-reads, graph-breaks or compilations"),
+    Column("layer", "object", "", 'path of the innermost layer around it; "": none'),
+    Column("function", "object", "", 'the innermost Python function around it outside torch; "": unknown'),
+    Column("location", "object", "", 'file and line of that function; "": no stacks were recorded'),
+    Column("count", "float64", "", "times a step"),
+)

@@ -1,0 +1,48 @@
+"""Where a series of measurements changes its level."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+_PENALTY = 3.0
+"""Times log n, in squared standard deviations, that a change must explain."""
+_TO_DEVIATION = 1.4826 / math.sqrt(2)
+"""From the median absolute difference of neighbours to their standard deviation."""
+
+
+def change_points(values: Sequence[float], least_change: float = 0.01) -> list[int]:
+    """Return the indices at which a new level begins, by optimal partitioning of the logarithms (Jackson 2005).
+
+    The noise is estimated from the differences of neighbours, and is taken to be at least `least_change`, so that
+    smaller changes are none.
+    """
+    logs = np.log(np.asarray(values, dtype=float))
+    size = len(logs)
+    if size < 2:
+        return []
+    noise = max(_TO_DEVIATION * float(np.median(np.abs(np.diff(logs)))), least_change / 2)
+    penalty = _PENALTY * math.log(max(size, 3)) * noise**2
+    cost, last = np.full(size + 1, np.inf), np.zeros(size + 1, dtype=int)
+    cost[0] = -penalty
+    sums, squares = np.append(0.0, np.cumsum(logs)), np.append(0.0, np.cumsum(logs**2))
+    for end in range(1, size + 1):
+        starts = np.arange(end)
+        length = end - starts
+        within = squares[end] - squares[starts] - (sums[end] - sums[starts]) ** 2 / length
+        total = cost[:end] + np.maximum(within, 0.0) + penalty
+        last[end] = int(total.argmin())
+        cost[end] = total[last[end]]
+    return _starts(last)
+
+
+def _starts(last: npt.NDArray[np.int64]) -> list[int]:
+    """The starts of all segments but the first."""
+    starts, end = [], len(last) - 1
+    while end > 0:
+        end = int(last[end])
+        starts.append(end)
+    return sorted(starts)[1:]

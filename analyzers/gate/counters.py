@@ -1,0 +1,59 @@
+"""Counters of a run beside those of its baseline: what noise does not change is compared exactly."""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from tracekit.analyzers.counting.tables import COUNTER_MEANINGS, FAMILY
+from tracekit.analyzers.gate.verdict import CounterChange, Outcome
+
+Values = dict[str, tuple[float, ...]]
+"""By counter, the distinct values of its steps, in order: a single one, if it is constant."""
+
+_ROUNDING = 1e-9
+
+
+def counter_values(counts: Sequence[pd.DataFrame]) -> Values:
+    """Return the counters of one or more runs."""
+    values = pd.concat(counts).groupby("counter", sort=True)["value"].unique()
+    return {str(name): tuple(sorted(map(float, each))) for name, each in values.items()}
+
+
+def compare_counters(
+    before: Values, after: Values, tolerances: Mapping[str, float], ignored: Sequence[str]
+) -> tuple[CounterChange, ...]:
+    """Return the counters that either side has, those that decide first.
+
+    `tolerances` are relative increases that pass, by counter. Of a counter that only one side has, nothing is decided,
+    but for a family of ops, whose absence is 0.
+    """
+    names = {*before, *after}
+    changes = [
+        _change(name, before.get(name, (0.0,)), after.get(name, (0.0,)), tolerances.get(name, 0.0), name not in ignored)
+        for name in names
+        if (name in before and name in after) or name.startswith(FAMILY)
+    ]
+    order = [*COUNTER_MEANINGS]
+    return tuple(sorted(changes, key=lambda each: (_place(each.name, order), each.name)))
+
+
+def _place(name: str, order: list[str]) -> int:
+    return order.index(name) if name in order else len(order)
+
+
+def _change(
+    name: str, before: tuple[float, ...], after: tuple[float, ...], tolerance: float, wanted: bool
+) -> CounterChange:
+    """Counters that vary have changed where even the nearest steps of both sides differ."""
+    varies = len(before) > 1 or len(after) > 1
+    outcome: Outcome = "pass"
+    if after[0] > before[-1] * (1 + tolerance + _ROUNDING):
+        outcome = "regressed"
+    elif after[-1] < before[0] * (1 - tolerance - _ROUNDING):
+        outcome = "improved"
+    decides = wanted and not name.startswith(FAMILY)
+    return CounterChange(name, _typical(before), _typical(after), outcome, decides, varies)
+
+
+def _typical(values: tuple[float, ...]) -> float:
+    return values[len(values) // 2]

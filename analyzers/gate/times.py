@@ -1,0 +1,115 @@
+"""The times of a run beside those of its baseline."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from tracekit.analyzers.gate import intervals
+from tracekit.analyzers.gate.run_times import RunTimes
+from tracekit.analyzers.gate.verdict import Basis, Outcome, Ratio, TimeChange
+
+Floats = npt.NDArray[np.float64]
+Runs = Sequence[RunTimes]
+
+KINDS = ("layer", "op", "phase")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How times are judged."""
+
+    level: float = 0.01
+    """Most probability of a false alarm over all that is compared: half for the latency, half for all parts."""
+    margin: float = 0.01
+    """Changes below this part of a time are nobody's concern."""
+    run_spread: float = 0.05
+    """Assumed standard deviation between runs, as a part of the time, where there are too few runs to see it."""
+    least_share: float = 0.01
+    """Parts with less than this share of the step's work are not judged."""
+
+
+def basis_of(before: Runs, after: Runs, *, modelled: bool) -> Basis:
+    """Return what intervals are over."""
+    if modelled:
+        return "modelled"
+    return "runs" if len(before) + len(after) - 2 >= intervals.FEWEST_DF else "steps"
+
+
+def compare_times(before: Runs, after: Runs, basis: Basis, rules: Rules) -> tuple[TimeChange, ...]:
+    """Return the change of the latency, then those of the parts that both sides have, the largest first."""
+    latency = _change("latency", "", *_latencies(before, after), basis, rules, (len(before), len(after)))
+    return (latency, *sorted(_parts(before, after, basis, rules), key=lambda change: -abs(change.change_ns)))
+
+
+def _latencies(before: Runs, after: Runs) -> tuple[list[Floats], list[Floats]]:
+    """The latencies of each run: timed without a profiler if all runs were, else those of the steps in the trace."""
+    timed = all(run.unprofiled for run in (*before, *after))
+    of_before, of_after = ([run.latencies_ns(timed=timed) for run in side] for side in (before, after))
+    return of_before, of_after
+
+
+def _change(
+    kind: str, name: str, before: list[Floats], after: list[Floats], basis: Basis, rules: Rules, runs: tuple[int, int]
+) -> TimeChange:
+    ratio = _ratios([before], [after], basis, rules, runs, together=False)[0]
+    return _told(kind, name, before, after, ratio, rules)
+
+
+def _told(kind: str, name: str, before: list[Floats], after: list[Floats], ratio: Ratio, rules: Rules) -> TimeChange:
+    times = [float(np.median([np.median(run) for run in side])) for side in (before, after)]
+    return TimeChange(kind, name, times[0], times[1], ratio, ratio.outcome(rules.margin))  # type: ignore[arg-type]
+
+
+def _ratios(
+    before: list[list[Floats]],
+    after: list[list[Floats]],
+    basis: Basis,
+    rules: Rules,
+    runs: tuple[int, int],
+    *,
+    together: bool,
+) -> list[Ratio]:
+    level = rules.level / 2
+    if basis == "steps":
+        columns = [np.log([np.concatenate(row) for row in side]) for side in (before, after)]
+        return intervals.from_steps(columns[0], columns[1], runs, rules.run_spread, level, together=together)
+    medians = [np.array([[np.median(run) for run in row] for row in side]) for side in (before, after)]
+    if basis == "modelled":
+        return [intervals.exact(*pair) for pair in zip(medians[0].mean(axis=1), medians[1].mean(axis=1), strict=True)]
+    return intervals.from_runs(np.log(medians[0]), np.log(medians[1]), level, together=together)
+
+
+def _parts(before: Runs, after: Runs, basis: Basis, rules: Rules) -> list[TimeChange]:
+    names = [(kind, name) for kind in KINDS for name in _shared(kind, before, after, rules.least_share)]
+    if not names:
+        return []
+    sides = [[[np.array(run.parts[kind][name]) for run in runs] for kind, name in names] for runs in (before, after)]
+    counts = (len(before), len(after))
+    ratios = _ratios(sides[0], sides[1], basis, rules, counts, together=basis != "modelled")
+    told = [
+        _told(kind, name, *times, ratio, rules)
+        for (kind, name), *times, ratio in zip(names, *sides, ratios, strict=True)
+    ]
+    return [_moved_itself(change, rules.margin) for change in told]
+
+
+def _moved_itself(change: TimeChange, margin: float) -> TimeChange:
+    """A part that only others moved away from did not change."""
+    plain = change.after_ns / change.before_ns
+    unchanged: dict[Outcome, bool] = {"regressed": plain <= 1 + margin, "improved": plain >= 1 - margin}
+    return replace(change, outcome="pass") if unchanged.get(change.outcome) else change
+
+
+def _shared(kind: str, before: Runs, after: Runs, least_share: float) -> list[str]:
+    """Parts that take time in every step of every run, and a share worth a word in one of the runs."""
+    runs = (*before, *after)
+    names = set.intersection(*(set(run.parts.get(kind, {})) for run in runs))
+    total = max(sum(np.median(times) for times in run.parts.get(kind, {}).values()) for run in runs)
+    return sorted(
+        name
+        for name in names
+        if all(min(run.parts[kind][name]) > 0 for run in runs)
+        and max(np.median(run.parts[kind][name]) for run in runs) >= least_share * total
+    )

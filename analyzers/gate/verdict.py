@@ -1,0 +1,137 @@
+"""The values of a check: verdicts on times, counters and budgets."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tracekit.analyzers.comparison.result import Comparison
+
+Outcome = Literal["pass", "improved", "regressed", "inconclusive"]
+Basis = Literal["runs", "steps", "modelled", "in turn"]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """New time over old time: above 1, the new one is slower."""
+
+    low: float
+    value: float
+    high: float
+
+    def outcome(self, margin: float) -> Outcome:
+        """Regressed or improved: 1 lies outside the interval, and the change exceeds the margin.
+
+        Pass: the interval excludes a slowdown of more than the margin. Else inconclusive.
+        """
+        if self.low > 1 and self.value > 1 + margin:
+            return "regressed"
+        if self.high < 1 and self.value < 1 - margin:
+            return "improved"
+        return "pass" if self.high <= 1 + margin else "inconclusive"
+
+
+@dataclass(frozen=True)
+class TimeChange:
+    """The time of the step ("latency") or of a layer, op or phase, before and after."""
+
+    kind: Literal["latency", "layer", "op", "phase"]
+    name: str
+    before_ns: float
+    after_ns: float
+    ratio: Ratio
+    """For a part, of its time relative to the others': what all parts have in common is left out."""
+    outcome: Outcome
+
+    @property
+    def change_ns(self) -> float:
+        return self.after_ns - self.before_ns
+
+
+@dataclass(frozen=True)
+class CounterChange:
+    """A counter of a step before and after; constant counters are compared exactly."""
+
+    name: str
+    before: float
+    after: float
+    outcome: Outcome
+    decides: bool
+    """Whether the outcome counts: it does not for kernels by family and for ignored counters."""
+    varies: bool = False
+    """The steps of a run differ in it."""
+
+    @property
+    def change(self) -> float:
+        return self.after - self.before
+
+
+@dataclass(frozen=True)
+class BudgetLine:
+    """A budget, and what the run takes of it. `unit` is ns, B, or ""."""
+
+    name: str
+    most: float
+    value: float
+    unit: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """What a regression is due to: as far as known, the layer, op, cause and line of code."""
+
+    what: str
+    """"latency", "layer ...", "counter ..." or "budget ..."."""
+    change: str
+    layer: str = ""
+    op: str = ""
+    cause: str = ""
+    location: str = ""
+    """File and line of the code; "": no stacks were recorded."""
+    function: str = ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """The verdict on a run, and what it stands on."""
+
+    run: str
+    baseline: str
+    outcome: Outcome
+    basis: Basis | None
+    """What the intervals are over; None: times were not compared."""
+    counters_only: bool
+    level: float
+    """Probability with which a run that did not change is called regressed or improved, at most."""
+    margin: float
+    times: tuple[TimeChange, ...] = ()
+    counters: tuple[CounterChange, ...] = ()
+    budgets: tuple[BudgetLine, ...] = ()
+    culprits: tuple[Culprit, ...] = ()
+    notes: tuple[str, ...] = ()
+    comparison: Comparison | None = field(default=None, repr=False)
+    kind: str = "measured"
+    """measured, modelled or imported."""
+
+    @property
+    def latency(self) -> TimeChange | None:
+        """The change of the whole step; None: times were not compared."""
+        return next((change for change in self.times if change.kind == "latency"), None)
+
+
+def overall(
+    times: tuple[TimeChange, ...], counters: tuple[CounterChange, ...], budgets: tuple[BudgetLine, ...]
+) -> Outcome:
+    """Return the verdict on all: regressed if a counter, a budget, the latency or a part is.
+
+    A part's regression does not count where the latency improved: work that moved from one layer to another. Without
+    a regression, the latency decides; without times, the counters do.
+    """
+    latency = next((change.outcome for change in times if change.kind == "latency"), None)
+    exact = [change.outcome for change in counters if change.decides]
+    if "regressed" in exact or "regressed" in [line.outcome for line in budgets] or latency == "regressed":
+        return "regressed"
+    if latency != "improved" and any(change.outcome == "regressed" for change in times):
+        return "regressed"
+    if latency == "inconclusive" or any(line.outcome == "inconclusive" for line in budgets):
+        return "inconclusive"
+    return "improved" if latency == "improved" or (latency is None and "improved" in exact) else "pass"
