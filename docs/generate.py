@@ -44,9 +44,15 @@ def _table(table) -> str:
 def commands() -> str:
     """The help of every command."""
     cli = import_module("tracekit.cli").main
-    names = cli.list_commands(click.Context(cli))
-    pages = [("tracekit", _help(cli, [])), *((f"tracekit {name}", _help(cli, [name])) for name in names)]
+    context = click.Context(cli)
+    words = [[name, *below] for name in cli.list_commands(context) for below in _below(cli.get_command(context, name))]
+    pages = [("tracekit", _help(cli, [])), *((f"tracekit {' '.join(each)}", _help(cli, each)) for each in words)]
     return "# Commands\n\nGenerated from `--help`.\n" + "".join(f"\n## {n}\n\n```\n{text}```\n" for n, text in pages)
+
+
+def _below(command: click.Command | None) -> list[list[str]]:
+    """A command itself, and the commands below it."""
+    return [[], *([name] for name in command.commands)] if isinstance(command, click.Group) else [[]]
 
 
 def _help(cli: click.Group, words: list[str]) -> str:

@@ -1,12 +1,14 @@
 """Student's t distribution and the functions of Smyth's moderated t, without SciPy."""
 
 import math
+from functools import lru_cache
 from statistics import NormalDist
 
 _RECURSE_BELOW = 6.0
 _TINY = 1e-300
 
 
+@lru_cache(maxsize=1024)
 def t_quantile(probability: float, df: float) -> float:
     """Return t with P(T <= t) = `probability` (0.5 to 1) for `df` degrees of freedom; infinite `df` is the normal."""
     if math.isinf(df):
@@ -14,7 +16,7 @@ def t_quantile(probability: float, df: float) -> float:
     low, high = 0.0, 1.0
     while _cdf(high, df) < probability:
         low, high = high, 2 * high
-    for _ in range(80):
+    for _ in range(50):
         middle = (low + high) / 2
         low, high = (middle, high) if _cdf(middle, df) < probability else (low, middle)
     return (low + high) / 2

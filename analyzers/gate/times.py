@@ -13,15 +13,14 @@ from tracekit.analyzers.gate.verdict import Basis, Outcome, Ratio, TimeChange
 Floats = npt.NDArray[np.float64]
 Runs = Sequence[RunTimes]
 
-KINDS = ("layer", "op", "phase")
-
 
 @dataclass(frozen=True)
 class Rules:
     """How times are judged."""
 
     level: float = 0.01
-    """Most probability of a false alarm over all that is compared: half for the latency, half for all parts."""
+    """Most probability of a false alarm over all that is compared: half for the latency, a quarter for layers and ops,
+    a quarter for phases."""
     margin: float = 0.01
     """Changes below this part of a time are nobody's concern."""
     run_spread: float = 0.05
@@ -82,12 +81,21 @@ def _ratios(
 
 
 def _parts(before: Runs, after: Runs, basis: Basis, rules: Rules) -> list[TimeChange]:
-    names = [(kind, name) for kind in KINDS for name in _shared(kind, before, after, rules.least_share)]
+    """Layers and ops beside each other, and phases, which are as good as the whole step, by themselves."""
+    together = [(kind, name) for kind in ("layer", "op") for name in _shared(kind, before, after, rules.least_share)]
+    phases = [("phase", name) for name in _shared("phase", before, after, rules.least_share)]
+    half = replace(rules, level=rules.level / 2)
+    told = _judged(together, before, after, basis, half, together=basis != "modelled")
+    return [*told, *_judged(phases, before, after, basis, half, together=False)]
+
+
+def _judged(
+    names: list[tuple[str, str]], before: Runs, after: Runs, basis: Basis, rules: Rules, *, together: bool
+) -> list[TimeChange]:
     if not names:
         return []
     sides = [[[np.array(run.parts[kind][name]) for run in runs] for kind, name in names] for runs in (before, after)]
-    counts = (len(before), len(after))
-    ratios = _ratios(sides[0], sides[1], basis, rules, counts, together=basis != "modelled")
+    ratios = _ratios(sides[0], sides[1], basis, rules, (len(before), len(after)), together=together)
     told = [
         _told(kind, name, *times, ratio, rules)
         for (kind, name), *times, ratio in zip(names, *sides, ratios, strict=True)

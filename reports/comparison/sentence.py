@@ -49,6 +49,14 @@ def explained(comparison: Comparison) -> str:
     return printable(f"{warning}{' ' if warning else ''}{_verdict(comparison, equal)}{reasons}{but}.")
 
 
+def causes(comparison: Comparison) -> str:
+    """Return what explains the change of the latency: "the GPU waits 2.0 ms more for the host (293 launches ...)"."""
+    change = comparison.change_ns
+    parts = [part for part in _parts(comparison) if part.change_ns * change > 0]
+    notable = [part for part in parts if abs(part.change_ns) >= _NOTABLE * abs(change)][:_SHOWN]
+    return printable(", and ".join(_in_words(part) for part in notable))
+
+
 def _verdict(comparison: Comparison, equal: bool) -> str:
     a, b = _named("A", comparison.a, comparison), _named("B", comparison.b, comparison)
     if equal:

@@ -1,0 +1,18 @@
+"""One measurement in the history of a baseline."""
+
+from msgspec import Struct
+
+
+class HistoryPoint(Struct, frozen=True, kw_only=True):
+    """What was measured at one commit."""
+
+    when: str
+    """Date and time, UTC."""
+    commit: str
+    what: str
+    """"baseline", or the verdict of a check."""
+    latency_us: float
+    low_us: float
+    high_us: float
+    """The shortest and longest run; of a single run, its 10th and 90th percentile where they are known."""
+    counters: dict[str, float] = {}

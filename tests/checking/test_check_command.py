@@ -1,0 +1,231 @@
+"""`tracekit check` and `tracekit baseline`, from traces to verdicts."""
+
+import json
+import re
+from xml.etree import ElementTree as Xml
+
+import pytest
+from click.testing import CliRunner
+from tiny_runs import write_run
+
+from tracekit.checking import baseline_file
+from tracekit.cli import main
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A repository with the traces of three runs of a program, and one of each change to it."""
+    folder = tmp_path_factory.mktemp("repository")
+    (folder / "train.py").write_text("pass\n" * 60)
+    for number, drift in enumerate((1.0, 1.002, 0.997, 1.001, 0.999, 1.003)):
+        write_run(folder / f"base-{number}.json", drift=drift)
+        write_run(folder / f"slow-{number}.json", drift=drift, slow={"model.down": 1.1})
+    write_run(folder / "item.json", scalar_read=True)
+    write_run(folder / "more.json", extra_kernels=1)
+    write_run(folder / "compiled.json", breaks=1)
+    write_run(folder / "broken.json", breaks=3)
+    write_run(folder / "other.json", gpu="NVIDIA A100-SXM4-80GB")
+    write_run(folder / "hostile.json", extra_kernels=1, parts=("model.up", "model.down"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def main_baseline(folder):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        base = [f"base-{number}.json" for number in range(3)]
+        answer = CliRunner().invoke(main, ["baseline", "save", "main", *base])
+        assert answer.exit_code == 0, answer.output
+        assert CliRunner().invoke(main, ["baseline", "save", "compiled", "compiled.json"]).exit_code == 0
+    return folder / ".tracekit/baselines/main.json"
+
+
+@pytest.fixture
+def tracekit(folder, main_baseline, monkeypatch):
+    """The command, in the repository, whose baselines are saved."""
+    assert main_baseline.is_file()
+    monkeypatch.chdir(folder)
+    return lambda *words: CliRunner().invoke(main, list(words))
+
+
+def test_a_baseline_is_a_small_file_with_its_fingerprint(tracekit, main_baseline):
+    held = json.loads(main_baseline.read_text())
+    assert main_baseline.stat().st_size < 30_000
+    assert held["fingerprint"]["gpu"] == "h100-sxm"
+    assert held["counters"]["kernels"] == [3.0]
+    assert str(main_baseline.parents[2]) not in main_baseline.read_text()
+    assert "main" in tracekit("baseline", "list").output
+    shown = tracekit("baseline", "show", "main").output
+    assert "gpu: h100-sxm" in shown
+    assert "kernels: 3" in shown
+
+
+def test_a_baseline_explains_differences_like_the_trace_that_it_is_of(folder, main_baseline):
+    from tracekit.analyzers.comparison.compare import compare_summaries
+    from tracekit.checking.recorded import recorded
+
+    held = baseline_file.read("main", main_baseline.parent)
+    kept = baseline_file.as_recorded(held, main_baseline).step
+    traced = recorded([folder / f"base-{number}.json" for number in range(3)]).step
+    other = recorded([folder / "more.json"]).step
+    one, two = compare_summaries(kept, other), compare_summaries(traced, other)
+    assert one.change_ns == pytest.approx(two.change_ns, rel=1e-6)
+    assert one.layers["change_ns"].tolist() == pytest.approx(two.layers["change_ns"].tolist(), abs=0.01)
+    assert one.ops["b_name"].tolist() == two.ops["b_name"].tolist()
+
+
+def test_unchanged_runs_pass_and_a_slower_layer_is_named(tracekit):
+    same = tracekit("check", *(f"base-{number}.json" for number in (3, 4, 5)), "--against", "main")
+    assert same.exit_code == 0, same.output
+    slow = tracekit("check", *(f"slow-{number}.json" for number in (3, 4, 5)), "--against", "main", "--format", "json")
+    assert slow.exit_code == 1
+    verdict = json.loads(slow.output)
+    assert verdict["basis"] == "runs"
+    assert "layer model.down" in [culprit["what"] for culprit in verdict["culprits"]]
+    assert all(counter["outcome"] == "pass" for counter in verdict["counters"])
+
+
+def test_one_run_is_not_enough_for_a_verdict_on_times(tracekit):
+    alone = tracekit("check", "base-3.json", "--against", "base-0.json")
+    assert alone.exit_code == 3
+    assert "a standard deviation of 5 % between runs is assumed" in " ".join(alone.output.split())
+
+
+def test_a_planted_scalar_read_is_found_with_its_line(tracekit):
+    answer = tracekit("check", "item.json", "--against", "base-0.json", "--format", "github")
+    assert answer.exit_code == 1
+    read = next(line for line in answer.output.splitlines() if "counter scalar-reads" in line)
+    assert read.startswith("::error file=train.py,line=40,title=tracekit check%3A counter scalar-reads::")
+    assert "scalar-reads 0 → 1" in read
+
+
+def test_a_planted_graph_break_is_found(tracekit):
+    answer = tracekit("check", "broken.json", "--against", "compiled")
+    assert answer.exit_code == 1
+    assert "graph-breaks 1 → 3" in answer.output
+
+
+def test_more_launches_regress_and_can_be_allowed(tracekit, folder):
+    answer = tracekit("check", "more.json", "--against", "main", "--counters")
+    assert answer.exit_code == 1
+    assert "launches 3 → 4: layer model.up, aten::mm" in " ".join(answer.output.split())
+    settings = folder / "tracekit.toml"
+    settings.write_text('[check]\nignore = ["flops", "bytes"]\n[check.counters]\nkernels = 0.5\nlaunches = 0.5\n')
+    try:
+        assert tracekit("check", "more.json", "--against", "main", "--counters").exit_code == 0
+        settings.write_text("[check.budget.counters]\nkernels = 3\n")
+        over = tracekit("check", "more.json")
+        assert over.exit_code == 1
+        assert "kernels 4 of 3" in over.output
+        settings.write_text("[check]\nmargin = 2\n")
+        assert "margin between 0 and 1" in tracekit("check", "more.json", "--against", "main").output
+        settings.write_text("[check]\nmarginn = 0.1\n")
+        assert "marginn" in tracekit("check", "more.json", "--against", "main").output
+        settings.write_text('[check]\nignore = ["flopz"]\n')
+        assert "'flopz' is no counter" in tracekit("check", "more.json", "--against", "main").output
+    finally:
+        settings.unlink()
+
+
+def test_unlike_fingerprints_are_refused_or_compared_by_counters_alone(tracekit):
+    refused = tracekit("check", "other.json", "--against", "main")
+    assert refused.exit_code == 1
+    assert "device NVIDIA H100 80GB HBM3 and NVIDIA A100-SXM4-80GB" in refused.output
+    assert "--counters" in refused.output
+    counted = tracekit("check", "other.json", "--against", "main", "--counters")
+    assert counted.exit_code == 0
+    assert "Counters alone are compared: " in counted.output
+    accepted = tracekit("check", "other.json", "--against", "main", "--accept", "gpu", "--accept", "device")
+    assert "Compared in spite of: " in accepted.output
+
+
+def test_files_for_other_programs(tracekit, tmp_path):
+    files = {kind: tmp_path / f"check.{kind}" for kind in ("markdown", "sarif", "junit", "json")}
+    options = [word for kind, path in files.items() for word in (f"--{kind}", str(path))]
+    assert tracekit("check", "item.json", "--against", "main", *options).exit_code == 1
+    comment = files["markdown"].read_text()
+    assert comment.startswith("<!-- tracekit check main -->")
+    sarif = json.loads(files["sarif"].read_text())["runs"][0]
+    found = {each["ruleId"]: each for each in sarif["results"]}
+    assert set(found) <= {rule["id"] for rule in sarif["tool"]["driver"]["rules"]}
+    places = [each["locations"][0]["physicalLocation"] for each in sarif["results"] if "locations" in each]
+    assert {"artifactLocation": {"uri": "train.py"}, "region": {"startLine": 40}} in places
+    suite = Xml.parse(files["junit"]).getroot()
+    failed = [case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None]
+    assert "counter scalar-reads" in failed
+    assert int(suite.get("failures")) == len(failed)
+    assert json.loads(files["json"].read_text())["outcome"] == "regressed"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--against", "nowhere"), r"no baseline 'nowhere'.*Baselines there: compiled, main.*baseline save nowhere"),
+        (("--against", "../../etc/passwd"), r"cannot be the name of a baseline"),
+        ((), r"nothing to check.*--against"),
+    ],
+)
+def test_what_cannot_be_checked_is_explained(tracekit, words, said):
+    answer = tracekit("check", "base-0.json", *words)
+    assert answer.exit_code == 1
+    assert re.search(said, " ".join(answer.output.split())), answer.output
+
+
+def test_wrong_use(tracekit):
+    assert tracekit("check").exit_code == 2
+
+
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "version", "table"])
+def test_a_damaged_baseline_is_explained_and_stays(tracekit, main_baseline, damage):
+    whole = main_baseline.read_text()
+    path = main_baseline.with_name(f"damaged-{damage}.json")
+    held = json.loads(whole)
+    held["step"]["work"]["columns"]["layer"] = [999] * len(held["step"]["work"]["columns"]["layer"])
+    path.write_text(
+        {
+            "truncated": whole[: len(whole) // 2],
+            "garbage": "\x00\xff{",
+            "version": whole.replace('"tracekit_baseline": 1', '"tracekit_baseline": 9'),
+            "table": json.dumps(held),
+        }[damage]
+    )
+    kept = path.read_bytes()
+    answer = tracekit("check", "base-0.json", "--against", path.stem)
+    path.unlink()
+    assert answer.exit_code == 1
+    assert "cannot be read" in answer.output
+    assert "save it again" in " ".join(answer.output.split())
+    assert "bug" not in answer.output
+    assert kept
+
+
+def test_runs_of_different_things_are_no_repeats(tracekit):
+    answer = tracekit("check", "base-0.json", "other.json", "--against", "main")
+    assert answer.exit_code == 1
+    assert "is not another run of base-0.json" in answer.output
+
+
+def test_history_with_a_change_of_level(tracekit, folder):
+    tracekit("baseline", "save", "changing", "base-0.json")
+    tracekit("check", "slow-1.json", "--against", "changing", "--record")
+    file = folder / ".tracekit/baselines/changing.history.jsonl"
+    before, after = file.read_text().splitlines()
+    file.write_text("\n".join([before] * 6 + [after] * 6) + "\n")
+    text = tracekit("history", "changing").output
+    assert "12 points" in text
+    assert text.count("changed at") == 1
+    assert tracekit("history", "changing", "-o", "history.html").exit_code == 0
+    page = (folder / "history.html").read_text()
+    assert page.count("<circle") == 12
+    assert not re.findall(r"(?:src|href)=.?https?:", page)
+    assert tracekit("history", "unknown").exit_code == 1
+    file.write_text(file.read_text() + "broken\n")
+    assert "Line 13 is not one of ours" in tracekit("history", "changing").output
+
+
+def test_the_self_test_of_given_runs(tracekit):
+    answer = tracekit("check", "--self-test", *(f"base-{number}.json" for number in range(6)))
+    assert answer.exit_code == 0, answer.output
+    assert re.search(r"false alarms: \d+ \(", answer.output)
+    few = tracekit("check", "--self-test", "base-0.json")
+    assert "It needs 6 runs" in few.output

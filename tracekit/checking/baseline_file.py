@@ -1,0 +1,217 @@
+"""A baseline: a small JSON file in the repository, which holds what checks compare a run with."""
+
+import re
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+from msgspec import Struct
+
+from tracekit.analyzers import hardware
+from tracekit.analyzers.capture_info import CaptureInfo, Latency
+from tracekit.analyzers.comparison.summary import StepSummary, condensed
+from tracekit.analyzers.counting.tables import PLACES
+from tracekit.analyzers.errors import InputError, UnknownNameError, reading
+from tracekit.analyzers.gate.run_times import RunTimes
+from tracekit.analyzers.results import Source
+from tracekit.checking.recorded import Recorded
+from tracekit.reports.files import write_atomically
+from tracekit.reports.untrusted import escaped_json
+
+FORMAT = 1
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}")
+_LEAST_PART = 1e-3
+"""Parts with less than this share of the step's work are not kept."""
+_TEXTS = ("family", "kernel", "op", "precision")
+
+
+class _Columns(Struct, forbid_unknown_fields=True):
+    """A table by columns. Texts are numbers of `texts`."""
+
+    columns: dict[str, list[Any]]
+    texts: list[str] = []
+
+
+class _Step(Struct, forbid_unknown_fields=True):
+    format: str
+    device: str
+    runtime: str
+    trains: bool
+    unprofiled: Latency | None
+    wall_ns: float
+    steps: int
+    graph_share: float
+    work: _Columns
+    layers: _Columns
+    idle: dict[str, float]
+
+
+class Baseline(Struct, forbid_unknown_fields=True):
+    """The contents of the file."""
+
+    tracekit_baseline: int
+    tracekit: str
+    name: str
+    saved: str
+    """Date and time, UTC."""
+    commit: str
+    fingerprint: dict[str, str | int]
+    counters: dict[str, list[float]]
+    """Distinct values of the steps."""
+    capture: CaptureInfo | None
+    places: _Columns
+    runs: list[RunTimes]
+    step: _Step
+
+
+def path_of(name: str, folder: Path) -> Path:
+    """Return where the baseline of a name is. Raises InputError for a name that is no file name."""
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"{name!r} cannot be the name of a baseline.", "It names a file.", "Use letters, digits, '-', '_' and '.'."
+        )
+    return folder / f"{name}.json"
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names of the baselines in a folder."""
+    return sorted(path.stem for path in folder.glob("*.json") if _NAME.fullmatch(path.stem))
+
+
+def save(measured: Recorded, name: str, folder: Path, commit: str) -> Path:
+    """Write a baseline, and return its file. One of the same name is replaced."""
+    path = path_of(name, folder)
+    held = Baseline(
+        tracekit_baseline=FORMAT,
+        tracekit=version("tracekit"),
+        name=name,
+        saved=datetime.now(UTC).isoformat(timespec="seconds"),
+        commit=commit,
+        fingerprint=measured.fingerprint,
+        counters={counter: list(values) for counter, values in measured.counters.items()},
+        capture=measured.step.source.capture,
+        places=_Columns({str(column): measured.places[column].tolist() for column in measured.places.columns}),
+        runs=[_trimmed(run) for run in measured.runs],
+        step=_step(measured.step),
+    )
+    write_atomically(path, _text(held))
+    return path
+
+
+def read(name: str, folder: Path) -> Baseline:
+    """Read a baseline. Raises UnknownNameError if there is none, InputError if the file is damaged."""
+    path = path_of(name, folder)
+    if not path.is_file():
+        names = ", ".join(names_in(folder)) or "none"
+        raise UnknownNameError(
+            f"There is no baseline {name!r} in {folder}.",
+            f"Baselines there: {names}.",
+            f"Make it with: tracekit baseline save {name} RUN.",
+        )
+    what, hint = f"{path} cannot be read.", f"Restore it, or save it again: tracekit baseline save {name} RUN."
+    with reading(what, hint):
+        text = path.read_bytes()
+    try:
+        held = msgspec.json.decode(text, type=Baseline)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(what, f"{error}.", hint) from error
+    if held.tracekit_baseline != FORMAT:
+        raise InputError(what, f"It has format {held.tracekit_baseline}; this version reads {FORMAT}.", hint)
+    return held
+
+
+def as_recorded(held: Baseline, path: Path) -> Recorded:
+    """Return what the file holds as a check needs it. Raises InputError if its tables do not fit together."""
+    try:
+        return Recorded(
+            name=held.name,
+            fingerprint=dict(held.fingerprint),
+            runs=tuple(held.runs),
+            counters={name: tuple(values) for name, values in held.counters.items()},
+            places=PLACES.frame(held.places.columns) if held.places.columns else PLACES.empty(),
+            step=_summary(held),
+        )
+    except (ValueError, TypeError, IndexError, KeyError) as error:
+        raise InputError(
+            f"{path} cannot be read.",
+            f"Its tables do not fit together ({error}).",
+            f"Restore it, or save it again: tracekit baseline save {held.name} RUN.",
+        ) from error
+
+
+def _text(held: Baseline) -> str:
+    """JSON with a line for each entry, so that a change of one is a small difference."""
+    entries = msgspec.to_builtins(held)
+    lines = [f"{_json(name)}: {_json(value)}" for name, value in entries.items() if name != "runs"]
+    runs = ",\n".join(_json(run) for run in entries["runs"])
+    return escaped_json("{\n" + ",\n".join([*lines, f'"runs": [\n{runs}\n]']) + "\n}\n")
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _trimmed(run: RunTimes) -> RunTimes:
+    """Without the parts that no check would judge."""
+    parts = {}
+    for kind, times in run.parts.items():
+        least = _LEAST_PART * sum(map(np.median, times.values()))
+        parts[kind] = {name: values for name, values in times.items() if np.median(values) >= least}
+    return msgspec.structs.replace(run, parts=parts)
+
+
+def _step(step: StepSummary) -> _Step:
+    work = condensed(step.work)
+    codes, texts = pd.factorize(np.concatenate([work[name].to_numpy(dtype=object) for name in _TEXTS]))
+    coded = dict(zip(_TEXTS, np.split(codes, len(_TEXTS)), strict=True)) if len(work) else {}
+    columns = {str(name): _values(coded.get(str(name), work[name].to_numpy())) for name in work.columns}
+    return _Step(
+        format=step.source.format,
+        device=step.source.device,
+        runtime=step.source.runtime,
+        trains=step.source.trains,
+        unprofiled=step.unprofiled,
+        wall_ns=step.wall_ns,
+        steps=step.steps,
+        graph_share=step.graph_share,
+        work=_Columns(columns, [str(text) for text in texts]),
+        layers=_Columns({str(name): step.layers[name].tolist() for name in step.layers.columns}),
+        idle=step.idle,
+    )
+
+
+def _values(column: Any) -> list[Any]:
+    """Numbers in short; None for NaN."""
+    if column.dtype.kind != "f":
+        return column.tolist()
+    return [None if not np.isfinite(value) else round(value, 3) for value in column.tolist()]
+
+
+def _summary(held: Baseline) -> StepSummary:
+    step, known = held.step, held.fingerprint
+    gpu = next((gpu for gpu in hardware.all_gpus() if gpu.id == known.get("gpu")), None)
+    work = {}
+    for name, values in step.work.columns.items():
+        texts = np.array([*step.work.texts, ""], dtype=object)
+        work[name] = texts[values] if name in _TEXTS else np.array(values, dtype=float if name != "layer" else np.int64)
+    source = Source(
+        kind=str(known.get("kind", "imported")),  # type: ignore[arg-type]
+        format=step.format,
+        device=step.device,  # type: ignore[arg-type]
+        device_name=str(known.get("device", "")),
+        gpu=gpu,
+        precision=str(known.get("dtype", "")),
+        capture=held.capture,
+        trains=step.trains,
+        runtime=step.runtime,  # type: ignore[arg-type]
+    )
+    layers = pd.DataFrame(step.layers.columns)
+    if len(layers) and not (work["layer"] < len(layers)).all():
+        raise ValueError("work of layers that are not there")
+    return StepSummary(
+        source, step.unprofiled, step.wall_ns, step.steps, step.graph_share, pd.DataFrame(work), layers, dict(step.idle)
+    )

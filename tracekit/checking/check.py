@@ -1,0 +1,148 @@
+"""A run against its baseline."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tracekit.analyzers.comparison.compare import compare_summaries
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.gate.budgets import judged
+from tracekit.analyzers.gate.counters import compare_counters
+from tracekit.analyzers.gate.times import basis_of, compare_times
+from tracekit.analyzers.gate.verdict import Basis, Check, TimeChange, overall
+from tracekit.analyzers.readers.remote import is_url
+from tracekit.checking import baseline_file
+from tracekit.checking.configuration import Configuration, configuration
+from tracekit.checking.culprits import culprits
+from tracekit.checking.fingerprint import WORK, unknown, unlike
+from tracekit.checking.recorded import Recorded, recorded
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says of a check."""
+
+    counters_only: bool = False
+    accept: tuple[str, ...] = ()
+    """Entries of the fingerprint that may differ."""
+    baselines: Path | None = None
+    """Folder of the baselines; None: the configuration names it."""
+    use_cache: bool = True
+
+
+def check(runs: Sequence[str | Path], against: Sequence[str | Path] = (), options: Options = Options()) -> Check:
+    """Judge one or more runs of the same thing against a baseline, a name or runs; against budgets alone without one.
+
+    Raises InputError if the runs cannot be compared, UnknownNameError if there is no such baseline.
+    """
+    settings, root = configuration()
+    before = read_baseline(against, options, settings, root) if against else None
+    after = recorded(runs, use_cache=options.use_cache)
+    if before is None:
+        return _against_budgets(after, settings, options)
+    notes = _refused_or_noted(before, after, settings, options)
+    return judge(before, after, settings, counters_only=options.counters_only, notes=notes)
+
+
+def folder_of(options: Options, settings: Configuration, root: Path) -> Path:
+    """Return the folder of the baselines."""
+    return options.baselines or root / settings.baselines
+
+
+def read_baseline(against: Sequence[str | Path], options: Options, settings: Configuration, root: Path) -> Recorded:
+    """Return what `against` names: a baseline, if there is one of that name, else a run, or several."""
+    folder = folder_of(options, settings, root)
+    name = str(against[0])
+    there = len(against) > 1 or Path(name).exists() or is_url(name)
+    if there and not (len(against) == 1 and name in baseline_file.names_in(folder)):
+        return recorded(against, use_cache=options.use_cache)
+    held = baseline_file.read(name, folder)
+    return baseline_file.as_recorded(held, baseline_file.path_of(name, folder))
+
+
+def judge(
+    before: Recorded,
+    after: Recorded,
+    settings: Configuration,
+    *,
+    counters_only: bool = False,
+    notes: Sequence[str] = (),
+) -> Check:
+    """Return the verdict on runs that may be compared."""
+    rules = settings.rules
+    modelled = before.kind == after.kind == "modelled"
+    basis: Basis | None = None if counters_only else basis_of(before.runs, after.runs, modelled=modelled)
+    times: tuple[TimeChange, ...] = compare_times(before.runs, after.runs, basis, rules) if basis else ()
+    counters = compare_counters(before.counters, after.counters, settings.counters, settings.ignore)
+    lines = judged(settings.budget, after.runs, after.counters, basis, rules)
+    comparison = compare_summaries(before.step, after.step, (before.name, after.name))
+    verdict = Check(
+        run=after.name,
+        baseline=before.name,
+        outcome=overall(times, counters, lines),
+        basis=basis,
+        counters_only=counters_only,
+        level=rules.level,
+        margin=rules.margin,
+        times=times,
+        counters=counters,
+        budgets=lines,
+        notes=(*notes, *_basis_notes(basis, settings)),
+        comparison=comparison,
+        kind=after.kind,
+    )
+    return replace(verdict, culprits=culprits(verdict, before, after))
+
+
+def _against_budgets(after: Recorded, settings: Configuration, options: Options) -> Check:
+    if settings.budget.empty:
+        raise InputError(
+            f"There is nothing to check {after.name} against.",
+            "No baseline is named, and no budget is set.",
+            "Name one with --against, or set a budget in [tool.tracekit.check] of pyproject.toml.",
+        )
+    basis: Basis = "modelled" if after.kind == "modelled" else "steps"
+    timed = None if options.counters_only else basis
+    lines = judged(settings.budget, after.runs, after.counters, timed, settings.rules)
+    rules = settings.rules
+    verdict = Check(
+        after.name, "", overall((), (), lines), timed, options.counters_only, rules.level, rules.margin, budgets=lines
+    )
+    return replace(verdict, kind=after.kind, notes=_basis_notes(timed, settings))
+
+
+def _refused_or_noted(before: Recorded, after: Recorded, settings: Configuration, options: Options) -> tuple[str, ...]:
+    """What is to be said of unlike fingerprints. Raises InputError where they forbid the comparison."""
+    accepted = {*settings.accept, *options.accept}
+    other = unlike(before.fingerprint, after.fingerprint, accepted)
+    differing = ", ".join(f"{name.replace('_', ' ')} {pair}" for name, pair in other.items())
+    forbidden = [name for name in other if name in WORK] if options.counters_only else [*other]
+    if forbidden:
+        accept = " ".join(f"--accept {name}" for name in forbidden)
+        counters = (
+            "" if options.counters_only or set(forbidden) & {*WORK} else "compare counters alone with --counters, "
+        )
+        raise InputError(
+            f"{after.name} cannot be compared with {before.name}.",
+            f"They differ: {differing} (baseline and run).",
+            f"Save a new baseline, {counters}or allow the difference with {accept}.",
+        )
+    notes = [f"Counters alone are compared: {differing} (baseline and run)."] if other else []
+    allowed = unlike(before.fingerprint, after.fingerprint, ())
+    said = [f"{name.replace('_', ' ')} {pair}" for name, pair in allowed.items() if name in accepted]
+    notes += [f"Compared in spite of: {', '.join(said)} (baseline and run)."] if said else []
+    missing = [name.replace("_", " ") for name in unknown(before.fingerprint, after.fingerprint)]
+    notes += [f"Only one of the two states: {', '.join(missing)}. It is taken to be the same."] if missing else []
+    return tuple(notes)
+
+
+def _basis_notes(basis: Basis | None, settings: Configuration) -> tuple[str, ...]:
+    if basis == "modelled":
+        return ("Times are modelled: they have no noise, and say nothing of this machine.",)
+    if basis != "steps":
+        return ()
+    spread = f"{settings.run_spread:.0%}".replace("%", " %")
+    return (
+        f"Too few runs to see how much they differ: a standard deviation of {spread} between runs is assumed. Two runs "
+        "or more on each side give narrower intervals.",
+    )

@@ -1,0 +1,56 @@
+"""What must be alike for two runs' times to be comparable."""
+
+from collections.abc import Collection, Mapping
+
+from tracekit.analyzers.results import Analysis
+
+Fingerprint = dict[str, str | int]
+
+_CLOCKS = ("sm_clock_mhz", "memory_clock_mhz")
+_CLOCK_DRIFT = 0.03
+"""Clocks within this part of each other are alike."""
+_SETTINGS = ("model", "workload", "batch_size", "seq_len", "new_tokens", "dtype", "attention", "weights")
+_VERSIONS = ("torch", "transformers", "cuda")
+WORK = ("model", "workload", "batch_size", "seq_len", "new_tokens", "weights")
+"""Entries of which counters depend as well, by intention."""
+
+
+def fingerprint(analysis: Analysis) -> Fingerprint:
+    """Return what is known of the device, the software and the settings of a run."""
+    source, capture = analysis.source, analysis.source.capture
+    known: Fingerprint = {
+        "kind": source.kind,
+        "device": source.device_name,
+        "gpu": source.gpu.id if source.gpu else "",
+        "dtype": source.precision,
+    }
+    if capture is None:
+        return {name: value for name, value in known.items() if value}
+    known |= {name: getattr(capture, name) for name in (*_SETTINGS, "driver", *_CLOCKS)}
+    known |= {name: capture.versions.get(name, "") for name in _VERSIONS}
+    if source.kind == "modelled":
+        known["tracekit"] = capture.version
+        known.pop("device")
+    return {name: value for name, value in known.items() if value}
+
+
+def unlike(
+    before: Mapping[str, str | int], after: Mapping[str, str | int], accepted: Collection[str]
+) -> dict[str, str]:
+    """Return the entries in which two fingerprints differ, each as "A and B".
+
+    What only one of them knows is no difference.
+    """
+    both = [name for name in before if name in after and name not in accepted]
+    return {name: f"{before[name]} and {after[name]}" for name in both if not _alike(name, before[name], after[name])}
+
+
+def unknown(before: Mapping[str, str | int], after: Mapping[str, str | int]) -> list[str]:
+    """Return the entries that only one of two fingerprints has."""
+    return sorted(before.keys() ^ after.keys())
+
+
+def _alike(name: str, before: str | int, after: str | int) -> bool:
+    if name in _CLOCKS and isinstance(before, int) and isinstance(after, int):
+        return abs(after - before) <= _CLOCK_DRIFT * before
+    return before == after

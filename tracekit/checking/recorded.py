@@ -1,0 +1,77 @@
+"""What a check needs of one or more runs: from their traces, or from a baseline's file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import pandas as pd
+
+from tracekit.analyzers import cache, readers
+from tracekit.analyzers.analysis import analyze
+from tracekit.analyzers.comparison.summary import StepSummary, summarize
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.gate.counters import Values, counter_values
+from tracekit.analyzers.gate.run_times import RunTimes, run_times
+from tracekit.analyzers.results import Analysis
+from tracekit.checking.fingerprint import Fingerprint, fingerprint, unlike
+from tracekit.runs.folders import RUN, TRACE
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One or more runs of the same thing."""
+
+    name: str
+    fingerprint: Fingerprint
+    runs: tuple[RunTimes, ...]
+    counters: Values
+    places: pd.DataFrame
+    step: StepSummary
+    """The mean step of the run of median length."""
+    trace: Path | None = None
+    """Its trace; None: it comes from a baseline's file."""
+
+    @property
+    def kind(self) -> str:
+        return str(self.fingerprint.get("kind", ""))
+
+
+def recorded(paths: Sequence[str | Path], *, use_cache: bool = True) -> Recorded:
+    """Read one or more runs. Raises InputError if they are not runs of the same thing."""
+    analyses = [analyzed(path, use_cache=use_cache) for path in paths]
+    first = fingerprint(analyses[0])
+    for path, analysis in zip(paths[1:], analyses[1:], strict=True):
+        other = unlike(first, fingerprint(analysis), ())
+        if other:
+            what = ", ".join(f"{name} {pair}" for name, pair in other.items())
+            raise InputError(
+                f"{path} is not another run of {paths[0]}.",
+                f"They differ: {what}.",
+                "Name runs of the same settings on the same machine.",
+            )
+    middle = sorted(range(len(analyses)), key=lambda at: _latency_ns(analyses[at]))[len(analyses) // 2]
+    return Recorded(
+        name=_name(Path(paths[0])) + (f" and {len(paths) - 1} more" if len(paths) > 1 else ""),
+        fingerprint=first,
+        runs=tuple(map(run_times, analyses)),
+        counters=counter_values([analysis.counts for analysis in analyses]),
+        places=analyses[middle].places,
+        step=summarize(analyses[middle]),
+        trace=Path(paths[middle]),
+    )
+
+
+def analyzed(path: str | Path, *, use_cache: bool = True) -> Analysis:
+    """Analyze a trace. No recommendations are made, which would take longer than everything else."""
+    return analyze(cache.load(path) if use_cache else readers.load(path))
+
+
+def _latency_ns(analysis: Analysis) -> float:
+    timed = analysis.latency.unprofiled
+    return timed.median_us * 1e3 if timed else median(analysis.timeline.steps["wall_ns"])
+
+
+def _name(path: Path) -> str:
+    in_run = path.name == TRACE and (path.parent / RUN).exists()
+    return path.parent.name if in_run else path.name or str(path)

@@ -1,0 +1,138 @@
+"""How often checks on this machine raise a false alarm: the same work against itself (A/A)."""
+
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import NormalDist, stdev
+
+from tracekit.analyzers.errors import InputError, TracekitError
+from tracekit.analyzers.gate.run_times import RunTimes
+from tracekit.analyzers.gate.times import Rules, compare_times
+from tracekit.checking.configuration import configuration
+from tracekit.checking.recorded import recorded
+
+PAIRS = 300
+SIDE = 3
+"""Runs on each side of a pair."""
+PROCESSES, STEPS = 30, 20
+_SEED = 1
+_WORK = Path(__file__).with_name("self_test_work.py")
+
+
+@dataclass(frozen=True)
+class SelfTest:
+    """Result of an A/A test."""
+
+    what: str
+    runs: int
+    pairs: int
+    false_alarms: int
+    inconclusive: int
+    spread: float
+    """Standard deviation of the logarithm of the latency between runs."""
+    narrowest: float
+    """Half the mean interval of the latency: slower steps than this are noticed."""
+    in_order: tuple[int, int]
+    """False alarms and pairs, where the runs of one side came before those of the other."""
+
+    @property
+    def most(self) -> float:
+        """Upper end of the 95 % interval of the false-alarm rate (Wilson)."""
+        return wilson(self.false_alarms, self.pairs)
+
+
+def self_test(runs: Sequence[str]) -> str:
+    """Return what an A/A test says, of the given runs of the same thing or of work timed now on this CPU."""
+    settings, _ = configuration()
+    if runs:
+        times = list(recorded(runs).runs)
+        what = f"{len(times)} runs"
+    else:
+        times = [timed_run() for _ in range(PROCESSES)]
+        what = f"{PROCESSES} processes of {STEPS} steps on this machine's CPU"
+    return described(tested(times, what, settings.rules))
+
+
+def tested(times: Sequence[RunTimes], what: str, rules: Rules) -> SelfTest:
+    """Judge pairs of disjoint groups of the runs, drawn at random and in the order of time."""
+    if len(times) < 2 * SIDE:
+        raise InputError(
+            "The self-test cannot be made of these runs.",
+            f"It needs {2 * SIDE} runs of the same thing; there are {len(times)}.",
+            "Record more, or leave them out: then work of this machine's CPU is timed.",
+        )
+    drawn = random.Random(_SEED)
+    groups = [drawn.sample(range(len(times)), 2 * SIDE) for _ in range(PAIRS)]
+    orders = [list(range(first, first + 2 * SIDE)) for first in range(0, len(times) - 2 * SIDE + 1, SIDE)]
+    judged = [_judge(times, group, rules) for group in groups]
+    in_order = [_judge(times, group, rules)[0] for group in orders]
+    return SelfTest(
+        what=what,
+        runs=len(times),
+        pairs=PAIRS,
+        false_alarms=sum(alarm for alarm, _, _ in judged),
+        inconclusive=sum(open_ for _, open_, _ in judged),
+        spread=stdev(math.log(_latency(run)) for run in times),
+        narrowest=sum(half for _, _, half in judged) / PAIRS,
+        in_order=(sum(in_order), len(in_order)),
+    )
+
+
+def described(result: SelfTest) -> str:
+    """Return the result as text."""
+    alarms, pairs = result.in_order
+    rate = result.false_alarms / result.pairs
+    return (
+        f"A/A self-test: {result.what}; {result.pairs} pairs of {SIDE} and {SIDE} runs, drawn at random.\n"
+        f"  false alarms: {result.false_alarms} ({_percent(rate)}; "
+        f"at most {_percent(result.most)} with 95 % confidence)\n"
+        f"  one side after the other: {alarms} of {pairs} pairs\n"
+        f"  inconclusive latency: {result.inconclusive}; a slowdown of about {_percent(result.narrowest)} is noticed\n"
+        f"  spread between runs: {_percent(result.spread)}; for single runs, set run_spread = {result.spread:.3f}\n"
+    )
+
+
+def timed_run() -> RunTimes:
+    """Time the fixed work in a new process."""
+    command = [sys.executable, str(_WORK), str(STEPS)]
+    alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=alone)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise TracekitError("The work of the self-test could not be timed.", f"It ended with: {last}.")
+    parts = {str(number): list(map(float, times)) for number, times in enumerate(json.loads(done.stdout))}
+    steps = [sum(times) for times in zip(*parts.values(), strict=True)]
+    return RunTimes(unprofiled=None, steps_ns=steps, parts={"layer": parts})
+
+
+def wilson(count: int, size: int, confidence: float = 0.95) -> float:
+    """Return the upper end of Wilson's interval of a share."""
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    share = count / size
+    middle, half = share + z**2 / (2 * size), z * math.sqrt(share * (1 - share) / size + z**2 / (4 * size**2))
+    return (middle + half) / (1 + z**2 / size)
+
+
+def _judge(times: Sequence[RunTimes], group: Sequence[int], rules: Rules) -> tuple[bool, bool, float]:
+    """Whether a pair raises an alarm, whether its latency is inconclusive, and half the interval of the latency."""
+    sides = [[times[at] for at in half] for half in (group[:SIDE], group[SIDE:])]
+    changes = compare_times(sides[0], sides[1], "runs", rules)
+    latency = changes[0]
+    alarm = any(change.outcome == "regressed" for change in changes)
+    half = (latency.ratio.high - latency.ratio.low) / 2
+    return alarm, latency.outcome == "inconclusive", half
+
+
+def _latency(run: RunTimes) -> float:
+    steps = sorted(run.latencies_ns(timed=True))
+    return float(steps[len(steps) // 2])
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

@@ -1,0 +1,117 @@
+"""`tracekit check`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tracekit.commands._reading import Reading
+
+if TYPE_CHECKING:
+    from tracekit.analyzers.gate.verdict import Check
+
+_FORMATS = ("text", "json", "markdown", "github", "sarif", "junit")
+_EXIT = {"pass": 0, "improved": 0, "regressed": 1, "inconclusive": 3}
+_OUTPUTS = (("--markdown", "markdown"), ("--sarif", "sarif"), ("--junit", "junit"), ("--json", "json"))
+
+
+def _outputs(command: "click.decorators.FC") -> "click.decorators.FC":
+    """Add an option for each file that a check can write."""
+    for option, form in reversed(_OUTPUTS):
+        command = click.option(
+            option, form, type=Path, metavar="FILE", help=f"Also write the check as {form} to FILE."
+        )(command)
+    return command
+
+
+@click.command(cls=Reading)
+@click.argument("runs", nargs=-1, metavar="RUN...")
+@click.option(
+    "--against", multiple=True, metavar="NAME|RUN", help="A baseline by name, or runs or traces (repeatable)."
+)
+@click.option("--counters", "counters_only", is_flag=True, help="Compare counters alone, not times.")
+@click.option(
+    "--accept", multiple=True, metavar="ENTRY", help="An entry of the fingerprint that may differ (repeatable)."
+)
+@click.option(
+    "--baselines", type=Path, metavar="FOLDER", help="The folder of the baselines.  [default: .tracekit/baselines]"
+)
+@click.option(
+    "--format", "form", type=click.Choice(_FORMATS), default="text", show_default=True, help="Standard output."
+)
+@_outputs
+@click.option("--record", is_flag=True, help="Add the run to the history of the baseline.")
+@click.option(
+    "--self-test", "self_testing", is_flag=True, help="Measure how often checks on this machine raise a false alarm."
+)
+@click.option("--no-cache", is_flag=True, help="Read the traces again, and do not use or write the cache.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    runs: tuple[str, ...],
+    against: tuple[str, ...],
+    counters_only: bool,
+    accept: tuple[str, ...],
+    baselines: Path | None,
+    form: str,
+    record: bool,
+    self_testing: bool,
+    no_cache: bool,
+    **files: Path | None,
+) -> None:
+    """Check RUN (runs' folders or traces) against a baseline: does a step take longer, or do more?
+
+    Several runs of the same thing give narrower intervals. Counters (launches, FLOPs, bytes, synchronisations, graph
+    breaks, ...) are compared exactly; times by intervals over the repeats. Without --against, RUN is checked against
+    the budget in [tool.tracekit.check] of pyproject.toml.
+
+    \b
+    Exit status:
+      0  passed, or improved
+      1  regressed, or an error
+      2  wrong use
+      3  inconclusive
+
+    Example: tracekit check runs/gpt2-h100-decode --against main
+    """
+    if self_testing:
+        from tracekit.checking.self_test import self_test
+
+        click.echo(self_test(runs), nl=False)
+        return
+    if not runs:
+        raise click.UsageError("Missing argument 'RUN...'.")
+    from tracekit.checking.check import Options, check
+    from tracekit.reports.files import check_writable, write_atomically
+
+    for path in filter(None, files.values()):
+        check_writable(path)
+    options = Options(counters_only, accept, baselines, not no_cache)
+    verdict = check(runs, against, options)
+    for kind, path in files.items():
+        if path:
+            write_atomically(path, _rendered(verdict, kind))
+    click.echo(_rendered(verdict, form), nl=False)
+    if record and len(against) == 1:
+        from tracekit.checking.history import record_check
+
+        click.echo(f"Recorded in {record_check(verdict, against[0], options)}", err=True)
+    ctx.exit(_EXIT[verdict.outcome])
+
+
+def _rendered(verdict: "Check", form: str) -> str:
+    from tracekit.checking.repository import Files
+    from tracekit.reports.checking import annotations, check_comment, check_export, check_text, junit, sarif
+
+    placed = Files(Path.cwd()).placed
+    if form == "github":
+        return annotations.annotations(verdict, placed)
+    if form == "sarif":
+        return sarif.to_sarif(verdict, placed)
+    render = {
+        "text": check_text.full,
+        "json": check_export.to_json,
+        "markdown": check_comment.render,
+        "junit": junit.to_junit,
+    }
+    return render[form](verdict)
