@@ -61,9 +61,9 @@ def new_place(name: str, before: pd.DataFrame, after: pd.DataFrame) -> tuple[str
     grown = counts[1].sub(counts[0], fill_value=0.0)
     if grown.empty or not grown.max() > 0:
         return NOWHERE, NOWHERE, NOWHERE
-    layer, function = grown.idxmax()
+    layer, function = map(str, grown.index[int(grown.to_numpy().argmax())])
     there = sides[1][(sides[1]["layer"] == layer) & (sides[1]["function"] == function)]
-    return str(layer), str(function), str(there.loc[there["count"].idxmax(), "location"])
+    return layer, function, str(there.loc[there["count"].idxmax(), "location"])
 
 
 def _by_place(step: StepSummary, column: str) -> pd.Series:

@@ -97,8 +97,8 @@ def _judged(
     sides = [[[np.array(run.parts[kind][name]) for run in runs] for kind, name in names] for runs in (before, after)]
     ratios = _ratios(sides[0], sides[1], basis, rules, (len(before), len(after)), together=together)
     told = [
-        _told(kind, name, *times, ratio, rules)
-        for (kind, name), *times, ratio in zip(names, *sides, ratios, strict=True)
+        _told(kind, name, before_ns, after_ns, ratio, rules)
+        for (kind, name), before_ns, after_ns, ratio in zip(names, *sides, ratios, strict=True)
     ]
     return [_moved_itself(change, rules.margin) for change in told]
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from tracekit import __version__
 from tracekit.analyzers.gate.verdict import Check, Culprit
 from tracekit.reports.checking.annotations import Placed
 from tracekit.reports.checking.words import culprit_text, verdict_sentence
@@ -20,10 +19,10 @@ _RULES = {
 }
 
 
-def to_sarif(check: Check, placed: Placed) -> str:
-    """Return a run with one result for each culprit."""
+def to_sarif(check: Check, placed: Placed, version: str) -> str:
+    """Return a run of this version of tracekit, with one result for each culprit."""
     rules = [{"id": f"tracekit/{name}", "shortDescription": {"text": text}} for name, text in _RULES.items()]
-    driver = {"name": "tracekit", "version": __version__, "rules": rules}
+    driver = {"name": "tracekit", "version": version, "rules": rules}
     run = {
         "tool": {"driver": driver},
         "results": [_result(culprit, placed(culprit)) for culprit in check.culprits],

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tracekit import __version__
 from tracekit.commands._reading import Reading
 
 if TYPE_CHECKING:
@@ -88,9 +89,9 @@ def command(
         check_writable(path)
     options = Options(counters_only, accept, baselines, not no_cache)
     verdict = check(runs, against, options)
-    for kind, path in files.items():
-        if path:
-            write_atomically(path, _rendered(verdict, kind))
+    for kind, file in files.items():
+        if file:
+            write_atomically(file, _rendered(verdict, kind))
     click.echo(_rendered(verdict, form), nl=False)
     if record and len(against) == 1:
         from tracekit.checking.history import record_check
@@ -107,7 +108,7 @@ def _rendered(verdict: "Check", form: str) -> str:
     if form == "github":
         return annotations.annotations(verdict, placed)
     if form == "sarif":
-        return sarif.to_sarif(verdict, placed)
+        return sarif.to_sarif(verdict, placed, __version__)
     render = {
         "text": check_text.full,
         "json": check_export.to_json,
