@@ -63,7 +63,7 @@ def new_place(name: str, before: pd.DataFrame, after: pd.DataFrame) -> tuple[str
         return NOWHERE, NOWHERE, NOWHERE
     layer, function = map(str, grown.index[int(grown.to_numpy().argmax())])
     there = sides[1][(sides[1]["layer"] == layer) & (sides[1]["function"] == function)]
-    return layer, function, str(there.loc[there["count"].idxmax(), "location"])
+    return layer, function, str(there.sort_values("count")["location"].iat[-1])
 
 
 def _by_place(step: StepSummary, column: str) -> pd.Series:
