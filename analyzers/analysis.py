@@ -1,4 +1,4 @@
-"""A trace to its analysis: who launched what, what it cost, what bounds it, and where the time goes."""
+"""Analyzes a trace: attributes its work, counts costs, finds bounds, and sums the times."""
 
 from dataclasses import replace
 
@@ -7,14 +7,14 @@ import pandas as pd
 
 from tracekit.analyzers import problems
 from tracekit.analyzers.attribution.attribute import Attributed, attribute
-from tracekit.analyzers.attribution.items import Items, items_of
 from tracekit.analyzers.attribution.nesting import Nest
 from tracekit.analyzers.attribution.range_projection import RANGES_ONLY, project, ranges_table
 from tracekit.analyzers.attribution.runtime import runtime_of
 from tracekit.analyzers.attribution.training import trains
+from tracekit.analyzers.attribution.work_items import WorkItems, work_items
 from tracekit.analyzers.breakdown.compared import counter_problems, counter_source, counters_comparison
 from tracekit.analyzers.breakdown.coverage import attribution_problems, bound_problem, coverage, roof_problems
-from tracekit.analyzers.breakdown.gaps import idle_times
+from tracekit.analyzers.breakdown.gaps import find_gaps
 from tracekit.analyzers.breakdown.host_spans import host_spans_table
 from tracekit.analyzers.breakdown.idle_causes import host_causes_table, idle_causes_table
 from tracekit.analyzers.breakdown.layer_parts import layer_ops_table, layer_parts_table
@@ -30,20 +30,20 @@ from tracekit.analyzers.readers.freed_memory import release_freed
 from tracekit.analyzers.results import Analysis, BoundShares, Source, StepLatency, Timeline
 from tracekit.analyzers.roofline.bound import run_shares
 from tracekit.analyzers.roofline.measured import with_measured
-from tracekit.analyzers.roofline.ran_on import RanOn, ran_on
+from tracekit.analyzers.roofline.run_device import RunDevice, run_device
 from tracekit.analyzers.roofline.work_table import Judged, judge, work_table
 from tracekit.analyzers.trace import Metadata, Trace
 
 
 def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
-    """Everything that a trace says about itself; recommendations are made from it by others.
+    """Analyze a trace, without recommendations, which tracekit.planning adds.
 
-    `gpu` is the GPU that ran it, used only where the trace does not say. Raises InputError for a trace without work.
+    `gpu` is the GPU that ran it, if the trace does not state it. Raises InputError for a trace without work.
     """
-    analysis, ops = _of_work(trace, gpu)
+    analysis, ops = _analyze_work(trace, gpu)
     release_freed()
     host, work = trace.host, analysis.work
-    idle = idle_times(host, work, analysis.timeline.steps)
+    idle = find_gaps(host, work, analysis.timeline.steps)
     return replace(
         analysis,
         ranges=ranges_table(host, project(host, work, RANGES_ONLY)),
@@ -54,67 +54,71 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
     )
 
 
-def _of_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
-    """What the work is, and the nest of the ops. What was known of each piece of work on the way to it is gone then."""
+def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
+    """Return the analysis without idle times, and the nest of the ops.
+
+    It is a function of its own so that its large intermediate tables are freed before idle times are analyzed.
+    """
     host, capture = trace.host, trace.metadata.capture
-    items = items_of(trace)
-    of = attribute(host, items)
-    ran = ran_on(trace.metadata, items, gpu)
-    judged = counted = judge(host, of, ran.gpu, capture)
+    items = work_items(trace)
+    attributed = attribute(host, items)
+    device = run_device(trace.metadata, items, gpu)
+    judged = counted = judge(host, attributed, device.gpu, capture)
     if trace.counters is not None:
-        judged = with_measured(counted, items, trace.device, trace.counters, ran.gpu)
-    times = timeline(host, items, of.steps)
+        judged = with_measured(counted, items, trace.device, trace.counters, device.gpu)
+    times = timeline(host, items, attributed.steps)
     scale = idle_scale(capture, times, len(np.unique(items.device)))
-    work = work_table(of, host["name"], judged, scale)
+    work = work_table(attributed, host["name"], judged, scale)
     totals = Totals(work, judged.own_bound, scale)
-    layers = layers_table(host, of.layers, of.placed, totals)
+    layers = layers_table(host, attributed.layers, attributed.placed, totals)
     compared = counters_comparison(work, counted.costed)
     analysis = Analysis(
-        source=_source(trace, of, ran, work),
+        source=_source(trace, attributed, device, work),
         latency=StepLatency(capture.latency if capture else None, float(times.steps["wall_ns"].median()) / 1e3),
         timeline=times,
         work=work,
         layers=layers,
-        layer_types=layer_types_table(layers, of.placed, totals),
+        layer_types=layer_types_table(layers, attributed.placed, totals),
         layer_ops=layer_ops_table(layers, work, totals),
         layer_parts=layer_parts_table(layers, work, totals),
-        ops=ops_table(host, of.ops, work, totals),
+        ops=ops_table(host, attributed.ops, work, totals),
         kernels=kernels_table(items, work, host["name"], layers, totals),
-        phases=phases_table(of.phases, totals),
+        phases=phases_table(attributed.phases, totals),
         coverage=coverage(work),
         bound=_shares(trace.metadata, items, judged, work, times),
         problems=problems.concat(
             trace.problems,
-            _problems(trace, of, ran, judged, work, times),
+            _problems(trace, attributed, device, judged, work, times),
             counter_problems(work, trace.counters, compared),
         ),
         counters_comparison=compared,
         counts=counts_table(trace, of, work),
         places=places_table(trace, of),
     )
-    return analysis, of.ops
+    return analysis, attributed.ops
 
 
 def _problems(
-    trace: Trace, of: Attributed, ran: RanOn, judged: Judged, work: pd.DataFrame, times: Timeline
+    trace: Trace, attributed: Attributed, device: RunDevice, judged: Judged, work: pd.DataFrame, times: Timeline
 ) -> pd.DataFrame:
     exceeds = busy_exceeds_it(trace.metadata.capture, times, work["device"].nunique())
     return problems.table(
         [
-            *ran.found,
-            *attribution_problems(trace.host, of.items, work, of.layers),
-            *roof_problems(work, judged.costed, judged.roofs, ran.gpu),
-            bound_problem(of.items, judged.own_bound),
+            *device.problems,
+            *attribution_problems(trace.host, attributed.items, work, attributed.layers),
+            *roof_problems(work, judged.costed, judged.roofs, device.gpu),
+            bound_problem(attributed.items, judged.own_bound),
             problems.problem("busy-exceeds-latency", int(exceeds)),
-            problems.problem("steps-set-apart", of.steps.set_apart),
+            problems.problem("steps-set-apart", attributed.steps.set_apart),
         ]
     )
 
 
-def _shares(metadata: Metadata, items: Items, judged: Judged, work: pd.DataFrame, times: Timeline) -> BoundShares:
-    """Shares of the steps: of their time without a profiler where the capture timed them, else of that in the trace.
+def _shares(metadata: Metadata, items: WorkItems, judged: Judged, work: pd.DataFrame, times: Timeline) -> BoundShares:
+    """Return the shares of the steps' time by bound.
 
-    Shares of the whole trace where all work lies outside its steps.
+    The time is that without a profiler if the capture measured it, else that in the trace. If all work lies outside the
+    steps, the shares are those of the whole trace.
     """
     own, devices = judged.own_bound, work["device"].nunique()
     if (work["category"] == "op").all():
@@ -123,20 +127,20 @@ def _shares(metadata: Metadata, items: Items, judged: Judged, work: pd.DataFrame
     if not inside.any():
         return run_shares(own, items, times.wall_ns * devices)
     wall = unprofiled_wall_ns(metadata.capture, times) or float(times.steps["wall_ns"].sum())
-    return run_shares(own[inside], items.of(inside), wall * devices)
+    return run_shares(own[inside], items.select(inside), wall * devices)
 
 
-def _source(trace: Trace, of: Attributed, ran: RanOn, work: pd.DataFrame) -> Source:
+def _source(trace: Trace, attributed: Attributed, device: RunDevice, work: pd.DataFrame) -> Source:
     metadata, capture = trace.metadata, trace.metadata.capture
     training = trains(trace.host) or bool(capture and capture.workload == "train")
     return Source(
         kind=capture.source if capture else "imported",
         format=metadata.format,
-        device="gpu" if of.items.on_device else "cpu",
-        device_name=ran.device_name,
-        gpu=ran.gpu,
+        device="gpu" if attributed.items.on_device else "cpu",
+        device_name=device.name,
+        gpu=device.gpu,
         precision=(capture.dtype if capture else "") or _main_precision(work),
-        layers_from=of.layers.source,
+        layers_from=attributed.layers.source,
         capture=capture,
         zero_ns=metadata.zero_ns,
         counters=None if trace.counters is None else counter_source(work, trace.counters),
@@ -146,7 +150,7 @@ def _source(trace: Trace, of: Attributed, ran: RanOn, work: pd.DataFrame) -> Sou
 
 
 def _main_precision(work: pd.DataFrame) -> str:
-    """The precision that most FLOPs were done in; "" where none are known."""
+    """Return the precision of most FLOPs; "" if no FLOPs are known."""
     flops = work["flops"].groupby(work["precision"].astype(object)).sum()
     flops = flops[(flops.index != "") & (flops > 0)]
     return str(flops.idxmax()) if len(flops) else ""

@@ -31,7 +31,7 @@ def here(tmp_path, monkeypatch):
         ("verify text", ("text/run.json cannot be read.", "Not a directory", "tracekit profile")),
         ("verify folder", ("folder/run.json cannot be read.", "No such file", "tracekit profile")),
         ("verify wrong", ("wrong/run.json cannot be read.", "batch_size", "Expected `int`, got `str`")),
-        ("verify other", ("other/run.json cannot be read.", "no settings of a run", "tracekit profile")),
+        ("verify other", ("other/run.json cannot be read.", "does not contain the settings", "tracekit profile")),
         ("run nosuch.py", ("nosuch.py cannot be run.", "No such file", "Name a Python script.")),
         ("run folder", ("folder cannot be run.", "Is a directory", "Name a Python script.")),
         ("run -o text script.py", ("Cannot write text/trace.json.gz.", "no folder to write to", "with -o")),

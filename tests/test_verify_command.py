@@ -34,7 +34,7 @@ def test_measured_and_refused_stand_beside_each_other(run):
     assert 0 < half["difference"]["relative"] < 0.05
     assert graphs["measured"] is None and "CUDA device" in graphs["error"]
     assert check["work_factor"] == pytest.approx(1.9375)
-    assert any("before the time that a draft" in line for line in check["caveats"])
+    assert any("not counting the time of a draft" in line for line in check["caveats"])
     (line,) = (line for line in done.stdout.splitlines() if "cuda-graphs" in line)
     assert line.startswith("cuda-graphs: not measured.") and "CUDA device" in line
     assert "measuring speculative-decoding:0.5 (3 of 3)" in done.stderr

@@ -1,1 +1,1 @@
-"""Device work to its launch, op, layer, phase and step."""
+"""Attributes device work to its launch, op, layer, phase and step."""

@@ -1,11 +1,10 @@
-"""Work items to where they come from: launch, op, layer, phase and step."""
+"""Attributes work items to their launch, op, layer, phase and step."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.attribution.items import Items
 from tracekit.analyzers.attribution.layers import Layers, find_layers, layer_of
 from tracekit.analyzers.attribution.nesting import Nest
 from tracekit.analyzers.attribution.origin import Origin, trace_origin
@@ -13,13 +12,14 @@ from tracekit.analyzers.attribution.phases import OPTIMIZER, Phases, find_phases
 from tracekit.analyzers.attribution.placing import Placed, place
 from tracekit.analyzers.attribution.steps import Steps, find_steps
 from tracekit.analyzers.attribution.training import in_optimizer
+from tracekit.analyzers.attribution.work_items import WorkItems
 
 
 @dataclass(frozen=True)
 class Attributed:
-    """The items, and what they belong to."""
+    """Work items, and the launches, ops, layers, steps and phases that they belong to."""
 
-    items: Items
+    items: WorkItems
     ops: Nest
     origin: Origin
     layers: Layers
@@ -28,8 +28,11 @@ class Attributed:
     phases: Phases
 
 
-def attribute(host: pd.DataFrame, items: Items) -> Attributed:
-    """Layers, phases and steps are those open on the host when an item was issued, not when it ran."""
+def attribute(host: pd.DataFrame, items: WorkItems) -> Attributed:
+    """Attribute work items to the layer, phase and step that were open on the host when an item was issued.
+
+    The time at which an item ran does not matter, because the device runs behind the host.
+    """
     ops = Nest(host, (host["category"] == "op").to_numpy())
     origin = trace_origin(host, items, ops)
     layers, steps = find_layers(host), find_steps(host, items, origin)

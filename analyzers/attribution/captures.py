@@ -1,4 +1,4 @@
-"""Captures of CUDA graphs on the host: the launches that were recorded into a graph instead of being run."""
+"""Finds captures of CUDA graphs on the host: launches that were recorded into a graph instead of being run."""
 
 import re
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.items import Items
 from tracekit.analyzers.attribution.kernel_names import is_launch, matching
 from tracekit.analyzers.attribution.nesting import Nest, take
+from tracekit.analyzers.attribution.work_items import WorkItems
 
 Ints = npt.NDArray[np.int64]
 
@@ -18,36 +18,43 @@ _END = re.compile(r"StreamEndCapture")
 _NO_DEVICE_WORK = re.compile(r"HostFunc|GraphLaunch")
 _FORK = re.compile(r"StreamWaitEvent")
 _KINDS = ("memcpy", "memset")
-_SAID = ("name", "shapes", "dtypes", "values")
+_SIGNATURE = ("name", "shapes", "dtypes", "values")
 _GENERATED = "triton_"
 
 
 @dataclass(frozen=True)
 class Capture:
-    """One capture: its launches in order, and what is known of each."""
+    """A capture, with its launches in order."""
 
     end_ns: int
     rows: Ints
     """Host rows of the launching calls."""
     kinds: list[str]
-    """kernel, memcpy or memset, one a launch."""
+    """Kind of each launch: kernel, memcpy or memset."""
     ops: list[str]
-    """Name of the op around each; "": none."""
-    said: tuple[bytes, ...]
-    """Op, shapes, types, values and the range around each launch: captures that say the same are interchangeable."""
+    """Name of the op around each launch; "" for none."""
+    signature: tuple[bytes, ...]
+    """Op, shapes, dtypes, values and enclosing range of each launch. Captures with equal signatures are
+    interchangeable."""
     forked: bool
-    """Whether another stream joined: then the order of start is not that of the launches."""
+    """Whether another stream joined the capture; then nodes do not start in the order of the launches."""
 
     def fits(self, names: list[str], kinds: list[str]) -> bool:
-        """Whether a graph of these nodes can be of this capture. A generated kernel has the name of its op."""
+        """Return whether this capture could have made a graph of these nodes.
+
+        A generated kernel has the name of its op.
+        """
         return self.kinds == kinds and all(
             op == name for op, name in zip(self.ops, names, strict=True) if op.startswith(_GENERATED)
         )
 
 
-def find_captures(host: pd.DataFrame, items: Items, ops: Nest) -> list[Capture]:
-    """All captures of the trace, in the order of their end. Launches of every thread belong to an open capture (the
-    backward pass has its own), if they put no work on the device."""
+def find_captures(host: pd.DataFrame, items: WorkItems, ops: Nest) -> list[Capture]:
+    """Return all captures of the trace, ordered by their ends.
+
+    Launches that put no work on the device belong to the open capture, whatever their thread: the backward pass has its
+    own thread.
+    """
     runtime = (host["category"] == "runtime").to_numpy()
     spans = _spans(host, runtime)
     if not spans:
@@ -57,16 +64,16 @@ def find_captures(host: pd.DataFrame, items: Items, ops: Nest) -> list[Capture]:
     rows = np.flatnonzero(launches & ~np.isin(host["correlation"].to_numpy(), items.correlation))
     rows = rows[np.argsort(start[rows], kind="stable")]
     forks = np.sort(start[runtime & matching(host["name"], _FORK)])
-    found = []
+    captures = []
     for begin, end in spans:
         inside = rows[slice(*np.searchsorted(start[rows], [begin, end]))]
         forked = bool(np.diff(np.searchsorted(forks, [begin, end]))[0])
-        found.append(_capture(host, _once(host, inside), end, forked, ops))
-    return found
+        captures.append(_capture(host, _once(host, inside), end, forked, ops))
+    return captures
 
 
 def _spans(host: pd.DataFrame, runtime: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Start and end of each capture: a begin and the next call on its thread that ends one."""
+    """Return start and end of each capture: a call that begins one, and the next call on its thread that ends one."""
     thread, start = host["thread"].to_numpy(), host["start_ns"].to_numpy()
     begins = runtime & matching(host["name"], _BEGIN)
     calls = np.flatnonzero(begins | (runtime & matching(host["name"], _END)))
@@ -78,7 +85,7 @@ def _spans(host: pd.DataFrame, runtime: npt.NDArray[np.bool_]) -> list[tuple[int
 
 
 def _once(host: pd.DataFrame, rows: Ints) -> Ints:
-    """Without the driver's row of a call that the runtime recorded too."""
+    """Remove the driver's row of each call that the runtime recorded, too."""
     correlation = pd.Index(host["correlation"].to_numpy()[rows])
     return rows[~correlation.duplicated() | (correlation < 0)]
 
@@ -87,8 +94,8 @@ def _capture(host: pd.DataFrame, rows: Ints, end_ns: int, forked: bool, ops: Nes
     thread, start = host["thread"].to_numpy()[rows].astype(np.int64), host["start_ns"].to_numpy()[rows]
     op = ops.around(thread, start)
     ranges = Nest(host, host["category"].isin(["range", "module"]).to_numpy()).around(thread, start)
-    said = [take(host[column].cat.codes.to_numpy().astype(np.int64), op).tobytes() for column in _SAID]
-    said.append(take(host["name"].cat.codes.to_numpy().astype(np.int64), ranges).tobytes())
+    signature = [take(host[column].cat.codes.to_numpy().astype(np.int64), op).tobytes() for column in _SIGNATURE]
+    signature.append(take(host["name"].cat.codes.to_numpy().astype(np.int64), ranges).tobytes())
     calls = host["name"].iloc[rows].astype(str).str.lower()
     names = host["name"].astype(object).to_numpy()
     return Capture(
@@ -96,6 +103,6 @@ def _capture(host: pd.DataFrame, rows: Ints, end_ns: int, forked: bool, ops: Nes
         rows=rows,
         kinds=[next((kind for kind in _KINDS if kind in call), "kernel") for call in calls],
         ops=[str(names[row]) if row >= 0 else "" for row in op.tolist()],
-        said=tuple(said),
+        signature=tuple(signature),
         forked=forked,
     )

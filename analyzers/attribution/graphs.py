@@ -1,8 +1,8 @@
-"""Work of CUDA graphs to the calls that were captured into them.
+"""Links the work of CUDA graphs to the calls that were captured into them.
 
-A replayed graph is one launch on the host. While it was captured, its ops ran on the host as ever, but their launches
-put no work on the device: the k-th work node of the graph comes from the k-th of these launches. Nodes are in the order
-of their recorded ids, else of their start, which is only certain while nothing forked the captured stream.
+A replayed graph is one launch on the host. While it was captured, its ops ran on the host as usual, but their launches
+put no work on the device. The k-th work node of the graph therefore comes from the k-th of these launches. Nodes are
+ordered by their recorded ids, or else by their starts, which is reliable only if the captured stream was not forked.
 """
 
 import re
@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribution.captures import Capture, find_captures
-from tracekit.analyzers.attribution.items import Items
 from tracekit.analyzers.attribution.kernel_names import matching
 from tracekit.analyzers.attribution.nesting import Nest, Rows, take
+from tracekit.analyzers.attribution.work_items import WorkItems
 
 Ints = npt.NDArray[np.int64]
 
@@ -25,34 +25,37 @@ _GRAPH_LAUNCH = re.compile(r"GraphLaunch", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Graphs:
-    """One entry an item."""
+    """The graph of each work item. Arrays have one entry per item."""
 
     graph: npt.NDArray[np.integer]
-    """Id of the graph that launched it; -1: none. Graphs without a recorded id are told apart by what they launch, and
-    numbered behind the recorded ones."""
+    """Id of the graph that launched the item; -1 for none. Graphs without a recorded id are distinguished by the work
+    that they launch, and numbered after the recorded ones."""
     captured: Rows
-    """Host row of the call that was captured into the graph as this item; -1: none, or not in the trace."""
+    """Host row of the call that was captured into the graph as this item; -1 for none, or if it is not in the trace."""
 
 
 @dataclass(frozen=True)
 class _Launches:
-    """Launches of graphs; the items of launch i are items[starts[i]:stops[i]], in the order of the nodes."""
+    """Launches of graphs. The items of launch i are items[starts[i]:stops[i]], in the order of the nodes."""
 
     items: Ints
     starts: Ints
     stops: Ints
     recorded: Ints
-    """The recorded graph id of each; -1: none."""
+    """Recorded graph id of each launch; -1 for none."""
     content: Ints
-    """Number of what each launches: the same names and categories in the same order."""
+    """Identifies what each launches: equal numbers mean the same names and categories in the same order."""
     time_ns: Ints
-    """When the first of its items started."""
+    """Start of the first item of each launch."""
     numbered: npt.NDArray[np.bool_]
-    """Whether its nodes have recorded ids."""
+    """Whether the nodes of each launch have recorded ids."""
 
 
-def find_graphs(host: pd.DataFrame, items: Items, launch: Rows, ops: Nest) -> Graphs:
-    """`launch`: the host row of each item's launching call; -1: unknown."""
+def find_graphs(host: pd.DataFrame, items: WorkItems, launch: Rows, ops: Nest) -> Graphs:
+    """Return the graph and the captured call of each work item.
+
+    `launch` is the host row of each item's launching call, -1 if unknown.
+    """
     by_graph = (items.graph >= 0) | take(matching(host["name"], _GRAPH_LAUNCH), launch, absent=False)
     none = np.full(len(launch), -1, dtype=np.int32)
     if not by_graph.any():
@@ -75,7 +78,7 @@ def find_graphs(host: pd.DataFrame, items: Items, launch: Rows, ops: Nest) -> Gr
     return Graphs(graph, captured)
 
 
-def _launches(items: Items, rows: Ints) -> _Launches:
+def _launches(items: WorkItems, rows: Ints) -> _Launches:
     node, start, correlation = items.graph_node[rows], items.start[rows], items.correlation[rows]
     order = np.lexsort((start, node, correlation))
     rows, correlation = rows[order], correlation[order]
@@ -94,9 +97,12 @@ def _items_of(launches: _Launches, which: Ints) -> Ints:
 
 
 def _captured_rows(
-    captures: Sequence[Capture], launches: _Launches, alike: Ints, number: int, items: Items
+    captures: Sequence[Capture], launches: _Launches, alike: Ints, number: int, items: WorkItems
 ) -> Ints | None:
-    """Host rows captured as the nodes of the graph `number`; `alike` are the launches of all graphs of its content."""
+    """Return the host rows that were captured as the nodes of graph `number`; None if they are ambiguous or missing.
+
+    `alike` are the launches of all graphs with the same content.
+    """
     first = alike[launches.recorded[alike] == number][0]
     nodes = launches.items[launches.starts[first] : launches.stops[first]]
     names = items.name.iloc[nodes].astype(str).tolist()
@@ -109,7 +115,7 @@ def _captured_rows(
     ]
     if not fitting:
         return None
-    if all(capture.said == fitting[0].said for capture in fitting):
+    if all(capture.signature == fitting[0].signature for capture in fitting):
         return fitting[-1].rows
     graphs = np.unique(launches.recorded[alike]).tolist()
     in_turn = number >= 0 and len(graphs) == len(fitting)

@@ -1,6 +1,6 @@
-"""Time that intervals cover, counted once. Starts and ends are int64 nanoseconds, one pair an interval.
+"""Computes the time that intervals cover. Starts and ends are arrays of int64 nanoseconds.
 
-A track is what intervals compete for: a device, a thread. Intervals of different tracks never overlap.
+A track is a device or a thread. Intervals on different tracks never count as overlapping.
 """
 
 import numpy as np
@@ -11,13 +11,14 @@ Ints = npt.NDArray[np.int64]
 _NEVER = np.iinfo(np.int64).min
 _FITS = 2**62
 _INEXACT = 2.0**-16
-"""More than the error of a sum of fractions, and less than any fraction."""
+"""Larger than the rounding error of a sum of fractions, and smaller than any fraction."""
 
 
 def covered_until(start: Ints, end: Ints, track: npt.NDArray) -> Ints:
-    """Per interval, the latest end among those that started before it on its track; the smallest int64 for the first.
+    """Return, for each interval, the latest end of the intervals that started before it on its track.
 
-    Of intervals that start together, the one that comes first in the input counts as earlier.
+    It is the smallest int64 for the first interval of a track. Of intervals that start together, the first in the input
+    counts as earlier.
     """
     if len(start) < 2:
         return np.full(len(start), _NEVER, dtype=np.int64)
@@ -43,9 +44,10 @@ def _covered_in_order(end: Ints, track: npt.NDArray) -> Ints:
 
 
 def _running_max(values: Ints, group: Ints) -> Ints:
-    """Running maximum that starts anew in each group; groups are numbered from 0 and contiguous.
+    """Return the running maximum within each group. Groups are contiguous and numbered from 0.
 
-    Each group is lifted above all values of the groups before it; where that does not fit, ranks stand for the values.
+    An offset lifts each group above all values of the groups before it. If the offsets would overflow, the values'
+    ranks are used instead.
     """
     low = int(values.min())
     height = int(values.max()) - low + 1
@@ -60,29 +62,29 @@ def _running_max(values: Ints, group: Ints) -> Ints:
 
 
 def shared_ns(start: Ints, end: Ints, track: npt.NDArray) -> Ints:
-    """The part of each interval's duration that is its own when overlapping intervals share time equally.
+    """Return each interval's share of the time, in ns, if overlapping intervals share it equally.
 
-    While k intervals of a track are open, each of them gets 1/k of the time. The shares of a track are integers, sum
-    exactly to the length of the union of its intervals, differ by less than 1 ns from the exact share, and are never
-    longer than the interval.
+    While k intervals of a track are open, each of them gets 1/k of the time. The shares of a track are integers that
+    sum exactly to the length of the union of its intervals. Each differs by less than 1 ns from the exact share, and is
+    never longer than the interval.
     """
     share = end - start
-    rows = np.flatnonzero(_in_company(start, end, track))
+    rows = np.flatnonzero(_overlapping(start, end, track))
     if rows.size:
         rows = rows[np.argsort(track[rows], kind="stable")]
         share[rows] = _split_equally(start[rows], end[rows], track[rows])
     return share
 
 
-def _in_company(start: Ints, end: Ints, track: npt.NDArray) -> npt.NDArray[np.bool_]:
-    """Intervals that belong to a group of two or more which overlap, directly or through others."""
+def _overlapping(start: Ints, end: Ints, track: npt.NDArray) -> npt.NDArray[np.bool_]:
+    """Return which intervals belong to a group of two or more that overlap, directly or through others."""
     joins = covered_until(start, end, track) > start
     if not joins.any() or _in_order(start, track):
         return _in_groups_of_several(joins)
     order = np.lexsort((start, track))
-    company = np.empty(len(start), dtype=bool)
-    company[order] = _in_groups_of_several(joins[order])
-    return company
+    overlapping = np.empty(len(start), dtype=bool)
+    overlapping[order] = _in_groups_of_several(joins[order])
+    return overlapping
 
 
 def _in_groups_of_several(joins: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -90,11 +92,11 @@ def _in_groups_of_several(joins: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]
 
 
 def _split_equally(start: Ints, end: Ints, track: npt.NDArray) -> Ints:
-    """Shares of intervals that are ordered by track.
+    """Return the shares of intervals that are ordered by track.
 
     The time between two neighbouring starts or ends is divided by the number of open intervals.
     The whole nanoseconds of each quotient are summed exactly. The remainders are summed as fractions, and the running
-    total over the intervals is rounded down, so that the total of a track, which is an integer, is kept.
+    total over the intervals is rounded down, which preserves the total of a track, an integer.
     """
     size = len(start)
     time = np.concatenate([start, end])
@@ -112,16 +114,16 @@ def _split_equally(start: Ints, end: Ints, track: npt.NDArray) -> Ints:
 
 
 def newly_covered_ns(start: Ints, end: Ints, track: npt.NDArray) -> Ints:
-    """Per interval, the part that no earlier-starting interval of its track covers; sums to `union_ns`."""
+    """Return the time of each interval that no earlier interval of its track covers. It sums to `union_ns`."""
     return np.maximum(end - np.maximum(start, covered_until(start, end, track)), 0)
 
 
 def idle_before_ns(start: Ints, end: Ints, track: npt.NDArray) -> Ints:
-    """Per interval, how long its track was idle just before it; 0 for the first of a track."""
+    """Return how long the track was idle just before each interval; 0 for the first of a track."""
     until = covered_until(start, end, track)
     return np.where(until == _NEVER, 0, np.maximum(start - np.where(until == _NEVER, start, until), 0))
 
 
 def union_ns(start: Ints, end: Ints, track: npt.NDArray) -> int:
-    """Length of the union of each track's intervals, summed over the tracks."""
+    """Return the length of the union of each track's intervals, summed over the tracks."""
     return int(newly_covered_ns(start, end, track).sum())

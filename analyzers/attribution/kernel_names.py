@@ -1,4 +1,4 @@
-"""What the names of kernels and runtime calls say, independent of the order in which patterns are tried."""
+"""Classifies kernels and runtime calls by their names. The result does not depend on the order of the patterns."""
 
 import re
 
@@ -29,28 +29,36 @@ _BETWEEN_DEVICES = re.compile(r"PtoP|PeerToPeer|Memcpy Peer", re.IGNORECASE)
 
 
 def is_launch(names: pd.Series) -> npt.NDArray[np.bool_]:
-    """Runtime and driver calls that put work on a device: kernel and graph launches, copies and sets, of any vendor."""
+    """Return which runtime and driver calls put work on a device: kernel and graph launches, copies and sets."""
     return matching(names, _LAUNCH)
 
 
 def is_communication(names: pd.Series) -> npt.NDArray[np.bool_]:
-    """Kernels that move data between devices: NCCL, RCCL, NVSHMEM, DeepEP, and the all-reduces of serving engines."""
+    """Return which kernels move data between devices (NCCL, RCCL, NVSHMEM, DeepEP, all-reduces of serving engines)."""
     return matching(names, _COMMUNICATION)
 
 
 def is_helper(names: pd.Series) -> npt.NDArray[np.bool_]:
-    """Kernels beside a product, convolution or attention that prepare its operands or gather its results: transposes,
-    changes of layout, copies, fills, and reductions of split-K."""
+    """Return which kernels only prepare operands or combine results of a GEMM, convolution or attention kernel.
+
+    They are transposes, layout conversions, copies, fills, and split-K reductions.
+    """
     return matching(names, _HELPER) & ~matching(names, _MULTIPLIES)
 
 
 def says_tf32(names: pd.Series) -> npt.NDArray[np.bool_]:
-    """Matrix kernels whose name says TF32 (for fp32 operands: s1688 is the shape of a TF32 tensor instruction)."""
+    """Return which GEMM kernels use TF32 by their name.
+
+    With fp32 operands, s1688 is the shape of a TF32 instruction.
+    """
     return matching(names, _TF32)
 
 
 def is_host_copy(names: pd.Series) -> npt.NDArray[np.bool_]:
-    """Copies between host and device; an XPU's call memory that its driver does not know M."""
+    """Return which copies are between host and device.
+
+    Copies of an XPU write M for memory that its driver does not know.
+    """
     return matching(names, _TO_DEVICE) | is_copy_to_host(names)
 
 
@@ -63,10 +71,10 @@ def is_peer_copy(names: pd.Series) -> npt.NDArray[np.bool_]:
 
 
 def matching(names: pd.Series, pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
-    """Names in which the pattern is found; each distinct one is searched once."""
+    """Return which names contain a match of the pattern. Each distinct name is searched once."""
     if isinstance(names.dtype, pd.CategoricalDtype):
         codes, distinct = names.cat.codes.to_numpy(), names.cat.categories
     else:
         codes, distinct = pd.factorize(names)
-    found = np.array([*(bool(pattern.search(str(name))) for name in distinct), False])
-    return found[codes]
+    matches = np.array([*(bool(pattern.search(str(name))) for name in distinct), False])
+    return matches[codes]

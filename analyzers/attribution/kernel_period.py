@@ -1,26 +1,26 @@
-"""A periodic sequence of kernels: the steps of a trace whose host side says nothing.
+"""Finds steps as periods in the sequence of kernels, for traces without host events.
 
-The layers of one forward pass repeat themselves as steps do. So a period counts as a step only where each holds a copy
-between host and device or is one launch of a CUDA graph, and where hardly any work lies outside the periods.
+The layers of one forward pass repeat, too. A period therefore counts as a step only if each one contains a copy between
+host and device or a launch of a CUDA graph, and if hardly any work lies outside the periods.
 """
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.items import Items
 from tracekit.analyzers.attribution.kernel_names import is_host_copy
 from tracekit.analyzers.attribution.origin import Origin
+from tracekit.analyzers.attribution.work_items import WorkItems
 
 Ints = npt.NDArray[np.int64]
 
 _CANDIDATES = 20
 _ALIKE = 0.98
-"""Part of the busy time that must repeat itself one period later."""
+"""Fraction of the busy time that must repeat one period later."""
 
 
-def period_starts(items: Items, origin: Origin, begin: int, end: int) -> Ints:
-    """When the host issued the first kernel of each period, on the busiest device; empty where there is no period."""
+def period_starts(items: WorkItems, origin: Origin, begin: int, end: int) -> Ints:
+    """Return when the host issued the first kernel of each period on the busiest device; empty without a period."""
     none = np.zeros(0, dtype=np.int64)
     if not items.on_device:
         return none
@@ -38,8 +38,8 @@ def period_starts(items: Items, origin: Origin, begin: int, end: int) -> Ints:
     return origin.time_ns[rows[first]]
 
 
-def _in_order(items: Items, origin: Origin, begin: int, end: int) -> Ints:
-    """Items of the busiest device in the order of their launches, those of one launch in the order of their starts."""
+def _in_order(items: WorkItems, origin: Origin, begin: int, end: int) -> Ints:
+    """Return the items of the busiest device in the order of their launches, and within a launch of their starts."""
     busy = pd.Series(items.busy).groupby(items.device).sum()
     inside = (items.device == busy.idxmax()) & (origin.time_ns >= begin) & (origin.time_ns <= end)
     rows = np.flatnonzero(inside)
@@ -47,7 +47,7 @@ def _in_order(items: Items, origin: Origin, begin: int, end: int) -> Ints:
 
 
 def _period(kernel: Ints, weight: npt.NDArray[np.float64]) -> int:
-    """The shortest period of the sequence; 0: none. Distances between the rarest kernels that repeat are tried."""
+    """Return the shortest period of the sequence, or 0. The distances between the rarest repeated kernels are tried."""
     count = np.bincount(kernel)[kernel] if len(kernel) else kernel
     distances: dict[int, None] = {}
     for times in np.unique(count[count > 1])[:_CANDIDATES].tolist():

@@ -1,4 +1,4 @@
-"""A tree of layers out of nested host ranges."""
+"""Builds the tree of layers from nested host ranges."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Label:
-    """What one distinct range name says about a layer."""
+    """A layer as one distinct range name describes it."""
 
     name: str
-    """An attribute path, or a name among the children of a layer."""
+    """An attribute path, or the name within the parent layer."""
     type: str
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Layers in tree order: a parent before its children, siblings by first call."""
+    """Layers in preorder: a parent before its children, and siblings by their first call."""
 
     paths: tuple[str, ...]
     types: tuple[str, ...]
@@ -33,7 +33,7 @@ class Tree:
     """Per layer, the module that it is, or that the range is recorded in; -1: a range outside every module. Where no
     layer is known to be a module, each stands for one."""
     of_row: Rows
-    """Per host row, the layer that it is a call of; -1: none."""
+    """Layer of which each host row is a call; -1 for none."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class Nodes:
 
 
 def tree_by_path(host: pd.DataFrame, code: Rows, labels: list[Label]) -> Tree:
-    """Names are attribute paths: a layer is a distinct one, below the longest other path that it continues.
+    """Build the tree from attribute paths. The parent of a layer is the longest other path that its path starts with.
 
-    `code` gives the label of each host row; -1: not a layer.
+    `code` is the label of each host row; -1 if it is not a layer.
     """
     number = {path: i for i, path in enumerate(dict.fromkeys(label.name for label in labels))}
     types = {label.name: label.type for label in reversed(labels)}
@@ -61,7 +61,7 @@ def tree_by_path(host: pd.DataFrame, code: Rows, labels: list[Label]) -> Tree:
 
 
 def tree_by_nesting(host: pd.DataFrame, code: Rows, labels: list[Label], nest: Nest, separator: str) -> Tree:
-    """Names are local: a layer is a distinct chain of names from the outermost range in."""
+    """Build the tree from local names. A layer is a distinct chain of names, from the outermost range inwards."""
     parent_row = nest.parents()
     depth = depths(nest.rows, parent_row)
     of_row = np.full(len(host), -1, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Where a trace's layers come from: the host ranges that mark their calls, from the best source there is."""
+"""Finds the layers of a trace: the host ranges that mark their calls, from the best source in the trace."""
 
 import re
 from collections.abc import Callable
@@ -34,12 +34,12 @@ _OF_A_LIBRARY = re.compile(
 """Ranges that torch records inside modules. Where there are modules, they are no layers."""
 _HASH_CHARACTERS = 8
 MODULES = ("tracekit ranges", "nn.Module events")
-"""Sources whose layers are modules, not any range that somebody recorded."""
+"""Sources whose layers are modules, rather than arbitrary ranges."""
 
 
 @dataclass(frozen=True)
 class Layers:
-    """The tree of layers, and the host ranges that are their calls."""
+    """The tree of layers, and the host ranges of their calls."""
 
     source: LayersFrom
     tree: Tree
@@ -47,8 +47,11 @@ class Layers:
 
 
 def find_layers(host: pd.DataFrame) -> Layers:
-    """Layers from tracekit's module ranges and the program's own ranges inside them, else nn.Module events, else nested
-    record_function ranges, else the regions that torch.compile made, else none."""
+    """Return the layers from the first source that the trace has.
+
+    Sources are tracekit's module ranges with the program's own ranges inside them, nn.Module events, nested
+    record_function ranges, and regions of torch.compile.
+    """
     for source, category, read in _SOURCES:
         code, labels = _labels(host, category, read)
         if labels:
@@ -62,11 +65,11 @@ def find_layers(host: pd.DataFrame) -> Layers:
 
 
 def layer_of(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers) -> Rows:
-    """Per item, the layer whose call was open when it was issued, on its thread; -1: none.
+    """Return, for each item, the layer whose call was open on its thread when it was issued; -1 for none.
 
-    Work of a CUDA graph belongs to the layer that was open when it was captured, else to the one around the launch.
+    Work of a CUDA graph belongs to the layer that was open when it was captured, or else to the one around the launch.
     Backward work belongs to the layer of the forward op that it differentiates, unless a layer was called inside the
-    backward op (checkpointing runs the forward again).
+    backward op (checkpointing runs the forward pass again).
     """
     start, thread = host["start_ns"].to_numpy(), host["thread"].to_numpy()
     captured_in = layers.calls.around(take(thread, origin.captured), take(start, origin.captured))
@@ -79,7 +82,7 @@ def layer_of(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers) -> R
 
 
 def calls_and_host_time(host: pd.DataFrame, layers: Layers) -> tuple[Ints, Ints]:
-    """Per layer, its calls and the host time inside them; a call of a layer from itself adds no time."""
+    """Return the number of calls of each layer, and the host time in them in ns. A recursive call adds no time."""
     rows, of_row = layers.calls.rows, layers.tree.of_row
     above = take(of_row, layers.calls.parents()[rows])
     duration = np.where(above == of_row[rows], 0, host["duration_ns"].to_numpy()[rows])
@@ -90,13 +93,13 @@ def calls_and_host_time(host: pd.DataFrame, layers: Layers) -> tuple[Ints, Ints]
 
 
 def _tracekit(name: str) -> Label | None:
-    found = ranges.parse(name)
-    return Label(found[1], found[2]) if found and found[0] == "module" else None
+    parsed = ranges.parse(name)
+    return Label(parsed[1], parsed[2]) if parsed and parsed[0] == "module" else None
 
 
 def _module_event(name: str) -> Label | None:
-    found = _MODULE_EVENT.fullmatch(name)
-    return Label(found["name"], found["type"]) if found else None
+    match = _MODULE_EVENT.fullmatch(name)
+    return Label(match["name"], match["type"]) if match else None
 
 
 def _user_range(name: str) -> Label | None:
@@ -123,12 +126,12 @@ _SOURCES: tuple[tuple[LayersFrom, str, Callable[[str], Label | None]], ...] = (
 
 
 def _labels(host: pd.DataFrame, category: str, read: Callable[[str], Label | None]) -> tuple[Rows, list[Label]]:
-    """Per host row, the number of its label (-1: none), and the labels; each distinct name is read once."""
+    """Return the number of each host row's label (-1 for none), and the labels. Each distinct name is parsed once."""
     of_category = (host["category"] == category).to_numpy()
     name_code, names = pd.factorize(host["name"][of_category])
-    found = [read(str(name)) for name in names]
-    labels = [label for label in found if label]
-    number = np.cumsum([label is not None for label in found]) - 1
+    parsed = [read(str(name)) for name in names]
+    labels = [label for label in parsed if label]
+    number = np.cumsum([label is not None for label in parsed]) - 1
     code = np.full(len(host), -1, dtype=np.int32)
-    code[of_category] = np.where([label is not None for label in found], number, -1)[name_code] if len(names) else -1
+    code[of_category] = np.where([label is not None for label in parsed], number, -1)[name_code] if len(names) else -1
     return code, labels

@@ -1,4 +1,4 @@
-"""Which work is communication, and what it moves where the trace says so."""
+"""Finds the messages of collectives: what they move between which ranks, if the trace records it."""
 
 import numpy as np
 import numpy.typing as npt
@@ -11,18 +11,18 @@ from tracekit.analyzers.readers.collectives import RECORDED_AS
 
 
 def messages(host: pd.DataFrame, names: pd.Series, op: Rows) -> npt.NDArray[np.object_]:
-    """Per item, by its name and the host row of its op, a Message; None for what is no communication."""
+    """Return a Message for each item, given its name and the host row of its op; None if it is not communication."""
     communicates = np.flatnonzero(is_communication(names))
-    of = op[communicates]
-    recorded = take((host["name"] == RECORDED_AS).to_numpy(), of, absent=False)
-    codes, distinct = pd.factorize(np.where(recorded, take(host["values"].cat.codes.to_numpy(), of), -1))
-    said = np.array([message(host["values"].cat.categories[code]) if code >= 0 else Message() for code in distinct])
-    found = np.full(len(names), None, dtype=object)
-    found[communicates] = said[codes] if len(said) else None
-    return found
+    ops = op[communicates]
+    recorded = take((host["name"] == RECORDED_AS).to_numpy(), ops, absent=False)
+    codes, distinct = pd.factorize(np.where(recorded, take(host["values"].cat.codes.to_numpy(), ops), -1))
+    parsed = np.array([message(host["values"].cat.categories[code]) if code >= 0 else Message() for code in distinct])
+    result = np.full(len(names), None, dtype=object)
+    result[communicates] = parsed[codes] if len(parsed) else None
+    return result
 
 
 def unknown_messages(host: pd.DataFrame, work: pd.DataFrame) -> int:
-    """How many collectives do not say what they move between which ranks."""
-    found = messages(host, work["name"], work["op"].to_numpy())
-    return sum(each is not None and not each.known for each in found)
+    """Return the number of collectives whose sizes or ranks are not recorded."""
+    recorded = messages(host, work["name"], work["op"].to_numpy())
+    return sum(each is not None and not each.known for each in recorded)

@@ -1,4 +1,4 @@
-"""Ranges nested on threads: the parent of each, and the innermost one open at a moment."""
+"""Nests ranges on threads: finds the parent of each, and the innermost range open at a time."""
 
 import numpy as np
 import numpy.typing as npt
@@ -6,15 +6,15 @@ import pandas as pd
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
-"""Numbers of rows: no table that fits the memory has 2**31."""
+"""Row numbers. No table that fits in memory has 2**31 rows."""
 Bools = npt.NDArray[np.bool_]
 
 
 class Nest:
     """The host rows of `mask` as a forest.
 
-    Row numbers in and out are those of the host table; -1 is none. With `by_time` all threads are one track, so that a
-    range encloses what happens on any thread while it is open.
+    Arguments and results are row numbers of the host table, with -1 for none. With `by_time`, all threads are one
+    track, so a range encloses everything that happens on any thread while it is open.
     """
 
     def __init__(self, host: pd.DataFrame, mask: Bools, by_time: bool = False) -> None:
@@ -23,19 +23,22 @@ class Nest:
         if by_time:
             rows = rows[np.lexsort((-self._duration_of[rows], self._start_of[rows]))]
         self.rows: Rows = rows
-        """Host rows, ordered by track, start, and longest first, as the host table is on each thread."""
+        """Host rows, ordered by track, start, and descending duration, as the host table is on each thread."""
         self._track: npt.NDArray = np.zeros(len(rows), dtype=np.int8) if by_time else host["thread"].to_numpy()[rows]
         self.parent: Rows = containers(self._track, self._start_of[rows] + self._duration_of[rows])
-        """Per row of the nest, the position in it of the tightest range that contains it; -1: none."""
+        """Position in the nest of the shortest range that contains each row of the nest; -1 for none."""
 
     def parents(self) -> Rows:
-        """Per host row, the host row of the tightest range of this nest that contains it; -1 outside the nest too."""
+        """Return, for each host row, the row of the shortest range of this nest that contains it.
+
+        It is -1 for none, and for rows outside the nest.
+        """
         parents = np.full(len(self._start_of), -1, dtype=np.int32)
         parents[self.rows] = take(self.rows, self.parent)
         return parents
 
     def around(self, track: npt.NDArray, time: Ints) -> Rows:
-        """The host row of the innermost range open at each moment on each track (its start counts as open)."""
+        """Return the host row of the innermost range open at each time on each track. A range is open at its start."""
         at = self._last_started(track, time)
         pending = np.flatnonzero(at >= 0)
         while (pending := pending[self._is_over(at[pending], time[pending])]).size:
@@ -48,25 +51,25 @@ class Nest:
         return (start + self._duration_of[self.rows[at]] <= time) & (start != time)
 
     def _last_started(self, track: npt.NDArray, time: Ints) -> Rows:
-        """Position of the last range that started on the track by then."""
-        found = np.full(len(track), -1, dtype=np.int32)
+        """Return the position of the last range that started on each track at or before each time; -1 for none."""
+        position = np.full(len(track), -1, dtype=np.int32)
         if not len(track):
-            return found
+            return position
         order = np.argsort(track, kind="stable")
         tracks, first = np.unique(track[order], return_index=True)
-        for number, asks in zip(tracks.tolist(), np.split(order, first[1:]), strict=True):
+        for number, queries in zip(tracks.tolist(), np.split(order, first[1:]), strict=True):
             low, high = np.searchsorted(self._track, [number, number + 1])
-            at = np.searchsorted(self._start_of[self.rows[low:high]], time[asks], side="right") - 1
-            found[asks] = np.where(at >= 0, at + low, -1)
-        return found
+            at = np.searchsorted(self._start_of[self.rows[low:high]], time[queries], side="right") - 1
+            position[queries] = np.where(at >= 0, at + low, -1)
+        return position
 
 
 def containers(track: npt.NDArray, end: Ints) -> Rows:
-    """Per range, the position of the tightest range that contains it; -1: none.
+    """Return the position of the shortest range that contains each range; -1 for none.
 
-    Ranges are ordered by track, start, and longest first, so the container is the nearest earlier range of the track
-    that ends no earlier. Candidates are skipped by pointer doubling: what lies between a candidate's own candidate and
-    the candidate ends before it.
+    Ranges are ordered by track, start, and descending duration, so the container is the nearest earlier range of the
+    track that does not end before it. Candidates are skipped by pointer doubling: every range between a candidate and
+    the candidate's own candidate ends before the candidate.
     """
     candidate = np.arange(-1, len(end) - 1, dtype=np.int32)
     follows = track[1:] == track[:-1]
@@ -80,7 +83,7 @@ def containers(track: npt.NDArray, end: Ints) -> Rows:
 
 
 def nearest(parent: Rows, mask: Bools) -> Rows:
-    """Per row, the nearest of itself and its ancestors that is in `mask`; -1: none."""
+    """Return, for each row, the nearest of itself and its ancestors that is in `mask`; -1 for none."""
     hop = np.where(mask, np.arange(len(parent), dtype=np.int32), parent)
     pending = np.flatnonzero((hop >= 0) & ~take(mask, hop))
     while pending.size:
@@ -105,12 +108,12 @@ def any_above(parent: Rows, *masks: Bools) -> list[Bools]:
 
 
 def row_numbers(mask: Bools) -> Rows:
-    """Where the mask is set."""
+    """Return the row numbers at which the mask is set."""
     return np.flatnonzero(mask).astype(np.int32)
 
 
 def take(values: npt.NDArray, rows: npt.NDArray, absent: object = -1) -> npt.NDArray:
-    """`values[rows]`, with `absent` where the row is -1."""
+    """Return `values[rows]`, with `absent` where the row is -1."""
     if not len(values):
         return np.full(len(rows), absent, dtype=values.dtype)
     return np.where(rows >= 0, values[rows], np.asarray(absent).astype(values.dtype))

@@ -1,4 +1,4 @@
-"""Device work to its launch, and the launch to its op, on the host."""
+"""Links device work to its launch on the host, and the launch to its op."""
 
 from dataclasses import dataclass
 
@@ -7,36 +7,37 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribution.graphs import find_graphs
-from tracekit.analyzers.attribution.items import Items
 from tracekit.analyzers.attribution.kernel_names import is_launch
 from tracekit.analyzers.attribution.nesting import Nest, Rows, row_numbers, take
+from tracekit.analyzers.attribution.work_items import WorkItems
 
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where on the host each item comes from. Rows are of the host table; -1: unknown."""
+    """The host rows that each item comes from; -1 if unknown."""
 
     launch: Rows
     graph: npt.NDArray[np.integer]
-    """Id of the CUDA graph that launched it; -1: none."""
+    """Id of the CUDA graph that launched the item; -1 for none."""
     captured: Rows
-    """The call that was captured into that graph as this item; -1: none, or not in the trace."""
+    """The call that was captured into that graph as this item; -1 for none, or if it is not in the trace."""
     op: Rows
     thread: npt.NDArray
     time_ns: Ints
-    """When the host issued it: the start of the launch, else of the op. Where neither is known, as long before the item
-    began as the next work of its device whose launch is known."""
+    """When the host issued the item: the start of its launch, or else of its op. If both are unknown, the launch delay
+    is assumed to be that of the next work on the device whose launch is known."""
     delay_ns: Ints
-    """From the launch to the item's start; -1: launch unknown."""
+    """Time from the launch to the item's start; -1 if the launch is unknown."""
 
 
-def trace_origin(host: pd.DataFrame, items: Items, ops: Nest) -> Origin:
-    """Links by correlation to a launching call, and by time to the innermost op open then on its thread.
+def trace_origin(host: pd.DataFrame, items: WorkItems, ops: Nest) -> Origin:
+    """Link each item to its launching call by correlation id, and to the innermost op open then on the call's thread.
 
-    Work of a CUDA graph comes from the op that was captured, if the trace holds the capture. Where no launching call
-    was recorded, or no op is open, the external id names the op. Flows are never used: they are incomplete in practice.
+    Work of a CUDA graph comes from the op that was captured, if the trace contains the capture. If no launching call
+    was recorded, or no op was open, the external id gives the op. Flow events are not used, because they are incomplete
+    in practice.
     """
     start, thread = host["start_ns"].to_numpy(), host["thread"].to_numpy()
     launch = _rows_by_id(host, is_runtime_launch(host), "correlation", items.correlation)
@@ -59,8 +60,8 @@ def trace_origin(host: pd.DataFrame, items: Items, ops: Nest) -> Origin:
     )
 
 
-def _next_delay(items: Items, delay: Ints) -> Ints:
-    """Per item, the launch delay of itself or of the next item of its device with a known one; 0 where none follows."""
+def _next_delay(items: WorkItems, delay: Ints) -> Ints:
+    """Return the launch delay of each item or of the next item on its device with a known delay; 0 if none follows."""
     if (delay >= 0).all() or not (delay >= 0).any():
         return np.maximum(delay, 0)
     order = np.lexsort((items.start, items.device))
@@ -74,12 +75,12 @@ def _next_delay(items: Items, delay: Ints) -> Ints:
 
 
 def is_runtime_launch(host: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Rows of calls that put work on a device."""
+    """Return which host rows are calls that put work on a device."""
     return (host["category"] == "runtime").to_numpy() & is_launch(host["name"])
 
 
 def _rows_by_id(host: pd.DataFrame, mask: npt.NDArray[np.bool_], column: str, wanted: npt.NDArray) -> Rows:
-    """The first row of `mask` whose `column` equals each wanted id; ids of -1 match nothing."""
+    """Return, for each wanted id, the first row of `mask` whose `column` equals it; ids of -1 match nothing."""
     rows = row_numbers(mask & host[column].isin(np.unique(wanted[wanted >= 0])).to_numpy())
     ids, first = np.unique(host[column].to_numpy()[rows], return_index=True)
     if not len(ids):

@@ -1,4 +1,4 @@
-"""Phases of a run: prefill, decode, forward, backward, optimizer."""
+"""Finds the phases of a run: prefill, decode, forward, backward, optimizer."""
 
 from dataclasses import dataclass
 
@@ -21,18 +21,18 @@ FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
 @dataclass(frozen=True)
 class Phases:
-    """One entry a phase, and per work item the name of its phase."""
+    """Phases, and the phase of each work item."""
 
     names: tuple[str, ...]
     calls: Ints
     wall_ns: Ints
-    """Host time inside the ranges of a phase, or from its first launch in a step to its last."""
+    """Host time inside the ranges of each phase, or from its first launch in a step to its last."""
     of_item: pd.Categorical
-    """ "": none."""
+    """Name of the phase of each work item; "" for none."""
 
 
 def find_phases(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers, step: Rows) -> Phases:
-    """Phases from tracekit's ranges, else what each batch of a serving engine does, else training's by its ops."""
+    """Return the phases from tracekit's ranges, else from batches of a serving engine, else from training ops."""
     user = UserRanges(host)
     for phase_of in (_ours, serving_phase):
         rows, names = user.rows_of(phase_of), user.names_of(phase_of)
@@ -50,7 +50,7 @@ def _ours(name: str) -> str | None:
 
 
 def _of_ranges(host: pd.DataFrame, rows: Ints, phase: list[str], time: Ints) -> Phases:
-    """The innermost range open at each moment, on any thread, names the phase."""
+    """Return the phases that the innermost open ranges name, on any thread."""
     codes, distinct = pd.factorize(pd.Series(phase, dtype=object))
     mask = np.zeros(len(host), dtype=bool)
     mask[rows] = True
@@ -64,8 +64,11 @@ def _of_ranges(host: pd.DataFrame, rows: Ints, phase: list[str], time: Ints) -> 
 
 
 def _of_training(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers, step: Rows) -> Phases:
-    """Backward is what autograd's engine runs, the optimizer what torch.optim does, and forward what else autograd
-    numbers or a module calls."""
+    """Return the phases of training.
+
+    Backward is the work that autograd's engine runs, optimizer that of torch.optim, and forward all other work that
+    autograd numbers or a module calls.
+    """
     backward, optimizer = is_backward(host, origin, ops), in_optimizer(host, origin)
     layer = take(layers.tree.of_row, layers.calls.around(origin.thread, origin.time_ns))
     in_module = take(np.array(layers.tree.modules, dtype=np.int64), layer) >= 0
@@ -77,7 +80,7 @@ def _of_training(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers, 
 
 
 def _measured(code: Ints, names: list[str], time: Ints, step: Rows) -> Phases:
-    """A phase is called once in each step that has work of it."""
+    """Return phases with wall times from launches; a phase counts as called once in each step that has work of it."""
     inside = (code >= 0) & (step >= 0)
     spans = pd.Series(time[inside]).groupby([code[inside], step[inside]]).agg(["min", "max"])
     phase = spans.index.get_level_values(0).to_numpy()

@@ -1,4 +1,4 @@
-"""The layer tree with places for work outside the model."""
+"""Adds a root for work outside the model to the layer tree."""
 
 from dataclasses import dataclass
 
@@ -13,18 +13,18 @@ OPTIMIZER = "(optimizer)"
 
 @dataclass(frozen=True)
 class Placed:
-    """The tree with its roots for work outside the model, and where each item belongs."""
+    """The layer tree with a root for work outside the model, and the layer of each item."""
 
     paths: tuple[str, ...]
     types: tuple[str, ...]
     parents: tuple[int, ...]
     modules: tuple[int, ...]
     of_item: Rows
-    """-1: no layer."""
+    """Layer of each item; -1 for none."""
 
 
 def place(layers: Layers, of_item: Rows, optimizer: npt.NDArray[np.bool_]) -> Placed:
-    """Adds the root "(optimizer)" for optimizer work that is in no module, when there is any."""
+    """Add the root "(optimizer)" if any optimizer work is in no module."""
     tree, size = layers.tree, len(layers.tree.paths)
     stray = (take(np.array(tree.modules, dtype=np.int64), of_item) < 0) & optimizer
     if not stray.any():

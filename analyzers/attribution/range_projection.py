@@ -1,6 +1,6 @@
-"""Host ranges projected on the device: when the work ran that was launched inside them, as `nsys stats` projects NVTX.
+"""Projects host ranges on the device, as `nsys stats` projects NVTX: when did the work launched inside a range run?
 
-A piece of work belongs to every range on the launching thread that contains its launching call.
+Work belongs to every range on the launching thread that contains its launching call.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class _Spans:
-    """Rows of the host table, ordered by thread, start, and longest first."""
+    """Rows of the host table, ordered by thread, start, and descending duration."""
 
     row: Ints
     thread: Ints
@@ -35,7 +35,7 @@ class _Spans:
 
 @dataclass(frozen=True)
 class _OnDevice:
-    """Of each call: when its work began and ended, and how much it is."""
+    """Start, end and number of work items of each call."""
 
     start: Ints
     end: Ints
@@ -43,7 +43,10 @@ class _OnDevice:
 
 
 def project(host: pd.DataFrame, work: pd.DataFrame, categories: tuple[str, ...] = WITH_OPS) -> pd.DataFrame:
-    """The table PROJECTIONS of HOST's rows of the categories, and of WORK (its launch, start_ns and duration_ns)."""
+    """Return the table PROJECTIONS for the HOST rows of the categories.
+
+    Reads launch, start_ns and duration_ns of `work`.
+    """
     known = work[work["launch"] >= 0]
     calls = _spans(host, _marked(known["launch"].to_numpy(), len(host)))
     spans = _spans(host, np.flatnonzero(host["category"].isin(categories)))
@@ -67,7 +70,7 @@ def project(host: pd.DataFrame, work: pd.DataFrame, categories: tuple[str, ...] 
 
 
 def ranges_table(host: pd.DataFrame, projections: pd.DataFrame) -> pd.DataFrame:
-    """The table RANGES: projections summed by category and name, the longest first."""
+    """Return the table RANGES: projections summed by category and name, longest first."""
     of = host.iloc[projections["row"].to_numpy()]
     named = projections.assign(
         category=of["category"].astype(object).to_numpy(),
@@ -90,13 +93,13 @@ def ranges_table(host: pd.DataFrame, projections: pd.DataFrame) -> pd.DataFrame:
 
 
 def _spans(host: pd.DataFrame, row: Ints) -> _Spans:
-    """Of rows in order: HOST is ordered so already."""
+    """Return the spans of ascending rows; HOST has the order of _Spans."""
     thread, start, duration = (host[name].to_numpy()[row].astype(np.int64) for name in _TIMES)
     return _Spans(row, thread, start, start + duration)
 
 
 def _marked(rows: Ints, size: int) -> Ints:
-    """Distinct rows in order."""
+    """Return the distinct rows in ascending order."""
     mask = np.zeros(size, dtype=bool)
     mask[rows] = True
     return np.flatnonzero(mask)
@@ -111,10 +114,10 @@ def _on_device(calls: _Spans, work: pd.DataFrame) -> _OnDevice:
 
 
 def _calls_within(spans: _Spans, calls: _Spans) -> tuple[Ints, Ints]:
-    """Per span, the first of the calls that it contains, and the one behind the last.
+    """Return, for each span, the first call that it contains, and the one after the last.
 
-    Calls of a thread follow each other, so those inside a span do, too. One call inside another counts as ending with
-    it: nothing is between them.
+    The calls of a thread are ordered by start, so those inside a span are contiguous. A call nested in another counts
+    as ending with it.
     """
     first, stop = np.zeros(len(spans.row), dtype=np.int64), np.zeros(len(spans.row), dtype=np.int64)
     for thread in np.unique(calls.thread).tolist():
@@ -127,7 +130,7 @@ def _calls_within(spans: _Spans, calls: _Spans) -> tuple[Ints, Ints]:
 
 
 def _over(ufunc: np.ufunc, values: Ints, first: Ints, stop: Ints) -> Ints:
-    """The ufunc reduced over values[first:stop]; no such slice is empty."""
+    """Return the ufunc reduced over each values[first:stop]; no slice may be empty."""
     if not len(first):
         return first
     return ufunc.reduceat(np.append(values, 0), np.column_stack([first, stop]).ravel())[::2]

@@ -1,7 +1,7 @@
-"""Steps of a trace that marks none, by what repeats itself.
+"""Finds the steps of a trace without step markers, by repetition.
 
 Training repeats the optimizer's step, loops over data repeat the loader's next batch, and inference repeats the call of
-the outermost module. Where the host recorded none of these, the sequence of kernels may be periodic.
+the outermost module. If the host recorded none of these, the sequence of kernels may be periodic.
 """
 
 import re
@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers import ranges
-from tracekit.analyzers.attribution.items import Items
 from tracekit.analyzers.attribution.kernel_period import period_starts
 from tracekit.analyzers.attribution.nesting import Nest
 from tracekit.analyzers.attribution.origin import Origin
 from tracekit.analyzers.attribution.user_ranges import UserRanges
+from tracekit.analyzers.attribution.work_items import WorkItems
 
 Ints = npt.NDArray[np.int64]
 
@@ -26,7 +26,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 class Window(NamedTuple):
-    """The part of a trace that is looked at, on the host."""
+    """The host time in which repetitions are searched."""
 
     start_ns: int
     end_ns: int
@@ -37,9 +37,8 @@ class _Calls(NamedTuple):
     end: Ints
 
 
-def repeated(host: pd.DataFrame, items: Items, origin: Origin, window: Window | None) -> tuple[Ints, Ints]:
-    """Starts and ends of the repetitions on the host, in order and without gaps between them; empty where fewer than
-    two are found."""
+def repeated(host: pd.DataFrame, items: WorkItems, origin: Origin, window: Window | None) -> tuple[Ints, Ints]:
+    """Return starts and ends of the repetitions on the host, in order and without gaps; empty with fewer than two."""
     window = window or _whole(host, items)
     updates, batches = _named(host, window, _UPDATE), _named(host, window, _NEXT_BATCH)
     calls = _outermost_modules(host, window)
@@ -56,16 +55,17 @@ def repeated(host: pd.DataFrame, items: Items, origin: Origin, window: Window | 
     return start, np.append(start[1:], window.end_ns)[: len(start)]
 
 
-def _whole(host: pd.DataFrame, items: Items) -> Window:
+def _whole(host: pd.DataFrame, items: WorkItems) -> Window:
     end = (host["start_ns"] + host["duration_ns"]).max() if len(host) else 0
     starts = [int(each) for each in (host["start_ns"].min() if len(host) else _NEVER, items.start.min())]
     return Window(min(starts), max(int(end), int(items.end.max())))
 
 
 def _iterations(updates: _Calls, begins: _Calls, window: Window) -> tuple[Ints, Ints]:
-    """An iteration begins with the first batch (or call of the model) after the optimizer's last step, else right then.
+    """Return the iterations of training.
 
-    What begins after the last step is one more, which the recording cut off.
+    An iteration begins with the first batch (or call of the model) after the previous step of the optimizer, or else
+    at the end of that step. An iteration that begins after the last step was cut off by the recording.
     """
     after = np.append(window.start_ns, updates.end)
     until = np.append(updates.start, window.end_ns)
@@ -78,20 +78,20 @@ def _iterations(updates: _Calls, begins: _Calls, window: Window) -> tuple[Ints, 
 
 
 def _end_of_last(calls: _Calls, window: Window) -> int:
-    """After the last call as much time is its step's as usually lies between two calls."""
+    """Return the end of the last step: its last call's end, plus the usual time between two calls."""
     between = np.median(calls.start[1:] - calls.end[:-1])
     return min(int(calls.end[-1] + max(between, 0)), window.end_ns)
 
 
 def _named(host: pd.DataFrame, window: Window, pattern: re.Pattern[str]) -> _Calls:
-    """The outermost ranges of the most frequent name that matches."""
+    """Return the calls of ranges with the most frequent name that matches the pattern."""
     user = UserRanges(host)
     rows, names = user.rows_of(pattern.match), user.names_of(pattern.match)
     return _calls(host, rows, pd.Series(names, dtype=object), window)
 
 
 def _outermost_modules(host: pd.DataFrame, window: Window) -> _Calls:
-    """Calls of the outermost module that most time was spent in. Modules are nn.Module events, or tracekit's ranges."""
+    """Return the calls of the outermost module with the most time, from nn.Module events or tracekit's ranges."""
     mask = (host["category"] == "module").to_numpy()
     if not mask.any():
         user = UserRanges(host)
@@ -108,7 +108,7 @@ def _outermost_modules(host: pd.DataFrame, window: Window) -> _Calls:
 
 
 def _calls(host: pd.DataFrame, rows: Ints, names: "pd.Series[str]", window: Window) -> _Calls:
-    """Calls of the most frequent name in the window, by start, on the thread with most of them."""
+    """Return the calls of the most frequent name in the window, ordered by start, on the thread with most of them."""
     start = host["start_ns"].to_numpy()[rows].astype(np.int64)
     inside = (start >= window.start_ns) & (start <= window.end_ns)
     rows, names = rows[inside], names[inside]

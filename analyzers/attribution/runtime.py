@@ -1,4 +1,4 @@
-"""What runs the model: a serving engine, a training loop, or a script of inference."""
+"""Recognizes what runs the model: a serving engine, a training loop, or an inference script."""
 
 from typing import Literal
 
@@ -7,11 +7,11 @@ import pandas as pd
 from tracekit.analyzers.attribution.serving import engine_of
 
 Runtime = Literal["vllm", "sglang", "training", ""]
-"""Serving engine, training, or inference by a script ("")."""
+"""A serving engine, training, or "" for an inference script."""
 
 
 def runtime_of(host: pd.DataFrame, *, training: bool) -> Runtime:
-    """What runs the model: a serving engine by the ranges that it records, else training or a script of inference."""
+    """Return what runs the model: a serving engine if its ranges are recorded, else training or an inference script."""
     for name in host["name"].unique():
         if engine := engine_of(str(name)):
             return engine

@@ -1,4 +1,4 @@
-"""Steps of serving engines, by the ranges that vLLM and SGLang record around each forward pass of a batch.
+"""Recognizes steps of serving engines by the ranges that vLLM and SGLang record around each forward pass of a batch.
 
 vLLM, vllm/v1/worker/gpu_worker.py, Worker.annotate_profile:
     execute_new_<requests>_cached_<requests>                                    vllm-project/vllm#22496, 0.11.1 to 0.13
@@ -6,7 +6,7 @@ vLLM, vllm/v1/worker/gpu_worker.py, Worker.annotate_profile:
     execute_<tokens>_context_<requests>(sq..sk..)_generation_<requests>(sq..)   with detailed_trace_annotation, #37524
 SGLang, build_step_span_name (sgl-project/sglang#23419; detailed_annotations add a suffix, #24911):
     step[EXTEND bs=<requests> toks=<tokens>], step[<ForwardMode> bs=<requests>]
-    step[VERIFY bs=<requests>], step[DRAFT bs=<requests>]                       0.5.23: of speculative decoding
+    step[VERIFY bs=<requests>], step[DRAFT bs=<requests>]                       0.5.23: speculative decoding
 """
 
 import re
@@ -28,9 +28,9 @@ _IDLE = "idle"
 
 
 def serving_phase(name: str) -> str | None:
-    """What the batch of a range does: prefill, decode, mixed (both), verify, draft or idle; None of any other range.
+    """Return the phase of a batch: prefill, decode, mixed (both), verify, draft or idle; None for any other range.
 
-    vLLM's first spelling counts a prompt that goes on in a later chunk as cached: then decode includes it.
+    vLLM's first format counts a prompt that continues in a later chunk as cached, so its later chunks are decode.
     """
     if batch := _VLLM.fullmatch(name) or _VLLM_2025.fullmatch(name):
         return _of_batch(int(batch["prefill"]), int(batch["decode"]))
@@ -40,7 +40,7 @@ def serving_phase(name: str) -> str | None:
 
 
 def engine_of(name: str) -> Literal["vllm", "sglang", ""]:
-    """The serving engine that records ranges of this name; "": none."""
+    """Return the serving engine that records ranges of this name, or ""."""
     if _VLLM.fullmatch(name) or _VLLM_2025.fullmatch(name):
         return "vllm"
     return "sglang" if _SGLANG.fullmatch(name) else ""

@@ -1,4 +1,4 @@
-"""Steps of a run: ranges that mark them, else what repeats itself in the trace."""
+"""Finds the steps of a run, by ranges that mark them, or else by repetition."""
 
 import re
 from dataclasses import dataclass
@@ -8,33 +8,33 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribution.intervals import covered_until
-from tracekit.analyzers.attribution.items import Items
 from tracekit.analyzers.attribution.nesting import Nest, Rows
 from tracekit.analyzers.attribution.origin import Origin
 from tracekit.analyzers.attribution.repetition import Window, repeated
 from tracekit.analyzers.attribution.serving import serving_phase
 from tracekit.analyzers.attribution.user_ranges import UserRanges
+from tracekit.analyzers.attribution.work_items import WorkItems
 
 Ints = npt.NDArray[np.int64]
 
 _PROFILER_STEP = re.compile(r"ProfilerStep#\d+")
 _USER_STEP = re.compile(r"(?:[A-Za-z]+[ _-])?(?:step|iteration|iter)[ _:#-]*\d+", re.IGNORECASE)
 _UNLIKE = 0.1
-"""Repetitions of a step differ by less than this part of their work."""
+"""Largest relative difference in work between repetitions of a step."""
 _PART_OF_A_STEP = 0.5
-"""A first or last step with less than this part of the others' work was cut by the recording."""
+"""A first or last step with less than this fraction of the others' work was cut off by the recording."""
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Spans on the host, in order, and per work item the number of its step."""
+    """Spans of the steps on the host, in order, and the step of each work item."""
 
     start: Ints
     end: Ints
     of_item: Rows
-    """-1: issued outside every step."""
+    """Index of the step in which each item was issued; -1 for none."""
     set_apart: int = 0
-    """Steps without work, or cut off by the recording, which are not among the spans."""
+    """Number of steps without work, or cut off by the recording, which are not among the spans."""
 
     def at(self, time: Ints) -> Rows:
         """The step that is open on the host at each moment; -1: none. Without spans, all moments are in step 0."""
@@ -49,24 +49,25 @@ class _Marks:
 
     rows: Ints
     may_hold_several: bool = True
-    """A single one may be around a whole loop."""
+    """Whether a single range may contain a whole loop."""
     may_be_cut: bool = True
-    """The first and the last may be parts of steps. A batch of a serving engine is a step whatever it holds."""
+    """Whether the first and the last may be parts of steps. A batch of a serving engine is a step whatever its work."""
 
 
-def find_steps(host: pd.DataFrame, items: Items, origin: Origin) -> Steps:
-    """Steps from tracekit's ranges, else ProfilerStep#N, else batches of a serving engine, else ranges like step_N.
+def find_steps(host: pd.DataFrame, items: WorkItems, origin: Origin) -> Steps:
+    """Return the steps from tracekit's ranges, else ProfilerStep#N, else batches of a serving engine, else step_N
+    ranges.
 
-    Where there are none of these, what repeats itself: iterations of training, batches of a DataLoader, calls of the
-    model, or the same kernels. A single range of a profiler or a user may hold many steps: inside it, repetition is
-    looked for as well. A trace in which nothing repeats itself has no spans, and all its work belongs to step 0.
+    Without any of these, steps are repetitions: iterations of training, batches of a DataLoader, calls of the model, or
+    periods of kernels. A single range of a profiler or a user may contain many steps, so repetitions are searched
+    inside it, too. A trace without repetitions has no spans, and all its work belongs to step 0.
     """
     marks = _marked(host, UserRanges(host))
     start, end = _spans(host, marks.rows)
     if len(marks.rows) < 2 and marks.may_hold_several:
         window = Window(int(start[0]), int(end[0])) if len(start) else None
-        found = repeated(host, items, origin, window)
-        start, end = found if _alike(*found, origin.time_ns) else (start, end)
+        repetitions = repeated(host, items, origin, window)
+        start, end = repetitions if _alike(*repetitions, origin.time_ns) else (start, end)
     if not len(start):
         return Steps(start, end, np.zeros(len(origin.time_ns), dtype=np.int32))
     of_item = _at(start, end, origin.time_ns)
@@ -74,7 +75,7 @@ def find_steps(host: pd.DataFrame, items: Items, origin: Origin) -> Steps:
 
 
 def is_step_name(name: str) -> bool:
-    """A range of this name marks a step rather than a part of the model."""
+    """Return whether a range of this name marks a step rather than a part of the model."""
     return bool(_PROFILER_STEP.fullmatch(name) or _USER_STEP.fullmatch(name) or serving_phase(name))
 
 
@@ -96,8 +97,11 @@ def _outermost(host: pd.DataFrame, rows: Ints) -> Ints:
 
 
 def _in_order(host: pd.DataFrame, rows: Ints) -> Ints:
-    """Rows by start. Ranks that were recorded together step together: where steps of several threads overlap, those of
-    the thread with the most steps stand for all."""
+    """Return the rows ordered by start.
+
+    Ranks in one recording run the same steps at the same time. If steps of several threads overlap, only those of the
+    thread with the most steps are returned.
+    """
     rows = rows[np.argsort(host["start_ns"].to_numpy()[rows], kind="stable")]
     start, end = _spans(host, rows)
     if not (covered_until(start, end, np.zeros(len(rows), dtype=np.int64)) > start).any():
@@ -112,14 +116,14 @@ def _spans(host: pd.DataFrame, rows: Ints) -> tuple[Ints, Ints]:
 
 
 def _at(start: Ints, end: Ints, time: Ints) -> Rows:
-    """The number of the span that is open at each moment; -1: none. A span's start counts as open, its end does not."""
+    """Return the index of the span open at each time; -1 for none. A span includes its start, but not its end."""
     at = np.searchsorted(start, time, side="right") - 1
     inside = (at >= 0) & ((time < end[at]) | (time == start[at]))
     return np.where(inside, at, -1).astype(np.int32)
 
 
 def _alike(start: Ints, end: Ints, time: Ints) -> bool:
-    """Whether most of the spans hold about as much work as the usual one, as the repetitions of a step do."""
+    """Return whether most spans contain about the same number of work items, as the repetitions of a step do."""
     if len(start) < 2:
         return False
     of_item = _at(start, end, time)
@@ -129,7 +133,7 @@ def _alike(start: Ints, end: Ints, time: Ints) -> bool:
 
 
 def _whole(start: Ints, end: Ints, of_item: Rows) -> Steps:
-    """The steps without those that hold no work, and without a first or last one that the recording cut off."""
+    """Return the steps without empty ones, and without a first or last one that the recording cut off."""
     work = np.bincount(of_item[of_item >= 0], minlength=len(start))
     keep = work > 0
     if not keep.any():

@@ -1,4 +1,4 @@
-"""Whether a run trains, and which of its work belongs to the backward pass and to the optimizer: told by its ops."""
+"""Recognizes training, and the work of the backward pass and of the optimizer, by ops."""
 
 import re
 
@@ -18,19 +18,22 @@ _MOSTLY = 0.5
 
 
 def trains(host: pd.DataFrame) -> bool:
-    """Whether the trace holds a backward pass, or a step of an optimizer of torch.optim."""
+    """Return whether the trace contains a backward pass, or a step of an optimizer of torch.optim."""
     is_op = (host["category"] == "op").to_numpy()
     return bool(_is_optimizer_range(host).any() or (is_op & is_backward_op(host)).any())
 
 
 def in_optimizer(host: pd.DataFrame, origin: Origin) -> Bools:
-    """Items issued inside a range of torch.optim (Optimizer.step#..., Optimizer.zero_grad#...)."""
+    """Return which items were issued inside a range of torch.optim (Optimizer.step#..., Optimizer.zero_grad#...)."""
     return Nest(host, _is_optimizer_range(host)).around(origin.thread, origin.time_ns) >= 0
 
 
 def is_backward(host: pd.DataFrame, origin: Origin, ops: Nest) -> Bools:
-    """Items issued by ops of the backward pass, or outside them on the thread that autograd's engine runs on, such as
-    the collectives of DistributedDataParallel."""
+    """Return which items belong to the backward pass.
+
+    They are issued by its ops, or outside them on the thread of autograd's engine, such as the collectives of
+    DistributedDataParallel.
+    """
     backward = backward_ops(host, ops)
     by_op = _inside(backward, origin, ops)
     outermost = ops.parent < 0
@@ -42,18 +45,18 @@ def is_backward(host: pd.DataFrame, origin: Origin, ops: Nest) -> Bools:
 
 
 def is_recorded(host: pd.DataFrame, origin: Origin, ops: Nest) -> Bools:
-    """Items issued by ops that autograd numbered, or by ops inside these."""
+    """Return which items were issued by ops with a sequence number of autograd, or by ops inside these."""
     return _inside(host["sequence"].to_numpy()[ops.rows] >= 0, origin, ops)
 
 
 def _inside(chosen: Bools, origin: Origin, ops: Nest) -> Bools:
-    """Items whose op, or an op around it, is among the chosen ops of the nest."""
+    """Return which items have an op, or an op around it, among the chosen ops of the nest."""
     at = np.where(origin.op >= 0, np.searchsorted(ops.rows, origin.op), -1)
     return take(nearest(ops.parent, chosen), at) >= 0
 
 
 def backward_ops(host: pd.DataFrame, ops: Nest) -> Bools:
-    """Per op of the nest, whether autograd's engine evaluates it, or it names the thread of its forward op."""
+    """Return, for each op of the nest, whether autograd's engine evaluates it, or it names its forward op's thread."""
     return is_backward_op(host)[ops.rows]
 
 

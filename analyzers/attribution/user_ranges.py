@@ -1,4 +1,4 @@
-"""Ranges that a program or its tools record, by name."""
+"""Finds ranges that a program or its tools record, by name."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class UserRanges:
-    """Host rows of the category range. Each distinct name is looked at once."""
+    """Host rows of category range. Each distinct name is tested once."""
 
     def __init__(self, host: pd.DataFrame) -> None:
         self._rows = np.flatnonzero((host["category"] == "range").to_numpy())
@@ -20,15 +20,15 @@ class UserRanges:
         self.names = [str(name) for name in names]
 
     def rows_of(self, wanted: Callable[[str], object]) -> Ints:
-        """Rows whose name is wanted, in the order of the host table."""
+        """Return the rows whose name is `wanted`, in the order of the host table."""
         return self._rows[self._mask(wanted)]
 
     def names_of(self, wanted: Callable[[str], object]) -> list[str]:
-        """The name of each of these rows."""
+        """Return the names of the rows of `rows_of`."""
         return [self.names[number] for number in self._number[self._mask(wanted)].tolist()]
 
     def is_ours(self, kind: str) -> Callable[[str], bool]:
-        """Whether a name is that of a range of tracekit's: step, phase or module."""
+        """Return a predicate for names of tracekit's ranges of a kind: step, phase or module."""
         return lambda name: (parsed := ranges.parse(name)) is not None and parsed[0] == kind
 
     def _mask(self, wanted: Callable[[str], object]) -> npt.NDArray[np.bool_]:

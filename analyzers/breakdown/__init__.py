@@ -1,1 +1,1 @@
-"""Sums of work: layers, ops, kernels, phases, steps, and how much of it is covered."""
+"""Sums the work by layer, op, kernel, phase and step."""

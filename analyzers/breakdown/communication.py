@@ -1,22 +1,22 @@
-"""What the devices' time goes to, and how much communication hides behind computation.
+"""Splits the devices' time into computation, copies and communication, and finds the exposed communication.
 
-Work is of three kinds: communication (collectives and transfers between devices, by the names of their kernels), copies
-(and sets), and computation. Time in which work of several kinds runs counts in each of them, but once within a kind.
+Communication is collectives and transfers between devices, recognized by the names of their kernels. Copies include
+sets. Time in which work of several kinds runs counts for each kind, but only once within a kind.
 """
 
 import numpy as np
 import numpy.typing as npt
 
 from tracekit.analyzers.attribution.intervals import union_ns
-from tracekit.analyzers.attribution.items import Items
 from tracekit.analyzers.attribution.kernel_names import is_communication
+from tracekit.analyzers.attribution.work_items import WorkItems
 from tracekit.analyzers.results import DeviceTime
 
 Bools = npt.NDArray[np.bool_]
 
 
-def device_time(items: Items) -> DeviceTime | None:
-    """Summed over devices; None in a trace of a CPU."""
+def device_time(items: WorkItems) -> DeviceTime | None:
+    """Return the times by kind of work in ns, summed over devices; None for a CPU-only trace."""
     if not items.on_device:
         return None
     communication = is_communication(items.name)
@@ -32,11 +32,11 @@ def device_time(items: Items) -> DeviceTime | None:
     )
 
 
-def _union_ns(items: Items, mask: Bools) -> int:
+def _union_ns(items: WorkItems, mask: Bools) -> int:
     return union_ns(items.start[mask], items.end[mask], items.device[mask])
 
 
-def _span_ns(items: Items) -> int:
+def _span_ns(items: WorkItems) -> int:
     devices, number = np.unique(items.device, return_inverse=True)
     first = np.full(len(devices), np.iinfo(np.int64).max)
     last = np.full(len(devices), np.iinfo(np.int64).min)

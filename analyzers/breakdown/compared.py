@@ -1,4 +1,4 @@
-"""Counted FLOPs and bytes beside the measured ones that replaced them."""
+"""Compares counted FLOPs and bytes with the measured ones that replaced them."""
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ _QUANTITIES = ("flops", "bytes")
 
 
 def counters_comparison(work: pd.DataFrame, counted: Costed) -> pd.DataFrame:
-    """COUNTERS_COMPARISON, the longest family first: the kernels of WORK that are measured, and counted as well."""
+    """Return COUNTERS_COMPARISON for the kernels of WORK that are both measured and counted, longest family first."""
     used = (work["counters"] >= 0).to_numpy()
     both = pd.DataFrame(
         {
@@ -46,15 +46,15 @@ def counter_source(work: pd.DataFrame, counters: pd.DataFrame) -> CounterSource:
 
 
 def counter_problems(work: pd.DataFrame, counters: pd.DataFrame | None, compared: pd.DataFrame) -> pd.DataFrame:
-    """What of the work is measured, what measured is no work, and where measured and counted are far apart."""
+    """Return problems about counters: how much work is measured, unmatched launches, and disagreement with counts."""
     if counters is None:
         return problems.table([])
     source = counter_source(work, counters)
-    found = f"{source.kernels:,} kernels, {source.busy_share:.1%} of the busy time,"
+    detail = f"{source.kernels:,} kernels, {source.busy_share:.1%} of the busy time,"
     nothing = "" if source.matched else "; all FLOPs and bytes are counted"
     return problems.table(
         [
-            problems.problem("measured-counters", source.matched, found),
+            problems.problem("measured-counters", source.matched, detail),
             problems.problem("counters-unmatched", source.unmatched, nothing),
             _disagreement(compared),
         ]
@@ -78,7 +78,7 @@ def _family(name: str, group: pd.DataFrame, busy_ns: int) -> dict[str, object]:
 
 
 def _total(values: Floats) -> float:
-    """NaN where nothing is known."""
+    """Return the sum of the known values; NaN if none is known."""
     return float(np.nansum(values)) if np.isfinite(values).any() else float("nan")
 
 

@@ -1,13 +1,13 @@
-"""How much of the busy time could be explained, and what to say about the rest."""
+"""Measures how much of the busy time is attributed and costed, and reports problems with the rest."""
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers import problems
-from tracekit.analyzers.attribution.items import Items
 from tracekit.analyzers.attribution.layers import Layers
 from tracekit.analyzers.attribution.messages import unknown_messages
+from tracekit.analyzers.attribution.work_items import WorkItems
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.problems import Problem
 from tracekit.analyzers.results import Coverage
@@ -20,7 +20,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 def coverage(work: pd.DataFrame) -> Coverage:
-    """Shares of the busy time with an op, a layer, and counted FLOPs or bytes; 0 without any busy time."""
+    """Return the shares of the busy time with an op, with a layer, and with FLOPs or bytes; 0 without busy time."""
     counted = np.isfinite(work["flops"].to_numpy()) | np.isfinite(work["bytes"].to_numpy())
     busy = work["busy_ns"].to_numpy()
     known = ((work["op"] >= 0).to_numpy(), (work["layer"] >= 0).to_numpy(), counted)
@@ -28,9 +28,12 @@ def coverage(work: pd.DataFrame) -> Coverage:
     return Coverage(op, layer, cost)
 
 
-def attribution_problems(host: pd.DataFrame, items: Items, work: pd.DataFrame, layers: Layers) -> list[Problem]:
-    """Work without an op, of graphs without their capture, launches after their work, a trace without layers, and
-    collectives that do not say what they move."""
+def attribution_problems(host: pd.DataFrame, items: WorkItems, work: pd.DataFrame, layers: Layers) -> list[Problem]:
+    """Return the problems of attribution.
+
+    These are work without an op, CUDA graphs without their capture, launches after their work, a trace without layers,
+    and collectives whose sizes or ranks are not recorded.
+    """
     launch, op = work["launch"].to_numpy(), work["op"].to_numpy()
     known, by_graph = launch >= 0, (work["graph"] >= 0).to_numpy()
     unmapped = by_graph & (work["captured"] < 0).to_numpy()
@@ -47,8 +50,11 @@ def attribution_problems(host: pd.DataFrame, items: Items, work: pd.DataFrame, l
 
 
 def roof_problems(work: pd.DataFrame, costed: Costed, roofs: Roofs, gpu: GPU | None) -> list[Problem]:
-    """Work faster than its roof: explained where only memory forbids it and what the L2 holds makes up the difference,
-    doubtful otherwise; and estimated bytes."""
+    """Return the problems of work that is faster than its roof, and of estimated bytes.
+
+    Work above its roof is explained if only the memory roof is exceeded, by no more than the traffic that the L2 cache
+    can hold. Otherwise it is doubtful.
+    """
     above = (work["roof_fraction"] > 1).to_numpy()
     saved_s = gpu.l2_bytes / gpu.bandwidth if gpu else 0.0
     duration_s = work["duration_ns"].to_numpy() * 1e-9
@@ -62,8 +68,8 @@ def roof_problems(work: pd.DataFrame, costed: Costed, roofs: Roofs, gpu: GPU | N
     ]
 
 
-def bound_problem(items: Items, own: npt.NDArray[np.object_]) -> Problem:
-    """Said when a twentieth of a device's busy time or more has no known bound."""
+def bound_problem(items: WorkItems, own: npt.NDArray[np.object_]) -> Problem:
+    """Return the problem that at least _NOTABLE of the devices' busy time has no known bound."""
     busy = items.busy if items.on_device else np.zeros(len(own))
     part = busy[own == ""].sum() / max(busy.sum(), 1)
     return problems.problem("bound-unknown", int((own == "").sum()) if part >= _NOTABLE else 0, f"{part:.0%}")

@@ -1,4 +1,4 @@
-"""The union of intervals, asked about many moments at once."""
+"""The union of intervals, with vectorized queries."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,7 +7,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Covered:
-    """Time that any of the intervals covers. Starts and ends are int64 nanoseconds."""
+    """The time that any of the intervals covers. Starts and ends are int64 nanoseconds."""
 
     def __init__(self, start: Ints, end: Ints) -> None:
         order = np.argsort(start, kind="stable")
@@ -17,16 +17,16 @@ class Covered:
         self._before = np.r_[0, np.cumsum(self._end - self._start)]
 
     def spans(self) -> tuple[Ints, Ints]:
-        """Starts and ends of the union's parts, in order."""
+        """Return starts and ends of the union's parts, in order."""
         return self._start, self._end
 
     def at(self, time: Ints) -> npt.NDArray[np.bool_]:
-        """Whether each moment is covered; an end is not."""
+        """Return whether each time is covered. Parts include their starts, but not their ends."""
         part = np.searchsorted(self._start, time, "right") - 1
         return (part >= 0) & (time < np.r_[self._end, 0][part])
 
     def within(self, begin: Ints, end: Ints) -> Ints:
-        """How much of each span is covered."""
+        """Return the covered time of each span in ns."""
         return self._until(end) - self._until(begin)
 
     def _until(self, time: Ints) -> Ints:

@@ -1,9 +1,9 @@
-"""Why a device was idle: each gap, and the causes of its parts.
+"""Finds the gaps in which a device was idle, and the causes of each gap.
 
-A gap ends with work whose launch the host began at some moment. If that was before the gap, the work was queued and on
-its way. Otherwise what lies after the launch is launch latency, and what lies before it is what the host did meanwhile.
-A host that had waited for the device when the gap began had nothing queued: the dispatching after that wait is the
-synchronisation's.
+A gap ends with work that the host launched at some time. If the launch was before the gap, the work was queued, and the
+gap is launch latency. Otherwise the time after the launch is launch latency, and the time before it is attributed to
+what the host did. If the host had been waiting for the device when the gap began, nothing was queued, so dispatch after
+that wait is attributed to the synchronization.
 """
 
 from dataclasses import dataclass
@@ -34,30 +34,32 @@ Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 LONG_GAP_NS = 100_000
-"""Gaps of which the host had more than this are divided among all that it did; shorter ones have one cause."""
+"""A gap with more host time than this, in ns, is divided among everything that the host did; a shorter one has a single
+cause."""
 
 
 @dataclass(frozen=True, eq=False)
 class Idle:
-    """The gaps, and what each is made of."""
+    """The gaps, and the parts of each by cause."""
 
     gaps: pd.DataFrame
-    """GAPS, in order of device and time."""
+    """The table GAPS, ordered by device and time."""
     parts: pd.DataFrame
-    """Columns gap, cause ("": unknown), row (of the host table; -1: none) and duration_ns; those of a gap sum to it.
-    Causes are categories in the order of CAUSES."""
+    """Columns gap, cause ("" if unknown), row (of the host table; -1 for none) and duration_ns. The durations of a
+    gap's parts sum to its duration. Causes are categories in the order of CAUSES."""
 
 
-def idle_times(host: pd.DataFrame, work: pd.DataFrame, steps: pd.DataFrame) -> Idle:
-    """Empty in a trace without device work."""
+def find_gaps(host: pd.DataFrame, work: pd.DataFrame, steps: pd.DataFrame) -> Idle:
+    """Return the gaps of all devices in steps; empty without device work."""
     spans = _with_launches(idle_spans(work, steps), work)
     parts = [_parts(host, work, rows) for _, rows in spans.groupby("device", sort=True)]
-    together = pd.concat(parts, ignore_index=True) if parts else _no_parts()
-    return Idle(_gaps_table(spans, work, together), together)
+    every = pd.concat(parts, ignore_index=True) if parts else _no_parts()
+    return Idle(_gaps_table(spans, work, every), every)
 
 
 def _with_launches(spans: pd.DataFrame, work: pd.DataFrame) -> pd.DataFrame:
-    """With when what ended each gap was launched: `called`, in the gap or -1, and whether it was `queued` before."""
+    """Add when the work that ends each gap was launched: `called` (clipped to the gap; -1 if unknown), and `queued`
+    (whether that was before the gap)."""
     delay = take(work["delay_ns"].to_numpy(), spans["work"].to_numpy(), absent=0)
     begin, end = spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
     called = np.where(delay < 0, -1, np.maximum(end - delay, begin))
@@ -83,16 +85,16 @@ def _gaps_table(spans: pd.DataFrame, work: pd.DataFrame, parts: pd.DataFrame) ->
 
 
 def _longest_cause(parts: pd.DataFrame, gaps: int) -> Codes:
-    """The cause that most of each gap was for."""
+    """Return the cause of most of each gap's time."""
     sums, keys = sums_by(parts["duration_ns"].to_numpy(), parts["gap"].to_numpy(), codes_of(parts["cause"]))
     order = np.argsort(sums, kind="stable")
     longest = np.full(gaps, CODE[UNKNOWN])
-    longest[keys[0][order]] = keys[1][order]  # where a gap has several, the last one counts
+    longest[keys[0][order]] = keys[1][order]  # If a gap has several causes, the last assignment wins.
     return longest
 
 
 def _parts(host: pd.DataFrame, work: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
-    """The parts of the gaps of one device."""
+    """Return the parts of the gaps of one device."""
     mine = work[["name", "launch"]][(work["device"] == spans["device"].iloc[0]).to_numpy()]
     gap, begin, end = spans.index.to_numpy(), spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
     called = spans["called"].to_numpy()
@@ -104,7 +106,7 @@ def _parts(host: pd.DataFrame, work: pd.DataFrame, spans: pd.DataFrame) -> pd.Da
     if not long.any():
         return short
     later = long & (end > host_end)
-    rest = _frame(gap[later], _on_its_way(work, spans[later]), np.full(later.sum(), -1), (end - host_end)[later])
+    rest = _frame(gap[later], _launch_cause(work, spans[later]), np.full(later.sum(), -1), (end - host_end)[later])
     parts = _host_parts(host, launching(host, mine), spans[long], host_end[long], waits)
     return pd.concat([short, parts, rest], ignore_index=True)
 
@@ -130,14 +132,14 @@ def _host_parts(
     return _frame(spans.index.to_numpy()[window], first_true(tests, cause), row, parts["duration_ns"].to_numpy())
 
 
-def _on_its_way(work: pd.DataFrame, spans: pd.DataFrame) -> Codes:
-    """What the time from a launch to its work is for."""
+def _launch_cause(work: pd.DataFrame, spans: pd.DataFrame) -> Codes:
+    """Return the cause of the time between a launch and its work: transfer, communication or launch."""
     name = work["name"].iloc[np.maximum(spans["work"].to_numpy(), 0)]
     return first_true({"transfer": is_host_copy(name), "communication": is_communication(name)}, "launch")
 
 
 def _one_cause(host: pd.DataFrame, work: pd.DataFrame, spans: pd.DataFrame, waits: "_Waits") -> tuple[Codes, Ints]:
-    """The cause of each gap as a whole, and the call that it waited in."""
+    """Return a single cause for each gap, and the host row of the call in which the host waited (-1 for none)."""
     begin, end, called = (spans[name].to_numpy() for name in ("start_ns", "end_ns", "called"))
     until = np.where(called < 0, end, called)
     waited, call = waits.at(begin)
@@ -147,7 +149,7 @@ def _one_cause(host: pd.DataFrame, work: pd.DataFrame, spans: pd.DataFrame, wait
         "transfer": _mostly(Covered(*_times(host, _launching(host, work, _to_device(work)))), begin, until),
         "communication": _mostly(Covered(*_times(host, is_collective(host))), begin, until),
     }
-    cause = np.where(spans["queued"].to_numpy(), _on_its_way(work, spans), first_true(tests, "dispatch"))
+    cause = np.where(spans["queued"].to_numpy(), _launch_cause(work, spans), first_true(tests, "dispatch"))
     cause[called < 0] = CODE[UNKNOWN]
     return cause, np.where((cause == CODE["sync"]) & waited, call, -1)
 
@@ -157,7 +159,7 @@ def _mostly(covered: Covered, begin: Ints, end: Ints) -> Bools:
 
 
 class _Waits:
-    """The calls in which a host thread waits for a device, copies to the host among them."""
+    """The calls in which a host thread waits for a device, including copies to the host."""
 
     def __init__(self, host: pd.DataFrame, work: pd.DataFrame) -> None:
         rows = np.flatnonzero(synchronises(host) | _launching(host, work, is_copy_to_host(work["name"])))
@@ -167,7 +169,7 @@ class _Waits:
         self.spans = Covered(start, end)
 
     def at(self, time: Ints) -> tuple[Bools, Ints]:
-        """Whether a call was open at each moment, and the row of the one that began last; -1: none."""
+        """Return whether a call was open at each time, and the row of the call that began last (-1 for none)."""
         last = np.searchsorted(self._start, time, "right") - 1
         return self.spans.at(time), np.where(last >= 0, np.append(self._rows, -1)[last], -1)
 
@@ -177,7 +179,7 @@ def _to_device(work: pd.DataFrame) -> Bools:
 
 
 def _launching(host: pd.DataFrame, work: pd.DataFrame, which: Bools) -> Bools:
-    """Host rows that launched that work."""
+    """Return which host rows launched the work in the mask."""
     rows = work["launch"].to_numpy()[which]
     mask = np.zeros(len(host), dtype=bool)
     mask[rows[rows >= 0]] = True

@@ -1,4 +1,4 @@
-"""What the host did in given windows of time: which cause, and which of its rows, had how much of each window."""
+"""Divides windows of time among what the host did in them: by cause, and by host row."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.items import innermost_segments
 from tracekit.analyzers.attribution.kernel_names import is_copy_to_host
 from tracekit.analyzers.attribution.nesting import Nest, Rows
+from tracekit.analyzers.attribution.work_items import innermost_segments
 from tracekit.analyzers.breakdown.cause_codes import CODE, COMPUTING, Codes, categorical, first_true, sums_by
 from tracekit.analyzers.breakdown.covered import Covered
 from tracekit.analyzers.breakdown.host_kinds import is_framework, is_module, kinds
@@ -18,32 +18,33 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 LONG_STRETCH_NS = 500_000
-"""Between two ops the host takes tens of microseconds for Python and modules. From here, that is no dispatching."""
+"""Between two ops, the host takes tens of microseconds for Python and modules. A stretch of at least this length, in
+ns, is not dispatch."""
 LONG_COMPUTING_NS = 100_000
-"""An op on the host that takes this long by itself computes."""
+"""An op on the host computes if its self time is at least this, in ns."""
 _PART_OF_LAUNCHES = 0.01
-"""A thread that launches less of the work than this is none of those that set the pace."""
+"""A thread that launches less than this fraction of the work does not set the pace of the launches."""
 
 
 _COLUMNS = ["start_ns", "duration_ns", "thread", "category", "name"]
 _BLOCK_ROWS = 1 << 15
-"""Windows are divided among what so many rows did at a time, which needs less memory than all at once."""
+"""Number of host rows that are processed at a time, which needs less memory than all at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class Launching:
-    """The threads that launch work, and when they launch and call modules, in order of time."""
+    """The threads that launch work, and the ascending times of their launches and module calls."""
 
     threads: Bools
-    """Per number of a thread, whether it is one of them."""
+    """Whether each thread, by its number, launches work."""
     launches: Ints
     modules: Ints
     to_host: Bools
-    """Per host row, whether it launched a copy to the host."""
+    """Whether each host row launched a copy to the host."""
 
 
 def launching(host: pd.DataFrame, work: pd.DataFrame) -> Launching:
-    """Those of this work, rows of WORK."""
+    """Return the launching threads of `work`, rows of WORK."""
     known = (work["launch"] >= 0).to_numpy()
     rows = work["launch"].to_numpy()[known]
     thread, start = host["thread"].to_numpy(), host["start_ns"].to_numpy()
@@ -56,8 +57,11 @@ def launching(host: pd.DataFrame, work: pd.DataFrame) -> Launching:
 
 
 def host_activity(host: pd.DataFrame, by: Launching, begin: Ints, end: Ints) -> pd.DataFrame:
-    """Columns window, cause, row (of the host table; -1: none, or many that dispatched) and duration_ns, for windows
-    that do not overlap and are in order. The durations of a window sum to its length."""
+    """Return how the host spent the time of windows, which must not overlap and be in order.
+
+    Columns are window, cause, row (of the host table; -1 for none, or for the sum of dispatch) and duration_ns. The
+    durations of a window sum to its length.
+    """
     rows, first, last = _meeting(host, by, begin, end)
     parts = []
     for low, high in pairwise(_blocks(first, len(begin))):
@@ -69,7 +73,7 @@ def host_activity(host: pd.DataFrame, by: Launching, begin: Ints, end: Ints) -> 
 
 
 def _meeting(host: pd.DataFrame, by: Launching, begin: Ints, end: Ints) -> tuple[Rows, Rows, Rows]:
-    """Rows of the launching threads that meet a window: row, first window, last window."""
+    """Return the rows of the launching threads that overlap a window: row, first window, last window."""
     start, duration = host["start_ns"].to_numpy(), host["duration_ns"].to_numpy()
     met = [np.zeros((3, 0), dtype=np.int32)]
     for low in range(0, len(host), _BLOCK_ROWS):
@@ -84,7 +88,7 @@ def _meeting(host: pd.DataFrame, by: Launching, begin: Ints, end: Ints) -> tuple
 
 
 def _blocks(first: Rows, windows: int) -> list[int]:
-    """Where to cut the windows, so that about `_BLOCK_ROWS` rows begin in each block of them."""
+    """Return where to cut the windows so that about `_BLOCK_ROWS` rows begin in each block of them."""
     begun = np.cumsum(np.bincount(first, minlength=windows)) // _BLOCK_ROWS
     return [0, *(np.flatnonzero(np.diff(begun)) + 1).tolist(), windows]
 
@@ -92,7 +96,7 @@ def _blocks(first: Rows, windows: int) -> list[int]:
 def _activity(
     host: pd.DataFrame, by: Launching, rows: Rows, begin: Ints, end: Ints
 ) -> tuple[Codes, Ints, Ints, npt.NDArray[np.float64]]:
-    """Cause, window, row and duration, of windows that no other rows meet."""
+    """Return cause, window, row and duration for windows that overlap only these rows."""
     part = host[_COLUMNS].iloc[rows].reset_index(drop=True)
     part["name"] = part["name"].cat.remove_unused_categories()
     nest = Nest(part, np.ones(len(part), dtype=bool), by_time=int(by.threads.sum()) > 1)
@@ -100,7 +104,7 @@ def _activity(
     piece, window = _pairs(start, stop, begin, end)
     length = np.minimum(stop[piece], end[window]) - np.maximum(start[piece], begin[window])
     owner = owner[piece]
-    cause = _of_stretches(part, kinds(part, nest, by.to_host[rows], by.launches, by.modules), owner, length)
+    cause = _causes(part, kinds(part, nest, by.to_host[rows], by.launches, by.modules), owner, length)
     bare_window, bare_length = _uncovered(part, nest.rows[nest.parent < 0], begin, end)
     bare = np.where(bare_length < LONG_STRETCH_NS, CODE["dispatch"], CODE["unexplained"])
     return _summed(
@@ -112,10 +116,10 @@ def _activity(
     )
 
 
-def _of_stretches(part: pd.DataFrame, kind: Codes, owner: npt.NDArray, length: Ints) -> Codes:
-    """The cause of stretches in which rows of that kind were innermost.
+def _causes(part: pd.DataFrame, kind: Codes, owner: npt.NDArray, length: Ints) -> Codes:
+    """Return the causes of stretches of time in which rows of these kinds were innermost.
 
-    Ranges and frames of the framework are called so: what they do without an op is dispatching, however long.
+    The time of the framework's ranges and frames without an op is dispatch, however long it is.
     """
     category, other = part["category"], ~is_framework(part)
     code = (other & category.isin(["python", "module"]).to_numpy())[owner]
@@ -133,7 +137,7 @@ def _of_stretches(part: pd.DataFrame, kind: Codes, owner: npt.NDArray, length: I
 
 
 def _uncovered(part: pd.DataFrame, roots: Rows, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Stretches of the windows in which no row is open: their window and length."""
+    """Return window and length of the stretches in which no row is open."""
     start = part["start_ns"].to_numpy()[roots].astype(np.int64)
     first, last = Covered(start, start + part["duration_ns"].to_numpy()[roots]).spans()
     left = np.concatenate([[np.iinfo(np.int64).min], last])
@@ -145,7 +149,7 @@ def _uncovered(part: pd.DataFrame, roots: Rows, begin: Ints, end: Ints) -> tuple
 def _summed(
     span: Ints, cause: Codes, window: Ints, row: Ints, ns: Ints
 ) -> tuple[Codes, Ints, Ints, npt.NDArray[np.float64]]:
-    """By window, cause and row. Rows of several threads may overlap: each then has its share of the window."""
+    """Sum the pieces by window, cause and row, scaled so that overlapping rows of several threads share the window."""
     some = ns > 0
     row = np.where(cause == CODE["dispatch"], -1, row)
     sums, keys = sums_by(ns[some], window[some], cause[some], row[some] + 1)
@@ -156,7 +160,7 @@ def _summed(
 
 
 def _pairs(start: Ints, stop: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Which pieces, in any order, meet which windows, in order and apart: (piece, window)."""
+    """Return the pairs (piece, window) that overlap. Pieces may be in any order; windows are in order and disjoint."""
     first, after = np.searchsorted(end, start, "right"), np.searchsorted(begin, stop, "left")
     count = np.maximum(after - first, 0)
     piece = np.repeat(np.arange(len(start)), count)

@@ -1,4 +1,4 @@
-"""What a host row does, by what it is called and by what stands around and inside it."""
+"""Classifies host rows by their names, and by the rows around and inside them."""
 
 import re
 
@@ -15,9 +15,9 @@ Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 LONG_CALL_NS = 100_000
-"""A call of the driver that neither launches nor waits is work of its own from here."""
+"""A driver call that neither launches nor waits has a cause of its own if it takes at least this, in ns."""
 LONG_LAUNCH_NS = 500_000
-"""A launch that takes as long as this on an idle device loads its kernel first."""
+"""A launch that takes at least this long on an idle device, in ns, loads its kernel first."""
 
 LOADING = re.compile(
     r"^enumerate\((?:DataLoader|DataPipe)\)#|^torch/utils/data/dataloader\.py\(\d+\): __next__"
@@ -53,7 +53,7 @@ _BACKWARD = re.compile(r"^autograd::engine")
 
 
 def synchronises(host: pd.DataFrame) -> Bools:
-    """Calls in which the host waits for a device."""
+    """Return which rows are calls in which the host waits for a device."""
     return (host["category"] == "runtime").to_numpy() & matching(host["name"], _SYNCHRONISES)
 
 
@@ -62,30 +62,30 @@ def is_collective(host: pd.DataFrame) -> Bools:
 
 
 def is_module(host: pd.DataFrame) -> Bools:
-    """Calls of modules, as a profiler recorded them or as capture marked them."""
+    """Return which rows are calls of modules, recorded by a profiler or marked by tracekit's capture."""
     category = host["category"]
     marked = (category == "range").to_numpy() & matching(host["name"], _MODULE_RANGE)
     return (category == "module").to_numpy() | marked
 
 
 def is_in_model(host: pd.DataFrame) -> Bools:
-    """Calls of modules, and ranges of the framework: of optimizers, of compiled code, of distributed training."""
+    """Return which rows are calls of modules, or ranges of optimizers, compiled code or distributed training."""
     ranges = (host["category"] == "range").to_numpy()
     framework = matching(host["name"], FRAMEWORK_RANGE) & ~matching(host["name"], _STEP_RANGE)
     return is_module(host) | (ranges & framework)
 
 
 def is_framework(host: pd.DataFrame) -> Bools:
-    """Frames of torch and of what drives it, and ranges that they mark; modules are none."""
+    """Return which rows are Python frames of torch and training frameworks, or their ranges, except modules."""
     ranges = is_in_model(host) & (host["category"] == "range").to_numpy() & ~is_module(host)
     return ranges | ((host["category"] == "python").to_numpy() & _framework(host["name"]))
 
 
 def kinds(host: pd.DataFrame, nest: Nest, to_host: Bools, launches: Ints, modules: Ints) -> Codes:
-    """What each of these host rows, all of them rows of the nest, is for: the code of one of CAUSES, or of COMPUTING.
+    """Return the kind of each host row, all of which are in the nest: the code of one of CAUSES, or of COMPUTING.
 
-    `to_host`: rows that launched a copy to the host. `launches`, `modules`: when anything was launched, and modules
-    were called, in order of time, on the threads that launch.
+    `to_host` marks rows that launched a copy to the host. `launches` and `modules` are the ascending times of launches
+    and module calls on the launching threads.
     """
     category, names = host["category"], host["name"]
     frame, is_range, op = ((category == each).to_numpy() for each in ("python", "range", "op"))
@@ -114,7 +114,7 @@ def kinds(host: pd.DataFrame, nest: Nest, to_host: Bools, launches: Ints, module
 
 
 def _own_kinds(host: pd.DataFrame, to_host: Bools) -> Codes:
-    """What rows say of themselves, wherever they stand; the code of UNKNOWN: nothing."""
+    """Return the kinds that follow from the rows themselves, whatever is around them; the code of UNKNOWN for none."""
     category, names = host["category"], host["name"]
     runtime, overhead = (category == "runtime").to_numpy(), (category == "overhead").to_numpy()
     own = np.where(runtime, _calls(names, host["duration_ns"].to_numpy(), to_host), CODE[UNKNOWN])
@@ -128,7 +128,7 @@ def _own_kinds(host: pd.DataFrame, to_host: Bools) -> Codes:
 
 
 def _calls(names: pd.Series, length: Ints, to_host: Bools) -> Codes:
-    """What calls of the driver do; the code of UNKNOWN: what is around them says it."""
+    """Return the kinds of driver calls; the code of UNKNOWN if it depends on the rows around them."""
     launch = is_launch(names)
     tests = {
         "sync": matching(names, _SYNCHRONISES) | to_host,
@@ -148,8 +148,8 @@ def _framework(names: pd.Series) -> Bools:
     return known[codes]
 
 
-def _contains(host: pd.DataFrame, moments: Ints) -> Bools:
-    """Whether any of these moments, in order of time, lies inside each row."""
+def _contains(host: pd.DataFrame, times: Ints) -> Bools:
+    """Return whether any of the ascending times lies inside each row."""
     start = host["start_ns"].to_numpy()
     end = start + host["duration_ns"].to_numpy()
-    return np.searchsorted(moments, end, "right") > np.searchsorted(moments, start, "left")
+    return np.searchsorted(times, end, "right") > np.searchsorted(times, start, "left")

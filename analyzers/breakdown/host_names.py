@@ -1,4 +1,4 @@
-"""How people name what a host row does: by the function that ran and who called it, the op, the range or the call."""
+"""Names what a host row does: by the function and its caller, the op, the range, or the driver call."""
 
 import re
 from collections.abc import Callable
@@ -19,19 +19,20 @@ Names = tuple[str, str, str]
 NAME_COLUMNS = ("name", "location", "caller")
 
 _CODE = ("data-loading", "preprocessing", "python")
-"""Named by the function that ran; the others by their op, or by the call of the driver."""
+"""Causes named by the function that ran; other causes are named by their op, or by the driver call."""
 _OPS = ("sync", "transfer", "allocation")
 _CALLS = ("setup", "profiling", "communication", "compilation", "garbage-collection", "unexplained")
 _LIBRARY_OP = re.compile(r"^(?!autograd|torch::autograd)\w+::\w+")
 _BLOCK_ROWS = 1 << 18
 _NEAR = 8
-"""A caller is looked for among so many functions,"""
+"""Maximum number of functions among which a caller is searched."""
 _MOST_OPS = 64
-"""and an outermost op among so many ops."""
+"""Maximum number of ops among which an outermost op is searched."""
 
 
 def host_names(host: pd.DataFrame, rows: Ints, causes: Codes) -> tuple[Ints, npt.NDArray[np.object_]]:
-    """Which names each of `rows` (-1: none) of that cause has: a number of theirs, and per number NAME_COLUMNS."""
+    """Return the number of the names of each of `rows` (-1 for none) and its cause, and the names by number
+    (NAME_COLUMNS)."""
     wanted = np.flatnonzero((rows >= 0) & is_any(causes, [*_CODE, *_OPS, *_CALLS]))
     number, texts = np.zeros(len(rows), dtype=np.int64), [("", "", "")]
     if len(wanted):
@@ -42,16 +43,16 @@ def host_names(host: pd.DataFrame, rows: Ints, causes: Codes) -> tuple[Ints, npt
 
 
 def _names(host: pd.DataFrame, rows: Ints, causes: Ints) -> tuple[Ints, list[Names]]:
-    """The number of each row's names, and the names; number 0 is of what nothing names."""
+    """Return the number of each row's names, and the names by number. Number 0 is for rows without a name."""
     around = _Around(host, np.unique(rows))
     distinct, which = np.unique(np.column_stack([*around.about(rows), causes]), axis=0, return_inverse=True)
     numbers: dict[Names, int] = {("", "", ""): 0}
-    said = (_say(WORDS[key[-1]], *around.distinct[key[:-1]]) for key in distinct)
-    return np.array([numbers.setdefault(names, len(numbers)) for names in said])[which.ravel()], list(numbers)
+    every = (_name_of(WORDS[key[-1]], *around.distinct[key[:-1]]) for key in distinct)
+    return np.array([numbers.setdefault(names, len(numbers)) for names in every])[which.ravel()], list(numbers)
 
 
 class _Around:
-    """Some rows of the host table, and the rows that stand around them on their threads."""
+    """Some rows of the host table, and the rows around them on their threads."""
 
     def __init__(self, host: pd.DataFrame, rows: Ints) -> None:
         self._rows = _enclosing(host, rows)
@@ -63,15 +64,17 @@ class _Around:
         """Distinct names; the last one is that of no row."""
 
     def about(self, rows: Ints) -> list[Ints]:
-        """Numbers of the names of each row and of what is around it: of the code that runs, its caller, the outermost
-        op, the data loader and the range; -1: none."""
+        """Return the numbers of the names of each row and of the rows around it; -1 for none.
+
+        The rows around it are the running code, its caller, the outermost op, the data loader and the range.
+        """
         at = np.searchsorted(self._rows, rows).astype(np.int32)
         names, category = self._part["name"], self._part["category"]
         frames, ranges, ops = ((category == each).to_numpy() for each in ("python", "range", "op"))
-        written = self._told(lambda function: bool(function.location) and not function.framework)
+        written = self._numbered(lambda function: bool(function.location) and not function.framework)
         foreign = frames & (written[:-1] != written[-1])
         code = nearest(self._parent, foreign)[at]
-        stand = [
+        around = [
             at,
             code,
             self._caller(code, foreign),
@@ -79,63 +82,63 @@ class _Around:
             nearest(self._parent, (ranges | frames) & matching(names, LOADING))[at],
             nearest(self._parent, ranges & ~matching(names, FRAMEWORK_RANGE))[at],
         ]
-        return [take(self._code, row) for row in stand]
+        return [take(self._code, row) for row in around]
 
-    def _told(self, tell: Callable[[Function], object]) -> Ints:
-        """A number for what is told of the function that each row is; last, that of no row."""
-        numbers, _ = pd.factorize(np.array([tell(function_of(name)) for name in self.distinct], dtype=object))
+    def _numbered(self, label: Callable[[Function], object]) -> Ints:
+        """Return a number for the label of each row's function, and last the number for no row."""
+        numbers, _ = pd.factorize(np.array([label(function_of(name)) for name in self.distinct], dtype=object))
         return numbers[np.append(self._code, -1)]
 
     def _outermost(self, at: Rows, mask: Bools) -> Rows:
-        """The last of the unbroken line of such rows around each."""
-        found = nearest(self._parent, mask)[at]
+        """Return the outermost row of the unbroken chain of rows in the mask around each row."""
+        outermost = nearest(self._parent, mask)[at]
         for _ in range(_MOST_OPS):
-            above = take(self._parent, found)
+            above = take(self._parent, outermost)
             further = (above >= 0) & take(mask, above, absent=False)
             if not further.any():
                 break
-            found = np.where(further, above, found)
-        return found
+            outermost = np.where(further, above, outermost)
+        return outermost
 
     def _caller(self, code: Rows, foreign: Bools) -> Rows:
-        """The nearest such row of another package around each; where none is near, of another file."""
-        packages = self._told(lambda function: function.package)
-        files = self._told(lambda function: function.location.rpartition(":")[0])
+        """Return the nearest enclosing foreign row of another package, or if none is near, of another file."""
+        packages = self._numbered(lambda function: function.package)
+        files = self._numbered(lambda function: function.location.rpartition(":")[0])
         up = nearest(self._parent, foreign)
         package = self._climbed(code, up, packages)
         return np.where(package >= 0, package, self._climbed(code, up, files))
 
     def _climbed(self, code: Rows, up: Rows, labels: Ints) -> Rows:
-        found = code
+        caller = code
         for _ in range(_NEAR):
-            same = (found >= 0) & (labels[found] == labels[code])
-            found = np.where(same, take(up, take(self._parent, found)), found)
-        return np.where(labels[found] == labels[code], -1, found)
+            same = (caller >= 0) & (labels[caller] == labels[code])
+            caller = np.where(same, take(up, take(self._parent, caller)), caller)
+        return np.where(labels[caller] == labels[code], -1, caller)
 
 
 def _enclosing(host: pd.DataFrame, rows: Ints) -> Ints:
-    """These rows and the rows of their threads that are open when one of them begins."""
+    """Return these rows, and the rows of their threads that are open when one of them begins."""
     start, duration, thread = (host[name].to_numpy() for name in ("start_ns", "duration_ns", "thread"))
-    moments, mine = np.sort(start[rows]), np.zeros(int(thread.max(initial=0)) + 1, dtype=bool)
+    starts, mine = np.sort(start[rows]), np.zeros(int(thread.max(initial=0)) + 1, dtype=bool)
     mine[thread[rows]] = True
     met = [rows]
     for low in range(0, len(host), _BLOCK_ROWS):
         block = slice(low, low + _BLOCK_ROWS)
-        begun = np.searchsorted(moments, start[block], "left")
-        open_then = np.searchsorted(moments, start[block] + duration[block], "right") > begun
+        begun = np.searchsorted(starts, start[block], "left")
+        open_then = np.searchsorted(starts, start[block] + duration[block], "right") > begun
         met.append(np.flatnonzero(open_then & mine[thread[block]]) + low)
     return np.unique(np.concatenate(met))
 
 
-def _say(cause: str, own: str, code: str, caller: str, op: str, loader: str, around: str) -> Names:
+def _name_of(cause: str, own: str, code: str, caller: str, op: str, loader: str, around: str) -> Names:
     function = function_of(code) if code else Function("", "", "", False)
     if cause in _CODE:
         called = caller or ("" if cause != "data-loading" else loader)
         name = function.name or function_of(op or loader or around or own).name
-        return name, function.location, _called(called) if name != called else ""
+        return name, function.location, _with_location(called) if name != called else ""
     return (op or own) if cause in _OPS else function_of(own).name, function.location, function.name
 
 
-def _called(frame: str) -> str:
+def _with_location(frame: str) -> str:
     function = function_of(frame)
     return f"{function.name} ({function.location})" if function.location else function.name

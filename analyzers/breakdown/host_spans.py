@@ -1,4 +1,4 @@
-"""What the host did in one step: outermost ops and driver calls, for a timeline."""
+"""Lists what the host did in one step, outermost ops and driver calls, for a timeline."""
 
 import numpy as np
 import numpy.typing as npt
@@ -12,17 +12,17 @@ from tracekit.analyzers.idle_tables import HOST_SPANS
 Ints = npt.NDArray[np.int64]
 
 LIMIT = 4_000
-"""Of the spans of a step at most so many, the longest."""
+"""Maximum number of spans, of which the longest are kept."""
 _THREADS = 4
 
 
 def median_step(steps: pd.DataFrame) -> int:
-    """Row of the step of median length; -1: none."""
+    """Return the row of the step of median length; -1 without steps."""
     return int(np.argsort(steps["wall_ns"].to_numpy(), kind="stable")[len(steps) // 2]) if len(steps) else -1
 
 
 def host_spans_table(host: pd.DataFrame, ops: Nest, steps: pd.DataFrame) -> pd.DataFrame:
-    """HOST_SPANS of the busiest threads, in order of start. `ops`: the nest of the ops."""
+    """Return HOST_SPANS of the busiest threads, ordered by start. `ops` is the nest of the ops."""
     row = median_step(steps)
     if row < 0:
         return HOST_SPANS.empty()
@@ -59,7 +59,7 @@ def _within(host: pd.DataFrame, ops: Rows, calls: Ints, begin: int, end: int) ->
 
 
 def _by_time(host: pd.DataFrame, rows: Ints) -> Ints:
-    """Per row the rank of its thread, the one with most time first."""
+    """Return the rank of each row's thread, by descending time."""
     number, thread = np.unique(host["thread"].to_numpy()[rows], return_inverse=True)
     total = np.bincount(thread, weights=host["duration_ns"].to_numpy()[rows], minlength=len(number))
     rank = np.empty(len(number), dtype=np.int64)

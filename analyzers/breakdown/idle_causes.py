@@ -1,4 +1,4 @@
-"""The causes of idle time as tables: by cause, and step by step by what the host did."""
+"""Tables of the causes of idle time: by cause, and for each step by what the host did."""
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ UNKNOWN_CAUSE = "unknown"
 
 
 def idle_causes_table(idle: Idle) -> pd.DataFrame:
-    """IDLE_CAUSES, the longest first."""
+    """Return IDLE_CAUSES, longest first."""
     cause, gap, ns = (idle.parts[name] for name in ("cause", "gap", "duration_ns"))
     sums, (code, of) = sums_by(ns.to_numpy(), codes_of(cause), gap.to_numpy())
     by = pd.Series(sums).groupby(code).agg(["size", "sum", "mean", "max"])
@@ -40,7 +40,7 @@ def idle_causes_table(idle: Idle) -> pd.DataFrame:
 
 
 def host_causes_table(host: pd.DataFrame, idle: Idle) -> pd.DataFrame:
-    """HOST_CAUSES, by step and the longest first."""
+    """Return HOST_CAUSES, by step and longest first."""
     parts = idle.parts
     if parts.empty:
         return HOST_CAUSES.empty()
@@ -64,7 +64,7 @@ def host_causes_table(host: pd.DataFrame, idle: Idle) -> pd.DataFrame:
 
 
 def _counted(ns: Floats, *keys: Ints) -> tuple[Floats, tuple[Ints, ...], Ints]:
-    """The sums of times by keys, these keys, and how many times have each."""
+    """Return the sums of times by keys, these keys, and the number of times with each."""
     sums, distinct = sums_by(ns, *keys)
     counts, _ = sums_by(np.ones(len(ns)), *keys)
     return sums, distinct, counts.astype(np.int64)

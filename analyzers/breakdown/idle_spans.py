@@ -1,4 +1,4 @@
-"""When devices were idle in a step: between two pieces of work, before the first, and after the last."""
+"""Finds when devices were idle in a step: between two pieces of work, before the first, and after the last."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,8 +10,11 @@ _COLUMNS = ("start_ns", "end_ns", "device", "step", "work", "edge")
 
 
 def idle_spans(work: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """Columns start_ns, end_ns, device, step, work (row of what ended it; -1: the end of the step) and edge (it is
-    before a step's first work or after its last), in order of device and time; those of a device do not overlap."""
+    """Return the idle spans, ordered by device and time. Those of a device do not overlap.
+
+    Columns are start_ns, end_ns, device, step, work (row of the work that ends the span; -1 for the end of the step)
+    and edge (whether it is before a step's first work or after its last).
+    """
     between = np.flatnonzero(((work["gap_ns"] > 0) & (work["device"] >= 0)).to_numpy())
     end = work["start_ns"].to_numpy()[between].astype(np.int64)
     gaps = pd.DataFrame(
@@ -32,7 +35,7 @@ def idle_spans(work: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def _edges(work: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """Idle time of one device from the start of each step to its first work, and from its last work to its end."""
+    """Return the idle spans of one device between each step's start and first work, and its last work and end."""
     start = work["start_ns"].to_numpy().astype(np.int64)
     latest = np.maximum.accumulate(start + work["duration_ns"].to_numpy())
     inside = work.assign(place=np.arange(len(work)))[(work["step"] >= 0).to_numpy()]

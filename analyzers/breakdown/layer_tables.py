@@ -1,4 +1,4 @@
-"""Breakdowns of the work by layer: the tree, and the classes of its modules."""
+"""Breaks the work down by layer and by class of module."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,10 @@ _OWN = ("calls", "self_duration_ns", "self_busy_ns")
 
 
 def layers_table(host: pd.DataFrame, layers: Layers, placed: Placed, totals: Totals) -> pd.DataFrame:
-    """LAYERS in tree order; work in no layer is a root row "(no layer)", so that self_busy_ns sums to the busy time."""
+    """Return LAYERS in tree order.
+
+    Work in no layer gets a root row "(no layer)", so self_busy_ns sums to the busy time.
+    """
     stray = bool((placed.of_item < 0).any())
     parents = [*placed.parents, -1] if stray else list(placed.parents)
     size = len(parents)
@@ -41,7 +44,7 @@ def layers_table(host: pd.DataFrame, layers: Layers, placed: Placed, totals: Tot
 
 
 def layer_types_table(layers: pd.DataFrame, placed: Placed, totals: Totals) -> pd.DataFrame:
-    """LAYER_TYPES of the rows of LAYERS that have a class."""
+    """Return LAYER_TYPES for the rows of LAYERS that have a class."""
     types = [name for name in dict.fromkeys(placed.types) if name]
     code = np.array([types.index(name) if name else -1 for name in layers["type"]], dtype=np.int64)
     parents = layers["parent"].tolist()
@@ -61,11 +64,11 @@ def layer_types_table(layers: pd.DataFrame, placed: Placed, totals: Totals) -> p
 
 
 def depths(parents: Sequence[int]) -> list[int]:
-    """How many layers are above each; parents (-1: none) come before their children."""
-    found: list[int] = []
+    """Return the number of layers above each. Parents (-1 for none) come before their children."""
+    result: list[int] = []
     for parent in parents:
-        found.append(found[parent] + 1 if parent >= 0 else 0)
-    return found
+        result.append(result[parent] + 1 if parent >= 0 else 0)
+    return result
 
 
 def _inside_own_type(code: Sequence[int], parents: Sequence[int]) -> list[bool]:

@@ -1,13 +1,15 @@
-"""Breakdowns of the work by op, kernel and phase. Each item is in one row of each table, so every table sums to
-the busy time."""
+"""Breaks the work down by op, kernel and phase.
+
+Each work item is in exactly one row of each table, so every table sums to the busy time.
+"""
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.items import Items, time_outside_others
 from tracekit.analyzers.attribution.nesting import Nest, Rows, take
 from tracekit.analyzers.attribution.phases import Phases
+from tracekit.analyzers.attribution.work_items import WorkItems, nested_self_time
 from tracekit.analyzers.breakdown.totals import Totals, most_of
 from tracekit.analyzers.costs.generated import generated
 from tracekit.analyzers.result_tables import KERNELS, OPS, PHASES
@@ -21,8 +23,8 @@ _BLOCK_ROWS = 1 << 18
 
 
 def ops_table(host: pd.DataFrame, ops: Nest, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
-    """OPS: every op name of the trace, those without device work included; and rows for work without an op."""
-    outside_ns = time_outside_others(host, ops)
+    """Return OPS, with every op name of the trace, even without device work, and with rows for work without an op."""
+    outside_ns = nested_self_time(host, ops)
     codes, names = _distinct(host["name"], ops.rows)
     rows_of_work = work["op"].to_numpy()
     op = take(codes, np.where(rows_of_work >= 0, np.searchsorted(ops.rows, rows_of_work), -1))
@@ -43,16 +45,16 @@ def ops_table(host: pd.DataFrame, ops: Nest, work: pd.DataFrame, totals: Totals)
 
 
 def _distinct(names: pd.Series, rows: Rows) -> tuple[Rows, list[str]]:
-    """The number of each row's name, and the names, in order of appearance."""
+    """Return the number of each row's name, and the names in order of appearance."""
     codes = names.cat.codes.to_numpy()[rows]
-    found = pd.unique(codes)
+    used = pd.unique(codes)
     number = np.zeros(len(names.cat.categories), dtype=np.int32)
-    number[found] = np.arange(len(found))
-    return number[codes], [str(name) for name in names.cat.categories[found]]
+    number[used] = np.arange(len(used))
+    return number[codes], [str(name) for name in names.cat.categories[used]]
 
 
 def _sums(codes: Rows, values: npt.NDArray, size: int) -> Ints:
-    """Sums of integers by code, exact below 2**53, in blocks: what it makes of them is larger than they are."""
+    """Return sums of integers by code, exact below 2**53. Blocks limit the memory of the intermediate float64 array."""
     total = np.zeros(size, dtype=np.int64)
     for first in range(0, len(codes), _BLOCK_ROWS):
         block = slice(first, first + _BLOCK_ROWS)
@@ -61,9 +63,9 @@ def _sums(codes: Rows, values: npt.NDArray, size: int) -> Ints:
 
 
 def kernels_table(
-    items: Items, work: pd.DataFrame, op_names: pd.Series, layers: pd.DataFrame, totals: Totals
+    items: WorkItems, work: pd.DataFrame, op_names: pd.Series, layers: pd.DataFrame, totals: Totals
 ) -> pd.DataFrame:
-    """KERNELS. `op_names`: the host table's names."""
+    """Return KERNELS. `op_names` is the name column of the host table."""
     categories = items.category.cat.categories
     group, keys = pd.factorize(items.name.cat.codes.astype(np.int64) * len(categories) + items.category.cat.codes)
     busy, size = work["busy_ns"].to_numpy(), len(keys)
@@ -89,10 +91,10 @@ def kernels_table(
     return _by_time(table, "busy_ns")
 
 
-def _op_labels(items: Items, work: pd.DataFrame, op_names: pd.Series) -> npt.NDArray[np.object_]:
-    """Per item: what a generated kernel fuses, else its op, else that a graph launched it."""
+def _op_labels(items: WorkItems, work: pd.DataFrame, op_names: pd.Series) -> npt.NDArray[np.object_]:
+    """Return a label for each item: the ops that a generated kernel fuses, else its op, else OF_GRAPH for graphs."""
     codes, names = pd.factorize(items.name)
-    fused = np.array([said.label if (said := generated(str(name))) else "" for name in names], dtype=object)[codes]
+    fused = np.array([fusion.label if (fusion := generated(str(name))) else "" for name in names], dtype=object)[codes]
     name = take(op_names.cat.codes.to_numpy(), work["op"].to_numpy())
     op = np.append(op_names.cat.categories.to_numpy().astype(object), "")[name]
     other = np.where((work["graph"] >= 0).to_numpy(), OF_GRAPH, "")
@@ -100,7 +102,7 @@ def _op_labels(items: Items, work: pd.DataFrame, op_names: pd.Series) -> npt.NDA
 
 
 def phases_table(phases: Phases, totals: Totals) -> pd.DataFrame:
-    """PHASES; empty for a trace without any. Work outside every phase is a row of its own."""
+    """Return PHASES; empty without phases. Work outside all phases gets a row of its own."""
     if not phases.names:
         return PHASES.empty()
     group = phases.of_item.codes.astype(np.int64)

@@ -1,4 +1,4 @@
-"""What a Python frame is called, from the text that a profiler writes: "scipy/ndimage/_interpolation.py(739): zoom"."""
+"""Parses the Python frames that a profiler records, such as "scipy/ndimage/_interpolation.py(739): zoom"."""
 
 import re
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ _FRAMEWORK_BUILTIN = re.compile(r"torch|Tensor|Parameter|_thread|_engine|_cuda|_
 
 @dataclass(frozen=True)
 class Function:
-    """A function as people name it, and where it stands."""
+    """A function, with the name that users know it by, and its location."""
 
     name: str
     location: str
-    """"scipy/ndimage/_interpolation.py:739"; "" for one that is not written in Python."""
+    """File and line, such as "scipy/ndimage/_interpolation.py:739"; "" for a function that is not written in Python."""
     package: str
-    """The outermost package; "" for one that is not written in Python."""
+    """The outermost package; "" for a function that is not written in Python."""
     framework: bool
-    """It is a part of torch, of a training loop, or of what starts and waits for threads."""
+    """Whether it belongs to torch, a training framework, or the standard library's threading and process machinery."""
 
 
 @lru_cache(maxsize=4096)
@@ -42,7 +42,7 @@ def function_of(frame: str) -> Function:
 
 
 def _installed(path: str) -> str:
-    """The path inside of where packages are installed."""
+    """Return the path relative to the folder of installed packages."""
     for folder in _INSTALLED:
         path = path.rpartition(folder)[2]
     return path

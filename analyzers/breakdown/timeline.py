@@ -1,12 +1,12 @@
-"""Wall, busy and idle time, of the trace and of each step."""
+"""Computes wall, busy and idle time of the trace and of each step."""
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.items import Items
 from tracekit.analyzers.attribution.nesting import Rows
 from tracekit.analyzers.attribution.steps import Steps
+from tracekit.analyzers.attribution.work_items import WorkItems
 from tracekit.analyzers.breakdown.communication import device_time
 from tracekit.analyzers.result_tables import STEPS
 from tracekit.analyzers.results import Timeline
@@ -15,13 +15,13 @@ Ints = npt.NDArray[np.int64]
 
 _TIMED = ("op", "range", "runtime")
 _OVERLAP = 0.05
-"""Steps that overlap by less than this part of their period are taken to follow each other."""
+"""Steps that overlap by less than this fraction of their period count as consecutive."""
 
 
-def timeline(host: pd.DataFrame, items: Items, steps: Steps) -> Timeline:
-    """Times of the trace and of its steps. Idle time is that of all devices with work.
+def timeline(host: pd.DataFrame, items: WorkItems, steps: Steps) -> Timeline:
+    """Return the times of the trace and of its steps. Idle time is summed over all devices with work.
 
-    The trace's wall time spans its steps and all its work; without steps also what ran on the host.
+    The trace's wall time spans its steps and all its work; without steps, also what ran on the host.
     """
     devices = len(np.unique(items.device))
     host_start, host_end = (steps.start, steps.end) if len(steps.start) else _whole_trace(host, items)
@@ -43,7 +43,7 @@ def timeline(host: pd.DataFrame, items: Items, steps: Steps) -> Timeline:
     return Timeline(wall, total, wall * devices - total, table, device_time(items))
 
 
-def _whole_trace(host: pd.DataFrame, items: Items) -> tuple[Ints, Ints]:
+def _whole_trace(host: pd.DataFrame, items: WorkItems) -> tuple[Ints, Ints]:
     start = host["start_ns"].to_numpy()
     timed = host["category"].isin(_TIMED).to_numpy()
     end = start + host["duration_ns"].to_numpy()
@@ -51,12 +51,12 @@ def _whole_trace(host: pd.DataFrame, items: Items) -> tuple[Ints, Ints]:
     return np.array([first]), np.array([end[timed].max(initial=items.end.max())])
 
 
-def _step_spans(host_start: Ints, host_end: Ints, items: Items, step: Rows) -> tuple[Ints, Ints]:
-    """Start and end of each step.
+def _step_spans(host_start: Ints, host_end: Ints, items: WorkItems, step: Rows) -> tuple[Ints, Ints]:
+    """Return start and end of each step in ns.
 
-    A step lasts from its start on the host to the end of its range or of its last device work. Where the host begins
-    the next step long before the device ends one, these would overlap: then a step lasts from its first device work to
-    that of the next step, which is how long a step takes when many follow each other.
+    A step lasts from its start on the host to the end of its range or of its last device work. If the host begins the
+    next step long before the device ends one, these spans would overlap. A step then lasts from its first device work
+    to that of the next step, which is the steady-state time of a step.
     """
     inside = step >= 0
     first, last = np.full(len(host_start), np.iinfo(np.int64).max), host_start.copy()
@@ -69,13 +69,13 @@ def _step_spans(host_start: Ints, host_end: Ints, items: Items, step: Rows) -> t
 
 
 def _overlap(host_start: Ints, last: Ints) -> bool:
-    """Whether the device usually still works on a step when the host has begun the next one."""
+    """Return whether the device usually still works on a step when the host begins the next one."""
     if len(host_start) < 2:
         return False
     return bool(np.median(last[:-1] - host_start[1:]) > _OVERLAP * np.median(np.diff(host_start)))
 
 
-def _per_step(items: Items, step: Rows, size: int) -> tuple[Ints, Ints]:
+def _per_step(items: WorkItems, step: Rows, size: int) -> tuple[Ints, Ints]:
     inside = step >= 0
     busy = np.bincount(step[inside], weights=items.busy[inside], minlength=size)
     return busy.astype(np.int64), np.bincount(step[inside], minlength=size)

@@ -1,4 +1,4 @@
-"""Totals of work items by group, from which every result table draws its shared columns."""
+"""Sums work items by group, and computes the columns that all result tables share."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,10 +18,10 @@ _LAUNCH = BOUNDS.index("launch")
 
 
 class Totals:
-    """Additive quantities of work items: one row an item, summed by any grouping.
+    """Additive quantities of work items, which can be summed by any grouping.
 
-    `idle_scale` takes out what the profiler adds to the gaps before items, which are launch time. Sums are float64,
-    exact for nanoseconds below 2**53 (104 days).
+    The gaps before items are launch time. `idle_scale` removes the time that the profiler adds to them. Sums are
+    float64, exact for nanoseconds below 2**53 (104 days).
     """
 
     def __init__(self, work: pd.DataFrame, own_bound: npt.NDArray[np.object_], idle_scale: float = 1.0) -> None:
@@ -30,13 +30,13 @@ class Totals:
         self.busy_ns = float(work["busy_ns"].sum())
 
     def by(self, group: npt.NDArray[np.integer], size: int) -> Floats:
-        """Sums of the items of each group in [0, size); items of other groups are left out."""
+        """Return the sums of the items in each group in [0, size). WorkItems of other groups are left out."""
         group = np.where((group >= 0) & (group < size), group, size)
         sums = [np.bincount(group, weights=column, minlength=size + 1)[:size] for column in self._quantities()]
         return np.column_stack(sums)
 
     def _quantities(self) -> Iterator[npt.NDArray]:
-        """One at a time: together they are larger than the work itself."""
+        """Yield one column at a time, because all columns together are larger than the work table."""
         busy, duration = self._work["busy_ns"].to_numpy(), self._work["duration_ns"].to_numpy()
         yield busy
         yield duration
@@ -53,13 +53,13 @@ class Totals:
             yield busy * (self._bound == bound) + gap
 
     def columns(self, sums: Floats, roof: bool = True) -> dict[str, npt.NDArray]:
-        """The shared columns of each group: duration_ns, busy_ns, kernels, share, flops, bytes and bound.
+        """Return the shared columns of each group: duration_ns, busy_ns, kernels, share, flops, bytes and bound.
 
-        With `roof` also intensity and roof_fraction: roofline time over measured time, of the items that have both.
+        With `roof` also intensity and roof_fraction, which is roofline time over measured time of the items with both.
         """
         flops = np.where(sums[:, _COUNTED_FLOPS] > 0, sums[:, _FLOPS], np.nan)
         byte_count = np.where(sums[:, _COUNTED_BYTES] > 0, sums[:, _BYTES], np.nan)
-        found = {
+        shared = {
             "duration_ns": duration_ns(sums),
             "busy_ns": busy_ns(sums),
             "kernels": sums[:, _ITEMS].astype(np.int64),
@@ -69,9 +69,9 @@ class Totals:
             "bound": dominant(sums[:, _BOUNDS:]),
         }
         if not roof:
-            return found
+            return shared
         roofed = np.where(sums[:, _ROOFED] > 0, sums[:, _ROOFED], np.nan)
-        return found | {"intensity": intensity(flops, byte_count), "roof_fraction": sums[:, _ROOF] / roofed}
+        return shared | {"intensity": intensity(flops, byte_count), "roof_fraction": sums[:, _ROOF] / roofed}
 
 
 def duration_ns(sums: Floats) -> Ints:
@@ -83,7 +83,7 @@ def busy_ns(sums: Floats) -> Ints:
 
 
 def with_children(sums: Floats, parents: Sequence[int]) -> Floats:
-    """Each row with all rows below it; parents come before their children."""
+    """Return the sums of each row and all rows below it. Parents come before their children."""
     total = sums.copy()
     for row in range(len(parents) - 1, -1, -1):
         if parents[row] >= 0:
@@ -92,13 +92,13 @@ def with_children(sums: Floats, parents: Sequence[int]) -> Floats:
 
 
 def most_of(group: Ints, code: Ints, weight: Ints, size: int) -> Ints:
-    """Per group, the code that most of its weight has (the smallest of equals); -1 for an empty group or code -1."""
+    """Return the code with most weight in each group (the smallest among equals); -1 for an empty group or code -1."""
     codes = int(code.max(initial=-1)) + 2
     keys, pair = np.unique(group.astype(np.int64) * codes + code + 1, return_inverse=True)
     weights = np.bincount(pair, weights=weight, minlength=len(keys))
-    order = np.lexsort((-keys, weights))  # the last one stays
+    order = np.lexsort((-keys, weights))  # The last assignment wins.
     of_group, of_code = np.divmod(keys[order], codes)
     inside = (of_group >= 0) & (of_group < size)
-    found = np.full(size, -1, dtype=np.int64)
-    found[of_group[inside]] = of_code[inside] - 1
-    return found
+    result = np.full(size, -1, dtype=np.int64)
+    result[of_group[inside]] = of_code[inside] - 1
+    return result

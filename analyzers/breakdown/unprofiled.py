@@ -1,25 +1,25 @@
-"""The run's time without a profiler, which slows the host, where the capture measured it."""
+"""Compares the times in the trace with the latency that the capture measured without a profiler."""
 
 from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.results import Timeline
 
 
 def unprofiled_wall_ns(capture: CaptureInfo | None, times: Timeline) -> float | None:
-    """Time of all steps without a profiler; None where the capture did not measure it."""
+    """Return the time of all steps without a profiler in ns; None if the capture did not measure it."""
     if capture is None or capture.latency is None:
         return None
     return capture.latency.median_us * 1e3 * len(times.steps)
 
 
 def busy_exceeds_it(capture: CaptureInfo | None, times: Timeline, devices: int) -> bool:
-    """Whether the devices were busy in the steps for longer than even slow steps (90th percentile) take unprofiled."""
+    """Return whether the busy time in the steps is longer than even slow unprofiled steps (90th percentile) take."""
     if capture is None or capture.latency is None:
         return False
     return float(times.steps["busy_ns"].sum()) > capture.latency.p90_us * 1e3 * len(times.steps) * devices
 
 
 def idle_scale(capture: CaptureInfo | None, times: Timeline, devices: int) -> float:
-    """The devices' idle time in steps without a profiler over that in the trace, 0 to 1; 1 where not measured."""
+    """Return the ratio of idle time without a profiler to that in the trace, 0 to 1; 1 if it was not measured."""
     wall = unprofiled_wall_ns(capture, times)
     idle = float(times.steps["idle_ns"].sum())
     if wall is None or not idle:

@@ -1,1 +1,1 @@
-"""Two analyses side by side: what takes more or less time in a step, and why."""
+"""Compares two analyses: what takes more or less time in a step, and why."""

@@ -1,10 +1,10 @@
-"""Two analyses to their comparison."""
+"""Compares two analyses."""
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.comparison.difference import difference, idle_times
+from tracekit.analyzers.comparison.difference import difference, idle_by_cause
 from tracekit.analyzers.comparison.layer_changes import compared_layers
 from tracekit.analyzers.comparison.layer_pairs import layer_pairs
 from tracekit.analyzers.comparison.name_pairs import name_pairs
@@ -18,9 +18,9 @@ from tracekit.analyzers.schema import Table
 
 
 def compare(a: Analysis, b: Analysis, names: tuple[str, str] = ("A", "B")) -> Comparison:
-    """What a step of B takes more or less time for than one of A, by layer, op and kernel.
+    """Compare a step of B with a step of A by layer, op and kernel.
 
-    Latencies are the unprofiled ones where both runs were timed so, else the mean steps of the traces.
+    Latencies are those without a profiler if both runs were timed without one, else the mean steps of the traces.
     """
     return compare_summaries(summarize(a), summarize(b), names)
 
@@ -35,7 +35,7 @@ def compare_summaries(a: StepSummary, b: StepSummary, names: tuple[str, str] = (
     return Comparison(
         a=side_a,
         b=side_b,
-        difference=difference(side_a, side_b, work_a, work_b, idle_times(a, b, side_a, side_b)),
+        difference=difference(side_a, side_b, work_a, work_b, idle_by_cause(a, b, side_a, side_b)),
         layers=compared_layers(a.layers, b.layers, pairs, work_a, work_b),
         ops=_named(COMPARED_OPS, work_a, work_b, "op"),
         kernels=_named(COMPARED_KERNELS, work_a, work_b, "kernel"),
@@ -62,7 +62,7 @@ def _side(step: StepSummary, name: str, timed: bool) -> Side:
 
 
 def _rows_of(layers: list[int], size: int) -> npt.NDArray[np.int64]:
-    """Per layer, the row of its pair. Work without a layer (-1) is that of the last row, "(no layer)"."""
+    """Return the row of each layer's pair. Work without a layer (-1) belongs to the last row, "(no layer)"."""
     row = np.zeros(max(size, 1), dtype=np.int64)
     for number, layer in enumerate(layers):
         if layer >= 0:
@@ -71,7 +71,7 @@ def _rows_of(layers: list[int], size: int) -> npt.NDArray[np.int64]:
 
 
 def _named(table: Table, a: pd.DataFrame, b: pd.DataFrame, column: str) -> pd.DataFrame:
-    """COMPARED_OPS or COMPARED_KERNELS: the largest changes first."""
+    """Return COMPARED_OPS or COMPARED_KERNELS, largest changes first."""
     pairs = name_pairs(a, b, column)
     size = len(pairs)
     of_a = numbered(a[column], {pair.a: row for row, pair in enumerate(pairs)})

@@ -1,4 +1,4 @@
-"""The latencies of two steps as sums: own durations by family of op, less what overlaps, and idle time by cause."""
+"""Decomposes the latencies of two steps into durations by op family, minus overlap, plus idle time by cause."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from tracekit.analyzers.comparison.sums import main_precision, numbered, summed
 from tracekit.analyzers.comparison.tables import DIFFERENCE
 
 OVERLAP = "overlap"
-"""Negative: work that ran at once counts in full in each family, but the step lasts only once as long."""
+"""Negative time, because overlapping work counts in full in each family, but only once in the latency."""
 PROFILER = "profiler"
-"""Negative: kernels took longer under the profiler than the whole step without it."""
+"""Negative time, if kernels took longer under the profiler than the whole step without it."""
 
 
 def difference(a: Side, b: Side, work_a: pd.DataFrame, work_b: pd.DataFrame, idle: pd.DataFrame) -> pd.DataFrame:
-    """DIFFERENCE: families, overlap, and idle causes (of `idle_times`); the largest change of a kind first."""
+    """Return DIFFERENCE with families, overlap, and idle causes (from `idle_by_cause`), largest changes first."""
     families = sorted({*work_a["family"], *work_b["family"]})
     place = {name: row for row, name in enumerate(families)}
     groups = numbered(work_a["family"], place), numbered(work_b["family"], place)
@@ -32,16 +32,17 @@ def difference(a: Side, b: Side, work_a: pd.DataFrame, work_b: pd.DataFrame, idl
 
 
 def _without_work(rows: pd.DataFrame, kind: str) -> pd.DataFrame:
-    """The other columns of DIFFERENCE for rows that are no work."""
+    """Add the other columns of DIFFERENCE to rows of overlap or idle time."""
     unknown = dict.fromkeys(("a_flops", "b_flops", "a_bytes", "b_bytes"), np.nan)
     nothing: dict[str, Any] = {"a_kernels": 0.0, "b_kernels": 0.0, "a_precision": "", "b_precision": ""}
     return rows.assign(kind=kind, change_ns=rows["b_ns"] - rows["a_ns"], **unknown, **nothing)
 
 
-def idle_times(a: StepSummary, b: StepSummary, of_a: Side, of_b: Side) -> pd.DataFrame:
-    """Idle time of a step by cause: the columns name, a_ns and b_ns. With the busy time it sums to the latency.
+def idle_by_cause(a: StepSummary, b: StepSummary, of_a: Side, of_b: Side) -> pd.DataFrame:
+    """Return the idle time of a step by cause, with columns name, a_ns and b_ns.
 
-    Causes are those of the gaps as recorded; a latency that was timed without the profiler scales them down.
+    Busy and idle time sum to the latency. Causes are those of the recorded gaps, scaled to a latency that was timed
+    without the profiler.
     """
     causes = [_causes(summary.idle, side) for summary, side in ((a, of_a), (b, of_b))]
     names = sorted({*causes[0], *causes[1]})

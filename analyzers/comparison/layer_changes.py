@@ -1,4 +1,4 @@
-"""The layers of both sides in one tree."""
+"""Merges the layers of both runs into one tree."""
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ _CHANGES = ("ns", "busy_ns", "self_ns", "self_busy_ns")
 def compared_layers(
     a: pd.DataFrame, b: pd.DataFrame, pairs: list[LayerPair], work_a: pd.DataFrame, work_b: pd.DataFrame
 ) -> pd.DataFrame:
-    """COMPARED_LAYERS. A layer's times include the layers below it; its self times do not."""
+    """Return COMPARED_LAYERS. A layer's times include the layers below it; its self times do not."""
     rows_a, rows_b = np.array([pair.a for pair in pairs]), np.array([pair.b for pair in pairs])
     both = _columns("a", a, work_a, rows_a) | _columns("b", b, work_b, rows_b)
     parents = [pair.parent for pair in pairs]
@@ -54,7 +54,7 @@ def _columns(side: str, layers: pd.DataFrame, work: pd.DataFrame, rows: npt.NDAr
 
 
 def _own(work: pd.DataFrame, size: int) -> Floats:
-    """Per layer, the sums of its own work. Work without a layer (-1) is that of the last row, "(no layer)"."""
+    """Return the sums of each layer's own work. Work without a layer (-1) belongs to the last row, "(no layer)"."""
     group = work["layer"].to_numpy() % max(size, 1)
     flops, byte_count = work["flops"].to_numpy(), work["bytes"].to_numpy()
     known = (np.isfinite(flops), np.isfinite(byte_count))

@@ -1,4 +1,4 @@
-"""Which layer of one tree is which of another, by structure: names may differ, and wrappers may be in between."""
+"""Matches the layers of two trees by structure. Names may differ, and one tree may have additional wrappers."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable
@@ -12,7 +12,7 @@ from tracekit.analyzers.breakdown.layer_tables import NO_LAYER
 
 @dataclass(frozen=True)
 class LayerPair:
-    """Rows in the layers of A and of B (-1: not there); `parent` is the row of the pair above it."""
+    """A pair of rows in the layers of A and of B (-1 if missing). `parent` is the index of the enclosing pair."""
 
     a: int
     b: int
@@ -27,7 +27,7 @@ class _Tree:
     children: dict[int, list[int]]
 
     @classmethod
-    def of(cls, layers: pd.DataFrame) -> "_Tree":
+    def from_layers(cls, layers: pd.DataFrame) -> "_Tree":
         children: dict[int, list[int]] = defaultdict(list)
         paths, parents = layers["path"].tolist(), layers["parent"].tolist()
         for row, parent in enumerate(parents):
@@ -42,13 +42,13 @@ class _Tree:
 
 
 def layer_pairs(a: pd.DataFrame, b: pd.DataFrame) -> list[LayerPair]:
-    """Every layer of both trees once, parents first.
+    """Return every layer of both trees in one pair, parents first.
 
-    Among the children of a matched pair: equal name and class, then equal name, then the k-th of a class is the k-th of
-    it, then what is left in its order. Where a layer's class is unknown on the other side but that of its only child is
-    not, the child is compared: a wrapper, as torch.compile and DistributedDataParallel put around a model.
+    Children of a matched pair are matched by equal name and class, then by equal name, then the k-th child of a class
+    with the k-th of it, then the remaining children in order. If the other side lacks a layer's class but has that of
+    its only child, the layer is a wrapper, as torch.compile and DistributedDataParallel add, and the child is matched.
     """
-    trees = _Tree.of(a), _Tree.of(b)
+    trees = _Tree.from_layers(a), _Tree.from_layers(b)
     pairs: list[LayerPair] = []
     pending = [(-1, -1, "", -1)]
     while pending:
@@ -62,7 +62,7 @@ def layer_pairs(a: pd.DataFrame, b: pd.DataFrame) -> list[LayerPair]:
 
 
 def _children(trees: tuple[_Tree, _Tree], a: int, b: int, match: str) -> tuple[list[int], list[int]]:
-    """Rows below a pair; of a layer that only one side has, those of that side."""
+    """Return the rows below a pair; for a layer that only one side has, only those of that side."""
     in_a = [] if match == "only B" else trees[0].children.get(a, [])
     in_b = [] if match == "only A" else trees[1].children.get(b, [])
     return in_a, in_b
@@ -72,22 +72,22 @@ def _matched(a: _Tree, b: _Tree, in_a: list[int], in_b: list[int]) -> list[tuple
     wanted_of_a, wanted_of_b = (_chained(tree, rows) for tree, rows in ((b, in_b), (a, in_a)))
     in_a, wrappers_a = _unwrapped(a, in_a, wanted_of_a)
     in_b, wrappers_b = _unwrapped(b, in_b, wanted_of_b)
-    found: dict[int, tuple[int, str]] = {}
+    matches: dict[int, tuple[int, str]] = {}
     for match, pair in _PASSES:
-        rest = ([row for row in in_a if row not in found], _without(in_b, found))
-        found |= {i: (j, match) for i, j in pair(a, b, *rest)}
-    pairs = [(row, *found.get(row, (-1, "only A"))) for row in in_a]
+        rest = ([row for row in in_a if row not in matches], _without(in_b, matches))
+        matches |= {i: (j, match) for i, j in pair(a, b, *rest)}
+    pairs = [(row, *matches.get(row, (-1, "only A"))) for row in in_a]
     alone = [*((row, -1, "only A") for row in wrappers_a), *((-1, row, "only B") for row in wrappers_b)]
-    return [*alone, *pairs, *((-1, row, "only B") for row in _without(in_b, found))]
+    return [*alone, *pairs, *((-1, row, "only B") for row in _without(in_b, matches))]
 
 
-def _without(rows: list[int], found: dict[int, tuple[int, str]]) -> list[int]:
-    used = {row for row, _ in found.values()}
+def _without(rows: list[int], matches: dict[int, tuple[int, str]]) -> list[int]:
+    used = {row for row, _ in matches.values()}
     return [row for row in rows if row not in used]
 
 
 def _chain(tree: _Tree, row: int) -> list[int]:
-    """The row, its only child, that one's only child, ..."""
+    """Return the row, its only child, that child's only child, and so on."""
     chain = [row]
     while len(tree.children.get(chain[-1], [])) == 1:
         chain += tree.children[chain[-1]]
@@ -99,7 +99,7 @@ def _chained(tree: _Tree, rows: list[int]) -> set[str]:
 
 
 def _unwrapped(tree: _Tree, rows: list[int], wanted: set[str]) -> tuple[list[int], list[int]]:
-    """The rows with wrappers replaced by what they wrap, and the wrappers, whose children are then taken."""
+    """Return the rows with wrappers replaced by the layers that they wrap, and the wrappers, now without children."""
     inner, wrappers = [], []
     for row in rows:
         chain = _chain(tree, row)
@@ -114,7 +114,7 @@ def _unwrapped(tree: _Tree, rows: list[int], wanted: set[str]) -> tuple[list[int
 def _by_key(
     a: _Tree, b: _Tree, in_a: list[int], in_b: list[int], *, key: Callable[[_Tree, int], Hashable]
 ) -> list[tuple[int, int]]:
-    """The k-th row of a key in A with the k-th of it in B."""
+    """Pair the k-th row with a key in A with the k-th row with that key in B."""
     waiting: dict[Hashable, list[int]] = defaultdict(list)
     for row in reversed(in_b):
         waiting[key(b, row)].append(row)
@@ -122,11 +122,11 @@ def _by_key(
 
 
 def _by_place(a: _Tree, b: _Tree, in_a: list[int], in_b: list[int]) -> list[tuple[int, int]]:
-    """Rest with rest, where there is as much of both, and each pair holds some class in common or nothing at all."""
+    """Pair the remaining rows in order, if there are equally many. Pairs must share a class below, or have none."""
     if len(in_a) != len(in_b):
         return []
-    held = [(_types_below(a, i), _types_below(b, j)) for i, j in zip(in_a, in_b, strict=True)]
-    alike = [bool(of_a & of_b) or not (of_a or of_b) for of_a, of_b in held]
+    types = [(_types_below(a, i), _types_below(b, j)) for i, j in zip(in_a, in_b, strict=True)]
+    alike = [bool(of_a & of_b) or not (of_a or of_b) for of_a, of_b in types]
     return [pair for pair, same in zip(zip(in_a, in_b, strict=True), alike, strict=True) if same]
 
 
@@ -143,5 +143,5 @@ _PASSES: tuple[tuple[str, Callable[[_Tree, _Tree, list[int], list[int]], list[tu
 
 
 def _local(path: str, above: str) -> str:
-    """The name among the children of the layer above."""
+    """Return the name of a layer relative to the layer above."""
     return path if path == NO_LAYER or not path.startswith(above) else path[len(above) :].lstrip("./")

@@ -1,15 +1,15 @@
-"""Which op or kernel of A is which of B: by name, else by the layers it works in, else by the FLOPs it does."""
+"""Matches ops or kernels of A and B by name, else by the layers that use them, else by their FLOPs."""
 
 from typing import NamedTuple
 
 import pandas as pd
 
 _ALIKE = 0.5
-"""Of the time of both, the part that must be spent in the same places."""
+"""Fraction of the time of both that must be spent in the same places."""
 
 
 class NamePair(NamedTuple):
-    """ "" where a side has none."""
+    """A pair of names; "" if a side has none."""
 
     a: str
     b: str
@@ -17,19 +17,19 @@ class NamePair(NamedTuple):
 
 
 def name_pairs(a: pd.DataFrame, b: pd.DataFrame, column: str) -> list[NamePair]:
-    """Every name of both sides once.
+    """Return every name of both sides in one pair.
 
-    Takes the work of two steps with the columns `column`, ns, family, signature and `pair`: the row of its layer in the
-    comparison of layers.
+    `a` and `b` are the work of two steps with the columns `column`, ns, family, signature and `pair`, the row of its
+    layer in the comparison of layers.
     """
     names_a, names_b = _names(a, column), _names(b, column)
-    found = {name: (name, "name") for name in names_a if name in names_b}
+    matches = {name: (name, "name") for name in names_a if name in names_b}
     for match, place in (("layer", ["family", "pair"]), ("work", ["family", "signature"])):
-        rest_a = a[~a[column].isin(found)]
-        rest_b = b[~b[column].isin({name for name, _ in found.values()})]
-        found |= {i: (j, match) for i, j in _alike(_spread(rest_a, column, place), _spread(rest_b, column, place))}
-    used = {name for name, _ in found.values()}
-    pairs = [NamePair(name, *found.get(name, ("", "only A"))) for name in names_a]
+        rest_a = a[~a[column].isin(matches)]
+        rest_b = b[~b[column].isin({name for name, _ in matches.values()})]
+        matches |= {i: (j, match) for i, j in _alike(_spread(rest_a, column, place), _spread(rest_b, column, place))}
+    used = {name for name, _ in matches.values()}
+    pairs = [NamePair(name, *matches.get(name, ("", "only A"))) for name in names_a]
     return [*pairs, *(NamePair("", name, "only B") for name in names_b if name not in used)]
 
 
@@ -38,7 +38,7 @@ def _names(work: pd.DataFrame, column: str) -> dict[str, None]:
 
 
 def _spread(work: pd.DataFrame, column: str, place: list[str]) -> pd.DataFrame:
-    """Per name and place, the time and the part of the name's time. Work that does no FLOPs is in no place of those."""
+    """Return time and fraction of the name's time by name and place. Work without FLOPs has no place by signature."""
     if "signature" in place:
         work = work[work["signature"] > 0]
     spread = work.groupby([column, *place], sort=True)["ns"].sum().rename("ns").reset_index()
@@ -48,7 +48,7 @@ def _spread(work: pd.DataFrame, column: str, place: list[str]) -> pd.DataFrame:
 
 
 def _alike(a: pd.DataFrame, b: pd.DataFrame) -> list[tuple[str, str]]:
-    """One to one, the names that share most of their places; of equally alike ones, those of most time first."""
+    """Return a one-to-one matching of names that share most of their places; ties are resolved by time."""
     place = [name for name in a.columns if name not in ("name", "ns", "part")]
     both = a.merge(b, on=place, suffixes=("_a", "_b"))
     both["alike"] = both[["part_a", "part_b"]].min(axis=1)

@@ -1,4 +1,4 @@
-"""What a comparison holds."""
+"""The result of a comparison."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -14,29 +14,29 @@ class Side:
     """One of the two runs. Times are means of one step and one device."""
 
     name: str
-    """What people call it: the name of its file or folder."""
+    """Name of its file or folder."""
     source: Source
     steps: int
-    """Those in the trace; 1 for the whole of a trace that marks none."""
+    """Number of steps in the trace; 1 for a trace without steps."""
     latency_ns: float
     latency_from: Literal["unprofiled", "trace"]
-    """Timed (or simulated) without a profiler, or as in the trace."""
+    """Whether it was timed (or simulated) without a profiler, or is that in the trace."""
     spread_ns: tuple[float, float] | None
     """10th and 90th percentile of the unprofiled latency."""
     work_ns: float
-    """Sum of the durations of all work; what overlaps counts in full each time."""
+    """Sum of the durations of all work; overlapping work counts in full."""
     busy_ns: float
-    """Time in which the device works on anything."""
+    """Time in which the device runs any work."""
     kernels: float
     flops: float
-    """NaN: none known."""
+    """NaN if none are known."""
     graph_share: float
-    """Part of the kernels that CUDA graphs launched."""
+    """Fraction of kernels that CUDA graphs launched, 0 to 1."""
 
 
 @dataclass(frozen=True)
 class Comparison(Displayed):
-    """B beside A. Every table is of one step; changes are B less A."""
+    """A comparison of B with A. All tables are for one step; changes are B minus A."""
 
     a: Side
     b: Side
@@ -45,11 +45,11 @@ class Comparison(Displayed):
     ops: pd.DataFrame = field(repr=False)
     kernels: pd.DataFrame = field(repr=False)
     notes: tuple[str, ...] = ()
-    """What keeps the two from being comparable in every respect."""
+    """Sentences on why the two are not fully comparable."""
 
     @property
     def speedup(self) -> float:
-        """Latency of A over that of B: above 1, B is faster."""
+        """Latency of A over latency of B; B is faster if it is above 1."""
         return self.a.latency_ns / self.b.latency_ns
 
     @property
@@ -58,7 +58,7 @@ class Comparison(Displayed):
 
     @property
     def within_spread(self) -> bool:
-        """Each latency is one that steps of the other run take, too: it lies between the percentiles."""
+        """Whether each latency lies between the 10th and 90th percentile of the other run's."""
         if self.a.spread_ns is None or self.b.spread_ns is None:
             return False
         pairs = ((self.a.latency_ns, self.b.spread_ns), (self.b.latency_ns, self.a.spread_ns))

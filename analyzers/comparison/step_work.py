@@ -1,4 +1,4 @@
-"""The work of a mean step, in the terms in which two runs are compared."""
+"""Prepares the work of a mean step for a comparison."""
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +14,12 @@ OTHER = "other"
 
 
 def step_work(analysis: Analysis) -> pd.DataFrame:
-    """The work inside steps (all of it, where no step holds any), one row a piece of work, with these columns.
+    """Return the work inside steps (all work if no step contains any), with one row per work item.
 
-    ns, busy_ns, kernels, flops, bytes: divided by steps and devices, so that a column sums to one step of one device;
-    ns is the work's own duration, busy_ns its share of the busy time. family, kernel, op, precision: text; the op of a
-    generated kernel is what it fuses. layer: row in the layers; -1: none. signature: FLOPs of its whole op; 0: unknown.
+    The columns ns (duration), busy_ns (share of the busy time), kernels, flops and bytes are divided by the numbers of
+    steps and devices, so that they sum to one step of one device. family, kernel, op and precision are text; the op of
+    a generated kernel is the ops that it fuses. layer is the row in the layers, -1 for none. signature is the FLOPs of
+    the whole op, 0 if unknown.
     """
     work = analysis.work[in_steps(analysis)]
     parts = 1.0 / (steps_of(analysis) * devices_of(analysis))
@@ -61,13 +62,13 @@ def _families(work: pd.DataFrame) -> npt.NDArray[np.object_]:
 
 def _ops(work: pd.DataFrame) -> npt.NDArray[np.object_]:
     codes, names = pd.factorize(work["name"])
-    fused = np.array([said.label if (said := generated(str(name))) else "" for name in names], dtype=object)[codes]
+    fused = np.array([fusion.label if (fusion := generated(str(name))) else "" for name in names], dtype=object)[codes]
     op = work["op_name"].astype(object).to_numpy()
     nameless = np.where((work["graph"] >= 0).to_numpy(), OF_GRAPH, NO_OP)
     return np.where(fused != "", fused, np.where(op != "", op, nameless))
 
 
 def _signatures(work: pd.DataFrame) -> npt.NDArray[np.float64]:
-    """FLOPs of the item's op in one call; items of one op in one step are of one call."""
+    """Return the FLOPs of each item's op call; items of an op row in one step belong to one call."""
     key = [work["cost_op"], work["step"], work["launch"].where(work["captured"] >= 0, -1)]
     return np.rint(work["flops"].fillna(0.0).groupby(key).transform("sum").to_numpy())

@@ -1,4 +1,4 @@
-"""Both sides summed by the same groups."""
+"""Sums both sides by the same groups."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ Groups = npt.NDArray[np.int64]
 
 
 def summed(a: pd.DataFrame, b: pd.DataFrame, of_a: Groups, of_b: Groups, size: int) -> Sums:
-    """Times (a_ns, b_ns, change_ns and the same of busy_ns), kernels, FLOPs and bytes of each group in [0, size)."""
+    """Return times (a_ns, b_ns, change_ns, likewise busy_ns), kernels, FLOPs and bytes of the groups in [0, size)."""
     columns: Sums = {}
     for side, work, group in (("a", a, of_a), ("b", b, of_b)):
         for name in ("ns", "busy_ns", "kernels"):
@@ -29,7 +29,7 @@ def main_precision(a: pd.DataFrame, b: pd.DataFrame, of_a: Groups, of_b: Groups,
 
 
 def numbered(names: "pd.Series[Any]", place: Mapping[str, int]) -> Groups:
-    """The place of each name."""
+    """Return the place of each name."""
     codes, distinct = pd.factorize(names)
     return np.array([place[name] for name in distinct], dtype=np.int64)[codes]
 
@@ -41,7 +41,7 @@ def _known_sum(values: npt.NDArray[np.float64], group: Groups, size: int) -> npt
 
 
 def longest(work: pd.DataFrame, group: Groups, column: str, size: int) -> npt.NDArray[np.object_]:
-    """Per group, the value of the column that most of its time has; "" for an empty group."""
+    """Return the column's value with most time in each group; "" for an empty group."""
     time = (
         work["ns"]
         .reset_index(drop=True)

@@ -1,42 +1,42 @@
-"""The tables of a comparison of run A with run B. Times are means of one step and one device; a change is B less A."""
+"""The tables of a comparison of runs A and B. Times are means per step and device; a change is B minus A."""
 
 from tracekit.analyzers.schema import Column, Table
 
 _TIMES = (
     Column("a_ns", "float64", "ns", "the work's own durations in a step of A; 0 where A has none"),
     Column("b_ns", "float64", "ns", "the work's own durations in a step of B; 0 where B has none"),
-    Column("change_ns", "float64", "ns", "B less A: negative where B is faster"),
+    Column("change_ns", "float64", "ns", "B minus A; negative if B is faster"),
 )
 _BUSY = (
     Column("a_busy_ns", "float64", "ns", "share of the busy time of a step of A: overlapping work shares it"),
     Column("b_busy_ns", "float64", "ns", "share of the busy time of a step of B: overlapping work shares it"),
-    Column("change_busy_ns", "float64", "ns", "B less A; changes of work sum to the change of the busy time"),
+    Column("change_busy_ns", "float64", "ns", "B minus A; changes of work sum to the change of the busy time"),
 )
 _COUNTS = (
-    Column("a_kernels", "float64", "", "device work items a step in A"),
-    Column("b_kernels", "float64", "", "device work items a step in B"),
+    Column("a_kernels", "float64", "", "device work items per step in A"),
+    Column("b_kernels", "float64", "", "device work items per step in B"),
 )
 _WORK = (
-    Column("a_flops", "float64", "FLOP", "FLOPs a step in A; NaN: none known"),
-    Column("b_flops", "float64", "FLOP", "FLOPs a step in B; NaN: none known"),
-    Column("a_bytes", "float64", "B", "bytes a step in A; NaN: none known"),
-    Column("b_bytes", "float64", "B", "bytes a step in B; NaN: none known"),
+    Column("a_flops", "float64", "FLOP", "FLOPs per step in A; NaN: none known"),
+    Column("b_flops", "float64", "FLOP", "FLOPs per step in B; NaN: none known"),
+    Column("a_bytes", "float64", "B", "bytes per step in A; NaN: none known"),
+    Column("b_bytes", "float64", "B", "bytes per step in B; NaN: none known"),
 )
 _PRECISIONS = (
-    Column("a_precision", "object", "", 'type of the arithmetic that most of the time in A goes to; "": unknown'),
-    Column("b_precision", "object", "", 'type of the arithmetic that most of the time in B goes to; "": unknown'),
+    Column("a_precision", "object", "", 'precision with most time in A; "": unknown'),
+    Column("b_precision", "object", "", 'precision with most time in B; "": unknown'),
 )
 _MATCH = Column(
     "match",
     "object",
     "",
-    "how A's was found to be B's: name; type (k-th of its class in the same layer); place (what is left there); "
-    "layer (works in the same layers); work (does the same FLOPs); only A, only B: it was not",
+    "how it was matched: name; type (k-th of its class in the same layer); place (order among the rest); "
+    "layer (used in the same layers); work (same FLOPs); only A or only B: not matched",
 )
 
 DIFFERENCE = Table(
     "difference",
-    "Where a step's time goes in A and in B: own durations by family of op, less what overlaps, and idle time by "
+    "Where a step's time goes in A and in B: own durations by family of op, minus overlap, and idle time by "
     "cause; the rows sum to the latency.",
     Column("kind", "object", "", "busy, overlap or idle"),
     Column(
@@ -47,7 +47,9 @@ DIFFERENCE = Table(
         "counts more than once in the families",
     ),
     *_TIMES,
-    Column("share", "float64", "", "part of the latency's change; negative where it goes the other way"),
+    Column(
+        "share", "float64", "", "fraction of the latency's change; negative if it changes in the opposite direction"
+    ),
     *_COUNTS,
     *_WORK,
     *_PRECISIONS,
@@ -67,7 +69,7 @@ COMPARED_LAYERS = Table(
     *_BUSY,
     Column("a_self_ns", "float64", "ns", "own durations of the layer's own kernels in a step of A"),
     Column("b_self_ns", "float64", "ns", "own durations of the layer's own kernels in a step of B"),
-    Column("change_self_ns", "float64", "ns", "B less A"),
+    Column("change_self_ns", "float64", "ns", "B minus A"),
     Column("change_self_busy_ns", "float64", "ns", "change of their share of the busy time; sums to the change of it"),
     *_COUNTS,
     *_WORK,

@@ -1,1 +1,1 @@
-"""Read counters of Nsight Compute, turn them into FLOPs and bytes, and match them to the kernels of a trace."""
+"""Reads counters of Nsight Compute, converts them to FLOPs and bytes, and matches them to the kernels of a trace."""

@@ -1,4 +1,4 @@
-"""The table COUNTERS: what Nsight Compute measured for each kernel launch."""
+"""Defines the table COUNTERS: the measurements of Nsight Compute for each kernel launch."""
 
 from tracekit.analyzers.schema import Column, Table
 
@@ -12,21 +12,21 @@ COUNTERS = Table(
     Column("threads_per_block", "int32", "", "threads in a block; -1: not reported"),
     Column("device", "int32", "", "device index; -1: not reported"),
     Column("stream", "int64", "", "stream id; -1: not reported"),
-    Column("registers", "int32", "", "registers a thread; -1: not reported"),
+    Column("registers", "int32", "", "registers per thread; -1: not reported"),
     Column(
         "duration_ns", "int64", "ns", "duration while it was measured, at the clocks and caches of the tool; -1: none"
     ),
-    Column("fp16_flops", "float64", "FLOP", "half-precision instructions outside the tensor cores, 2 a multiply-add"),
-    Column("fp32_flops", "float64", "FLOP", "single-precision instructions, 2 a multiply-add"),
+    Column("fp16_flops", "float64", "FLOP", "half-precision instructions outside the tensor cores, 2 per multiply-add"),
+    Column("fp32_flops", "float64", "FLOP", "single-precision instructions, 2 per multiply-add"),
     Column("fp64_flops", "float64", "FLOP", "double-precision instructions outside the tensor cores"),
-    Column("tensor_flops", "float64", "FLOP", "tensor cores, 2 a multiply-add; integer operations among them"),
+    Column("tensor_flops", "float64", "FLOP", "tensor cores, 2 per multiply-add, including integer operations"),
     Column("flops", "float64", "FLOP", "sum of the pipes; NaN unless single precision and tensor cores were measured"),
-    Column("precision", "category", "", 'type of most of the arithmetic; "": none, or a half-precision mix'),
+    Column("precision", "category", "", 'precision of most FLOPs; "": none, or a half-precision mix'),
     Column("dram_read_bytes", "float64", "B", "read from device memory"),
     Column("dram_write_bytes", "float64", "B", "written to device memory"),
     Column("dram_bytes", "float64", "B", "read from and written to device memory"),
     Column("l2_bytes", "float64", "B", "passed through the L2 cache"),
-    Column("dram_throughput", "float64", "", "part of the peak of device memory, 0 to 1"),
-    Column("sm_throughput", "float64", "", "part of the peak of the busiest unit of the SMs, 0 to 1"),
-    Column("occupancy", "float64", "", "active warps over the most that fit, 0 to 1"),
+    Column("dram_throughput", "float64", "", "fraction of the peak of device memory, 0 to 1"),
+    Column("sm_throughput", "float64", "", "fraction of the peak of the busiest unit of the SMs, 0 to 1"),
+    Column("occupancy", "float64", "", "active warps over the maximum, 0 to 1"),
 )

@@ -1,4 +1,4 @@
-"""Split the CSV that `ncu --csv` prints, behind whatever the tool and the program printed before it."""
+"""Splits the CSV that `ncu --csv` prints, after whatever the tool and the program printed before it."""
 
 import csv
 import re
@@ -11,19 +11,19 @@ _HEADER = re.compile(rb'^(?:\xef\xbb\xbf)?"?ID"?,[^\r\n]*Kernel Name', re.MULTIL
 
 @dataclass(frozen=True)
 class Lines:
-    """The columns, and the rows below them. A row that could not be read is empty."""
+    """The columns and the rows of a report. A row that could not be read is empty."""
 
     columns: tuple[str, ...]
     rows: list[list[str]]
     open_end: bool
-    """Whether the last line does not end."""
+    """Whether the last line has no line break."""
 
     @property
     def of_details(self) -> bool:
         return _OF_DETAILS in self.columns
 
     def losses(self, readable: Callable[[list[str]], bool]) -> tuple[int, bool]:
-        """Returns (how many rows are not readable, whether the file is cut off in one more, its last)."""
+        """Return the number of unreadable rows, and whether the file is cut off in one more row, its last."""
         bad = sum(not readable(row) for row in self.rows)
         cut = self.open_end and bool(self.rows) and not readable(self.rows[-1])
         return bad - cut, cut
@@ -34,11 +34,11 @@ def has_header(head: bytes) -> bool:
 
 
 def split(data: bytes, wanted: Callable[[str], bool]) -> Lines:
-    """Splits line by line: a report has no line breaks inside its fields, so a broken line costs only itself.
+    """Split a report into rows.
 
-    The raw page has a thousand columns, of which only those that are `wanted` are kept. Its rows are kept when they are
-    as long as the header, because the columns of others are unknown. Rows of details may have any length. Raises
-    ValueError without a header.
+    Fields have no line breaks, so a broken line affects no other. The raw page has a thousand columns, of which only
+    those that are `wanted` are kept, and only rows as long as the header, because the columns of others are unknown.
+    Rows of the details page may have any length. Raises ValueError without a header.
     """
     start = _HEADER.search(data)
     if start is None:
@@ -57,7 +57,7 @@ def split(data: bytes, wanted: Callable[[str], bool]) -> Lines:
 
 
 def _is_row(line: str) -> bool:
-    """Whether the line is neither empty nor a message of the tool, ==PROF== or ==WARNING==."""
+    """Return whether the line is neither empty nor a message of the tool, ==PROF== or ==WARNING==."""
     return bool(line.strip()) and not line.startswith("==")
 
 

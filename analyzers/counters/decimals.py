@@ -1,4 +1,4 @@
-"""Parse numbers as a report writes them, in any locale: "1,234.56", "1.234,56", "1 234,56", "1'234.56"."""
+"""Parses numbers as a report writes them, in any locale: "1,234.56", "1.234,56", "1 234,56", "1'234.56"."""
 
 import re
 from collections.abc import Iterable
@@ -10,8 +10,11 @@ _ENDS_IN_A_GROUP = re.compile(r"\d{1,3}[.,]\d{3}")
 
 
 def decimal_mark(texts: Iterable[str]) -> str:
-    """ "." or ",", by what the numbers of one file show: a mark before fewer or more than three digits, or after
-    another mark, is decimal; one that occurs twice separates thousands."""
+    """Return the decimal mark of the numbers in one file, "." or ",".
+
+    A mark before fewer or more than three digits, or after another mark, is decimal. A mark that occurs twice separates
+    thousands.
+    """
     votes = {".": 0, ",": 0}
     for text in set(texts):
         if mark := _shown_by(text.strip()):
@@ -20,10 +23,10 @@ def decimal_mark(texts: Iterable[str]) -> str:
 
 
 def parse(text: str, mark: str) -> float:
-    """Parses a number; NaN for what is no number ("", "n/a", "PolicySpread", a list of instances)."""
-    whole, found, fraction = _GROUPED.sub("", text).partition(mark)
+    """Parse a number; NaN for any other text ("", "n/a", "PolicySpread", a list of instances)."""
+    whole, separator, fraction = _GROUPED.sub("", text).partition(mark)
     try:
-        return float(whole.replace(_OTHER[mark], "") + found.replace(",", ".") + fraction)
+        return float(whole.replace(_OTHER[mark], "") + separator.replace(",", ".") + fraction)
     except ValueError:
         return nan
 

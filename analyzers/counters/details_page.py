@@ -1,7 +1,7 @@
-"""Read `--page details`: each row is a metric of a section, or a rule. Names occur in several sections.
+"""Reads `--page details`, in which each row is a metric of a section, or a rule.
 
-A metric is known by its section, its name and its unit: "Memory Throughput" is a percentage of "GPU Speed Of Light
-Throughput" and a bandwidth of "Memory Workload Analysis". With `--print-metric-name name` names are the tool's own.
+Section, name and unit together identify a metric: "Memory Throughput" is a percentage in "GPU Speed Of Light
+Throughput" and a bandwidth in "Memory Workload Analysis". With `--print-metric-name name`, names are the tool's own.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ _METRIC = ("Section Name", "Metric Name", "Metric Unit", "Metric Value")
 
 
 def launches(lines: Lines, wanted: Callable[[str], bool]) -> Launches:
-    """Reads the first report. A row that ends before its value is left out; others of its launch are kept."""
+    """Read the first report. A row that ends before its value is left out; other rows of its launch are kept."""
     at = {name: i for i, name in enumerate(lines.columns)}
     width = max(at[name] for name in (*_LAUNCH, *_METRIC, *IDENTITY) if name in at) + 1
     whole = [row for row in lines.rows if len(row) >= width]
@@ -50,7 +50,7 @@ def launches(lines: Lines, wanted: Callable[[str], bool]) -> Launches:
 
 
 def _cell(row: list[str], at: dict[str, int]) -> tuple[str, float, str]:
-    """Returns (the tool's name of the metric, factor to base units, value)."""
+    """Return the tool's name of the metric, the factor to base units, and the value."""
     section, name, unit, value = (row[at[column]] if column in at else "" for column in _METRIC)
     factor, base = scale(unit)
     known = next((known for known in _SECTIONS if section.startswith(known)), "")

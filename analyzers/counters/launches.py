@@ -1,4 +1,4 @@
-"""The launches of a report in order, with their metrics in base units, whichever page they come from."""
+"""Defines the launches of a report with their metrics in base units, independent of the page that they come from."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,16 @@ import pandas as pd
 
 @dataclass(frozen=True)
 class Launches:
-    """One row a launch in both frames."""
+    """The launches of a report, in order. Both frames have one row per launch."""
 
     identity: pd.DataFrame
-    """Text columns IDENTITY; "" where not reported."""
+    """Text columns IDENTITY; "" if not reported."""
     metrics: pd.DataFrame
-    """float64 columns by the tool's own names of metrics, in seconds, bytes, hz, percent; NaN: not reported."""
+    """float64 columns with the tool's names of metrics, in seconds, bytes, hz or percent; NaN if not reported."""
     unreadable: int = 0
-    """Lines that could not be read."""
+    """Number of lines that could not be read."""
     cut: bool = False
-    """The last launch is incomplete."""
+    """Whether the last launch is incomplete."""
 
 
 NAME, GRID, BLOCK, DEVICE, STREAM, CAPABILITY = "Kernel Name", "Grid Size", "Block Size", "Device", "Stream", "CC"

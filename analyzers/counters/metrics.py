@@ -1,11 +1,11 @@
-"""Metrics of Nsight Compute to FLOPs, bytes and shares.
+"""Converts metrics of Nsight Compute to FLOPs, bytes and shares.
 
-Instruction counts are of threads, predicated on: adds and multiplies are 1 FLOP, multiply-adds 2. Half-precision ones
-are packed since 2025 (derived metrics then say `hfma..._x4`, before `_x2`): 2, 2 and 4. Tensor operations of
-`sm__ops_path_tensor_*` are FLOPs already; before them, an instruction of the tensor pipe was taken as 512 FLOPs, which
-holds for Volta's. A sum that was not collected follows from its rate: a second, times the duration, or a cycle, times
-the elapsed cycles, which follow from the clock where they were not collected either, as with --set full. Tensor cores
-that were never active did nothing.
+Instruction counts are per thread, predicated on. Adds and multiplies are 1 FLOP, multiply-adds 2. Half-precision
+instructions are packed since 2025 (derived metrics are then named `hfma..._x4`, before `_x2`) and count 2, 2 and 4.
+Metrics `sm__ops_path_tensor_*` are already FLOPs. Older reports count instructions of the tensor pipe, each of which is
+taken as 512 FLOPs, as on Volta. A sum that was not collected is computed from its rate: per second times the duration,
+or per cycle times the elapsed cycles, which follow from the clock if they were not collected either, as with --set
+full. Tensor cores that were never active executed 0 FLOPs.
 """
 
 import re
@@ -36,12 +36,12 @@ PIPES = ("fp16", "fp32", "fp64", "tensor")
 
 
 def wanted(name: str) -> bool:
-    """Whether a metric is used here at all; a report holds a thousand others."""
+    """Return whether a metric is used here; a report contains a thousand others."""
     return _WANTED.match(name) is not None
 
 
 def flops_by_pipe(metrics: pd.DataFrame) -> dict[str, Floats]:
-    """fp16, fp32, fp64, tensor, and their sum as "all"; NaN where a pipe was not measured."""
+    """Return the FLOPs of the pipes fp16, fp32, fp64 and tensor, and their sum "all"; NaN if not measured."""
     packed = 1 if any(name.endswith("hfma_pred_on_x2") for name in metrics.columns) else 2
     scalar = {"fp16": _instructions(metrics, "h") * packed}
     scalar |= {"fp32": _instructions(metrics, "f"), "fp64": _instructions(metrics, "d")}
@@ -53,26 +53,27 @@ def flops_by_pipe(metrics: pd.DataFrame) -> dict[str, Floats]:
 
 
 def tensor_by_type(metrics: pd.DataFrame) -> dict[str, Floats]:
-    """FLOPs of the tensor cores by operand type; "" where an old report does not say the type.
+    """Return the FLOPs of the tensor cores by operand type; "" if an old report does not distinguish types.
 
-    A type is counted as a whole where the report has it, else by its kinds of instruction.
+    If the report has the total of a type, it is used; otherwise the kinds of instruction are summed.
     """
-    found: dict[str, dict[bool, list[str]]] = {}
+    metrics_by_type: dict[str, dict[bool, list[str]]] = {}
     for name in metrics.columns:
         if match := _TENSOR_OF.match(str(name)):
             base = str(name)[: match.end() - len(".sum")]
-            kinds = found.setdefault(match["type"], {}).setdefault(match["op"] is None, [])
+            kinds = metrics_by_type.setdefault(match["type"], {}).setdefault(match["op"] is None, [])
             kinds.extend([base] if base not in kinds else [])
-    if found:
+    if metrics_by_type:
         return {
-            of: _sum(total(metrics, base) for base in kinds.get(True) or kinds[False]) for of, kinds in found.items()
+            of: _sum(total(metrics, base) for base in kinds.get(True) or kinds[False])
+            for of, kinds in metrics_by_type.items()
         }
     old = total(metrics, _OLD_TENSOR)
     return {} if np.isnan(old).all() else {"": old * _FLOPS_AN_OLD_TENSOR_INSTRUCTION}
 
 
 def main_precision(metrics: pd.DataFrame) -> npt.NDArray[np.object_]:
-    """The type of most FLOPs; "" without any, or where the pipe does not tell."""
+    """Return the precision of most FLOPs; "" without FLOPs, or if the pipe does not determine it."""
     pipes = flops_by_pipe(metrics)
     kinds = {"fp64": [pipes["fp64"]], "fp32": [pipes["fp32"]], "": [pipes["fp16"]]}
     for of, flops in tensor_by_type(metrics).items():
@@ -84,7 +85,7 @@ def main_precision(metrics: pd.DataFrame) -> npt.NDArray[np.object_]:
 
 
 def memory_bytes(metrics: pd.DataFrame) -> dict[str, Floats]:
-    """Bytes of device memory read, written and both ("all"), and of the L2 cache ("l2")."""
+    """Return the bytes of device memory read, written and both ("all"), and of the L2 cache ("l2")."""
     read, write = total(metrics, "dram__bytes_read"), total(metrics, "dram__bytes_write")
     both, l2 = total(metrics, "dram__bytes"), total(metrics, "lts__t_bytes")
     sectors = total(metrics, "lts__t_sectors") * _SECTOR_BYTES
@@ -97,27 +98,27 @@ def memory_bytes(metrics: pd.DataFrame) -> dict[str, Floats]:
 
 
 def total(metrics: pd.DataFrame, name: str) -> Floats:
-    """The sum of a counter, measured or from its rates."""
+    """Return the sum of a counter, as measured or computed from its rates."""
     seconds = column(metrics, "gpu__time_duration.sum")
     cycles = column(metrics, "smsp__cycles_elapsed.avg", "sm__cycles_elapsed.avg")
     clock = column(metrics, "smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second")
     cycles = np.where(np.isnan(cycles), clock * seconds, cycles)
-    found = column(metrics, f"{name}.sum")
+    values = column(metrics, f"{name}.sum")
     for rate in (
         column(metrics, f"{name}.sum.per_second") * seconds,
         column(metrics, f"{name}.sum.per_cycle_elapsed") * cycles,
     ):
-        found = np.where(np.isnan(found), rate, found)
-    return found
+        values = np.where(np.isnan(values), rate, values)
+    return values
 
 
 def share(metrics: pd.DataFrame, *names: str) -> Floats:
-    """A percentage as a part of 1."""
+    """Return a percentage as a fraction."""
     return column(metrics, *names) / 100
 
 
 def column(metrics: pd.DataFrame, *names: str) -> Floats:
-    """The first of these metrics that the report has; NaN without."""
+    """Return the first of these metrics that the report has; NaN without any."""
     return next((metrics[name].to_numpy(dtype=float) for name in names if name in metrics.columns), _nothing(metrics))
 
 

@@ -1,8 +1,8 @@
-"""Bring kernel names of different tools to one form.
+"""Normalizes the kernel names of different tools.
 
-The same kernel is `void at::native::f<float, 4ul, true>(int)::{lambda(float)#2}` to one tool and
-`void at::f<float, 4, 1>(int)::[lambda(float) (instance 2)]` to another: namespaces, return and parameter types, and
-how constants and lambdas are written are no part of the common form.
+One tool writes a kernel as `void at::native::f<float, 4ul, true>(int)::{lambda(float)#2}`, another as
+`void at::f<float, 4, 1>(int)::[lambda(float) (instance 2)]`. The common form has no namespaces, return types and
+parameter types, and a single notation for constants and lambdas.
 """
 
 import re
@@ -19,7 +19,7 @@ _LONGEST = 20_000
 
 
 def full(name: str) -> str:
-    """Returns the name with its template arguments, without namespaces and parameters."""
+    """Return the name with its template arguments, without namespaces and parameters."""
     text = _LAMBDA.sub(lambda match: f"lambda{match[1] or match[2]}", name[:_LONGEST])
     text = _without_parameters(text.replace("(anonymous namespace)", "<unnamed>"))
     text = _WORDS.sub("", _INSIDE_A_FUNCTION.sub(".", text))
@@ -29,7 +29,7 @@ def full(name: str) -> str:
 
 
 def base(name: str) -> str:
-    """Returns the function's own name from a demangled or a mangled name."""
+    """Return the function's own name from a demangled or mangled name."""
     if name.startswith("_Z"):
         return _last_part(name)
     return full(name).split("<", 1)[0]
@@ -43,7 +43,7 @@ def _without_parameters(text: str) -> str:
 
 
 def _last_part(mangled: str) -> str:
-    """Returns the last of the length-prefixed parts that a mangled name begins with (Itanium C++ ABI): the function."""
+    """Return the last of the length-prefixed parts of a mangled name (Itanium C++ ABI), which is the function."""
     at, last = 3 if mangled.startswith("_ZN") else 2, ""
     while match := _MANGLED_PART.match(mangled, at):
         end = match.end() + min(int(match[0][:6]), _LONGEST)

@@ -1,4 +1,4 @@
-"""Read `--page raw`: each launch is a row, each metric a column, and the row below the header holds the units."""
+"""Reads `--page raw`, in which launches are rows, metrics are columns, and the row below the header has the units."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from tracekit.analyzers.counters.units import scale
 
 
 def launches(lines: Lines, wanted: Callable[[str], bool]) -> Launches:
-    """Reads rows of the columns that are wanted, and of those of IDENTITY and "ID"."""
+    """Read the columns that are `wanted`, those of IDENTITY, and "ID"."""
     first, more = _first_report([row for row in lines.rows if row], list(lines.columns))
     number = lines.columns.index("ID")
     units = next((row for row in first if _is_units(row, lines.columns)), [""] * len(lines.columns))
@@ -23,7 +23,7 @@ def launches(lines: Lines, wanted: Callable[[str], bool]) -> Launches:
 
 
 def _first_report(rows: list[list[str]], header: list[str]) -> tuple[list[list[str]], int]:
-    """Returns the rows up to a header of other columns, and how many rows follow. The same header may come again."""
+    """Return the rows before a different header, and the number of rows after it. The same header may be repeated."""
     number = header.index("ID")
     for i, row in enumerate(rows):
         if row[number] == "ID" and row != header:

@@ -1,4 +1,4 @@
-"""Turn the launches of a report into the table COUNTERS."""
+"""Converts the launches of a report to the table COUNTERS."""
 
 import re
 
@@ -21,28 +21,28 @@ _LONGEST_NS = 86_400e9
 
 
 def launches_of(data: bytes) -> Launches:
-    """Reads the launches of a CSV of either page. Raises ValueError without a header."""
+    """Read the launches of a CSV of either page. Raises ValueError without a header."""
     lines = csv_lines.split(data, lambda name: name in ("ID", *IDENTITY) or metrics.wanted(name))
     page = details_page.launches if lines.of_details else raw_page.launches
     return page(lines, metrics.wanted)
 
 
 def counters(launches: Launches) -> tuple[pd.DataFrame, int]:
-    """The table COUNTERS, and how many values were left out because they cannot be true."""
+    """Return the table COUNTERS, and the number of values that were left out because they are impossible."""
     identity, measured = launches.identity, launches.metrics
     flops, moved = metrics.flops_by_pipe(measured), metrics.memory_bytes(measured)
     seconds = metrics.column(measured, "gpu__time_duration.sum")
     most_flops, most_bytes = _most(seconds, _MOST_FLOPS_PER_SECOND), _most(seconds, _MOST_BYTES_PER_SECOND)
-    believed = {
-        **{f"{pipe}_flops": _believed(flops[pipe], most_flops) for pipe in metrics.PIPES},
-        "flops": _believed(flops["all"], most_flops),
-        "dram_read_bytes": _believed(moved["read"], most_bytes),
-        "dram_write_bytes": _believed(moved["write"], most_bytes),
-        "dram_bytes": _believed(moved["all"], most_bytes),
-        "l2_bytes": _believed(moved["l2"], most_bytes),
-        "dram_throughput": _believed_share(_of_peak(measured, "gpu__dram_throughput", "dram__throughput")),
-        "sm_throughput": _believed_share(_of_peak(measured, "sm__throughput")),
-        "occupancy": _believed_share(metrics.share(measured, "sm__warps_active.avg.pct_of_peak_sustained_active")),
+    plausible = {
+        **{f"{pipe}_flops": _plausible(flops[pipe], most_flops) for pipe in metrics.PIPES},
+        "flops": _plausible(flops["all"], most_flops),
+        "dram_read_bytes": _plausible(moved["read"], most_bytes),
+        "dram_write_bytes": _plausible(moved["write"], most_bytes),
+        "dram_bytes": _plausible(moved["all"], most_bytes),
+        "l2_bytes": _plausible(moved["l2"], most_bytes),
+        "dram_throughput": _plausible_share(_of_peak(measured, "gpu__dram_throughput", "dram__throughput")),
+        "sm_throughput": _plausible_share(_of_peak(measured, "sm__throughput")),
+        "occupancy": _plausible_share(metrics.share(measured, "sm__warps_active.avg.pct_of_peak_sustained_active")),
     }
     table = COUNTERS.frame(
         {
@@ -55,28 +55,28 @@ def counters(launches: Launches) -> tuple[pd.DataFrame, int]:
             "stream": _integer(identity[STREAM]),
             "registers": _whole(metrics.column(measured, "launch__registers_per_thread"), limit=1024),
             "duration_ns": _whole(seconds * 1e9, limit=_LONGEST_NS),
-            **{name: values for name, (values, _) in believed.items()},
+            **{name: values for name, (values, _) in plausible.items()},
             "precision": metrics.main_precision(measured),
         }
     )
-    return table, sum(impossible for _, impossible in believed.values())
+    return table, sum(impossible for _, impossible in plausible.values())
 
 
 def _most(seconds: Floats, rate: float) -> Floats:
-    """The most that a kernel can do in its time; without a time, in the longest time that is believed."""
+    """Return the largest plausible amount in each kernel's time, or without a time in the longest plausible time."""
     longest = _LONGEST_NS / 1e9
     return np.where((seconds > 0) & (seconds < longest), seconds, longest) * rate
 
 
-def _believed(values: Floats, most: Floats) -> tuple[Floats, int]:
-    """The values with NaN for those that are negative or above `most`, and how many there are."""
+def _plausible(values: Floats, most: Floats) -> tuple[Floats, int]:
+    """Return the values with NaN for those that are negative or above `most`, and the number of these."""
     impossible = (values < 0) | (values > most)
     return np.where(impossible, np.nan, values), int(impossible.sum())
 
 
-def _believed_share(values: Floats) -> tuple[Floats, int]:
-    """Shares of at most 1, which rounding may exceed a little."""
-    shares, impossible = _believed(values, np.full(len(values), _LARGEST_SHARE))
+def _plausible_share(values: Floats) -> tuple[Floats, int]:
+    """Check shares, which may exceed 1 slightly because of rounding, and limit them to 1."""
+    shares, impossible = _plausible(values, np.full(len(values), _LARGEST_SHARE))
     return np.minimum(shares, 1.0), impossible
 
 
@@ -85,7 +85,7 @@ def _of_peak(measured: pd.DataFrame, *names: str) -> Floats:
 
 
 def _product(texts: pd.Series) -> list[int]:
-    """Multiplies the three numbers of each size such as "(8, 36, 1)"; -1 for anything else."""
+    """Multiply the three numbers of each size such as "(8, 36, 1)"; -1 for any other text."""
     products = {text: _size(_NUMBER.findall(text)) for text in texts.unique()}
     return [products[text] for text in texts]
 
@@ -105,6 +105,6 @@ def _integer(texts: pd.Series) -> list[int]:
 
 
 def _whole(values: Floats, limit: float) -> npt.NDArray[np.int64]:
-    """Rounds values; -1 for what is absent, negative, or not below the limit."""
+    """Round values; -1 for values that are absent, negative, or not below the limit."""
     usable = np.isfinite(values) & (values >= 0) & (values < limit)
     return np.where(usable, np.rint(np.where(usable, values, 0.0)), -1).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Parse the units of a report, scaled or not: "ns", "usecond", "Mbyte", "Tbyte/second", "inst/cycle", "%"."""
+"""Parses the units of a report, scaled or not: "ns", "usecond", "Mbyte", "Tbyte/second", "inst/cycle", "%"."""
 
 import re
 from functools import cache
@@ -10,7 +10,7 @@ _SCALED = re.compile(r"([numKkMGTP]?)(second|sec|s|byte|bytes|b|hz|Hz|inst|cycle
 
 @cache
 def scale(unit: str) -> tuple[float, str]:
-    """Returns (factor to seconds, bytes, hz or bytes per second, unit without prefixes)."""
+    """Return the factor to base units (seconds, bytes, hz, bytes per second), and the unit without prefixes."""
     parts = [_part(part) for part in unit.strip().split("/")]
     factor, names = parts[0][0], [name for _, name in parts]
     for below, _ in parts[1:]:

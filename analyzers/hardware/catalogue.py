@@ -1,4 +1,4 @@
-"""GPUs by name, alias, or the name that their driver gives them."""
+"""Finds GPUs by id, alias, or driver name."""
 
 import re
 import tomllib
@@ -18,39 +18,42 @@ SHEETS = Path(__file__).parent / "gpus.toml"
 CALIBRATION = Path(__file__).parent / "calibration.toml"
 _SECTION = re.compile(r"^\[([a-z0-9.-]+)\]$", re.MULTILINE)
 ALIASES = {"v100": "v100-sxm", "a100": "a100-80gb-sxm", "h100": "h100-sxm", "p100": "p100-sxm", "h800": "h800-sxm"}
-"""The usual member of a family; an A100 without a size is the 80 GB one."""
+"""The most common variant of each family; an A100 without a memory size is the 80 GB one."""
 
 
 def all_gpus() -> tuple[GPU, ...]:
-    """Every known GPU, in the order of gpus.toml."""
+    """Return every known GPU, in the order of gpus.toml."""
     return tuple(map(_gpu, _sections(SHEETS)))
 
 
 def known(gpu_id: str) -> GPU | None:
-    """The GPU of an id of gpus.toml; None where it has none."""
+    """Return the GPU of an id of gpus.toml; None for any other id."""
     return _gpu(gpu_id) if gpu_id in _sections(SHEETS) else None
 
 
 def measured() -> list[GPU]:
-    """The GPUs with a section in calibration.toml."""
+    """Return the GPUs with a section in calibration.toml."""
     return [_gpu(gpu_id) for gpu_id in _sections(SHEETS) if gpu_id in _sections(CALIBRATION)]
 
 
 @cache
 def _gpu(gpu_id: str) -> GPU:
-    """One without a section in calibration.toml is estimated."""
+    """Return a GPU; its sustained rates are estimated if calibration.toml has no section for it."""
     calibration = _row(CALIBRATION, gpu_id) if gpu_id in _sections(CALIBRATION) else None
     gpu = gpu_of_row(gpu_id, _row(SHEETS, gpu_id), calibration)
     return gpu if calibration else completed(gpu, measured())
 
 
 def find(name: str) -> GPU:
-    """The GPU of an id, an alias (v100, a100, h100) or a driver's name; UnknownNameError with the nearest ids."""
+    """Return the GPU of an id, an alias (v100, a100, h100) or a driver name.
+
+    Raises UnknownNameError with the nearest ids.
+    """
     return choose(name, ())
 
 
 def choose(name: str, extra: tuple[GPU, ...]) -> GPU:
-    """As `find`, looking among `extra` GPUs first."""
+    """Find a GPU as `find` does, but search the `extra` GPUs first."""
     wanted = name.strip().lower()
     wanted = ALIASES.get(wanted, wanted)
     own = {gpu.id: gpu for gpu in extra}
@@ -63,7 +66,7 @@ def choose(name: str, extra: tuple[GPU, ...]) -> GPU:
         ids = [*own, *_sections(SHEETS), *ALIASES]
         raise UnknownNameError(
             f"GPU '{name}' is not known.",
-            hint=f"{nearest(wanted, ids)} Others: describe it in a file for --gpu-file.",
+            hint=f"{nearest(wanted, ids)} Describe any other GPU in a file for --gpu-file.",
         )
     return chosen
 
@@ -73,11 +76,11 @@ def _named(name: str, gpus: tuple[GPU, ...]) -> GPU | None:
 
 
 def resolve(device_name: str, sms: int = 0, memory_bytes: int = 0) -> GPU | None:
-    """The GPU to which a driver gives this name, or None.
+    """Return the GPU with this driver name, or None.
 
-    `sms` and `memory_bytes` as the driver reports them (0: unknown) choose between variants of one name, and tell a MIG
-    slice from a whole GPU: a slice has its share of the GPU's rates. A variant sold with more memory than its row
-    keeps what the driver reports.
+    `sms` and `memory_bytes`, as the driver reports them (0 if unknown), select between variants with the same name, and
+    distinguish a MIG slice from a whole GPU. A slice has its share of the GPU's rates. The memory size is the reported
+    one if that is clearly larger than in gpus.toml.
     """
     name, profile = gpu_names.without_slice(device_name)
     called = [_gpu(gpu_id) for gpu_id in _sections(SHEETS) if gpu_names.has_model(name, gpu_id)]

@@ -1,13 +1,13 @@
-"""Estimates what a GPU sustains from its data sheet and from GPUs whose rates were measured.
+"""Estimates the sustained rates of a GPU from its data sheet and from measured GPUs.
 
-Under load the power limit sets the clock. The energy of a FLOP grows with the voltage, which rises about as the clock
-does, so the power of the units rises with the square of the sustained rate:
+Under load, the power limit sets the clock. The energy of a FLOP grows with the voltage, which is about proportional to
+the clock, so the power of the units grows with the square of the sustained rate:
 
-    limit - idle power = peak x energy of a FLOP x sustained^2
+limit - idle power = peak x energy of a FLOP x sustained^2
 
-The energy of a FLOP at the rated clock comes from measured GPUs with the same kind of units: fp32 units take 16 to
-25 pJ, from V100 to H200; tensor units that read registers 2 pJ (A100, L40S); those that read shared memory (Hopper and
-data-centre Blackwell) 1 pJ. A GPU is never estimated above the best measured one.
+The energy of a FLOP at the rated clock comes from measured GPUs with the same kind of units: 16 to 25 pJ for fp32
+units, from V100 to H200; 2 pJ for tensor cores that read registers (A100, L40S); 1 pJ for those that read shared memory
+(Hopper and data-center Blackwell). An estimate is never above the best measured GPU.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,20 +21,20 @@ from tracekit.analyzers.interval import Interval
 _BASIS = f"{ESTIMATED}: rates from its power limit, copies, launches and host from similar GPUs"
 
 _IDLE_W = 20
-"""Power of a card's board and memory and its leakage: what a T4 or an L4 draws of its 70 W while its units wait."""
+"""Power of the board, the memory and leakage, in watts: what a T4 or an L4 draws of its 70 W while its units wait."""
 _SHARED_MEMORY_FED = ((9, 0), (10, 0), (10, 3))
-"""Compute capabilities whose tensor units read operands from shared memory instead of registers."""
+"""Compute capabilities whose tensor cores read operands from shared memory instead of registers."""
 _ESTIMATED = ("fp32", "fp16", "fp8")
-"""Precisions with an estimate of their own; the others follow one of these."""
+"""Precisions with an estimate of their own; the others use one of these."""
 _WORKSTATION = frozenset({"rtx", "gtx", "titan", "geforce", "quadro"})
-"""Words in names of GPUs that sit in desktop machines, whose CPU cores are faster than a server's."""
+"""Words in names of GPUs for desktop machines, whose CPU cores are faster than those of servers."""
 
 Measured = Collection[tuple[str, str]]
-"""GPU and precision whose sustained rate was fitted on measured products of that GPU."""
+"""Pairs of GPU id and precision whose sustained rate was fitted on measured GEMMs of that GPU."""
 
 
 def completed(gpu: GPU, measured: Sequence[GPU]) -> GPU:
-    """The GPU with everything that calibration.toml would hold; `measured` are GPUs that it does hold."""
+    """Return the GPU with estimates for all fields of calibration.toml. `measured` are GPUs with a section there."""
     fitted = {(one.id, precision) for one in measured for precision in one.fitted}
     rated = by_data_sheet(gpu, measured, fitted)
     alike = _in_like_machines(gpu, measured)
@@ -49,7 +49,7 @@ def completed(gpu: GPU, measured: Sequence[GPU]) -> GPU:
 
 
 def by_data_sheet(gpu: GPU, others: Sequence[GPU], measured: Measured) -> GPU:
-    """The GPU with estimated product and copy rates; copies are those of the GPU with the nearest bandwidth."""
+    """Return the GPU with estimated GEMM rates, and the copy efficiency of the GPU with the nearest bandwidth."""
     rates: dict[str, float] = {}
     for precision in _ESTIMATED:
         if precision not in gpu.peaks_tflops:
@@ -64,7 +64,7 @@ def by_data_sheet(gpu: GPU, others: Sequence[GPU], measured: Measured) -> GPU:
 
 
 def _on_fp32_units(gpu: GPU, precision: str) -> bool:
-    """Whether halves are computed by the fp32 units, two at a time (Pascal)."""
+    """Return whether the fp32 units compute fp16, two values at a time (Pascal)."""
     return precision == "fp16" and gpu.vendor == "nvidia" and not gpu.supports("fp16-tensor")
 
 
@@ -84,7 +84,7 @@ def _watts_per_tflops(gpu: GPU, precision: str) -> float:
 
 
 def _in_like_machines(gpu: GPU, measured: Sequence[GPU]) -> Sequence[GPU]:
-    """GPUs of the same vendor and class (desktop or server), of the same architecture where there are any."""
+    """Return the GPUs of the same vendor and class (desktop or server), if possible of the same architecture."""
     same_vendor = [one for one in measured if one.vendor == gpu.vendor] or measured
     same_class = [one for one in same_vendor if _is_workstation(one) == _is_workstation(gpu)] or same_vendor
     return [one for one in same_class if one.architecture == gpu.architecture] or same_class

@@ -1,4 +1,4 @@
-"""What a GPU can use, by rule from its compute capability (PyTorch 2.11 and later)."""
+"""Derives the features of a GPU from its compute capability (PyTorch 2.11 and later)."""
 
 _NVIDIA_FROM = {
     "fp16-tensor": (7, 0),
@@ -13,7 +13,7 @@ _NVIDIA_FROM = {
     "float8-dynamic": (8, 9),
     "cuda-graphs": (3, 5),
 }
-"""Feature -> the first compute capability that has it."""
+"""Feature -> first compute capability that has it."""
 
 _CDNA3 = frozenset(_NVIDIA_FROM) - {"llm-int8"} | {"max-autotune-gemm"}
 _AMD = {"cdna2": _CDNA3 - {"tf32", "fp8", "float8-dynamic"}, "cdna3": _CDNA3, "cdna4": _CDNA3 - {"tf32"}}
@@ -24,9 +24,9 @@ FEATURES = frozenset(_NVIDIA_FROM) | {"int4-tensor", "cudnn-attention", "flash-a
 
 
 def features(vendor: str, architecture: str, capability: tuple[int, int], sms: int) -> frozenset[str]:
-    """The subset of FEATURES that a GPU has.
+    """Return the subset of FEATURES that a GPU has.
 
-    Sources: PyTorch's sdp_utils.cpp (attention backends; cuDNN's where it is preferred), inductor's is_big_gpu
+    Sources: PyTorch's sdp_utils.cpp (attention backends; cuDNN's where it is preferred), Inductor's is_big_gpu
     (max-autotune-gemm), torchao and bitsandbytes (float8-dynamic, llm-int8), CUDA's table of capabilities; AMD's CDNA
     instruction set references (xf32 exists on CDNA3 alone, fp8 since CDNA3).
     """

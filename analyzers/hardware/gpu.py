@@ -1,4 +1,4 @@
-"""A GPU: what its data sheet promises (gpus.toml) and what it sustains (calibration.toml, or an estimate)."""
+"""A GPU: its data sheet (gpus.toml), and its sustained rates (calibration.toml, or estimates)."""
 
 import difflib
 from collections.abc import Mapping
@@ -35,7 +35,10 @@ LAUNCH_CALL = 0.5
 
 @dataclass(frozen=True)
 class GPU:
-    """The data sheet of a GPU and what it sustains. Rates are dense, never sparse."""
+    """The data sheet and sustained rates of a GPU. Rates are dense, never sparse.
+
+    Units are in the names: gbs is GB/s, mb of `l2_mb` is MiB, other sizes and rates are decimal.
+    """
 
     id: str
     name: str
@@ -43,7 +46,7 @@ class GPU:
     """nvidia or amd."""
     architecture: str
     compute_capability: tuple[int, int]
-    """(0, 0) for other vendors than NVIDIA."""
+    """(0, 0) for vendors other than NVIDIA."""
     sms: int
     clock_ghz: float
     memory_gb: float
@@ -51,44 +54,46 @@ class GPU:
     l2_mb: float
     tdp_w: int
     pcie_gbs: float
-    """The link to the host, one direction."""
+    """Bandwidth of the link to the host in one direction."""
     nvlink_gbs: float
-    """All links, both directions; 0: none."""
+    """Bandwidth of all links in both directions; 0 without NVLink."""
     peaks_tflops: Mapping[str, float]
     """Precision -> TFLOP/s (TOP/s for integers); a precision that the GPU has no unit for is absent."""
     driver_names: tuple[str, ...]
     """Names that drivers report."""
     source: str
     sustained: Mapping[str, float]
-    """Precision -> fraction of the peak that large matrix products reach."""
+    """Precision -> fraction of the peak that large GEMMs reach."""
     copy_efficiency: float
     """Fraction of the bandwidth that large copies reach."""
     host_op_us: Interval
-    """Host time of an average kernel-launching op of GPT-2 in eager PyTorch, on machines that such GPUs sit in."""
+    """Host time of an average kernel-launching op of GPT-2 in eager PyTorch, on typical machines with such GPUs."""
     launch_us: float
     """Time from a launch call to the kernel's start on an idle device."""
     basis: str
     """Source of the sustained numbers."""
     fitted: tuple[str, ...] = ()
-    """Precisions whose sustained rate was fitted on measured products of this GPU."""
+    """Precisions whose sustained rate was fitted on measured GEMMs of this GPU."""
 
     def __hash__(self) -> int:
         return hash(self.id)
 
     @property
     def is_estimated(self) -> bool:
-        """Whether nothing was measured on it: what it sustains follows from its data sheet."""
+        """Whether its sustained rates were not measured, but estimated from the data sheet."""
         return self.basis.startswith(ESTIMATED)
 
     @property
     def bandwidth(self) -> float:
-        """B/s of device memory."""
+        """Bandwidth of device memory in B/s."""
         return self.bandwidth_gbs * 1e9
 
     @property
     def memory_bytes(self) -> int:
-        """Memory in bytes, from decimal gigabytes: slightly less than the driver reports on HBM cards, about what ECC
-        leaves on others."""
+        """Memory in bytes, from decimal gigabytes.
+
+        This is slightly less than the driver reports for HBM, and about what ECC leaves of other memory.
+        """
         return int(self.memory_gb * 1e9)
 
     @property
@@ -110,7 +115,7 @@ class GPU:
         return gpu_features.features(self.vendor, self.architecture, self.compute_capability, self.sms)
 
     def supports(self, feature: str) -> bool:
-        """Whether the GPU can use a feature of `gpu_features.FEATURES`; UnknownNameError for another name."""
+        """Return whether the GPU has a feature of `gpu_features.FEATURES`. Raises UnknownNameError for another name."""
         if feature not in gpu_features.FEATURES:
             raise UnknownNameError(
                 f"GPU feature '{feature}' is not known.", hint=nearest(feature, gpu_features.FEATURES)
@@ -118,8 +123,11 @@ class GPU:
         return feature in self.features
 
     def runs_as(self, precision: str) -> str:
-        """The precision whose units do the work: bf16 and tf32 without units run as fp32, fp8 and integers as the
-        nearest wider type that there is a unit for."""
+        """Return the precision whose units execute `precision`.
+
+        Without units of their own, bf16 and tf32 run as fp32, and fp8 and integers as the nearest wider type with
+        units. Raises UnknownNameError for an unknown precision.
+        """
         while precision not in self.peaks_tflops:
             if precision not in _RUNS_AS:
                 raise UnknownNameError(f"Precision '{precision}' is not known.", hint=nearest(precision, _RUNS_AS))
@@ -127,11 +135,11 @@ class GPU:
         return precision
 
     def peak_flops(self, precision: str) -> float:
-        """Dense FLOP/s (integer op/s) of the units that a precision runs on."""
+        """Return the dense peak FLOP/s (op/s for integers) of the units that execute a precision."""
         return self.peaks_tflops[self.runs_as(precision)] * 1e12
 
     def sustained_flops(self, precision: str) -> float:
-        """FLOP/s that a large matrix product reaches, power limit included."""
+        """Return the FLOP/s that a large GEMM reaches under the power limit."""
         name = self.runs_as(precision)
         while name not in self.sustained:
             name = _SUSTAINED_AS[name]

@@ -1,4 +1,4 @@
-"""GPUs that a user describes in a TOML file: a section for each, named as --gpu names it.
+"""Reads GPUs that a user describes in a TOML file, with one section for each, whose name is used with --gpu.
 
     [my-gpu]
     compute_capability = [8, 9]
@@ -10,7 +10,7 @@
     tdp_w = 350
     peaks_tflops = { fp32 = 91.6, fp16 = 362, bf16 = 362, fp8 = 733 }
 
-The fields are those of gpus.toml and calibration.toml; what a data sheet does not say is estimated.
+The fields are those of gpus.toml and calibration.toml. Missing fields are estimated.
 """
 
 import re
@@ -57,8 +57,12 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def asked(gpu: str | None, gpu_file: str | Path | None) -> GPU | None:
-    """The GPU of a name and a file of GPUs: the one in the file where no name is given; None for neither."""
+def selected(gpu: str | None, gpu_file: str | Path | None) -> GPU | None:
+    """Return the GPU that a user selects by name, by a file that describes GPUs, or by both.
+
+    Without a name, the file must describe exactly one GPU. Returns None without name and file. Raises UnknownNameError
+    for an unknown name, and InputError for an invalid file.
+    """
     if not gpu_file:
         return choose(gpu, ()) if gpu else None
     described = read(gpu_file)
@@ -66,18 +70,20 @@ def asked(gpu: str | None, gpu_file: str | Path | None) -> GPU | None:
         return choose(gpu, described)
     if len(described) > 1:
         ids = ", ".join(one.id for one in described)
-        raise InputError(f"{gpu_file} describes several GPUs: {ids}.", "None of them is named.", "Name one with --gpu.")
+        raise InputError(
+            f"{gpu_file} describes several GPUs: {ids}.", "None of them was selected.", "Select one with --gpu."
+        )
     return described[0]
 
 
 def of_capture(capture: "CaptureInfo") -> GPU:
-    """The GPU that a capture names. Raises TracekitError for a name that neither it nor gpus.toml describes."""
+    """Return the GPU that a capture names. Raises TracekitError if neither the capture nor gpus.toml describes it."""
     described = (of_row(capture.gpu, capture.gpu_row, "the trace"),) if capture.gpu_row else ()
     return choose(capture.gpu, described)
 
 
 def row_for_capture(gpu: GPU) -> dict[str, Any]:
-    """What a capture holds of the GPU that it names: nothing where gpus.toml has it."""
+    """Return the row that a capture stores for its GPU; empty if gpus.toml describes it."""
     return {} if _is_known(gpu.id) else row_of_gpu(gpu)
 
 
@@ -86,7 +92,7 @@ def _is_known(gpu_id: str) -> bool:
 
 
 def read(path: str | Path) -> tuple[GPU, ...]:
-    """The GPUs that a file describes. Raises InputError for a file that is not TOML, or a section that is no GPU."""
+    """Return the GPUs that a file describes. Raises InputError for invalid TOML, or an invalid section."""
     try:
         data = Path(path).read_bytes()
         table = tomllib.loads(data[:_MAX_BYTES].decode())
@@ -100,11 +106,14 @@ def read(path: str | Path) -> tuple[GPU, ...]:
 
 
 def of_row(gpu_id: str, row: object, where: str) -> GPU:
-    """The GPU that a user's row describes, with estimates for what it leaves out. Raises InputError."""
+    """Return the GPU that a user's row describes, with estimates for missing fields.
+
+    Raises InputError if it is invalid.
+    """
     if not _ID.fullmatch(gpu_id) or not isinstance(row, Mapping):
         raise InputError(
             f"{where}: '{gpu_id}' is not a section that describes a GPU.",
-            "Its name has lower-case letters, digits, dots and dashes, and it holds fields.",
+            "Its name must consist of lower-case letters, digits, dots and dashes, and it must contain fields.",
             ADVICE,
         )
     if _is_known(gpu_id):
@@ -122,7 +131,7 @@ def of_row(gpu_id: str, row: object, where: str) -> GPU:
 
 
 def _as_measured(gpu: GPU, row: Mapping[str, Any]) -> GPU:
-    """With the sustained numbers of the row in place of estimates."""
+    """Return the GPU with the sustained numbers of the row instead of estimates."""
     values = {name: row[name] for name in _CALIBRATED if name in row}
     if "host_op_us" in values:
         values["host_op_us"] = Interval(*values["host_op_us"])

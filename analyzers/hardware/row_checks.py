@@ -1,4 +1,4 @@
-"""Checks that a user's row describes a GPU: every field known, of its type, and physically possible."""
+"""Checks that a user's row describes a GPU: that every field is known, of the right type, and physically possible."""
 
 import math
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ _HOST_US = _Range(0.1, 1e4)
 
 
 def check(gpu_id: str, row: Mapping[str, Any], where: str) -> None:
-    """Raises InputError, with the file, the section and the field, for a row that describes no GPU."""
+    """Raise InputError with the file, the section and the field if a row does not describe a GPU."""
     known = [*_REQUIRED, *_OPTIONAL, *_TEXTS, *_OTHERS]
     for name in row:
         if name not in known:

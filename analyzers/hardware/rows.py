@@ -1,4 +1,4 @@
-"""A GPU from its row of gpus.toml or of a user's file, and back."""
+"""Converts a row of gpus.toml or of a user's file to a GPU, and back."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ _UNKNOWN: dict[str, Any] = {
 
 
 def gpu_of_row(gpu_id: str, row: Mapping[str, Any], calibration: Mapping[str, Any] | None) -> GPU:
-    """The GPU of a complete row; without a calibration its sustained rates are zero until they are estimated."""
+    """Return the GPU of a complete row. Without a calibration, its sustained rates are 0 until they are estimated."""
     values = {**row, **(calibration or _UNKNOWN)}
     values["compute_capability"] = tuple(values["compute_capability"])
     values["host_op_us"] = Interval(*values["host_op_us"])
@@ -25,7 +25,7 @@ def gpu_of_row(gpu_id: str, row: Mapping[str, Any], calibration: Mapping[str, An
 
 
 def row_of_gpu(gpu: GPU) -> dict[str, Any]:
-    """Every field but the id, as a row holds it."""
+    """Return every field except the id, as in a row."""
     row = {name: value for name, value in gpu.__dict__.items() if name not in ("id", "fitted")}
     host = gpu.host_op_us
     lists = {"compute_capability": list(gpu.compute_capability), "driver_names": list(gpu.driver_names)}

@@ -1,4 +1,4 @@
-"""The resources of one multiprocessor, and how many blocks of a kernel they hold at a time."""
+"""The resources of one multiprocessor, and how many blocks of a kernel fit at a time."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ class SMLimits:
     registers_of_a_thread: int = 255
 
     def resident_blocks(self, warps: int, registers: int, shared_bytes: int) -> int:
-        """Blocks of `warps` warps, `registers` a thread and `shared_bytes` each that run at a time; 0: none fits."""
+        """Return how many blocks of `warps` warps, `registers` per thread and `shared_bytes` fit; 0 if none does."""
         if shared_bytes > self.shared_block_bytes or registers > self.registers_of_a_thread:
             return 0
         warp_registers = -(-registers * self.threads_of_a_warp // _REGISTERS_OF_A_WARP) * _REGISTERS_OF_A_WARP
@@ -35,7 +35,7 @@ class SMLimits:
         return min(self.blocks, self.warps // warps, self.registers // (warp_registers * warps), by_shared)
 
     def occupancy(self, warps: int, registers: int, shared_bytes: int) -> float:
-        """Resident warps divided by the maximum, 0 to 1."""
+        """Return the number of resident warps divided by the maximum, 0 to 1."""
         return self.resident_blocks(warps, registers, shared_bytes) * warps / self.warps
 
 
@@ -55,7 +55,7 @@ _CDNA3 = SMLimits(32, 16, 131072, 64 * _KB, 64 * _KB, 0, threads_of_a_warp=64, r
 
 
 def sm_limits(gpu: GPU) -> SMLimits:
-    """The limits by compute capability; an unlisted one has those of the nearest before it.
+    """Return the limits by compute capability. An unlisted one has those of the nearest lower one.
 
     Sources: CUDA programming guide, compute capabilities, technical specifications (9.0 agrees with what Nsight
     Compute reports on an H200); AMD Instinct MI300 instruction set architecture reference.

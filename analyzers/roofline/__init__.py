@@ -1,1 +1,1 @@
-"""What work costs, where it stands under the roofs of its GPU, and what bounds it."""
+"""Costs work items, places them under the roofs of their GPU, and finds what bounds them."""

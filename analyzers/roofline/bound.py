@@ -1,17 +1,17 @@
-"""What bounds each work item, groups of items, and the run.
+"""Finds what bounds each work item, groups of items, and the run.
 
-An item's own bound, in this order:
-- transfer: a copy between host and device or between devices, or a communication kernel.
-- latency: below a third of its roof, and short (under 5 us: mostly start-up), or with blocks for less than half of the
-  GPU's SMs, or held back by memory though all its data fit the L2 (then the bandwidth of device memory is not what it
-  waits for). Where the cost is unknown, short or with few blocks. A persistent kernel, which launches about one block
-  an SM and lets it loop, fills the GPU.
-- compute or memory: the larger of the two roof times. "": cost or GPU unknown, and not short.
+An item's own bound is the first of these that applies:
+- transfer: it is a copy between host and device or between devices, or a communication kernel.
+- latency: it is below a third of its roof, and is short (under 5 us, mostly start-up), or has blocks for less than
+  half of the GPU's SMs, or is memory-bound although all its data fit in the L2 cache (then it does not wait for the
+  bandwidth of device memory). An item with unknown cost is bound by latency if it is short or has few blocks. A
+  persistent kernel, which launches about one block per SM, fills the GPU.
+- compute or memory: the larger of the two roof times. "" if the cost or the GPU is unknown and it is not short.
 
-An item is bound by launch instead when the device was idle before it for longer than it ran, and the host was the
-reason: it had been launched at most 10 us before the device went idle. For groups and for the run the idle time
-before items counts as launch time, and the items' own time goes to their own bounds. Where a capture also timed the
-run without a profiler, gaps are scaled down to that: the profiler slows the host.
+Instead, an item is bound by launch if the device was idle before it for longer than it ran because of the host, which
+launched it at most 10 us before the device went idle. For groups and for the run, the idle time before items counts as
+launch time, and the items' own time goes to their own bounds. If a capture also timed the run without a profiler, which
+slows the host, gaps are scaled down accordingly.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribution.intervals import shared_ns, union_ns
-from tracekit.analyzers.attribution.items import Items
+from tracekit.analyzers.attribution.work_items import WorkItems
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.results import BOUNDS, BoundShares
 from tracekit.analyzers.roofline.costing import Costed
@@ -33,11 +33,11 @@ SHORT_NS = 5_000
 LAUNCH_LATENCY_NS = 10_000
 _NEAR_ROOF = 1 / 3
 _FILLED = 0.5
-"""Part of the SMs with a block, from which on a kernel is not too small for the GPU."""
+"""A kernel with blocks for less than this fraction of the SMs is too small for the GPU."""
 
 
-def own_bound(items: Items, costed: Costed, roofs: Roofs, gpu: GPU | None) -> Names:
-    """Per item its own bound; "" throughout for host time, which no roof is known of."""
+def own_bound(items: WorkItems, costed: Costed, roofs: Roofs, gpu: GPU | None) -> Names:
+    """Return the own bound of each item; "" for host time, whose roofs are unknown."""
     if not items.on_device:
         return np.full(len(items.start), "", dtype=object)
     transfer = costed.host_link | costed.peer_link
@@ -56,27 +56,31 @@ def own_bound(items: Items, costed: Costed, roofs: Roofs, gpu: GPU | None) -> Na
 
 
 def item_bound(own: Names, duration: Ints, gap: npt.NDArray[np.floating], delay: Ints) -> Names:
-    """The items' bounds, launch included."""
+    """Return the bound of each item, including launch. `gap` and `delay` are in ns."""
     late = (delay < 0) | (delay <= gap + LAUNCH_LATENCY_NS)
     return np.where((gap > duration) & late, "launch", own)
 
 
 def bound_codes(names: Names) -> npt.NDArray[np.int8]:
-    """Position in BOUNDS; len(BOUNDS) for "": unknown."""
+    """Return positions in BOUNDS; len(BOUNDS) for "" (unknown)."""
     return pd.Categorical(names, categories=[*BOUNDS, ""]).codes
 
 
 def dominant(times: Floats) -> Names:
-    """The bound of each group, from its time by bound (columns as BOUNDS, then unknown); "" without any time."""
+    """Return the bound with most time in each group, from times by bound (columns as BOUNDS, then unknown).
+
+    It is "" for a group without time.
+    """
     names = np.array([*BOUNDS, ""], dtype=object)
     return np.where(times.sum(axis=1) > 0, names[times.argmax(axis=1)], "")
 
 
-def run_shares(own: Names, items: Items, wall_ns: float) -> BoundShares:
-    """Shares of the run's time; `wall_ns` is that of all devices together. Work that exceeds it is scaled down to fit.
+def run_shares(own: Names, items: WorkItems, wall_ns: float) -> BoundShares:
+    """Return the shares of the run's time by bound. `wall_ns` is the time of all devices together.
 
-    Transfers count while nothing else runs on their device: what runs behind other work is hidden, and bounds nothing.
-    Other work that runs at once shares time equally. Idle time is launch; in a run of nothing but transfers, transfer.
+    If the work takes longer than `wall_ns`, the shares are those of the work. Transfers count only while nothing else
+    runs on their device, because hidden transfers bound nothing. Other overlapping work shares time equally. Idle time
+    is launch; in a run with only transfers it is transfer.
     """
     transfer = own == "transfer"
     busy = union_ns(items.start, items.end, items.device)

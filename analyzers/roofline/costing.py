@@ -1,8 +1,8 @@
-"""FLOPs and bytes of each work item.
+"""Counts FLOPs and bytes of each work item.
 
-The cost of an op is split over its kernels by duration. FLOPs of products, convolutions and attention go to the kernels
-that do them, not to those that transpose or copy for them. A copy has its own bytes, a collective those that it moves
-over a link.
+The cost of an op is split over its kernels by duration. FLOPs of GEMMs, convolutions and attention go to the kernels
+that compute them, not to helper kernels that transpose or copy. A copy has its own bytes, and a collective the bytes
+that it moves over a link.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.items import Items
 from tracekit.analyzers.attribution.kernel_names import (
     is_communication,
     is_helper,
@@ -21,6 +20,7 @@ from tracekit.analyzers.attribution.kernel_names import (
 )
 from tracekit.analyzers.attribution.messages import messages
 from tracekit.analyzers.attribution.nesting import Rows, take
+from tracekit.analyzers.attribution.work_items import WorkItems
 from tracekit.analyzers.costs.generated import generated
 from tracekit.analyzers.roofline.op_costs import charged_to, price, with_ancestors
 
@@ -34,7 +34,7 @@ _WITH_HELPERS = ("gemm", "convolution", "attention")
 
 @dataclass(frozen=True)
 class Costed:
-    """One entry an item; NaN: unknown."""
+    """Costs of work items, with one entry per item; NaN if unknown."""
 
     cost_op: Rows
     family: npt.NDArray[np.object_]
@@ -42,21 +42,24 @@ class Costed:
     flops: Floats
     bytes: Floats
     working_set: Floats
-    """Bytes of the whole op that the item is part of."""
+    """Bytes of the whole op that the item belongs to."""
     host_link: Bools
-    """Copies between host and device."""
+    """Whether it is a copy between host and device."""
     peer_link: Bools
-    """Copies and collectives between devices."""
+    """Whether it is a copy or collective between devices."""
     estimated: Bools
-    """Bytes are those of the op's inputs; FLOPs are unknown."""
+    """Whether the bytes are only those of the op's inputs; FLOPs are then unknown."""
 
 
 def cost_items(
-    host: pd.DataFrame, items: Items, op: Rows, replay: Rows, parent: Rows, tf32: bool, parameters: int | None
+    host: pd.DataFrame, items: WorkItems, op: Rows, replay: Rows, parent: Rows, tf32: bool, parameters: int | None
 ) -> Costed:
-    """Costs of the items that come from these op rows; an op captured in a graph costs as much in each `replay` (-1: no
-    replay). `tf32`: fp32 matrix products ran as TF32 by setting. `parameters`: the model's weights, where the trace
-    says."""
+    """Return the costs of items, given the host rows of their ops.
+
+    An op that was captured in a CUDA graph has its cost in each `replay` (-1 for none). `parent` is the enclosing op of
+    each host row. `tf32` states that a setting made fp32 GEMMs use TF32. `parameters` is the number of the model's
+    weights, None if unknown.
+    """
     known = price(host, with_ancestors(parent, op), parameters)
     communication = is_communication(items.name)
     copies = (items.category != "kernel").to_numpy() & (items.bytes >= 0)
@@ -85,30 +88,30 @@ def cost_items(
 
 
 def _generated_families(names: pd.Series) -> npt.NDArray[np.object_]:
-    """Of kernels that torch.compile generated, by their names: they may run without an op, as in a CUDA graph."""
+    """Return the families of kernels that torch.compile generated, by name; they may have no op, as in a CUDA graph."""
     codes, distinct = pd.factorize(names)
-    said = [generated(str(name)) for name in distinct]
-    return np.array([*(each.family if each else "" for each in said), ""], dtype=object)[codes]
+    kernels = [generated(str(name)) for name in distinct]
+    return np.array([*(each.family if each else "" for each in kernels), ""], dtype=object)[codes]
 
 
-def _moved(host: pd.DataFrame, items: Items, op: Rows, communication: Bools) -> Floats:
-    """Bytes of copies, and of communication where the trace says them (else NaN)."""
+def _moved(host: pd.DataFrame, items: WorkItems, op: Rows, communication: Bools) -> Floats:
+    """Return the bytes of copies and of communication; NaN for messages whose size is not recorded."""
     moved = items.bytes.astype(np.float64) * _touches(items)
-    of = messages(host, items.name, op)[communication]
-    moved[communication] = [message.carried if message.known else np.nan for message in of]
+    sent = messages(host, items.name, op)[communication]
+    moved[communication] = [message.carried if message.known else np.nan for message in sent]
     return moved
 
 
-def _touches(items: Items) -> Ints:
-    """How often a copy passes the memory of its device: read and written within it, else once."""
+def _touches(items: WorkItems) -> Ints:
+    """Return how often each copy accesses device memory: twice (read and write) within a device, else once."""
     within = (items.category == "memcpy").to_numpy() & ~is_host_copy(items.name) & ~is_peer_copy(items.name)
     return np.where(within, 2, 1)
 
 
 def _part(cost_op: Rows, replay: Rows, duration: Ints, able: Bools | None = None) -> Floats:
-    """Each item's part of its op's cost in one replay, by duration; equal parts where all durations are 0.
+    """Return each item's fraction of its op's cost in one replay, by duration; equal fractions if all durations are 0.
 
-    Only items that are `able` take part, where an op has any.
+    If any item of an op is `able`, the cost is split only over those.
     """
     replays = int(replay.max(initial=-1)) + 2
     _, group = np.unique(cost_op.astype(np.int64) * replays + replay, return_inverse=True)
@@ -122,7 +125,7 @@ def _part(cost_op: Rows, replay: Rows, duration: Ints, able: Bools | None = None
 
 
 def _precision(
-    items: Items, family: npt.NDArray[np.object_], precision: npt.NDArray[np.object_], tf32: bool
+    items: WorkItems, family: npt.NDArray[np.object_], precision: npt.NDArray[np.object_], tf32: bool
 ) -> npt.NDArray[np.object_]:
     matrix = np.isin(family.astype(str), _TF32_FAMILIES)
     return np.where((precision == "fp32") & (says_tf32(items.name) | (matrix & tf32)), "tf32", precision)

@@ -1,7 +1,7 @@
-"""Measured FLOPs and bytes in place of counted ones.
+"""Replaces counted FLOPs and bytes with measured ones.
 
-The type of the arithmetic follows the pipe that did it: an fp32 attention that runs on the tensor cores is held
-against their roof. Bytes are those of device memory, measured from a cold L2.
+The precision is that of the pipe that executed the FLOPs: an fp32 attention that runs on tensor cores is compared with
+their roof. Bytes are the traffic of device memory, measured with a cold L2 cache.
 """
 
 from dataclasses import replace
@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.items import Items
 from tracekit.analyzers.attribution.nesting import take
+from tracekit.analyzers.attribution.work_items import WorkItems
 from tracekit.analyzers.counters.match import match
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.roofline.bound import own_bound
@@ -20,10 +20,13 @@ from tracekit.analyzers.roofline.work_table import Judged
 
 
 def with_measured(
-    judged: Judged, items: Items, device: pd.DataFrame, counters: pd.DataFrame, gpu: GPU | None
+    judged: Judged, items: WorkItems, device: pd.DataFrame, counters: pd.DataFrame, gpu: GPU | None
 ) -> Judged:
-    """Judged again by the measured launches that are the kernels of this table DEVICE. What was not measured of a
-    matched kernel stays as counted."""
+    """Return costs, roofs and bounds with the measurements of matching kernel launches.
+
+    `device` is the table DEVICE and `counters` the table COUNTERS. Quantities of a matched kernel that were not
+    measured stay as counted.
+    """
     row = match(device, counters)
     flops, moved = (take(counters[name].to_numpy(), row, absent=np.nan) for name in ("flops", "dram_bytes"))
     used = np.isfinite(flops) | np.isfinite(moved)

@@ -1,4 +1,4 @@
-"""How many parameters a model has: as the capture says, or by the gradients that autograd accumulates."""
+"""Counts a model's parameters, from the capture or from the gradients that autograd accumulates."""
 
 import json
 from math import prod
@@ -11,10 +11,10 @@ _ACCUMULATES = "torch::autograd::AccumulateGrad"
 
 
 def parameter_count(host: pd.DataFrame, capture: CaptureInfo | None) -> int | None:
-    """Elements of all parameters; None where the trace does not tell.
+    """Return the number of elements of all parameters; None if it is unknown.
 
-    Each backward pass accumulates every parameter's gradient once. The gradient of the rarest shape tells how many
-    passes there were.
+    Each backward pass accumulates every parameter's gradient once, so the count of the rarest gradient shape is the
+    number of backward passes.
     """
     if capture and capture.parameters:
         return capture.parameters
@@ -25,7 +25,7 @@ def parameter_count(host: pd.DataFrame, capture: CaptureInfo | None) -> int | No
 
 
 def _elements(shapes: str) -> int:
-    """Elements of the gradient; 0 where its shape is not recorded."""
+    """Return the number of elements of the gradient; 0 if its shape is not recorded."""
     try:
         dims = json.loads(shapes)[0]
         return prod(dims) if all(isinstance(size, int) and size >= 0 for size in dims) else 0

@@ -1,9 +1,9 @@
-"""Work against the roofs of the GPU that ran it (Williams, Waterman, Patterson 2009).
+"""Compares work with the roofs of the GPU that ran it (roofline model; Williams, Waterman, Patterson 2009).
 
     t_roof = max(FLOPs / peak of the precision, bytes / bandwidth),   roof fraction = t_roof / measured duration
 
-Bytes are compulsory: each operand read once and each result written once. Host copies are held against the link to
-the host, and copies between devices against theirs, never against device memory.
+Bytes are compulsory: each operand is read once and each result written once. The roof of copies between host and device
+is the link to the host, and that of copies between devices is theirs, rather than device memory.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Roofs:
-    """One entry an item; seconds; NaN: unknown (no GPU, or no cost)."""
+    """Roofline times in seconds, and roof fractions, with one entry per item. NaN if the GPU or the cost is unknown."""
 
     compute_s: Floats
     memory_s: Floats
@@ -27,12 +27,12 @@ class Roofs:
 
     @property
     def seconds(self) -> Floats:
-        """The larger of the two; where FLOPs are unknown, that of the bytes."""
+        """The larger of the two times; the memory time if FLOPs are unknown."""
         return np.fmax(self.compute_s, self.memory_s)
 
 
 def roofs(costed: Costed, duration_ns: npt.NDArray[np.int64], gpu: GPU | None) -> Roofs:
-    """Roofline times of the items and the part of the measured time that they make up. Never clipped to 1."""
+    """Return roofline times of the items, and their fractions of the measured durations, which may exceed 1."""
     unknown = np.full(len(duration_ns), np.nan)
     if gpu is None:
         return Roofs(unknown, unknown, unknown)
@@ -44,7 +44,7 @@ def roofs(costed: Costed, duration_ns: npt.NDArray[np.int64], gpu: GPU | None) -
 
 
 def intensity(flops: Floats, byte_count: Floats) -> Floats:
-    """FLOPs a byte; NaN where either is unknown or there are no bytes."""
+    """Return the FLOPs per byte; NaN if either is unknown or there are no bytes."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(byte_count > 0, flops / byte_count, np.nan)
 

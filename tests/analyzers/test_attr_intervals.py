@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracekit.analyzers.attribution.intervals import idle_before_ns, newly_covered_ns, shared_ns, union_ns
-from tracekit.analyzers.attribution.items import own_time
 from tracekit.analyzers.attribution.nesting import Nest, nearest
+from tracekit.analyzers.attribution.work_items import self_time
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25), st.integers(0, 2)), min_size=1, max_size=25)
 
@@ -105,13 +105,13 @@ def test_nearest_ancestor(tree):
 @given(SPANS)
 def test_own_time_counts_every_covered_nanosecond_once(spans):
     host, _ = host_table(spans)
-    own, once = own_time(host, np.ones(len(host), dtype=bool))
+    own, once = self_time(host, np.ones(len(host), dtype=bool))
     assert once.sum() == len({t for _, t in covered(spans)})
     assert (once <= own).all()
 
 
 def test_own_time_of_an_op_excludes_the_ops_inside_it():
     host, _ = host_table([(0, 100, 0), (10, 30, 0), (20, 10, 0), (50, 5, 0), (0, 40, 1)])
-    own, once = own_time(host, np.ones(len(host), dtype=bool))
+    own, once = self_time(host, np.ones(len(host), dtype=bool))
     assert own.tolist() == [65, 20, 10, 5, 40]
     assert once.sum() == 100

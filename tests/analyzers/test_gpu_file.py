@@ -38,9 +38,9 @@ def test_a_data_sheet_is_enough(file: Path) -> None:
     assert (gpu.id, gpu.name, gpu.architecture, gpu.memory_bytes) == ("my-gpu", "my-gpu", "ada", 48 * 10**9)
     assert gpu.basis.startswith("estimated from its data sheet")
     assert 0.3 < gpu.sustained["fp16"] <= 0.85 and gpu.supports("flash-attention")
-    assert hardware.asked(None, file) == hardware.asked("my-gpu", file) == gpu
-    assert hardware.asked("t4", file) == hardware.find("t4")
-    assert hardware.asked(None, None) is None
+    assert hardware.selected(None, file) == hardware.selected("my-gpu", file) == gpu
+    assert hardware.selected("t4", file) == hardware.find("t4")
+    assert hardware.selected(None, None) is None
 
 
 def test_measured_numbers_replace_estimates(file: Path) -> None:
@@ -85,9 +85,9 @@ def test_what_is_wrong_is_said(file: Path, change: tuple[str, str], told: str) -
 def test_one_of_several_must_be_named(file: Path) -> None:
     file.write_text(SECTION + SECTION.replace("my-gpu", "other"))
     with pytest.raises(InputError, match="Name one with --gpu"):
-        hardware.asked(None, file)
+        hardware.selected(None, file)
     with pytest.raises(UnknownNameError, match="other"):
-        hardware.asked("othr", file)
+        hardware.selected("othr", file)
 
 
 def test_commands_take_it(file: Path) -> None:

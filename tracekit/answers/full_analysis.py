@@ -44,7 +44,7 @@ def analyze(
     With `use_cache`, an earlier analysis is read from the cache. A compressed file may unpack to at most `max_bytes`
     bytes. Raises TracekitError if a file cannot be read.
     """
-    named = hardware.asked(gpu, gpu_file)
+    named = hardware.selected(gpu, gpu_file)
     measured = None if counters is None else _counters(counters, max_bytes)
     if not use_cache:
         return _with_measurements(_analyzed(load(path, max_bytes=max_bytes), named, measured), path)
@@ -66,7 +66,7 @@ def analyze_into(
 
     The analysis is also cached as that of the target. `gpu` and `gpu_file` are those of `analyze`.
     """
-    named = hardware.asked(gpu, gpu_file)
+    named = hardware.selected(gpu, gpu_file)
     read, worth = (load, _never) if str(trace) == str(target) else (cache.load, _is_large)
     recalled = _recalled(trace, lambda: _analyzed(read(trace), named, None), worth, named)
     analysis = _with_measurements(recalled, trace)

@@ -39,7 +39,7 @@ def predict(
     Raises UnknownNameError for an unknown optimization, and InputError if nothing can be predicted from the run, or an
     optimization cannot be applied to it.
     """
-    named = hardware.asked(gpu, gpu_file)
+    named = hardware.selected(gpu, gpu_file)
     requested = _requested(apply, batch_size)
     base = _baseline(path, named)
     steps = (OtherGPU(named), *requested) if named and named != base.gpu else requested

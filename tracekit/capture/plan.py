@@ -19,7 +19,7 @@ def plan(asked: Settings) -> Settings:
     """
     spec = models.find(asked.model)
     device = _device(asked)
-    gpu = hardware.asked(asked.gpu, asked.gpu_file) or _gpu_here(device)
+    gpu = hardware.selected(asked.gpu, asked.gpu_file) or _gpu_here(device)
     config = models.load_config(spec)
     dtype = published_dtype(config, gpu) if asked.dtype == "auto" else asked.dtype
     settings = replace(asked, name=spec.name, device=device, gpu=gpu.id if gpu else "", dtype=dtype)

@@ -91,7 +91,7 @@ def _profile(model: "nn.Module", step: Step, settings: Settings) -> Any:
 
 
 def _info(settings: Settings, model: "nn.Module", measured: _Measurement) -> CaptureInfo:
-    parameters, gpu = list(model.parameters()), hardware.asked(settings.gpu, settings.gpu_file)
+    parameters, gpu = list(model.parameters()), hardware.selected(settings.gpu, settings.gpu_file)
     return CaptureInfo(
         version=__version__,
         source="measured",

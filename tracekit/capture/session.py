@@ -26,7 +26,7 @@ class Capture:
     def __init__(self, folder: Path, *, gpu: str = "", gpu_file: str | Path = "") -> None:
         self.path = folder / TRACE
         check_writable(self.path)
-        self._gpu = hardware.asked(gpu, gpu_file)
+        self._gpu = hardware.selected(gpu, gpu_file)
         self._emitter = ProfilerRanges()
         self._steps = 0
 

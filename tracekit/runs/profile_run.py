@@ -41,7 +41,7 @@ def capture(settings: Settings, say: Say) -> None:
         from tracekit.calibration.apply import as_calibrated, host_costs
         from tracekit.capture import model_trace
 
-        gpu, calibration = hardware.asked(settings.gpu, settings.gpu_file), load(settings.gpu)
+        gpu, calibration = hardware.selected(settings.gpu, settings.gpu_file), load(settings.gpu)
         assert gpu is not None  # plan() refuses a modelled run without a GPU.
         host = host_costs(calibration, gpu)
         say(f"host time: {host.source}")

@@ -1,4 +1,4 @@
-"""Work items before anything is known about them: device work, or in a CPU-only trace each op's own time."""
+"""Work items: pieces of device work, or in a CPU-only trace the self time of each op."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -19,16 +19,19 @@ _BLOCK_ROWS = 1 << 18
 
 
 @dataclass(frozen=True)
-class Items:
-    """One entry an item in every array, ordered by start; times in ns. See WORK in results.py for the meanings."""
+class WorkItems:
+    """Work items as arrays with one entry per item, ordered by start. Times are in ns.
+
+    WORK in result_tables.py describes the columns.
+    """
 
     on_device: bool
     start: Ints
     duration: Ints
     busy: Ints
-    """Share of the busy time of the device: items that run at once share each nanosecond equally."""
+    """Share of the device's busy time: items that run at the same time share each nanosecond equally."""
     idle_before: Ints
-    """Idle time of the device before it; 0 for the first."""
+    """Idle time of the device just before the item; 0 for the first."""
     device: Ints
     stream: Ints
     category: pd.Series
@@ -36,7 +39,7 @@ class Items:
     correlation: Ints
     external_id: Ints
     host_row: Rows
-    """The op itself in a CPU-only trace; -1 for device work."""
+    """Host row of the op in a CPU-only trace; -1 for device work."""
     bytes: Ints
     blocks: Ints
     occupancy: npt.NDArray[np.float64]
@@ -47,18 +50,18 @@ class Items:
     def end(self) -> Ints:
         return self.start + self.duration
 
-    def of(self, mask: npt.NDArray[np.bool_]) -> "Items":
-        """The items of the mask, with the times that they have among all items."""
+    def select(self, mask: npt.NDArray[np.bool_]) -> "WorkItems":
+        """Return the items in the mask; `busy` and `idle_before` stay those among all items."""
         arrays = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "on_device"}
-        return Items(self.on_device, **{name: values[mask] for name, values in arrays.items()})
+        return WorkItems(self.on_device, **{name: values[mask] for name, values in arrays.items()})
 
 
-def items_of(trace: Trace) -> Items:
-    """The work of a trace. Raises InputError when it has neither device work nor ops."""
+def work_items(trace: Trace) -> WorkItems:
+    """Return the work items of a trace. Raises InputError if it has neither device work nor ops."""
     if len(trace.device):
         return _device_work(trace.device)
     if (trace.host["category"] == "op").any():
-        return _own_time_of_ops(trace.host)
+        return _ops(trace.host)
     raise InputError(
         "The trace holds no work to analyze.",
         "It has neither device events (kernels, copies) nor op events.",
@@ -66,10 +69,10 @@ def items_of(trace: Trace) -> Items:
     )
 
 
-def _device_work(device: pd.DataFrame) -> Items:
+def _device_work(device: pd.DataFrame) -> WorkItems:
     start, duration = device["start_ns"].to_numpy(), device["duration_ns"].to_numpy()
     index = device["device"].to_numpy().astype(np.int64)
-    return Items(
+    return WorkItems(
         on_device=True,
         start=start,
         duration=duration,
@@ -90,14 +93,14 @@ def _device_work(device: pd.DataFrame) -> Items:
     )
 
 
-def _own_time_of_ops(host: pd.DataFrame) -> Items:
+def _ops(host: pd.DataFrame) -> WorkItems:
     is_op = (host["category"] == "op").to_numpy()
     rows = row_numbers(is_op)
     rows = rows[np.argsort(host["start_ns"].to_numpy()[rows], kind="stable")]
-    duration, busy = own_time(host, is_op)
+    duration, busy = self_time(host, is_op)
     ops = host.iloc[rows].reset_index(drop=True)
     start, none = ops["start_ns"].to_numpy(), np.full(len(rows), -1)
-    return Items(
+    return WorkItems(
         on_device=False,
         start=start,
         duration=duration[rows],
@@ -118,43 +121,47 @@ def _own_time_of_ops(host: pd.DataFrame) -> Items:
     )
 
 
-def own_time(host: pd.DataFrame, mask: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """Per host row of `mask`, its time outside the rows of `mask` inside it, and its share of that time.
+def self_time(host: pd.DataFrame, mask: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Return the self time of each host row in `mask` (its time outside nested rows in `mask`), and its share of time.
 
-    Threads that run at once share each nanosecond equally, so that the shares sum to the time that the rows cover. Both
-    are 0 for other rows.
+    Threads that run at the same time share each nanosecond equally, so the shares sum to the time that the rows cover.
+    Both arrays are in ns, have one entry per host row, and are 0 for other rows.
     """
     start, end, owner = innermost_segments(host, Nest(host, mask))
     share = shared_ns(start, end, np.zeros(len(start), dtype=np.int64))
     return _sum_by(owner, end - start, len(host)), _sum_by(owner, share, len(host))
 
 
-def time_outside_others(host: pd.DataFrame, nest: Nest) -> npt.NDArray:
-    """Per row of the nest, its time outside the other rows inside it."""
+def nested_self_time(host: pd.DataFrame, nest: Nest) -> npt.NDArray:
+    """Return the self time in ns of each row of the nest: its time outside the rows nested in it."""
     own = host["duration_ns"].to_numpy()[nest.rows]
     for first, stop in _whole_trees(nest.parent):
         children = first + np.flatnonzero(nest.parent[first:stop] >= 0)
-        children = children[np.argsort(nest.parent[children], kind="stable")]  # on a thread, rows are ordered by start
+        # Rows of a thread are ordered by start.
+        children = children[np.argsort(nest.parent[children], kind="stable")]
         owner, rows = nest.parent[children], nest.rows[children]
         start = host["start_ns"].to_numpy()[rows]
         covered = newly_covered_ns(start, start + host["duration_ns"].to_numpy()[rows], owner)
-        np.subtract.at(own, owner, covered.astype(own.dtype))  # no more than the owner's own duration
+        np.subtract.at(own, owner, covered.astype(own.dtype))  # This is at most the owner's duration.
     return own
 
 
 def _whole_trees(parent: Rows) -> Iterator[tuple[int, int]]:
-    """Slices of a nest of about `_BLOCK_ROWS`, which need less memory than all at once; no tree crosses them."""
+    """Yield slices of about `_BLOCK_ROWS` rows of a nest, which need less memory than all rows.
+
+    No tree crosses them.
+    """
     roots = np.append(np.flatnonzero(parent < 0), len(parent))
     cuts = roots[np.searchsorted(roots, np.arange(0, len(parent), _BLOCK_ROWS))]
     return pairwise([*np.unique(cuts).tolist(), len(parent)])
 
 
 def innermost_segments(host: pd.DataFrame, nest: Nest) -> tuple[Ints, Ints, Ints]:
-    """Each row's time before, between and after its children, as segments: their starts, ends and owners."""
+    """Return each row's self time as segments before, between and after its children: starts, ends and owners."""
     start, duration = host["start_ns"].to_numpy(), host["duration_ns"].to_numpy()
     rows, end, parent = nest.rows, start + duration, nest.parents()
     children = rows[parent[rows] >= 0]
-    children = children[np.argsort(parent[children], kind="stable")]  # on a thread, rows are ordered by start
+    children = children[np.argsort(parent[children], kind="stable")]  # Rows of a thread are ordered by start.
     owner = parent[children]
     begin = np.maximum(covered_until(start[children], end[children], owner), start[owner])
     last_end = start.copy()
@@ -170,8 +177,11 @@ def _sum_by(owner: Ints, values: Ints, size: int) -> Ints:
     return total
 
 
-def gaps_in_steps(items: Items, step: Rows) -> Ints:
-    """Idle time of the device before each item; 0 for the first of its step on its device, and outside steps."""
+def gaps_in_steps(items: WorkItems, step: Rows) -> Ints:
+    """Return the idle time of the device before each item in ns.
+
+    It is 0 for the first item of a step on its device, and outside steps.
+    """
     order = np.lexsort((items.start, step, items.device))
     follows = np.zeros(len(step), dtype=bool)
     follows[order[1:]] = (np.diff(step[order]) == 0) & (np.diff(items.device[order]) == 0)
