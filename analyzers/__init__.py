@@ -1,4 +1,4 @@
-"""A trace file to tables to answers: `load` a trace, `analyze` it."""
+"""Reads traces and analyzes them: `load` a trace file, then `analyze` it."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ _HOMES = {"analyze": "tracekit.analyzers.analysis", "load": "tracekit.analyzers.
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what is asked for, so that `import tracekit.analyzers` costs nothing."""
+    """Import a name when it is first used, so that `import tracekit.analyzers` costs nothing."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

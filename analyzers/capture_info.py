@@ -1,7 +1,7 @@
-"""What a tracekit capture says about itself: the `tracekit` key of a trace file that we wrote.
+"""Metadata of a capture, stored under the key `tracekit` of a trace file that tracekit wrote.
 
-Capture writes it, the reader decodes it, and nothing else passes between them. It never holds anything of the
-environment beyond what is named here.
+Capture writes it, and the reader decodes it; nothing else is passed between them. It contains nothing about the
+environment beyond the fields defined here.
 """
 
 from typing import Any, Literal
@@ -25,9 +25,9 @@ class CaptureInfo(msgspec.Struct, frozen=True, kw_only=True):
     source: Literal["measured", "modelled"]
     device: Literal["cuda", "cpu", "model"]
     gpu: str
-    """The GPU asked for, an id of gpus.toml or of `gpu_row`; "" when none was."""
+    """The requested GPU, an id of gpus.toml or of `gpu_row`; "" if none was requested."""
     gpu_row: dict[str, Any] = {}
-    """The GPU asked for where it is not in gpus.toml: its fields, as --gpu-file takes them."""
+    """Fields of the requested GPU, as in a file for --gpu-file; empty if it is in gpus.toml."""
     device_name: str
     """The device that ran it, as its driver reports it; for a modelled run, the name of the GPU modelled."""
     driver: str = ""
@@ -47,16 +47,17 @@ class CaptureInfo(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int = 0
     weight_bytes: int = 0
     buffer_bytes: int = 0
-    """Of the model's tensors that are no parameters."""
+    """Bytes of the model's tensors that are not parameters."""
     steps: int = 0
     """Steps recorded in the trace."""
     latency: Latency | None = None
     """One step of the workload: unprofiled when measured, simulated when modelled."""
     phases: dict[str, Latency] = {}
-    """The same for parts of a step: time_to_first_token, time_between_tokens."""
+    """Latency of parts of a step: time_to_first_token, time_between_tokens."""
     peak_memory_bytes: int = 0
     host_op_us: float = 0.0
-    """Host time a kernel-launching op, of a modelled run: with it, what it may be on such machines, and its source."""
+    """Host time per kernel-launching op in a modelled run; the next fields are its range on such machines and its
+    source."""
     host_op_low_us: float = 0.0
     host_op_high_us: float = 0.0
     host_source: str = ""

@@ -1,10 +1,10 @@
-"""Values that notebooks show. How they are drawn is for the floors above, which say so; nothing is drawn here."""
+"""Base class of values that notebooks display. The rendering functions are registered by `tracekit.reports`."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 Bundle = dict[str, str]
-"""A text by its MIME type."""
+"""MIME type -> text."""
 
 Value = TypeVar("Value")
 
@@ -12,12 +12,12 @@ _renderers: dict[type, Callable[[Any], Bundle]] = {}
 
 
 def drawn_by(kind: type[Value], render: Callable[[Value], Bundle]) -> None:
-    """From now on, notebooks show values of that type as `render` draws them."""
+    """Register `render` as the function with which notebooks display values of a type."""
     _renderers[kind] = render
 
 
 class Displayed:
-    """Asked by IPython how to show itself; None leaves it to `repr`."""
+    """A value with rich output in notebooks; `repr` is used if no function is registered for its type."""
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Bundle | None:
         render = _renderers.get(type(self))

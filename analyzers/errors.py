@@ -1,11 +1,11 @@
-"""The errors that a person sees: what happened, why, and what to try."""
+"""Errors that are shown to users: what happened, why, and what to try."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class TracekitError(Exception):
-    """An expected failure. The command line prints it in three short sentences and exits 1."""
+    """An expected failure. The command line prints it in three short sentences, and exits with status 1."""
 
     def __init__(self, what: str, why: str = "", hint: str = "") -> None:
         super().__init__(" ".join(part for part in (what, why, hint) if part))
@@ -13,20 +13,20 @@ class TracekitError(Exception):
 
 
 class InputError(TracekitError):
-    """The input cannot be read: missing, empty, of an unknown format, or without usable events."""
+    """The input cannot be used: it is missing, empty, of an unknown format, or without usable events."""
 
 
 class UnknownNameError(TracekitError):
-    """A name (of a GPU, a model, an optimization) is not known; the hint gives the nearest ones."""
+    """The name of a GPU, a model or an optimization is unknown; the hint gives the most similar names."""
 
 
 class MissingPackageError(TracekitError):
-    """An optional package is needed for this and is not installed."""
+    """A required optional package is not installed."""
 
 
 @contextmanager
 def reading(what: str, hint: str) -> Iterator[None]:
-    """Raises InputError where the system refuses what the block reads: no such file, a folder, no permission."""
+    """Convert an OSError in the block to InputError: a missing file, a folder, no permission."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a recommendation rests on: values of tables. `reports/sentences.py` has the words for them."""
+"""The evidence of recommendations: values of tables. `reports/sentences.py` puts them into words."""
 
 from dataclasses import dataclass
 
@@ -31,17 +31,17 @@ STEP = Table(
 
 @dataclass(frozen=True)
 class Evidence:
-    """A value that a statement quotes, and the cell of a table that it is about."""
+    """A value that a statement quotes, and the cell of the table that it comes from."""
 
     role: str
-    """Its name in the statement's words."""
+    """Name of the value in the statement's sentence."""
     value: int | float | str
-    """Of one step, where the table sums over all steps of the trace."""
+    """The value per step, although the table may contain the sum over all steps of the trace."""
     table: str
     """Name of a table of the analysis, or "step"."""
     column: str
     row: str = ""
-    """Key of the row; "": several rows, or the only one."""
+    """Key of the row; "" for several rows, or for the only one."""
 
     @property
     def unit(self) -> str:
@@ -51,7 +51,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Statement:
-    """One thing that is said about a run: what kind of statement, and the values in it."""
+    """A statement about a run: its kind, and the values in it."""
 
     kind: str
     evidence: tuple[Evidence, ...] = ()
@@ -61,10 +61,10 @@ Statements = tuple[Statement, ...]
 
 
 def say(kind: str, *evidence: Evidence) -> Statement:
-    """A statement of that kind."""
+    """Return a statement of a kind."""
     return Statement(kind, evidence)
 
 
 def of_step(role: str, column: str, value: float | str) -> Evidence:
-    """A value of the step that predictions start from."""
+    """Return a value of the step that predictions start from."""
     return Evidence(role, value, "step", column)

@@ -1,11 +1,11 @@
-"""A value that is not known exactly."""
+"""A value with uncertainty."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An expected value with its bounds: 80 % of measurements are expected inside."""
+    """An expected value with bounds, between which 80 % of measurements are expected."""
 
     low: float
     expected: float

@@ -1,4 +1,4 @@
-"""The names of tracekit's ranges: written by capture (NVTX and record_function), recognised in any trace.
+"""The names of tracekit's ranges. Capture writes them (NVTX and record_function), and analysis recognizes them.
 
 step: 3
 phase: decode
@@ -8,7 +8,7 @@ module: transformer.h.0.attn (GPT2Attention)
 import re
 
 ROOT = "(model)"
-"""The path of the outermost module, which has none; no attribute can be called so."""
+"""The path given to the outermost module; no attribute can have this name."""
 
 _RANGE = re.compile(r"(?P<kind>step|phase|module): (?P<path>\S+)(?: \((?P<type>.+)\))?\Z")
 
@@ -26,6 +26,6 @@ def module(path: str, type_name: str) -> str:
 
 
 def parse(name: str) -> tuple[str, str, str] | None:
-    """(kind, path or index, type) of a tracekit range name, or None of any other name."""
-    found = _RANGE.match(name)
-    return (found["kind"], found["path"], found["type"] or "") if found else None
+    """Return (kind, path or index, type) of a tracekit range name; None for any other name."""
+    match = _RANGE.match(name)
+    return (match["kind"], match["path"], match["type"] or "") if match else None

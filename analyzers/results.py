@@ -1,4 +1,4 @@
-"""What an analysis holds: small frozen values, and the tables of result_tables.py."""
+"""The result of an analysis: small frozen values, and the tables of result_tables.py."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -31,41 +31,42 @@ class CounterSource:
     """How much of the work has FLOPs and bytes that Nsight Compute measured."""
 
     launches: int
-    """Kernel launches measured."""
+    """Number of measured kernel launches."""
     unmatched: int
-    """Those that are none of the trace's kernels."""
+    """Number of measured launches that match no kernel of the trace."""
     matched: int
-    """Kernels of the trace that take their FLOPs or bytes from them."""
+    """Number of kernels of the trace with measured FLOPs or bytes."""
     kernels: int
-    """Kernels of the trace."""
+    """Number of kernels of the trace."""
     busy_share: float
-    """Part of the busy time that the matched kernels make up."""
+    """Fraction of the busy time in matched kernels, 0 to 1."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the numbers come from."""
+    """Where the numbers of an analysis come from."""
 
     kind: Literal["measured", "modelled", "imported"]
     """measured and modelled: captured by tracekit; imported: by another tool."""
     format: str
     device: Literal["gpu", "cpu"]
-    """What the busy time is of: cpu in a trace without device work."""
+    """The device whose busy time is analyzed; cpu for a trace without device work."""
     device_name: str
-    """As the driver reports it; "" when the trace does not say."""
+    """Name as the driver reports it; "" if it is not recorded."""
     gpu: GPU | None
-    """Whose roofs are used: the GPU that ran the work, or was modelled. None: unknown; nothing is placed on a roof."""
+    """The GPU that ran the work or was modelled, whose roofs are used. None if it is unknown; then there are no roofs.
+    """
     precision: str = ""
     layers_from: Literal[
         "tracekit ranges", "nn.Module events", "record_function ranges", "compiled regions", "none"
     ] = "none"
     capture: CaptureInfo | None = None
     zero_ns: int = 0
-    """The moment 0 of the analysis's times as the events of the trace's file write it."""
+    """Time 0 of the analysis in ns, on the clock of the events in the trace file."""
     counters: CounterSource | None = None
-    """None: every FLOP and byte is counted."""
+    """None if all FLOPs and bytes are counted, not measured."""
     trains: bool = False
-    """The run trains: it has a backward pass or steps of an optimizer."""
+    """Whether the run trains: it has a backward pass or steps of an optimizer."""
     runtime: Runtime = ""
 
 
@@ -74,14 +75,14 @@ class StepLatency:
     """Time of one step."""
 
     unprofiled: Latency | None
-    """Timed without a profiler (measured) or simulated (modelled)."""
+    """Latency without a profiler, measured or simulated; None if there is none."""
     profiled_us: float
     """Median wall time of the steps in the trace."""
 
 
 @dataclass(frozen=True)
 class DeviceTime:
-    """Times in which the devices do a kind of work, summed over devices. Where kinds overlap, each counts the time."""
+    """Time that the devices spend on each kind of work, summed over devices. Overlapping kinds each count in full."""
 
     span_ns: int
     """From the start of a device's first work to the end of its last."""
@@ -89,8 +90,8 @@ class DeviceTime:
     copy_ns: int
     communication_ns: int
     exposed_communication_ns: int
-    """Communication while nothing is computed on the device; the rest is hidden behind computation. The bound
-    `transfer` counts the same time, and exposed copies."""
+    """Communication while the device computes nothing; the rest is hidden behind computation. The bound `transfer`
+    counts this time and exposed copies."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Timeline:
     idle_ns: int
     steps: pd.DataFrame = field(repr=False)
     device: DeviceTime | None = None
-    """None: no device work."""
+    """None without device work."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +115,10 @@ class Coverage:
 
 @dataclass(frozen=True)
 class BoundShares:
-    """Shares of a step's time by what bounds it; they sum to 1. Idle time of the device is launch.
+    """Shares of a step's time by bound, which sum to 1. Idle time of the device is launch.
 
-    Transfer is exposed time: copies and communication while nothing else runs on the device. Unknown is work without a
-    known cost, and all of a trace of a CPU, whose roofs are not known.
+    Transfer is exposed time of copies and communication, while nothing else runs on the device. Unknown is work without
+    a known cost, and everything in a CPU-only trace, because the roofs of CPUs are unknown.
     """
 
     compute: float
@@ -128,7 +129,10 @@ class BoundShares:
     unknown: float = 0.0
 
     def with_idle(self, idle: float) -> "BoundShares":
-        """The same work with this part of the time idle. A run of nothing but transfers waits for them."""
+        """Return the shares of the same work if this fraction of the time is idle.
+
+        A run with only transfers is unchanged.
+        """
         rest = 1.0 - self.launch
         if self.transfer == 1.0 or not rest:
             return self
@@ -136,7 +140,7 @@ class BoundShares:
         return BoundShares(**{**scaled, "launch": idle})
 
     def ranked(self) -> list[tuple[str, float]]:
-        """(bound, share), the largest first; without an unknown that is nothing."""
+        """Return pairs (bound, share), largest first; unknown only if it is not 0."""
         shares = [(name, getattr(self, name)) for name in BOUNDS]
         return sorted([*shares, *([("unknown", self.unknown)] if self.unknown else [])], key=lambda pair: -pair[1])
 
@@ -150,11 +154,11 @@ class Projection:
     busy_us: Interval
     reason: str
     memory_bytes: int | None = None
-    """Peak memory there; None: not known."""
+    """Peak memory on that GPU; None if it is unknown."""
 
     @property
     def fits(self) -> bool:
-        """Whether the GPU's memory holds the step, as far as is known."""
+        """Whether the step fits in the GPU's memory; True if its peak is unknown."""
         return self.memory_bytes is None or self.memory_bytes <= self.gpu.memory_bytes
 
 
@@ -166,7 +170,7 @@ _TABLES = (
 
 @dataclass(frozen=True, repr=False)
 class Analysis(Displayed):
-    """Everything tracekit has to say about one trace."""
+    """The analysis of one trace."""
 
     source: Source
     latency: StepLatency
@@ -194,23 +198,23 @@ class Analysis(Displayed):
     recommendations: tuple[Recommendation, ...] = ()
     considered: tuple[Considered, ...] = ()
     plan: tuple[PlanStep, ...] = ()
-    """The best few optimizations together, each with its own gain; throughput last."""
+    """The best combination of a few optimizations, each with its own gain; those for throughput are last."""
     fusion_plan: pd.DataFrame = field(default_factory=FUSION_PLAN.empty, repr=False)
     predicted_work: pd.DataFrame = field(default_factory=PREDICTED_WORK.empty, repr=False)
     memory_fit: MemoryFit | None = None
-    """How the run could be made to fit its GPU; None: it fits, or its peak is not known."""
+    """How the run could be made to fit its GPU; None if it fits, or its peak is unknown."""
     predicted_from: PredictedBaseline | None = None
-    """The step that predictions start from; None: nothing can be predicted."""
+    """The step that predictions start from; None if nothing can be predicted."""
     verified: Verification | None = None
-    """What was measured of optimizations of this run; None: nothing was."""
+    """Measurements of optimizations of this run; None without any."""
 
     @property
     def steps(self) -> pd.DataFrame:
-        """One row a step of the trace (STEPS)."""
+        """The table STEPS, with one row per step of the trace."""
         return self.timeline.steps
 
     def __repr__(self) -> str:
-        """Where it ran, how long a step takes, what bounds it, and which tables there are."""
+        """Return a few lines: where it ran, how long a step takes, what bounds it, and the tables with rows."""
         source, tables = self.source, [name for name in _TABLES if len(getattr(self, name))]
         step = self.latency.unprofiled.median_us if self.latency.unprofiled else self.latency.profiled_us
         bound, share = self.bound.ranked()[0]
@@ -224,20 +228,22 @@ class Analysis(Displayed):
 
     @property
     def recorded_idle_share(self) -> float:
-        """Part of the steps in which the device is idle as recorded, under the profiler, 0 to 1."""
+        """Fraction of the steps' time in which the device is idle, as recorded under the profiler, 0 to 1."""
         steps = self.timeline.steps
         return float(steps["idle_ns"].sum() / max(1, (steps["idle_ns"] + steps["busy_ns"]).sum()))
 
     @property
     def undetermined(self) -> bool:
-        """Whether what bounds the run without the profiler is not known: it could only be estimated from a simulation,
-        and that does not reproduce the recorded step."""
+        """Whether the bound of the run without the profiler is unknown.
+
+        It could only be estimated from a simulation, and that does not reproduce the recorded step.
+        """
         start = self.predicted_from
         return start is not None and start.timed == "profiled" and not start.understood
 
     @property
     def busy_share(self) -> float:
-        """Part of a step in which the device is busy, 0 to 1; without the profiler where that is known or estimated."""
+        """Fraction of a step in which the device is busy, 0 to 1; without the profiler, if that is known."""
         if self.predicted_from:
             return 1.0 - self.predicted_from.idle_share
         if self.source.device == "gpu":

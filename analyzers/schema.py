@@ -1,7 +1,7 @@
-"""Tables with documented columns: every column states its unit and its meaning.
+"""Schemas of tables: every column has a unit and a meaning.
 
-A `Table` is a schema; `Table.frame` builds a pandas DataFrame of exactly its columns. Every table registers itself
-in `TABLES`, from which the documentation of columns is generated and checked.
+`Table.frame` builds a pandas DataFrame with exactly the table's columns. Every table registers itself in `TABLES`, from
+which the documentation of columns is generated and checked.
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ TABLES: dict[str, "Table"] = {}
 
 @dataclass(frozen=True)
 class Column:
-    """One column: `dtype` is a numpy dtype name, or "category" for interned strings; `unit` may be "".
+    """A column. `dtype` is a numpy dtype name, or "category" for interned strings; `unit` may be "".
 
-    A column of integers may be held in a narrower type that its values fit.
+    A column of integers may be stored in a narrower type that its values fit.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Column:
 
 
 class Table:
-    """A named schema of columns. Raises ValueError when two tables or two columns share a name."""
+    """A named schema of columns. Raises ValueError if two tables or two columns have the same name."""
 
     def __init__(self, name: str, meaning: str, *columns: Column) -> None:
         if name in TABLES or len({c.name for c in columns}) != len(columns):
@@ -37,14 +37,17 @@ class Table:
         TABLES[name] = self
 
     def frame(self, values: Mapping[str, Any]) -> pd.DataFrame:
-        """A DataFrame of this table, which takes over `values`: exactly its columns, equally long."""
+        """Return a DataFrame of this table.
+
+        `values` must contain exactly its columns, equally long, and is not copied.
+        """
         expected = [c.name for c in self.columns]
         if set(values) != set(expected):
             raise ValueError(f"table {self.name}: columns differ by {sorted(set(values) ^ set(expected))}")
         return pd.DataFrame({c.name: _as_column(values[c.name], c.dtype) for c in self.columns}, copy=False)
 
     def partial(self, values: Mapping[str, Any]) -> pd.DataFrame:
-        """`frame`, in which a column that is left out holds what stands for absent: -1, NaN, "", or False."""
+        """Return `frame`, with the value for absent (-1, NaN, "" or False) in columns that are missing in `values`."""
         size = max(map(len, values.values()), default=0)
         absent = {c.name: np.full(size, _absent(c.dtype)) for c in self.columns if c.name not in values}
         return self.frame({**absent, **values})

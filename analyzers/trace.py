@@ -1,4 +1,4 @@
-"""The Trace: one immutable value between reading and everything else.
+"""The Trace: the immutable value that readers return and that every analysis starts from.
 
 Times are integer nanoseconds after `Metadata.base_ns`. Absent integers are -1, absent floats NaN, absent strings "".
 """
@@ -12,7 +12,7 @@ from tracekit.analyzers.schema import Column, Table
 
 HOST = Table(
     "host",
-    "What ran on host threads, ordered by thread, start, and longest first (so that a parent precedes its children).",
+    "What ran on host threads, ordered by thread, start, and descending duration (so a parent precedes its children).",
     Column("start_ns", "int64", "ns", "start, after the trace's base time"),
     Column("duration_ns", "int64", "ns", "duration"),
     Column("thread", "int32", "", "index into Metadata.threads"),
@@ -45,7 +45,7 @@ DEVICE = Table(
     "device",
     "Work on a device: kernels, copies and sets, ordered by start.",
     Column("start_ns", "int64", "ns", "start, after the trace's base time"),
-    Column("duration_ns", "int64", "ns", "duration, as recorded or capped (then a problem says so)"),
+    Column("duration_ns", "int64", "ns", "duration, as recorded or capped (which is reported as a problem)"),
     Column("device", "int32", "", "device index; -1: not recorded"),
     Column("stream", "int64", "", "stream id, 0 is a stream; -1: not recorded"),
     Column("category", "category", "", "kernel, memcpy, or memset"),
@@ -55,8 +55,8 @@ DEVICE = Table(
     Column("bytes", "int64", "B", "bytes moved by a copy or set; -1: not recorded"),
     Column("blocks", "int64", "", "thread blocks in the grid; -1: not recorded"),
     Column("threads_per_block", "int32", "", "threads in a block; -1: not recorded"),
-    Column("registers", "int32", "", "registers a thread; -1: not recorded"),
-    Column("shared_memory_bytes", "int64", "B", "shared memory a block; -1: not recorded"),
+    Column("registers", "int32", "", "registers per thread; -1: not recorded"),
+    Column("shared_memory_bytes", "int64", "B", "shared memory per block; -1: not recorded"),
     Column("occupancy", "float64", "", "estimated achieved occupancy, 0 to 1; NaN: not recorded"),
     Column("graph", "int64", "", "id of the CUDA graph that launched it, as recorded; -1: none, or not recorded"),
     Column("graph_node", "int64", "", "id of its node in that graph, as recorded; -1: none, or not recorded"),
@@ -68,7 +68,7 @@ PROBLEMS = Table(
     Column("code", "object", "", "stable identifier, kebab-case"),
     Column("severity", "object", "", "info, warning, or error"),
     Column("count", "int64", "", "how many times"),
-    Column("message", "object", "", "what was seen"),
+    Column("message", "object", "", "what happened"),
     Column("advice", "object", "", "what to do about it"),
 )
 
@@ -86,27 +86,27 @@ class DeviceProperties:
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a trace says about itself; nothing of the environment is ever kept."""
+    """Metadata of a trace. It never contains anything about the environment."""
 
     format: str
     base_ns: int = 0
     zero_ns: int = 0
-    """The moment 0 of the tables as the file's events write it: base_ns without what its header adds to every time."""
+    """Time 0 of the tables on the clock of the file's events: base_ns without the offset in the file's header."""
     devices: tuple[DeviceProperties, ...] = ()
     threads: tuple[str, ...] = ()
     rank: int | None = None
     world_size: int | None = None
     capture: CaptureInfo | None = None
-    """Present when tracekit wrote the trace."""
+    """Present if tracekit wrote the trace."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace: host and device tables, metadata, and what went wrong while reading."""
+    """A trace: host and device tables, metadata, and the problems of reading it."""
 
     metadata: Metadata
     host: pd.DataFrame = field(repr=False)
     device: pd.DataFrame = field(repr=False)
     problems: pd.DataFrame = field(repr=False)
     counters: pd.DataFrame | None = field(default=None, repr=False)
-    """COUNTERS: what Nsight Compute measured of kernels like those of the device table."""
+    """The table COUNTERS, which Nsight Compute measured for kernels like those of the device table; None without."""

@@ -92,7 +92,7 @@ def _alone(advice: Recommendation, rows: Rows, gain: MeasuredGain | None) -> Car
 
 
 def _in_plan(step: PlanStep, alone: Card | None, gain: MeasuredGain | None, before: tuple[PlanStep, ...]) -> Card:
-    told = explained(step.explained)
+    explanation = explained(step.explained)
     return Card(
         id=_id(step),
         applied="+".join([*(each.name for each in before), step.name]),
@@ -102,7 +102,7 @@ def _in_plan(step: PlanStep, alone: Card | None, gain: MeasuredGain | None, befo
         throughput=step.throughput,
         condition=step.condition,
         reason=alone.reason if alone else (),
-        explained=f"With all before it, {lower_first(told)}" if before else told,
+        explained=f"With all before it, {lower_first(explanation)}" if before else explanation,
         evidence=alone.evidence if alone else (),
         how_to=step.how_to,
         costs=tuple(_costs_of(step.costs, gain)),
@@ -112,23 +112,23 @@ def _in_plan(step: PlanStep, alone: Card | None, gain: MeasuredGain | None, befo
 
 
 def _costs_of(costs: Costs | None, gain: MeasuredGain | None) -> Iterator[Fact]:
-    """As it is known of every run, and as it was measured in this one."""
+    """The costs of an optimization in general, and the costs measured in this run."""
     measured = {"memory": gain.memory, "accuracy": gain.difference} if gain else {}
-    for what, said in (asdict(costs) if costs else {}).items():
-        yield Fact(what, measured.get(what) or said, "measured" if measured.get(what) else "")
+    for what, text in (asdict(costs) if costs else {}).items():
+        yield Fact(what, measured.get(what) or text, "measured" if measured.get(what) else "")
 
 
 def _rows(analysis: Analysis) -> dict[tuple[str, str], str]:
-    """The place of each row by its table and key; of equal keys, that of the first."""
-    found: dict[tuple[str, str], str] = {}
+    """The anchor of each row by its table and key; for equal keys, that of the first."""
+    anchors: dict[tuple[str, str], str] = {}
     for table, column in _KEYS.items():
         for row, key in enumerate(getattr(analysis, table)[column]):
-            found.setdefault((table, str(key)), f"{table}-{row}")
-    return found
+            anchors.setdefault((table, str(key)), f"{table}-{row}")
+    return anchors
 
 
 def _paragraph(statements: Statements, rows: Rows) -> tuple[Link, ...]:
-    """The sentences of the statements, one after the other."""
+    """The sentences for the statements, joined."""
     parts = [(Link(" ", ""), *_linked(statement, rows)) for statement in statements]
     return tuple(link for part in parts for link in part)[1:]
 

@@ -3,7 +3,7 @@
 from tracekit.analyzers.prediction.values import Check, MemoryFit
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.measured_gains import first_to_try, measured_gains, of_advice
-from tracekit.reports.names import device, in_sentence, middle_truncated, model, printable, with_article
+from tracekit.reports.names import device, in_sentence, model, printable, shortened, with_article
 from tracekit.reports.numbers import duration, measured, percent, speedup
 
 _SAYING = {
@@ -16,27 +16,27 @@ _SAYING = {
 }
 _DOMINANT = 0.4
 _HOPEFUL = 1.1
-"""An expected speed-up that is worth a word where none is sure."""
+"""Expected speed-up from which on an optimization is mentioned, although none is sure to help."""
 
 
 def headline(analysis: Analysis) -> str:
-    """Such as "GPT-2 decode on an H200 waits for the host 87 % of the time: try CUDA graphs, predicted 6.8–8.1×."."""
+    """Return, for example, "GPT-2 decode on an H200 waits for the host 87 % of the time: try CUDA graphs, ..."."""
     if analysis.memory_fit:
         return printable(f"{_subject(analysis)} {of_fit(analysis.memory_fit)}.")
     return printable(f"{_subject(analysis)} {_state(analysis)}{_next_step(analysis)}.")
 
 
 def of_fit(fit: MemoryFit) -> str:
-    """Such as "does not fit: 56.4 of 16 GB; batch 2 is the largest; weights in int4 make it fit"."""
-    said = [f"does not fit: {fit.needed_bytes / 1e9:,.1f} of {fit.available_bytes / 1e9:,.0f} GB"]
+    """Return, for example, "does not fit: 56.4 of 16 GB; batch 2 is the largest; it fits with weights in int4"."""
+    parts = [f"does not fit: {fit.needed_bytes / 1e9:,.1f} of {fit.available_bytes / 1e9:,.0f} GB"]
     if fit.largest_batch is not None:
-        said.append(f"batch {fit.largest_batch:,} is the largest" if fit.largest_batch else "no batch fits")
+        parts.append(f"batch {fit.largest_batch:,} is the largest" if fit.largest_batch else "no batch fits")
     others = [remedy for remedy in fit.fitting if not remedy.name.startswith("batching:")]
     if others:
-        said.append(f"it fits with {in_sentence(others[0].title)}")
+        parts.append(f"it fits with {in_sentence(others[0].title)}")
     elif not fit.fitting:
-        said.append("nothing that tracekit knows makes it fit one GPU")
-    return "; ".join(said)
+        parts.append("nothing that tracekit knows makes it fit one GPU")
+    return "; ".join(parts)
 
 
 def _subject(analysis: Analysis) -> str:
@@ -50,9 +50,9 @@ def _subject(analysis: Analysis) -> str:
 
 
 def _root(analysis: Analysis) -> str:
-    """The class of the whole model, where the trace has one."""
+    """The class of the whole model; "" if the trace does not have exactly one."""
     roots = analysis.layers[(analysis.layers["depth"] == 0) & (analysis.layers["type"] != "")]
-    return middle_truncated(str(roots["type"].iloc[0]), 40) if len(roots) == 1 else ""
+    return shortened(str(roots["type"].iloc[0]), 40) if len(roots) == 1 else ""
 
 
 def main_bound(analysis: Analysis) -> str:
@@ -75,7 +75,7 @@ def _state(analysis: Analysis) -> str:
 
 
 def _as_recorded(analysis: Analysis, bound: str, share: float) -> str:
-    """The same share under the profiler, where the profiler's time was taken out by an estimate."""
+    """The same share under the profiler, if the profiler's time was removed by an estimate."""
     start = analysis.predicted_from
     if start is None or start.timed != "profiled":
         return ""
@@ -88,7 +88,7 @@ def _largest_op(analysis: Analysis) -> str:
     if analysis.ops.empty:
         return "holds no op"
     top = analysis.ops.nlargest(1, "share").iloc[0]
-    return f"spends {percent(top['share'])} of its op time in {middle_truncated(str(top['name']), 60)}"
+    return f"spends {percent(top['share'])} of its op time in {shortened(str(top['name']), 60)}"
 
 
 def _next_step(analysis: Analysis) -> str:
@@ -110,7 +110,7 @@ def _not_predicted(failed: Check) -> str:
 
 
 def _perhaps(analysis: Analysis) -> str:
-    """What is expected to help, although it is not sure to."""
+    """The optimization with the largest expected speed-up, if it may help but is not sure to."""
     rejected = [each for each in analysis.considered if not each.recommended]
     hopeful = [each for each in rejected if each.speedup and each.speedup.expected >= _HOPEFUL]
     best = max(hopeful, key=lambda each: each.speedup.expected if each.speedup else 0.0, default=None)

@@ -1,4 +1,4 @@
-"""Names as people write them: models, GPUs, and names too long to show whole."""
+"""Formats names for people: models, GPUs, and names that are too long to show in full."""
 
 import re
 from typing import TYPE_CHECKING
@@ -8,14 +8,14 @@ if TYPE_CHECKING:
 
 _MODELS = {"gpt2": "GPT-2", "bert": "BERT", "llama": "Llama", "qwen2": "Qwen2", "mistral": "Mistral", "vit": "ViT"}
 _LETTERS_WITH_A_VOWEL = frozenset("AEFHILMNORSX8")
-"""Letters and digits whose names begin with a vowel: an H200, an 8."""
+"""Letters and digits whose spoken names begin with a vowel: an H200, an 8."""
 _VOWELS = frozenset("AEIOU")
 _LESS_TELLING = (
     re.compile(r"^void |(?<=[>\w])\([^()]*(?:\([^()]*\)[^()]*)*\)$"),
     re.compile(r"\(anonymous namespace\)::|(?<![\w}])(?:[A-Za-z_]\w*::)+(?=[A-Za-z_(])"),
     re.compile(r"::\{lambda[^}]*\}|(?:::)?operator\(\)\([^()]*\)(?: const)?|, array<char ?\*, \d+\w*>"),
 )
-"""What a name loses one after the other while it is too long: parameters, namespaces, and wrapping of functors."""
+"""Parts that are removed from a name, in this order, while it is too long: parameters, namespaces, functor wrappers."""
 _SHAPE = re.compile(r"\d+x\d+(?:x\d+)*")
 _LEAST_WITH_SHAPE = 12
 
@@ -24,19 +24,22 @@ UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u20
 
 
 def printable(name: str) -> str:
-    """`name` with every character of `UNPRINTABLE` replaced, so that it can neither move nor hide other text."""
+    """Return `name` with every character of `UNPRINTABLE` replaced, so that it can neither move nor hide other text."""
     return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", name)
 
 
 def model(name: str) -> str:
-    """gpt2-medium -> GPT-2-medium, mistral-7b -> Mistral-7B; a path loses its folders."""
+    """Return a model's name as people write it: gpt2-medium -> GPT-2-medium, mistral-7b -> Mistral-7B.
+
+    Only the last part of a path is used.
+    """
     first, *rest = name.rstrip("/").rsplit("/", 1)[-1].split("-")
     head = next((nice + first[len(key) :] for key, nice in _MODELS.items() if first.startswith(key)), first)
     return "-".join([head, *(part.upper() if part[:1].isdigit() else part for part in rest)])
 
 
 def device(source: "Source") -> str:
-    """The device in few words: "H200", "T4", "CPU"; "" when unknown."""
+    """Return a short name of the device: "H200", "T4", "CPU"; "" if it is unknown."""
     if source.device == "cpu":
         return "CPU"
     name = source.gpu.name if source.gpu else source.device_name
@@ -46,7 +49,7 @@ def device(source: "Source") -> str:
 
 
 def with_article(name: str) -> str:
-    """an H200, a T4, an A100, an RTX 4090, a GB200, a Radeon, the CPU."""
+    """Return a name with its article: an H200, a T4, an A100, an RTX 4090, a GB200, a Radeon, the CPU."""
     if name == "CPU":
         return "the CPU"
     word = name.split(" ", 1)[0].split("-", 1)[0]
@@ -57,27 +60,27 @@ def with_article(name: str) -> str:
 
 
 def lower_first(text: str) -> str:
-    """Lower the first letter, but of no acronym or name such as "CUDA" or "PyTorch"."""
+    """Lower the first letter, unless the first word is an acronym or a name such as "CUDA" or "PyTorch"."""
     word = text.split(" ", 1)[0]
     return text[:1].lower() + text[1:] if word[1:].islower() or len(word) == 1 else text
 
 
 def in_sentence(title: str) -> str:
-    """An optimization, or several, inside a sentence: "half precision and torch.compile with max-autotune"."""
+    """Return titles as in a sentence: "half precision and torch.compile with max-autotune"."""
     *others, last = [lower_first(part).replace(", ", " with ") for part in title.split(" + ")]
     return f"{', '.join(others)} and {last}" if others else last
 
 
 def inside(path: str, above: str) -> str:
-    """The part of a layer's path below the layer `above`."""
+    """Return the part of a layer's path below the layer `above`."""
     return path.removeprefix(above).lstrip("./") if above and path.startswith(above) and path != above else path
 
 
 def shortened(name: str, limit: int) -> str:
-    """The name of a kernel, op or layer in at most `limit` characters.
+    """Return the name of a kernel, op or layer class in at most `limit` characters.
 
-    Parameters, namespaces and what wraps a functor go first. Of a name that is still too long the end is kept rather
-    than the beginning, and a shape such as 128x256x64 whole: its first number is M.
+    Parameters, namespaces and wrappers of functors are removed first. If the name is still too long, more of its end
+    than of its beginning is kept, and a shape such as 128x256x64 is kept whole, because its first number is M.
     """
     simpler = name
     for pattern in (None, *_LESS_TELLING):
@@ -101,7 +104,7 @@ def _cut(name: str, limit: int) -> str:
 
 
 def middle_truncated(name: str, limit: int) -> str:
-    """At most `limit` characters of a sentence or a path; the middle is left out."""
+    """Return at most `limit` characters of a layer's path; the middle is left out."""
     if len(name) <= limit:
         return name
     head = (limit - 1) * 2 // 3

@@ -1,4 +1,4 @@
-"""Where each kind of number comes from, with what command, and what was dropped on the way."""
+"""States where each kind of number comes from, the command that made it, and what was left out."""
 
 import shlex
 from collections.abc import Iterable
@@ -66,8 +66,8 @@ def _counted() -> str:
 def _measured_counters(source: Source) -> list[Origin]:
     if source.counters is None:
         return []
-    told = f"by Nsight Compute for {covered(source.counters)}: each kernel by itself, from cold caches"
-    return [Origin("FLOPs and bytes", "measured", told)]
+    how = f"by Nsight Compute for {covered(source.counters)}: each kernel by itself, from cold caches"
+    return [Origin("FLOPs and bytes", "measured", how)]
 
 
 def _roofs(source: Source) -> list[Origin]:
@@ -82,31 +82,33 @@ def _roofs(source: Source) -> list[Origin]:
 def _idle(analysis: Analysis) -> list[Origin]:
     if analysis.gaps.empty:
         return []
-    told = "gaps between pieces of work, as in the trace; their cause from what the host did until the next launch"
-    return [Origin("idle time and its causes", "derived", told)]
+    how = "gaps between pieces of work, as in the trace; their cause from what the host did until the next launch"
+    return [Origin("idle time and its causes", "derived", how)]
 
 
 def _memory(source: Source) -> list[Origin]:
     if source.capture is None or not source.capture.peak_memory_bytes:
         return []
-    told = "the allocator's peak" if source.kind == "measured" else "summed over the tensors alive in the recorded run"
-    return [Origin("peak memory", "measured" if source.kind == "measured" else "modelled", told)]
+    how = "the allocator's peak" if source.kind == "measured" else "summed over the tensors alive in the recorded run"
+    return [Origin("peak memory", "measured" if source.kind == "measured" else "modelled", how)]
 
 
 def dropped(analysis: Analysis, tables: Iterable[TableView], notes: Iterable[str]) -> list[str]:
-    """What this page does not show, or the trace did not hold."""
+    """Return sentences on what this page does not show, or the trace did not contain."""
     lost = analysis.problems[analysis.problems["severity"] != "info"]
     coverage = analysis.coverage
     parts = {"an op": coverage.op, "a layer": coverage.layer, "counted FLOPs and bytes": coverage.cost}
-    told = [f"{percent(1 - share)} of the busy time is without {what}." for what, share in parts.items() if share < 1]
-    told += [f"{view.title}: {view.left_out:,} rows of least time." for view in tables if view.left_out]
-    told += [note for note in notes if "left out" in note or "Not on" in note or "Drawn" in note]
-    told += [printable(str(message)) for message in lost["message"]]
-    return told or ["Nothing: everything in the trace was read and is counted."]
+    sentences = [
+        f"{percent(1 - share)} of the busy time is without {what}." for what, share in parts.items() if share < 1
+    ]
+    sentences += [f"{view.title}: {view.left_out:,} rows of least time." for view in tables if view.left_out]
+    sentences += [note for note in notes if "left out" in note or "Not on" in note or "Drawn" in note]
+    sentences += [printable(str(message)) for message in lost["message"]]
+    return sentences or ["Nothing: everything in the trace was read and is counted."]
 
 
 def command(analysis: Analysis) -> str:
-    """What repeats the run; "" for one that no single command made."""
+    """Return the command that repeats the run; "" if no single command made it."""
     capture = analysis.source.capture
     if capture is None or not capture.model or not capture.workload:
         return ""

@@ -9,20 +9,20 @@ from importlib.resources import files
 
 from tracekit.analyzers.evidence import Evidence, Statement, Statements
 from tracekit.analyzers.prediction.values import NOT_SIMULATED, PROFILER, Change, Considered, OpClassTime
-from tracekit.reports.names import middle_truncated, printable
+from tracekit.reports.names import printable, shortened
 from tracekit.reports.numbers import duration, percent, quantity, significant
 
 _LONGEST_NAME = 400
 _MEMORY_BOUND = ("pointwise", "norm", "softmax", "reduction", "copy", "gather", "embedding", "loss")
 _NAMED = 3
-"""Classes of ops that the explanation names: those that change most."""
+"""Number of classes of ops that an explanation names: those that change most."""
 _NEGLIGIBLE = 0.01
-"""A change of less than this part of the step is not named."""
+"""A change of less than this fraction of the step is not named."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a sentence; `evidence`: what it quotes, None for the words between."""
+    """A part of a sentence. `evidence` is the value that it quotes; None for the words between values."""
 
     text: str
     evidence: Evidence | None = None
@@ -30,12 +30,12 @@ class Piece:
 
 @cache
 def templates() -> dict[str, str]:
-    """The sentence of each kind of statement, with the roles of its evidence in braces."""
+    """Return the sentence for each kind of statement, with the roles of its evidence in braces."""
     return tomllib.loads((files("tracekit.reports") / "sentences.toml").read_text("utf-8"))
 
 
 def pieces(statement: Statement) -> tuple[Piece, ...]:
-    """The sentence of a statement, with the values that it quotes as pieces of their own."""
+    """Return the sentence for a statement, split into words and quoted values."""
     values = {each.role: each for each in statement.evidence}
     return tuple(_pieces(templates()[statement.kind], values))
 
@@ -49,25 +49,25 @@ def _pieces(sentence: str, values: dict[str, Evidence]) -> Iterator[Piece]:
 
 
 def sentence(statement: Statement) -> str:
-    """The sentence of a statement."""
+    """Return the sentence for a statement."""
     return "".join(piece.text for piece in pieces(statement))
 
 
 def sentences(statements: Statements) -> str:
-    """The sentences of several statements, one after the other."""
+    """Return the sentences for several statements, joined."""
     return " ".join(map(sentence, statements))
 
 
 def lines(statements: Statements) -> tuple[str, ...]:
-    """The sentence of each statement."""
+    """Return the sentence for each statement."""
     return tuple(map(sentence, statements))
 
 
 def written(evidence: Evidence) -> str:
-    """The value in the unit of its column: 43 %, 12.3 µs, 4.5 GB, 1,024."""
+    """Return the value with the unit of its column: 43 %, 12.3 µs, 4.5 GB, 1,024."""
     value, unit, column = evidence.value, evidence.unit, evidence.column
     if isinstance(value, str):
-        return middle_truncated(printable(value), _LONGEST_NAME)
+        return shortened(printable(value), _LONGEST_NAME)
     if column == "share" or column.endswith("_share"):
         return percent(value)
     if unit == "ns":
@@ -78,12 +78,12 @@ def written(evidence: Evidence) -> str:
 
 
 def why(option: Considered) -> str:
-    """Why it is recommended, or why not."""
+    """Return why an optimization is recommended, or why not."""
     return " ".join(part for part in (option.objection, sentences(option.reason), *option.notes) if part)
 
 
 def explained(change: Change | None) -> str:
-    """Such as "A step takes 1.61 ms instead of 5.77 ms: host and gaps 4.48 ms → 0.31 ms, gemm ..."."""
+    """Return, for example, "A step takes 1.61 ms instead of 5.77 ms: host and gaps 4.48 ms → 0.31 ms, gemm ..."."""
     if change is None:
         return ""
     times = change.by_op_class
@@ -96,7 +96,7 @@ def explained(change: Change | None) -> str:
 
 
 def _spoken(times: tuple[OpClassTime, ...]) -> list[OpClassTime]:
-    """What was simulated, with the memory-bound classes as one: fusing moves time between them."""
+    """The simulated classes. Memory-bound classes are merged into one, because fusing moves time between them."""
     simulated = [each for each in times if each.op_class not in (PROFILER, NOT_SIMULATED)]
     bound = [each for each in simulated if each.op_class in _MEMORY_BOUND]
     together = OpClassTime("memory-bound ops", sum(e.before_ns for e in bound), sum(e.after_ns for e in bound))

@@ -36,7 +36,7 @@ def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
         for reader in READERS:
             if reader.sniff(source.head):
                 return _with_trailing(reader.read(source), source)
-        if source.path and nsys_report.is_named_so(source.path):
+        if source.path and nsys_report.has_report_suffix(source.path):
             return nsys_report.read(source.path)
         raise InputError(
             f"{source.name} is not a trace that tracekit reads.",

@@ -10,13 +10,13 @@ RECORDED_AS = "record_param_comms"
 
 
 def with_messages(values: list[msgspec.Raw], events: Sequence[Event]) -> list[msgspec.Raw]:
-    """Replaces the values of collectives by name, elements sent and received, their type, and the number of ranks.
+    """Replace the values of collectives with name, elements sent and received, their dtype, and the ranks.
 
-    Values of other host events, and of collectives of which the trace does not say them, stay.
+    Values of other host events, and of collectives without these arguments, are unchanged.
     """
     rows = [row for row, event in enumerate(events) if event.name == RECORDED_AS]
     for row, args in zip(rows, decode_args(CollectiveArgs, [events[row].args for row in rows]), strict=True):
         if args.name:
-            said = (args.name, str(args.sent), str(args.received), args.dtype, str(args.ranks))
-            values[row] = msgspec.Raw(msgspec.json.encode(said))
+            message = (args.name, str(args.sent), str(args.received), args.dtype, str(args.ranks))
+            values[row] = msgspec.Raw(msgspec.json.encode(message))
     return values

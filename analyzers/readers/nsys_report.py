@@ -1,4 +1,4 @@
-"""Read reports of Nsight Systems (.nsys-rep, .qdrep) by exporting them with nsys, where it is installed."""
+"""Read reports of Nsight Systems (.nsys-rep, .qdrep) by exporting them with nsys, if it is installed."""
 
 import shutil
 import subprocess
@@ -14,8 +14,8 @@ _SUFFIXES = (".nsys-rep", ".qdrep")
 _EXPORT = "nsys export --type sqlite --output trace.sqlite"
 
 
-def is_named_so(path: Path) -> bool:
-    """Whether the name is that of a report. The format is not documented and has no mark of its own."""
+def has_report_suffix(path: Path) -> bool:
+    """Return whether the file name is that of a report. The format is undocumented and has no signature."""
     return path.suffix.lower() in _SUFFIXES
 
 
@@ -24,9 +24,9 @@ def read(path: Path) -> Trace:
     command = shutil.which("nsys")
     if not command:
         raise InputError(
-            f"{path} is a report of Nsight Systems, which only nsys reads.",
+            f"{path} is a report of Nsight Systems, which only nsys can read.",
             "There is no nsys on the PATH.",
-            f"Export it where nsys is, and analyze that: {_EXPORT} {path.name}",
+            f"Export it where nsys is installed, and analyze the export: {_EXPORT} {path.name}",
         )
     with tempfile.TemporaryDirectory(prefix="tracekit-") as folder:
         exported = Path(folder) / "trace.sqlite"
@@ -39,15 +39,15 @@ def _export(command: str, path: Path, exported: Path) -> None:
     arguments = ["export", "--type", "sqlite", "--force-overwrite", "true", "--output", str(exported)]
     done = subprocess.run([command, *arguments, str(path.absolute())], capture_output=True, text=True, errors="replace")
     if done.returncode or not exported.is_file():
-        said = (done.stderr or done.stdout).strip().splitlines()
+        output = (done.stderr or done.stdout).strip().splitlines()
         raise InputError(
             f"nsys could not export {path}.",
-            f"It said: {said[-1]}" if said else f"It ended with status {done.returncode}.",
+            f"Its last output was: {output[-1]}" if output else f"It ended with status {done.returncode}.",
             f"Try it by hand, with the nsys that recorded it or a newer one: {_EXPORT} {path.name}",
         )
 
 
 def _renamed(source: Source, name: str) -> Source:
-    """Gives the export the name of its report, which errors show."""
+    """Give the export the name of its report, which errors show."""
     source.name = name
     return source

@@ -1,7 +1,7 @@
-"""Run processes that decode chunks beside this one.
+"""Runs processes that decode chunks in parallel with this one.
 
-They are started as commands, not by multiprocessing: the caller may be a script without a main guard, a daemonic
-process, or hold threads and a GPU, none of which a fork or a spawn gets along with.
+They are started as commands, not by multiprocessing, because the caller may be a script without a main guard, a
+daemonic process, or a process with threads and a GPU, with which fork or spawn does not work.
 """
 
 import json
@@ -28,7 +28,7 @@ _RUN = (
 )
 
 Answer = Future[DecodedChunk | None]
-"""None: the chunk is not sound, or the worker is gone."""
+"""None if the chunk is damaged, or the worker has ended."""
 
 
 class _Worker:
@@ -40,8 +40,8 @@ class _Worker:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, pipesize=_PIPE_BYTES
         )
         self._texts: SimpleQueue[bytes | None] = SimpleQueue()
-        self._asked: SimpleQueue[Answer | None] = SimpleQueue()
-        self._given = self._answered = 0  # each has one thread that counts it up
+        self._pending: SimpleQueue[Answer | None] = SimpleQueue()
+        self._given = self._answered = 0  # Each is incremented by one thread only.
         for work in (self._feed, self._take):
             Thread(target=work, daemon=True).start()
 
@@ -52,14 +52,14 @@ class _Worker:
     def submit(self, text: bytes) -> Answer:
         answer: Answer = Future()
         self._given += 1
-        self._asked.put(answer)
+        self._pending.put(answer)
         self._texts.put(text)
         return answer
 
     def close(self) -> None:
         self._process.kill()
         self._texts.put(None)
-        self._asked.put(None)
+        self._pending.put(None)
         self._process.wait()
 
     def _feed(self) -> None:
@@ -71,7 +71,7 @@ class _Worker:
     def _take(self) -> None:
         assert self._process.stdout
         with self._process.stdout as stdout:
-            while (answer := self._asked.get()) is not None:
+            while (answer := self._pending.get()) is not None:
                 message = receive(stdout)
                 answer.set_result(pickle.loads(message) if message else None)
                 self._answered += 1
@@ -99,6 +99,6 @@ class Pool:
 
 
 def spare_cores() -> int:
-    """Returns the number of cores that this process may use, minus one; 0 where no Python can be started."""
+    """Return the number of cores that this process may use, minus one; 0 if no Python can be started."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores - 1, MOST_WORKERS) if sys.executable else 0

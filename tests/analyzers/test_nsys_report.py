@@ -54,7 +54,7 @@ def test_without_nsys_it_says_how_to_export(report, monkeypatch):
 
 def test_what_nsys_says_when_it_fails(report, install):
     install("print('loading', file=sys.stderr)", "sys.exit('the report is of a newer version')")
-    with pytest.raises(InputError, match="It said: the report is of a newer version"):
+    with pytest.raises(InputError, match="Its last output was: the report is of a newer version"):
         load(report)
 
 

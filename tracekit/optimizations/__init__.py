@@ -1,4 +1,4 @@
-"""The optimizations that tracekit knows, one file each, and how people name them."""
+"""The optimizations that tracekit knows, one file each, and their names."""
 
 from collections.abc import Iterable
 
@@ -69,36 +69,41 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     SpeculativeDecoding(),
     PagedKV(),
 )
-"""In the order in which they are applied together, whatever order they are named in: host work, copies and
-communication around the model, types of numbers, attention and
-its cache, the rows of a step, formats of weights, fusing, compiling, the graph that records the result, and last what
-is built around a decoding step."""
+"""The order is that in which optimizations are applied together, whatever order they are named in: host work, copies
+and communication around the model, dtypes, attention and its cache, the rows of a step, formats of weights,
+fusing, compiling, the graph that captures the result, and last what is built around a decoding step."""
 
 
 def find(name: str) -> Optimization:
-    """The optimization of an id or an alias, with its argument: "half-precision", "graphs", "batching:32".
+    """Return the optimization of an id or an alias, with its argument: "half-precision", "graphs", "batching:32".
 
-    Raises UnknownNameError with the nearest ids, or InputError for an argument that it does not take.
+    Raises UnknownNameError with the most similar ids, or InputError for an invalid argument.
     """
     wanted, colon, argument = name.strip().lower().partition(":")
-    found = next((each for each in OPTIMIZATIONS if wanted in (each.id, *each.aliases)), None)
-    if found is None:
+    optimization = next((each for each in OPTIMIZATIONS if wanted in (each.id, *each.aliases)), None)
+    if optimization is None:
         known = [each.id for each in OPTIMIZATIONS]
         raise UnknownNameError(f"Optimization '{wanted}' is not known.", hint=nearest(wanted, known))
     if not colon:
-        return found
-    found = found.with_argument(argument)
-    found.argument = argument
-    return found
+        return optimization
+    optimization = optimization.with_argument(argument)
+    optimization.argument = argument
+    return optimization
 
 
 def parse(names: str) -> Optimization:
-    """One or several, joined with "+": "half-precision+compile". Raises as `find`, and for what cannot be combined."""
+    """Return one or several optimizations, joined with "+": "half-precision+compile".
+
+    Raises UnknownNameError and InputError as `find` does, and InputError for optimizations that cannot be combined.
+    """
     return combined(find(name) for name in names.split("+"))
 
 
 def combined(steps: Iterable[Optimization]) -> Optimization:
-    """The steps as one optimization, in the order in which they are applied. Raises InputError for a conflict."""
+    """Return the steps as one optimization, in the order in which they are applied.
+
+    Raises InputError for a conflict.
+    """
     ordered = in_order(steps)
     refused = conflict(ordered)
     if refused:
@@ -107,6 +112,6 @@ def combined(steps: Iterable[Optimization]) -> Optimization:
 
 
 def in_order(steps: Iterable[Optimization]) -> tuple[Optimization, ...]:
-    """In the registry's order; what is not in it, such as another GPU, first."""
+    """Return the steps in the registry's order. Steps that are not in it, such as another GPU, come first."""
     ranks = {each.id: rank for rank, each in enumerate(OPTIMIZATIONS)}
     return tuple(sorted(steps, key=lambda step: ranks.get(step.id, -1)))

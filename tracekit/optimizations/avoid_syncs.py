@@ -1,4 +1,4 @@
-"""A host that does not wait for the device in the middle of a step."""
+"""Removes waits for the device in the middle of a step."""
 
 from dataclasses import replace
 
@@ -16,17 +16,17 @@ from tracekit.subjects.subject import Subject
 _WAITS = ("allocation",)
 _TO_HOST = r"DtoH|Device -> (?:Pageable|Pinned)"
 ALLOCATING = {"low": 0.2, "expected": 0.0, "high": 0.0}
-"""Part of the allocating that stays without empty_cache()."""
+"""Fraction of the allocation time that remains without empty_cache()."""
 
 
 class AvoidSyncs(Optimization):
     """A host that does not wait for the device in the middle of a step.
 
-    The host no longer waits for the device where kernels follow in the step, nor reads the values back that it
-    waited for; at best the last one, too. Allocating and freeing goes, but for a fifth at the low end. `compile`
-    counts a graph break at each value that is read back.
+    The host no longer waits for the device if kernels follow in the step, and no longer reads back the values that it
+    waited for; at best it does not read the last one either. The time of allocating and freeing disappears, except for
+    a fifth at the low end. `compile` counts a graph break at each value that is read back.
 
-    *Refused* where the host waits for nothing within the step and allocates next to nothing.
+    *Refused* if the host does not wait within the step, and allocates next to nothing.
     """
 
     id = "avoid-syncs"
@@ -39,7 +39,7 @@ class AvoidSyncs(Optimization):
         return None if _amid(base).any() or allocates else "Within a step the host waits for nothing."
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        """The copies to the host that are waited for go, too; at best also the last one of the step."""
+        """Remove the copies to the host that are waited for; at best also the last one of the step."""
         amid = _amid(base)
         ops = base.ops.assign(sync=base.ops.sync & ~amid)
         read = _to_host(base) & (amid | (outcome == "high"))
@@ -71,12 +71,12 @@ class AvoidSyncs(Optimization):
 
 
 def values_read_back(base: Baseline) -> int:
-    """Copies to the host within a step that the host waits for."""
+    """Return the copies to the host within a step that the host waits for."""
     return int((_amid(base) & _to_host(base)).sum())
 
 
 def _amid(base: Baseline) -> "pd.Series[bool]":
-    """Waits with kernels after them in the step."""
+    """Return the waits that are followed by kernels in the step."""
     kernels = np.flatnonzero(base.ops.category == "kernel")
     before_last = np.arange(len(base.ops)) < (kernels[-1] if len(kernels) else 0)
     return base.ops.sync & before_last

@@ -1,4 +1,4 @@
-"""More sequences a step: the weights are read once for all of them."""
+"""Increases the batch, so that the weights are read once for more sequences."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,7 +24,7 @@ from tracekit.optimizations.shared.evidence import idle, of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 FACTOR = 8
-"""The growth of the batch that is predicted, unless a batch is named."""
+"""Growth of the batch that is predicted, unless a batch is given."""
 
 
 class Batching(Optimization):
@@ -64,7 +64,10 @@ class Batching(Optimization):
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        """What the host does beside launching, such as loading data, it does for each sequence."""
+        """Enlarge all ops.
+
+        Host work other than launches, such as loading data, also grows with the number of sequences.
+        """
         ops, factor = retimed(base.ops, _enlarging(self.work(base)), base.gpu, outcome), self.work(base)
         beside = (ops.host_ns - MOST_TO_LAUNCH_NS).clip(lower=0.0)
         return ops.assign(host_ns=ops.host_ns + (factor - 1) * beside)
@@ -79,7 +82,7 @@ class Batching(Optimization):
         return msgspec.structs.replace(capture, batch_size=self.batch_after(base))
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
-        """Weights, gradients and the optimizer's state stay; what belongs to a sequence grows with them."""
+        """Scale the memory of sequences. Weights, gradients and the optimizer's state do not change."""
         factor = self.work(base)
         growing = {name: round(factor * getattr(before, name)) for name in ("kv_cache", "activations", "loss")}
         return replace(before, **growing)
@@ -102,7 +105,7 @@ class Batching(Optimization):
 
 
 def _limits(base: Baseline) -> Statements:
-    """The batches at which the gain ends."""
+    """Return the batch sizes at which the gain ends."""
     turning, largest = compute_bound_from(base), largest_that_fits(base)
     now = base.batch_size
     bound: Statements = ()
@@ -115,7 +118,7 @@ def _limits(base: Baseline) -> Statements:
 
 
 def _enlarging(factor: float) -> Callable[[Cost], Cost]:
-    """A change of costs to `factor` times the sequences."""
+    """Return a function that changes costs to `factor` times the sequences."""
 
     def grown(number: int) -> int:
         return max(1, round(number * factor)) if number else 0

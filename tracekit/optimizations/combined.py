@@ -1,4 +1,4 @@
-"""Several optimizations together: applied one after another, and simulated once."""
+"""Several optimizations together, which are applied one after another and simulated once."""
 
 from collections.abc import Iterator
 from itertools import combinations
@@ -14,7 +14,7 @@ from tracekit.subjects.subject import Subject
 
 
 class Combined(Optimization):
-    """Each step starts from what the steps before it made of the run."""
+    """Several optimizations as one. Each step starts from the run as the steps before it made it."""
 
     def __init__(self, steps: tuple[Optimization, ...]) -> None:
         self.steps = steps
@@ -45,8 +45,8 @@ class Combined(Optimization):
         return tuple(each for step, before in self.stages(base) for each in step.reason(before))
 
     def notes(self, base: Baseline) -> tuple[str, ...]:
-        found = (line for step, before in self.stages(base) for line in step.notes(before))
-        return tuple(dict.fromkeys(found))
+        lines = (line for step, before in self.stages(base) for line in step.notes(before))
+        return tuple(dict.fromkeys(lines))
 
     def how_to(self, base: Baseline) -> str:
         lines = (line for step, before in self.stages(base) for line in step.how(before).split("\n"))
@@ -72,7 +72,7 @@ class Combined(Optimization):
         return product
 
     def stages(self, base: Baseline) -> Iterator[tuple[Optimization, Baseline]]:
-        """Each step with the run that it starts from, as expected."""
+        """Yield each step with the expected run that it starts from."""
         for step in self.steps:
             yield step, base
             if step is not self.steps[-1]:
@@ -80,7 +80,7 @@ class Combined(Optimization):
 
 
 def conflict(steps: tuple[Optimization, ...]) -> str | None:
-    """Why two of these cannot be combined; None when all can."""
+    """Return why two of these steps cannot be combined; None if all can."""
     for one, other in combinations(steps, 2):
         reason = one.excludes.get(other.id) or other.excludes.get(one.id)
         if reason or one.id == other.id:

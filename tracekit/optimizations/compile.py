@@ -1,4 +1,4 @@
-"""torch.compile: pointwise chains become one Triton kernel each, and Python leaves the loop."""
+"""torch.compile: chains of pointwise ops become one Triton kernel each, and Python overhead disappears."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,30 +30,30 @@ from tracekit.optimizations.static_cache import appended
 from tracekit.subjects.subject import Subject
 
 HOST_FACTOR = {"decode": Interval(1.3, 1.07, 0.88), "": Interval(1.3, 0.9, 0.4)}
-"""Host time a launch in compiled code, over eager (modules and all). While decoding, with shapes that grow, launches
-get fewer and each keeps its price: 0.95 to 1.2 in eight runs of seven models on an H200's host. With fixed shapes less:
-a published ViT took at most 0.75 on an A100's and a V100's host, prefills of GPT-2, BERT and ViT in 16 bits on an H200
-0.85 to 0.97, and of Llama-1B at most 1.46."""
+"""Host time per launch in compiled code, relative to eager code with its modules. While decoding with growing
+shapes, there are fewer launches of the same cost: 0.95 to 1.2 in eight runs of seven models on the host of an
+H200. With fixed shapes it is less: a published ViT took at most 0.75 on the hosts of an A100 and a V100, prefills
+of GPT-2, BERT and ViT in 16 bits on an H200 0.85 to 0.97, and of Llama-1B at most 1.46."""
 PRODUCTS = Interval(1.02, 1.0, 0.9)
-"""Time of the products over eager: without their bias, which joins what follows, they take other kernels (GPT-2's
-prefill on an H200 gained more than fusing alone gives)."""
+"""Time of GEMMs relative to eager code. Without their bias, which is fused into what follows, they use other kernels
+(GPT-2's prefill on an H200 gained more than fusing alone gives)."""
 FEW_WAVES = Interval(1.0, 0.83, 0.75)
-"""The same of fp32 products on Hopper: GPT-2, BERT and ViT (batch 1, H200) took 0.93, 0.86 and 0.78."""
+"""The same ratio for fp32 GEMMs on Hopper: GPT-2, BERT and ViT (batch 1, H200) took 0.93, 0.86 and 0.78."""
 TRANSPOSED = Interval(2.2, 1.4, 0.8)
-"""Real over modelled time of a generated kernel that widens int8 weights, each read along a row and written along a
-column: 2.1 (Llama-1B, TinyLlama) and 1.2 (Mistral-7B) on an H200."""
+"""Ratio of real to modelled time of a generated kernel that widens int8 weights, which it reads along a row and
+writes along a column: 2.1 (Llama-1B, TinyLlama) and 1.2 (Mistral-7B) on an H200."""
 UNWRAPPED = Interval(8.0, 4.5, 2.5)
-"""Host time to take a weight that is a tensor subclass apart at each call of compiled code, in plain launches: layers
-of Llama-1B and 3B in fp8 and int8 (prefill, H200's host) take 20 to 39 us."""
+"""Host time to unwrap a weight that is a tensor subclass at each call of compiled code, in plain launches: layers of
+Llama-1B and 3B in fp8 and int8 (prefill, host of an H200) take 20 to 39 us."""
 _NARROW = ("fp8", "int8")
 _NUMBER = 8
-"""Bytes of a number at most."""
+"""Largest size of a single number in bytes."""
 MOST_LAUNCH = 8.0
-"""Host time of an op beyond so many plain launches is Python that compiling removes."""
+"""Host time of an op above this number of plain launches is Python overhead, which compiling removes."""
 ALIGNED = 8
-"""Elements of 16 bits that tensor units are fed at a time."""
+"""Number of 16-bit elements to which the sides of a GEMM must be aligned for tensor cores."""
 ENTRY_NS = Interval(120_000, 60_000, 30_000)
-"""Guards and the call into compiled code, a forward pass."""
+"""Host time of guards and of entering the compiled code, per forward pass."""
 
 
 _BEFORE_DDP = "  # before DistributedDataParallel wraps it; with Trainer: TrainingArguments(torch_compile=True)"
@@ -129,7 +129,7 @@ class Compile(Optimization):
 
 @remembered
 def compiled(base: Baseline, outcome: Outcome) -> pd.DataFrame:
-    """The op list of generated code and what it calls."""
+    """Return the op list of generated code and the kernels that it calls."""
     entry_ns = _entry_ns(base, outcome)
     base = replace(base, ops=base.ops[~_literals(base)])
     base = replace(base, ops=_turned(base, outcome))
@@ -147,7 +147,7 @@ def compiled(base: Baseline, outcome: Outcome) -> pd.DataFrame:
 
 
 def _named(ops: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
-    """With fused ops called as generated code calls its kernels."""
+    """Rename fused ops, so that they are launched as generated code launches its kernels."""
     alone = ops.cost.to_numpy() == before.cost[ops.index].to_numpy()
     return ops.assign(name=np.where(alone, ops.name, GENERATED + "fused"))
 
@@ -162,7 +162,7 @@ def _factor(name: str, cost: Cost | None, gpu: GPU, outcome: Outcome) -> float:
 
 
 def _launching_ns(base: Baseline) -> float:
-    """Host time that goes into launching, in eager code without its Python."""
+    """Return the host time of launches in eager code, without Python overhead."""
     plain = plain_launch_ns(base)
     in_python = each(lambda name: name.startswith(TORCHAO), base.ops.name, dtype=bool)
     most = np.where(in_python, plain, MOST_LAUNCH * plain)
@@ -171,26 +171,28 @@ def _launching_ns(base: Baseline) -> float:
 
 @remembered
 def _entry_ns(base: Baseline, outcome: Outcome) -> float:
-    """Host time of the calls into compiled code, before they launch anything: one a forward pass, and at each value
-    that is read back, where a graph breaks, one more."""
+    """Return the host time of entering compiled code: once per forward pass, and once per graph break.
+
+    A graph breaks at each value that is read back.
+    """
     calls = pick(ENTRY_NS, outcome) * (forward_passes(base) + values_read_back(base))
     return calls + _torchao_layers(base) * pick(UNWRAPPED, outcome) * plain_launch_ns(base)
 
 
 def _torchao_layers(base: Baseline) -> int:
-    """Whose weights are tensor subclasses: they are taken apart at each call."""
+    """Return the number of layers whose weights are tensor subclasses, which are unwrapped at each call."""
     narrow = where(base.ops, lambda cost: cost is not None and cost.family == "gemm" and cost.precision in _NARROW)
     return int((narrow | (base.ops.name == WIDENING)).sum())
 
 
 def _literals(base: Baseline) -> "pd.Series[bool]":
-    """Copies of single numbers from the host, with a wait each: compiled code holds them."""
+    """Return the copies of single numbers from the host, each with a wait; they are constants in compiled code."""
     small = where(base.ops, lambda cost: cost is not None and cost.write_bytes <= _NUMBER)
     return small & (base.ops.name == "aten::copy_") & (base.ops.category == "memcpy") & base.ops.sync
 
 
 def _turned(base: Baseline, outcome: Outcome) -> pd.DataFrame:
-    """Weights in int8 are widened in the order of their outputs."""
+    """Return the op list in which int8 weights are widened in the order of their outputs."""
     rows = base.ops.name == WIDENING
     if not rows.any():
         return base.ops
@@ -199,7 +201,7 @@ def _turned(base: Baseline, outcome: Outcome) -> pd.DataFrame:
 
 
 def _padded(base: Baseline, outcome: Outcome) -> pd.DataFrame:
-    """Products whose rows are no multiple of 16 bytes run padded where that is faster (inductor's pad_mm)."""
+    """Pad GEMMs whose rows are not a multiple of 16 bytes, if that is faster (Inductor's pad_mm)."""
     padded = retimed(base.ops, _aligned, base.gpu, outcome)
     return base.ops.assign(kernel_ns=np.minimum(base.ops.kernel_ns, padded.kernel_ns))
 

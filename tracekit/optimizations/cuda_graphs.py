@@ -1,4 +1,4 @@
-"""One CUDA graph replay instead of a launch a kernel."""
+"""Replays one CUDA graph instead of launching each kernel."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,14 +19,14 @@ from tracekit.optimizations.static_cache import on_static_cache
 from tracekit.subjects.subject import Subject
 
 REPLAY_NS = Interval(80_000, 30_000, 12_000)
-"""Host time to replay a graph and to fill its static inputs."""
+"""Host time to replay a graph and to copy its static inputs."""
 NODE_NS = Interval(1_300, 350, 100)
-"""Idle time between two dependent kernels of a graph: 0.3 us beside 736 and 810 profiled ones (BERT-large, ViT-large on
-an H200), 0.3 to 0.6 in prefills of GPT-2, Llama-1B and T5."""
+"""Idle time between two dependent kernels of a graph: 0.3 us beside 736 and 810 profiled ones (BERT-large, ViT-large
+on an H200), 0.3 to 0.6 in prefills of GPT-2, Llama-1B and T5."""
 
 
 class Graphed(Optimization):
-    """Shared by what replays graphs: between their kernels nothing is launched."""
+    """Base class of optimizations that replay graphs, between whose kernels nothing is launched."""
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         return replace(super().applied(base, outcome), gap_ns=pick(NODE_NS, outcome))
@@ -114,14 +114,17 @@ class CUDAGraphs(Graphed):
 
 
 def _recorded(base: Baseline, outcome: Outcome) -> pd.DataFrame:
-    """The op list on the static cache that a graph needs, and with the masks that recording makes."""
+    """Return the op list on the static cache that a graph needs, with the masks that capturing creates."""
     static = replace(base, ops=on_static_cache(base, outcome))
     return traced_masks.traced(static, outcome)
 
 
 def copies_waited_for(base: Baseline) -> int:
-    """Copies between host and device amid the kernels of a step. Inputs before and results after them stay outside of
-    a graph, and so does what generating decides between its passes."""
+    """Return the copies between host and device between the kernels of a step.
+
+    Inputs before and results after the kernels are not part of a graph, nor are the decisions between passes while
+    generating.
+    """
     capture, ops = base.source.capture, base.ops
     kernels = np.flatnonzero(ops.category == "kernel")
     if not len(kernels) or (capture and capture.workload == "generate"):
@@ -131,6 +134,9 @@ def copies_waited_for(base: Baseline) -> int:
 
 
 def forward_passes(base: Baseline) -> int:
-    """Forward passes in one step: generating takes one a token, the prompt yielding the first."""
+    """Return the number of forward passes in one step.
+
+    Generating takes one pass per token; the pass over the prompt yields the first token.
+    """
     capture = base.source.capture
     return capture.new_tokens if capture and capture.workload == "generate" else 1

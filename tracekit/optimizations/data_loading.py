@@ -1,4 +1,4 @@
-"""Batches made by worker processes while the GPU computes."""
+"""Loads batches in worker processes while the GPU computes."""
 
 from dataclasses import replace
 
@@ -8,9 +8,9 @@ from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.optimizations.shared.host_work import LessHostWork
 
 WORKERS = {"low": 2, "expected": 8, "high": 1_000_000}
-"""Workers whose batches come in turn: two share the work at least; at best there are enough of them."""
+"""Number of workers that share the loading: at least two; at best so many that nothing remains."""
 MORE_WORKERS = {"low": 1.25, "expected": 2.0, "high": 1_000_000}
-"""The same for a loader that has workers already: how many times as fast batches come."""
+"""Factor by which a loader that already has workers becomes faster."""
 _IN_PROCESS = "_SingleProcess"
 _WITH_WORKERS = "_MultiProcessing"
 
@@ -33,7 +33,7 @@ class DataLoading(LessHostWork):
     caveats = ("The gain needs a CPU core a worker, and storage that keeps up.",)
 
     def left(self, base: Baseline, outcome: Outcome) -> float:
-        """What the workers do not finish while the rest of the step runs."""
+        """Return the fraction of loading that workers do not finish while the rest of the step runs."""
         loading = base.outside.total(self.causes)
         without = replace(base, outside=base.outside.scaled(0.0, self.causes))
         faster = MORE_WORKERS if _loader(base, _WITH_WORKERS) else WORKERS
@@ -52,5 +52,5 @@ class DataLoading(LessHostWork):
 
 def _loader(base: Baseline, kind: str) -> bool:
     rows = base.host_causes[base.host_causes["cause"] == "data-loading"]
-    said = rows["name"].astype(str) + rows["caller"].astype(str)
-    return bool(said.str.contains(kind, regex=False).any())
+    names = rows["name"].astype(str) + rows["caller"].astype(str)
+    return bool(names.str.contains(kind, regex=False).any())

@@ -1,4 +1,4 @@
-"""The check of drafted tokens alone: what of speculative decoding can be measured without a draft model."""
+"""The check of drafted tokens, which is the part of speculative decoding that can be measured without a draft model."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from tracekit.optimizations.static_cache import INDEXING, MASK_OPS
 
 
 class DraftCheck(SpeculativeDecoding):
-    """A pass over the next token and `CHECKED` more, over the tokens that it yields at the expected acceptance.
+    """One pass over the next token and `CHECKED` drafted tokens, divided by the tokens that it yields on average.
 
     Several tokens on a cache need a mask, which one token does not.
     """

@@ -1,4 +1,4 @@
-"""fp8 products: weights stored in fp8, activations scaled and cast row by row."""
+"""fp8 GEMMs: weights are stored in fp8, and activations are scaled and cast row by row."""
 
 from collections.abc import Mapping
 from typing import Self
@@ -19,8 +19,8 @@ from tracekit.subjects.subject import Subject
 
 ROW_STREAM = Interval(0.6, 0.75, 1.0)
 TENSOR_STREAM = Interval(0.35, 0.5, 0.8)
-"""Rate of the product over its model's: with a scale a row it is CUTLASS's kernel; with a scale a tensor cuBLASLt's,
-whose tiles suit few rows badly. From one published decode of Llama-3.1-8B on an H100."""
+"""Rate of the GEMM relative to its model. With one scale per row it uses CUTLASS's kernel; with one scale per tensor
+it uses cuBLASLt's, whose tiles are inefficient for few rows. From a published decode of Llama-3.1-8B on an H100."""
 
 _CONFIG = "Float8DynamicActivationFloat8WeightConfig"
 _FP16 = "torchao scales rows of bf16 weights, and these are fp16: load them in bf16, or take fp8-dynamic:per-tensor."
@@ -72,7 +72,10 @@ class FP8Dynamic(DynamicQuantization):
         return super().objection(base) or (_FP16 if fp16.any() and not self.per_tensor else None)
 
     def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
-        """For one scale, the largest element is found in two passes over the whole device."""
+        """Return the kernels before each GEMM.
+
+        With a single scale, the largest element is found in two passes over the whole tensor.
+        """
         passes = super()._before(product, outcome)
         second = Extra(TORCHAO + "amax", moving(4096, 4, "fp32", "reduction"))
         return [*passes[:2], second, *passes[2:]] if self.per_tensor else passes

@@ -1,4 +1,4 @@
-"""Calls of scaled_dot_product_attention that fell back to the math path, brought back to a fused kernel."""
+"""Returns calls of scaled_dot_product_attention that fell back to the math path to a fused kernel."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from tracekit.subjects.subject import Subject
 
 _COPY = "aten::copy_"
 _AROUND = {_COPY, "aten::mul", "aten::div", "aten::fill_", "aten::tril", "aten::where", "aten::masked_fill_"}
-"""Ops that the math path runs before its first product: casts to 32 bits, scales, and the causal mask."""
+"""Ops of the math path before its first GEMM: casts to 32 bits, scales, and the causal mask."""
 _MENDS: dict[Cause, str] = {
     "bf16": "model = model.half()  # this GPU has no bf16: fused kernels take fp16",
     "grouped-heads": (
@@ -78,13 +78,13 @@ class FusedAttentionFallback(Optimization):
         return with_extras(replace(base, ops=fused), self._repeats(base, fused), {})
 
     def _as_mended(self, base: Baseline) -> Precision | None:
-        """The type that the mend computes in: the math path widens halves. None: as it was."""
+        """Return the dtype after the correction, because the math path widens 16-bit operands; None for no change."""
         if base.fallback is None or base.fallback.cause == "bf16":
             return "fp16"
         return base.fallback.precision
 
     def _repeats(self, base: Baseline, ops: pd.DataFrame) -> dict[int, list[Extra]]:
-        """The copies of keys and values for each query head."""
+        """Return the copies that repeat keys and values for each query head."""
         if base.fallback is None or base.fallback.cause != "grouped-heads":
             return {}
         group = max(2, base.fallback.group)
@@ -108,14 +108,14 @@ class FusedAttentionFallback(Optimization):
 
 
 def _kernels(base: Baseline) -> str | None:
-    """The backend that takes the calls once they are mended."""
+    """Return the backend that runs the calls once their cause is removed."""
     known = base.fallback.precision if base.fallback else None
     half = any(cost is not None and is_half(cost) for cost in base.ops.cost) if known is None else known != "fp32"
     return preferred(base.gpu, half=half)
 
 
 def _math_path(base: Baseline) -> list[Written]:
-    """Attention written out, with the casts, scales and masks that the math path makes around it."""
+    """Return the unfused attention with the casts, scales and masks that the math path adds."""
     names = base.ops.name.astype(str).to_list()
     return [_widened(each, names) for each in written_out(base)]
 

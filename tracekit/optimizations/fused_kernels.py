@@ -1,4 +1,4 @@
-"""Hand-written fused kernels inside a module: norms, and activations written out op by op."""
+"""Hand-written fused kernels for norms and for activations that are written op by op."""
 
 from functools import partial
 
@@ -19,15 +19,15 @@ from tracekit.subjects.fused_modules import WRITTEN_OUT, with_fused_kernels
 from tracekit.subjects.subject import Subject
 
 LIGER_LAUNCH = Interval(25.0, 20.0, 15.0)
-"""Host time of a kernel of liger-kernel, an autograd.Function around a Triton launch, in plain launches: 90 to 100 us
-on an H200's host, where a plain one took 5 (Llama-1B, Mistral-7B and Qwen2); for each norm, half a gated activation
-that it replaces as well."""
+"""Host time of a kernel of liger-kernel, an autograd.Function around a Triton launch, in plain launches: 90 to 100
+us on the host of an H200, where a plain launch took 5 us (Llama-1B, Mistral-7B and Qwen2). It applies to each
+norm, and to each half of a gated activation that it replaces."""
 CALLED = Interval(1.0, 0.5, 0.0)
-"""Of the host time that the first op of a chain takes beyond a plain launch, what the call of the module keeps."""
+"""Fraction of the host time of a chain's first op beyond a plain launch that the call of the module keeps."""
 
 
 _NAMED = 3
-"""Types of layers that the evidence names."""
+"""Number of types of layers that the evidence names."""
 
 
 class FusedKernels(Optimization):
@@ -92,7 +92,7 @@ def _of_layers(layer_type: str, launched: int, ns: float) -> Statement:
 
 
 def _known(base: Baseline) -> "pd.Series[bool]":
-    """Ops of modules that a kernel is known for: activations that torch has in one, and norms."""
+    """Return the ops of modules with a known fused kernel: norms, and activations for which torch has one kernel."""
     return which(base.ops.layer_type, lambda kind: kind in WRITTEN_OUT or kind.endswith("Norm"))
 
 

@@ -1,4 +1,4 @@
-"""One kernel for all of an optimizer's arithmetic, in place of one an operation."""
+"""One kernel for all arithmetic of an optimizer, instead of one per operation."""
 
 from dataclasses import replace
 
@@ -19,13 +19,14 @@ from tracekit.optimizations.shared.evidence import largest, launches, of_step, s
 from tracekit.subjects.subject import Subject
 
 HOST_KEPT = Interval(0.9, 0.6, 0.4)
-"""Part of the host time of passes over lists that stays: the lists are still gathered in Python."""
+"""Fraction of the host time of passes over lists that remains, because the lists are still built in Python."""
 HOST_PER_PARAMETER_NS = Interval(4_000, 2_000, 1_000)
-"""Host time that a fused call adds for a parameter of an optimizer that launched each operation of each parameter by
-itself: its four tensors become elements of lists."""
+"""Host time that a fused call adds per parameter if the optimizer launched each operation for each parameter: its
+four tensors become elements of lists."""
 KERNEL_ERROR = Interval(1.25, 1.0, 0.9)
 _READ, _WRITTEN = 4, 3
-"""Of Adam, in copies of the parameters: parameters, gradients and two moments; all but the gradients."""
+"""Copies of the parameters that Adam reads and writes: it reads parameters, gradients and two moments, and writes
+all but the gradients."""
 
 
 _WITH_TRAINER = '  # with Trainer: TrainingArguments(optim="adamw_torch_fused")'
@@ -101,7 +102,7 @@ class FusedOptimizer(Optimization):
 
 
 def _steps(base: Baseline) -> "pd.Series[bool]":
-    """Rows that update parameters: passes over lists, or where there are none, operations on one parameter each."""
+    """Return the rows that update parameters: passes over lists, or without these, operations on one parameter each."""
     optimizer = base.ops.cost.notna() & base.ops.phase.isin(["optimizer", ""])
     lists = base.ops.name.str.contains("_foreach_(?!copy_)", regex=True)
     if lists.any():
@@ -116,7 +117,7 @@ def _by_parameter(base: Baseline) -> bool:
 
 
 def _parameters(base: Baseline) -> float:
-    """How many parameters an optimizer updates that launches each operation of each of them."""
+    """Return the number of parameters that an optimizer updates if it launches each operation for each of them."""
     return float(base.ops.name[_steps(base)].value_counts().median())
 
 
@@ -129,7 +130,7 @@ def _host_ns(base: Baseline, outcome: Outcome) -> float:
 
 
 def _fused_cost(base: Baseline) -> Cost:
-    """Each parameter, gradient and moment once, whatever the passes were."""
+    """Return the cost of accessing each parameter, gradient and moment once, whatever the passes were."""
     passes = base.ops[_steps(base)]
     widest = max(passes.cost, key=lambda cost: cost.write_bytes)
     copy = _copy_bytes(passes) if _by_parameter(base) else widest.write_bytes
@@ -138,6 +139,6 @@ def _fused_cost(base: Baseline) -> Cost:
 
 
 def _copy_bytes(passes: pd.DataFrame) -> float:
-    """Bytes of all parameters: most operations write each of them once."""
+    """Return the bytes of all parameters; most operations write each parameter once."""
     written = passes.cost.map(lambda cost: cost.write_bytes).astype(float)
     return float(written.groupby(passes.name).sum().median())

@@ -1,4 +1,4 @@
-"""Gradient checkpointing: the backward pass runs each block's forward again instead of keeping what it made."""
+"""Gradient checkpointing: the backward pass runs each block's forward pass again instead of keeping its activations."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,15 +19,16 @@ from tracekit.optimizations.shared.evidence import of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 WRAPPING = Interval(8.0, 4.0, 2.0)
-"""Host time of checkpointing one block (saving and restoring random state, leaving and entering autograd), in plain
-launches."""
+"""Host time of checkpointing one block (saving and restoring the random state, leaving and entering autograd), in
+plain launches."""
 HOOKS = Interval(6.0, 4.0, 2.0)
-"""The same for each op of a block: what it saves is packed twice and unpacked once, through Python. On an H200's host
-1.1 to 1.8 ms a block of 20 (GPT-2) to 40 (Llama-1B) ops, where a plain launch took 8 us."""
+"""Host time of hooks per op of a block, in plain launches: each saved tensor is packed twice and unpacked once, in
+Python. On the host of an H200, 1.1 to 1.8 ms for a block of 20 (GPT-2) to 40 (Llama-1B) ops, where a plain launch
+took 8 us."""
 SHORT = 0.85
-"""Of the GPU's memory: a step that holds more leaves no room for a longer sequence or a larger batch."""
+"""Fraction of the GPU's memory above which a step leaves no room for a longer sequence or a larger batch."""
 _MOST = 0.5
-"""Of what a step holds: more than this must be activations for checkpointing to make much room."""
+"""Fraction of a step's memory that must be activations for checkpointing to free much memory."""
 _BLOCK = r"^(.*?\.\d+)(?:\.|$)"
 
 
@@ -89,7 +90,7 @@ class GradientCheckpointing(Optimization):
         return changed
 
     def needed(self, base: Baseline) -> bool:
-        """Memory is short, and most of it holds activations."""
+        """Return whether memory is short, and most of it holds activations."""
         memory = base.memory
         if memory is None or memory.peak < SHORT * base.gpu.memory_bytes:
             return False
@@ -107,8 +108,12 @@ def _forward(base: Baseline) -> "pd.Series[bool]":
 
 
 def _kept(base: Baseline) -> tuple[float, float]:
-    """Of what the forward pass keeps: what it keeps then (each block's input, and all outside blocks), and what comes
-    to that while the last block runs again (the largest block's, less what lies behind the blocks and is free)."""
+    """Return two fractions of the activations that the forward pass keeps.
+
+    The first is what checkpointing keeps: each block's input, and everything outside of blocks. The second is what the
+    last block adds while it runs again: the activations of the largest block, minus those after the blocks, which are
+    already freed.
+    """
     saved = saved_bytes(base.ops)
     forward = base.ops.loc[saved.index]
     block = forward.layer.str.extract(_BLOCK)[0]

@@ -1,4 +1,4 @@
-"""Weights, activations and arithmetic in 16 bits: bfloat16 where the GPU has it, else float16."""
+"""Weights, activations and arithmetic in 16 bits: bfloat16 if the GPU supports it, else float16."""
 
 from collections.abc import Mapping
 from dataclasses import astuple, replace
@@ -29,11 +29,12 @@ from tracekit.optimizations.shared.evidence import largest, of_step, say, share_
 from tracekit.subjects.subject import Subject
 
 HOST_FACTOR = Interval(1.05, 1.0, 0.95)
-"""Host time over that in fp32: other backends are chosen, with other checks. Published: 0.95 to 1.04 times as fast
-where the host sets the pace."""
+"""Host time relative to fp32: other backends are chosen, with other checks. Published: 0.95 to 1.04 times as fast
+where the host limits the speed."""
 CUDNN_ATTENTION = Interval(10.0, 8.0, 0.0)
-"""Host time that a call of cuDNN's attention takes beyond one of another backend while decoding, in plain launches: it
-looks its graph up by sizes, of which keys grow. GPT-2 on an H200, 37 us a layer; prefills and training took none."""
+"""Host time of a call of cuDNN's attention beyond that of another backend while decoding, in plain launches: it
+looks up its graph by sizes, and the number of keys grows. GPT-2 on an H200: 37 us per layer; prefills and
+training: none."""
 HalfType = Literal["fp16", "bf16"]
 _TYPES: dict[str, HalfType] = {"fp16": "fp16", "bf16": "bf16"}
 _PADS = ("aten::copy_", "aten::constant_pad_nd")
@@ -112,7 +113,7 @@ class HalfPrecision(Optimization):
         return subject.with_dtype(self.dtype or subject.half_type)
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
-        """What the model makes halves, but for what it makes in 32 bits whatever its type."""
+        """Halve everything except what the model computes in 32 bits whatever its dtype."""
         if _emulates(base):
             return before
         half = Memory(*(part // 2 for part in astuple(before)))
@@ -132,7 +133,7 @@ class HalfPrecision(Optimization):
 
 
 def attention_host_ns(base: Baseline, outcome: Outcome) -> "pd.Series[float]":
-    """What 16 bits add to the host time of each op: fused attention moves to cuDNN where PyTorch prefers that."""
+    """Return the host time that 16 bits add to each op, because fused attention uses cuDNN if PyTorch prefers it."""
     moves = where(base.ops, _is_wide_attention) & (base.ops.phase == "decode")
     taken = preferred(base.gpu, half=True) == "cudnn"
     return moves * (taken * pick(CUDNN_ATTENTION, outcome) * plain_launch_ns(base))
@@ -144,7 +145,7 @@ def _is_wide_attention(cost: Cost | None) -> bool:
 
 @remembered
 def in_half(base: Baseline, outcome: Outcome) -> pd.DataFrame:
-    """The op list with what is in 32 bits in 16, as a format of weights finds it."""
+    """Return the op list with 32-bit ops in 16 bits, which formats of weights start from."""
     ops = retimed(base.ops, lambda cost: narrowed(cost, half_type(base.gpu)), base.gpu, outcome)
     return with_wide_parts(base, ops.assign(host_ns=ops.host_ns + attention_host_ns(base, outcome)))
 
@@ -154,8 +155,10 @@ def half_type(gpu: GPU) -> HalfType:
 
 
 def _kept_as_it_is(base: Baseline) -> int:
-    """Bytes kept for the backward pass that a narrower type leaves: masks of dropouts, what a norm that is written out
-    takes the squares of, and the log-probabilities of a loss in 32 bits."""
+    """Return the bytes kept for the backward pass that a narrower dtype does not change.
+
+    These are the masks of dropouts, the squares of an unfused norm, and the log-probabilities of a loss in 32 bits.
+    """
     saved = saved_bytes(base.ops)
     ops = base.ops.loc[saved.index]
     in_norms = (ops.name == "aten::pow") & ops.layer_type.str.endswith("Norm")
@@ -164,8 +167,10 @@ def _kept_as_it_is(base: Baseline) -> int:
 
 
 def _loss_is_wide(base: Baseline) -> bool:
-    """transformers takes a causal loss in 32 bits, of a copy of the logits; before it, it pads the labels that it
-    shifts."""
+    """Return whether the loss is computed in 32 bits.
+
+    transformers computes a causal loss in 32 bits, on a copy of the logits, after padding the labels that it shifts.
+    """
     forward = base.ops.name[base.ops.phase == "forward"]
     return bool(((forward == "aten::_log_softmax") & forward.shift().isin(_PADS)).any())
 
@@ -178,12 +183,12 @@ def _halved(cost: Cost, to: HalfType, gpu: GPU) -> Cost:
 
 
 def _is_wide(cost: Cost, gpu: GPU) -> bool:
-    """Whether it is computed in 32 bits: bf16, too, on a GPU without it."""
+    """Return whether an op is computed in 32 bits, which includes bf16 on a GPU without bf16 units."""
     return cost.precision in WIDE or (cost.precision == "bf16" and not gpu.supports("bf16"))
 
 
 def _emulates(base: Baseline) -> bool:
-    """Whether the run is in bf16 on a GPU that has none."""
+    """Return whether the run is in bf16 on a GPU without bf16 units."""
     return not base.gpu.supports("bf16") and any(cost.precision == "bf16" for cost in base.ops.cost if cost)
 
 

@@ -1,4 +1,4 @@
-"""Weights in 4 bits, in groups with a scale each."""
+"""Weights in 4 bits, in groups with one scale each."""
 
 from collections.abc import Mapping
 
@@ -13,12 +13,13 @@ from tracekit.subjects import quantized
 from tracekit.subjects.subject import Subject
 
 GROUP = 128
-"""Weights that share a scale and a zero point, of two bytes each."""
+"""Number of weights that share a scale and a zero point, of two bytes each."""
 KERNEL_ERROR = Interval(1.4, 1.1, 0.9)
-"""Over the model, which was fitted to kernels run again and again with their weights partly in the L2."""
+"""Time relative to the kernel model, which was fitted to kernels that ran repeatedly with parts of their weights in
+the L2 cache."""
 WIDENING_TILES = 1.06
-"""Time of a product whose tiles widen in shared memory (Marlin and its like), over the plain one's, where the rows are
-many: 0.94 times as fast at 256 rows on an A100, as published."""
+"""Time of a GEMM whose tiles widen weights in shared memory (such as Marlin), relative to the plain GEMM, with many
+rows: 0.94 times as fast at 256 rows on an A100, as published."""
 
 
 class Int4WeightOnly(WeightOnly):
@@ -50,7 +51,10 @@ class Int4WeightOnly(WeightOnly):
     )
 
     def kernel_ns(self, narrow_ns: float, before_ns: float, before: Cost, base: Baseline, outcome: Outcome) -> float:
-        """The model knows tinygemm's kernels, which widen weights again for every 16 rows; at best others are used."""
+        """Return the time by the model of tinygemm's kernels, which widen weights again for every 16 rows.
+
+        At best, other kernels are used.
+        """
         tinygemm = narrow_ns * pick(KERNEL_ERROR, outcome)
         return min(tinygemm, before_ns * WIDENING_TILES) if outcome == "high" else tinygemm
 
@@ -59,7 +63,7 @@ class Int4WeightOnly(WeightOnly):
         return from_pretrained(configuration)
 
     def apply(self, subject: Subject) -> Subject:
-        """In the layout of the kernel that comes with PyTorch, which takes bf16."""
+        """Quantize in the layout of PyTorch's own kernel, which requires bf16."""
         return quantized.with_torchao(
             subject.with_dtype("bf16"), "Int4WeightOnlyConfig", int4_packing_format="tile_packed_to_4d"
         )

@@ -1,4 +1,4 @@
-"""int8 products: weights stored in int8, activations scaled and cast row by row."""
+"""int8 GEMMs: weights are stored in int8, and activations are scaled and cast row by row."""
 
 from collections.abc import Mapping
 
@@ -14,13 +14,15 @@ from tracekit.subjects import quantized
 from tracekit.subjects.subject import Subject
 
 FEWEST_ROWS = 17
-"""torch._int_mm takes more than 16 rows; fewer multiply in int32 without tensor cores, the weights widened first."""
+"""torch._int_mm needs more than 16 rows. With fewer, weights are widened, and the product is computed in int32
+without tensor cores."""
 
 INT_MM = Interval(110.0, 75.0, 30.0)
-"""Host time around torch._int_mm in eager code, in plain launches: layers of Llama-1B and Mistral-7B take 440 and 580
-us more for 512 rows than for one, on an H200's host."""
+"""Host time around torch._int_mm in eager code, in plain launches: layers of Llama-1B and Mistral-7B take 440 and
+580 us more for 512 rows than for one, on the host of an H200."""
 _FALLBACK_BYTES = 16
-"""Written and read a weight then: widened to int32 (4), times the input (4 read, 4 written), summed (4 read)."""
+"""Bytes written and read per weight in that case: widened to int32 (4), times the input (4 read, 4 written), summed
+(4 read)."""
 
 
 class Int8Dynamic(DynamicQuantization):
@@ -56,7 +58,7 @@ class Int8Dynamic(DynamicQuantization):
         return [*quantise, Extra(TORCHAO + "mul (int32)", widened)]
 
     def _after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
-        """The sums in int32, by the scales of the rows and then of the weights."""
+        """Return the kernels that multiply the int32 sums by the scales of rows and weights."""
         out = product.rows * product.outputs
         return [
             Extra(TORCHAO + "mul", moving(4 * out, 4 * out, "fp32")),

@@ -23,18 +23,18 @@ from tracekit.subjects import quantized
 from tracekit.subjects.subject import Subject
 
 STREAM = Interval(0.75, 0.9, 1.0)
-"""Bandwidth of the generated product over that of the library's."""
+"""Bandwidth of the generated kernel relative to the library's."""
 GENERATED = Interval(0.7, 0.85, 1.0)
-"""Its rate of arithmetic, likewise."""
+"""Arithmetic rate of the generated kernel relative to the library's."""
 START_US = Interval(3.0, 0.5, 0.0)
-"""How much longer its start is."""
+"""Additional start-up time of the generated kernel in microseconds."""
 WIDENED = Interval(64, 128, 256)
-"""Weights that a multiprocessor widens a clock."""
+"""Number of weights that a multiprocessor widens per clock."""
 ELEMENTWISE = Interval(1.35, 1.1, 0.9)
-"""Real over modelled time of the kernels around a product that is not fused: 1.0 (BERT-large, Llama-8B) to 1.35
-(Mistral-7B at one row) on an H200."""
+"""Ratio of real to modelled time of the kernels around a GEMM that is not fused: 1.0 (BERT-large, Llama-8B) to 1.35
+(Mistral-7B with one row) on an H200."""
 TILE_ROWS = 64
-"""Rows of a tile, for each of which the weights are widened again."""
+"""Rows of a tile. The weights are widened again for each tile."""
 
 
 _SCALING, _ADDING = "aten::mul (scales)", "aten::add_ (bias)"
@@ -96,7 +96,7 @@ class Int8WeightOnly(WeightOnly):
         return super().narrow(cost) if self.fused else cost
 
     def kernel_ns(self, narrow_ns: float, before_ns: float, before: Cost, base: Baseline, outcome: Outcome) -> float:
-        """The stream of narrow weights, or the arithmetic; and widening."""
+        """Return the time to read the narrow weights or to compute, plus the time to widen the weights."""
         if not self.fused:
             return before_ns
         product, gpu = linear_product(before), base.gpu
@@ -107,7 +107,7 @@ class Int8WeightOnly(WeightOnly):
         return narrow_ns / rate + pick(START_US, outcome) * 1e3 + widening
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
-        """Unless fused, the largest layer's weights stand there in 16 bits, too."""
+        """Add the largest layer's weights in 16 bits, unless fused."""
         after = super().memory(base, before)
         if self.fused:
             return after
@@ -122,13 +122,13 @@ class Int8WeightOnly(WeightOnly):
 
 
 def _widened(product: LinearProduct) -> Extra:
-    """The weights in 16 bits, an element at a time: a copy from int8 has no vectors."""
+    """Return the kernel that widens the weights to 16 bits one by one, because a copy from int8 is not vectorized."""
     weights = product.weights
     return Extra(WIDENING, Cost(0, weights, 2 * weights, "copy", "bf16", access="indexed"))
 
 
 def _scaled(product: LinearProduct, *, biased: bool) -> list[Extra]:
-    """The scales in 16 bits, and the outputs times them; the bias is added on its own, no longer in the product."""
+    """Return the kernels that widen the scales to 16 bits, scale the outputs, and add the bias separately."""
     elements, columns = product.rows * product.outputs, product.outputs
     broadcast = Cost(elements, 2 * elements + 2 * columns, 2 * elements, "pointwise", "bf16", access="indexed")
     times = [Extra("aten::_to_copy", moving(4 * columns, 2 * columns, "bf16", "copy")), Extra(_SCALING, broadcast)]

@@ -1,4 +1,4 @@
-"""LLM.int8: weights and activations in 8 bits, columns with outliers multiplied apart in 16 (bitsandbytes)."""
+"""LLM.int8: weights and activations in 8 bits, and columns with outliers separately in 16 bits (bitsandbytes)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,16 +24,16 @@ from tracekit.subjects.subject import Subject
 
 _WAITS = "every layer waits for the device, which a graph cannot."
 OUTLIERS = Interval(0.01, 0.002, 0.0)
-"""Columns of a layer's input that hold an outlier (above 6.0), as a share; with none, that branch is not taken.
+"""Fraction of columns of a layer's input that contain an outlier (above 6.0); without any, that branch is not taken.
 Dettmers et al. 2022 found about 0.1 % of the features, in every layer of large models."""
 
 STREAM = Interval(0.15, 0.45, 1.0)
-"""Rate of the int8 product over that of its model. Each layer waits for the device, so that all of it counts: layers of
-Mistral-7B on an H200 take 40 us more than the smaller ones of Llama-1B at one row, and 90 at 512."""
+"""Rate of the int8 GEMM relative to its model. Each layer waits for the device, so its whole time counts: layers of
+Mistral-7B on an H200 take 40 us more than the smaller ones of Llama-1B with one row, and 90 us with 512."""
 _ZEROING = 4
-"""Launches that set the outliers' columns of several rows to zero."""
+"""Number of launches that set the outliers' columns to zero, with several rows."""
 _AROUND = 3
-"""Ops written in Python around the product: int8_scaled_mm, which calls int8_linear_matmul and int8_mm_dequant."""
+"""Ops written in Python around the GEMM: int8_scaled_mm, which calls int8_linear_matmul and int8_mm_dequant."""
 
 
 class LLMInt8(BitsAndBytes):
@@ -89,9 +89,10 @@ class LLMInt8(BitsAndBytes):
 
 
 def _quantise(product: LinearProduct, outcome: Outcome) -> list[Extra]:
-    """Is there an outlier (a wait for the device); which columns (another); then a row's largest element and cast.
+    """Return the kernels that quantize the input, after bitsandbytes' int8_vectorwise_quant and int8_mixed_scaled_mm.
 
-    After bitsandbytes' int8_vectorwise_quant and int8_mixed_scaled_mm.
+    They test for outliers (with a wait for the device), find their columns (with another), and scale and cast each row
+    by its largest element.
     """
     size, python = product.rows * product.inputs, pick(PYTHON_OP, outcome)
     passes = [
@@ -109,14 +110,14 @@ def _quantise(product: LinearProduct, outcome: Outcome) -> list[Extra]:
 
 def _outliers(product: LinearProduct, columns: float, python: float) -> list[Extra]:
     size, apart = product.rows * product.inputs, columns * product.outputs
-    found = [
+    kernels = [
         Extra("aten::any", moving(size, product.inputs, family="reduction")),
         Extra("aten::nonzero (count)", moving(product.inputs, 8, family="reduction")),
         Extra("aten::nonzero (read back)", moving(8, 8, family="copy"), sync=True),
         Extra("aten::nonzero (select)", moving(product.inputs, 8 * columns, family="gather")),
     ]
     return [
-        *found,
+        *kernels,
         Extra("aten::index", moving(2 * product.rows * columns, 2 * product.rows * columns, family="gather")),
         Extra("aten::index", moving(apart, apart, family="gather"), host=1 + python),
         Extra("aten::mul", moving(apart, 4 * apart), host=1 + python),
@@ -126,7 +127,7 @@ def _outliers(product: LinearProduct, columns: float, python: float) -> list[Ext
 
 
 def _finish(product: LinearProduct, outcome: Outcome) -> list[Extra]:
-    """The sums in int32 scaled to fp16, and what the outliers' columns contribute."""
+    """Return the kernels that scale the int32 sums to fp16, and add the product of the outliers' columns."""
     out = product.rows * product.outputs
     host = 1 + _AROUND * pick(PYTHON_OP, outcome)
     scaled = Extra("bitsandbytes::int8_mm_dequant", moving(4 * out, 2 * out), host=host)

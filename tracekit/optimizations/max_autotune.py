@@ -1,4 +1,4 @@
-"""torch.compile(mode="max-autotune"): what compile does, in CUDA graphs, with the fastest of several products."""
+"""torch.compile(mode="max-autotune"): compile, in CUDA graphs, with the fastest of several GEMM kernels."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ from tracekit.optimizations.shared.mask_advice import advice as mask_advice
 from tracekit.subjects.subject import Subject
 
 PRODUCT = Interval(1.0, 0.97, 0.88)
-"""Time of the best Triton product (with what follows it fused) over the library's: the library is seldom beaten."""
+"""Time of the best Triton GEMM, with what follows it fused, relative to the library's, which is seldom slower."""
 COMPILE, GRAPHS = Compile(), CUDAGraphs()
 
 

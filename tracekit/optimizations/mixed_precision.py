@@ -1,4 +1,4 @@
-"""Training with autocast: products in 16 bits, weights and sums that need it in 32."""
+"""Training with autocast: GEMMs in 16 bits, weights and sensitive sums in 32 bits."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,13 +23,12 @@ from tracekit.subjects.subject import Subject
 
 _PRODUCTS = ("gemm", "convolution", "attention")
 _FOLLOW = ("pointwise", "copy", "gather")
-"""Families that compute in the type of their inputs, which products then hand them in 16 bits."""
+"""Families that compute in the dtype of their inputs, which GEMMs then produce in 16 bits."""
 _WIDE = ("fp32", "tf32")
 _CAST_HOST = Interval(1.5, 1.0, 0.7)
 """Host time of a cast that autocast adds, in plain launches."""
 _KEPT = Interval(0.8, 0.65, 0.5)
-"""Activations that are kept, over those of training in 32 bits: inputs of products halve, those of norms and losses
-do not."""
+"""Activations kept, relative to training in 32 bits: inputs of GEMMs are halved, those of norms and losses are not."""
 
 
 class MixedPrecision(Optimization):
@@ -88,7 +87,7 @@ class MixedPrecision(Optimization):
         return f'scaler = torch.amp.GradScaler("cuda")\n{forward}\n{scaled}'
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
-        """A 16-bit copy of the weights lives through a step beside activations that shrink."""
+        """Add a 16-bit copy of the weights during the step, and shrink the activations."""
         kept = round(before.activations * pick(_KEPT, "expected"))
         return replace(before, activations=kept + before.weights // 2)
 
@@ -101,7 +100,7 @@ def _wide_products(base: Baseline) -> "pd.Series[bool]":
 
 
 def _casts(cost: Cost, outcome: Outcome) -> list[Extra]:
-    """Of a weight, which autocast keeps for the step; at worst of what it is multiplied with, too."""
+    """Return the casts of a weight, which autocast caches during the step; at worst also of its other operand."""
     host = pick(_CAST_HOST, outcome)
     weight = [Extra("aten::_to_copy", moving(cost.weight_bytes, cost.weight_bytes / 2, "fp32", "copy"), host=host)]
     others = cost.read_bytes - cost.weight_bytes

@@ -1,4 +1,4 @@
-"""NF4: weights in 4-bit normal floats, unpacked on the way into each product (bitsandbytes)."""
+"""NF4: weights in 4-bit normal floats, which are unpacked for each GEMM (bitsandbytes)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,13 +24,13 @@ from tracekit.subjects import quantized
 from tracekit.subjects.subject import Subject
 
 BYTES_A_WEIGHT = 0.5 + 1 / 64
-"""Four bits, and a scale of one byte for each block of 64 (itself quantized)."""
+"""Bytes per weight: four bits, and a scale of one byte for each block of 64 (itself quantized)."""
 FEW_ROWS = 4
-"""Up to so many, bitsandbytes (0.50) always takes the kernel that unpacks while it multiplies."""
+"""Largest number of rows for which bitsandbytes (0.50) uses the kernel that unpacks while it multiplies."""
 STREAM = Interval(0.4, 0.6, 0.9)
-"""Bandwidth of that kernel, over that of a plain one."""
+"""Bandwidth of that kernel, relative to a plain one."""
 MODULE = Interval(3.0, 1.0, 0.0)
-"""Host time of the layer's own Python (types and state checked at each call), in plain launches."""
+"""Host time of the layer's own Python code (checks of types and state at each call), in plain launches."""
 
 
 class NF4(BitsAndBytes):
@@ -100,9 +100,10 @@ def _packed(cost: Cost) -> Cost:
 
 
 def _unpack(product: LinearProduct, outcome: Outcome) -> list[Extra]:
-    """The scales of the blocks, from a byte to fp32 and shifted; with more rows, the weights to 16 bits.
+    """Return the kernels that unpack, after bitsandbytes' matmul_4bit, dequantize_blockwise and gemv_4bit.
 
-    After bitsandbytes' matmul_4bit, dequantize_blockwise and gemv_4bit.
+    They convert the scales of the blocks from one byte to fp32 and shift them; with more rows, they also convert the
+    weights to 16 bits.
     """
     blocks, python = product.weights / 64, pick(PYTHON_OP, outcome)
     scales = [

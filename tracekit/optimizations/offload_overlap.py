@@ -1,4 +1,4 @@
-"""Weights that are copied from the host for each layer: copied while the layer before computes."""
+"""Copies the weights of an offloaded layer from the host while the previous layer computes."""
 
 import numpy as np
 import pandas as pd
@@ -15,13 +15,13 @@ from tracekit.optimizations.shared.evidence import share_of
 from tracekit.subjects.subject import Subject
 
 SLOWER = Interval(1.4, 1.1, 1.0)
-"""Time of a pinned copy over its modelled one."""
+"""Time of a pinned copy relative to its modelled time."""
 HIDDEN = Interval(0.3, 0.9, 1.0)
-"""Part of the kernels' time in which copies proceed."""
+"""Fraction of the kernels' time during which copies proceed."""
 LAYERS = 4
-"""Copies to the device amid kernels from which a model is offloaded layer by layer."""
+"""Number of copies to the device between kernels above which a model counts as offloaded layer by layer."""
 NOTABLE = 0.2
-"""Of the busy time, what the copies then take at least."""
+"""Smallest fraction of the busy time that these copies must take."""
 
 
 class OffloadOverlap(Optimization):
@@ -74,7 +74,7 @@ class OffloadOverlap(Optimization):
 
 
 def _weights(base: Baseline) -> "pd.Series[bool]":
-    """Copies to the device with kernels before and after them."""
+    """Return the copies to the device with kernels before and after them."""
     kernels = np.flatnonzero(base.ops.category == "kernel")
     places = np.arange(len(base.ops))
     amid = (places > kernels[0]) & (places < kernels[-1]) if len(kernels) else np.zeros(len(base.ops), dtype=bool)

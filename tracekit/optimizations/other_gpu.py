@@ -1,4 +1,4 @@
-"""The same run on another GPU."""
+"""Projects the run to another GPU."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from tracekit.optimizations.shared.evidence import of_step, say
 from tracekit.subjects.subject import Subject
 
 _WORST_FIRST: dict[Outcome, Outcome] = {"low": "high", "expected": "expected", "high": "low"}
-"""A low speed-up is a high time."""
+"""A low speed-up corresponds to a long time."""
 
 
 class OtherGPU(Optimization):

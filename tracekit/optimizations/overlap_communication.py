@@ -1,4 +1,4 @@
-"""Collectives that run while kernels compute, over links that are as fast as they can be."""
+"""Overlaps collectives with kernels."""
 
 import numpy as np
 import pandas as pd
@@ -15,10 +15,10 @@ from tracekit.optimizations.shared.evidence import share_of
 from tracekit.subjects.subject import Subject
 
 HIDDEN = Interval(0.2, 0.5, 1.0)
-"""Part of the kernels' time in which collectives proceed: the backward pass, at best all."""
+"""Fraction of the kernels' time during which collectives proceed: that of the backward pass; at best all."""
 NOTABLE = 0.05
 SLOW = 0.3
-"""Of the link's rate: a large collective below it is held up by its link or by other ranks."""
+"""Fraction of the link's rate. A large collective below it is limited by its link or by other ranks."""
 
 
 class OverlapCommunication(Optimization):
@@ -72,7 +72,7 @@ def _collectives(base: Baseline) -> "pd.Series[bool]":
 
 
 def _bus_gbs(base: Baseline) -> float:
-    """Rate at which the links carried what large collectives moved, by their exposed time; 0: not known."""
+    """Return the rate in GB/s at which links carried large collectives, by their exposed time; 0 if unknown."""
     rows = base.ops[base.ops.message.notna()]
     known = np.array([message.known for message in rows.message], dtype=bool)
     moved = sum(message.carried for message in rows.message[known])

@@ -1,4 +1,4 @@
-"""Sizes of products padded to what tensor units are fed by: 16 bytes."""
+"""Pads the sizes of GEMMs to multiples of 16 bytes, which tensor cores need."""
 
 from dataclasses import replace
 
@@ -17,11 +17,11 @@ from tracekit.optimizations.shared.evidence import largest, of_step, say, share_
 from tracekit.subjects.subject import Subject
 
 _ALIGNMENT = 16
-"""Bytes."""
+"""Alignment in bytes."""
 _NOTABLE = 0.01
-"""Fraction of the kernel time in unaligned kernels from which on names confirm what shapes say."""
+"""Fraction of the kernel time in kernels with unaligned names above which the names confirm the shapes."""
 _VOCABULARY = 8192
-"""A side of a product with weights that is at least this long is a vocabulary."""
+"""A side of a GEMM with weights that is at least this long is a vocabulary."""
 
 
 class PadShapes(Optimization):
@@ -79,7 +79,7 @@ def _unaligned(base: Baseline) -> "pd.Series[bool]":
 
 
 def _largest(base: Baseline) -> Cost:
-    """The unaligned product with the most arithmetic."""
+    """Return the unaligned GEMM with the most FLOPs."""
     cost: Cost = max(base.ops.cost[_unaligned(base)], key=lambda cost: cost.flops)
     return cost
 
@@ -93,7 +93,7 @@ def _up(size: int, multiple: int) -> int:
 
 
 def _odd_side(cost: Cost) -> tuple[int, int]:
-    """The longest side that is no multiple, and the next multiple."""
+    """Return the longest side that is not a multiple, and the next multiple."""
     assert isinstance(cost.shape, Gemm)
     multiple = _multiple(cost)
     side = max((side for side in (cost.shape.n, cost.shape.k) if side % multiple), default=cost.shape.n)

@@ -1,4 +1,4 @@
-"""Serving with a paged KV cache and in-flight batching: memory by the page, and no slot that waits for its batch."""
+"""Serving with a paged KV cache and in-flight batching, in which a finished sequence's slot is reused at once."""
 
 import pandas as pd
 
@@ -14,15 +14,16 @@ from tracekit.optimizations.shared.evidence import of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 OCCUPANCY = Interval(0.8, 0.6, 0.4)
-"""Slots of a static batch at work on average: each waits for the longest answer (evenly spread lengths: a half)."""
+"""Mean fraction of a static batch's slots in use; each waits for the longest answer (a half for evenly spread
+lengths)."""
 IN_FLIGHT = 0.95
-"""The same when a finished sequence's slot is given to the next request."""
+"""Mean fraction of slots in use if the slot of a finished sequence is given to the next request."""
 ATTENTION = Interval(1.26, 1.2, 1.0)
-"""Attention through a page table over attention on contiguous keys (Kwon et al., 2023: 20 to 26 % longer)."""
+"""Time of attention through a page table, relative to contiguous keys (Kwon et al., 2023: 20 to 26 % longer)."""
 RESERVED_USED = Interval(0.6, 0.38, 0.2)
-"""Part of a contiguous KV cache, reserved for the longest answer, that holds tokens (Kwon et al.: 20 to 38 %)."""
+"""Fraction of a contiguous KV cache, reserved for the longest answer, that holds tokens (Kwon et al.: 20 to 38 %)."""
 PAGED_USED = 0.96
-"""The same of pages of 16 tokens."""
+"""Fraction of pages of 16 tokens that holds tokens."""
 
 
 class PagedKV(Optimization):
@@ -58,7 +59,7 @@ class PagedKV(Optimization):
         return None if batch > 1 else "One request leaves no slot idle, and no memory that another could use."
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        """Times for each useful token: idle slots do work that nobody waits for."""
+        """Scale the times to one useful token, because idle slots do useless work."""
         attends = _attends(base)
         useful = IN_FLIGHT / pick(OCCUPANCY, outcome)
         kernel = base.ops.kernel_ns.mask(attends, base.ops.kernel_ns * pick(ATTENTION, outcome))

@@ -1,4 +1,4 @@
-"""Copies from page-locked host memory, which are faster and need no waiting."""
+"""Copies from page-locked host memory, which are faster and do not block the host."""
 
 from collections.abc import Mapping
 
@@ -16,11 +16,11 @@ from tracekit.optimizations.shared.evidence import share_of
 from tracekit.subjects.subject import Subject
 
 SLOWER = Interval(1.6, 1.15, 1.0)
-"""Time of a pinned copy over its modelled one."""
+"""Time of a pinned copy relative to its modelled time."""
 HIDDEN = Interval(0.0, 0.0, 1.0)
-"""Part of the copies that kernels hide: none where they stay in the kernels' stream, all where they are prefetched."""
+"""Fraction of the copies that kernels hide: none if they stay in the kernels' stream, all if they are prefetched."""
 UNKNOWN = Interval(0.8, 0.5, 0.2)
-"""Pinned over pageable time of a copy whose size is not known."""
+"""Ratio of pinned to pageable time of a copy with unknown size."""
 
 
 _OFFLOADED = {"offload-overlap": "it pins what it copies ahead."}

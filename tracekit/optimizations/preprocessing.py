@@ -1,4 +1,4 @@
-"""Host code around and inside the model, done on the GPU, ahead of time, or not at all."""
+"""Moves host code around and inside the model to the GPU, does it ahead of time, or removes it."""
 
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
@@ -6,7 +6,7 @@ from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.optimizations.shared.host_work import LessHostWork
 
 MOVED = 0.9
-"""Part of a function's time that is gone once it runs on the GPU; at best all."""
+"""Fraction of a function's time that disappears once it runs on the GPU; at best all of it."""
 _PROCESSOR = r"image_process|processing_|feature_extract|preprocess"
 _RESIZES = r"zoom|resize|interpolat|PIL|Image\."
 _VIDEO = r"video|decord|av\.|cv2|imageio"
@@ -30,28 +30,28 @@ class Preprocessing(LessHostWork):
     caveats = ("Resizing on the GPU may round otherwise than on the CPU: compare the model's answers.",)
 
     def left(self, base: Baseline, outcome: Outcome) -> float:
-        """At worst only the largest function is moved."""
+        """Return the fraction of the work that remains; at worst, only the largest function is moved."""
         if outcome == "high":
             return 0.0
         return 1 - MOVED * (_largest_share(base, self.causes) if outcome == "low" else 1.0)
 
     def how_to(self, base: Baseline) -> str:
         rows = base.host_causes[base.host_causes["cause"].isin(self.causes)]
-        said = (rows["name"].astype(str) + " " + rows["caller"].astype(str)).str
-        if said.contains(_PROCESSOR, case=False).any():
+        names = (rows["name"].astype(str) + " " + rows["caller"].astype(str)).str
+        if names.contains(_PROCESSOR, case=False).any():
             return (
                 "processor = AutoProcessor.from_pretrained(name, use_fast=True)\n"
                 'inputs = processor(images=images, device="cuda", return_tensors="pt")'
             )
-        if said.contains(_VIDEO, case=False).any():
+        if names.contains(_VIDEO, case=False).any():
             return 'decoder = torchcodec.decoders.VideoDecoder(path, device="cuda")'
-        if said.contains(_RESIZES, case=False).any():
+        if names.contains(_RESIZES, case=False).any():
             return 'images = torch.nn.functional.interpolate(images.to("cuda"), size=size, mode="bilinear")'
         return "# with torch ops on the GPU, once before the loop, or in workers: DataLoader(dataset, num_workers=8)"
 
 
 def _largest_share(base: Baseline, causes: tuple[str, ...]) -> float:
-    """The largest function's part of the work, 0 to 1."""
+    """Return the largest function's fraction of the work, 0 to 1."""
     rows = base.host_causes[base.host_causes["cause"].isin(causes)]
     times = rows.groupby("name")["idle_ns"].sum()
     return float(times.max() / times.sum()) if len(times) and times.sum() else 1.0

@@ -1,4 +1,4 @@
-"""Compiled once instead of again in measured steps."""
+"""Compiles once instead of again in measured steps."""
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
@@ -7,15 +7,15 @@ from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.shared.host_work import LessHostWork
 
 LEFT = Interval(0.3, 0.0, 0.0)
-"""Part of the compiling that stays: with dynamic shapes a few variants are still compiled."""
+"""Fraction of the compilation time that remains, because a few variants are still compiled with dynamic shapes."""
 
 
 class Recompiling(LessHostWork):
     """Compiled once instead of again in measured steps.
 
-    Compiling inside the step goes; at the low end 30 % of it stays, for a few variants of shapes.
+    The compilation time inside the step disappears; at the low end 30 % of it remains, for a few variants of shapes.
 
-    *Refused* where nothing is compiled in the step.
+    *Refused* if nothing is compiled in the step.
     """
 
     id = "recompiling"

@@ -1,4 +1,4 @@
-"""Fused attention in place of softmax(QK^T)V written out, or other kernels for attention that is fused already."""
+"""Fused attention instead of an unfused softmax(QK^T)V, or other kernels for attention that is already fused."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,15 +27,16 @@ from tracekit.optimizations.shared.evidence import largest, of_step, say, share_
 from tracekit.subjects.subject import Subject
 
 HOST_KEPT = Interval(0.8, 0.45, 0.2)
-"""Host time of the fused call (its checks, its choice of a backend, the Python before it) over that of what it replaces
-but further copies: 0.41 to 0.49 in traces of GPT-2, BERT, Llama-1B and Mistral-7B with and without on H200s' hosts. By
-what such runs saved without a profiler it is 0.15 to 0.35, and 0.5 in GPT-2-large as transformers published it."""
+"""Host time of the fused call (its checks, its choice of a backend, the Python code before it), relative to that of
+the ops that it replaces without additional copies: 0.41 to 0.49 in traces of GPT-2, BERT, Llama-1B and Mistral-7B
+with and without it on hosts of H200s. By the time that such runs saved without a profiler it is 0.15 to 0.35, and
+0.5 for GPT-2-large as transformers published it."""
 KERNEL_ERROR = Interval(1.3, 1.0, 0.8)
 _FUSED = "aten::scaled_dot_product_attention"
 PACKAGE = "flash-attention-2"
 _UNPADDING = 16
-"""Kernels that take padding out before flash attention's package and put it back after (transformers' _upad_input:
-lengths, indices, three gathers, a scatter), with two waits for the device."""
+"""Kernels that remove padding before the flash-attn package's kernel and restore it afterwards (transformers'
+_upad_input: lengths, indices, three gathers, a scatter), with two waits for the device."""
 
 _GATHER = 3.0
 """Host time of such a gather, an autograd.Function, in plain launches."""
@@ -103,13 +104,13 @@ class SDPA(Optimization):
         return used == {BACKENDS[self.backend].kernels}
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        found = replace(base, ops=self._switched(base, outcome))
-        found = replace(found, ops=_unmasked(found, outcome).reset_index(drop=True))
-        joined = replace(found, ops=self._joined(found, outcome))
+        switched = replace(base, ops=self._switched(base, outcome))
+        switched = replace(switched, ops=_unmasked(switched, outcome).reset_index(drop=True))
+        joined = replace(switched, ops=self._joined(switched, outcome))
         return self._wrapped(joined, outcome) if self.backend == PACKAGE else joined.ops
 
     def _switched(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        """Attention that is fused already, on the other kernels."""
+        """Move attention that is already fused to the chosen kernels."""
         rows = _fused(base)
         if self.backend is None or not rows.any():
             return base.ops
@@ -121,12 +122,12 @@ class SDPA(Optimization):
     def joined(
         self, base: Baseline, outcome: Outcome, written: Sequence[Written], precision: Precision | None = None
     ) -> pd.DataFrame:
-        """Attention written out, as one op each; `precision`: in another type."""
-        found = sorted(written, key=lambda each: each.begin)
-        ops = _merged(base.ops, found)
-        fused = ops.index.isin(base.ops.index[[each.begin for each in found]])
+        """Replace each unfused attention with one op; `precision` changes its dtype."""
+        ordered = sorted(written, key=lambda each: each.begin)
+        ops = _merged(base.ops, ordered)
+        fused = ops.index.isin(base.ops.index[[each.begin for each in ordered]])
         masked = outcome == "low" and _batch(base) > 1
-        costs = [self._on(each.cost, masked=masked) for each in found]
+        costs = [self._on(each.cost, masked=masked) for each in ordered]
         costs = [_in_type(cost, precision) for cost in costs]
         error = pick(KERNEL_ERROR, outcome)
         kernel, cost = ops.kernel_ns.to_numpy(copy=True), ops.cost.copy()
@@ -142,15 +143,20 @@ class SDPA(Optimization):
         )
 
     def _on(self, cost: Cost, *, masked: bool) -> Cost:
-        """A mask for padding rules out, while decoding, the kernels that split the keys."""
+        """Return the cost on the chosen kernels.
+
+        While decoding, a mask for padding excludes kernels that split the keys.
+        """
         if not isinstance(cost.shape, Attention):
             return cost
         efficient = masked and self.backend is None and cost.shape.queries == 1
         return on_backend(cost, "efficient" if efficient else self.backend)
 
     def _wrapped(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        """What transformers does around the package: an op in Python, and for padded sequences (before version 5
-        for any) their packing."""
+        """Add transformers' code around the package.
+
+        It is an op in Python, and for padded sequences (before version 5 for all) their packing.
+        """
         places = _fused(base).to_numpy().nonzero()[0]
         called = Extra("flash_attn (Python)", moving(8, 8), host=1 + 2 * pick(PYTHON_OP, outcome))
         padded = outcome == "low" or (outcome == "expected" and _batch(base) > 1)
@@ -178,7 +184,7 @@ class SDPA(Optimization):
         return f"{sdpa}\n{only}\n    model(**inputs)"
 
     def apply(self, subject: Subject) -> Subject:
-        """A named backend is then the only one that is allowed."""
+        """Switch attention; a named backend is then the only one that is allowed."""
         written = subject.settings.attention == "eager"
         if not written and not self.backend:
             raise refused(self, "Attention is fused already.")
@@ -197,14 +203,20 @@ class SDPA(Optimization):
 
 
 def _unmasked(base: Baseline, outcome: Outcome) -> pd.DataFrame:
-    """Without the masks of attention written out, except at worst: a sliding window shorter than the text needs one."""
+    """Remove the masks of unfused attention.
+
+    At worst they stay, because a sliding window shorter than the text needs one.
+    """
     return base.ops if outcome == "low" else base.ops[~built_masks(base)]
 
 
-def _merged(ops: pd.DataFrame, found: Sequence[Written]) -> pd.DataFrame:
-    """The first row of each attention in place of all of its rows, with their host time but that of further copies."""
+def _merged(ops: pd.DataFrame, attentions: Sequence[Written]) -> pd.DataFrame:
+    """Replace the rows of each attention with its first row.
+
+    That row gets their host time, except that of additional copies.
+    """
     gone, host = np.zeros(len(ops), dtype=bool), ops.host_ns.to_numpy(copy=True)
-    for each in found:
+    for each in attentions:
         gone[each.begin + 1 : each.end + 1] = True
         host[each.begin + 1 : each.first] = host[each.last + 1 : each.end + 1] = 0.0
     kept = np.flatnonzero(~gone)
@@ -228,7 +240,7 @@ def _batch(base: Baseline) -> int:
 
 
 def _grouped(base: Baseline) -> bool:
-    """Whether heads that are fused already share keys; written out, they were repeated before."""
+    """Return whether heads that are already fused share keys; in unfused attention, the keys were repeated before."""
     shapes = (cost.shape for cost in distinct(base.ops.cost))
     return any(isinstance(shape, Attention) and shape.heads > shape.kv_heads for shape in shapes)
 
@@ -238,7 +250,7 @@ def _fused(base: Baseline) -> "pd.Series[bool]":
 
 
 def _unpadding(cost: Cost) -> list[Extra]:
-    """Keys and values are gathered into the package's layout, and lengths read back."""
+    """Return the kernels that gather keys and values into the package's layout, and read lengths back."""
     moved = cost.read_bytes / 2
     small = [Extra("unpad", moving(64, 64)) for _ in range(_UNPADDING - 4)]
     waits = [Extra("unpad: read back", moving(8, 8, family="copy"), sync=True) for _ in range(2)]

@@ -1,6 +1,6 @@
-"""A small model drafts a few tokens, and one pass of the large one checks them all.
+"""Speculative decoding: a small model drafts a few tokens, and one pass of the large model checks them all.
 
-Tokens a pass, for an acceptance rate a and k drafted: (1 - a^(k+1)) / (1 - a) (Leviathan et al., 2023).
+Tokens per pass, for an acceptance rate a and k drafted tokens: (1 - a^(k+1)) / (1 - a) (Leviathan et al., 2023).
 """
 
 from collections.abc import Mapping
@@ -26,16 +26,16 @@ from tracekit.optimizations.shared.evidence import of_step, say
 from tracekit.subjects.subject import Subject
 
 ACCEPTANCE = Interval(0.5, 0.7, 0.85)
-"""Share of drafted tokens that the large model agrees with, where nothing is known of draft and text."""
+"""Fraction of drafted tokens that the large model accepts, if nothing is known about draft model and text."""
 DRAFT_LAYERS = Interval(0.6, 0.4, 0.25)
-"""Host time of a draft's pass over that of the large model's: its layers, and the loop around it."""
+"""Host time of a draft's pass relative to the large model's: its layers, and the loop around it."""
 DRAFT_BYTES = 0.1
-"""Kernel time of a draft's pass over that of the large model's, a tenth of whose weights it has."""
+"""Kernel time of a draft's pass relative to the large model's, of whose weights it has a tenth."""
 CHECK_NS = 150_000.0
-"""Host time to compare what was drafted with what was found, and to cut the cache back, a pass."""
+"""Host time per pass to compare drafted with computed tokens, and to truncate the cache."""
 MOST_DRAFTED = 8
 CHECKED = 4
-"""Drafted tokens when its check is measured."""
+"""Number of drafted tokens when the check is measured."""
 
 
 class SpeculativeDecoding(Optimization):
@@ -94,7 +94,7 @@ class SpeculativeDecoding(Optimization):
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        """Times a token: those of one check and its drafts, over the tokens that they yield."""
+        """Return times per token: those of one check and its drafts, divided by the tokens that they yield."""
         drafted = self.drafted(base)
         tokens = tokens_a_pass(self._acceptance(outcome), drafted)
         rows = _decoding(base)
@@ -106,7 +106,10 @@ class SpeculativeDecoding(Optimization):
         return ops.assign(host_ns=ops.host_ns.mask(rows, host / tokens))
 
     def drafted(self, base: Baseline) -> int:
-        """Tokens to draft: the most gain at the expected acceptance, while checking stays bound by memory."""
+        """Return the number of tokens to draft, with the largest gain at the expected acceptance.
+
+        The check must stay memory-bound.
+        """
         acceptance = self._acceptance("expected")
         share = base.busy_ns / base.latency_ns
         draft = share * DRAFT_BYTES + (1 - share) * DRAFT_LAYERS.expected
@@ -114,7 +117,7 @@ class SpeculativeDecoding(Optimization):
         return max(candidates, key=lambda k: tokens_a_pass(acceptance, k) / (1 + k * draft))
 
     def _largest(self, base: Baseline) -> int:
-        """Drafted tokens at which the products are still bound by their weights' bytes."""
+        """Return the largest number of drafted tokens at which the GEMMs are still bound by their weights' bytes."""
         batch = max(rows for rows, _ in _products(base))
         element = min(element for _, element in _products(base))
         return min(MOST_DRAFTED, int(_ridge_rows(base.gpu, element) / batch) - 1)
@@ -146,7 +149,7 @@ class SpeculativeDecoding(Optimization):
         )
 
     def apply(self, subject: Subject) -> Subject:
-        """What of it needs no draft model: the check of drafted tokens, at the expected rate of acceptance."""
+        """Apply the part that needs no draft model: the check of drafted tokens, at the expected acceptance rate."""
         if subject.settings.workload != "decode" or subject.inputs is not None or subject.graphs:
             raise refused(self, "Its check is measured beside a decode step: --workload decode, without graphs.")
         tokens = tokens_a_pass(self._acceptance("expected"), CHECKED)
@@ -165,19 +168,22 @@ def _decoding(base: Baseline) -> "pd.Series[bool]":
 
 
 def _products(base: Baseline) -> list[tuple[int, float]]:
-    """Rows and bytes of an element of the products with weights while decoding."""
-    found = map(linear_product, distinct(base.ops.cost[_decoding(base)]))
-    return [(product.rows, product.element) for product in found if product]
+    """Return rows and bytes per element of the GEMMs with weights while decoding."""
+    products = map(linear_product, distinct(base.ops.cost[_decoding(base)]))
+    return [(product.rows, product.element) for product in products if product]
 
 
 def _ridge_rows(gpu: GPU, element: float) -> float:
-    """Rows from which on a product takes longer to compute (2 FLOPs a weight and row) than to read its weights."""
+    """Return the number of rows above which GEMMs take longer to compute than to read their weights.
+
+    A GEMM computes 2 FLOPs per weight and row.
+    """
     precision = "fp32" if element >= 4 else "bf16"
     return gpu.sustained_flops(precision) * element / (2 * gpu.bandwidth * gpu.copy_efficiency)
 
 
 def with_rows(cost: Cost, rows: int) -> Cost:
-    """The op for `rows` tokens in place of one; attention reads its keys once for all of them."""
+    """Return the cost for `rows` tokens instead of one; attention reads its keys once for all of them."""
     shape, cached = cost.shape, cost.weight_bytes
     if isinstance(shape, Gemm):
         shape = replace(shape, m=shape.m * rows) if cost.weight_bytes else replace(shape, batch=shape.batch * rows)

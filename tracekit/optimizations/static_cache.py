@@ -1,4 +1,4 @@
-"""A KV cache of fixed size, written in place: its addresses and shapes never change."""
+"""A KV cache of fixed size, which is written in place, so that its addresses and shapes never change."""
 
 from dataclasses import replace
 
@@ -20,14 +20,15 @@ from tracekit.optimizations.shared.evidence import of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 LENGTH = Interval(1.5, 1.0, 1.0)
-"""Positions of the cache over those in use: attention reads and masks all of them. At best it is just long enough."""
+"""Positions of the cache relative to those in use, because attention reads and masks all of them. At best it is just
+long enough."""
 INDEXING = Interval(5.0, 3.5, 2.2)
-"""Host time of each op that a static cache, or a mask, adds, in plain launches: on an H200's host a layer takes 24
-(GPT-2) to 33 (grouped heads) plain launches more than with a growing cache."""
+"""Host time of each op that a static cache, or a mask, adds, in plain launches: on the host of an H200, a layer
+takes 24 (GPT-2) to 33 (grouped heads) plain launches more than with a growing cache."""
 _INDEX_OPS = ("aten::arange", "aten::add", "aten::add_", "index_copy_ (checks)", "index_copy_ (checks)")
-"""What transformers' StaticLayer.update does beside the two writes, to know where to write."""
+"""Ops of transformers' StaticLayer.update besides the two writes, which compute where to write."""
 MASK_OPS = 8
-"""Kernels that make the mask of a forward pass, which a growing cache needs none of."""
+"""Number of kernels that build the mask of a forward pass, which a growing cache does not need."""
 
 
 class StaticCache(Optimization):
@@ -82,19 +83,22 @@ class StaticCache(Optimization):
 
 
 def appended(base: Baseline) -> "pd.Series[bool]":
-    """The two concatenations (keys, values) of each layer while decoding: those as large as what attention reads."""
-    found = base.ops.phase == "decode"
-    if found.any():
-        found &= (base.ops.name == "aten::cat") & base.ops.cost.notna()
-    if not found.any():
-        return found
+    """Return the two concatenations (keys, values) of each layer while decoding.
+
+    They are those that are as large as what attention reads.
+    """
+    appends = base.ops.phase == "decode"
+    if appends.any():
+        appends &= (base.ops.name == "aten::cat") & base.ops.cost.notna()
+    if not appends.any():
+        return appends
     read = [_key_elements(shape) for shape in _attentions(base)]
     written = each(_written, base.ops.cost, dtype=float)
-    return found & (written >= min(read, default=float("inf")) / 2)
+    return appends & (written >= min(read, default=float("inf")) / 2)
 
 
 def _written(cost: Cost | None) -> float:
-    """Elements that an op writes."""
+    """Return the number of elements that an op writes."""
     return cost.write_bytes / ELEMENT_BYTES[cost.precision] if cost else 0
 
 
@@ -112,7 +116,7 @@ def _keys(base: Baseline) -> int:
 
 
 def on_static_cache(base: Baseline, outcome: Outcome) -> pd.DataFrame:
-    """Decoding with each append to the cache a write of one token, and attention masked to the cache's end."""
+    """Return the op list with a static cache: appends write one token, and attention is masked to the cache's end."""
     keys = _keys(base)
     if not keys:
         return base.ops
@@ -127,8 +131,10 @@ def on_static_cache(base: Baseline, outcome: Outcome) -> pd.DataFrame:
 
 
 def _with_indices(base: Baseline, keys: int, host: float) -> pd.DataFrame:
-    """The ops that find the place to write, a layer, and those that make the mask of a pass; generated code has them
-    in the kernels that write."""
+    """Add the ops that compute the position to write, per layer, and those that build the mask of a pass.
+
+    Generated code has them in the kernels that write.
+    """
     places = (base.ops.name == "aten::index_copy_").to_numpy().nonzero()[0]
     if not len(places) or is_compiled(base):
         return base.ops

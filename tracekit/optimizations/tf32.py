@@ -1,4 +1,4 @@
-"""fp32 matrix products on tensor cores, their inputs rounded to TF32."""
+"""fp32 GEMMs on tensor cores, with inputs rounded to TF32."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The kernels that scaled_dot_product_attention can take, and which GPU has them."""
+"""Defines the kernels that scaled_dot_product_attention can use, and the GPUs that support them."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -14,12 +14,12 @@ _HALF = ("fp16", "bf16")
 class Backend:
     words: str
     needs: str
-    """GPU feature."""
+    """Required GPU feature."""
     kernels: Literal["cudnn", "flash", "efficient"]
     """Attention.backend of its calls."""
     half_only: bool
     enum: str
-    """Of torch.nn.attention.SDPBackend; "": a package of its own."""
+    """Member of torch.nn.attention.SDPBackend; "" for a separate package."""
 
 
 BACKENDS = {
@@ -28,11 +28,11 @@ BACKENDS = {
     "efficient": Backend(WORDS[EFFICIENT], "efficient-attention", "efficient", False, EFFICIENT),
     "flash-attention-2": Backend("the flash-attn package", "flash-attention", "flash", True, ""),
 }
-"""In PyTorch's order of preference; "math" is attention written out."""
+"""Backends in PyTorch's order of preference; "math" is unfused attention."""
 
 
 def preferred(gpu: GPU, *, half: bool) -> str | None:
-    """The backend that PyTorch takes by itself; None: it writes attention out."""
+    """Return the backend that PyTorch prefers; None if it does not fuse attention."""
     able = (name for name, backend in BACKENDS.items() if backend.enum and runs(name, gpu, half=half))
     return next(able, None)
 
@@ -42,7 +42,7 @@ def runs(name: str, gpu: GPU, *, half: bool) -> bool:
 
 
 def on_backend(cost: Cost, name: str | None) -> Cost:
-    """The same fused attention on the named backend; None: on the preferred one."""
+    """Return the same fused attention on the named backend; None selects the preferred one."""
     assert isinstance(cost.shape, Attention)
     return replace(cost, shape=replace(cost.shape, backend=BACKENDS[name].kernels if name else ""))
 

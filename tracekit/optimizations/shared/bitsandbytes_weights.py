@@ -1,4 +1,4 @@
-"""Weights in fewer bits by bitsandbytes, which replaces every linear layer but the head, GPT-2's Conv1D too."""
+"""Weights in fewer bits by bitsandbytes, which replaces every linear layer (and Conv1D of GPT-2) except the head."""
 
 import pandas as pd
 
@@ -12,12 +12,12 @@ from tracekit.optimizations.half_precision import HalfPrecision
 from tracekit.optimizations.shared.evidence import largest, of_step, say
 
 _HALF = 2
-"""Bytes of an element."""
+"""Bytes per 16-bit element."""
 SAVES_MEMORY = "It saves memory, not time: use it when the weights do not fit otherwise."
 
 
 class BitsAndBytes(Optimization):
-    """Shared by the formats; it computes in 16 bits."""
+    """Base class of bitsandbytes' formats, which compute in 16 bits."""
 
     contains = "half-precision"
     bytes_a_weight: float
@@ -27,7 +27,7 @@ class BitsAndBytes(Optimization):
         return (say("weights-replaced", of_step("weights", "bytes", stored_bytes(base, rows))), *largest(base, rows))
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
-        """What is not replaced is cast to 16 bits."""
+        """Change the size of replaced weights, and cast all others to 16 bits."""
         rows = replaced(base)
         element = max(product.element for cost in distinct(base.ops.cost[rows]) if (product := linear_product(cost)))
         in_half = HalfPrecision().memory(base, before) if element > _HALF else before
@@ -36,5 +36,5 @@ class BitsAndBytes(Optimization):
 
 
 def replaced(base: Baseline) -> "pd.Series[bool]":
-    """Rows of the op list that multiply by weights which change their format."""
+    """Return the rows of the op list that multiply by weights whose format changes."""
     return inner_products(base, conv1d=True)

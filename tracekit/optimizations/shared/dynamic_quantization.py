@@ -1,4 +1,4 @@
-"""Weights and activations in 8 bits, the activations quantised anew at each product (torchao)."""
+"""Weights and activations in 8 bits; activations are quantized for each GEMM (torchao)."""
 
 from dataclasses import replace
 
@@ -26,19 +26,19 @@ from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.shared.evidence import largest, of_step, say, share_of
 
 FEWEST_ROWS = 16
-"""Of a tile: 8-bit products have no kernels of their own for one row."""
+"""Smallest number of rows of a tile, because 8-bit GEMMs have no kernels for a single row."""
 
 
 class DynamicQuantization(Optimization):
-    """Shared by the types: `precision` of the products, `stream` and passes of their own."""
+    """Base class of the formats, which define the GEMM's `precision`, its `stream` rate, and additional passes."""
 
     precision: Precision
     needs: str
-    """The GPU feature that its products are written for."""
+    """GPU feature that its GEMM kernels require."""
     dispatch: Interval
-    """Host time of torchao's Python around each product, in plain launches."""
+    """Host time of torchao's Python code around each GEMM, in plain launches."""
     stream: Interval
-    """Rate of the 8-bit product over that which the model of a plain one gives it."""
+    """Rate of the 8-bit GEMM relative to the model of a plain one."""
 
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports(self.needs):
@@ -72,7 +72,7 @@ class DynamicQuantization(Optimization):
         return replace(smaller, read_bytes=max(smaller.read_bytes - inputs, smaller.weight_bytes), shape=tiled)
 
     def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
-        """The largest element of each row, and the row divided by it, as eager PyTorch launches them."""
+        """Return the kernels that find the largest element of each row and divide by it, as in eager PyTorch."""
         size, rows = product.rows * product.inputs, product.rows
         passes = (
             ("abs", moving(2 * size, 2 * size, "bf16")),

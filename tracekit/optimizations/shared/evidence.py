@@ -1,4 +1,4 @@
-"""Values that optimizations quote of a run: build a reason from them with `say(kind, ...)`."""
+"""Values of a run that optimizations quote: a reason is built from them with `say(kind, ...)`."""
 
 from typing import Any
 
@@ -11,38 +11,38 @@ __all__ = ["busy", "idle", "largest", "latency", "launches", "of_step", "say", "
 
 
 def share(base: Baseline, rows: "pd.Series[bool]") -> float:
-    """Part of the kernel time that these rows of the op list take, 0 to 1."""
+    """Return the fraction of the kernel time in these rows of the op list, 0 to 1."""
     return float(base.ops.kernel_ns[rows].sum() / max(base.busy_ns, 1.0))
 
 
 def share_of(base: Baseline, rows: "pd.Series[bool]", role: str = "share") -> Evidence:
-    """`share`, with the op that it is about where there is only one."""
+    """Return `share`, with the op that it is about if there is only one."""
     names = base.ops.name[rows].unique()
     return Evidence(role, share(base, rows), "ops", "share", str(names[0]) if len(names) == 1 else "")
 
 
 def idle(base: Baseline) -> Evidence:
-    """Part of the step in which the GPU is idle."""
+    """Return the fraction of the step in which the GPU is idle."""
     return of_step("idle", "idle_share", base.idle_share)
 
 
 def busy(base: Baseline) -> Evidence:
-    """Busy time of the step; overlapping work counts once."""
+    """Return the busy time of the step; overlapping work counts once."""
     return of_step("busy", "busy_ns", base.occupied_ns)
 
 
 def latency(base: Baseline) -> Evidence:
-    """Latency of the step without the profiler."""
+    """Return the latency of the step without the profiler."""
     return of_step("latency", "latency_ns", base.unprofiled_ns)
 
 
 def launches(base: Baseline, rows: Any = slice(None), role: str = "launches") -> Evidence:
-    """Pieces of device work that these rows launch."""
+    """Return the number of device work items that these rows launch."""
     return of_step(role, "launches", int(base.ops.launches[rows].sum()))
 
 
 def largest(base: Baseline, rows: "pd.Series[bool]") -> tuple[Statement, ...]:
-    """The op that most of the rows' kernel time is in; empty if there is only one, or none has time."""
+    """Return the op with most of the rows' kernel time; empty if there is only one op, or none has time."""
     times = base.ops[rows].groupby("name").kernel_ns.sum()
     if len(times) < 2 or not times.max() > 0:
         return ()

@@ -1,4 +1,7 @@
-"""Shared by what takes host work outside the model away: a step without that work, simulated, is the bound."""
+"""Base class of optimizations that remove host work outside the model.
+
+A simulated step without that work is the bound.
+"""
 
 from abc import abstractmethod
 from dataclasses import replace
@@ -12,23 +15,23 @@ from tracekit.optimizations.base import Optimization, refused
 from tracekit.subjects.subject import Subject
 
 NOTABLE = 0.01
-"""Host work of less than this part of a step is not worth a word."""
+"""Host work below this fraction of a step is ignored."""
 _NAMED = 3
 
 
 class LessHostWork(Optimization):
-    """The host work of some causes shrinks; at its best it is gone, which is what the critical path allows."""
+    """Reduces the host work of some causes; at best it disappears, as far as the critical path allows."""
 
     causes: tuple[str, ...]
     nothing: str
-    """Why it is refused where there is no such work."""
+    """Why it is refused without such work."""
 
     def objection(self, base: Baseline) -> str | None:
         return None if base.outside.total(self.causes) > NOTABLE * base.unprofiled_ns else self.nothing
 
     @abstractmethod
     def left(self, base: Baseline, outcome: Outcome) -> float:
-        """Part of the work that stays on the critical path, 0 to 1."""
+        """Return the fraction of the work that remains on the critical path, 0 to 1."""
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         return base.ops
@@ -50,7 +53,7 @@ class LessHostWork(Optimization):
 
 
 def named_causes(base: Baseline, causes: tuple[str, ...]) -> Statements:
-    """The names of most time among these causes: the function, and where it is called from."""
+    """Return the names with most time among these causes: the function, and its caller."""
     named = base.host_causes[base.host_causes["cause"].isin(causes) & (base.host_causes["name"] != "")]
     sums = named.groupby(["name", "location", "caller"], sort=False)["idle_ns"].sum().reset_index()
     top = sums.nlargest(_NAMED, "idle_ns")

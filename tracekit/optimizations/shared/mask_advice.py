@@ -1,4 +1,4 @@
-"""What to do where transformers builds an attention mask while a step is compiled or captured."""
+"""Advice for runs in which transformers builds an attention mask while a step is compiled or captured."""
 
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.transforms.traced_masks import MENDED, mended, unfused, version_of
@@ -6,7 +6,7 @@ from tracekit.optimizations.base import Optimization
 
 
 def advice(optimization: Optimization, base: Baseline) -> tuple[str, ...]:
-    """One line with the version that mends it and the speed-up then; empty where attention stays fused."""
+    """Return a line with the version that fixes it and the speed-up then; empty if attention stays fused."""
     if not unfused(base).any():
         return ()
     gain = optimization.expected_speedup(mended(base))

@@ -1,16 +1,19 @@
-"""Formats of weights: at most one of them at a time, and the code that loads a model in one of torchao's."""
+"""Formats of weights, which exclude each other, and the code that loads a model in one of torchao's."""
 
 WEIGHT_FORMATS = ("int8-weight-only", "int4-weight-only", "nf4", "llm-int8", "fp8-dynamic", "int8-dynamic")
 """Ids of the optimizations that change how weights are stored."""
 
 
 def other_formats(own: str) -> dict[str, str]:
-    """The formats that `own` cannot be combined with, and why."""
+    """Return the formats that `own` cannot be combined with, and why."""
     return {other: "the weights are stored in one format." for other in WEIGHT_FORMATS if other != own}
 
 
 def from_pretrained(configuration: str, *, also: str = "", compiled: bool = False) -> str:
-    """With a configuration of torchao.quantization (and what `also` to import for it), the head left as it is."""
+    """Return code that loads a model with a configuration of torchao.quantization and skips the head.
+
+    `also` are further names to import for the configuration.
+    """
     names = ", ".join(filter(None, [configuration.partition("(")[0], also]))
     load = (
         f"from torchao.quantization import {names}\n"

@@ -1,4 +1,4 @@
-"""Weights stored in 8 or 4 bits and widened inside the matrix product."""
+"""Weights stored in 8 or 4 bits and widened inside the GEMM."""
 
 from abc import abstractmethod
 
@@ -26,20 +26,20 @@ from tracekit.optimizations.shared.evidence import largest, of_step, say, share_
 
 
 class WeightOnly(Optimization):
-    """Shared by the widths: `bits` a weight."""
+    """Base class of the formats, which define `bits` per weight."""
 
     bits: int
     scales_bytes: float
-    """Of scales and zero points, a weight."""
+    """Bytes of scales and zero points per weight."""
     needs: str
-    """The GPU feature that its kernels are written for."""
+    """GPU feature that its kernels require."""
 
     eager: bool
-    """Used without compiling: each layer's call goes through Python."""
+    """Whether it is used without compiling; then each layer's call goes through Python."""
 
     @abstractmethod
     def kernel_ns(self, narrow_ns: float, before_ns: float, before: Cost, base: Baseline, outcome: Outcome) -> float:
-        """Time of a product with narrow weights, from that by the model of kernels, and that of the product before."""
+        """Return the time of a GEMM with narrow weights, given the kernel model's times for it and for the original."""
 
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports(self.needs):
@@ -64,7 +64,7 @@ class WeightOnly(Optimization):
         return base.ops.assign(host_ns=base.ops.host_ns + dispatch * rows, kernel_ns=kernel, cost=cost)
 
     def narrow(self, cost: Cost) -> Cost:
-        """The product as it runs then."""
+        """Return the cost of the GEMM with narrow weights."""
         return with_weights(cost, self.bits / 8 + self.scales_bytes)
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
@@ -96,5 +96,5 @@ def _in_half(cost: Cost | None) -> bool:
 
 
 def replaced(base: Baseline) -> "pd.Series[bool]":
-    """Every nn.Linear apart from the head, small ones, too."""
+    """Return the rows of every nn.Linear except the head, including small ones."""
     return inner_products(base, conv1d=False) & where(base.ops, _in_half)
