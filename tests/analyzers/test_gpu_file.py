@@ -84,7 +84,7 @@ def test_what_is_wrong_is_said(file: Path, change: tuple[str, str], told: str) -
 
 def test_one_of_several_must_be_named(file: Path) -> None:
     file.write_text(SECTION + SECTION.replace("my-gpu", "other"))
-    with pytest.raises(InputError, match="Name one with --gpu"):
+    with pytest.raises(InputError, match="Select one with --gpu"):
         hardware.selected(None, file)
     with pytest.raises(UnknownNameError, match="other"):
         hardware.selected("othr", file)

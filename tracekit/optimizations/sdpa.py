@@ -211,10 +211,7 @@ def _unmasked(base: Baseline, outcome: Outcome) -> pd.DataFrame:
 
 
 def _merged(ops: pd.DataFrame, attentions: Sequence[Written]) -> pd.DataFrame:
-    """Replace the rows of each attention with its first row.
-
-    That row gets their host time, except that of additional copies.
-    """
+    """Replace the rows of each attention with its first row, which gets their host time without additional copies."""
     gone, host = np.zeros(len(ops), dtype=bool), ops.host_ns.to_numpy(copy=True)
     for each in attentions:
         gone[each.begin + 1 : each.end + 1] = True
