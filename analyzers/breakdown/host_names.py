@@ -61,7 +61,7 @@ class _Around:
         self._part, self._parent = part, Nest(part, np.ones(len(part), dtype=bool)).parents()
         self._code = part["name"].cat.codes.to_numpy()
         self.distinct = np.array([*map(str, part["name"].cat.categories), ""], dtype=object)
-        """Distinct names; the last one is that of no row."""
+        """Distinct names; the last one, "", is for no row."""
 
     def about(self, rows: Ints) -> list[Ints]:
         """Return the numbers of the names of each row and of the rows around it; -1 for none.
