@@ -92,8 +92,8 @@ def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
             counter_problems(work, trace.counters, compared),
         ),
         counters_comparison=compared,
-        counts=counts_table(trace, of, work),
-        places=places_table(trace, of),
+        counts=counts_table(trace, attributed, work),
+        places=places_table(trace, attributed),
     )
     return analysis, attributed.ops
 
