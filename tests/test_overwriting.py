@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tiny_trace import write_tiny_trace
 
 from tracekit.analyzers.errors import TracekitError
 from tracekit.bench.configurations import configuration
@@ -15,17 +16,15 @@ from tracekit.capture.settings import Settings
 from tracekit.cli import main
 from tracekit.runs.held_run import check_folder, check_script_folder
 
-EXAMPLES = Path(__file__).parents[1] / "examples" / "traces"
-
 
 @pytest.fixture
 def a(tmp_path: Path) -> Path:
-    return Path(shutil.copy(EXAMPLES / "h200_gpt2_prefill.json.gz", tmp_path / "a.json.gz"))
+    return write_tiny_trace(tmp_path / "a.json", kernel_us=4)
 
 
 @pytest.fixture
 def b(tmp_path: Path) -> Path:
-    return Path(shutil.copy(EXAMPLES / "h200_bert_prefill.json.gz", tmp_path / "b.json.gz"))
+    return write_tiny_trace(tmp_path / "b.json", kernel_us=5)
 
 
 def call(*arguments: object) -> tuple[int, str]:
@@ -63,11 +62,11 @@ def test_the_report_beside_a_trace(tmp_path: Path, a: Path) -> None:
     assert_replaced(tmp_path / "a.html", "report", a)
     moved = tmp_path / "moved"
     moved.mkdir()
-    for name in ("a.html", "a.json.gz"):
+    for name in ("a.html", "a.json"):
         shutil.move(tmp_path / name, moved / name)
-    assert call("report", moved / "a.json.gz")[0] == 0
+    assert call("report", moved / "a.json")[0] == 0
     (moved / "a.html").write_text("my own page")
-    assert_refused(moved / "a.html", "report", moved / "a.json.gz")
+    assert_refused(moved / "a.html", "report", moved / "a.json")
 
 
 def test_annotate(tmp_path: Path, a: Path, b: Path) -> None:
@@ -92,7 +91,7 @@ def assert_replaced_trace(target: Path, *arguments: object) -> None:
 def test_compare(tmp_path: Path, a: Path, b: Path, name: str) -> None:
     target = tmp_path / name
     assert_replaced(target, "compare", a, b, "-o", target)
-    assert_refused(target, "compare", a, EXAMPLES / "h200_gpt2_decode.json.gz", "-o", target)
+    assert_refused(target, "compare", a, a, "-o", target)
     target.write_text("something else")
     assert_refused(target, "compare", a, b, "-o", target)
     assert_refused(b, "compare", a, b, "-o", b)
