@@ -15,7 +15,7 @@ from fitting.section import fit_and_write
 from measurements import own, public
 from measurements.row import Row
 
-from tracekit.analyzers.costs.call import Attention
+from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.kernel_time import estimate
 from tracekit.analyzers.kernel_time.attention import backend
 
@@ -45,7 +45,7 @@ def measured(asked: Asked) -> Iterator[Row]:
 
 
 def kind(row: Row) -> Hashable:
-    few = isinstance(row.cost.shape, Attention) and row.cost.shape.queries == 1
+    few = isinstance(row.cost.work, Attention) and row.cost.work.queries == 1
     return row.source, row.gpu.id, few
 
 

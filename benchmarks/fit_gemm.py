@@ -22,7 +22,7 @@ from measurements import own, public
 from measurements.row import Row
 from numpy.typing import NDArray
 
-from tracekit.analyzers.costs.call import Gemm, Precision
+from tracekit.analyzers.costs.work import Precision, Product
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.catalogue import CALIBRATION
 from tracekit.analyzers.kernel_time import estimate
@@ -99,9 +99,9 @@ def measured(asked: Asked) -> Iterator[Row]:
         files = public.folder(asked.shared)
         rows = chain(rows, public.products(files, 250, 1), public.fp32(files, 250, 1))
     for row in rows:
-        shape = row.cost.shape
+        shape = row.cost.work
         quantizes = row.source == "aiconfigurator" and row.cost.precision == "fp8"
-        if isinstance(shape, Gemm) and row.cost.family == "gemm" and row.label not in own.NAIVE:
+        if isinstance(shape, Product) and row.cost.family == "gemm" and row.label not in own.NAIVE:
             wide = not quantizes or shape.n >= _WIDE
             if wide and not is_scaled_by_row(row.cost, shape) and kind(row.cost, shape, row.gpu) == "tiled":
                 yield row
@@ -110,7 +110,7 @@ def measured(asked: Asked) -> Iterator[Row]:
 def batched(rows: Iterable[Row]) -> list[Batch]:
     groups: dict[tuple[object, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        few = isinstance(row.cost.shape, Gemm) and row.cost.shape.m <= 64
+        few = isinstance(row.cost.work, Product) and row.cost.work.m <= 64
         label = row.label if row.source == "neusight" else few
         groups[row.source, row.gpu.id, row.cost.precision, label].append(row)
     return [_batch(found) for key, found in groups.items() if key[2:] != ("fp8", True)]
@@ -118,7 +118,7 @@ def batched(rows: Iterable[Row]) -> list[Batch]:
 
 def _batch(rows: list[Row]) -> Batch:
     first = rows[0]
-    each = [tiled(row.cost, row.cost.shape, row.gpu) for row in rows if isinstance(row.cost.shape, Gemm)]
+    each = [tiled(row.cost, row.cost.work, row.gpu) for row in rows if isinstance(row.cost.work, Product)]
     arrays = (np.array([getattr(one, field.name) for one in each], dtype=float) for field in fields(Products))
     seconds = np.array([row.nanoseconds for row in rows]) / 1e9
     units = "tf32" if first.cost.precision == "tf32" else units_of(first.cost, first.gpu)

@@ -14,7 +14,7 @@ from fitting.section import fit_and_write
 from measurements import own, public
 from measurements.row import Row
 
-from tracekit.analyzers.costs.call import Gemm
+from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.kernel_time.products import is_scaled_by_row, kind
 
 _SECTIONS = {
@@ -32,13 +32,13 @@ def main() -> None:
     asked = arguments(__doc__)
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in measured(asked):
-        if isinstance(row.cost.shape, Gemm):
-            groups[_group(row, row.cost.shape)].append(row)
+        if isinstance(row.cost.work, Product):
+            groups[_group(row, row.cost.work)].append(row)
     for name, section in _SECTIONS.items():
         fit_and_write(section, groups[name], lambda row: (row.source, row.gpu.id), writes=asked.write)
 
 
-def _group(row: Row, shape: Gemm) -> str:
+def _group(row: Row, shape: Product) -> str:
     few = shape.m <= _FEW_ROWS
     return "rowwise" if few and is_scaled_by_row(row.cost, shape) else kind(row.cost, shape, row.gpu)
 

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from tracekit.analyzers import hardware
-from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.errors import TracekitError
 from tracekit.analyzers.hardware.gpu import LAUNCH_CALL
 from tracekit.analyzers.kernel_time import estimate_ns
@@ -93,7 +94,7 @@ def test_a_machine_without_a_gpu_is_not_the_host_of_one() -> None:
 
 def test_measured_rates_correct_what_is_modelled_for_the_same_product() -> None:
     side = 8192
-    product = Cost(2 * side**3, 4 * side**2, 2 * side**2, "gemm", "bf16", 2 * side**2, Gemm(1, side, side, side))
+    product = Cost(2 * side**3, 4 * side**2, 2 * side**2, "gemm", "bf16", 2 * side**2, Product(1, side, side, side))
     modelled_tflops = product.flops / estimate_ns(product, H200) / 1e3
     slower = apply.as_calibrated(H200, calibration(sustained_tflops={"bf16": 0.8 * modelled_tflops}))
     assert estimate_ns(product, slower) == pytest.approx(estimate_ns(product, H200) / 0.8, rel=0.05)

@@ -27,12 +27,12 @@ from tracekit.analyzers.costs import (  # noqa: F401 (importing a family registe
     softmax,
 )
 from tracekit.analyzers.costs.arguments import Arguments
-from tracekit.analyzers.costs.call import Attention, Cost, Gemm, OpCall
+from tracekit.analyzers.costs.call import Cost, OpCall
 from tracekit.analyzers.costs.parse import parse_call
 from tracekit.analyzers.costs.registry import FORMULAS
 from tracekit.analyzers.costs.tensors import MalformedCall
 
-__all__ = ["Attention", "Cost", "Gemm", "MalformedCall", "OpCall", "cost_of", "cost_of_signature", "parse_call"]
+__all__ = ["Cost", "MalformedCall", "OpCall", "cost_of", "cost_of_signature", "parse_call"]
 
 
 def cost_of(call: OpCall) -> Cost | None:

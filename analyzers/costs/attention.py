@@ -2,10 +2,11 @@
 
 from tracekit.analyzers.costs.arguments import Arguments
 from tracekit.analyzers.costs.attention_layouts import BACKWARD, FORWARD, Layout
-from tracekit.analyzers.costs.call import Attention, Backend, Cost
+from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.dtypes import FLOAT32
 from tracekit.analyzers.costs.registry import costs, moves
 from tracekit.analyzers.costs.tensors import MalformedCall, Tensor, promote
+from tracekit.analyzers.costs.work import Attention, Backend
 
 _BACKENDS: dict[str, Backend] = {
     "_flash_attention": "flash",
@@ -50,7 +51,7 @@ def forward(call: Arguments, layout: Layout) -> Cost:
         [q, *_touched(call, layout, shape, k, v), *map(call.optional, layout.masks)],
         [out, statistics],
         promote([q, k]),
-        shape=shape,
+        work=shape,
     )
 
 
@@ -63,7 +64,7 @@ def backward(call: Arguments, layout: Layout) -> Cost:
     flops = shape.batch * shape.heads * pairs * (6 * q.shape[-1] + 4 * v.shape[-1])
     touched = _touched(call, layout, shape, k, v)
     reads = [q, *touched, out, out, statistics, *map(call.optional, layout.masks)]
-    return moves("attention", flops, reads, [q, k, v], promote([q, k]), shape=shape)
+    return moves("attention", flops, reads, [q, k, v], promote([q, k]), work=shape)
 
 
 def _geometry(call: Arguments, layout: Layout, q: Tensor, k: Tensor) -> tuple[Attention, int]:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tracekit.analyzers.costs.work import Precision, Work
+
 Family = Literal[
     "gemm",
     "attention",
@@ -18,9 +20,6 @@ Family = Literal[
     "convolution",
     "other",
 ]
-
-Backend = Literal["flash", "flash3", "cudnn", "efficient", ""]
-"""Kernels of fused attention."""
 
 Access = Literal[
     "linear",
@@ -39,14 +38,13 @@ Access = Literal[
     "search",
     "scan",
     "sort",
+    "top-k",
 ]
 """How a kernel accesses memory: linear, in whole vectors; indexed, an element at a time where inputs are broadcast or
 strided (cast: of several types, transposed: across the rows of an input); scattered, by an index an element (atomic:
 adding; put and set: into rows, as index_put_ and index_copy_ do it); joined, parts one after the other (interleaved:
 in short rows); random, drawn. Reductions: rows, along the innermost dim; columns, along another; search, rows
-with an index or a variance as their result; scan and sort, rows of the input's size."""
-
-Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4"]
+with an index or a variance as their result; scan and sort, rows of the input's size; top-k, the first of them."""
 
 ELEMENT_BYTES: dict[Precision, float] = {
     "fp64": 8,
@@ -77,33 +75,6 @@ class OpCall:
 
 
 @dataclass(frozen=True)
-class Gemm:
-    """A batched matrix product: out[batch, m, n] = a[batch, m, k] · b[batch, k, n]."""
-
-    batch: int
-    m: int
-    n: int
-    k: int
-
-
-@dataclass(frozen=True)
-class Attention:
-    """Attention over `batch` sequences and `heads` query heads; causal halves the work where queries = keys."""
-
-    batch: int
-    heads: int
-    kv_heads: int
-    queries: int
-    keys: int
-    head_dim: int
-    causal: bool
-    backend: Backend = ""
-    """The backend of the op that was called; empty: the one that PyTorch prefers on the GPU."""
-    packed: bool = False
-    """Whether sequences of several lengths are packed into one tensor, which has kernels of its own."""
-
-
-@dataclass(frozen=True)
 class Cost:
     """The work of an op: floating-point operations (2 per multiply-add) and compulsory bytes of device memory.
 
@@ -118,12 +89,17 @@ class Cost:
     """The type that the arithmetic is done in."""
     weight_bytes: int = 0
     """Bytes of read_bytes that are a weight matrix, which does not grow with the batch."""
-    shape: Gemm | Attention | None = None
+    work: Work | None = None
+    """What it computes; None: nothing but its bytes and FLOPs is known."""
     access: Access = "linear"
     row: int = 0
     """Elements that are reduced together; 0: not a reduction."""
     run: int = 0
     """Contiguous elements: the row of a table, the channels that a convolution reduces; 0: unknown."""
+    shared_read: int = 0
+    """Bytes of read_bytes, beside the weights, that all sequences share: biases, scales, statistics of channels."""
+    shared_write: int = 0
+    """Bytes of write_bytes that do not grow with the batch: gradients of parameters, sums over all sequences."""
     estimated: bool = False
     """Bytes are those of the inputs that are known, a lower bound; FLOPs are unknown."""
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tracekit.analyzers.costs.arguments import Arguments
-from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.registry import costs, moves
 from tracekit.analyzers.costs.tensors import MalformedCall, Shape, Tensor, promote
+from tracekit.analyzers.costs.work import Product
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ def convolution(call: Arguments, at: Positions) -> Cost:
         [out],
         promote([x, weight]),
         weight=weight,
-        shape=_gemm(x.shape[0] * applied, weight.shape, groups, transposed),
+        shared=[bias],
+        work=_gemm(x.shape[0] * applied, weight.shape, groups, transposed),
         access="linear" if _channels_last(x) or _is_product(call, at, weight) else "transposed",
         run=x.shape[1] // groups,
     )
@@ -84,7 +86,9 @@ def convolution_backward(call: Arguments) -> Cost:
     bias = grad.like(grad.shape[1:2]) if wants_bias else None
     writes = [x if wants_input else None, weight if wants_weight else None, bias]
     parameter = weight if wants_input else None
-    return moves("convolution", flops, reads, writes, promote([grad, weight]), weight=parameter)
+    parameters = [weight if wants_weight else None, bias]
+    dtype = promote([grad, weight])
+    return moves("convolution", flops, reads, writes, dtype, weight=parameter, shared_results=parameters)
 
 
 def _channels_last(x: Tensor) -> bool:
@@ -138,8 +142,9 @@ def _each(call: Arguments, index: int, sizes: Shape, default: int) -> Sequence[i
     return values * len(sizes) if len(values) == 1 else values
 
 
-def _gemm(positions: int, weight: Shape, groups: int, transposed: bool) -> Gemm:
+def _gemm(positions: int, weight: Shape, groups: int, transposed: bool) -> Product:
     """The convolution as one matrix product a group."""
     outer, inner = weight[0] // groups, weight[1]
     taps = prod(weight[2:])
-    return Gemm(groups, positions, inner * taps, outer) if transposed else Gemm(groups, positions, outer, inner * taps)
+    n, k = (inner * taps, outer) if transposed else (outer, inner * taps)
+    return Product(groups, positions, n, k, weight="b")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import IntEnum
 
-from tracekit.analyzers.costs.call import Precision
+from tracekit.analyzers.costs.work import Precision
 
 
 class Kind(IntEnum):

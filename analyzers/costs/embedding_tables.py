@@ -9,6 +9,7 @@ from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.dtypes import FLOAT32, Kind
 from tracekit.analyzers.costs.registry import costs, moves
 from tracekit.analyzers.costs.tensors import MalformedCall, Tensor
+from tracekit.analyzers.costs.work import Lookup
 
 _OPTIMIZERS = (
     "adagrad",
@@ -41,7 +42,9 @@ def lookup(call: Arguments) -> Cost:
     rows = Tensor((indices.numel, max(1, width // tables)), weights.dtype)
     out = rows if call.integer(at + 2, 0) == _NOT_POOLED else Tensor(((offsets.numel - 1) // tables, width), FLOAT32)
     reads = [rows, indices, offsets]
-    return moves("embedding", rows.numel, reads, [out.like(dtype=FLOAT32)], FLOAT32, run=rows.shape[1])
+    return moves(
+        "embedding", rows.numel, reads, [out.like(dtype=FLOAT32)], FLOAT32, run=rows.shape[1], work=Lookup(True)
+    )
 
 
 def update(call: Arguments) -> Cost:
@@ -52,7 +55,9 @@ def update(call: Arguments) -> Cost:
     width = gradient.shape[-1] // _tables(call, at) if call.integer(at + 2, 0) != _NOT_POOLED else gradient.shape[-1]
     rows = Tensor((indices.numel, max(1, width)), weights.dtype)
     flops = _UPDATE_FLOPS * rows.numel
-    return moves("embedding", flops, [gradient, rows, indices, offsets], [rows], FLOAT32, run=rows.shape[1])
+    return moves(
+        "embedding", flops, [gradient, rows, indices, offsets], [rows], FLOAT32, run=rows.shape[1], work=Lookup(True)
+    )
 
 
 def _first_weights(call: Arguments) -> int:
@@ -149,4 +154,6 @@ def embedding_bag_backward(call: Arguments) -> Cost:
     """(grad[bags, dim], indices, offsets, offset2bag, ...): adds a bag's gradient to each of its rows."""
     grad, indices = call.tensor(0), call.tensor(1)
     rows = grad.like((indices.numel, grad.shape[-1]))
-    return moves("embedding", rows.numel, [grad, indices, rows], [rows], grad.dtype, run=grad.shape[-1])
+    return moves(
+        "embedding", rows.numel, [grad, indices, rows], [rows], grad.dtype, run=grad.shape[-1], work=Lookup(True)
+    )

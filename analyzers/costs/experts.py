@@ -3,11 +3,14 @@
 Schemas: vLLM, csrc/moe/torch_bindings.cpp and vllm/model_executor/layers/fused_moe/fused_moe.py.
 """
 
+from math import ceil
+
 from tracekit.analyzers.costs.arguments import Arguments
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.gemm import fit
 from tracekit.analyzers.costs.registry import costs, moves
 from tracekit.analyzers.costs.tensors import Tensor
+from tracekit.analyzers.costs.work import Product, Softmax, touched
 
 
 @costs("vllm::inplace_fused_experts", "vllm::outplace_fused_experts", "vllm::fused_experts")
@@ -15,16 +18,22 @@ from tracekit.analyzers.costs.tensors import Tensor
 def fused_experts(call: Arguments) -> Cost:
     """(hidden[tokens, k], w1[experts, n1, k], w2[experts, k, n2], weights, ids[tokens, chosen], ...).
 
-    Each token goes through two products of each chosen expert. Every expert that a token may have chosen is read; when
-    there are more choices than experts, that is all of them.
+    Each token goes through two products of each chosen expert. Those experts are read that so many tokens touch on
+    average, each of which chooses different ones.
     """
     hidden, w1, w2, ids = call.tensor(0), call.tensor(1), call.tensor(2), call.tensor(4)
     fit(len(w1.shape) == len(w2.shape) == 3 and len(ids.shape) == 2 and w1.shape[0] == w2.shape[0], call.name)
     chosen = ids.numel
     flops = 2 * chosen * (w1.shape[1] * w1.shape[2] + w2.shape[1] * w2.shape[2])
-    touched = min(chosen, w1.shape[0])
-    weights = [Tensor((touched, *each.shape[1:]), each.dtype) for each in (w1, w2)]
-    return moves("gemm", flops, [hidden, *weights, call.optional(3), ids], [hidden], hidden.dtype)
+    experts, apart = w1.shape[0], ids.shape[1]
+    groups = touched(chosen, experts, apart)
+    columns = w1.shape[1] + w2.shape[2]
+    work = Product(
+        groups, ceil(chosen / groups), columns, w1.shape[2], weight="b", routed=chosen, experts=experts, apart=apart
+    )
+    weights = Tensor((groups, w1.shape[1] * w1.shape[2] + w2.shape[1] * w2.shape[2]), w1.dtype)
+    reads = [hidden, weights, call.optional(3), ids]
+    return moves("gemm", flops, reads, [hidden], hidden.dtype, weight=weights, work=work)
 
 
 @costs("vllm::moe_forward", "vllm::moe_forward_shared")
@@ -40,7 +49,7 @@ def topk_softmax(call: Arguments, at: int) -> Cost:
     """Softmax over the experts and the best of them; `at`: where the scores stand."""
     scores = call.tensor(at)
     best = call.every(0, at) or [scores.like(scores.shape[:1])]
-    return moves("softmax", 5 * scores.numel, [scores], best, scores.dtype, row=scores.shape[-1])
+    return moves("softmax", 5 * scores.numel, [scores], best, scores.dtype, row=scores.shape[-1], work=Softmax())
 
 
 @costs("_moe_C::moe_align_block_size", "sgl_kernel::moe_align_block_size")

@@ -1,28 +1,40 @@
 """Matrix products: 2·m·n·k FLOPs a matrix (a fused bias adds no FLOPs, as in torch's own counter)."""
 
-from math import prod
+from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil, prod
 
 from tracekit.analyzers.costs.arguments import Arguments
-from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.dtypes import DType
 from tracekit.analyzers.costs.registry import costs, moves
 from tracekit.analyzers.costs.tensors import MalformedCall, Shape, Tensor, broadcast, promote
+from tracekit.analyzers.costs.work import Product, touched
 
 
 def product(
     a: Tensor,
     b: Tensor,
-    shape: Gemm,
+    work: Product,
     *extra: Tensor | None,
+    of_weights: Sequence[Tensor | None] = (),
     out: DType | None = None,
     compute: DType | None = None,
-    weight: bool = False,
 ) -> Cost:
-    """The cost of a @ b, reading `extra` as well; `out` and `compute` are a's type unless given."""
-    result = Tensor((shape.batch, shape.m, shape.n), out or a.dtype)
-    flops = 2 * shape.batch * shape.m * shape.n * shape.k
-    dtype = compute or promote([a, b])
-    return moves("gemm", flops, [a, b, *extra], [result], dtype, weight=b if weight else None, shape=shape)
+    """The cost of a @ b, reading `extra` as well, and `of_weights` (biases, scales), which all share. `out` and
+    `compute` are a's type unless given."""
+    result = Tensor((work.groups, work.m, work.n), out or a.dtype)
+    return moves(
+        "gemm",
+        2 * work.groups * work.m * work.n * work.k,
+        [a, b, *extra, *of_weights],
+        [result],
+        compute or promote([a, b]),
+        weight={"a": a, "b": b, "": None}[work.weight],
+        work=work,
+        shared=of_weights,
+        shared_results=[result] if work.gradient else [],
+    )
 
 
 def fit(condition: bool, name: str) -> None:
@@ -32,10 +44,13 @@ def fit(condition: bool, name: str) -> None:
 
 @costs("aten::mm")
 def mm(call: Arguments) -> Cost:
+    """Of a layer: activations times weights, or the gradient of the weights, whose left side is a transposed view."""
     a, b = call.tensor(0), call.tensor(1)
     (m, k), (inner, n) = _matrix(a.shape), _matrix(b.shape)
     fit(k == inner, call.name)
-    return product(a, b, Gemm(1, m, n, k), out=call.dtype(2), weight=True)
+    gradient = _is_transposed(a) and not _is_transposed(b)
+    work = Product(1, m, n, k, weight="" if gradient else "b", gradient=gradient)
+    return product(a, b, work, out=call.dtype(2))
 
 
 @costs("aten::addmm", "aten::addmm_", "aten::_addmm_activation")
@@ -43,7 +58,10 @@ def addmm(call: Arguments) -> Cost:
     bias, a, b = call.tensor(0), call.tensor(1), call.tensor(2)
     (m, k), (inner, n) = _matrix(a.shape), _matrix(b.shape)
     fit(k == inner, call.name)
-    return product(a, b, Gemm(1, m, n, k), _unless_zero_beta(call, 3, bias), weight=True)
+    added = _unless_zero_beta(call, 3, bias)
+    a_row = added is not None and len(added.shape) < 2
+    work = Product(1, m, n, k, bias=added is not None, weight="b")
+    return product(a, b, work, *([] if a_row else [added]), of_weights=[added] if a_row else [])
 
 
 @costs("aten::bmm")
@@ -54,16 +72,17 @@ def bmm(call: Arguments) -> Cost:
 
 @costs("aten::baddbmm", "aten::baddbmm_")
 def baddbmm(call: Arguments) -> Cost:
-    added, a, b = call.tensor(0), call.tensor(1), call.tensor(2)
-    return product(a, b, _batched(a, b, call.name), _unless_zero_beta(call, 3, added))
+    added, a, b = _unless_zero_beta(call, 3, call.tensor(0)), call.tensor(1), call.tensor(2)
+    return product(a, b, replace(_batched(a, b, call.name), bias=added is not None), added)
 
 
 @costs("aten::addbmm", "aten::addbmm_")
 def addbmm(call: Arguments) -> Cost:
     """Sums the products of a batch: one GEMM whose inner size is batch·k."""
     added, a, b = call.tensor(0), call.tensor(1), call.tensor(2)
-    each = _batched(a, b, call.name)
-    return product(a, b, Gemm(1, each.m, each.n, each.batch * each.k), _unless_zero_beta(call, 3, added))
+    each, read = _batched(a, b, call.name), _unless_zero_beta(call, 3, added)
+    work = Product(1, each.m, each.n, each.groups * each.k, bias=read is not None, gradient=True)
+    return product(a, b, work, of_weights=[read])
 
 
 @costs("aten::matmul")
@@ -74,10 +93,9 @@ def matmul(call: Arguments) -> Cost:
     right = b.shape if len(b.shape) > 1 else (*b.shape, 1)
     fit(left[-1] == right[-2], call.name)
     if len(right) == 2:
-        gemm = Gemm(1, prod(left[:-1]), right[-1], left[-1])
-        return product(a, b, gemm, weight=len(b.shape) == 2)
+        return product(a, b, Product(1, prod(left[:-1]), right[-1], left[-1], weight="b" if len(b.shape) == 2 else ""))
     batch = prod(broadcast(left[:-2], right[:-2]))
-    return product(a, b, Gemm(batch, left[-2], right[-1], left[-1]))
+    return product(a, b, Product(batch, left[-2], right[-1], left[-1]))
 
 
 @costs("aten::linear")
@@ -85,7 +103,9 @@ def linear(call: Arguments) -> Cost:
     a, weight = call.tensor(0), call.tensor(1)
     (n, k) = _matrix(weight.shape)
     fit(a.shape[-1:] == (k,), call.name)
-    return product(a, weight, Gemm(1, prod(a.shape[:-1]), n, k), call.optional(2), weight=True)
+    bias = call.optional(2)
+    work = Product(1, prod(a.shape[:-1]), n, k, bias=bias is not None, weight="b")
+    return product(a, weight, work, of_weights=[bias])
 
 
 @costs("aten::mv")
@@ -93,7 +113,7 @@ def mv(call: Arguments) -> Cost:
     matrix, vector = call.tensor(0), call.tensor(1)
     m, k = _matrix(matrix.shape)
     fit(vector.shape == (k,), call.name)
-    return product(matrix, vector, Gemm(1, m, 1, k))
+    return product(matrix, vector, Product(1, m, 1, k))
 
 
 @costs("aten::addmv", "aten::addmv_")
@@ -101,14 +121,15 @@ def addmv(call: Arguments) -> Cost:
     added, matrix, vector = call.tensor(0), call.tensor(1), call.tensor(2)
     m, k = _matrix(matrix.shape)
     fit(vector.shape == (k,), call.name)
-    return product(matrix, vector, Gemm(1, m, 1, k), _unless_zero_beta(call, 3, added))
+    read = _unless_zero_beta(call, 3, added)
+    return product(matrix, vector, Product(1, m, 1, k, bias=read is not None), read)
 
 
 @costs("aten::dot", "aten::vdot")
 def dot(call: Arguments) -> Cost:
     a, b = call.tensor(0), call.tensor(1)
     fit(a.shape == b.shape and len(a.shape) == 1, call.name)
-    return product(a, b, Gemm(1, 1, 1, a.numel))
+    return product(a, b, Product(1, 1, 1, a.numel))
 
 
 @costs("aten::_grouped_mm")
@@ -119,19 +140,51 @@ def grouped_mm(call: Arguments) -> Cost:
 def grouped(call: Arguments, offsets: Tensor | None, *extra: Tensor | None, out: DType | None) -> Cost:
     """Products of groups of unequal size, cut out of the rows, the columns or the inner size by `offsets`.
 
-    The groups' sizes are data, but the FLOPs depend only on their sum, which is a size of the operands.
+    The groups' sizes are data, but the FLOPs depend only on their sum, which is a size of the operands. Which experts
+    get rows is data, too: those are read that as many rows touch on average, where each goes to any expert.
     """
     a, b = call.tensor(0), call.tensor(1)
-    reads = (offsets, *extra)
     if len(a.shape) == len(b.shape) == 3:
-        return product(a, b, _batched(a, b, call.name), *reads, out=out)
+        return product(a, b, _batched(a, b, call.name), offsets, *extra, out=out)
     fit(len(a.shape) in (2, 3) and len(b.shape) in (2, 3) and a.shape[-1] == b.shape[-2], call.name)
-    m, n, k = a.shape[-2], b.shape[-1], a.shape[-1]
-    if len(a.shape) == len(b.shape) == 2 and offsets is not None:  # each group of the inner size has its own result
-        results = Tensor((offsets.numel, m, n), out or a.dtype)
-        gemm = Gemm(offsets.numel, m, n, k // max(offsets.numel, 1))
-        return moves("gemm", 2 * m * n * k, [a, b, *reads], [results], promote([a, b]), shape=gemm)
-    return product(a, b, Gemm(1, m, n, k), *reads, out=out)
+    if len(a.shape) == len(b.shape) == 2:
+        return _gradients_of_experts(a, b, offsets, *extra, out=out)
+    return _routed(a, b, offsets, *extra, out=out)
+
+
+def _routed(a: Tensor, b: Tensor, *extra: Tensor | None, out: DType | None) -> Cost:
+    """The weights are the operand with a matrix for each expert; the rows (or columns) of the other are routed."""
+    weights, rows = (b, a.shape[-2]) if len(b.shape) == 3 else (a, b.shape[-1])
+    experts, k, sides = weights.shape[0], a.shape[-1], (a.shape[-2], b.shape[-1])
+    groups = touched(rows, experts)
+    mean = ceil(rows / groups)
+    m, n = (mean, sides[1]) if weights is b else (sides[0], mean)
+    work = Product(groups, m, n, k, weight="b" if weights is b else "a", routed=rows, experts=experts)
+    read = weights.like((groups, *weights.shape[1:]))
+    operands = [a, read] if weights is b else [read, b]
+    result = Tensor(sides, out or a.dtype)
+    flops = 2 * sides[0] * sides[1] * k
+    return moves("gemm", flops, [*operands, *extra], [result], promote([a, b]), weight=read, work=work, shared=extra)
+
+
+def _gradients_of_experts(
+    a: Tensor, b: Tensor, offsets: Tensor | None, *extra: Tensor | None, out: DType | None
+) -> Cost:
+    """Each group of the inner size has its own result: the gradient of an expert's weights."""
+    groups = max(1, offsets.numel) if offsets is not None else 1
+    m, n, k = a.shape[0], b.shape[1], a.shape[1]
+    result = Tensor((groups, m, n), out or a.dtype)
+    work = Product(groups, m, n, k // groups, gradient=True)
+    read, shared = [a, b, offsets, *extra], [offsets, *extra]
+    flops = 2 * m * n * k
+    return moves("gemm", flops, read, [result], promote([a, b]), work=work, shared=shared, shared_results=[result])
+
+
+def _is_transposed(tensor: Tensor) -> bool:
+    """Whether its columns are contiguous, by its strides."""
+    if tensor.strides is None or 1 in tensor.shape:
+        return False
+    return tensor.strides[0] == 1 < tensor.strides[1]
 
 
 def _matrix(shape: Shape) -> tuple[int, int]:
@@ -140,9 +193,9 @@ def _matrix(shape: Shape) -> tuple[int, int]:
     return shape[0], shape[1]
 
 
-def _batched(a: Tensor, b: Tensor, name: str) -> Gemm:
+def _batched(a: Tensor, b: Tensor, name: str) -> Product:
     fit(len(a.shape) == len(b.shape) == 3 and a.shape[0] == b.shape[0] and a.shape[2] == b.shape[1], name)
-    return Gemm(a.shape[0], a.shape[1], b.shape[2], a.shape[2])
+    return Product(a.shape[0], a.shape[1], b.shape[2], a.shape[2])
 
 
 def _unless_zero_beta(call: Arguments, index: int, added: Tensor) -> Tensor | None:

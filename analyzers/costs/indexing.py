@@ -7,6 +7,7 @@ from tracekit.analyzers.costs.arguments import Arguments
 from tracekit.analyzers.costs.call import Access, Cost
 from tracekit.analyzers.costs.registry import costs, moves
 from tracekit.analyzers.costs.tensors import MalformedCall, Tensor, axes, broadcast
+from tracekit.analyzers.costs.work import Lookup
 
 _WIDE_BYTES = 512
 """Row size from which each thread of a warp copies a whole vector: such rows are copied linearly."""
@@ -22,14 +23,16 @@ def embedding(call: Arguments) -> Cost:
     """(weight, indices, ...)."""
     table, indices = call.tensor(0), call.tensor(1)
     out = table.like((*indices.shape, *table.shape[1:]))
-    return moves("embedding", 0, [_touched(table, out), indices], [out], table.dtype, run=prod(table.shape[1:]))
+    return moves(
+        "embedding", 0, [_touched(table, out), indices], [out], table.dtype, run=prod(table.shape[1:]), work=Lookup()
+    )
 
 
 @costs("aten::embedding_dense_backward", "aten::embedding_backward")
 def embedding_backward(call: Arguments) -> Cost:
     """(grad_output, indices, num_weights, ...): adds rows to a gradient that a fill has zeroed."""
     grad, indices = call.tensor(0), call.tensor(1)
-    return moves("embedding", grad.numel, [grad, indices], [grad], grad.dtype, run=grad.shape[-1])
+    return moves("embedding", grad.numel, [grad, indices], [grad], grad.dtype, run=grad.shape[-1], work=Lookup(True))
 
 
 @costs("aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::embedding_bag")
@@ -38,7 +41,9 @@ def embedding_bag(call: Arguments) -> Cost:
     table, indices, offsets = call.tensor(0), call.tensor(1), call.tensor(2)
     rows = table.like((indices.numel, table.shape[1]))
     bags = table.like((indices.shape[0] if len(indices.shape) == 2 else offsets.numel, table.shape[1]))
-    return moves("embedding", rows.numel, [_touched(table, rows), indices, offsets], [bags], table.dtype)
+    return moves(
+        "embedding", rows.numel, [_touched(table, rows), indices, offsets], [bags], table.dtype, work=Lookup(True)
+    )
 
 
 @costs("aten::index_select")

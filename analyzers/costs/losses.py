@@ -7,6 +7,7 @@ from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.registry import costs, moves
 from tracekit.analyzers.costs.softmax import FORWARD_FLOPS
 from tracekit.analyzers.costs.tensors import Tensor, broadcast, promote
+from tracekit.analyzers.costs.work import Loss
 
 _NO_REDUCTION = 0
 
@@ -16,15 +17,28 @@ def nll_loss(call: Arguments) -> Cost:
     """(log_probabilities, target, weight, reduction, ...): gathers one log-probability a target."""
     x, target = call.tensor(0), call.tensor(1)
     picked = x.like(target.shape)
-    out = picked if call.integer(3, 1) == _NO_REDUCTION else x.like(())
-    return moves("loss", target.numel, [picked, target, call.optional(2)], [out], x.dtype)
+    out, weight = picked if call.integer(3, 1) == _NO_REDUCTION else x.like(()), call.optional(2)
+    whole = [] if out is picked else [out]
+    return moves(
+        "loss",
+        target.numel,
+        [picked, target, weight],
+        [out],
+        x.dtype,
+        work=Loss(),
+        shared=[weight],
+        shared_results=whole,
+    )
 
 
 @costs("aten::nll_loss_backward", "aten::nll_loss2d_backward")
 def nll_loss_backward(call: Arguments) -> Cost:
     """(grad_output, self, target, ...): sets an element a target; zero_ inside it writes the zeros."""
-    grad, x, target = call.tensor(0), call.tensor(1), call.tensor(2)
-    return moves("loss", target.numel, [grad, target, call.optional(3)], [x.like(target.shape)], x.dtype)
+    grad, x, target, weight = call.tensor(0), call.tensor(1), call.tensor(2), call.optional(3)
+    shared = [weight, *([] if grad.shape else [grad])]
+    return moves(
+        "loss", target.numel, [grad, target, weight], [x.like(target.shape)], x.dtype, work=Loss(True), shared=shared
+    )
 
 
 @costs("aten::cross_entropy_loss")
@@ -34,8 +48,17 @@ def cross_entropy(call: Arguments) -> Cost:
     classes = x.shape[1 if len(x.shape) > 1 else 0]
     rows = x.numel // max(classes, 1)
     out = x.like((rows,) if call.integer(3, 1) == _NO_REDUCTION else ())
+    whole = [] if out.shape else [out]
     picked = x.like((rows,))
-    return moves("loss", FORWARD_FLOPS * x.numel + rows, [x, target, picked], [x, out], x.dtype)
+    return moves(
+        "loss",
+        FORWARD_FLOPS * x.numel + rows,
+        [x, target, picked],
+        [x, out],
+        x.dtype,
+        work=Loss(),
+        shared_results=whole,
+    )
 
 
 _ELEMENTWISE = {
@@ -57,14 +80,16 @@ def elementwise_loss(call: Arguments, flops: int) -> Cost:
     reduction = next((call.integer(index) for index in range(2, len(call)) if call.is_scalar(index)), 1)
     dtype = promote(inputs)
     out = Tensor(shape if reduction == _NO_REDUCTION else (), dtype)
-    return moves("loss", flops * prod(shape), inputs, [out], dtype)
+    whole = [] if out.shape else [out]
+    return moves("loss", flops * prod(shape), inputs, [out], dtype, work=Loss(), shared_results=whole)
 
 
 def elementwise_loss_backward(call: Arguments, flops: int) -> Cost:
     """(grad_output, self, target, ...)."""
     inputs = call.every()
     x = call.tensor(1)
-    return moves("loss", flops * x.numel, inputs, [x], promote(inputs))
+    shared = [each for each in inputs if not each.shape]
+    return moves("loss", flops * x.numel, inputs, [x], promote(inputs), work=Loss(True), shared=shared)
 
 
 for _name, _flops in _ELEMENTWISE.items():

@@ -10,6 +10,7 @@ from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.dtypes import FLOAT32
 from tracekit.analyzers.costs.registry import costs, moves
 from tracekit.analyzers.costs.tensors import MalformedCall, Tensor
+from tracekit.analyzers.costs.work import Norm
 
 _STATISTICS, _NORMALIZE, _AFFINE = 4, 2, 2
 _BACKWARD = 13
@@ -25,7 +26,7 @@ def layer_norm(call: Arguments, saved: int = 0) -> Cost:
     flops = (_STATISTICS + _NORMALIZE) * x.numel + len(parameters) * x.numel
     row = _row_size(call, x)
     statistics = Tensor((saved, x.numel // max(row, 1)), FLOAT32)
-    return moves("norm", flops, [x, *parameters], [x, statistics], x.dtype, row=row)
+    return moves("norm", flops, [x, *parameters], [x, statistics], x.dtype, row=row, work=Norm(), shared=parameters)
 
 
 @costs("aten::native_layer_norm_backward")
@@ -35,7 +36,18 @@ def layer_norm_backward(call: Arguments) -> Cost:
     parameters = call.every(5, 7)
     reads = [call.tensor(0), x, *call.every(3, 5), *parameters[:1]]
     row = _row_size(call, x, 2)
-    return moves("norm", _BACKWARD * x.numel, reads, [x, *parameters], x.dtype, access="columns", row=row)
+    return moves(
+        "norm",
+        _BACKWARD * x.numel,
+        reads,
+        [x, *parameters],
+        x.dtype,
+        work=Norm(),
+        access="columns",
+        row=row,
+        shared=parameters[:1],
+        shared_results=parameters,
+    )
 
 
 @costs("aten::_fused_rms_norm", saved=1)
@@ -46,7 +58,7 @@ def rms_norm(call: Arguments, saved: int = 0) -> Cost:
     row = _row_size(call, x)
     flops = (4 if weight else 3) * x.numel
     statistics = Tensor((saved, x.numel // max(row, 1)), FLOAT32)
-    return moves("norm", flops, [x, weight], [x, statistics], x.dtype, row=row)
+    return moves("norm", flops, [x, weight], [x, statistics], x.dtype, row=row, work=Norm(False), shared=[weight])
 
 
 @costs("aten::_fused_rms_norm_backward")
@@ -59,8 +71,11 @@ def rms_norm_backward(call: Arguments) -> Cost:
         [call.tensor(0), x, call.tensor(3), weight],
         [x, weight],
         x.dtype,
+        work=Norm(centered=False),
         access="columns",
         row=_row_size(call, x, 2),
+        shared=[weight],
+        shared_results=[weight],
     )
 
 
@@ -68,7 +83,8 @@ def rms_norm_backward(call: Arguments) -> Cost:
 def group_norm(call: Arguments) -> Cost:
     """(input, num_groups, weight, bias, eps)."""
     x = call.tensor(0)
-    return moves("norm", _forward_flops(x), [x, *call.every(2, 4)], [x], x.dtype)
+    parameters = call.every(2, 4)
+    return moves("norm", _forward_flops(x), [x, *parameters], [x], x.dtype, work=Norm(), shared=parameters)
 
 
 @costs("aten::native_group_norm")
@@ -76,7 +92,8 @@ def native_group_norm(call: Arguments) -> Cost:
     """(input, weight, bias, N, C, HxW, group, eps): two float32 statistics a sample and group."""
     x = call.tensor(0)
     statistics = Tensor((2, call.integer(3, 0), call.integer(6, 0)), FLOAT32)
-    return moves("norm", _forward_flops(x), [x, *call.every(1, 3)], [x, statistics], x.dtype)
+    parameters = call.every(1, 3)
+    return moves("norm", _forward_flops(x), [x, *parameters], [x, statistics], x.dtype, work=Norm(), shared=parameters)
 
 
 @costs("aten::native_group_norm_backward")
@@ -84,13 +101,23 @@ def native_group_norm_backward(call: Arguments) -> Cost:
     """(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask)."""
     x, weight = call.tensor(1), call.optional(4)
     reads = [call.tensor(0), x, *call.every(2, 5)]
-    return moves("norm", _BACKWARD * x.numel, reads, [x, weight, weight], x.dtype)
+    return moves(
+        "norm",
+        _BACKWARD * x.numel,
+        reads,
+        [x, weight, weight],
+        x.dtype,
+        work=Norm(),
+        shared=[weight],
+        shared_results=[weight, weight],
+    )
 
 
 @costs("aten::instance_norm")
 def instance_norm(call: Arguments) -> Cost:
     x = call.tensor(0)
-    return moves("norm", _forward_flops(x), [x, *call.every(1, 5)], [x], x.dtype)
+    others = call.every(1, 5)
+    return moves("norm", _forward_flops(x), [x, *others], [x], x.dtype, work=Norm(), shared=others)
 
 
 @costs(
@@ -107,14 +134,25 @@ def batch_norm(call: Arguments) -> Cost:
     training = call.flag(5)
     flops = (_forward_flops(x)) if training else (_NORMALIZE + _AFFINE) * x.numel
     statistics = [call.optional(3), call.optional(4), *_channel_statistics(x)] if training else []
-    return moves("norm", flops, [x, *others], [x, *statistics], x.dtype)
+    return moves(
+        "norm", flops, [x, *others], [x, *statistics], x.dtype, work=Norm(), shared=others, shared_results=statistics
+    )
 
 
 @costs("aten::_batch_norm_with_update")
 def batch_norm_with_update(call: Arguments) -> Cost:
     x = call.tensor(0)
-    statistics = [call.optional(3), call.optional(4), *_channel_statistics(x)]
-    return moves("norm", _forward_flops(x), [x, *call.every(1, 5)], [x, *statistics], x.dtype)
+    others, statistics = call.every(1, 5), [call.optional(3), call.optional(4), *_channel_statistics(x)]
+    return moves(
+        "norm",
+        _forward_flops(x),
+        [x, *others],
+        [x, *statistics],
+        x.dtype,
+        work=Norm(),
+        shared=others,
+        shared_results=statistics,
+    )
 
 
 @costs("aten::native_batch_norm_backward", grad=0, x=1)
@@ -122,8 +160,17 @@ def batch_norm_with_update(call: Arguments) -> Cost:
 def batch_norm_backward(call: Arguments, grad: int, x: int) -> Cost:
     """(grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, ...)."""
     source, weight = call.tensor(x), call.optional(2)
-    reads = [call.tensor(grad), source, weight, *call.every(5, 7)]
-    return moves("norm", _BACKWARD * source.numel, reads, [source, weight, weight], source.dtype)
+    shared = [weight, *call.every(5, 7)]
+    return moves(
+        "norm",
+        _BACKWARD * source.numel,
+        [call.tensor(grad), source, *shared],
+        [source, weight, weight],
+        source.dtype,
+        work=Norm(),
+        shared=shared,
+        shared_results=[weight, weight],
+    )
 
 
 def _forward_flops(x: Tensor) -> int:

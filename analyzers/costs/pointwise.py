@@ -10,7 +10,7 @@ from tracekit.analyzers.costs.arguments import Arguments
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.dtypes import DType, Kind
 from tracekit.analyzers.costs.registry import costs, moves
-from tracekit.analyzers.costs.tensors import Tensor, broadcast, floating, promote, total_bytes
+from tracekit.analyzers.costs.tensors import Tensor, broadcast, floating, promote, total_bytes, without_batch
 
 Result = Literal["promoted", "floating", "bool", "self"]
 
@@ -53,7 +53,9 @@ def pointwise(call: Arguments, arity: int, flops: int, result: Result = "promote
     out = Tensor(shape, _result_type(call, arity, inputs[0], computed, result))
     precision = floating(computed) if result == "floating" else computed
     walk = access.of_loop(inputs, out.like(dtype=computed))
-    return moves("pointwise", flops * out.numel, _in_memory(inputs), [out], precision, access=walk)
+    reads = _in_memory(inputs)
+    shared = without_batch(reads, out.shape)
+    return moves("pointwise", flops * out.numel, reads, [out], precision, access=walk, shared=shared)
 
 
 def _result_type(call: Arguments, arity: int, first: Tensor, computed: DType, result: Result) -> DType:
@@ -109,7 +111,8 @@ def where(call: Arguments) -> Cost:
     dtype = promote(inputs[1:], kinds)
     out = Tensor(broadcast(*(tensor.shape for tensor in inputs)), dtype)
     walk = access.of_loop(inputs, out) if all(tensor.shape for tensor in inputs) else "indexed"
-    return moves("pointwise", 0, _in_memory(inputs), [out], dtype, access=walk)
+    reads = _in_memory(inputs)
+    return moves("pointwise", 0, reads, [out], dtype, access=walk, shared=without_batch(reads, out.shape))
 
 
 @costs("aten::native_dropout")

@@ -9,6 +9,7 @@ from tracekit.analyzers.costs.dtypes import DType, Kind
 from tracekit.analyzers.costs.pointwise import pointwise
 from tracekit.analyzers.costs.registry import costs, moves
 from tracekit.analyzers.costs.tensors import MalformedCall, Shape, Tensor, axes, floating, reduced
+from tracekit.analyzers.costs.work import Reduce
 
 
 def reduce(call: Arguments, dims: int, keepdim: int, flops: int, *results: DType, searches: bool = False) -> Cost:
@@ -18,7 +19,11 @@ def reduce(call: Arguments, dims: int, keepdim: int, flops: int, *results: DType
     written = [Tensor(shape, dtype) for dtype in results]
     row = x.numel // max(written[0].numel, 1)
     walk = _walk(x.shape, over, searches)
-    return moves("reduction", flops * x.numel, [x], written, x.dtype, access=walk, row=row)
+    whole = written if 0 in axes(len(x.shape), over) else []
+    work = Reduce(over_batch=bool(whole))
+    return moves(
+        "reduction", flops * x.numel, [x], written, x.dtype, access=walk, row=row, work=work, shared_results=whole
+    )
 
 
 def _walk(shape: Shape, dims: Sequence[int] | None, searches: bool) -> Access:
@@ -89,7 +94,8 @@ def norm(call: Arguments) -> Cost:
 @costs("aten::equal")
 def equal(call: Arguments) -> Cost:
     a, b = call.tensor(0), call.tensor(1)
-    return moves("reduction", a.numel, [a, b], [Tensor((), dtypes.BOOL)], a.dtype)
+    result = [Tensor((), dtypes.BOOL)]
+    return moves("reduction", a.numel, [a, b], result, a.dtype, work=Reduce(True), shared_results=result)
 
 
 @costs("aten::cumsum", "aten::cumsum_", "aten::cumprod", "aten::cumprod_", "aten::logcumsumexp")
@@ -125,7 +131,7 @@ def topk(call: Arguments) -> Cost:
     (axis,) = axes(len(x.shape), (call.integer(2, -1),)) or {0}
     shape = tuple(k if index == axis else size for index, size in enumerate(x.shape))
     written = [x.like(shape), Tensor(shape, dtypes.INT64)]
-    return moves("reduction", x.numel, [x], written, x.dtype, access="sort", row=_along(call, x, 2))
+    return moves("reduction", x.numel, [x], written, x.dtype, access="top-k", row=_along(call, x, 2))
 
 
 def _along(call: Arguments, x: Tensor, dim: int) -> int:

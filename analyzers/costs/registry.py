@@ -5,9 +5,10 @@ from functools import partial
 from typing import Any
 
 from tracekit.analyzers.costs.arguments import Arguments
-from tracekit.analyzers.costs.call import Access, Attention, Cost, Family, Gemm
+from tracekit.analyzers.costs.call import Access, Cost, Family
 from tracekit.analyzers.costs.dtypes import DType
 from tracekit.analyzers.costs.tensors import Tensor, total_bytes
+from tracekit.analyzers.costs.work import Work
 
 Formula = Callable[[Arguments], Cost | None]
 
@@ -38,13 +39,16 @@ def moves(
     writes: Iterable[Tensor | None],
     dtype: DType,
     weight: Tensor | None = None,
-    shape: Gemm | Attention | None = None,
+    work: Work | None = None,
     access: Access = "linear",
     row: int = 0,
     run: int = 0,
+    shared: Iterable[Tensor | None] = (),
+    shared_results: Iterable[Tensor | None] = (),
     estimated: bool = False,
 ) -> Cost:
-    """A cost that reads and writes whole tensors, computing in `dtype`."""
+    """A cost that reads and writes whole tensors, computing in `dtype`. `shared` are those of `reads` beside the
+    weight that do not grow with the batch, `shared_results` those of `writes`."""
     return Cost(
         flops=flops,
         read_bytes=total_bytes(reads),
@@ -52,9 +56,11 @@ def moves(
         family=family,
         precision=dtype.precision,
         weight_bytes=weight.bytes if weight else 0,
-        shape=shape,
+        work=work,
         access=access,
         row=row,
         run=run,
+        shared_read=total_bytes(shared),
+        shared_write=total_bytes(shared_results),
         estimated=estimated,
     )

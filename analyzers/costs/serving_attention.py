@@ -10,9 +10,10 @@ from math import ceil
 
 from tracekit.analyzers.costs.arguments import Arguments
 from tracekit.analyzers.costs.attention import allowed_positions
-from tracekit.analyzers.costs.call import Attention, Backend, Cost
+from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.registry import costs, moves
 from tracekit.analyzers.costs.tensors import MalformedCall, Tensor
+from tracekit.analyzers.costs.work import Attention, Backend
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def _cost(q: Tensor, shape: Attention, call: Arguments, at: Paged) -> Cost:
         shape.batch, shape.heads, shape.kv_heads, shape.queries, shape.keys, shape.head_dim, causal, at.backend, True
     )
     flops = 4 * shape.batch * shape.heads * pairs * shape.head_dim
-    return moves("attention", flops, [q, cache], [q], q.dtype, shape=known)
+    return moves("attention", flops, [q, cache], [q], q.dtype, work=known)
 
 
 @costs("vllm::unified_attention", "vllm::unified_attention_with_output", "vllm::unified_mla_attention_with_output")

@@ -4,11 +4,13 @@ Schemas: vLLM, csrc/torch_bindings.cpp (most ops take the tensor that they write
 """
 
 from tracekit.analyzers.costs.arguments import Arguments
-from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.dtypes import FLOAT32
 from tracekit.analyzers.costs.gemm import fit, product
+from tracekit.analyzers.costs.quantized import scaled_product
 from tracekit.analyzers.costs.registry import costs, moves
 from tracekit.analyzers.costs.tensors import Tensor
+from tracekit.analyzers.costs.work import Norm, Product
 
 _RMS_FLOPS = 4
 """Square and sum 2, scale 1, weight 1."""
@@ -21,7 +23,9 @@ _ROTARY_FLOPS = 3
 def rms_norm(call: Arguments) -> Cost:
     """(result, input, weight, ...): the result may be quantized."""
     out, x, weight = (call.tensor(index) for index in range(3))
-    return moves("norm", _RMS_FLOPS * x.numel, [x, weight], [out], x.dtype, row=weight.numel)
+    return moves(
+        "norm", _RMS_FLOPS * x.numel, [x, weight], [out], x.dtype, row=weight.numel, work=Norm(False), shared=[weight]
+    )
 
 
 @costs("_C::fused_add_rms_norm", "sgl_kernel::fused_add_rmsnorm", "sgl_kernel::gemma_fused_add_rmsnorm")
@@ -29,7 +33,16 @@ def fused_add_rms_norm(call: Arguments) -> Cost:
     """(input, residual, weight, epsilon): both are updated; the sum is one FLOP more."""
     x, residual, weight = (call.tensor(index) for index in range(3))
     flops = (_RMS_FLOPS + 1) * x.numel
-    return moves("norm", flops, [x, residual, weight], [x, residual], x.dtype, row=weight.numel)
+    return moves(
+        "norm",
+        flops,
+        [x, residual, weight],
+        [x, residual],
+        x.dtype,
+        row=weight.numel,
+        work=Norm(False),
+        shared=[weight],
+    )
 
 
 @costs("_C::fused_add_rms_norm_static_fp8_quant")
@@ -37,7 +50,16 @@ def fused_add_rms_norm_quantized(call: Arguments) -> Cost:
     """(result, input, residual, weight, scale, epsilon)."""
     out, x, residual, weight = (call.tensor(index) for index in range(4))
     flops = (_RMS_FLOPS + 1) * x.numel
-    return moves("norm", flops, [x, residual, weight], [out, residual], x.dtype, row=weight.numel)
+    return moves(
+        "norm",
+        flops,
+        [x, residual, weight],
+        [out, residual],
+        x.dtype,
+        row=weight.numel,
+        work=Norm(False),
+        shared=[weight],
+    )
 
 
 @costs("_C::silu_and_mul", "_C::mul_and_silu", "_C::silu_and_mul_quant", "sgl_kernel::silu_and_mul", activation=5)
@@ -87,8 +109,10 @@ def cutlass_scaled_mm(call: Arguments) -> Cost:
     """(result[m, n], a[m, k], b[k, n], scales of a, scales of b, ...)."""
     out, a, b = (call.tensor(index) for index in range(3))
     fit(len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[0], call.name)
-    gemm = Gemm(1, a.shape[0], b.shape[1], a.shape[1])
-    return product(a, b, gemm, *call.every(3), out=out.dtype, weight=True)
+    scales = call.every(3, 5)
+    return product(
+        a, b, scaled_product(a, b, scales), *scales[:1], of_weights=[*scales[1:], *call.every(5)], out=out.dtype
+    )
 
 
 @costs("_C::onednn_mm")
@@ -96,8 +120,9 @@ def onednn_mm(call: Arguments) -> Cost:
     """(result[m, n], a[m, k], bias, handler): the handler keeps the weight, of a's type."""
     out, a = call.tensor(0), call.tensor(1)
     weight = a.like((out.shape[-1], a.shape[-1]))
-    gemm = Gemm(1, a.numel // max(1, a.shape[-1]), out.shape[-1], a.shape[-1])
-    return product(a, weight, gemm, call.optional(2), out=out.dtype, weight=True)
+    bias, rows = call.optional(2), a.numel // max(1, a.shape[-1])
+    work = Product(1, rows, out.shape[-1], a.shape[-1], bias=bias is not None, weight="b")
+    return product(a, weight, work, of_weights=[bias], out=out.dtype)
 
 
 @costs("_C::weight_packed_linear", at=1)
@@ -109,8 +134,8 @@ def packed_linear(call: Arguments, at: int) -> Cost:
     if "weight_packed" in call.name and len(call) > 4:  # vLLM: (result, input, weight, bias, is_vnni)
         a, weight = call.tensor(1), call.tensor(2)
     fit(len(weight.shape) == 2 and a.shape[-1:] == weight.shape[1:], call.name)
-    gemm = Gemm(1, a.numel // max(1, a.shape[-1]), weight.shape[0], weight.shape[1])
-    return product(a, weight, gemm, weight=True)
+    rows = a.numel // max(1, a.shape[-1])
+    return product(a, weight, Product(1, rows, weight.shape[0], weight.shape[1], weight="b"))
 
 
 @costs("_C::greedy_argmax")

@@ -53,6 +53,12 @@ def _broadcast_size(sizes: set[int]) -> int:
     return sizes.pop() if sizes else 1
 
 
+def without_batch(inputs: Iterable[Tensor], result: Shape) -> list[Tensor]:
+    """The inputs that are broadcast along the first dim of the result, and so shared by all sequences."""
+    first = result[0] if result else 1
+    return [each for each in inputs if len(each.shape) < len(result) or (each.shape[:1] == (1,) and first > 1)]
+
+
 def axes(rank: int, dims: Sequence[int] | None) -> frozenset[int]:
     """Dims as non-negative axes; None and an empty list mean all, as in torch's reductions."""
     if not dims:

@@ -7,7 +7,8 @@ fraction of the shorter of the two that does not overlap.
 from collections.abc import Mapping
 from math import ceil
 
-from tracekit.analyzers.costs.call import Attention, Cost
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.kernel_time.attention_tiles import Tiles, is_backward, tiles
 from tracekit.analyzers.kernel_time.gemm import Machine
@@ -26,7 +27,7 @@ _FULL = 0.8
 
 def backend(cost: Cost, gpu: GPU) -> str:
     """The section of constants.toml for the backend that was called, or that scaled_dot_product_attention picks."""
-    shape = cost.shape
+    shape = cost.work
     asked = shape.backend if isinstance(shape, Attention) else ""
     if cost.precision not in _HALF:
         return "efficient-fp32"

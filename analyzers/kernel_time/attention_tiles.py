@@ -6,7 +6,8 @@ Sources: FlashAttention 2's launch templates and FlashAttention 3's tile_size.h;
 from dataclasses import dataclass
 from math import ceil
 
-from tracekit.analyzers.costs.call import Attention, Cost
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Attention
 
 _NARROW = 64
 _BACKWARD = 2.5

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.kernel_time.gemm import Machine
 
@@ -12,7 +13,7 @@ _ALIGNMENT = 16
 _SIMT = ("fp64", "fp32")
 
 
-def convolution_seconds(cost: Cost, shape: Gemm, gpu: GPU, machine: Machine, fit: Mapping[str, Any]) -> float:
+def convolution_seconds(cost: Cost, shape: Product, gpu: GPU, machine: Machine, fit: Mapping[str, Any]) -> float:
     """Seconds of all kernels of a convolution; `fit` is the section [convolution] of constants.toml."""
     stream = cost.bytes / machine.bandwidth
     tensor = gpu.runs_as(cost.precision) not in _SIMT
@@ -26,7 +27,7 @@ def convolution_seconds(cost: Cost, shape: Gemm, gpu: GPU, machine: Machine, fit
     return float(fit["start_us"] * 1e-6 + longest + layouts)
 
 
-def _depth_seconds(shape: Gemm, machine: Machine, fit: Mapping[str, Any]) -> float:
+def _depth_seconds(shape: Product, machine: Machine, fit: Mapping[str, Any]) -> float:
     """Seconds that one CTA needs for the whole depth (k), or for a part of it plus the reduction after split-K."""
     whole = shape.k * machine.operand_bytes * fit["byte_ns"] * 1e-9
     return min(whole / parts + (parts - 1) * fit["part_us"] * 1e-6 for parts in (1, 2, 4, 8))

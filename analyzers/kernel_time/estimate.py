@@ -5,7 +5,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Gemm, Precision
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.work import Attention, Precision, Product
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.kernel_time.attention import attention_seconds, backend
 from tracekit.analyzers.kernel_time.convolution import convolution_seconds
@@ -46,13 +47,13 @@ def machine(gpu: GPU, precision: Precision) -> Machine:
 
 def model_seconds(cost: Cost, gpu: GPU) -> float:
     """Seconds by the model of the cost's family, without the roofline as a lower bound."""
-    if cost.flops and isinstance(cost.shape, Attention):
+    if cost.flops and isinstance(cost.work, Attention):
         fit = constants()["attention"][backend(cost, gpu)]
-        return attention_seconds(cost, cost.shape, gpu, machine(gpu, cost.precision), fit)
-    if cost.family == "convolution" and isinstance(cost.shape, Gemm):
-        return convolution_seconds(cost, cost.shape, gpu, machine(gpu, cost.precision), constants()["convolution"])
-    if cost.flops and isinstance(cost.shape, Gemm):
-        return product_seconds(cost, cost.shape, gpu, machine(gpu, cost.precision), constants())
+        return attention_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), fit)
+    if cost.family == "convolution" and isinstance(cost.work, Product):
+        return convolution_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), constants()["convolution"])
+    if cost.flops and isinstance(cost.work, Product):
+        return product_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), constants())
     return max(
         memory_seconds(cost, gpu, machine(gpu, cost.precision), constants()["memory"]),
         cost.flops / gpu.sustained_flops(cost.precision),

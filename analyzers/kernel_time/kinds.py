@@ -1,10 +1,8 @@
 """Which kernel of PyTorch a memory-bound cost gets: the section of constants.toml for it."""
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.work import Lookup, Loss, Norm, Softmax
 
-_SCALAR = 8
-_MEAN_FLOPS = 6
-"""FLOPs per element from which on a norm subtracts a mean; norms without a mean need fewer passes."""
 _WARP_ROW = 1024
 """Longest softmax row that one warp keeps in registers. The forward pass takes twice that since PyTorch 2.6."""
 _SHARED_BYTES = 48 << 10
@@ -22,8 +20,6 @@ def kind(cost: Cost) -> str:
     named = {"softmax": _softmax, "norm": _norm, "embedding": _lookup, "gather": _lookup, "copy": _copy, "loss": _loss}
     if cost.family in named:
         return named[cost.family](cost)
-    if cost.access == "sort" and cost.write_bytes < cost.read_bytes:
-        return "top-k"
     return cost.family if cost.access == "linear" else cost.access
 
 
@@ -44,7 +40,7 @@ def rows(cost: Cost) -> float:
 
 
 def _softmax(cost: Cost) -> str:
-    if cost.read_bytes >= 2 * cost.write_bytes > 0:
+    if isinstance(cost.work, Softmax) and cost.work.backward:
         return "softmax-backward" if cost.row <= _WARP_ROW else "softmax-backward-long"
     if cost.row <= 2 * _WARP_ROW:
         return "softmax" if cost.row <= _WARP_ROW else "softmax-wide"
@@ -55,12 +51,12 @@ def _softmax(cost: Cost) -> str:
 def _norm(cost: Cost) -> str:
     if cost.access != "linear":
         return "norm-columns"
-    return "norm-rms" if 0 < cost.flops < _MEAN_FLOPS * cost.row * rows(cost) else "norm"
+    return "norm" if not isinstance(cost.work, Norm) or cost.work.centered else "norm-rms"
 
 
 def _lookup(cost: Cost) -> str:
     looked_up = elements(cost) / cost.run if cost.run else 0
-    if cost.family == "embedding" and cost.flops:
+    if isinstance(cost.work, Lookup) and cost.work.adds:
         return "embedding-few" if looked_up <= _FEW_GRADIENTS else "embedding"
     if cost.access != "linear":
         return cost.access
@@ -76,4 +72,4 @@ def _copy(cost: Cost) -> str:
 
 
 def _loss(cost: Cost) -> str:
-    return "loss-backward" if cost.write_bytes > _SCALAR else "loss"
+    return "loss-backward" if isinstance(cost.work, Loss) and cost.work.backward else "loss"

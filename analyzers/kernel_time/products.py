@@ -5,7 +5,8 @@ from dataclasses import replace
 from math import hypot
 from typing import Any
 
-from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.kernel_time.gemm import Machine, Products, gemm_seconds
 
@@ -20,12 +21,9 @@ _PARTS = 16
 """The largest split-K factor."""
 _FEW_SUMS = 64
 """Rows up to which products with a bias use split-K, by a factor of two."""
-_SCALE_BYTES = 4
-_INT4 = 0.4
-"""Weights that are smaller than this fraction of their size in the operands' type count as int4."""
 
 
-def product_seconds(cost: Cost, shape: Gemm, gpu: GPU, machine: Machine, fits: Mapping[str, Any]) -> float:
+def product_seconds(cost: Cost, shape: Product, gpu: GPU, machine: Machine, fits: Mapping[str, Any]) -> float:
     """Seconds of a batch of products; `fits` are the sections gemm and gemv of constants.toml."""
     gemm, kernel = fits["gemm"], kind(cost, shape, gpu)
     if kernel == "int4":
@@ -34,17 +32,17 @@ def product_seconds(cost: Cost, shape: Gemm, gpu: GPU, machine: Machine, fits: M
         return _few_rows_seconds(cost, shape, machine, gemm["few"])
     if kernel == "one row":
         gemv = fits["gemv"]
-        start = gemv["start_us"] if shape.batch == 1 else gemv["batched_us"]
+        start = gemv["start_us"] if shape.groups == 1 else gemv["batched_us"]
         seconds = start * 1e-6 + cost.bytes / (machine.bandwidth * gemv["stream"])
     else:
         seconds = _tiled_seconds(cost, shape, gpu, machine, gemm, kernel == "unaligned")
-    if is_scaled_by_row(cost, shape):
+    if shape.row_scales and cost.precision == "fp8":
         return float(max(seconds, gemm["rowwise"]["start_us"] * 1e-6 + shape.k * gemm["rowwise"]["step_ns"] * 1e-9))
     return float(seconds)
 
 
 def _tiled_seconds(
-    cost: Cost, shape: Gemm, gpu: GPU, machine: Machine, gemm: Mapping[str, Any], unaligned: bool
+    cost: Cost, shape: Product, gpu: GPU, machine: Machine, gemm: Mapping[str, Any], unaligned: bool
 ) -> float:
     m, rate = shape.m, machine.flops
     if unaligned:
@@ -61,20 +59,14 @@ def tiled_fit(gemm: Mapping[str, Any], cost: Cost, gpu: GPU) -> Mapping[str, flo
     return {**fit, **gemm["tf32"]} if gpu.runs_as(cost.precision) == "tf32" else fit
 
 
-def is_scaled_by_row(cost: Cost, shape: Gemm) -> bool:
-    """Whether an fp8 product reads a scale per row and column; its kernel does not use split-K."""
-    operands = shape.batch * shape.k * (shape.m + shape.n)
-    return cost.precision == "fp8" and cost.read_bytes >= operands + _SCALE_BYTES * (shape.m + shape.n)
-
-
-def kind(cost: Cost, shape: Gemm, gpu: GPU) -> str:
+def kind(cost: Cost, shape: Product, gpu: GPU) -> str:
     """The kind of kernel: tiled, one row, few rows, unaligned or int4."""
     element = ELEMENT_BYTES[cost.precision]
-    if 0 < cost.weight_bytes < _INT4 * shape.n * shape.k * element:
+    if shape.stored == "int4":
         return "int4"
     if min(shape.m, shape.n) == 1:
         return "one row"
-    if shape.batch == 1 and shape.m <= _FEW_ROWS and units_of(cost, gpu) == "simt":
+    if shape.groups == 1 and shape.m <= _FEW_ROWS and units_of(cost, gpu) == "simt":
         return "few rows"
     unaligned = any(side * element % _ALIGNMENT for side in (shape.n, shape.k))
     return "unaligned" if unaligned and units_of(cost, gpu) == "tensor" else "tiled"
@@ -82,11 +74,11 @@ def kind(cost: Cost, shape: Gemm, gpu: GPU) -> str:
 
 def is_unaligned(cost: Cost, gpu: GPU) -> bool:
     """Whether the rows of a product are no whole vectors, so that tensor units are fed an element at a time."""
-    shape = cost.shape
-    return cost.family == "gemm" and isinstance(shape, Gemm) and kind(cost, shape, gpu) == "unaligned"
+    shape = cost.work
+    return cost.family == "gemm" and isinstance(shape, Product) and kind(cost, shape, gpu) == "unaligned"
 
 
-def tiled(cost: Cost, shape: Gemm, gpu: GPU) -> Products:
+def tiled(cost: Cost, shape: Product, gpu: GPU) -> Products:
     """The product as its tiles cover it.
 
     On fp32 units a fused bias rules split-K out (with few rows: limits it to two parts); integer kernels have none.
@@ -95,12 +87,11 @@ def tiled(cost: Cost, shape: Gemm, gpu: GPU) -> Products:
     """
     m, n, k, moved = shape.m, shape.n, shape.k, cost.bytes
     if units_of(cost, gpu) == "tensor":
-        return Products(shape.batch, m, n, k, moved, 1 if cost.precision == "int8" else _PARTS)
-    has_bias = cost.read_bytes > shape.batch * k * (m + n) * ELEMENT_BYTES[cost.precision]
-    parts = _PARTS if not has_bias else 2 if m <= _FEW_SUMS else 1
-    large = shape.batch > 1 and (8, 0) <= gpu.compute_capability < (9, 0)
-    rows = 32 if shape.batch == 1 else 128 if large else 64
-    return Products(shape.batch, m, n, max(k, 128) if large else k, moved, parts, rows)
+        return Products(shape.groups, m, n, k, moved, 1 if cost.precision == "int8" else _PARTS)
+    parts = _PARTS if not shape.bias else 2 if m <= _FEW_SUMS else 1
+    large = shape.groups > 1 and (8, 0) <= gpu.compute_capability < (9, 0)
+    rows = 32 if shape.groups == 1 else 128 if large else 64
+    return Products(shape.groups, m, n, max(k, 128) if large else k, moved, parts, rows)
 
 
 def units_of(cost: Cost, gpu: GPU) -> str:
@@ -108,7 +99,7 @@ def units_of(cost: Cost, gpu: GPU) -> str:
     return "simt" if gpu.runs_as(cost.precision) in _SIMT else "tensor"
 
 
-def _few_rows_seconds(cost: Cost, shape: Gemm, machine: Machine, fit: Mapping[str, float]) -> float:
+def _few_rows_seconds(cost: Cost, shape: Product, machine: Machine, fit: Mapping[str, float]) -> float:
     """Seconds with few rows: threads walk the depth with all rows at a time. Memory traffic, multiplications and the
     sequential steps overlap in part."""
     stream = cost.bytes / machine.bandwidth
@@ -117,7 +108,7 @@ def _few_rows_seconds(cost: Cost, shape: Gemm, machine: Machine, fit: Mapping[st
     return fit["start_us"] * 1e-6 + hypot(stream, busy, steps)
 
 
-def _int4_seconds(cost: Cost, shape: Gemm, machine: Machine, fit: Mapping[str, float]) -> float:
+def _int4_seconds(cost: Cost, shape: Product, machine: Machine, fit: Mapping[str, float]) -> float:
     """Seconds with int4 weights, which are streamed, and unpacked once for every 16 rows."""
     blocks = max(fit["one_row"], shape.m / _INT4_ROWS)
     unpacked = shape.n * shape.k * blocks * fit["cycles"] / (machine.sms * machine.clock_hz)

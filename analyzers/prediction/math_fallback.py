@@ -11,7 +11,7 @@ import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.costs import dtypes as dtypes_by_name
-from tracekit.analyzers.costs.call import Precision
+from tracekit.analyzers.costs.work import Precision
 from tracekit.analyzers.hardware import GPU
 
 Cause = Literal["bf16", "grouped-heads", "mixed-types", "layout", "head-dim", "mask", "unknown"]

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo
-from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Gemm
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.work import Attention, Product
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.prediction.moments import Moments, moments
 from tracekit.analyzers.prediction.workspaces import workspace_bytes
@@ -104,7 +105,7 @@ def kv_cache_bytes(ops: pd.DataFrame) -> int:
     read: dict[str, int] = defaultdict(int)
     appended: dict[str, int] = defaultdict(int)
     for name, cost, phase, layer in zip(ops.name, ops.cost, ops.phase, ops.layer, strict=True):
-        if cost is not None and cost.shape is not None and _caches(cost, phase):
+        if cost is not None and cost.work is not None and _caches(cost, phase):
             read[layer] = max(read[layer], _keys_and_values(cost))
         elif cost is not None and name == "aten::cat":
             appended[layer] = max(appended[layer], 2 * cost.write_bytes)
@@ -112,16 +113,16 @@ def kv_cache_bytes(ops: pd.DataFrame) -> int:
 
 
 def _caches(cost: Cost, phase: str) -> bool:
-    return phase == "decode" or (phase == "prefill" and isinstance(cost.shape, Attention) and cost.shape.causal)
+    return phase == "decode" or (phase == "prefill" and isinstance(cost.work, Attention) and cost.work.causal)
 
 
 def _keys_and_values(cost: Cost) -> int:
     """Bytes of keys and values that an op reads: of fused attention, or of either of its products written out."""
-    shape, element = cost.shape, ELEMENT_BYTES[cost.precision]
+    shape, element = cost.work, ELEMENT_BYTES[cost.precision]
     if isinstance(shape, Attention):
         return round(2 * element * shape.batch * shape.kv_heads * shape.keys * shape.head_dim)
-    if isinstance(shape, Gemm) and not cost.weight_bytes and min(shape.n, shape.k) > 1:
-        return round(2 * element * shape.batch * shape.n * shape.k)
+    if isinstance(shape, Product) and not shape.weight and min(shape.n, shape.k) > 1:
+        return round(2 * element * shape.groups * shape.n * shape.k)
     return 0
 
 

@@ -15,6 +15,7 @@ from tracekit.analyzers.attribution.nesting import take
 from tracekit.analyzers.breakdown.host_activity import launching
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.prediction.launching import LAUNCH_LATENCY_NS
+from tracekit.analyzers.prediction.op_tree import outermost
 from tracekit.analyzers.prediction.outside import Outside, outside_work
 from tracekit.analyzers.prediction.waiting import blocking_copies, waited_ns, waiting_calls, waits_for_device
 from tracekit.analyzers.results import Analysis
@@ -27,6 +28,7 @@ OP_LIST = Table(
     "op_list",
     "The op calls of one step that launched device work, in launch order.",
     Column("name", "object", "", "op, or the kernel's name where no op is known"),
+    Column("call", "object", "", "outermost op around it: what the program called; its name where there is none"),
     Column("layer", "object", "", 'path of the module, or of a range outside every module; "": none'),
     Column("layer_type", "object", "", 'class of the layer; "": none'),
     Column("phase", "object", "", 'phase; "": none'),
@@ -122,7 +124,8 @@ def _grouped(
     copying = work.launch[blocking_copies(trace.host, work)]
     calls = waiting_calls(trace.host, threads, start, start + wall, copying)
     waited_before, waits = _waiting(calls, waited_ns(calls, work, launched), launched[last])
-    words = _words(trace, analysis, head, owner[first])
+    calls_of = outermost(trace.host, owner[first], start, start + wall)
+    words = _words(trace, analysis, head, owner[first], calls_of)
     host_ns = np.maximum(np.diff(launched[last] - waited_before, prepend=start), 0)
     by = launching(trace.host, work)
     outside, apart = outside_work(trace.host, by, launched[last], start, start + wall, host_ns)
@@ -140,15 +143,21 @@ def _grouped(
 
 
 def _words(
-    trace: Trace, analysis: Analysis, head: pd.DataFrame, host_row: npt.NDArray[np.int64]
+    trace: Trace,
+    analysis: Analysis,
+    head: pd.DataFrame,
+    host_row: npt.NDArray[np.int64],
+    calls: npt.NDArray[np.int64],
 ) -> "dict[str, pd.Series[str]]":
     """As objects, as which equal words are told at once: from a type of its own for texts, pandas makes new ones
     whenever they are read."""
     layer = head.layer.to_numpy()
     module = take(analysis.layers.module.to_numpy(), layer)
     layer = np.where(module >= 0, module, layer)  # what transforms look for in a module may lie in several ranges of it
+    kernel = head.name.astype(object)
     words = {
-        "name": np.where(host_row >= 0, _at(trace.host.name, host_row), head.name.astype(object)),
+        "name": np.where(host_row >= 0, _at(trace.host.name, host_row), kernel),
+        "call": np.where(calls >= 0, _at(trace.host.name, calls), kernel),
         "layer": _at(analysis.layers.path, layer),
         "layer_type": _at(analysis.layers.type, layer),
         "phase": head.phase.astype(object).to_numpy(),

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Gemm
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.work import Attention, Product
 
 Keeps = Callable[[Cost], int]
 
@@ -98,8 +99,8 @@ class _Pass:
         return kept
 
     def _elsewhere(self, name: str, layer: str, cost: Cost) -> int:
-        if isinstance(cost.shape, Attention):
-            return _attended(cost, cost.shape)
+        if isinstance(cost.work, Attention):
+            return _attended(cost, cost.work)
         if name == "pow":
             self._squared.add((layer, cost.write_bytes))
         keeps = _KEEPS.get(name)
@@ -120,8 +121,8 @@ class _Pass:
 
 
 def _kept_result(name: str, cost: Cost) -> int:
-    if isinstance(cost.shape, Attention):
-        return _rows(cost, cost.shape, cost.shape.heads * cost.shape.queries)
+    if isinstance(cost.work, Attention):
+        return _rows(cost, cost.work, cost.work.heads * cost.work.queries)
     return cost.write_bytes if _KEEPS.get(name) is _result else 0
 
 
@@ -137,8 +138,8 @@ def _rows(cost: Cost, shape: Attention, rows: int) -> int:
 
 def _multiplied(cost: Cost) -> list[int]:
     """Bytes of each input of a product that is no weight."""
-    shape, element = cost.shape, ELEMENT_BYTES[cost.precision]
-    if not isinstance(shape, Gemm):
+    shape, element = cost.work, ELEMENT_BYTES[cost.precision]
+    if not isinstance(shape, Product):
         return [cost.read_bytes - cost.weight_bytes]
-    left, right = (round(shape.batch * shape.k * side * element) for side in (shape.m, shape.n))
-    return [left] if cost.weight_bytes else [left, right]
+    left, right = (round(shape.groups * shape.k * side * element) for side in (shape.m, shape.n))
+    return [left] if shape.weight else [left, right]

@@ -13,6 +13,9 @@ from tracekit.analyzers.prediction.simulate import SYNC_RETURN_NS
 
 _NAMES = re.compile(r"Synchronize|^(?:cuda|hip)(?:Memcpy(?:WithStream)?|Free|HostFree|FreeHost)$")
 
+_NEVER_WAITS = re.compile(r"\bDtoD\b|\bPtoP\b|Device -> Device|Pinned")
+"""Copies that the host only launches: from device to device, and between the device and pinned memory."""
+
 _CLOCK_ERROR = 0.01
 """Part of a call's duration by which the clocks of host and device may differ."""
 
@@ -44,11 +47,15 @@ def waits_for_device(names: pd.Series) -> npt.NDArray[np.bool_]:
 
 
 def blocking_copies(host: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Which of this work are copies that mostly run before their calls return: those of pageable memory."""
+    """Which of this work are copies that mostly run before their calls return: those of pageable memory.
+
+    A short copy within the device also ends before a slow host has returned from the call, but nothing waits for it.
+    """
     launch = work.launch.to_numpy()
     end = take((host.start_ns + host.duration_ns).to_numpy(), launch)
     half = (work.start_ns + work.duration_ns // 2).to_numpy()
-    return (work.category == "memcpy").to_numpy() & (launch >= 0) & (end >= half)
+    may_wait = (work.category == "memcpy").to_numpy() & ~matching(work.name, _NEVER_WAITS)
+    return may_wait & (launch >= 0) & (end >= half)
 
 
 def waited_ns(calls: pd.DataFrame, work: pd.DataFrame, launched: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -13,6 +13,7 @@ from tracekit.analyzers.costs import MalformedCall, cost_of_signature, parse_cal
 from tracekit.analyzers.costs.arguments import Arguments
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.generated import generated
+from tracekit.analyzers.costs.work import Product
 
 Ints = npt.NDArray[np.int64]
 
@@ -74,10 +75,23 @@ def charged_to(known: OpCosts, parent: Rows, ops: Rows) -> Rows:
     """Return, for each op row, the innermost op around it (or itself) whose cost is known; -1 for none.
 
     Composite ops are not charged, because the ops inside them are: ops that contain a charged op of their own family,
-    or a GEMM (aten::linear around aten::addmm, or an attention of two bmm and a softmax).
+    or a GEMM (aten::linear around aten::addmm, or an attention of two bmm and a softmax). The products of a mixture's
+    experts are one op, also where they are launched by a loop.
     """
     op = take(nearest(parent, known.of_row >= 0), ops)
-    return np.where(np.isin(op, _composites(known, parent, np.unique(op[op >= 0]))), -1, op)
+    op = np.where(np.isin(op, _composites(known, parent, np.unique(op[op >= 0]))), -1, op)
+    return _with_experts(known, parent, op)
+
+
+def _with_experts(known: OpCosts, parent: Rows, op: Rows) -> Rows:
+    """Charge products inside an op over routed rows to that op."""
+    routed = [i for i, cost in enumerate(known.costs) if isinstance(cost.work, Product) and cost.work.routed]
+    if not routed:
+        return op
+    families = np.array([cost.family in _MATRIX_FAMILIES for cost in known.costs])
+    multiplies = take(families, take(known.of_row, op), absent=False)
+    around = take(nearest(parent, np.isin(known.of_row, routed)), op)
+    return np.where(multiplies & (around >= 0), around, op)
 
 
 def _composites(known: OpCosts, parent: Rows, charged: Rows) -> Rows:

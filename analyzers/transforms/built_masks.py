@@ -8,7 +8,8 @@ unless something is padded (_ignore_causal_mask_sdpa): a flag says that attentio
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.transforms.written_attention import written_out
 
@@ -41,5 +42,5 @@ def _is_mask(ops: pd.DataFrame, sizes: set[int]) -> bool:
 
 def _bytes(cost: Cost) -> int:
     """Of the mask of one sequence."""
-    assert isinstance(cost.shape, Attention)
-    return round(ELEMENT_BYTES[cost.precision] * cost.shape.queries * cost.shape.keys)
+    assert isinstance(cost.work, Attention)
+    return round(ELEMENT_BYTES[cost.precision] * cost.work.queries * cost.work.keys)

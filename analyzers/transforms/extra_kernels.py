@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.costs.call import Cost, Family, Precision
+from tracekit.analyzers.costs.call import Cost, Family
+from tracekit.analyzers.costs.work import Precision
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.baseline import Baseline
@@ -71,6 +72,7 @@ def _columns(base: Baseline, rows: npt.NDArray[np.intp], extras: list[Extra]) ->
     codes, distinct = coded(pd.Series(extras, dtype=object))
     values = {
         "name": np.array([extra.name for extra in distinct], dtype=object),
+        "call": np.array([extra.name for extra in distinct], dtype=object),
         "category": np.full(len(distinct), "kernel", dtype=object),
         "host_ns": np.array([extra.host * unit for extra in distinct]),
         "kernel_ns": np.array([extra.error * estimate_ns(extra.cost, base.gpu) for extra in distinct]),

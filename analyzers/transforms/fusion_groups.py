@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.transforms.by_cost import each
 from tracekit.analyzers.transforms.fusion import chains
 
@@ -76,7 +77,7 @@ def _siblings(rows: Rows) -> list[Group]:
     """Products of layers beside each other that multiply one input, a call at a time."""
     of_parent: dict[tuple[str, str], list[int]] = defaultdict(list)
     for row, cost in enumerate(rows.costs):
-        if cost and cost.weight_bytes and isinstance(cost.shape, Gemm):
+        if cost and cost.weight_bytes and isinstance(cost.work, Product):
             parent, _, leaf = rows.layers[row].rpartition(".")
             pattern = next((p for p, sets in _SIBLINGS.items() if any(leaf in names for names in sets)), None)
             if pattern:
@@ -95,7 +96,7 @@ def _calls(rows: Rows, members: list[int]) -> list[tuple[int, ...]]:
 
 
 def _inputs(cost: Cost | None) -> tuple[int, int] | None:
-    return (cost.shape.m, cost.shape.k) if cost and isinstance(cost.shape, Gemm) else None
+    return (cost.work.m, cost.work.k) if cost and isinstance(cost.work, Product) else None
 
 
 def _gated(rows: Rows) -> list[Group]:

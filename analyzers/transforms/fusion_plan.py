@@ -1,11 +1,12 @@
 """The fusion plan: which ops of which layers could be one kernel, what that saves, and how to launch it."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.result_tables import FUSION_PLAN
@@ -90,11 +91,11 @@ def _kind(group: Group, rows: Rows, kernel: _Kernel) -> _Kind:
 
 def _together(costs: list[Cost]) -> Cost:
     """What the one kernel costs: products that share an input read it once; a chain keeps what it makes on chip."""
-    shapes = [cost.shape for cost in costs]
-    if not all(isinstance(shape, Gemm) for shape in shapes):
+    shapes = [cost.work for cost in costs]
+    if not all(isinstance(shape, Product) for shape in shapes):
         return fused_cost(costs, "expected")
-    first = next(shape for shape in shapes if isinstance(shape, Gemm))
-    columns = sum(shape.n for shape in shapes if isinstance(shape, Gemm))
+    first = next(shape for shape in shapes if isinstance(shape, Product))
+    columns = sum(shape.n for shape in shapes if isinstance(shape, Product))
     shared = (len(costs) - 1) * min(cost.read_bytes - cost.weight_bytes for cost in costs)
     return Cost(
         flops=sum(cost.flops for cost in costs),
@@ -103,14 +104,14 @@ def _together(costs: list[Cost]) -> Cost:
         family="gemm",
         precision=costs[0].precision,
         weight_bytes=sum(cost.weight_bytes for cost in costs),
-        shape=Gemm(first.batch, first.m, columns, first.k),
+        work=replace(first, n=columns),
     )
 
 
 def _config(group: Group, costs: list[Cost], together: Cost, base: Baseline) -> LaunchConfig:
     element = ELEMENT_BYTES[together.precision]
-    if isinstance(together.shape, Gemm):
-        return of_product(together.shape, element, base.gpu)
+    if isinstance(together.work, Product):
+        return of_product(together.work, element, base.gpu)
     reducing = next((cost for cost in costs if cost.row > 1 and group.pattern != CHAIN), None)
     if reducing is None:
         return of_elements(int(max(cost.write_bytes for cost in costs) // element), base.gpu)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import ceil, sqrt
 
-from tracekit.analyzers.costs.call import Gemm
+from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.sm_limits import SMLimits, sm_limits
 
@@ -63,7 +63,7 @@ def of_elements(elements: int, gpu: GPU) -> LaunchConfig:
     return _config(f"{tile}", ceil(elements / tile), 4, 1, 0, _registers(tile, 4, limits), limits)
 
 
-def of_product(shape: Gemm, element: float, gpu: GPU) -> LaunchConfig:
+def of_product(shape: Product, element: float, gpu: GPU) -> LaunchConfig:
     """The tile that keeps most of the GPU's units busy, of those that fit."""
     limits = sm_limits(gpu)
     found = [_product(tile, stages, shape, element, gpu, limits) for tile in _TILES for stages in _stages(gpu)]
@@ -71,11 +71,11 @@ def of_product(shape: Gemm, element: float, gpu: GPU) -> LaunchConfig:
 
 
 def _product(
-    tile: tuple[int, int, int, int], stages: int, shape: Gemm, element: float, gpu: GPU, limits: SMLimits
+    tile: tuple[int, int, int, int], stages: int, shape: Product, element: float, gpu: GPU, limits: SMLimits
 ) -> tuple[float, LaunchConfig]:
     """How well a tile does: units busy, work that is no padding, operands used again, loads in flight."""
     rows, columns, depth, warps = tile
-    grid = shape.batch * ceil(shape.m / rows) * ceil(shape.n / columns)
+    grid = shape.groups * ceil(shape.m / rows) * ceil(shape.n / columns)
     shared = round(stages * (rows + columns) * depth * element)
     registers = _BASE_REGISTERS + rows * columns // (warps * limits.threads_of_a_warp) + 32
     config = _config(f"{rows} x {columns} x {depth}", grid, warps, stages, shared, registers, limits)

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm, Precision
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.work import Precision, Product
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.transforms.by_cost import each, where, which
@@ -18,27 +19,28 @@ HEADS = ("lm_head", "embed_out", "score", "classifier", "qa_outputs")
 
 @dataclass(frozen=True)
 class LinearProduct:
-    """out[rows, outputs] = in[rows, inputs] · weights[inputs, outputs]."""
+    """out[rows, outputs] = in[rows, inputs] · weights[inputs, outputs], for each of the groups."""
 
     rows: int
     inputs: int
     outputs: int
     element: float
     """Bytes of an element."""
+    groups: int = 1
+    """Experts that are touched, with as many rows each on average."""
 
     @property
     def weights(self) -> int:
-        return self.inputs * self.outputs
+        return self.groups * self.inputs * self.outputs
 
 
 def linear_product(cost: Cost | None) -> LinearProduct | None:
     """The product of an op that multiplies by weights; None for any other op."""
-    if cost is None or not cost.weight_bytes or not isinstance(cost.shape, Gemm) or cost.family != "gemm":
+    if cost is None or cost.family != "gemm" or not isinstance(cost.work, Product) or not cost.work.weight:
         return None
-    shape, element = cost.shape, ELEMENT_BYTES[cost.precision]
-    matrix = cost.weight_bytes / element / shape.k
-    rows, outputs = (shape.n, shape.m) if abs(matrix - shape.m) < abs(matrix - shape.n) else (shape.m, shape.n)
-    return LinearProduct(rows * shape.batch, shape.k, outputs, element)
+    work = cost.work
+    rows, outputs = (work.m, work.n) if work.weight == "b" else (work.n, work.m)
+    return LinearProduct(rows, work.k, outputs, ELEMENT_BYTES[cost.precision], work.groups)
 
 
 def products_of(ops: pd.DataFrame, rows: npt.NDArray[np.intp]) -> dict[int, LinearProduct]:
@@ -71,14 +73,15 @@ def shrunk(before: Memory, stored: int, factor: float) -> Memory:
     return replace(before, weights=max(before.weights - round(min(stored, before.weights) * (1 - factor)), 0))
 
 
-def with_weights(cost: Cost, bytes_a_weight: float, precision: Precision | None = None) -> Cost:
+def with_weights(cost: Cost, bytes_a_weight: float, stored: Precision, precision: Precision | None = None) -> Cost:
     """The same product with its weights stored otherwise; the arithmetic in `precision`, if given."""
     product = linear_product(cost)
-    assert product is not None
+    assert product is not None and isinstance(cost.work, Product)
     weights = round(product.weights * bytes_a_weight)
     return replace(
         cost,
         read_bytes=cost.read_bytes - cost.weight_bytes + weights,
         weight_bytes=weights,
+        work=replace(cost.work, stored=stored),
         precision=precision or cost.precision,
     )

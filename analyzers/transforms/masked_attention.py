@@ -10,7 +10,8 @@ from typing import Literal
 import pandas as pd
 
 from tracekit.analyzers.costs import OpCall, cost_of
-from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Precision
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.work import Attention, Precision
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.transforms.by_cost import costs_of, each_row, which
@@ -42,7 +43,7 @@ def with_masks(base: Baseline, rows: "pd.Series[bool]", outcome: Outcome, *, hos
 
 def masked(cost: Cost, gpu: GPU) -> Cost:
     """The same attention with a mask of [batch, 1, queries, keys]."""
-    shape = cost.shape
+    shape = cost.work
     assert isinstance(shape, Attention)
     each, element = shape.batch * shape.heads * shape.head_dim, ELEMENT_BYTES[cost.precision]
     mask = shape.batch * shape.queries * shape.keys
@@ -50,7 +51,7 @@ def masked(cost: Cost, gpu: GPU) -> Cost:
         cost,
         flops=4 * each * shape.queries * shape.keys,
         read_bytes=round(element * (each * (shape.queries + 2 * shape.keys) + mask)),
-        shape=replace(shape, kv_heads=shape.heads, causal=False, backend=_backend(shape, gpu)),
+        work=replace(shape, kv_heads=shape.heads, causal=False, backend=_backend(shape, gpu)),
     )
 
 
@@ -68,7 +69,7 @@ def is_compiled(base: Baseline) -> bool:
 
 
 def _prepared(cost: Cost, base: Baseline, host: float) -> list[Extra]:
-    shape = cost.shape
+    shape = cost.work
     assert isinstance(shape, Attention)
     grouped = shape.heads > shape.kv_heads
     repeated = repeat_kv(cost)
@@ -83,7 +84,7 @@ def _prepared(cost: Cost, base: Baseline, host: float) -> list[Extra]:
 
 def repeat_kv(cost: Cost) -> Cost:
     """Keys or values of [batch, kv_heads, keys, head_dim] once for each query head, as eager code copies them."""
-    shape = cost.shape
+    shape = cost.work
     assert isinstance(shape, Attention)
     groups, row = shape.heads // shape.kv_heads, shape.keys * shape.head_dim
     sizes = (shape.batch, shape.kv_heads, groups, shape.keys, shape.head_dim)

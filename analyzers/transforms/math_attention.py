@@ -7,7 +7,8 @@ from itertools import accumulate
 from operator import mul
 
 from tracekit.analyzers.costs import OpCall, cost_of
-from tracekit.analyzers.costs.call import Attention, Cost
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.transforms.masked_attention import TYPES
 
 _WIDE = "float"
@@ -113,8 +114,8 @@ def _by_position(sizes: Sizes) -> Sizes:
 
 
 def _geometry(cost: Cost) -> Attention:
-    assert isinstance(cost.shape, Attention)
-    return cost.shape
+    assert isinstance(cost.work, Attention)
+    return cost.work
 
 
 def _dtype(cost: Cost) -> str:

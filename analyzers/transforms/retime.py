@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.costs.call import Attention, Cost, Precision
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Attention, Precision
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns
@@ -53,12 +54,14 @@ def narrowed(cost: Cost, precision: Precision) -> Cost:
     """The same op on 16-bit instead of 32-bit elements; attention on the kernels that PyTorch then prefers."""
     if cost.precision not in ("fp32", "tf32"):
         return cost
-    shape = replace(cost.shape, backend="") if isinstance(cost.shape, Attention) else cost.shape
+    shape = replace(cost.work, backend="") if isinstance(cost.work, Attention) else cost.work
     return replace(
         cost,
-        shape=shape,
+        work=shape,
         precision=precision,
         read_bytes=cost.read_bytes // 2,
         write_bytes=cost.write_bytes // 2,
         weight_bytes=cost.weight_bytes // 2,
+        shared_read=cost.shared_read // 2,
+        shared_write=cost.shared_write // 2,
     )

@@ -14,9 +14,11 @@ from dataclasses import replace
 import msgspec
 import pandas as pd
 
-from tracekit.analyzers.costs.call import Attention, Cost
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_tree import READS_A_VALUE
 from tracekit.analyzers.transforms import math_attention
 from tracekit.analyzers.transforms.by_cost import costs_of, each_row, where
 from tracekit.analyzers.transforms.extra_kernels import Extra, with_extras
@@ -56,7 +58,7 @@ def from_the_host(base: Baseline) -> bool:
 
 def asked(ops: pd.DataFrame) -> "pd.Series[bool]":
     """Rows that read back whether all of a mask is set: transformers does not ask while it is traced or captured."""
-    return (ops.name == "aten::_local_scalar_dense") & (ops.name.shift() == "aten::all")
+    return ops.call.isin(READS_A_VALUE) & (ops.call.shift() == "aten::all")
 
 
 @remembered
@@ -101,11 +103,11 @@ def _words(version: tuple[int, int]) -> str:
 
 def _is_encoders(cost: Cost | None) -> bool:
     """Attention of all to all."""
-    shape = cost.shape if cost else None
+    shape = cost.work if cost else None
     return isinstance(shape, Attention) and not shape.causal and shape.queries == shape.keys > 1
 
 
 def _is_causal(cost: Cost | None) -> bool:
     """Of a decoder: its one query is the last."""
-    shape = cost.shape if cost else None
+    shape = cost.work if cost else None
     return isinstance(shape, Attention) and (shape.causal or shape.queries == 1)

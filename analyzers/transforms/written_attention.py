@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Gemm
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.work import Attention, Product
 from tracekit.analyzers.prediction.baseline import Baseline
 
 REACH = 8
@@ -50,11 +51,11 @@ def _forward(costs: list[Cost | None], names: list[str], softmax: int) -> Writte
     if not before or not after:
         return None
     scores, values = costs[before[0]], costs[after[0]]
-    assert scores and values and isinstance(scores.shape, Gemm) and isinstance(values.shape, Gemm)
-    if (scores.shape.m, scores.shape.n) != (values.shape.m, values.shape.k):
+    assert scores and values and isinstance(scores.work, Product) and isinstance(values.work, Product)
+    if (scores.work.m, scores.work.n) != (values.work.m, values.work.k):
         return None
     masked = any(name in _MASKING for name in names[before[0] : softmax])
-    cost = attention_cost(scores.shape, scores, causal=masked and scores.shape.m == scores.shape.n)
+    cost = attention_cost(scores.work, scores, causal=masked and scores.work.m == scores.work.n)
     return Written(before[0], after[0], cost, *_with_copies(costs, names, before[0], after[0], scores))
 
 
@@ -63,10 +64,10 @@ def _backward(costs: list[Cost | None], names: list[str], softmax: int) -> Writt
     before, after = _products_before(costs, softmax)[:2], _products_after(costs, softmax)[:2]
     for row in before:
         scores, grad = costs[row], costs[softmax]
-        assert scores and grad and isinstance(scores.shape, Gemm)
-        elements = scores.shape.batch * scores.shape.m * scores.shape.n
+        assert scores and grad and isinstance(scores.work, Product)
+        elements = scores.work.groups * scores.work.m * scores.work.n
         if len(before) == len(after) == 2 and elements * ELEMENT_BYTES[scores.precision] == grad.write_bytes:
-            cost = attention_cost(scores.shape, scores, causal=scores.shape.m == scores.shape.n)
+            cost = attention_cost(scores.work, scores, causal=scores.work.m == scores.work.n)
             first, last = before[1], after[1]
             return Written(first, last, _backward_cost(cost), *_with_copies(costs, names, first, last, scores))
     return None
@@ -75,9 +76,9 @@ def _backward(costs: list[Cost | None], names: list[str], softmax: int) -> Writt
 def _with_copies(costs: list[Cost | None], names: list[str], first: int, last: int, scores: Cost) -> tuple[int, int]:
     """The first and the last of the rows that are the products, or copies right beside them of what is multiplied or
     comes out."""
-    shape = scores.shape
-    assert isinstance(shape, Gemm)
-    sizes = {ELEMENT_BYTES[scores.precision] * shape.batch * shape.k * length for length in (shape.m, shape.n)}
+    shape = scores.work
+    assert isinstance(shape, Product)
+    sizes = {ELEMENT_BYTES[scores.precision] * shape.groups * shape.k * length for length in (shape.m, shape.n)}
 
     def is_copy(row: int) -> bool:
         cost = costs[row] if 0 <= row < len(costs) else None
@@ -100,20 +101,20 @@ def _products_after(costs: list[Cost | None], row: int) -> list[int]:
 
 
 def _batched(cost: Cost | None) -> bool:
-    return cost is not None and isinstance(cost.shape, Gemm) and cost.weight_bytes == 0 and cost.shape.batch > 1
+    return cost is not None and isinstance(cost.work, Product) and not cost.work.weight and cost.work.groups > 1
 
 
-def attention_cost(scores: Gemm, cost: Cost, *, causal: bool) -> Cost:
+def attention_cost(scores: Product, cost: Cost, *, causal: bool) -> Cost:
     """The fused op whose scores are this product: queries x keys, for each head of each sequence."""
-    shape = Attention(1, scores.batch, scores.batch, scores.m, scores.n, scores.k, causal)
+    shape = Attention(1, scores.groups, scores.groups, scores.m, scores.n, scores.k, causal)
     element = ELEMENT_BYTES[cost.precision]
     return Cost(
-        flops=4 * scores.batch * scores.m * scores.n * scores.k // (2 if causal else 1),
-        read_bytes=round(element * scores.batch * scores.k * (scores.m + 2 * scores.n)),
-        write_bytes=round(element * scores.batch * scores.m * scores.k),
+        flops=4 * scores.groups * scores.m * scores.n * scores.k // (2 if causal else 1),
+        read_bytes=round(element * scores.groups * scores.k * (scores.m + 2 * scores.n)),
+        write_bytes=round(element * scores.groups * scores.m * scores.k),
         family="attention",
         precision=cost.precision,
-        shape=shape,
+        work=shape,
     )
 
 

@@ -9,7 +9,7 @@ from measurements.own import cost_of
 
 from accuracy.chapter import Target, at_most, table
 from accuracy.counted_causes import cause
-from tracekit.analyzers.costs import Gemm
+from tracekit.analyzers.costs.work import Product
 
 FILE = Path(__file__).parents[1] / "data" / "h200_counters.csv"
 _LARGE_BYTES = 1 << 20
@@ -33,7 +33,7 @@ def _ratios(measured: pd.DataFrame) -> Iterator[dict[str, object]]:
             yield {
                 **{name: row[name] for name in ("label", "op")},
                 "family": cost.family,
-                "full_product": isinstance(cost.shape, Gemm) and cost.shape.m >= _FULL_ROWS,
+                "full_product": isinstance(cost.work, Product) and cost.work.m >= _FULL_ROWS,
                 "counted_read_bytes": cost.read_bytes,
                 "flops": _over(float(row["flops"] or "nan"), cost.flops),
                 "read": _over(row["read_bytes"], cost.read_bytes),

@@ -8,7 +8,8 @@ import pandas as pd
 
 from measurements.row import Row
 from measurements.signatures import TYPES, read
-from tracekit.analyzers.costs import Attention, Cost, Gemm, cost_of_signature
+from tracekit.analyzers.costs import Cost, cost_of_signature
+from tracekit.analyzers.costs.work import Attention, Product
 from tracekit.analyzers.hardware import find
 
 FILE = Path(__file__).parents[1] / "data" / "h200_kernels.csv"
@@ -64,14 +65,14 @@ def _in_a_model(cost: Cost, cold: float, warm: float) -> float:
     what a large memory-bound kernel reads, the one before left a part there: the geometric mean."""
     if cost.weight_bytes or _reads_a_cache(cost) or cost.family in _FROM_MEMORY:
         return cold
-    return warm if cost.shape or cost.bytes < _SMALL else (cold * warm) ** 0.5
+    return warm if cost.work or cost.bytes < _SMALL else (cold * warm) ** 0.5
 
 
 def _reads_a_cache(cost: Cost) -> bool:
     """Attention with fewer queries than keys, or a product of it where it is written out."""
-    if isinstance(cost.shape, Attention):
-        return cost.shape.queries < cost.shape.keys
-    return isinstance(cost.shape, Gemm) and cost.shape.batch > 1 and cost.shape.m == 1
+    if isinstance(cost.work, Attention):
+        return cost.work.queries < cost.work.keys
+    return isinstance(cost.work, Product) and cost.work.groups > 1 and cost.work.m == 1
 
 
 def _family(cost: Cost) -> str:

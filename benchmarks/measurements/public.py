@@ -14,7 +14,8 @@ from pathlib import Path
 import pandas as pd
 
 from measurements.row import Row
-from tracekit.analyzers.costs.call import Attention, Backend, Cost, Family, Gemm, Precision
+from tracekit.analyzers.costs.call import Cost, Family
+from tracekit.analyzers.costs.work import Attention, Backend, Precision, Product
 from tracekit.analyzers.errors import TracekitError
 from tracekit.analyzers.hardware import GPU, find, resolve
 
@@ -120,7 +121,15 @@ def _product(row: pd.Series, precision: Precision, size: int, batch: int = 1) ->
     written = _FP32_BYTES if precision == "fp32" else _HALF_BYTES
     read = batch * (m * k + n * k) * size
     weight = n * k * size if batch == 1 else 0
-    return Cost(2 * batch * m * n * k, read, batch * m * n * written, "gemm", precision, weight, Gemm(batch, m, n, k))
+    return Cost(
+        2 * batch * m * n * k,
+        read,
+        batch * m * n * written,
+        "gemm",
+        precision,
+        weight,
+        Product(batch, m, n, k, weight="b" if batch == 1 else ""),
+    )
 
 
 def _attention(row: pd.Series, label: str) -> Cost:

@@ -50,6 +50,19 @@ def test_a_composite_op_is_not_charged_again():
     assert math.isnan(work.flops[1])
 
 
+def test_products_of_experts_are_one_op_however_they_are_launched():
+    """In 32 bits PyTorch loops over the experts."""
+    grouped = {"shapes": "[[4,256],[4,256,512],[4]]", "dtypes": '["float","float","int"]', "values": '["","",""]'}
+    each = {"shapes": "[[1,256],[256,512]]", "dtypes": '["float","float"]', "values": '["",""]'}
+    made = Handmade().host("op", "aten::_grouped_mm", 0, 90, **grouped)
+    for i in range(4):
+        made.host("op", "aten::mm", 5 + 20 * i, 10, **each)
+        made.launched("gemm", 6 + 20 * i, 100 + 10 * i, 10)
+    work = analyze(made.trace()).work
+    assert work.cost_op.tolist() == [0] * 4
+    assert work.flops.sum() == pytest.approx(2 * 4 * 256 * 512)
+
+
 def test_instances_of_one_class_that_differ_are_costed_by_themselves():
     """An estimate must not multiply one instance's work by the number of instances, nor exceed the busy time."""
     made, flops = Handmade(), []

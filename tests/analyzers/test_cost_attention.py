@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_calls import counted_flops, meta, record, record_one
 
-from tracekit.analyzers.costs import Attention, Cost, cost_of_signature
+from tracekit.analyzers.costs import Cost, cost_of_signature
 from tracekit.analyzers.costs.attention import allowed_positions
 from tracekit.analyzers.costs.attention_layouts import BACKWARD, FORWARD, Layout
+from tracekit.analyzers.costs.work import Attention
 
 aten = torch.ops.aten
 BF16 = torch.bfloat16
@@ -47,7 +48,7 @@ def test_causal_attention_is_aligned_at_the_first_query_and_key(queries: int, ke
     weights = torch.nn.functional.scaled_dot_product_attention(q, k, identity, is_causal=True)
     cost = sdpa([2, 4, queries, 8], [2, 4, keys, 8], causal=True)
     assert cost.flops == 2 * 2 * 4 * (8 + 8) * int((weights > 0).sum())
-    assert cost.shape == Attention(2, 4, 4, queries, keys, 8, True)
+    assert cost.work == Attention(2, 4, 4, queries, keys, 8, True)
 
 
 def test_bytes_follow_the_element_size() -> None:
@@ -62,7 +63,7 @@ def test_grouped_heads_share_keys_and_values() -> None:
     cost = sdpa([1, 32, 1, 64], [1, 8, 513, 64], "c10::BFloat16")
     assert cost.flops == 2 * 32 * 513 * (64 + 64)
     assert cost.read_bytes == 2 * (32 * 64 + 2 * 8 * 513 * 64)
-    assert cost.shape == Attention(1, 32, 8, 1, 513, 64, False)
+    assert cost.work == Attention(1, 32, 8, 1, 513, 64, False)
 
 
 def test_heads_that_do_not_divide_have_no_cost() -> None:
@@ -124,7 +125,7 @@ def test_the_flash_kernel_of_a_real_trace() -> None:
     cost = cost_of_signature("aten::_flash_attention_forward", shapes, types, values)
     assert cost is not None
     assert cost.flops == 2 * 16 * 16 * (559 * 560 // 2) * 128
-    assert cost.shape == Attention(16, 16, 16, 559, 559, 64, True, "flash")
+    assert cost.work == Attention(16, 16, 16, 559, 559, 64, True, "flash")
 
 
 def test_flash_attention_2_is_aligned_at_the_last_query_and_key() -> None:
@@ -142,7 +143,7 @@ def test_packed_sequences() -> None:
     cost = cost_of_signature("aten::_flash_attention_forward", shapes, types, values)
     assert cost is not None
     assert cost.flops == 2 * 3 * 4 * (100 * 101 // 2) * 128
-    assert cost.shape == Attention(3, 4, 4, 100, 100, 64, True, "flash", packed=True)
+    assert cost.work == Attention(3, 4, 4, 100, 100, 64, True, "flash", packed=True)
 
 
 def test_memory_efficient_mask_types() -> None:

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import tracekit
-from tracekit.analyzers.costs import Attention, Cost, cost_of_signature
-from tracekit.analyzers.costs.call import Gemm
+from tracekit.analyzers.costs import Cost, cost_of_signature
+from tracekit.analyzers.costs.work import Attention, Product
 from tracekit.analyzers.roofline.parameter_count import parameter_count
 
 BF16, INT, LONG, FLOAT = "c10::BFloat16", "int", "long int", "float"
@@ -61,7 +61,7 @@ def test_rotary_embedding_rotates_in_place() -> None:
 
 def test_products_of_vllm() -> None:
     linear = cost("_C::weight_packed_linear", tensor(16, 128), tensor(16, 64), tensor(128, 64), NONE, number(True))
-    assert (linear.flops, linear.shape) == (2 * 16 * 128 * 64, Gemm(1, 16, 128, 64))
+    assert (linear.flops, linear.work) == (2 * 16 * 128 * 64, Product(1, 16, 128, 64, weight="b"))
     onednn = cost("_C::onednn_mm", tensor(16, 128), tensor(16, 64), NONE, number(94687985498768))
     assert (onednn.flops, onednn.weight_bytes) == (linear.flops, linear.weight_bytes)
     scaled = cost(
@@ -81,7 +81,7 @@ def test_attention_over_pages_sees_the_longest_sequence() -> None:
     inputs += [tensor(5, dtype=INT), NONE, tensor(4, dtype=INT), NONE, tensor(4, 64, dtype=INT), NONE]
     inputs += [number(1), number(512), number(0), number(0.08), number(False), number(True), number(-1), number(-1)]
     known = cost("_vllm_fa2_C::varlen_fwd", *inputs)
-    assert known.shape == Attention(4, 32, 8, 1, 512, 128, True, "flash", True)
+    assert known.work == Attention(4, 32, 8, 1, 512, 128, True, "flash", True)
     assert known.flops == 4 * 4 * 32 * 512 * 128
     assert known.read_bytes == 2 * (4 * 32 * 128 + 2 * 4 * 512 * 8 * 128)
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from recorded_calls import counted_flops, meta, record, record_one
 
-from tracekit.analyzers.costs import Gemm, cost_of_signature
+from tracekit.analyzers.costs import cost_of_signature
+from tracekit.analyzers.costs.work import Product
 
 aten = torch.ops.aten
 HALF = torch.float16
@@ -16,7 +17,7 @@ def test_mm() -> None:
     assert cost.read_bytes == 4 * (8 * 768 + 768 * 2304)
     assert cost.write_bytes == 4 * 8 * 2304
     assert cost.weight_bytes == 4 * 768 * 2304
-    assert (cost.family, cost.precision, cost.shape) == ("gemm", "fp32", Gemm(1, 8, 2304, 768))
+    assert (cost.family, cost.precision, cost.work) == ("gemm", "fp32", Product(1, 8, 2304, 768, weight="b"))
     assert cost.intensity == cost.flops / (cost.read_bytes + cost.write_bytes)
 
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from recorded_calls import Recorded, counted_flops, meta, nbytes, record, record_one
 
-from tracekit.analyzers.costs import Cost, Gemm, cost_of_signature
+from tracekit.analyzers.costs import Cost, cost_of_signature
+from tracekit.analyzers.costs.work import Product
 
 aten = torch.ops.aten
 HALF, LONG = torch.float16, torch.int64
@@ -170,7 +171,7 @@ def test_convolution_flops_are_torchs() -> None:
 
 def test_a_convolution_is_a_gemm_for_each_group() -> None:
     found = record_one(lambda: torch.conv2d(meta(2, 8, 5, 5), meta(12, 2, 3, 3), groups=4)).cost()
-    assert found.shape == Gemm(4, 2 * 3 * 3, 12 // 4, 2 * 9)
+    assert found.work == Product(4, 2 * 3 * 3, 12 // 4, 2 * 9, weight="b")
     assert found.weight_bytes == 4 * 12 * 2 * 9
 
 

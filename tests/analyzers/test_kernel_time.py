@@ -6,7 +6,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tracekit.analyzers.costs.call import Access, Attention, Cost, Family, Gemm, Precision
+from tracekit.analyzers.costs.call import Access, Cost, Family
+from tracekit.analyzers.costs.work import Attention, Precision, Product, Softmax
 from tracekit.analyzers.hardware import GPU, all_gpus, find
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.kernel_time.attention import backend
@@ -42,7 +43,7 @@ def product(m: int, n: int, k: int, precision: Precision = "bf16", batch: int = 
         family="gemm",
         precision=precision,
         weight_bytes=n * k * size if batch == 1 else 0,
-        shape=Gemm(batch, m, n, k),
+        work=Product(batch, m, n, k),
     )
 
 
@@ -55,7 +56,7 @@ def attention(batch: int, heads: int, queries: int, keys: int, head_dim: int, pr
         write_bytes=batch * heads * queries * head_dim * size,
         family="attention",
         precision=precision,
-        shape=Attention(batch, heads, heads, queries, keys, head_dim, causal),
+        work=Attention(batch, heads, heads, queries, keys, head_dim, causal),
     )
 
 
@@ -73,7 +74,7 @@ def convolution(batch: int, channels: int, side: int, out: int, window: int, pre
         family="convolution",
         precision=precision,
         weight_bytes=out * depth * size,
-        shape=Gemm(1, positions, out, depth),
+        work=Product(1, positions, out, depth),
         run=channels,
     )
 
@@ -142,8 +143,8 @@ def test_attention_takes_the_backend_that_the_gpu_has() -> None:
         "flash2",
     ]
     assert backend(full, find("h100")) == "efficient-fp32"
-    assert backend(replace(half, shape=replace(half.shape, backend="flash")), find("h100")) == "flash2"
-    assert backend(replace(half, shape=replace(half.shape, backend="efficient")), find("h100")) == "efficient"
+    assert backend(replace(half, work=replace(half.work, backend="flash")), find("h100")) == "flash2"
+    assert backend(replace(half, work=replace(half.work, backend="efficient")), find("h100")) == "efficient"
 
 
 def test_decode_attention_streams_keys_and_values() -> None:
@@ -216,7 +217,8 @@ def test_which_kernel_a_row_gets() -> None:
     rows = (512, 2048, 4096, 50_257)
     kinds = ["softmax", "softmax-wide", "softmax-shared", "softmax-long"]
     assert [kind(moved("softmax", 4 * row, 4 * row, row=row)) for row in rows] == kinds
-    backward = [kind(moved("softmax", 8 * row, 4 * row, row=row)) for row in rows]
+    gradient = replace(moved("softmax", 0, 0), work=Softmax(backward=True))
+    backward = [kind(replace(gradient, read_bytes=8 * row, write_bytes=4 * row, row=row)) for row in rows]
     assert backward == ["softmax-backward", *["softmax-backward-long"] * 3]
 
 

@@ -3,7 +3,8 @@
 import pandas as pd
 import pytest
 
-from tracekit.analyzers.costs.call import Attention, Cost, Gemm
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Attention, Product
 from tracekit.analyzers.prediction.saved_tensors import saved_bytes
 
 ROWS, WIDTH, WIDE = 100, 64, 256
@@ -12,7 +13,8 @@ NARROW_BYTES, WIDE_BYTES = 4 * ROWS * WIDTH, 4 * ROWS * WIDE
 
 def product(inner, outer, layer):
     weights, read, written = 4 * inner * outer, 4 * ROWS * inner, 4 * ROWS * outer
-    return "aten::mm", layer, Cost(0, weights + read, written, "gemm", "fp32", weights, Gemm(1, ROWS, outer, inner))
+    work = Product(1, ROWS, outer, inner, weight="b")
+    return "aten::mm", layer, Cost(0, weights + read, written, "gemm", "fp32", weights, work)
 
 
 def pointwise(name, read, written, layer="h.0.mlp"):
@@ -47,8 +49,8 @@ def test_attention_keeps_what_it_reads_and_writes_and_what_follows_reads_that():
 
 def test_attention_written_out_keeps_its_scores_once():
     heads, scores = 8, 4 * 8 * ROWS * ROWS
-    first = Cost(0, 2 * NARROW_BYTES, scores, "gemm", "fp32", 0, Gemm(heads, ROWS, ROWS, WIDTH // heads))
-    second = Cost(0, NARROW_BYTES + scores, NARROW_BYTES, "gemm", "fp32", 0, Gemm(heads, ROWS, WIDTH // heads, ROWS))
+    first = Cost(0, 2 * NARROW_BYTES, scores, "gemm", "fp32", 0, Product(heads, ROWS, ROWS, WIDTH // heads))
+    second = Cost(0, NARROW_BYTES + scores, NARROW_BYTES, "gemm", "fp32", 0, Product(heads, ROWS, WIDTH // heads, ROWS))
     softmax = "aten::_softmax", "attn", Cost(0, scores, scores, "softmax", "fp32")
     forward = [("aten::bmm", "attn", first), softmax, ("aten::bmm", "attn", second)]
     assert kept(forward) == [2 * NARROW_BYTES, scores, NARROW_BYTES]

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from tracekit.analyzers import hardware
 from tracekit.analyzers.capture_info import CaptureInfo
-from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.baseline import Baseline
@@ -24,7 +25,7 @@ def product(m, n, k, precision, *, batch=1, weights=True):
         family="gemm",
         precision=precision,
         weight_bytes=matrix if weights else 0,
-        shape=Gemm(batch, m, n, k),
+        work=Product(batch, m, n, k, weight="b" if weights else ""),
     )
 
 
@@ -60,6 +61,7 @@ def base(gpu="h200", *, tokens=1, keys=512, width=4096, heads=32, layers=4, prec
     frame = OP_LIST.frame(
         {
             "name": [name for name, _, _ in ops],
+            "call": [name for name, _, _ in ops],
             "layer": [f"h.{i // 12}.{kind}" for i, (_, kind, _) in enumerate(ops)],
             "layer_type": [kind for _, kind, _ in ops],
             "phase": [""] * len(ops),

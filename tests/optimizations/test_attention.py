@@ -7,7 +7,7 @@ import pytest
 from op_lists import base, elementwise, product
 
 from tracekit.analyzers import hardware
-from tracekit.analyzers.costs.call import Attention
+from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.prediction.oplist import OP_LIST
 from tracekit.analyzers.transforms.built_masks import built_masks
@@ -48,7 +48,7 @@ def with_ops(baseline, rows):
         "message": None,
     }
     numbers = {"host_ns": 10_000.0, "kernel_ns": 50_000.0, "launches": 1, "sync": False}
-    table = pd.DataFrame([{"name": name, "cost": cost, **columns, **numbers} for name, cost in rows])
+    table = pd.DataFrame([{"name": name, "call": name, "cost": cost, **columns, **numbers} for name, cost in rows])
     return replace(baseline, ops=OP_LIST.frame({name: table[name].to_list() for name in baseline.ops.columns}))
 
 
@@ -101,13 +101,13 @@ def test_copies_of_heads_go_with_the_attention_that_needs_them():
     after = find("sdpa").transform(baseline, "expected")
     assert list(after.name) == ["aten::cat", "aten::scaled_dot_product_attention", "aten::copy_"]
     assert after.host_ns.iloc[1] == pytest.approx(0.45 * 6 * 10_000)
-    assert after.cost.iloc[1].shape.causal
+    assert after.cost.iloc[1].work.causal
 
 
 def test_attention_without_a_mask_is_of_all_to_all():
     baseline = with_ops(base(), [row for row in FORWARD if row[0] != "aten::add"])
     (found,) = written_out(baseline)
-    assert not found.cost.shape.causal
+    assert not found.cost.work.causal
     assert found.cost.flops == 4 * HEADS * TOKENS * TOKENS * HEAD
 
 
@@ -155,7 +155,7 @@ def test_a_named_backend_replaces_the_one_that_is_used():
     efficient = find("sdpa:efficient")
     assert efficient.objection(fused) is None
     after = efficient.transform(fused, "expected")
-    backends = {cost.shape.backend for cost in after.cost if isinstance(cost.shape, Attention)}
+    backends = {cost.work.backend for cost in after.cost if isinstance(cost.work, Attention)}
     assert backends == {"efficient"}
     assert after.kernel_ns.sum() > fused.ops.kernel_ns.sum()
     assert "already" in efficient.objection(replace(fused, ops=after))

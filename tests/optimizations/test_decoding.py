@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from op_lists import base, elementwise
 
-from tracekit.analyzers.costs.call import Attention, Cost
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.oplist import OP_LIST
@@ -28,7 +29,7 @@ def with_growing_cache():
     elements = KV_HEADS * KEYS * HEAD
     attention = Cost(
         4 * 32 * KEYS * HEAD, 2 * 2 * elements, 2 * 32 * HEAD, "attention", "bf16",
-        shape=Attention(1, 32, KV_HEADS, 1, KEYS, HEAD, False),
+        work=Attention(1, 32, KV_HEADS, 1, KEYS, HEAD, False),
     )  # fmt: skip
     cat = elementwise(elements, "bf16", "copy")
     rows = [("aten::cat", cat), ("aten::cat", cat), ("aten::scaled_dot_product_attention", attention)]
@@ -39,6 +40,7 @@ def with_growing_cache():
         {
             **{name: [value] * 4 for name, value in columns.items()},
             "name": [name for name, _ in rows],
+            "call": [name for name, _ in rows],
             "host_ns": [10_000.0] * 4,
             "kernel_ns": [4_000.0, 4_000.0, 8_000.0, 1_000.0],
             "sync": [False] * 4,
@@ -54,7 +56,7 @@ def test_a_static_cache_writes_one_token_in_place_and_reads_all_of_its_length():
     written = after[after.name == "aten::index_copy_"]
     assert [cost.write_bytes for cost in written.cost] == [2 * KV_HEADS * HEAD] * 2
     assert (written.kernel_ns < 4_000).all()
-    (attention,) = [cost.shape for cost in after.cost if isinstance(cost.shape, Attention)]
+    (attention,) = [cost.work for cost in after.cost if isinstance(cost.work, Attention)]
     assert (attention.keys, attention.kv_heads) == (512, 32)
     assert len(after) == 4 + 5 + 3 + 8  # indices, then keys and values repeated and the mask as numbers, the mask
     assert (after.name == "aten::cat").sum() == 1
@@ -110,7 +112,7 @@ def test_the_check_of_a_draft_yields_its_tokens_less_what_its_mask_costs():
     run = with_growing_cache()
     found = DraftCheck(0.7).transform(run, "expected")
     tokens = tokens_a_pass(0.7, 4)
-    (attention,) = [cost.shape for cost in found.cost if isinstance(cost.shape, Attention)]
+    (attention,) = [cost.work for cost in found.cost if isinstance(cost.work, Attention)]
     assert (attention.queries, attention.kv_heads) == (5, 32)
     assert len(found) == len(run.ops) + 3 + 8
     longer = run.ops.host_ns.sum() + (3 + 8) * 3.5 * plain_launch_ns(run)

@@ -7,7 +7,7 @@ from op_lists import base, elementwise, product
 
 import tracekit
 from tracekit.analyzers import hardware
-from tracekit.analyzers.costs.call import Gemm
+from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.hardware.sm_limits import sm_limits
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.oplist import OP_LIST
@@ -48,6 +48,7 @@ def llama(gpu="h200", layers=3, tokens=16):
     frame = OP_LIST.frame(
         {
             "name": [row[0] for row in rows],
+            "call": [row[0] for row in rows],
             "layer": [row[1] for row in rows],
             "layer_type": [row[2] for row in rows],
             "phase": ["decode"] * len(rows),
@@ -112,7 +113,7 @@ def test_the_plan_of_a_captured_run():
     st.integers(1, 10**6),
     st.integers(1, 10**5),
     st.sampled_from([2, 4]),
-    st.builds(Gemm, st.just(1), *[st.integers(1, 20_000)] * 3),
+    st.builds(Product, st.just(1), *[st.integers(1, 20_000)] * 3),
 )
 def test_every_launch_fits_every_gpu(gpu, row, rows, element, shape):
     limits = sm_limits(gpu)
@@ -136,6 +137,6 @@ def test_occupancy_is_what_the_scarcest_resource_leaves():
 
 def test_a_product_takes_the_largest_tile_that_keeps_the_gpu_busy():
     h200 = hardware.find("h200")
-    assert of_product(Gemm(1, 8192, 8192, 4096), 2, h200).tile.startswith("128 x ")
-    assert of_product(Gemm(1, 1, 3072, 2048), 2, h200).tile == "16 x 64 x 128"
-    assert of_product(Gemm(1, 4096, 4096, 4096), 2, hardware.find("t4")).stages == 2
+    assert of_product(Product(1, 8192, 8192, 4096), 2, h200).tile.startswith("128 x ")
+    assert of_product(Product(1, 1, 3072, 2048), 2, h200).tile == "16 x 64 x 128"
+    assert of_product(Product(1, 4096, 4096, 4096), 2, hardware.find("t4")).stages == 2

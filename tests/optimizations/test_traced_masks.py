@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from op_lists import base
 
-from tracekit.analyzers.costs.call import Attention, Cost
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.transforms.math_attention import with_a_mask
 from tracekit.optimizations import find
@@ -21,7 +22,7 @@ def attention(*, causal=False, kv_heads=HEADS, precision="fp16"):
     elements = BATCH * LENGTH * HEAD
     shape = Attention(BATCH, HEADS, kv_heads, LENGTH, LENGTH, HEAD, causal, "cudnn")
     read = 2 * elements * (HEADS + 2 * kv_heads)
-    return Cost(4 * LENGTH * HEADS * elements, read, 2 * HEADS * elements, "attention", precision, shape=shape)
+    return Cost(4 * LENGTH * HEADS * elements, read, 2 * HEADS * elements, "attention", precision, work=shape)
 
 
 def with_attention(cost, version="5.17.0", seq_len=LENGTH):
@@ -82,7 +83,7 @@ def test_a_decoder_stays_fused_without_its_causal_half_and_grouped_heads():
     grouped = attention(causal=True, kv_heads=4)
     after = find("cuda-graphs").transform(with_attention(grouped), "expected")
     fused = next(cost for cost in after.cost if cost.family == "attention")
-    assert not fused.shape.causal and fused.shape.kv_heads == HEADS
+    assert not fused.work.causal and fused.work.kv_heads == HEADS
     layers = int((with_attention(grouped).ops.cost == grouped).sum())
     assert (after.name == "repeat_kv").sum() == 2 * layers
     assert find("cuda-graphs").notes(with_attention(grouped)) == ()
@@ -97,11 +98,12 @@ def test_a_mask_that_only_recording_makes_comes_from_the_host():
 
 
 def reading_back(before):
-    """A run that waits for a copy of one number after an op of this name."""
+    """A run that waits for a copy of one number after a call of this name, which launches inside another op."""
     baseline = base(tokens=1, layers=4)
     names, number = baseline.ops.name.to_list(), Cost(0, 4, 4, "copy", "fp32")
-    names[2:4] = [before, "aten::_local_scalar_dense"]
-    ops = baseline.ops.assign(name=names, category="kernel", sync=False)
+    names[2:4] = ["aten::copy_", "aten::_local_scalar_dense"]
+    calls = [*names[:2], before, "aten::is_nonzero", *names[4:]]
+    ops = baseline.ops.assign(name=names, call=calls, category="kernel", sync=False)
     ops.loc[3, ["category", "sync"]] = ["memcpy", True]
     return replace(baseline, ops=ops.assign(cost=[*ops.cost[:3], number, *ops.cost[4:]]))
 

@@ -34,7 +34,16 @@ def step():
     rest = {"layer_type": ["MLP"] * 8, "category": ["kernel"] * 8, "host_ns": [1_000.0] * 8, "launches": [4] * 8}
     rest |= {"message": [None] * 8}
     frame = OP_LIST.frame(
-        {"phase": phase, "layer": layer, "name": name, "kernel_ns": kernel, "cost": cost, "sync": [False] * 8, **rest}
+        {
+            "phase": phase,
+            "layer": layer,
+            "name": name,
+            "call": name,
+            "kernel_ns": kernel,
+            "cost": cost,
+            "sync": [False] * 8,
+            **rest,
+        }
     )
     return replace(baseline, ops=frame[baseline.ops.columns])
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm, Precision
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.work import Precision, Product
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.gpu import LAUNCH_CALL
 from tracekit.analyzers.interval import Interval
@@ -70,7 +71,7 @@ def _limited(ratio: float) -> float:
 
 def _product(precision: Precision) -> Cost:
     matrix = round(SIDE * SIDE * ELEMENT_BYTES[precision])
-    return Cost(2 * SIDE**3, 2 * matrix, matrix, "gemm", precision, matrix, Gemm(1, SIDE, SIDE, SIDE))
+    return Cost(2 * SIDE**3, 2 * matrix, matrix, "gemm", precision, matrix, Product(1, SIDE, SIDE, SIDE))
 
 
 def _copy() -> Cost:

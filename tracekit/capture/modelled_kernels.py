@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from tracekit.analyzers.costs import cost_of_signature
-from tracekit.analyzers.costs.call import Cost, Gemm, Precision
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Precision, Product
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.capture.recording import OpCall
@@ -53,9 +54,9 @@ def cost_of_call(call: OpCall) -> Cost:
 
 def _size(call: OpCall, cost: Cost) -> str:
     """MxNxK of a matrix product, with its batch in front; else the size of the first tensor, or how many there are."""
-    if isinstance(cost.shape, Gemm):
-        gemm = cost.shape
-        batch = [gemm.batch] if gemm.batch > 1 else []
+    if isinstance(cost.work, Product):
+        gemm = cost.work
+        batch = [gemm.groups] if gemm.groups > 1 else []
         return "x".join(map(str, [*batch, gemm.m, gemm.n, gemm.k]))
     shapes = msgspec.json.decode(call.shapes)
     first: list[Any] = next((shape for shape in shapes if shape), [])

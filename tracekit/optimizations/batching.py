@@ -1,14 +1,15 @@
 """Increases the batch, so that the weights are read once for more sequences."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Self
 
 import msgspec
 import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo
-from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.costs.batched import batched
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.prediction.baseline import Baseline
@@ -68,7 +69,7 @@ class Batching(Optimization):
 
         Host work other than launches, such as loading data, also grows with the number of sequences.
         """
-        ops, factor = retimed(base.ops, _enlarging(self.work(base)), base.gpu, outcome), self.work(base)
+        ops, factor = retimed(base.ops, partial(batched, factor=self.work(base)), base.gpu, outcome), self.work(base)
         beside = (ops.host_ns - MOST_TO_LAUNCH_NS).clip(lower=0.0)
         return ops.assign(host_ns=ops.host_ns + (factor - 1) * beside)
 
@@ -115,30 +116,3 @@ def _limits(base: Baseline) -> Statements:
         bound = (say("batch-compute-bound-now"),)
     has = of_step("memory", "bytes", base.gpu.memory_bytes)
     return (*bound, say("batch-that-fits", has, of_step("batch", "batch", largest))) if largest else bound
-
-
-def _enlarging(factor: float) -> Callable[[Cost], Cost]:
-    """Return a function that changes costs to `factor` times the sequences."""
-
-    def grown(number: int) -> int:
-        return max(1, round(number * factor)) if number else 0
-
-    def enlarged(cost: Cost) -> Cost:
-        if cost.family == "optimizer":
-            return cost
-        shape, written = cost.shape, grown(cost.write_bytes)
-        if isinstance(shape, Gemm) and cost.weight_bytes:
-            shape = replace(shape, m=grown(shape.m))
-        elif isinstance(shape, Gemm) and shape.batch == 1:
-            shape, written = replace(shape, k=grown(shape.k)), cost.write_bytes  # the gradient of a weight
-        elif shape is not None:
-            shape = replace(shape, batch=grown(shape.batch))
-        return replace(
-            cost,
-            flops=grown(cost.flops),
-            read_bytes=cost.weight_bytes + grown(cost.read_bytes - cost.weight_bytes),
-            write_bytes=written,
-            shape=shape,
-        )
-
-    return enlarged

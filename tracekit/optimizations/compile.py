@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
@@ -208,10 +209,10 @@ def _padded(base: Baseline, outcome: Outcome) -> pd.DataFrame:
 
 def _aligned(cost: Cost) -> Cost:
     product = linear_product(cost)
-    if product is None or cost.precision not in ("fp16", "bf16") or not isinstance(cost.shape, Gemm):
+    if product is None or cost.precision not in ("fp16", "bf16") or not isinstance(cost.work, Product):
         return cost
-    sides = {name: -(-getattr(cost.shape, name) // ALIGNED) * ALIGNED for name in ("n", "k")}
-    if (sides["n"], sides["k"]) == (cost.shape.n, cost.shape.k) or product.rows == 1:
+    sides = {name: -(-getattr(cost.work, name) // ALIGNED) * ALIGNED for name in ("n", "k")}
+    if (sides["n"], sides["k"]) == (cost.work.n, cost.work.k) or product.rows == 1:
         return cost
     copied = 2 * cost.weight_bytes
-    return replace(cost, shape=replace(cost.shape, **sides), read_bytes=cost.read_bytes + copied)
+    return replace(cost, work=replace(cost.work, **sides), read_bytes=cost.read_bytes + copied)

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from tracekit.analyzers.costs.call import Attention, Cost
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.transforms.by_cost import where
 from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
@@ -38,4 +39,4 @@ class DraftCheck(SpeculativeDecoding):
 
 
 def _is_attention(cost: Cost | None) -> bool:
-    return cost is not None and isinstance(cost.shape, Attention)
+    return cost is not None and isinstance(cost.work, Attention)

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Precision
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.work import Attention, Precision
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.math_fallback import Cause
@@ -88,7 +89,7 @@ class FusedAttentionFallback(Optimization):
         if base.fallback is None or base.fallback.cause != "grouped-heads":
             return {}
         group = max(2, base.fallback.group)
-        rows = [row for row, cost in enumerate(ops.cost) if cost is not None and isinstance(cost.shape, Attention)]
+        rows = [row for row, cost in enumerate(ops.cost) if cost is not None and isinstance(cost.work, Attention)]
         return {row: [_repeat(ops.cost.iloc[row], group)] * 2 for row in rows}
 
     def reason(self, base: Baseline) -> Statements:
@@ -137,7 +138,7 @@ def _rows(base: Baseline) -> "pd.Series[bool]":
 
 
 def _repeat(cost: Cost, group: int) -> Extra:
-    shape = cost.shape
+    shape = cost.work
     assert isinstance(shape, Attention)
     size = ELEMENT_BYTES[cost.precision] * shape.batch * shape.heads * shape.keys * shape.head_dim
     return Extra("aten::repeat_interleave", moving(size / group, size, cost.precision, "copy"))

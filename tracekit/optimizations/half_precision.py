@@ -8,7 +8,8 @@ import msgspec
 import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo
-from tracekit.analyzers.costs.call import Attention, Cost
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.hardware import GPU
@@ -18,6 +19,7 @@ from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.saved_tensors import saved_bytes
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.expert_products import in_one_kernel
 from tracekit.analyzers.transforms.full_precision_parts import WIDE, with_wide_parts
 from tracekit.analyzers.transforms.outcome import Outcome, pick, remembered
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
@@ -52,6 +54,9 @@ class HalfPrecision(Optimization):
     on an H200 host, which makes the whole step 0.87 times as fast. Prefill and training did not show this. Norms that
     are written op by op and attention by PyTorch's math backend (T5) still compute in 32 bits, with two and five casts
     around each.
+
+    Products of a mixture's experts are one kernel in bf16 on Hopper and later; in other types PyTorch loops over the
+    experts and reads their sizes back first, all of which goes.
 
     *Refused* if the products run in 16 bits already, or the GPU does not support bf16.
     """
@@ -93,7 +98,7 @@ class HalfPrecision(Optimization):
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         ops = retimed(base.ops, lambda cost: _halved(cost, self.type_on(base.gpu), base.gpu), base.gpu, outcome)
         host = ops.host_ns * pick(HOST_FACTOR, outcome) + attention_host_ns(base, outcome)
-        return with_wide_parts(base, ops.assign(host_ns=host))
+        return in_one_kernel(base, with_wide_parts(base, ops.assign(host_ns=host)), outcome)
 
     def reason(self, base: Baseline) -> Statements:
         part = share_of(base, _full_precision(base))
@@ -140,14 +145,15 @@ def attention_host_ns(base: Baseline, outcome: Outcome) -> "pd.Series[float]":
 
 
 def _is_wide_attention(cost: Cost | None) -> bool:
-    return cost is not None and isinstance(cost.shape, Attention) and cost.precision in WIDE
+    return cost is not None and isinstance(cost.work, Attention) and cost.precision in WIDE
 
 
 @remembered
 def in_half(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     """Return the op list with 32-bit ops in 16 bits, which formats of weights start from."""
     ops = retimed(base.ops, lambda cost: narrowed(cost, half_type(base.gpu)), base.gpu, outcome)
-    return with_wide_parts(base, ops.assign(host_ns=ops.host_ns + attention_host_ns(base, outcome)))
+    ops = ops.assign(host_ns=ops.host_ns + attention_host_ns(base, outcome))
+    return in_one_kernel(base, with_wide_parts(base, ops), outcome)
 
 
 def half_type(gpu: GPU) -> HalfType:
@@ -177,8 +183,8 @@ def _loss_is_wide(base: Baseline) -> bool:
 
 def _halved(cost: Cost, to: HalfType, gpu: GPU) -> Cost:
     if cost.precision == "bf16" and _is_wide(cost, gpu):
-        shape = replace(cost.shape, backend="") if isinstance(cost.shape, Attention) else cost.shape
-        return replace(cost, precision=to, shape=shape)
+        shape = replace(cost.work, backend="") if isinstance(cost.work, Attention) else cost.work
+        return replace(cost, precision=to, work=shape)
     return narrowed(cost, to)
 
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from tracekit.analyzers.costs.call import Cost, Gemm
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
@@ -71,7 +72,7 @@ class LLMInt8(BitsAndBytes):
         products = products_of(half.ops, rows)
         before = each_row(products, lambda product: _quantise(product, outcome))
         after = each_row(products, lambda product: _finish(product, outcome))
-        quantized = retimed(half.ops.iloc[rows], lambda cost: with_weights(cost, 1, "int8"), base.gpu, outcome)
+        quantized = retimed(half.ops.iloc[rows], lambda cost: with_weights(cost, 1, "int8", "int8"), base.gpu, outcome)
         ops = put(half.ops, quantized.assign(kernel_ns=quantized.kernel_ns / pick(STREAM, outcome)))
         return with_extras(replace(half, ops=ops), before, after)
 
@@ -134,9 +135,9 @@ def _finish(product: LinearProduct, outcome: Outcome) -> list[Extra]:
     columns = round(product.inputs * pick(OUTLIERS, outcome))
     if not columns:
         return [scaled]
-    shape = Gemm(1, product.rows, product.outputs, columns)
+    shape = Product(product.groups, product.rows, product.outputs, columns, bias=True)
     read = 2 * columns * (product.rows + product.outputs) + 2 * out
-    apart = Cost(2 * out * columns, read, 2 * out, "gemm", "fp16", shape=shape)
+    apart = Cost(2 * out * columns, read, 2 * out, "gemm", "fp16", work=shape)
     return [scaled, Extra("aten::addmm", apart)]
 
 

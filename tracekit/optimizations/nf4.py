@@ -96,7 +96,7 @@ class NF4(BitsAndBytes):
 
 
 def _packed(cost: Cost) -> Cost:
-    return with_weights(cost, BYTES_A_WEIGHT)
+    return with_weights(cost, BYTES_A_WEIGHT, "int4")
 
 
 def _unpack(product: LinearProduct, outcome: Outcome) -> list[Extra]:

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost, Gemm
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.kernel_time.products import is_unaligned
 from tracekit.analyzers.prediction.baseline import Baseline
@@ -94,15 +95,15 @@ def _up(size: int, multiple: int) -> int:
 
 def _odd_side(cost: Cost) -> tuple[int, int]:
     """Return the longest side that is not a multiple, and the next multiple."""
-    assert isinstance(cost.shape, Gemm)
+    assert isinstance(cost.work, Product)
     multiple = _multiple(cost)
-    side = max((side for side in (cost.shape.n, cost.shape.k) if side % multiple), default=cost.shape.n)
+    side = max((side for side in (cost.work.n, cost.work.k) if side % multiple), default=cost.work.n)
     return side, _up(side, multiple)
 
 
 def _padded(cost: Cost) -> Cost:
-    shape, multiple = cost.shape, _multiple(cost)
-    assert isinstance(shape, Gemm)
+    shape, multiple = cost.work, _multiple(cost)
+    assert isinstance(shape, Product)
     n, k = _up(shape.n, multiple), _up(shape.k, multiple)
     m = _up(shape.m, multiple) if shape.m in (shape.n, shape.k) else shape.m
     grown = (m * n * k) / (shape.m * shape.n * shape.k)
@@ -113,5 +114,5 @@ def _padded(cost: Cost) -> Cost:
         read_bytes=round(cost.read_bytes * wider),
         write_bytes=round(cost.write_bytes * m * n / (shape.m * shape.n)),
         weight_bytes=round(cost.weight_bytes * wider),
-        shape=replace(shape, m=m, n=n, k=k),
+        work=replace(shape, m=m, n=n, k=k),
     )

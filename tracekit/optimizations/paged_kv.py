@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from tracekit.analyzers.costs.call import Attention
+from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
@@ -95,5 +95,5 @@ class PagedKV(Optimization):
 
 
 def _attends(base: Baseline) -> "pd.Series[bool]":
-    attends = where(base.ops, lambda cost: cost is not None and isinstance(cost.shape, Attention))
+    attends = where(base.ops, lambda cost: cost is not None and isinstance(cost.work, Attention))
     return attends & (base.ops.phase == "decode")

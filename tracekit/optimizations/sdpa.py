@@ -7,7 +7,8 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost, Precision
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.work import Attention, Precision
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
@@ -100,7 +101,7 @@ class SDPA(Optimization):
     def _runs_already(self, base: Baseline) -> bool:
         if not self.backend or self.backend == PACKAGE:
             return False
-        used = {cost.shape.backend for cost in base.ops.cost[_fused(base)]}
+        used = {cost.work.backend for cost in base.ops.cost[_fused(base)]}
         return used == {BACKENDS[self.backend].kernels}
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
@@ -147,9 +148,9 @@ class SDPA(Optimization):
 
         While decoding, a mask for padding excludes kernels that split the keys.
         """
-        if not isinstance(cost.shape, Attention):
+        if not isinstance(cost.work, Attention):
             return cost
-        efficient = masked and self.backend is None and cost.shape.queries == 1
+        efficient = masked and self.backend is None and cost.work.queries == 1
         return on_backend(cost, "efficient" if efficient else self.backend)
 
     def _wrapped(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
@@ -238,12 +239,12 @@ def _batch(base: Baseline) -> int:
 
 def _grouped(base: Baseline) -> bool:
     """Return whether heads that are already fused share keys; in unfused attention, the keys were repeated before."""
-    shapes = (cost.shape for cost in distinct(base.ops.cost))
+    shapes = (cost.work for cost in distinct(base.ops.cost))
     return any(isinstance(shape, Attention) and shape.heads > shape.kv_heads for shape in shapes)
 
 
 def _fused(base: Baseline) -> "pd.Series[bool]":
-    return where(base.ops, lambda cost: cost is not None and isinstance(cost.shape, Attention))
+    return where(base.ops, lambda cost: cost is not None and isinstance(cost.work, Attention))
 
 
 def _unpadding(cost: Cost) -> list[Extra]:

@@ -9,7 +9,8 @@ from typing import Self
 
 import pandas as pd
 
-from tracekit.analyzers.costs.call import Attention, Cost, Gemm
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Attention, Product
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.hardware import GPU
@@ -184,9 +185,9 @@ def _ridge_rows(gpu: GPU, element: float) -> float:
 
 def with_rows(cost: Cost, rows: int) -> Cost:
     """Return the cost for `rows` tokens instead of one; attention reads its keys once for all of them."""
-    shape, cached = cost.shape, cost.weight_bytes
-    if isinstance(shape, Gemm):
-        shape = replace(shape, m=shape.m * rows) if cost.weight_bytes else replace(shape, batch=shape.batch * rows)
+    shape, cached = cost.work, cost.weight_bytes
+    if isinstance(shape, Product):
+        shape = replace(shape, m=shape.m * rows) if shape.weight else replace(shape, groups=shape.groups * rows)
     elif isinstance(shape, Attention):
         shape, cached = replace(shape, queries=shape.queries * rows), cost.read_bytes
     elif cost.family == "copy":
@@ -196,5 +197,5 @@ def with_rows(cost: Cost, rows: int) -> Cost:
         flops=cost.flops * rows,
         read_bytes=cached + (cost.read_bytes - cached) * rows,
         write_bytes=cost.write_bytes * rows,
-        shape=shape,
+        work=shape,
     )

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from tracekit.analyzers.costs.call import ELEMENT_BYTES, Attention, Cost
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
@@ -103,7 +104,7 @@ def _written(cost: Cost | None) -> float:
 
 
 def _attentions(base: Baseline) -> list[Attention]:
-    shapes = (cost.shape for cost in distinct(base.ops.cost[base.ops.phase == "decode"]))
+    shapes = (cost.work for cost in distinct(base.ops.cost[base.ops.phase == "decode"]))
     return [shape for shape in shapes if isinstance(shape, Attention)]
 
 
@@ -151,13 +152,11 @@ def _one_token(cost: Cost, keys: int) -> Cost:
 
 
 def _decodes(cost: Cost | None) -> bool:
-    return cost is not None and isinstance(cost.shape, Attention) and cost.shape.queries == 1
+    return cost is not None and isinstance(cost.work, Attention) and cost.work.queries == 1
 
 
 def _padded(cost: Cost, length: float) -> Cost:
-    assert isinstance(cost.shape, Attention)
-    keys = round(cost.shape.keys * length)
-    grown = cost.read_bytes * (keys / cost.shape.keys)
-    return replace(
-        cost, flops=round(cost.flops * length), read_bytes=round(grown), shape=replace(cost.shape, keys=keys)
-    )
+    assert isinstance(cost.work, Attention)
+    keys = round(cost.work.keys * length)
+    grown = cost.read_bytes * (keys / cost.work.keys)
+    return replace(cost, flops=round(cost.flops * length), read_bytes=round(grown), work=replace(cost.work, keys=keys))

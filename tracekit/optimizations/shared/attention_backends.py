@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tracekit.analyzers.costs.call import Attention, Cost
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.hardware import GPU
 from tracekit.capture.attention_kernels import CUDNN, EFFICIENT, FLASH, WORDS
 
@@ -43,8 +44,8 @@ def runs(name: str, gpu: GPU, *, half: bool) -> bool:
 
 def on_backend(cost: Cost, name: str | None) -> Cost:
     """Return the same fused attention on the named backend; None selects the preferred one."""
-    assert isinstance(cost.shape, Attention)
-    return replace(cost, shape=replace(cost.shape, backend=BACKENDS[name].kernels if name else ""))
+    assert isinstance(cost.work, Attention)
+    return replace(cost, work=replace(cost.work, backend=BACKENDS[name].kernels if name else ""))
 
 
 def is_half(cost: Cost) -> bool:

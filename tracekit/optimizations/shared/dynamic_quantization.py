@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from tracekit.analyzers.costs.call import Cost, Gemm, Precision
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Precision, Product
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
@@ -65,11 +66,11 @@ class DynamicQuantization(Optimization):
         product = linear_product(cost)
         assert product is not None
         inputs = product.rows * product.inputs
-        smaller = with_weights(cost, 1, self.precision)
-        shape = cost.shape
-        assert isinstance(shape, Gemm)
+        smaller = with_weights(cost, 1, self.precision, self.precision)
+        shape = cost.work
+        assert isinstance(shape, Product)
         tiled = replace(shape, m=max(shape.m, FEWEST_ROWS), n=max(shape.n, FEWEST_ROWS))
-        return replace(smaller, read_bytes=max(smaller.read_bytes - inputs, smaller.weight_bytes), shape=tiled)
+        return replace(smaller, read_bytes=max(smaller.read_bytes - inputs, smaller.weight_bytes), work=tiled)
 
     def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
         """Return the kernels that find the largest element of each row and divide by it, as in eager PyTorch."""

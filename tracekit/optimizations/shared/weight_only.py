@@ -65,7 +65,7 @@ class WeightOnly(Optimization):
 
     def narrow(self, cost: Cost) -> Cost:
         """Return the cost of the GEMM with narrow weights."""
-        return with_weights(cost, self.bits / 8 + self.scales_bytes)
+        return with_weights(cost, self.bits / 8 + self.scales_bytes, "int4" if self.bits == 4 else "int8")
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
         return shrunk(before, stored_bytes(base, replaced(base)), (self.bits / 8 + self.scales_bytes) / 2)

@@ -1,0 +1,50 @@
+"""Products of a mixture's experts: a loop of products, or one kernel for all experts."""
+
+import numpy as np
+import pandas as pd
+
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Product
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.transforms.by_cost import each, where
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
+
+_ONE_KERNEL = (9, 0)
+"""Compute capability from which `torch._grouped_mm` has a kernel of its own, for bf16; else it loops over the experts,
+whose sizes it reads back first (aten/src/ATen/native/cuda/GroupedBlas.cpp)."""
+LAUNCHES = 2
+"""The kernel, and the one before it that writes where each expert's rows begin."""
+KERNEL_ERROR = Interval(1.6, 1.2, 1.0)
+"""Real over modelled time of that kernel: experts differ in rows, which the model takes for equal. Not measured."""
+
+
+def in_one_kernel(base: Baseline, ops: pd.DataFrame, outcome: Outcome) -> pd.DataFrame:
+    """`ops`, the base's op list in other types, with loops over experts as one kernel where its types have one."""
+    loops = where(ops, lambda cost: _has_one_kernel(cost, base.gpu)) & (ops.launches > LAUNCHES)
+    if not loops.any():
+        return ops
+    of_loop = ops.call.isin(ops.call[loops].unique()).to_numpy()
+    reads = of_loop & (ops.category == "memcpy").to_numpy() & ops.sync.to_numpy()
+    modelled = each(lambda cost: estimate_ns(cost, base.gpu), ops.cost[loops], dtype=float)
+    changed = ops.assign(
+        kernel_ns=_put(ops.kernel_ns, loops, pick(KERNEL_ERROR, outcome) * modelled),
+        host_ns=_put(ops.host_ns, loops, np.full(len(modelled), LAUNCHES * plain_launch_ns(base))),
+        launches=_put(ops.launches, loops, np.full(len(modelled), LAUNCHES)),
+    )
+    return changed[~reads]
+
+
+def _has_one_kernel(cost: Cost | None, gpu: GPU) -> bool:
+    if cost is None or not isinstance(cost.work, Product) or not cost.work.routed:
+        return False
+    return cost.precision == "bf16" and gpu.vendor == "nvidia" and gpu.compute_capability >= _ONE_KERNEL
+
+
+def _put(column: pd.Series, rows: "pd.Series[bool]", values: np.ndarray) -> pd.Series:
+    changed = column.copy()
+    changed[rows] = values
+    return changed
