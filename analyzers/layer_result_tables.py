@@ -9,17 +9,17 @@ _OWN_TIMES = (
 )
 LAYERS = Table(
     "layers",
-    "The tree of layers (module instances, and ranges that the program records), parents first. Times are of the layer "
-    "and all below it.",
+    "The tree of layers (module instances, and ranges that the program records), parents first. Times include the "
+    "layers below.",
     Column(
         "path",
         "object",
         "",
-        "attribute path in the model, such as transformer.h.0.attn; of a range, path/name of what it is recorded in",
+        "attribute path in the model, such as transformer.h.0.attn; for a range, the path of its parent and its name",
     ),
     Column("type", "object", "", "class of the module, or name of the range"),
     Column("parent", "int64", "", "row of the parent; -1: a root"),
-    Column("module", "int64", "", "row of the module that it is, or that a range is recorded in; -1: none"),
+    Column("module", "int64", "", "row of the module itself, or of the module around a range; -1: none"),
     Column("depth", "int64", "", "0 for a root"),
     Column("calls", "int64", "", "forward calls in the trace"),
     *TIMES,
@@ -46,7 +46,7 @@ LAYER_TYPES = Table(
 
 LAYER_OPS = Table(
     "layer_ops",
-    "What each layer does itself, without the layers below it: its ops, by phase. The table sums to the busy time.",
+    "The ops of each layer itself, without the layers below it, by phase. The table sums to the busy time.",
     Column("layer", "object", "", "path of the layer"),
     Column("type", "object", "", "its class, or the name of the range"),
     Column("phase", "object", "", 'name of the phase; "": none'),
@@ -62,10 +62,10 @@ LAYER_OPS = Table(
 
 LAYER_PARTS = Table(
     "layer_parts",
-    "What the layers of each class are made of: their modules and ranges by name, all instances together, in the order "
-    "of the forward pass.",
-    Column("inside", "object", "", "class of the layers that hold the part; of a range, class/name"),
-    Column("part", "object", "", "name of the module or range in its parent; (own work): in none of the parts"),
+    "The parts of each class of layers: their modules and ranges by name, summed over all instances, in the order of "
+    "the forward pass.",
+    Column("inside", "object", "", "class of the layers that contain the part; for a range, class/name"),
+    Column("part", "object", "", "name of the module or range in its parent; (own work): work in none of the parts"),
     Column("layers", "int64", "", "instances"),
     Column("calls", "int64", "", "forward calls in the trace"),
     *TIMES,
@@ -73,7 +73,7 @@ LAYER_PARTS = Table(
     Column("backward_ns", "int64", "ns", "busy_ns in the backward pass"),
     Column("kernels", "int64", "", "device work items in the part and below"),
     SHARE,
-    Column("share_inside", "float64", "", "busy_ns as a part of that of the layers that hold it, 0 to 1"),
+    Column("share_inside", "float64", "", "busy_ns as a fraction of that of the layers that contain it, 0 to 1"),
     *COST,
     BOUND,
 )

@@ -3,11 +3,11 @@
 from tracekit.analyzers.schema import Column
 
 COST = (
-    Column("flops", "float64", "FLOP", "floating-point operations counted, 2 a multiply-add; NaN: none known"),
-    Column("bytes", "float64", "B", "compulsory bytes counted; NaN: none known"),
+    Column("flops", "float64", "FLOP", "floating-point operations, 2 per multiply-add; NaN: none known"),
+    Column("bytes", "float64", "B", "compulsory bytes; NaN: none known"),
 )
 ROOF = (
-    Column("intensity", "float64", "FLOP/B", "arithmetic intensity: flops over bytes"),
+    Column("intensity", "float64", "FLOP/B", "arithmetic intensity: FLOPs per byte"),
     Column(
         "roof_fraction",
         "float64",
@@ -16,13 +16,15 @@ ROOF = (
     ),
 )
 TIMES = (
-    Column("duration_ns", "int64", "ns", "sum of the work's own durations; overlapping work counts in full each time"),
+    Column("duration_ns", "int64", "ns", "sum of the work's own durations; overlapping work counts in full"),
     Column(
         "busy_ns",
         "int64",
         "ns",
-        "share of the busy time: work that runs at once on a device shares each nanosecond equally; sums to busy time",
+        "share of the busy time: overlapping work on a device shares each nanosecond equally; sums to busy time",
     ),
 )
-SHARE = Column("share", "float64", "", "busy_ns as a part of the whole busy time, 0 to 1 (of host time in a CPU trace)")
+SHARE = Column(
+    "share", "float64", "", "busy_ns as a fraction of the whole busy time, 0 to 1 (of host time in a CPU-only trace)"
+)
 BOUND = Column("bound", "object", "", 'compute, memory, launch, latency or transfer; "": unknown')

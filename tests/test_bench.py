@@ -170,12 +170,12 @@ def test_a_bench_of_which_nothing_could_be_measured_failed(tmp_path):
 def test_attention_is_as_asked_for_and_not_as_in_the_first_configuration(tmp_path, monkeypatch):
     asked = []
 
-    class Asked(Worker):
+    class RecordingWorker(Worker):
         def call(self, function, *arguments):
             asked.extend(each.configuration for each in arguments if isinstance(each, Request))
             return Failure("Nothing is measured.")
 
-    monkeypatch.setattr(grid, "Worker", Asked)
+    monkeypatch.setattr(grid, "Worker", RecordingWorker)
     asked_rows = grid.Grid(["gpt2"], ["fp32+eager", "fp32", "flash"], [1], [8], Settings(model="", device="cpu"))
     assert all(row.error for row in grid.bench(asked_rows, tmp_path))
     assert [each.attention for each in asked] == ["eager", "sdpa", "flash"]

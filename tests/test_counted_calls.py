@@ -41,8 +41,8 @@ def test_kernels_go_to_the_op_that_launched_them():
 
 
 def test_calls_with_other_kernels_than_recorded_are_named_and_left_out(capsys):
-    found = list(rows(KNOWN | {"two": [OUTER, FILL]}, MEASURED))
-    assert [row[0] for row in found] == ["one"]
+    result = list(rows(KNOWN | {"two": [OUTER, FILL]}, MEASURED))
+    assert [row[0] for row in result] == ["one"]
     assert capsys.readouterr().out == "two: 3 kernels were measured, 2 recorded\n"
 
 
@@ -67,14 +67,14 @@ def test_launchers_of_a_trace_in_the_order_of_the_device():
             {"cat": "cuda_runtime", "ts": at, "tid": 1, **launch},
             {"cat": kind, "ts": 100 + at, "dur": 1, **launch},
         ]
-    found = launchers(events)
-    assert list(found) == [3]
-    assert [(op, inputs) for _, op, inputs in found[3]] == [(op, "fp32[4]") for op in ("outer", "fill_", "outer")]
-    assert found[3][0][0] == found[3][2][0] != found[3][1][0]
+    launched = launchers(events)
+    assert list(launched) == [3]
+    assert [(op, inputs) for _, op, inputs in launched[3]] == [(op, "fp32[4]") for op in ("outer", "fill_", "outer")]
+    assert launched[3][0][0] == launched[3][2][0] != launched[3][1][0]
 
 
 @pytest.fixture(scope="module")
-def found():
+def compared():
     return calls()
 
 
@@ -82,8 +82,8 @@ def test_the_cases_that_are_measured_are_those_of_the_file():
     assert set(chosen()) == set(CASES) == set(pd.read_csv(FILE)["label"])
 
 
-def test_every_measured_call_has_a_formula(found):
-    assert len(found) == len(pd.read_csv(FILE)) == 56
+def test_every_measured_call_has_a_formula(compared):
+    assert len(compared) == len(pd.read_csv(FILE)) == 56
 
 
 @pytest.mark.parametrize(
@@ -101,22 +101,22 @@ def test_what_was_measured_is_what_an_engineer_counts(label, flops, read):
     assert flops is None or row["flops"] == pytest.approx(flops, rel=0.005)
 
 
-def test_whatever_is_off_by_a_tenth_says_why(found):
-    off = found[((found[["flops", "read"]] - 1).abs() > 0.1).any(axis=1)]
+def test_whatever_is_off_by_a_tenth_says_why(compared):
+    off = compared[((compared[["flops", "read"]] - 1).abs() > 0.1).any(axis=1)]
     assert [(row.label, row.op) for row in off.itertuples() if not cause(row.label, row.op)] == []
-    assert 10 < len(off) < len(found)
+    assert 10 < len(off) < len(compared)
 
 
-def test_targets_are_of_the_family_and_the_product_that_are_furthest_off(found):
-    read, flops = targets(found)
+def test_targets_are_of_the_family_and_the_product_that_are_furthest_off(compared):
+    read, flops = targets(compared)
     assert "(embedding)" in read.claim and not read.met
     assert flops.met
-    whole = found.assign(flops=math.nan, read=1.0, full_product=False)
+    whole = compared.assign(flops=math.nan, read=1.0, full_product=False)
     assert targets(whole)[0].met
 
 
-def test_the_page_has_a_line_a_family_and_a_line_a_call(found):
-    assert families(found).count("\n") == 1 + found["family"][found["counted_read_bytes"] >= 1 << 20].nunique()
-    lines = listing(found).split("\n")
-    assert len(lines) == 2 + len(found)
+def test_the_page_has_a_line_a_family_and_a_line_a_call(compared):
+    assert families(compared).count("\n") == 1 + compared["family"][compared["counted_read_bytes"] >= 1 << 20].nunique()
+    lines = listing(compared).split("\n")
+    assert len(lines) == 2 + len(compared)
     assert "| `bmm` (bmm_scores_bf16) | 1.00 | 1.00 | 0.60 |  |" in lines

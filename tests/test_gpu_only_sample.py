@@ -31,7 +31,7 @@ def spans(content):
 
 
 @pytest.fixture(scope="module")
-def found():
+def analysis():
     return tracekit.analyze(SAMPLE)
 
 
@@ -39,38 +39,38 @@ def test_there_is_no_op_in_it(content):
     assert not {"cpu_op", "user_annotation", "python_function"} & {e.get("cat") for e in content["traceEvents"]}
 
 
-def test_every_kernel_is_there_with_its_time(found, spans):
+def test_every_kernel_is_there_with_its_time(analysis, spans):
     kernels = tracekit.load(SAMPLE).device
     assert kernels["name"].tolist() == [name for _, name, _, _ in spans]
     assert kernels["duration_ns"].tolist() == [end - start for _, _, start, end in spans]
     assert [cat for cat, *_ in spans].count("kernel") == 18
-    assert found.kernels.calls.sum() == len(spans) == 20
-    assert found.kernels.busy_ns.sum() == sum(end - start for _, _, start, end in spans)
+    assert analysis.kernels.calls.sum() == len(spans) == 20
+    assert analysis.kernels.busy_ns.sum() == sum(end - start for _, _, start, end in spans)
 
 
-def test_busy_and_idle_time(found, spans, content):
+def test_busy_and_idle_time(analysis, spans, content):
     """One stream, so nothing overlaps; the step begins with the first call of the host and ends with its last wait."""
     calls = [e for e in content["traceEvents"] if e.get("cat") in ("cuda_runtime", "cuda_driver")]
     first = min(round(e["ts"] * 1000) for e in calls)
     last = max(round(e["ts"] * 1000) + round(e["dur"] * 1000) for e in calls)
     busy = sum(end - start for _, _, start, end in spans)
-    assert found.timeline.busy_ns == busy
-    assert found.timeline.wall_ns == last - first
-    assert found.timeline.idle_ns == last - first - busy
-    assert found.timeline.device.copy_ns == sum(end - start for cat, _, start, end in spans if cat == "gpu_memset")
+    assert analysis.timeline.busy_ns == busy
+    assert analysis.timeline.wall_ns == last - first
+    assert analysis.timeline.idle_ns == last - first - busy
+    assert analysis.timeline.device.copy_ns == sum(end - start for cat, _, start, end in spans if cat == "gpu_memset")
 
 
-def test_what_has_no_op_and_no_layer_is_said(found):
-    assert found.coverage.op == found.coverage.layer == 0
-    assert found.source.layers_from == "none"
-    assert found.layers["path"].tolist() == ["(no layer)"]
-    assert found.layers["busy_ns"].tolist() == [found.timeline.busy_ns]
-    problems = found.problems.set_index("code")["count"]
+def test_what_has_no_op_and_no_layer_is_said(analysis):
+    assert analysis.coverage.op == analysis.coverage.layer == 0
+    assert analysis.source.layers_from == "none"
+    assert analysis.layers["path"].tolist() == ["(no layer)"]
+    assert analysis.layers["busy_ns"].tolist() == [analysis.timeline.busy_ns]
+    problems = analysis.problems.set_index("code")["count"]
     assert problems.to_dict() == {"launch-without-op": 20, "no-layers": 1}
 
 
-def test_flops_are_unknown_not_zero(found):
-    assert found.kernels.loc[found.kernels.category == "kernel", "flops"].isna().all()
+def test_flops_are_unknown_not_zero(analysis):
+    assert analysis.kernels.loc[analysis.kernels.category == "kernel", "flops"].isna().all()
 
 
 def test_the_terminal_says_it():

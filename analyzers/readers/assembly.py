@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.problems import Problem, problem
-from tracekit.analyzers.readers.begin_end import paired
 from tracekit.analyzers.readers.categories import DEVICE_KINDS, HOST_KINDS
 from tracekit.analyzers.readers.columns import Coded, Columns, join, narrowed, reorder, take
 from tracekit.analyzers.readers.durations import DAY_NS, cap_days, cap_overtaken, horizon
@@ -38,7 +37,7 @@ class Tables:
 
 def assemble(parts: Sequence[EventColumns]) -> Tables | None:
     """Builds the tables of all chunks (at least one); None when there is neither host nor device work."""
-    pairs, unpaired = paired(join([p.marks for p in parts]))
+    pairs, unpaired = _paired(join([p.marks for p in parts]))
     host, device = join([*(p.host for p in parts), pairs]), join([p.device for p in parts])
     release_freed()
     host, device, outliers = _without_outliers(host, device)
@@ -69,6 +68,26 @@ def assemble(parts: Sequence[EventColumns]) -> Tables | None:
             *(problem(code, count) for code, count in changed.items()),
         ],
     )
+
+
+def _paired(marks: Columns) -> tuple[Columns, int]:
+    """Pairs begin (B) and end (E) events. Returns the host columns of the pairs, and the number of unpaired marks.
+
+    On a thread, ordered by time, a begin goes one level down, and an end comes back up. The two marks of a pair are
+    therefore neighbours among the marks of their thread and level.
+    """
+    order = np.lexsort((marks["start_ns"], marks["thread"].codes))
+    rows = take(marks, order)
+    thread, begins, start = rows["thread"].codes, rows["begins"], rows["start_ns"]
+    depth = np.cumsum(np.where(begins, 1, -1))
+    level = np.where(begins, depth, depth + 1)
+    by_level = np.lexsort((level, thread))
+    first, second = by_level[:-1], by_level[1:]
+    pairs = begins[first] & ~begins[second] & (level[first] == level[second]) & (thread[first] == thread[second])
+    first, second = first[pairs], second[pairs]
+    events = take(rows, first)
+    events["duration_ns"] = narrowed(start[second] - start[first])
+    return take(events, np.asarray(events["category"]) >= 0), len(start) - 2 * len(first)
 
 
 def _without_outliers(host: Columns, device: Columns) -> tuple[Columns, Columns, int]:

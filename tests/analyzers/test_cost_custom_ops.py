@@ -99,15 +99,15 @@ def test_the_cache_is_written_where_slots_say() -> None:
 
 
 def test_experts_that_no_token_chose_are_not_read() -> None:
-    def of(tokens: int) -> Cost:
+    def cost_of(tokens: int) -> Cost:
         weights = [tensor(64, 256, 128), tensor(64, 128, 128)]
         chosen = [tensor(tokens, 2, dtype=FLOAT), tensor(tokens, 2, dtype=INT)]
         return cost("vllm::inplace_fused_experts", tensor(tokens, 128), *weights, *chosen)
 
     each = 256 * 128 + 128 * 128
-    assert of(3).flops == 2 * 6 * each
-    assert of(3).read_bytes == 2 * (3 * 128 + 6 * each) + 3 * 2 * 8
-    assert of(1000).read_bytes < 2 * (1000 * 128 + 65 * each) + 1000 * 2 * 8
+    assert cost_of(3).flops == 2 * 6 * each
+    assert cost_of(3).read_bytes == 2 * (3 * 128 + 6 * each) + 3 * 2 * 8
+    assert cost_of(1000).read_bytes < 2 * (1000 * 128 + 65 * each) + 1000 * 2 * 8
 
 
 SAMPLES, TABLES, WIDTH, LOOKED_UP = 32, 4, 16, 1000

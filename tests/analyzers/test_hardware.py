@@ -263,23 +263,23 @@ def test_find_suggests_the_nearest() -> None:
 
 
 def test_features_follow_compute_capability() -> None:
-    def having(feature: str) -> set[str]:
+    def with_feature(feature: str) -> set[str]:
         return {gpu.id for gpu in all_gpus() if gpu.supports(feature)}
 
-    def of(*architectures: str) -> set[str]:
+    def of_architectures(*architectures: str) -> set[str]:
         return {gpu.id for gpu in all_gpus() if gpu.architecture in architectures}
 
-    before_ampere, amd = of("pascal", "volta", "turing"), of("cdna2", "cdna3", "cdna4")
-    assert having("flash-attention") == having("bf16") == set(IDS) - before_ampere
-    assert having("tf32") == set(IDS) - before_ampere - of("cdna2", "cdna4")
-    assert having("efficient-attention") == having("cuda-graphs") == set(IDS)
-    assert having("compile") == set(IDS) - of("pascal")
-    assert {"t4", "l4", "rtx-4070-ti-super"}.isdisjoint(having("max-autotune-gemm"))
-    assert {"a40", "rtx-3080", "h100-pcie", "mi300x"} <= having("max-autotune-gemm")
-    assert having("cudnn-attention") == of("hopper") | {"b200", "b300"}
-    assert having("flash-attention-3") == of("hopper")
-    assert having("float8-dynamic") == of("hopper", "ada", "blackwell", "cdna3", "cdna4")
-    assert not having("int4-tensor") & (of("hopper", "blackwell") | amd)
+    before_ampere, amd = of_architectures("pascal", "volta", "turing"), of_architectures("cdna2", "cdna3", "cdna4")
+    assert with_feature("flash-attention") == with_feature("bf16") == set(IDS) - before_ampere
+    assert with_feature("tf32") == set(IDS) - before_ampere - of_architectures("cdna2", "cdna4")
+    assert with_feature("efficient-attention") == with_feature("cuda-graphs") == set(IDS)
+    assert with_feature("compile") == set(IDS) - of_architectures("pascal")
+    assert {"t4", "l4", "rtx-4070-ti-super"}.isdisjoint(with_feature("max-autotune-gemm"))
+    assert {"a40", "rtx-3080", "h100-pcie", "mi300x"} <= with_feature("max-autotune-gemm")
+    assert with_feature("cudnn-attention") == of_architectures("hopper") | {"b200", "b300"}
+    assert with_feature("flash-attention-3") == of_architectures("hopper")
+    assert with_feature("float8-dynamic") == of_architectures("hopper", "ada", "blackwell", "cdna3", "cdna4")
+    assert not with_feature("int4-tensor") & (of_architectures("hopper", "blackwell") | amd)
     assert all(gpu.features <= gpu_features.FEATURES for gpu in all_gpus())
     with pytest.raises(UnknownNameError):
         find("t4").supports("flash-atention")

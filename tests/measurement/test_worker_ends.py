@@ -61,7 +61,7 @@ def test_a_worker_ends_when_its_parent_does(tmp_path, number):
     assert [path.name for path in tmp_path.iterdir()] == ["started"]
 
 
-def tells(lines: list[str]) -> int:
+def tell_lines(lines: list[str]) -> int:
     for line in lines:
         tell(line)
     return len(lines)
@@ -70,6 +70,6 @@ def tells(lines: list[str]) -> int:
 def test_progress_of_a_worker_is_said_here():
     said: list[str] = []
     with Worker(say=said.append) as worker:
-        assert worker.call(tells, ["one", "two"]) == 2
+        assert worker.call(tell_lines, ["one", "two"]) == 2
         assert said == ["one", "two"]
-    assert tells(["nobody listens here"]) == 1
+    assert tell_lines(["nobody listens here"]) == 1

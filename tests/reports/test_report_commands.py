@@ -17,7 +17,7 @@ from tracekit.reports.replacing import mark_of
 
 
 @pytest.fixture
-def asked(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
+def requests(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
     """What was asked of `tracekit.answers.full_analysis.analyze`, which answers with the made-up analysis."""
     calls: list[tuple[str, str | None]] = []
 
@@ -29,28 +29,28 @@ def asked(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
     return calls
 
 
-def test_analyze_prints_data_and_nothing_else(asked: list, analysis: Analysis) -> None:
+def test_analyze_prints_data_and_nothing_else(requests: list, analysis: Analysis) -> None:
     result = CliRunner().invoke(main, ["analyze", "some.json", "--gpu", "t4", "--format", "json"])
     assert (result.exit_code, result.stdout, result.stderr) == (0, to_json(analysis), "")
-    assert asked == [("some.json", "t4")]
+    assert requests == [("some.json", "t4")]
     result = CliRunner().invoke(main, ["analyze", "some.json", "--format", "csv", "--table", "ops"])
     assert (result.stdout, result.stderr) == (to_csv(analysis, "ops"), "")
 
 
-def test_both_commands_hand_counters_on(asked: list, tmp_path: Path) -> None:
+def test_both_commands_hand_counters_on(requests: list, tmp_path: Path) -> None:
     CliRunner().invoke(main, ["analyze", "some.json", "--counters", "ncu.csv"])
     CliRunner().invoke(main, ["report", "some.json", "--counters", "ncu.csv", "-o", str(tmp_path / "a.html")])
-    assert asked == [("some.json", None, "ncu.csv")] * 2
+    assert requests == [("some.json", None, "ncu.csv")] * 2
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("requests")
 def test_analyze_prints_text_without_colour_into_a_pipe() -> None:
     result = CliRunner().invoke(main, ["analyze", "some.json"])
     assert result.stdout.startswith("GPT-2 decode on an H200 waits for the host 87 % of the time")
     assert "\x1b" not in result.stdout
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("requests")
 @pytest.mark.parametrize(("name", "start"), [("a.json", "{"), ("a.csv", "name,category,calls"), ("a.txt", "GPT-2")])
 def test_analyze_takes_the_format_from_the_file_name(tmp_path: Path, name: str, start: str) -> None:
     target = tmp_path / "new" / name
@@ -60,7 +60,7 @@ def test_analyze_takes_the_format_from_the_file_name(tmp_path: Path, name: str, 
     assert target.read_text("utf-8").startswith(start)
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("requests")
 def test_report_writes_the_page(analysis: Analysis, tmp_path: Path) -> None:
     target = tmp_path / "page.html"
     result = CliRunner().invoke(main, ["report", "some.json", "-o", str(target)])
@@ -68,14 +68,14 @@ def test_report_writes_the_page(analysis: Analysis, tmp_path: Path) -> None:
     assert target.read_text("utf-8") == render(analysis, mark_of("some.json"))
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("requests")
 def test_report_names_its_file_after_the_trace(tmp_path: Path) -> None:
     for name in ("plain.json", "zipped.json.gz", "rank0.pt.trace.json"):
         CliRunner().invoke(main, ["report", str(tmp_path / name)])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plain.html", "rank0.html", "zipped.html"]
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("requests")
 def test_report_of_a_run_stands_in_its_folder(tmp_path: Path) -> None:
     CliRunner().invoke(main, ["report", str(tmp_path)])
     assert (tmp_path / "report.html").exists()
@@ -86,13 +86,13 @@ def test_report_of_a_run_stands_in_its_folder(tmp_path: Path) -> None:
     assert (run / "report.html").exists()
 
 
-def test_a_target_that_cannot_be_is_refused_before_the_work(asked: list, tmp_path: Path) -> None:
+def test_a_target_that_cannot_be_is_refused_before_the_work(requests: list, tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["report", "some.json", "-o", str(tmp_path)])
     assert (result.exit_code, "It is a folder." in result.stderr) == (1, True)
     (tmp_path / "file").write_text("")
     result = CliRunner().invoke(main, ["analyze", "some.json", "-o", str(tmp_path / "file" / "below.json")])
     assert result.exit_code == 1
-    assert asked == []
+    assert requests == []
 
 
 def test_files_are_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
