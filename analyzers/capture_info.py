@@ -18,12 +18,17 @@ class Latency(msgspec.Struct, frozen=True):
     samples: int
 
 
+RecordedOn = Literal["", "fake tensors", "cpu"]
+
+
 class CaptureInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Settings and measurements of one capture. A missing measurement is None, "", or empty."""
 
     version: str
     source: Literal["measured", "modelled"]
     device: Literal["cuda", "cpu", "model"]
+    recorded_on: RecordedOn = ""
+    """Of a modelled run, where its ops were recorded: on fake tensors, or on the CPU with real ones."""
     gpu: str
     """The requested GPU, an id of gpus.toml or of `gpu_row`; "" if none was requested."""
     gpu_row: dict[str, Any] = {}

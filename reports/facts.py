@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tracekit.analyzers.results import Analysis, CounterSource
+from tracekit.analyzers.results import Analysis, CounterSource, Source
 from tracekit.reports.names import printable
 from tracekit.reports.numbers import duration, percent, quantity, significant
 
@@ -51,7 +51,7 @@ def _idle_for(analysis: Analysis) -> str:
 def _latency(analysis: Analysis) -> list[Fact]:
     timed, profiled = analysis.latency.unprofiled, duration(analysis.latency.profiled_us)
     if timed is None:
-        return [Fact("Step", profiled, "with the profiler")]
+        return [Fact("Step", profiled, "" if analysis.source.kind == "modelled" else "with the profiler")]
     note = _spread(timed.p10_us, timed.p90_us)
     if analysis.source.kind == "modelled":
         return [Fact("Step", duration(timed.median_us), note)]
@@ -76,6 +76,7 @@ def provenance(analysis: Analysis) -> list[Fact]:
             "Modelled for" if source.kind == "modelled" else "Device",
             source.device_name or ("CPU" if source.device == "cpu" else "not recorded"),
         ),
+        *_recorded_on(source),
         *_roofs(analysis),
         *_capture(analysis),
         Fact("Measured counters", covered(source.counters) if source.counters else "", "by Nsight Compute"),
@@ -85,6 +86,13 @@ def provenance(analysis: Analysis) -> list[Fact]:
         Fact("Busy time with FLOPs and bytes", percent(coverage.cost)),
     ]
     return [Fact(fact.label, printable(fact.value), fact.note) for fact in facts if fact.value]
+
+
+def _recorded_on(source: Source) -> list[Fact]:
+    """What the ops of a modelled run were recorded on."""
+    words = {"cpu": "the CPU, with real tensors", "fake tensors": "fake tensors, which have shapes but no data"}
+    recorded = words.get(source.capture.recorded_on) if source.capture else None
+    return [Fact("Ops recorded on", recorded)] if recorded else []
 
 
 def _roofs(analysis: Analysis) -> list[Fact]:

@@ -75,16 +75,17 @@ def _lines(analysis: Analysis) -> list[tuple[str, str]]:
 def _source(analysis: Analysis) -> str:
     source = analysis.source
     name = source.gpu.name if source.gpu and source.kind == "modelled" else source.device_name
+    ran = "its ops recorded on the CPU" if source.capture and source.capture.recorded_on == "cpu" else ""
     return ", ".join(
-        part for part in (_KIND[source.kind], name or source.device, source.precision, source.format) if part
+        part for part in (_KIND[source.kind], name or source.device, source.precision, source.format, ran) if part
     )
 
 
 def _latency(analysis: Analysis) -> str:
     timed, profiled = analysis.latency.unprofiled, f"{duration(analysis.latency.profiled_us)} in the trace"
     spread = f"{duration(timed.median_us)} ({duration(timed.p10_us)} to {duration(timed.p90_us)})" if timed else ""
-    if timed and analysis.source.kind == "modelled":
-        parts = [f"MODELLED {spread}"]
+    if analysis.source.kind == "modelled":
+        parts = [f"MODELLED {spread or duration(analysis.latency.profiled_us)}"]
     else:
         parts = [f"unprofiled {spread}", profiled] if timed else [profiled]
     busy, device = analysis.busy_share, "GPU" if analysis.source.device == "gpu" else "CPU"

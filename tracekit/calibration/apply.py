@@ -11,6 +11,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.host_costs import HostCosts, assumed, calibrated
 from tracekit.calibration.device_probes import COPY_BYTES, SIDE
+from tracekit.calibration.store import load
 from tracekit.calibration.value import Calibration
 
 _PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
@@ -24,6 +25,12 @@ def host_costs(calibration: Calibration | None, gpu: GPU) -> HostCosts:
         return assumed(gpu)
     probes = {name: Interval(*times) for name, times in calibration.host_us.items()}
     return calibrated(probes, calibration.measured_at[:10]) or assumed(gpu)
+
+
+def calibrated_gpu(gpu: GPU) -> tuple[GPU, HostCosts]:
+    """Return the GPU and the host time of ops, as far as this machine was calibrated for the GPU."""
+    calibration = load(gpu.id)
+    return as_calibrated(gpu, calibration), host_costs(calibration, gpu)
 
 
 def as_calibrated(gpu: GPU, calibration: Calibration | None) -> GPU:

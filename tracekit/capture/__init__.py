@@ -10,14 +10,18 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tracekit.capture.modelled_session import ModelledCapture
     from tracekit.capture.session import Capture
+    from tracekit.capture.settings import Device
 
 
 class _CallablePackage(ModuleType):
-    def __call__(self, folder: str | Path, *, gpu: str = "", gpu_file: str | Path = "") -> "Capture":
-        from tracekit.capture.session import Capture
+    def __call__(
+        self, folder: str | Path, *, gpu: str = "", gpu_file: str | Path = "", device: "Device" = "auto"
+    ) -> "Capture | ModelledCapture":
+        from tracekit.capture.session import session
 
-        return Capture(Path(folder), gpu=gpu, gpu_file=gpu_file)
+        return session(Path(folder), gpu=gpu, gpu_file=gpu_file, device=device)
 
 
 sys.modules[__name__].__class__ = _CallablePackage

@@ -21,6 +21,9 @@ class HostTensors:
     def add(self, tensor: torch.Tensor) -> None:
         self._made[tensor] = True
 
+    def discard(self, tensor: torch.Tensor) -> None:
+        self._made.pop(tensor, None)
+
     def __contains__(self, tensor: torch.Tensor) -> bool:
         return tensor in self._made
 

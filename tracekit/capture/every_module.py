@@ -1,5 +1,6 @@
 """Emit ranges for every module of a user's code. A module gets its name when it is first called."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -10,9 +11,15 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def annotate_every_module(emitter: Emitter) -> Annotation:
-    """Hooks on every module call of the process. Modules that `annotate` has annotated keep their own ranges."""
-    modules, spans = require("torch.nn.modules.module"), _Spans(emitter)
+def _nothing(_: "nn.Module") -> None: ...
+
+
+def annotate_every_module(emitter: Emitter, on_root: "Callable[[nn.Module], None]" = _nothing) -> Annotation:
+    """Hooks on every module call of the process. Modules that `annotate` has annotated keep their own ranges.
+
+    `on_root` is called with each module that is called outside those called before, before it runs.
+    """
+    modules, spans = require("torch.nn.modules.module"), _Spans(emitter, on_root)
     return Annotation(
         [
             modules.register_module_forward_pre_hook(spans.before),
@@ -27,8 +34,8 @@ class _Spans:
     Paths are those inside the first root; those of a further root, such as a loss, begin with its class.
     """
 
-    def __init__(self, emitter: Emitter) -> None:
-        self._emitter = emitter
+    def __init__(self, emitter: Emitter, on_root: "Callable[[nn.Module], None]") -> None:
+        self._emitter, self._on_root = emitter, on_root
         self._is_compiling = require("torch.compiler").is_compiling
         self._spans: WeakKeyDictionary[nn.Module, ModuleRange | None] = WeakKeyDictionary()
         self._roots: dict[str, int] = {}
@@ -50,6 +57,7 @@ class _Spans:
             span.after()
 
     def _add_root(self, root: "nn.Module") -> None:
+        self._on_root(root)
         prefix = self._prefix(type(root).__name__)
         for path, module in root.named_modules():
             name = range_name(f"{prefix}.{path}" if prefix else path, module)

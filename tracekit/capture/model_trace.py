@@ -4,14 +4,16 @@ The latency's low and high ends are those of the host's range, from a fast host 
 was measured.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tracekit import __version__
 from tracekit.analyzers import hardware, ranges
-from tracekit.analyzers.capture_info import CaptureInfo, Latency
+from tracekit.analyzers.capture_info import CaptureInfo, Latency, RecordedOn
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.prediction.host_costs import HostCosts, assumed
 from tracekit.analyzers.prediction.workspaces import workspace_bytes
@@ -34,43 +36,58 @@ def write(settings: Settings, gpu: GPU, path: Path, say: Say = silent, *, host: 
 
     `host` gives the host time of ops; None: that of machines that usually hold such a GPU.
     """
-    host = host or assumed(gpu)
     run = fake_run.run(settings, gpu)
-    needed = run.recording.peak_bytes + workspace_bytes(gpu, training=settings.workload == "train")
+    steps = settings.steps if len(run.recording.call) < _LONG_STEP else 1
+    about = settings.described() | {"steps": steps}
+    return write_run(Modelled(run, about, gpu, host or assumed(gpu), steps), path, say)
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """A recorded run, and what it is modelled for."""
+
+    run: FakeRun
+    about: dict[str, Any]
+    """The fields of a CaptureInfo that say what was run."""
+    gpu: GPU
+    host: HostCosts
+    steps: int
+    """How often the recorded step is repeated; 0: the recording is a whole session, which holds its own steps."""
+    recorded: RecordedOn = "fake tensors"
+
+
+def write_run(modelled: Modelled, path: Path, say: Say = silent) -> CaptureInfo:
+    """Time a recorded run on its GPU and write the trace."""
+    recording, gpu, host = modelled.run.recording, modelled.gpu, modelled.host
+    needed = recording.peak_bytes + workspace_bytes(gpu, training=bool(recording.nodes))
     if needed > gpu.memory_bytes:
         say(f"it needs {needed / 1e9:.1f} GB: more than the {gpu.memory_gb:g} GB of {with_article(gpu.name)}")
-    kernels = [kernel_of(call, gpu, tf32=settings.dtype == "tf32") for call in run.recording.calls]
-    steps = settings.steps if len(run.recording.call) < _LONG_STEP else 1
+    kernels = [kernel_of(call, gpu, tf32=modelled.about.get("dtype") == "tf32") for call in recording.calls]
     factors = (host.span.expected, host.span.low, host.span.high)
-    expected, fast, slow = (lay_out(run.recording, kernels, gpu, host.scaled(factor), steps) for factor in factors)
-    info = _info(settings, gpu, run, needed, host, (expected, fast, slow))
-    trace_file.write(path, info, gpu, modelled_events.events(run.recording, kernels, expected, gpu))
+    timelines = [lay_out(recording, kernels, gpu, host.scaled(each), max(modelled.steps, 1)) for each in factors]
+    info = _info(modelled, needed, (timelines[0], timelines[1], timelines[2]))
+    marked = modelled.steps > 0
+    trace_file.write(path, info, gpu, modelled_events.events(recording, kernels, timelines[0], gpu, marked=marked))
     return info
 
 
-def _info(
-    settings: Settings,
-    gpu: GPU,
-    run: FakeRun,
-    peak_memory_bytes: int,
-    host: HostCosts,
-    timelines: tuple[Timeline, Timeline, Timeline],
-) -> CaptureInfo:
-    described = settings.described() | {"steps": len(timelines[0].host_start)}
+def _info(modelled: Modelled, peak_memory_bytes: int, timelines: tuple[Timeline, Timeline, Timeline]) -> CaptureInfo:
+    gpu, host, run = modelled.gpu, modelled.host, modelled.run
     return CaptureInfo(
         version=__version__,
         source="modelled",
         device="model",
+        recorded_on=modelled.recorded,
         gpu=gpu.id,
         gpu_row=hardware.row_for_capture(gpu),
         device_name=gpu.name,
         versions=environment.versions(),
-        **described,
+        **modelled.about,
         parameters=run.parameters,
         weight_bytes=run.weight_bytes,
         buffer_bytes=run.buffer_bytes,
-        latency=_latency([timeline.step_ns for timeline in timelines]),
-        phases=_phases(run.recording, timelines),
+        latency=_latency([timeline.step_ns for timeline in timelines]) if modelled.steps else None,
+        phases=_phases(run.recording, timelines) if modelled.steps else {},
         peak_memory_bytes=peak_memory_bytes,
         host_op_us=host.base_us,
         host_op_low_us=host.base_us * host.span.low,

@@ -21,11 +21,18 @@ DEVICE, STREAM = 0, 7
 _CALLS = {"nvidia": "cuda", "amd": "hip"}
 
 
-def events(recording: Recording, kernels: list[ModelledKernel | None], timeline: Timeline, gpu: GPU) -> Iterator[Event]:
-    """Every event of every step: ranges, ops, runtime calls, device work, and the flows between the last two."""
+def events(
+    recording: Recording, kernels: list[ModelledKernel | None], timeline: Timeline, gpu: GPU, *, marked: bool = True
+) -> Iterator[Event]:
+    """Every event of every step: ranges, ops, runtime calls, device work, and the flows between the last two.
+
+    Each repetition of the recording is `marked` as a step, on the host and on the device.
+    """
     yield from _track_names(gpu)
     for index in range(len(timeline.host_start)):
         step = _Step(recording, kernels, timeline, gpu, index)
+        if marked:
+            yield from step.marks()
         yield from step.ranges()
         yield from step.backward_nodes()
         yield from step.ops()
@@ -54,9 +61,15 @@ class _Step:
     def _call_args(self) -> list[dict[str, Any]]:
         return [_recorded_inputs(call) for call in self._recording.calls]
 
-    def ranges(self) -> Iterator[Event]:
+    def marks(self) -> Iterator[Event]:
+        """The step as the host and as the device see it."""
         name, last = ranges.step(self._index), len(self._start) - 1
         yield _on_host("user_annotation", name, self._start[0], self._end[last], args=self._ids(last))
+        starts = [start for start in self._kernel_start if start >= 0]
+        if starts:
+            yield _on_device("gpu_user_annotation", name, min(starts), max(self._kernel_end), self._ids(last))
+
+    def ranges(self) -> Iterator[Event]:
         for part in self._recording.ranges:
             times = self._start[part.opens], self._end[part.closes]
             yield _on_host("user_annotation", part.name, *times, args=self._ids(part.opens))
@@ -100,13 +113,9 @@ class _Step:
         yield _flow("f", self._first_id + slot, DEVICE, STREAM, times[0])
 
     def end(self) -> Iterator[Event]:
-        """The synchronisation that ends the step, and the step as the device sees it."""
+        """The synchronisation that ends the step."""
         last = len(self._start) - 1
         yield self._wait(f"{self._prefix}DeviceSynchronize", last, self._start[last])
-        starts = [start for start in self._kernel_start if start >= 0]
-        if starts:
-            times = min(starts), max(self._kernel_end)
-            yield _on_device("gpu_user_annotation", ranges.step(self._index), *times, self._ids(last))
 
     def _wait(self, name: str, slot: int, start: int) -> Event:
         args = {"correlation": self._first_id + slot} if name.endswith("DeviceSynchronize") else {}

@@ -10,6 +10,7 @@ from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Precision, Product
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.kernel_time.links import copy_ns
 from tracekit.capture.recording import OpCall
 
 _PRECISIONS: dict[str, Precision] = {"double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
@@ -29,7 +30,8 @@ class ModelledKernel:
 def kernel_of(call: OpCall, gpu: GPU, *, tf32: bool) -> ModelledKernel | None:
     """The kernel of `call` on `gpu`; None when it starts none. With `tf32`, fp32 matrix products run as TF32."""
     if call.copies:
-        return ModelledKernel(_COPIES[call.copies], _COPY_NS, "copy")
+        size = max(call.read_bytes, call.write_bytes)
+        return ModelledKernel(_COPIES[call.copies], max(_COPY_NS, round(copy_ns(size, gpu, "pageable"))), "copy")
     if not call.launches:
         return None
     cost = cost_of_call(call)

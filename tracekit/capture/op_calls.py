@@ -5,15 +5,15 @@ from typing import Any
 
 import torch
 
-from tracekit.capture.cuda_ops import launches, reads_back
+from tracekit.capture.cuda_ops import launches
 from tracekit.capture.op_signature import TENSOR_TYPES, Signature
-from tracekit.capture.recording import OpCall
+from tracekit.capture.recording import Copies, OpCall
 
 
 def op_call(
-    func: Any, key: Signature, inputs: list[torch.Tensor], outputs: list[torch.Tensor], moves: bool = False
+    func: Any, key: Signature, inputs: list[torch.Tensor], outputs: list[torch.Tensor], copies: Copies = ""
 ) -> OpCall:
-    """Return the description of a call. `moves` says that it copies a tensor from the host to the device."""
+    """Return the description of a call."""
     return OpCall(
         name=key.name,
         shapes=key.shapes,
@@ -21,7 +21,7 @@ def op_call(
         strides=key.strides,
         values=key.values,
         launches=launches(func, inputs, outputs),
-        copies="to device" if moves else "to host" if reads_back(func, inputs) else "",
+        copies=copies,
         element_type=element_type(inputs or outputs),
         read_bytes=_bytes(inputs),
         write_bytes=_bytes(outputs),

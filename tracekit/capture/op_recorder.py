@@ -1,19 +1,21 @@
 """Records every op that a run on fake tensors dispatches, as CUDA would dispatch it."""
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tracekit.capture.annotate import Emitter
 from tracekit.capture.cuda_attention import AttentionChoice
 from tracekit.capture.cuda_functions import HostTensors
-from tracekit.capture.cuda_ops import aten, is_recorded
+from tracekit.capture.cuda_ops import aten, is_recorded, reads_back
 from tracekit.capture.fake_results import as_real
 from tracekit.capture.live_memory import LiveMemory
 from tracekit.capture.op_calls import element_type, op_call, tensors_in
 from tracekit.capture.op_signature import Signature, signature
-from tracekit.capture.recording import BackwardNode, RecordingBuilder
+from tracekit.capture.recording import BackwardNode, Copies, RecordingBuilder
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _NO_SEQUENCE = 2**64 - 1
@@ -35,26 +37,41 @@ class OpRecorder(TorchDispatchMode):
 
     def start(self) -> RecordingBuilder:
         """Begin a new recording and return its builder."""
-        self._builder, self._index = RecordingBuilder(), dict[tuple[Signature, str, bool], int]()
+        self._builder, self._index = RecordingBuilder(), dict[tuple[Signature, str, Copies], int]()
         self._last_sequence = _latest_sequence()
         self._last_node: object = None
         self.memory.peak_bytes = self.memory.live_bytes
         return self._builder
+
+    @property
+    def emitter(self) -> Emitter:
+        """Where ranges go: into the present recording."""
+        return _Ranges(lambda: self._builder)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if _is_composite(func):
             with self:
                 return func._op_dk(_COMPOSITE, *args, **kwargs)
-        result = _one(args[0].dtype) if func is aten._local_scalar_dense.default else func(*args, **kwargs)
-        result = as_real(func, args, result)
+        result = self._result(func, args, kwargs)
         if func.namespace == "profiler":
             self._record_function(func, args)
         elif is_recorded(func):
-            outputs = tensors_in(result if isinstance(result, (tuple, list)) else (result,))
-            self.memory.add(outputs)
-            self._append(*self._attention.as_cuda(func, args, kwargs), outputs)
+            self._record(func, args, kwargs, tensors_in(result if isinstance(result, (tuple, list)) else (result,)))
         return result
+
+    def _result(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What the call returns, as CUDA would return it."""
+        result = _one(args[0].dtype) if func is aten._local_scalar_dense.default else func(*args, **kwargs)
+        return as_real(func, args, result)
+
+    def _record(self, func: Any, args: Any, kwargs: Any, outputs: list[torch.Tensor]) -> None:
+        inputs = tensors_in((*args, *kwargs.values()))
+        moves = func is aten._to_copy.default and inputs[0] in self._host_tensors
+        self.memory.add(outputs)
+        self._append(
+            func, args, kwargs, outputs, "to device" if moves else "to host" if reads_back(func, inputs) else ""
+        )
 
     def _record_function(self, func: Any, args: Any) -> None:
         """torch.profiler.record_function, of a model or of torch itself, is a range too."""
@@ -63,13 +80,13 @@ class OpRecorder(TorchDispatchMode):
         else:
             self._builder.pop()
 
-    def _append(self, func: Any, args: Any, kwargs: Any, outputs: list[torch.Tensor]) -> None:
+    def _append(self, func: Any, args: Any, kwargs: Any, outputs: list[torch.Tensor], copies: Copies) -> None:
+        func, args, kwargs = self._attention.as_cuda(func, args, kwargs)
         inputs = tensors_in((*args, *kwargs.values()))
-        moves = func is aten._to_copy.default and inputs[0] in self._host_tensors
-        calls, key = self._builder.recording.calls, (signature(func, args, kwargs), element_type(inputs), moves)
+        calls, key = self._builder.recording.calls, (signature(func, args, kwargs), element_type(inputs), copies)
         if key not in self._index:
             self._index[key] = len(calls)
-            calls.append(op_call(func, key[0], inputs, outputs, moves))
+            calls.append(op_call(func, key[0], inputs, outputs, copies))
         self._builder.append(self._index[key], *self._autograd())
 
     def _autograd(self) -> tuple[int, int]:
@@ -85,6 +102,17 @@ class OpRecorder(TorchDispatchMode):
             sequence = node._sequence_nr()
             nodes.append(BackwardNode(node.name(), -1 if sequence == _NO_SEQUENCE else sequence))
         return -1, len(nodes) - 1
+
+
+class _Ranges:
+    def __init__(self, builder: Callable[[], RecordingBuilder]) -> None:
+        self._builder = builder
+
+    def push(self, name: str) -> None:
+        self._builder().push(name)
+
+    def pop(self) -> None:
+        self._builder().pop()
 
 
 @cache

@@ -1,7 +1,9 @@
-"""The recording of a run on fake tensors: op calls and ranges in host order."""
+"""The recording of a run that is to be modelled: op calls and ranges in host order."""
 
 from dataclasses import dataclass, field
 from typing import Literal
+
+Copies = Literal["", "to host", "to device"]
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,7 @@ class OpCall:
     values: str
     launches: bool
     """It starts a kernel; views and allocations do not."""
-    copies: Literal["", "to host", "to device"]
+    copies: Copies
     """It copies between pageable host memory and the device, and the host waits for it."""
     element_type: str
     """Element type of the first tensor; the profiler does not record it for lists of tensors."""
@@ -78,6 +80,15 @@ class RecordingBuilder:
         index = self._open.pop()
         opened = self.recording.ranges[index]
         self.recording.ranges[index] = Range(opened.name, opened.opens, self.append(-1))
+
+    def is_open(self, prefix: str) -> bool:
+        """Whether a range is open whose name begins so."""
+        return any(self.recording.ranges[index].name.startswith(prefix) for index in self._open)
+
+    def close(self) -> None:
+        """Close the ranges that are still open."""
+        while self._open:
+            self.pop()
 
     def append(self, call: int, sequence: int = -1, node: int = -1) -> int:
         """Adds a slot and returns its number."""

@@ -8,13 +8,12 @@ from pathlib import Path
 from types import TracebackType
 
 from tracekit.analyzers.errors import reading
+from tracekit.capture.modelled_session import ModelledCapture
 from tracekit.capture.session import Capture
 
 
-def profile_script(
-    script: Path, args: Sequence[str], folder: Path, gpu: str = "", gpu_file: str = ""
-) -> BaseException | None:
-    """Run the script as __main__ and write its trace into the folder.
+def profile_script(script: Path, args: Sequence[str], capture: Capture | ModelledCapture) -> BaseException | None:
+    """Run the script as __main__ inside the capture.
 
     Returns the exception that ended the script (SystemExit only with a failure status); None on success. Raises
     InputError when it cannot be read.
@@ -22,7 +21,7 @@ def profile_script(
     with reading(f"{script} cannot be run.", "Name a Python script."):
         script.open().close()
     ended: BaseException | None = None
-    with _as_main(script, args), Capture(folder, gpu=gpu, gpu_file=gpu_file):
+    with _as_main(script, args), capture:
         try:
             runpy.run_path(str(script), run_name="__main__")
         except SystemExit as error:

@@ -7,26 +7,68 @@ from typing import Any
 from tracekit import __version__
 from tracekit.analyzers import hardware
 from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.hardware import GPU
 from tracekit.capture import annotate, environment
 from tracekit.capture.annotate import ProfilerRanges
 from tracekit.capture.every_module import annotate_every_module
+from tracekit.capture.modelled_session import ModelledCapture
 from tracekit.capture.packages import require
 from tracekit.capture.profiler import export, new_profiler, synchronize
+from tracekit.capture.progress import Say, silent
+from tracekit.capture.settings import Device
 from tracekit.reports.files import check_writable
+from tracekit.reports.names import with_article
 from tracekit.runs.folders import TRACE
+
+
+def session(
+    folder: Path, *, gpu: str = "", gpu_file: str | Path = "", device: Device = "auto", say: Say = silent
+) -> "Capture | ModelledCapture":
+    """A capture of a block of torch code, a context manager.
+
+    `gpu` names the GPU to project to; where there is none, and with device="model", what the block computes on the CPU
+    is modelled for it. `gpu_file` describes GPUs that tracekit does not know. Raises InputError when there is no such
+    GPU, or no device to run on.
+    """
+    gpu_asked = modelled_or_projected(gpu, gpu_file, device)
+    if gpu_asked and runs_nothing(device):
+        return ModelledCapture(folder, gpu_asked, say)
+    return Capture(folder, gpu_asked)
+
+
+def runs_nothing(device: Device) -> bool:
+    """Whether a run for a named GPU is modelled: it is asked for, or there is no GPU."""
+    return device == "model" or not require("torch.cuda").is_available()
+
+
+def modelled_or_projected(gpu: str, gpu_file: str | Path, device: Device) -> GPU | None:
+    """The GPU that a run is modelled for or projected to; None: none is named. Raises InputError as `session` does."""
+    asked = hardware.selected(gpu, gpu_file)
+    if device == "cuda" and not require("torch.cuda").is_available():
+        raise InputError("There is no CUDA device here.", "torch finds none.", "Leave out the device.")
+    if device == "cpu" and asked:
+        raise InputError(
+            f"A run on the CPU cannot be projected to {with_article(asked.name)}.",
+            "Times of a CPU say nothing about those of a GPU.",
+            'Name device="model" (--device model): it models what the code computes.',
+        )
+    if device == "model" and asked is None:
+        raise InputError("No GPU is named.", "A run is modelled for a GPU.", "Name one that `tracekit gpus` lists.")
+    return asked
 
 
 class Capture:
     """A recording in progress. Every module that is called gets its range; `step()` marks the steps.
 
-    The trace is written when the block ends, also when it raises. `gpu` names the GPU to project to; `gpu_file`
-    describes GPUs that tracekit does not know.
+    The trace is written when the block ends, also when it raises. `gpu` is the GPU to project to; `about` are fields of
+    its CaptureInfo.
     """
 
-    def __init__(self, folder: Path, *, gpu: str = "", gpu_file: str | Path = "") -> None:
+    def __init__(self, folder: Path, gpu: GPU | None = None, about: dict[str, Any] | None = None) -> None:
         self.path = folder / TRACE
         check_writable(self.path)
-        self._gpu = hardware.selected(gpu, gpu_file)
+        self._gpu, self._about = gpu, about or {}
         self._emitter = ProfilerRanges()
         self._steps = 0
 
@@ -51,6 +93,12 @@ class Capture:
             self._profiler.stop_trace()
             self._modules.remove()
         export(self._profiler, self.path, self._info())
+        if self._gpu and error is None and not require("torch.cuda").is_initialized():
+            raise InputError(
+                f"The run cannot be projected to {with_article(self._gpu.name)}.",
+                "The code ran on the CPU alone, though there is a GPU.",
+                'Put its tensors on the GPU, or name device="model" (--device model).',
+            )
 
     def _info(self) -> CaptureInfo:
         on_cuda = require("torch.cuda").is_initialized()
@@ -66,6 +114,7 @@ class Capture:
             sm_clock_mhz=device.sm_clock_mhz,
             memory_clock_mhz=device.memory_clock_mhz,
             versions=environment.versions(),
+            **self._about,
             steps=self._steps,
             peak_memory_bytes=require("torch.cuda").max_memory_allocated() if on_cuda else 0,
         )

@@ -6,6 +6,7 @@ from typing import NoReturn
 
 import click
 
+from tracekit.capture.settings import DEVICES, Device
 from tracekit.commands._output import FORCE, say, show_outputs
 from tracekit.commands._reading import GPU_FILE
 from tracekit.runs.folders import TRACE
@@ -14,8 +15,15 @@ _INTERRUPTED = 130
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--gpu", default="", help="A GPU to project the run to, which `tracekit gpus` lists.")
+@click.option("--gpu", default="", help="A GPU to project or model the run for, which `tracekit gpus` lists.")
 @click.option("--gpu-file", metavar="FILE", default="", help=GPU_FILE)
+@click.option(
+    "--device",
+    type=click.Choice(DEVICES),
+    default="auto",
+    show_default=True,
+    help="model: the script runs on the CPU, and what it computes is modelled for --gpu.",
+)
 @click.option(
     "-o",
     "--output",
@@ -26,23 +34,33 @@ _INTERRUPTED = 130
 @FORCE
 @click.argument("script", type=Path)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def command(gpu: str, gpu_file: str, output: Path | None, force: bool, script: Path, args: tuple[str, ...]) -> None:
+def command(
+    gpu: str, gpu_file: str, device: Device, output: Path | None, force: bool, script: Path, args: tuple[str, ...]
+) -> None:
     """Profile a Python script without changing it.
 
     SCRIPT ARGS... runs as with `python SCRIPT ARGS...`. The trace names every torch module that the script calls. The
     whole run is recorded, so keep it to a few steps. If the script fails, its error and exit status are passed on,
     and the trace is kept.
 
-    Example: tracekit run -o runs/mine train.py --epochs 1
+    With --gpu, the run is measured here and projected to that GPU. Where there is no GPU, or with --device model, the
+    script runs on the CPU, and what it computes is modelled for that GPU; "cuda" in the script is the CPU then.
+
+    \b
+    Examples:
+      tracekit run -o runs/mine train.py --epochs 1
+      tracekit run --gpu t4 my_gpt2.py
     """
     from tracekit.capture.script import profile_script
+    from tracekit.capture.session import session
     from tracekit.runs.held_run import check_script_folder
     from tracekit.runs.outputs import write_outputs, write_script_run
 
     folder = output or Path("runs") / script.stem
     check_script_folder(script, folder, force)
+    capture = session(folder, gpu=gpu, gpu_file=gpu_file, device=device, say=say)
     say(f"profiling {script}")
-    failure = profile_script(script, args, folder, gpu, gpu_file)
+    failure = profile_script(script, args, capture)
     write_script_run(script, folder)
     if failure:
         say(f"the script failed; its trace is {folder / TRACE}")

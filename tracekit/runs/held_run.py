@@ -39,6 +39,13 @@ def check_script_folder(script: Path, folder: Path, force: bool) -> None:
         raise _refused(folder, f"a run of {_described(existing)}")
 
 
+def check_module_folder(name: str, folder: Path, force: bool) -> None:
+    """Raise TracekitError if the folder holds a run of anything else than a module of this class, unless `force`."""
+    existing = _stored_run(folder)
+    if existing is not None and not force and existing.get("module") != name:
+        raise _refused(folder, f"a run of {_described(existing)}")
+
+
 def _stored_run(folder: Path) -> dict[str, Any] | None:
     """Return the content of run.json in the folder; empty if there is only a trace, None if there is neither."""
     path = folder / RUN
@@ -56,7 +63,7 @@ def _described(run: dict[str, Any]) -> str:
     if isinstance(settings, dict):
         words = [settings.get("name") or settings.get("model"), settings.get("workload"), settings.get("gpu")]
         return " ".join(str(word) for word in words if word)
-    return str(run.get("script") or "something unknown")
+    return str(run.get("script") or run.get("module") or "something unknown")
 
 
 def _refused(folder: Path, what: str) -> TracekitError:

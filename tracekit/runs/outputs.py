@@ -39,6 +39,11 @@ def write_script_run(script: Path, folder: Path) -> None:
     _write_run(folder, script=script.name)
 
 
+def write_module_run(name: str, folder: Path) -> None:
+    """Write run.json with the class of a module, and the versions of packages."""
+    _write_run(folder, module=name)
+
+
 def _write_run(folder: Path, **about: Any) -> None:
     run = {"tracekit": __version__, **about, "versions": environment.versions()}
     write_atomically(folder / RUN, json.dumps(run, indent=2) + "\n")

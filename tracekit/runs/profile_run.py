@@ -1,6 +1,6 @@
 """Profiles a model by name: plans the run, captures a trace, analyzes it, and writes the outputs."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracekit.analyzers import hardware
 from tracekit.analyzers.results import Analysis
@@ -12,15 +12,24 @@ from tracekit.runs.folders import TRACE
 from tracekit.runs.held_run import check_folder
 from tracekit.runs.outputs import write_outputs, write_run
 
+if TYPE_CHECKING:
+    from torch import nn
 
-def profile(model: str, *, force: bool = False, **options: Any) -> Analysis:
-    """Profile a model by name, write the files into the folder `output`, and return the analysis.
 
-    Options are the fields of tracekit.capture.settings.Settings: gpu, workload, batch_size, seq_len, new_tokens, dtype,
-    attention, device, weights, steps, output. Raises TracekitError if they do not fit together, or if the folder holds
-    a run of another model, workload or GPU, unless `force`.
+def profile(model: "str | nn.Module", inputs: Any = None, *, force: bool = False, **options: Any) -> Analysis:
+    """Profile a model, write the files into the folder `output`, and return the analysis.
+
+    Options for a model by name are the fields of tracekit.capture.settings.Settings: gpu, workload, batch_size,
+    seq_len, new_tokens, dtype, attention, device, weights, steps, output. A torch module of your own takes the inputs
+    of a call (a tensor, a sequence of arguments, or a mapping of named ones), and the options gpu, gpu_file, device,
+    train, loss, steps, output. Raises TracekitError if they do not fit together, or if the folder holds another run,
+    unless `force`.
     """
-    return run(plan(Settings(model=model, **options)), force=force)
+    if isinstance(model, str):
+        return run(plan(Settings(model=model, **options)), force=force)
+    from tracekit.runs.own_model_run import profile_own
+
+    return profile_own(model, inputs, force=force, **options)
 
 
 def run(settings: Settings, say: Say = silent, *, force: bool = False) -> Analysis:
@@ -37,15 +46,14 @@ def capture(settings: Settings, say: Say) -> None:
     """Write the trace, measured on the settings' device or modelled for their GPU."""
     path = settings.folder / TRACE
     if settings.device == "model":
-        from tracekit.calibration import load
-        from tracekit.calibration.apply import as_calibrated, host_costs
+        from tracekit.calibration.apply import calibrated_gpu
         from tracekit.capture import model_trace
 
-        gpu, calibration = hardware.selected(settings.gpu, settings.gpu_file), load(settings.gpu)
-        assert gpu is not None  # plan() refuses a modelled run without a GPU.
-        host = host_costs(calibration, gpu)
+        asked = hardware.selected(settings.gpu, settings.gpu_file)
+        assert asked is not None  # plan() refuses a modelled run without a GPU.
+        gpu, host = calibrated_gpu(asked)
         say(f"host time: {host.source}")
-        model_trace.write(settings, as_calibrated(gpu, calibration), path, say, host=host)
+        model_trace.write(settings, gpu, path, say, host=host)
     else:
         from tracekit.capture import record
 

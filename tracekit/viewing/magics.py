@@ -50,11 +50,11 @@ class ProfilingMagics(Magics):
 
 def _captured(shell: Any, cell: str, folder: Path, gpu: str) -> Analysis | None:
     """Run and analyze the cell. Returns None if the cell fails, whose error IPython has then shown."""
-    from tracekit.capture.session import Capture
+    from tracekit.capture.session import session
     from tracekit.commands._output import say
     from tracekit.runs.outputs import write_outputs
 
-    with Capture(folder, gpu=gpu) as capture:
+    with session(folder, gpu=gpu, say=say) as capture:
         result = shell.run_cell(cell)
     if not result.success:
         say(f"the cell failed; its trace is {capture.path}")

@@ -1,0 +1,85 @@
+"""Functions of torch that a program calls on a machine without the GPU that it is written for."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch.nn import functional
+
+from tracekit.capture.annotate import Emitter
+from tracekit.capture.cpu_recorder import Placement
+from tracekit.capture.cuda_attention import AttentionChoice
+from tracekit.capture.cuda_functions import CudaFunctions
+
+_MOVES = (torch.Tensor.to, torch.Tensor.cuda)
+
+
+class CpuFunctions(CudaFunctions):
+    """Sends calls down the path of CUDA, and takes a CUDA device that the program names for the CPU."""
+
+    def __init__(self, attention: AttentionChoice, placement: Placement) -> None:
+        super().__init__(attention, placement)
+        self._placement = placement
+        self._paths |= {torch.tensor: self._tensor, torch.Tensor.cuda: self._cuda, torch.Tensor.pin_memory: _same}
+        self._paths.pop(functional.softmax)  # the one that reads fp16 and writes fp32 is CUDA's alone
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = tuple(map(_on_cpu, args)), {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
+        named = kwargs.get("device") is not None or (func in _MOVES and _names_device(func, args))
+        with self._placement.naming_device(named):
+            return super().__torch_function__(func, types, args, kwargs)
+
+    def _tensor(self, data: Any, **options: Any) -> torch.Tensor:
+        made = torch.tensor(data, **options)
+        if made.numel() and not self._placement.device_named:
+            self._placement.add(made)
+        return made
+
+    def _cuda(self, tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        return self._to(tensor, "cpu")
+
+
+def _names_device(func: Any, args: tuple[Any, ...]) -> bool:
+    return func is torch.Tensor.cuda or isinstance(args[1] if len(args) > 1 else None, (str, torch.device))
+
+
+def _on_cpu(value: Any) -> Any:
+    """VALUE, or the CPU where it is a CUDA device."""
+    if isinstance(value, torch.device) and value.type == "cuda":
+        return torch.device("cpu")
+    return "cpu" if isinstance(value, str) and value.partition(":")[0] == "cuda" else value
+
+
+def _same(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    return tensor
+
+
+@contextmanager
+def as_on_a_gpu(emitter: Emitter) -> Iterator[None]:
+    """Let torch's defaults be those of a GPU: optimizers that update all parameters at once, uncompiled modules, and
+    CUDA's autocast, synchronization and NVTX ranges where CUDA is not there."""
+    optimizer, autocast = import_module("torch.optim.optimizer"), torch.amp.autocast_mode.autocast
+    foreach, enter = ["cpu", *optimizer._get_foreach_kernels_supported_devices()], autocast.__init__
+
+    def on_cpu(self: Any, device_type: str, dtype: torch.dtype | None = None, *args: Any, **options: Any) -> None:
+        enter(self, _on_cpu(device_type), dtype or torch.get_autocast_dtype(device_type), *args, **options)
+
+    replaced: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+        (optimizer, "_get_foreach_kernels_supported_devices", lambda: foreach),
+        (autocast, "__init__", on_cpu),
+        (torch.cuda, "synchronize", _nothing),
+        (torch.cuda, "reset_peak_memory_stats", _nothing),
+        (torch.cuda.nvtx, "range_push", emitter.push),
+        (torch.cuda.nvtx, "range_pop", emitter.pop),
+    )
+    contexts = [patch.object(holder, name, new) for holder, name, new in replaced]
+    with ExitStack() as stack:
+        for context in (*contexts, torch.compiler.set_stance("force_eager")):
+            stack.enter_context(context)
+        yield
+
+
+def _nothing(*_: Any, **__: Any) -> None: ...

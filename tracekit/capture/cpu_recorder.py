@@ -1,0 +1,136 @@
+"""Record what a program computes on the CPU, as the program would do it on a GPU.
+
+A program says little about where its tensors are on a machine without a GPU. What it creates outside its modules
+without naming a device stays on the host, with what only fills and rearranges it, such as initial weights and batches.
+What computes runs on the GPU, and its inputs are copied there first, once.
+"""
+
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from tracekit.capture.cuda_attention import AttentionChoice
+from tracekit.capture.cuda_functions import HostTensors
+from tracekit.capture.cuda_ops import aten
+from tracekit.capture.op_calls import tensors_in
+from tracekit.capture.op_recorder import OpRecorder
+from tracekit.capture.recording import Copies
+
+_REARRANGES = {
+    *("aten::_to_copy", "aten::cat", "aten::clone", "aten::copy", "aten::detach", "aten::gather", "aten::index"),
+    *("aten::index_select", "aten::lift_fresh", "aten::masked_select", "aten::repeat", "aten::roll", "aten::stack"),
+    *("aten::tril", "aten::triu", "aten::_local_scalar_dense", "aten::equal", "aten::constant_pad_nd"),
+}
+OPTIMIZER = "Optimizer.step#"
+"""How the range begins that torch.optim records around an update."""
+
+
+class Placement(HostTensors):
+    """Which tensors are on the host, told by their storage, and where the program is while it calls an op."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._on_host: set[int] = set()
+        self._modules = 0
+        self._device_named = False
+        self.in_optimizer = False
+        """Whether an optimizer of torch updates weights. What it puts on the CPU, its step counters, stays there."""
+
+    def add(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._on_host:
+            self._on_host.add(storage._cdata)
+            weakref.finalize(storage, self._on_host.discard, storage._cdata)
+
+    def discard(self, tensor: torch.Tensor) -> None:
+        self._on_host.discard(tensor.untyped_storage()._cdata)
+
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage()._cdata in self._on_host
+
+    @contextmanager
+    def naming_device(self, named: bool) -> Iterator[None]:
+        """While a function is called that names a device."""
+        before, self._device_named = self._device_named, named
+        try:
+            yield
+        finally:
+            self._device_named = before
+
+    @property
+    def device_named(self) -> bool:
+        """Whether the function that is being called names a device."""
+        return self._device_named and not self.in_optimizer
+
+    def enter_module(self) -> None:
+        self._modules += 1
+
+    def leave_module(self) -> None:
+        self._modules -= 1
+
+    def is_on_host(self, func: Any, inputs: list[torch.Tensor]) -> bool:
+        """Whether the program calls an op on the host."""
+        if self._modules or self.device_named or torch._C._current_autograd_node() is not None:
+            return False
+        if any(tensor not in self for tensor in inputs):
+            return False
+        return not inputs or func.is_view or _prepares(func._schema.name)
+
+
+def _prepares(name: str) -> bool:
+    in_place = name.endswith("_") and not name.startswith("aten::_")
+    return in_place or name.endswith("_like") or name in _REARRANGES
+
+
+class CpuRecorder(OpRecorder):
+    """Records what is dispatched on real tensors while it is entered. Nothing that the program gets is changed."""
+
+    def __init__(self, attention: AttentionChoice, placement: Placement) -> None:
+        super().__init__(attention, placement)
+        self._placement = placement
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(hasattr(each, "__tensor_flatten__") for each in types):
+            return NotImplemented  # a tensor made of others: the ops on these follow
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def hold(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Take the tensors of a model to be in the GPU's memory."""
+        tensors = list(tensors)
+        self.memory.add(tensors)
+        for tensor in tensors:
+            self._placement.discard(tensor)
+
+    def _record_function(self, func: Any, args: Any) -> None:
+        super()._record_function(func, args)
+        self._placement.in_optimizer = self._builder.is_open(OPTIMIZER)
+
+    def _result(self, func: Any, args: Any, kwargs: Any) -> Any:
+        return func(*args, **kwargs)
+
+    def _record(self, func: Any, args: Any, kwargs: Any, outputs: list[torch.Tensor]) -> None:
+        inputs = tensors_in((*args, *kwargs.values()))
+        if self._placement.is_on_host(func, inputs):
+            for tensor in outputs:
+                self._placement.add(tensor)
+            return
+        copies = self._copies(func, inputs)
+        if copies != "to device":
+            self._move(inputs)
+        self.memory.add([*inputs, *outputs])
+        self._append(func, args, kwargs, outputs, copies)
+
+    def _copies(self, func: Any, inputs: list[torch.Tensor]) -> Copies:
+        if func is aten._local_scalar_dense.default:
+            return "" if inputs[0] in self._placement else "to host"
+        return "to device" if func is aten._to_copy.default and inputs[0] in self._placement else ""
+
+    def _move(self, inputs: list[torch.Tensor]) -> None:
+        """Copy inputs to the device. Single numbers need no copy: a kernel takes them as arguments."""
+        for tensor in inputs:
+            if tensor in self._placement and tensor.dim():
+                self._placement.discard(tensor)
+                self._append(aten._to_copy.default, (tensor,), {}, [tensor], "to device")

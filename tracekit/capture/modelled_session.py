@@ -1,0 +1,125 @@
+"""Runs torch code on the CPU, and models what it computes for a GPU that is not there."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from tracekit.analyzers.hardware import GPU
+from tracekit.capture import annotate
+from tracekit.capture.annotate import Emitter
+from tracekit.capture.every_module import annotate_every_module
+from tracekit.capture.packages import require
+from tracekit.capture.progress import Say, silent
+from tracekit.reports.files import check_writable
+from tracekit.runs.folders import TRACE
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from tracekit.capture.cpu_recorder import Placement
+
+
+class ModelledCapture:
+    """A recording of what a block computes, as `Capture` makes one of what a device does.
+
+    The block runs on the CPU with its own tensors, so that code may read their values. Each op is recorded as a GPU
+    would get it, and the whole recording is timed with models of the GPU's kernels and of its host.
+    """
+
+    def __init__(self, folder: Path, gpu: GPU, say: Say = silent) -> None:
+        self.path = folder / TRACE
+        check_writable(self.path)
+        require("torch")
+        self._gpu, self._say, self._steps = gpu, say, 0
+
+    def step(self) -> Any:
+        """A context manager around one step of what is captured."""
+        self._steps += 1
+        return annotate.step(self._steps - 1, self._builder)
+
+    def __enter__(self) -> "ModelledCapture":
+        from tracekit.capture.cpu_functions import CpuFunctions, as_on_a_gpu
+        from tracekit.capture.cpu_recorder import CpuRecorder, Placement
+        from tracekit.capture.cuda_attention import AttentionChoice
+
+        attention, placement = AttentionChoice(self._gpu, flash=False, dtype=require("torch").float32), Placement()
+        self._recorder = CpuRecorder(attention, placement)
+        self._builder, self._held = self._recorder.start(), _Held(self._recorder.hold)
+        self._entered = ExitStack()
+        emitter = _InModules(self._builder, placement)
+        for context in (
+            as_on_a_gpu(self._recorder.emitter),
+            CpuFunctions(attention, placement),
+            self._recorder,
+            annotate_every_module(emitter, self._held.add),
+        ):
+            self._entered.enter_context(context)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._entered.close()
+        self._builder.close()
+        self._builder.recording.peak_bytes = self._recorder.memory.peak_bytes
+        self._say(f"ran on the CPU; modelling its {len(self._builder.recording.call):,} ops for {self._gpu.name}")
+        self._write()
+
+    def _write(self) -> None:
+        from tracekit.calibration.apply import calibrated_gpu
+        from tracekit.capture.fake_run import FakeRun
+        from tracekit.capture.model_trace import Modelled, write_run
+
+        recording, held = self._builder.recording, self._held
+        run = FakeRun(recording, held.parameters, held.weight_bytes, held.buffer_bytes)
+        about = {"steps": self._steps, "workload": "train" if recording.nodes else "", "dtype": held.dtype}
+        gpu, host = calibrated_gpu(self._gpu)
+        write_run(Modelled(run, about, gpu, host, steps=0, recorded="cpu"), self.path, self._say)
+
+
+class _InModules:
+    """An emitter that also tells when the program is inside a module."""
+
+    def __init__(self, emitter: Emitter, placement: "Placement") -> None:
+        self._emitter, self._placement = emitter, placement
+
+    def push(self, name: str) -> None:
+        self._placement.enter_module()
+        self._emitter.push(name)
+
+    def pop(self) -> None:
+        self._emitter.pop()
+        self._placement.leave_module()
+
+
+class _Held:
+    """The weights of the modules that were called."""
+
+    def __init__(self, hold: Callable[[list[Any]], None]) -> None:
+        self._hold, self._seen = hold, set[int]()
+        self.parameters = self.weight_bytes = self.buffer_bytes = 0
+        self._bytes_of: dict[Any, int] = {}
+
+    def add(self, root: "nn.Module") -> None:
+        weights, buffers = self._new(root.parameters()), self._new(root.buffers())
+        self._hold([*weights, *buffers])
+        self.parameters += sum(each.numel() for each in weights)
+        self.weight_bytes += sum(each.nbytes for each in weights)
+        self.buffer_bytes += sum(each.nbytes for each in buffers)
+        for each in weights:
+            self._bytes_of[each.dtype] = self._bytes_of.get(each.dtype, 0) + each.nbytes
+
+    @property
+    def dtype(self) -> str:
+        """What most weights are held in, as a run's settings name it; "": no weights, or none of these."""
+        torch = require("torch")
+        exact = torch.get_float32_matmul_precision() == "highest"
+        names = {torch.float32: "fp32" if exact else "tf32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+        return names.get(max(self._bytes_of, key=self._bytes_of.__getitem__, default=None), "")
+
+    def _new(self, tensors: Any) -> list[Any]:
+        new = [each for each in tensors if id(each) not in self._seen]
+        self._seen.update(map(id, new))
+        return new

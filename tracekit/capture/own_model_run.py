@@ -1,0 +1,80 @@
+"""Record a step of the user's own model: on fake tensors, or where these cannot, on the CPU with real ones."""
+
+import copy
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeCopyMode
+
+from tracekit.analyzers.capture_info import RecordedOn
+from tracekit.analyzers.hardware import GPU
+from tracekit.capture.annotate import NoRanges, annotate
+from tracekit.capture.cpu_functions import CpuFunctions, as_on_a_gpu
+from tracekit.capture.cpu_recorder import OPTIMIZER, CpuRecorder, Placement
+from tracekit.capture.cuda_attention import AttentionChoice
+from tracekit.capture.cuda_functions import CudaFunctions, HostTensors
+from tracekit.capture.fake_run import FakeRun
+from tracekit.capture.model_errors import first_line
+from tracekit.capture.op_recorder import OpRecorder
+from tracekit.capture.own_model import OwnModel, mapped, weights_of
+from tracekit.capture.progress import Say
+
+
+def record(own: OwnModel, gpu: GPU, say: Say) -> tuple[FakeRun, RecordedOn]:
+    """One step as `gpu` would run it, and what it was recorded on. The model itself stays as it is.
+
+    The CPU is for what fake tensors cannot run: code that reads values of tensors, and ops that say nothing about the
+    shapes of their results.
+    """
+    try:
+        return _on_fake_tensors(own, gpu), "fake tensors"
+    except Exception as error:  # whatever the code of a model makes of tensors without values
+        say(f"fake tensors cannot run it ({type(error).__name__}: {first_line(error)[:120]}); it runs on the CPU")
+    return _on_the_cpu(own, gpu), "cpu"
+
+
+def _on_fake_tensors(own: OwnModel, gpu: GPU) -> FakeRun:
+    host_tensors, fake = HostTensors(), FakeTensorMode(allow_non_fake_inputs=True)
+    attention = _attention(gpu)
+    with FakeCopyMode(fake):
+        model = copy.deepcopy(own.uncompiled)
+    twin = OwnModel(model, mapped(fake.from_tensor, own.inputs), own.train, own.loss)
+    recorder = _Strict(attention, host_tensors)
+    with fake, as_on_a_gpu(recorder.emitter), CudaFunctions(attention, host_tensors), recorder:
+        return _recorded(twin, recorder)
+
+
+def _on_the_cpu(own: OwnModel, gpu: GPU) -> FakeRun:
+    attention, placement, twin = _attention(gpu), Placement(), own.on("cpu")
+    recorder = CpuRecorder(attention, placement)
+    placement.enter_module()  # all that a step of it computes is the GPU's
+    with as_on_a_gpu(recorder.emitter), CpuFunctions(attention, placement), recorder:
+        return _recorded(twin, recorder)
+
+
+class _Strict(OpRecorder):
+    """Records on fake tensors, which raise when they are asked for a value; only an optimizer may ask for its step."""
+
+    def _result(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if func is torch.ops.aten._local_scalar_dense.default and not self._builder.is_open(OPTIMIZER):
+            return func(*args, **kwargs)
+        return super()._result(func, args, kwargs)
+
+
+def _recorded(own: OwnModel, recorder: OpRecorder) -> FakeRun:
+    """One step after a warm-up, which creates an optimizer's state."""
+    weights = list(own.model.parameters())
+    recorder.memory.add([*weights, *own.model.buffers()])
+    step = own.step(torch.optim.AdamW(weights, foreach=True) if own.train else None)
+    if own.train:
+        step(NoRanges())
+    builder = recorder.start()
+    with annotate(own.model, builder):
+        step(builder)
+    builder.recording.peak_bytes = recorder.memory.peak_bytes
+    return FakeRun(builder.recording, **weights_of(own.model))
+
+
+def _attention(gpu: GPU) -> AttentionChoice:
+    return AttentionChoice(gpu, flash=False, dtype=torch.float32)

@@ -1,0 +1,82 @@
+"""Profiles a torch module of the user's own."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracekit.analyzers.results import Analysis
+from tracekit.capture.annotate import NoRanges, ProfilerRanges
+from tracekit.capture.latency import WARM_UP_STEPS, clock_of, time_step
+from tracekit.capture.own_model import Loss, OwnModel, weights_of
+from tracekit.capture.packages import require
+from tracekit.capture.profiler import synchronize
+from tracekit.capture.progress import Say, silent
+from tracekit.capture.session import Capture, modelled_or_projected, runs_nothing
+from tracekit.capture.settings import Device
+from tracekit.reports.files import check_writable
+from tracekit.runs.folders import TRACE
+from tracekit.runs.held_run import check_module_folder
+from tracekit.runs.outputs import write_module_run, write_outputs
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from tracekit.analyzers.hardware import GPU
+
+
+def profile_own(
+    model: "nn.Module",
+    inputs: Any,
+    *,
+    gpu: str = "",
+    gpu_file: str | Path = "",
+    device: Device = "auto",
+    train: bool = False,
+    loss: Loss | None = None,
+    steps: int = 3,
+    output: str | Path = "",
+    force: bool = False,
+    say: Say = silent,
+) -> Analysis:
+    """Measure a module on this machine's GPU, or model it for the one named, and return the analysis.
+
+    Where there is neither, it is measured on the CPU. `loss` takes what the model returns to the number to minimize.
+    """
+    own = OwnModel(model, inputs, train, loss)
+    asked = modelled_or_projected(gpu, gpu_file, device)
+    folder = Path(output or f"runs/{own.name}-{asked.id if asked else device}")
+    check_writable(folder / TRACE)
+    check_module_folder(own.name, folder, force)
+    if asked and runs_nothing(device):
+        _model(own, asked, folder, steps, say)
+    else:
+        _measure(own, asked, device, folder, steps)
+    write_module_run(own.name, folder)
+    return write_outputs(folder)
+
+
+def _model(own: OwnModel, gpu: "GPU", folder: Path, steps: int, say: Say) -> None:
+    from tracekit.calibration.apply import calibrated_gpu
+    from tracekit.capture.model_trace import Modelled, write_run
+    from tracekit.capture.own_model_run import record
+
+    run, recorded = record(own, gpu, say)
+    as_measured, host = calibrated_gpu(gpu)
+    about = own.described() | {"steps": steps}
+    write_run(Modelled(run, about, as_measured, host, steps, recorded), folder / TRACE, say)
+
+
+def _measure(own: OwnModel, gpu: "GPU | None", device: Device, folder: Path, steps: int) -> None:
+    torch = require("torch")
+    place: Device = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
+    there = own.on(place)
+    step = there.step(torch.optim.AdamW(there.model.parameters()) if own.train else None)
+    for _ in range(WARM_UP_STEPS):
+        step(NoRanges())
+    synchronize()
+    times = time_step(step, clock_of(place))
+    about = own.described() | weights_of(there.model) | {"latency": times.step, "phases": times.phases}
+    with Capture(folder, gpu, about) as capture:
+        for _ in range(steps):
+            with capture.step():
+                step(ProfilerRanges())
+                synchronize()
