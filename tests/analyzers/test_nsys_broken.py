@@ -17,11 +17,11 @@ from tracekit.analyzers.readers.nsys import emit_nvtx
 from tracekit.analyzers.trace import DEVICE, HOST
 
 READ = ["StringIds", RUNTIME, KERNEL, MEMCPY, NVTX, "TARGET_INFO_GPU", "ThreadNames", "TARGET_INFO_SESSION_START_TIME"]
-RELAXED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+RELAXED = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def check(path):
-    """The trace, or None when it was refused; anything else fails."""
+def check(path, analyzed=True):
+    """Return the trace, None when it was refused; fail when it is neither sound nor refused with a reason."""
     try:
         trace = load(path)
     except TracekitError as error:
@@ -37,7 +37,8 @@ def check(path):
     order = np.lexsort((-trace.host["duration_ns"], trace.host["start_ns"], trace.host["thread"]))
     assert (order == np.arange(len(order))).all()
     try:
-        analyze(trace)
+        if analyzed:
+            analyze(trace)
     except TracekitError as error:
         assert error.what and error.why and error.hint
     return trace
@@ -71,9 +72,9 @@ def test_tables_dropped(shared, tmp_path, name, table):
 @pytest.mark.parametrize("table", READ)
 def test_columns_dropped(shared, tmp_path, table):
     """Each by itself."""
-    for column in columns(shared, "a100_saxpy-mpi", table):
+    for place, column in enumerate(columns(shared, "a100_saxpy-mpi", table)):
         path = changed(shared, "a100_saxpy-mpi", tmp_path, f'ALTER TABLE {table} RENAME COLUMN "{column}" TO gone')
-        assert check(path) is not None, column
+        assert check(path, analyzed=place % 6 == 0) is not None, column
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -104,7 +105,7 @@ def test_values_of_other_types(shared, tmp_path, name, value):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-@pytest.mark.parametrize("percent", range(1, 100, 7))
+@pytest.mark.parametrize("percent", range(1, 100, 14))
 def test_cut_off(shared, tmp_path, name, percent):
     content = shared_export(shared, name).read_bytes()
     path = tmp_path / "cut.sqlite"
@@ -115,7 +116,7 @@ def test_cut_off(shared, tmp_path, name, percent):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_bytes_changed(shared, tmp_path, name, seed):
     chance = random.Random(f"{name} {seed}")
     content = bytearray(shared_export(shared, name).read_bytes())

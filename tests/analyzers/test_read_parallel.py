@@ -37,13 +37,12 @@ def cut_into(monkeypatch, size):
     monkeypatch.setattr("tracekit.analyzers.readers.inflate._OUTPUT_BYTES", size // 3)
 
 
-@pytest.mark.parametrize("size", [60_000, 250_000])
 @pytest.mark.parametrize("name", [name for name in TRACES if name not in ("a100_triton", "cpu_only")])
-def test_shared_traces(shared, monkeypatch, pools, name, size):
+def test_shared_traces(shared, monkeypatch, pools, name):
     with monkeypatch.context() as serial:
         serial.setattr(parallel, "spare_cores", lambda: 0)
         alone = load(shared_trace(shared, name))
-    cut_into(monkeypatch, size if name != "mi300_torch-compile" else size // 10)
+    cut_into(monkeypatch, 60_000 if name != "mi300_torch-compile" else 6_000)
     assert_same(load(shared_trace(shared, name)), alone)
     assert len(pools) == 1
 
@@ -60,7 +59,7 @@ def mutated(text, seed):
     return bytes(text[: chance.randrange(len(text) // 2, len(text) * 2)])
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_mutated_traces(shared, tmp_path, monkeypatch, pools, seed):
     text = mutated(shared_text(shared, "h100_bert-small"), seed)
     cut_into(monkeypatch, 30_000)
