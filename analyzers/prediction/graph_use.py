@@ -1,4 +1,4 @@
-"""Whether a step replays CUDA graphs, or asks for them and runs without."""
+"""Recognizes whether a step replays CUDA graphs, or requests them and runs without."""
 
 import re
 from dataclasses import dataclass
@@ -14,24 +14,24 @@ _RECORDS = re.compile(r"StreamBeginCapture|GraphInstantiate", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class GraphUse:
-    """Host rows of a step that have to do with CUDA graphs."""
+    """Numbers of host rows of a step that belong to CUDA graphs."""
 
-    asked: int = 0
+    requested: int = 0
     """Ranges and frames of torch.compile's CUDA graphs."""
     replayed: int = 0
-    """Graphs that were launched."""
+    """Launches of graphs."""
     recorded: int = 0
-    """Captures begun."""
+    """Captures that began."""
 
     @property
     def falls_back(self) -> bool:
-        """Graphs are asked for, or recorded again, and none is replayed."""
-        return bool(self.asked or self.recorded) and not self.replayed
+        """Whether graphs are requested, or captured again, and none is replayed."""
+        return bool(self.requested or self.recorded) and not self.replayed
 
 
 def graph_use(host: pd.DataFrame) -> GraphUse:
-    """That of a step, from its host rows."""
+    """Return the use of CUDA graphs in a step, from its host rows."""
     runtime = (host["category"] == "runtime").to_numpy()
-    asked = matching(host["name"], _ASKS) & ~runtime
+    requested = matching(host["name"], _ASKS) & ~runtime
     replayed, recorded = (matching(host["name"], pattern) & runtime for pattern in (_REPLAYS, _RECORDS))
-    return GraphUse(int(asked.sum()), int(replayed.sum()), int(recorded.sum()))
+    return GraphUse(int(requested.sum()), int(replayed.sum()), int(recorded.sum()))

@@ -9,7 +9,7 @@ from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Attention, Product
 from tracekit.analyzers.hardware import GPU
-from tracekit.analyzers.prediction.moments import Moments, moments
+from tracekit.analyzers.prediction.training_memory import TrainingMemory, training_memory
 from tracekit.analyzers.prediction.workspaces import workspace_bytes
 
 ADAM_MOMENTS = 2
@@ -39,7 +39,7 @@ class Memory:
 
     @property
     def peak(self) -> int:
-        """The largest of three moments: the loss, the end of the backward pass, and the optimizer's step."""
+        """The largest of three points: the loss, the end of the backward pass, and the optimizer's step."""
         always = self.workspaces + self.weights + self.buffers + self.optimizer_state
         of_sequences = self.kv_cache + self.activations + self.loss
         return always + max(of_sequences, self.gradients + max(self.tied_gradients, self.temporaries))
@@ -62,7 +62,7 @@ def held(capture: CaptureInfo, ops: pd.DataFrame, gpu: GPU) -> Memory | None:
     workspaces, left = _taken(workspace_bytes(gpu, training=training), left)
     always = Memory(weights=weights, buffers=buffers, workspaces=workspaces)
     if training:
-        return _training(always, left, moments(ops), ADAM_MOMENTS if _optimizes(ops) else 0)
+        return _training(always, left, training_memory(ops), ADAM_MOMENTS if _optimizes(ops) else 0)
     cache, left = _taken(kv_cache_bytes(ops), left)
     return replace(always, kv_cache=cache, activations=left)
 
@@ -72,7 +72,7 @@ def _taken(size: int, left: int) -> tuple[int, int]:
     return min(size, left), left - min(size, left)
 
 
-def _training(always: Memory, left: int, known: Moments, copies: int) -> Memory:
+def _training(always: Memory, left: int, known: TrainingMemory, copies: int) -> Memory:
     """`copies`: tensors of the weights' size that the optimizer keeps."""
     gradients = min(always.weights, left)
     state, left = _taken(copies * always.weights, left - gradients)
@@ -83,14 +83,14 @@ def _training(always: Memory, left: int, known: Moments, copies: int) -> Memory:
     return _measured_at_end(replace(step, activations=activations, loss=known.loss), left, known)
 
 
-def _measured_at_loss(step: Memory, left: int, known: Moments) -> Memory:
+def _measured_at_loss(step: Memory, left: int, known: TrainingMemory) -> Memory:
     loss, left = _taken(known.loss, left)
     rest = left + loss - step.gradients
     tied, temporaries = (min(size, rest) for size in (known.tied_gradients, known.temporaries))
     return replace(step, activations=left, loss=loss, tied_gradients=tied, temporaries=temporaries)
 
 
-def _measured_at_end(step: Memory, left: int, known: Moments) -> Memory:
+def _measured_at_end(step: Memory, left: int, known: TrainingMemory) -> Memory:
     """At the end of the backward pass, or at the optimizer's step."""
     if known.tied_gradients > known.temporaries:
         return replace(step, tied_gradients=left, temporaries=min(known.temporaries, left))

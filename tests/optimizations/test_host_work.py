@@ -89,7 +89,7 @@ def test_a_step_without_waits_in_it_is_faster():
 
 
 def test_a_run_that_asks_for_graphs_and_launches_none():
-    base = replace(op_lists.base(layers=24), graph_use=GraphUse(asked=3))
+    base = replace(op_lists.base(layers=24), graph_use=GraphUse(requested=3))
     assert find("graph-not-replaying").objection(base) is None
     assert "graph-not-replaying" in (find("cuda-graphs").objection(base) or "")
     assert find("graph-not-replaying").objection(replace(base, graph_use=GraphUse(3, replayed=1)))

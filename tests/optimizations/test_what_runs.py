@@ -63,7 +63,7 @@ def test_what_is_for_inference_is_refused_in_training():
 def test_what_replays_graphs_is_not_told_to():
     replaying = replace(base(batch_size=1, host_us=40.0), running=Running(graphed=0.9, graph_launches=1))
     assert all("already" in find(name).obstacle(replaying) for name in ("cuda-graphs", "compile", "max-autotune"))
-    asking = replace(base(batch_size=1, host_us=40.0), graph_use=GraphUse(asked=3))
+    asking = replace(base(batch_size=1, host_us=40.0), graph_use=GraphUse(requested=3))
     assert "graph-not-replaying" in find("cuda-graphs").obstacle(asking)
     assert "cudagraph_mark_step_begin" in find("graph-not-replaying").how_to(asking)
 
