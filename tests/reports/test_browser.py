@@ -106,7 +106,7 @@ def test_a_column_says_what_it_means(page: Page) -> None:
     tip = "document.querySelector('#tip:popover-open')?.textContent"
     page.evaluate("document.querySelector('#table-layer_types th:nth-child(3) button').focus()")
     assert page.evaluate(tip).startswith(
-        "share of the busy time: work that runs at once on a device shares each nanosecond equally"
+        "share of the busy time: overlapping work on a device shares each nanosecond equally"
     )
     page.evaluate("document.activeElement.blur()")
     assert page.evaluate(tip) is None
