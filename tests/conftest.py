@@ -33,9 +33,11 @@ SHARED = Path(__file__).parents[2] / "shared"
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests leave the user's cache and configuration alone."""
+    """Tests leave the user's cache and configuration alone. Workers share one cache."""
+    folder = tmp_path_factory.getbasetemp()
+    shared_folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("caches")))
+        patch.setenv("XDG_CACHE_HOME", str(shared_folder / "caches"))
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("configuration")))
         yield
 
