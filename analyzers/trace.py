@@ -36,7 +36,7 @@ HOST = Table(
         "category",
         "",
         "concrete scalar inputs, as JSON text of strings; of record_param_comms the collective's name, elements sent and "
-        "received, their type, and the ranks",
+        "received, their type, the number of ranks, the group's name, the sequence number in it, and source and target",
     ),
     Column("strides", "category", "", "input strides in elements, as JSON text"),
 )
@@ -85,6 +85,14 @@ class DeviceProperties:
 
 
 @dataclass(frozen=True)
+class ProcessGroup:
+    """A group of ranks that communicate."""
+
+    name: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Metadata:
     """Metadata of a trace. It never contains anything about the environment."""
 
@@ -96,6 +104,9 @@ class Metadata:
     threads: tuple[str, ...] = ()
     rank: int | None = None
     world_size: int | None = None
+    host: str = ""
+    """A hash of the host's name, equal on the ranks of one host; "": not recorded."""
+    groups: tuple[ProcessGroup, ...] = ()
     capture: CaptureInfo | None = None
     """Present if tracekit wrote the trace."""
 

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from tracekit.analyzers.hardware import all_gpus as gpus
     from tracekit.analyzers.interval import Interval
     from tracekit.analyzers.prediction.values import Recommendation
+    from tracekit.analyzers.ranks.job import Job
     from tracekit.analyzers.readers import load
     from tracekit.analyzers.results import Analysis
     from tracekit.answers.full_analysis import analyze
+    from tracekit.answers.job_of_ranks import ranks
     from tracekit.answers.two_runs import compare
     from tracekit.answers.what_if import predict
     from tracekit.capture.annotate import annotate
@@ -29,6 +31,7 @@ __all__ = [
     "Analysis",
     "Comparison",
     "Interval",
+    "Job",
     "Recommendation",
     "TracekitError",
     "analyze",
@@ -39,6 +42,7 @@ __all__ = [
     "load",
     "predict",
     "profile",
+    "ranks",
     "report",
     "verify",
 ]
@@ -47,6 +51,7 @@ _HOMES = {
     "Analysis": "tracekit.analyzers.results:Analysis",
     "Comparison": "tracekit.analyzers.comparison.result:Comparison",
     "Interval": "tracekit.analyzers.interval:Interval",
+    "Job": "tracekit.analyzers.ranks.job:Job",
     "Recommendation": "tracekit.analyzers.prediction.values:Recommendation",
     "TracekitError": "tracekit.analyzers.errors:TracekitError",
     "analyze": "tracekit.answers.full_analysis:analyze",
@@ -58,6 +63,7 @@ _HOMES = {
     "load": "tracekit.analyzers.readers:load",
     "predict": "tracekit.answers.what_if:predict",
     "profile": "tracekit.runs.profile_run:profile",
+    "ranks": "tracekit.answers.job_of_ranks:ranks",
     "report": "tracekit.runs.outputs:write_report",
     "verify": "tracekit.verification.verify_model:verify",
 }

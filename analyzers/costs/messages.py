@@ -36,16 +36,16 @@ class Message:
 
 @lru_cache(maxsize=1 << 12)
 def message(values: str) -> Message:
-    """The message of a call's recorded values: name, elements sent and received, type, ranks. Never raises."""
+    """The message of a call's recorded values: name, elements sent and received, type, ranks, ... Never raises."""
     try:
-        name, sent, received, element, ranks = json.loads(values)
+        name, sent, received, element, ranks, *_ = json.loads(values)
         dtype = dtypes.find(element)
-        return Message(_kind(name), max(int(sent), int(received)) * (dtype.bytes if dtype else 0), int(ranks))
+        return Message(kind_of(name), max(int(sent), int(received)) * (dtype.bytes if dtype else 0), int(ranks))
     except (ValueError, TypeError, AttributeError):
         return Message()
 
 
-def _kind(name: str) -> Kind:
-    """The kind for c10d's names, such as allreduce_coalesced, _allgather_base or reduce_scatter_tensor_coalesced."""
+def kind_of(name: str) -> Kind:
+    """Return the kind for c10d's names, such as allreduce_coalesced, _allgather_base or reduce_scatter_tensor."""
     plain = name.replace("_", "")
     return next((kind for kind in get_args(Kind) if kind and plain.startswith(kind.replace("-", ""))), "")

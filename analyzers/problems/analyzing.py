@@ -121,4 +121,53 @@ ANALYZING = (
         "The device was busy for longer, in the trace, than a step takes without the profiler; shares are scaled down.",
         "The profiler slowed the device, or the runs differ. Profile again with more warm-up steps.",
     ),
+    Kind(
+        "ranks-missing",
+        "warning",
+        "Traces of {count} rank{s} are not here: {detail} were read.",
+        "Waits for ranks without a trace count as transfer. Give the traces of all ranks.",
+    ),
+    Kind(
+        "rank-unreadable",
+        "error",
+        "{count} trace{s} could not be read and {were} left out: {detail}.",
+        "Export them again. What the others say holds without them.",
+    ),
+    Kind(
+        "ranks-by-order",
+        "warning",
+        "Neither the traces nor their names say which rank each is of; they are numbered in the order of their names.",
+        "Put the rank into the name of the file, such as rank-3.json.gz.",
+    ),
+    Kind(
+        "collective-missing",
+        "error",
+        "{count} collective{s} {were} not called on every rank of the group: {detail} lacks them.",
+        "A job whose ranks make different calls hangs or exchanges wrong data. Look at what these ranks skip; if their "
+        "recording was cut off, record the same steps on all ranks.",
+    ),
+    Kind(
+        "collective-uneven",
+        "error",
+        "{count} call{s} of a collective had another size than on the other ranks: {detail}.",
+        "Ranks that exchange messages of different sizes are desynchronised, or pad their inputs differently.",
+    ),
+    Kind(
+        "no-collectives",
+        "warning",
+        "The ranks share no collectives.",
+        "Nothing says who waits for whom. Record the steps in which the ranks communicate.",
+    ),
+    Kind(
+        "clocks-not-aligned",
+        "error",
+        "The clocks of the ranks cannot be compared: {detail}. No straggler is named.",
+        "Record more collectives in which all ranks take part, on all ranks at the same time.",
+    ),
+    Kind(
+        "clocks-apart",
+        "info",
+        "{count} clock{s} {were} more than 1 ms from the job's (at most {detail}), and {were} corrected.",
+        "Times across ranks are right. Viewers that merge the raw traces show them shifted.",
+    ),
 )

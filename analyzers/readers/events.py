@@ -66,6 +66,10 @@ class CollectiveArgs(msgspec.Struct, gc=False):
     received: Int64 = field(default=0, name="Out msg nelems")
     dtype: str = ""
     ranks: Int64 = field(default=0, name="Group size")
+    group: str = field(default="", name="Process Group Name")
+    sequence: Int64 = field(default=-1, name="Seq")
+    source: Int64 = field(default=-1, name="Src Rank")
+    target: Int64 = field(default=-1, name="Dst Rank")
 
 
 class ThreadArgs(msgspec.Struct, gc=False):

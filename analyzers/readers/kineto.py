@@ -47,6 +47,8 @@ def read(source: Source) -> Trace:
         threads=tables.threads,
         rank=header.rank,
         world_size=header.world_size,
+        host=header.host,
+        groups=header.groups,
         capture=header.capture,
     )
     rows = [*_damage(source, events, header), *tables.problems, *_lacking(tables.host, tables.device)]

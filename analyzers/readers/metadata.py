@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
+import xxhash
 from msgspec import Meta, field
 
 from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.readers.secrets import looks_secret
-from tracekit.analyzers.trace import DeviceProperties
+from tracekit.analyzers.trace import DeviceProperties, ProcessGroup
 
 _KEY = re.compile(r'[\s,{]*+"((?:[^"\\]|\\.)*+)"\s*+:\s*+')
 _decode_value = json.JSONDecoder(strict=False).raw_decode
@@ -40,9 +41,23 @@ class _Device(msgspec.Struct, frozen=True):
         return DeviceProperties(self.id, self.name, self.sms, (self.major, self.minor), self.memory_bytes)
 
 
+class _Group(msgspec.Struct, frozen=True):
+    name: str = field(default="", name="pg_name")
+    ranks: tuple[int, ...] = ()
+
+
 class _Distributed(msgspec.Struct, frozen=True):
     rank: int | None = None
     world_size: int | None = None
+    pg_config: Any = ()
+
+    def groups(self) -> tuple[ProcessGroup, ...]:
+        """The groups whose description can be read."""
+        try:
+            groups = msgspec.convert(self.pg_config, tuple[_Group, ...], strict=False)
+        except msgspec.ValidationError:
+            return ()
+        return tuple(ProcessGroup(group.name, tuple(sorted(group.ranks))) for group in groups)
 
 
 class _Known(msgspec.Struct):
@@ -51,6 +66,7 @@ class _Known(msgspec.Struct):
     base_ns: Annotated[int, Meta(ge=0, le=2**62)] = field(default=0, name="baseTimeNanoseconds")
     devices: tuple[_Device, ...] = field(default=(), name="deviceProperties")
     distributed: _Distributed = field(default=_Distributed(), name="distributedInfo")
+    host_name: str = ""
     capture: CaptureInfo | None = field(default=None, name="tracekit")
 
 
@@ -67,6 +83,8 @@ class Header:
     devices: tuple[DeviceProperties, ...]
     rank: int | None
     world_size: int | None
+    host: str
+    groups: tuple[ProcessGroup, ...]
     capture: CaptureInfo | None
     secrets: int
     unreadable: tuple[str, ...]
@@ -88,6 +106,8 @@ def read_header(head: str, tail: str) -> Header:
         devices=tuple(d.properties() for d in known.devices),
         rank=known.distributed.rank,
         world_size=known.distributed.world_size,
+        host=xxhash.xxh3_64_hexdigest(known.host_name.encode("utf-8", "replace")) if known.host_name else "",
+        groups=known.distributed.groups(),
         capture=known.capture,
         secrets=sum(looks_secret(key, value) for key, value in merged.items() if key not in _NOT_SECRET),
         unreadable=(*unreadable, *(["what stands before the events"] if broken.strip(_BETWEEN + "{") else [])),

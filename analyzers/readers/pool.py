@@ -11,6 +11,7 @@ import subprocess
 import sys
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import ContextVar
 from queue import SimpleQueue
 from threading import Thread
 from types import TracebackType
@@ -98,7 +99,13 @@ class Pool:
             worker.close()
 
 
+ALONE: ContextVar[bool] = ContextVar("ALONE", default=False)
+"""True: other processes read other files, and this one has no cores to spare."""
+
+
 def spare_cores() -> int:
     """Return the number of cores that this process may use, minus one; 0 if no Python can be started."""
+    if ALONE.get():
+        return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores - 1, MOST_WORKERS) if sys.executable else 0

@@ -61,6 +61,24 @@ def annotate(
     return removed
 
 
+def public_copy(trace: str | Path, target: Path, *, max_bytes: int = MAX_BYTES) -> Removed:
+    """Write the trace to `target`, compressed, without environment, host names, command lines and call stacks.
+
+    Raises InputError if `trace` is not a JSON trace of torch.profiler.
+    """
+    removed = Removed()
+    with open_source(trace, max_bytes) as source:
+        blocks = source.blocks()
+        head, first, opened = open_events(blocks)
+        if not opened:
+            raise InputError(f"{source.name} cannot be copied.", "It is no JSON trace.", "Copy the file itself.")
+        with written(target) as beside, _compressed(beside) as out:
+            head, recorded = _public(head, chain([first], blocks), removed)
+            for block in _even(chain([head + b'"traceEvents":[' if head else b"["], recorded)):
+                out.write(block)
+    return removed
+
+
 def _public(head: bytes, recorded: Iterator[bytes], removed: Removed) -> tuple[bytes, Iterator[bytes]]:
     kept = public_header(head, removed)
     text = json.dumps(kept, separators=(",", ":"))[:-1] + ("," if kept else "") if head else ""

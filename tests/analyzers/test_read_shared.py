@@ -68,7 +68,11 @@ def test_host_arguments(both):
         texts = [text(args.get(k)) for k in ("Input Dims", "Input type", "Concrete Inputs", "Input Strides")]
         if "Collective name" in args:
             said = ("Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size")
-            texts[2] = text([str(args[k]) for k in said])
+            told = [
+                args.get("Process Group Name", ""),
+                *(str(args.get(k, -1)) for k in ("Seq", "Src Rank", "Dst Rank")),
+            ]
+            texts[2] = text([str(args[k]) for k in said] + told)
         ids = [args.get(k, -1) for k in ("correlation", "External id", "Sequence number", "Fwd thread id")]
         expected[(e["name"], *ids, *texts)] += 1
     columns = ["name", "correlation", "external_id", "sequence", "forward_thread"]

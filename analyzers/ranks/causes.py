@@ -1,0 +1,107 @@
+"""Why a rank takes longer than its peers: what its excess of own time goes to, and which op or layer shows it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from tracekit.analyzers.ranks.own_parts import CLASSES, OwnParts
+from tracekit.analyzers.ranks.summary import RankSummary
+
+Cause = Literal[
+    "slower device", "more work", "host", "data loading", "garbage collection", "copies", "slow link", "unknown"
+]
+MORE = 1.02
+"""Counts differ if they differ by more than this factor."""
+_PART = 0.5
+"""A cause explains an excess if it makes up this part of it."""
+_KEYS = ["phase", "layer", "op", "family"]
+_VALUES = ["calls", "duration_ns", "flops", "bytes"]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """The cause of a rank's excess, with its evidence. Ratios are to the median of the peers; NaN: not known."""
+
+    cause: Cause
+    share: float
+    """Part of the rank's excess that this cause makes up."""
+    excess_ns: float
+    """Time in a step beyond the median of the peers."""
+    phase: str = ""
+    layer: str = ""
+    op: str = ""
+    family: str = ""
+    detail: str = ""
+    """The cause of idle time that grew most, as in the table idle_causes; for work, what there is more of."""
+    time_ratio: float = float("nan")
+    calls_ratio: float = float("nan")
+    flops_ratio: float = float("nan")
+
+
+def reason(ranks: Sequence[RankSummary], parts: OwnParts, rank: int, others: list[int]) -> Reason:
+    """`rank` and `others` are positions."""
+    excess = {name: _beyond(parts.parts[name], rank, others) for name in CLASSES}
+    name = max(excess, key=lambda each: excess[each])
+    total = sum(value for value in excess.values() if value > 0) or 1.0
+    share, time = excess[name] / total, excess[name]
+    if name == "compute":
+        return _of_work(ranks, rank, others, share, time)
+    grew = {cause: _beyond(times, rank, others) for cause, times in parts.idle.items()}
+    detail = max(grew, key=lambda cause: grew[cause]) if grew and name != "copies" else ""
+    return Reason(_NAMES[name], share, time, detail=detail)
+
+
+_NAMES: dict[str, Cause] = {
+    "copies": "copies",
+    "data loading": "data loading",
+    "garbage collection": "garbage collection",
+    "host": "host",
+}
+
+
+def _beyond(times: np.ndarray, rank: int, others: list[int]) -> float:
+    return float((times[rank] - np.median(times[others], axis=0)).mean())
+
+
+def _of_work(ranks: Sequence[RankSummary], rank: int, others: list[int], share: float, time: float) -> Reason:
+    """More work, if ops with other counts make up the excess; else the same work on a slower device."""
+    work = compared_work(ranks, rank, others)
+    ratios = {name: _ratio(work, name) for name in ("calls", "flops", "bytes")}
+    growth = work["duration_ns"] - work["usual_duration_ns"]
+    more = (growth > 0) & np.logical_or.reduce([work[name] > MORE * work[f"usual_{name}"] for name in ratios])
+    is_more = bool(growth[more].sum() >= _PART * max(growth[growth > 0].sum(), 1.0))
+    top = work.loc[growth[more].idxmax() if is_more else growth.idxmax()] if len(work) else pd.Series(dtype=object)
+    of = {name: str(top.get(name, "")) for name in _KEYS}
+    alike = work[(work["family"] == of["family"]) & (work["phase"] == of["phase"])]
+    grown = next((name for name, ratio in ratios.items() if ratio > MORE), "work") if is_more else ""
+    return Reason(
+        "more work" if is_more else "slower device",
+        share,
+        time,
+        **of,
+        detail=grown,
+        time_ratio=_ratio(work if is_more else alike, "duration_ns"),
+        calls_ratio=ratios["calls"],
+        flops_ratio=ratios["flops"],
+    )
+
+
+def compared_work(ranks: Sequence[RankSummary], rank: int, others: list[int]) -> pd.DataFrame:
+    """The work of a rank in a step beside the median of others, in columns `usual_*`. Without an op, 0."""
+    theirs = pd.concat([_per_step(ranks[each]) for each in others], keys=others, names=["of"])
+    usual = {name: theirs[name].unstack("of").fillna(0.0).median(axis=1) for name in _VALUES}
+    both = _per_step(ranks[rank]).join(pd.DataFrame(usual).add_prefix("usual_"), how="outer")
+    return both.fillna(0.0).reset_index()
+
+
+def _per_step(rank: RankSummary) -> pd.DataFrame:
+    work = rank.work.astype(dict.fromkeys(_KEYS, object))
+    return work.groupby(_KEYS, sort=False)[_VALUES].sum() / max(1, len(rank.steps))
+
+
+def _ratio(work: pd.DataFrame, name: str) -> float:
+    usual = float(work[f"usual_{name}"].sum())
+    return float(work[name].sum()) / usual if usual > 0 else float("nan")

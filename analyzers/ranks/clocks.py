@@ -1,0 +1,176 @@
+"""One clock for all ranks: what each clock is ahead, fitted on the ends of collectives.
+
+A collective of the kinds in SYNCHRONISING cannot end on any rank before all have arrived, and ends everywhere within
+microseconds of its transfer. Its end is the median of the ends on its ranks, corrected by what the clocks are ahead;
+what a clock is ahead is a line through its ends minus those; the two are fitted in turn until nothing changes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+SYNCHRONISING = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "barrier")
+LEAST_CALLS = 3
+"""Fewer shared collectives do not tell an offset from a slow end."""
+_ROUNDS = 100
+_CERTAIN = 4.0
+"""A drift is taken for one if it is so many times its standard error."""
+_LEAST_FOR_DRIFT = 8
+_OUTLIER = 4.0
+_MAD = 1.4826
+_FAR, _FAR_NS = 30.0, 2_000_000.0
+_WORSE, _SAME_NS = 1.5, 20_000.0
+"""One clock a host is kept unless it fits so much worse than one a rank; so many ns are the spread of ends."""
+
+
+@dataclass(frozen=True, eq=False)
+class Clocks:
+    """What the clock of each rank is ahead of the job's: offset_ns + drift * (time - origin_ns)."""
+
+    origin_ns: int
+    offset_ns: Floats
+    drift: Floats
+    error_ns: float
+    """90 % of the corrected ends are closer than this to the end of their collective; NaN: no clocks to compare."""
+    component: Ints = field(repr=False)
+    """Ranks that share collectives, directly or through others, have the same number; -1: none shared."""
+
+    def corrected(self, rank: Ints, time: Ints) -> Floats:
+        """Time on the job's clock, in ns after the origin."""
+        since = (time - self.origin_ns).astype(np.float64)
+        return since - self.offset_ns[rank] - self.drift[rank] * since
+
+
+def align(calls: pd.DataFrame, host: Sequence[int]) -> Clocks:
+    """`calls` as in Matched, `host` the number of the host of each rank, -1 where it is not known.
+
+    The ranks of a host share a clock, unless their ends say otherwise (containers may share a host's name).
+    """
+    hosts, alone = np.asarray(host, dtype=np.int64), np.arange(len(host))
+    shared = calls[calls["kind"].isin(SYNCHRONISING) & (calls.groupby("call")["rank"].transform("size") > 1)]
+    apart = _fitted(shared, alone)
+    if (hosts < 0).any() or len(np.unique(hosts)) == len(hosts):
+        return apart
+    together = _fitted(shared, hosts)
+    return together if together.error_ns <= _WORSE * apart.error_ns + _SAME_NS else apart
+
+
+def disagreeing(calls: pd.DataFrame, clocks: Clocks) -> npt.NDArray[np.bool_]:
+    """Calls whose ends, on corrected clocks, lie so far from those of their counterparts that they are none."""
+    end = pd.Series(clocks.corrected(calls["rank"].to_numpy(), calls["end_ns"].to_numpy()))
+    apart = (end - end.groupby(calls["call"].to_numpy()).transform("median")).abs().to_numpy()
+    synchronising = calls["kind"].isin(SYNCHRONISING).to_numpy()
+    shared = synchronising & (calls.groupby("call")["rank"].transform("size") > 1).to_numpy()
+    usual = np.median(apart[shared]) if shared.any() else 0.0
+    return shared & (apart > np.maximum(_FAR * usual, _FAR_NS))
+
+
+def _fitted(shared: pd.DataFrame, clock: Ints) -> Clocks:
+    origin = int(shared["start_ns"].min()) if len(shared) else 0
+    fit = _Fit(
+        shared["call"].to_numpy(),
+        clock[shared["rank"].to_numpy()],
+        (shared["end_ns"].to_numpy() - origin).astype(np.float64),
+        int(clock.max(initial=-1)) + 1,
+    )
+    component = fit.start()
+    fit.settle()
+    offset, drift = fit.offset[clock], fit.drift[clock]
+    return Clocks(origin, offset - np.median(offset), drift - np.median(drift), fit.error(), component[clock])
+
+
+class _Fit:
+    """The ends of the collectives: `call`, `clock` and `end` of each, of `size` clocks."""
+
+    def __init__(self, call: Ints, clock: Ints, end: Floats, size: int) -> None:
+        self._call, self._clock, self._end = pd.factorize(call)[0], clock, end
+        self._calls = int(self._call.max(initial=-1)) + 1
+        self.offset, self.drift = np.zeros(size), np.zeros(size)
+
+    def start(self) -> Ints:
+        """Offsets from one clock to those that share collectives with it, and so on; the component of each clock."""
+        component = np.full(len(self.offset), -1, dtype=np.int64)
+        for first in range(len(self.offset)):
+            if component[first] >= 0 or not (self._clock == first).any():
+                continue
+            component[first] = first
+            while self._reach(component, first):
+                pass
+        return component
+
+    def _reach(self, component: Ints, first: int) -> bool:
+        """Take in the clocks that share at least LEAST_CALLS collectives with those of the component."""
+        inside = component[self._clock] == first
+        ends = pd.Series((self._end - self.offset[self._clock])[inside]).groupby(self._call[inside]).median()
+        known = ends.reindex(self._call).to_numpy()
+        rows = ~np.isnan(known) & (component[self._clock] < 0)
+        if not rows.any():
+            return False
+        ahead = pd.Series((self._end - known)[rows]).groupby(self._clock[rows]).agg(["median", "size"])
+        ahead = ahead[ahead["size"] >= LEAST_CALLS]
+        self.offset[ahead.index] = ahead["median"]
+        component[ahead.index] = first
+        return len(ahead) > 0
+
+    def settle(self) -> None:
+        for _ in range(_ROUNDS):
+            before = self.offset.copy()
+            residual = self._residuals()
+            self.offset += self._by_clock(residual, np.median)
+            self._fit_drift()
+            if np.abs(self.offset - before).max(initial=0.0) < 1.0:
+                return
+
+    def _corrected(self) -> Floats:
+        return self._end - self.offset[self._clock] - self.drift[self._clock] * self._end
+
+    def _residuals(self) -> Floats:
+        """Corrected ends minus the median of their collective's."""
+        corrected = self._corrected()
+        return corrected - _group_median(self._call, corrected, self._calls)[self._call]
+
+    def _by_clock(self, values: Floats, what: object) -> Floats:
+        return np.nan_to_num(_group_median(self._clock, values, len(self.offset)))
+
+    def _fit_drift(self) -> None:
+        """A line through the residuals of each clock, where its slope is beyond doubt."""
+        rows = pd.DataFrame({"clock": self._clock, "t": self._end, "y": self._residuals()})
+        middle = rows.groupby("clock")["y"].transform("median")
+        spread = (rows["y"] - middle).abs().groupby(rows["clock"]).transform("median") * _MAD
+        rows = rows[(rows["y"] - middle).abs() <= _OUTLIER * spread + 1.0]
+        by = rows.groupby("clock")
+        n, t, y = by.size(), by["t"].transform("mean"), by["y"].transform("mean")
+        rows = rows.assign(tt=(rows["t"] - t) ** 2, ty=(rows["t"] - t) * (rows["y"] - y), yy=(rows["y"] - y) ** 2)
+        sums = rows.groupby("clock")[["tt", "ty", "yy"]].sum()
+        slope = sums["ty"] / sums["tt"].where(sums["tt"] > 0)
+        rest = (sums["yy"] - slope * sums["ty"]).clip(lower=0) / (n - 2).clip(lower=1)
+        sure = (n >= _LEAST_FOR_DRIFT) & (slope.abs() > _CERTAIN * np.sqrt(rest / sums["tt"]))
+        self.drift[sums.index[sure]] += slope[sure]
+        self.offset[sums.index[sure]] -= (slope * rows.groupby("clock")["t"].mean())[sure]
+
+    def error(self) -> float:
+        size = np.bincount(self._call, minlength=self._calls)[self._call]
+        shared = size > 1
+        if not shared.any():
+            return float("nan")
+        scaled = np.abs(self._residuals()[shared]) * np.sqrt(size[shared] / (size[shared] - 1))
+        return float(np.quantile(scaled, 0.9))
+
+
+def _group_median(group: Ints, values: Floats, size: int) -> Floats:
+    """The median of each group's values; NaN for an empty one."""
+    order = np.lexsort((values, group))
+    count = np.bincount(group, minlength=size)
+    first = np.cumsum(count) - count
+    low, high = first + (count - 1) // 2, first + count // 2
+    ordered = values[order]
+    filled = count > 0
+    result = np.full(size, np.nan)
+    result[filled] = (ordered[low[filled]] + ordered[high[filled]]) / 2
+    return result

@@ -1,0 +1,146 @@
+"""The tables of a job: its ranks, its collectives, its groups."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.ranks.bandwidth import bus_factor, link_bytes
+from tracekit.analyzers.ranks.clocks import Clocks
+from tracekit.analyzers.ranks.matching import Group
+from tracekit.analyzers.ranks.own_parts import OwnParts
+from tracekit.analyzers.ranks.parallelism import parallelism
+from tracekit.analyzers.ranks.step_windows import StepWindows
+from tracekit.analyzers.ranks.stragglers import Costs
+from tracekit.analyzers.ranks.summary import RankSummary
+from tracekit.analyzers.ranks.tables import COLLECTIVES, GROUPS, RANK_BY_STEP, RANKS
+
+Floats = npt.NDArray[np.float64]
+
+_TIMES = ("wall_ns", "compute_ns", "communication_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
+_LISTED = 8
+
+
+def rank_by_step_table(
+    ranks: Sequence[RankSummary], numbers: Sequence[int], calls: pd.DataFrame, parts: OwnParts, at: StepWindows
+) -> pd.DataFrame:
+    """RANK_BY_STEP, in order of rank and step."""
+    rows = [rank.steps.iloc[first : first + at.steps] for rank, first in zip(ranks, at.first, strict=True)]
+    place = calls["rank"].to_numpy() * at.steps + calls["step"].to_numpy()
+    sums = {name: np.bincount(place, calls[name], len(ranks) * at.steps) for name in ("imposed", "wait")}
+    return RANK_BY_STEP.frame(
+        {
+            "rank": np.repeat(np.asarray(numbers), at.steps),
+            "step": np.tile(np.arange(at.steps), len(ranks)),
+            **{name: np.concatenate([table[name] for table in rows]) for name in _TIMES},
+            "own_ns": parts.own.ravel(),
+            "imposed_ns": sums["imposed"],
+            "waiting_ns": sums["wait"],
+        }
+    )
+
+
+def ranks_table(
+    ranks: Sequence[RankSummary],
+    numbers: Sequence[int],
+    hosts: Sequence[int],
+    calls: pd.DataFrame,
+    parts: OwnParts,
+    at: StepWindows,
+    clocks: Clocks,
+    cost: Costs,
+) -> pd.DataFrame:
+    """RANKS, in order of rank."""
+    means = rank_by_step_table(ranks, numbers, calls, parts, at).groupby("rank", sort=False).mean()
+    shares = {each.rank: each.share.expected for each in cost.of}
+    hidden = means["communication_ns"] - means["exposed_communication_ns"]
+    return RANKS.frame(
+        {
+            "rank": np.asarray(numbers),
+            "host": np.asarray(hosts),
+            "steps": np.full(len(ranks), at.steps),
+            **{name: means[name] for name in (*_TIMES, "own_ns", "imposed_ns", "waiting_ns")},
+            "overlap": hidden / means["communication_ns"].where(means["communication_ns"] > 0),
+            "cost_share": [shares.get(position, 0.0) for position in range(len(ranks))],
+            "clock_offset_ns": np.round(clocks.offset_ns).astype(np.int64),
+            "clock_drift_ppm": clocks.drift * 1e6,
+        }
+    )
+
+
+def collectives_table(
+    calls: pd.DataFrame, groups: tuple[Group, ...], numbers: Sequence[int], hosts: npt.NDArray, gpu: GPU | None
+) -> pd.DataFrame:
+    """COLLECTIVES with `call`, its number in `calls`, in order of time."""
+    by = calls.groupby("call")
+    first, last = by.first(), calls.loc[by["arrival"].idxmax()].set_index("call")
+    size, sent = by.size(), by["bytes"].max()
+    transfer = by["transfer"].min()
+    whole = np.array([len(group.ranks) for group in groups])[first["group"].to_numpy(dtype=np.int64)]
+    rate = (sent / (transfer / 1e9)).where((sent > 0) & (transfer > 0) & (size == whole) & (size > 1))
+    bus = rate * bus_factor(first["kind"].to_numpy(), whole)
+    links = np.array([link_bytes(gpu, len(group.ranks), _hosts_of(group, hosts)) for group in groups])
+    table = pd.DataFrame(
+        {
+            "call": size.index,
+            "group": first["group"],
+            "sequence": np.where(
+                first["sequence"] >= 0, first["sequence"], first.groupby(["group", "kind"]).cumcount()
+            ),
+            "kind": first["kind"].astype(object),
+            "step": by["step"].min(),
+            "ranks": size,
+            "bytes": sent,
+            "start_ns": by["arrival"].min().round(),
+            "end_ns": first["end"].round(),
+            "skew_ns": (by["arrival"].max() - by["arrival"].min()).round(),
+            "wait_ns": by["wait"].sum().round(),
+            "transfer_ns": transfer.round(),
+            "last_rank": np.asarray(numbers)[last["rank"].to_numpy(dtype=np.int64)],
+            "algorithm_bandwidth": rate,
+            "bus_bandwidth": bus,
+            "roof_fraction": bus / links[first["group"].to_numpy(dtype=np.int64)] if len(links) else bus,
+        }
+    ).sort_values("start_ns", kind="stable", ignore_index=True)
+    declared = COLLECTIVES.frame({column.name: table[column.name] for column in COLLECTIVES.columns})
+    return declared.assign(call=table["call"].to_numpy())
+
+
+def _hosts_of(group: Group, hosts: npt.NDArray) -> int:
+    """How many hosts a group is on; 0: not known."""
+    on = hosts[list(group.traced)]
+    return 0 if (on < 0).any() or len(group.traced) < len(group.ranks) else len(np.unique(on))
+
+
+def groups_table(calls: pd.DataFrame, collectives: pd.DataFrame, groups: tuple[Group, ...], steps: int) -> pd.DataFrame:
+    """GROUPS, for those with calls."""
+    rows = []
+    for number, mine in collectives.groupby("group", sort=True):
+        group, one = groups[int(number)], calls[calls["group"] == number]
+        first = one[one["rank"] == one["rank"].iloc[0]]
+        time = mine.loc[mine["bus_bandwidth"].notna(), "transfer_ns"].sum()
+        carried = (mine["bus_bandwidth"] * mine["transfer_ns"]).sum()
+        rows.append(
+            {
+                "name": group.name,
+                "size": len(group.ranks),
+                "traced": len(group.traced),
+                "ranks": listed(group.ranks),
+                "parallelism": parallelism(first, steps),
+                "calls": len(mine),
+                "bytes": int(first["bytes"].sum() / max(1, steps)),
+                "wait_ns": one["wait"].sum() / max(1, steps) / len(group.traced),
+                "transfer_ns": mine["transfer_ns"].sum() / max(1, steps),
+                "bus_bandwidth": carried / time if time else float("nan"),
+            }
+        )
+    return GROUPS.frame({column.name: [row[column.name] for row in rows] for column in GROUPS.columns})
+
+
+def listed(ranks: Sequence[int]) -> str:
+    """0–7 for ranks that follow each other, 0, 8, 16, ... for others."""
+    if len(ranks) > 2 and np.all(np.diff(ranks) == 1):
+        return f"{ranks[0]}–{ranks[-1]}"
+    return ", ".join(map(str, ranks[:_LISTED])) + (", ..." if len(ranks) > _LISTED else "")

@@ -1,0 +1,65 @@
+"""Groups whose transfers are slower than those of other groups of the same size."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from tracekit.analyzers.ranks.bandwidth import bus_factor
+from tracekit.analyzers.ranks.matching import Group
+
+SLOWER = 1.3
+"""A group is slow if its transfers take so many times as long as those of the typical group."""
+_LEAST_CALLS = 4
+_LEAST_GROUPS = 3
+"""Of two groups, none is the typical one."""
+
+
+@dataclass(frozen=True)
+class SlowLink:
+    """A group with slow transfers; `rank` (position) is the one that all slow groups share, None: several."""
+
+    groups: tuple[int, ...]
+    ranks: tuple[int, ...]
+    ratio: float
+
+    @property
+    def rank(self) -> int | None:
+        return self.ranks[0] if len(self.ranks) == 1 else None
+
+
+def slow_links(collectives: pd.DataFrame, groups: tuple[Group, ...]) -> tuple[SlowLink | None, np.ndarray]:
+    """The slow link, if there is one, and per collective the factor that its transfer would take without it."""
+    factor = np.ones(len(collectives))
+    rate = _rates(collectives)
+    if rate.empty:
+        return None, factor
+    slow = rate[rate["ratio"] >= SLOWER]
+    if slow.empty:
+        return None, factor
+    members = [set(groups[int(number)].traced) for number in slow["group"].unique()]
+    shared = set.intersection(*members) if len(members) > 1 else members[0]
+    ratios = slow.set_index(["group", "kind"])["ratio"]
+    index = pd.MultiIndex.from_frame(collectives[["group", "kind"]])
+    factor = 1 / ratios.reindex(index).fillna(1.0).to_numpy()
+    numbers = tuple(int(number) for number in slow["group"].unique())
+    return SlowLink(numbers, tuple(sorted(shared or set.union(*members))), float(slow["ratio"].max())), factor
+
+
+def _rates(collectives: pd.DataFrame) -> pd.DataFrame:
+    """Per group and kind, the time for its bytes relative to the median of groups that are alike."""
+    rows = collectives[(collectives["bytes"] > 0) & (collectives["transfer_ns"] > 0)]
+    if rows.empty:
+        return rows.assign(ratio=[])
+    carried = rows["bytes"] * bus_factor(rows["kind"].to_numpy(), rows["ranks"].to_numpy())
+    by = rows.assign(size=rows["ranks"], pace=rows["transfer_ns"] / carried, calls=1)
+    rate = (
+        by.groupby(["group", "kind", "size", "bytes"])
+        .agg(pace=("pace", "median"), calls=("calls", "size"))
+        .reset_index()
+    )
+    rate = rate[rate["calls"] >= _LEAST_CALLS]
+    alike = rate.groupby(["kind", "size", "bytes"])["pace"]
+    rate = rate.assign(ratio=rate["pace"] / alike.transform("median"), alike=alike.transform("size"))
+    rate = rate[rate["alike"] >= _LEAST_GROUPS]
+    return rate.groupby(["group", "kind"])["ratio"].median().reset_index()

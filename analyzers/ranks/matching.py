@@ -1,0 +1,116 @@
+"""The collectives of all ranks, matched: which calls of which ranks are one call of the job."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.ranks.ordering import UNEVEN, keyed
+from tracekit.analyzers.ranks.summary import RankSummary
+
+Ints = npt.NDArray[np.int64]
+
+PAIRED = {"send": "send-receive", "receive": "send-receive"}
+WORLD = "(all ranks)"
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group of ranks that communicate: its name, its members, and those whose traces are there (as positions)."""
+
+    name: str
+    ranks: tuple[int, ...]
+    traced: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Matched:
+    """The calls of all ranks, one row a call of a rank, in order of `call`, the number of the job's call."""
+
+    calls: pd.DataFrame = field(repr=False)
+    """Columns of RANK_CALLS with rank (position), group, call and members; times are absolute, of the rank's clock."""
+    groups: tuple[Group, ...]
+    missing: pd.DataFrame = field(repr=False)
+    """Columns rank, group, kind and count: calls that other ranks of the group made."""
+    uneven: pd.DataFrame = field(repr=False)
+    """Columns rank, group, kind and count: calls of another size than on most ranks."""
+
+    def without(self, wrong: npt.NDArray[np.bool_]) -> "Matched":
+        """The same without these rows of the calls."""
+        return replace(self, calls=self.calls[~wrong].reset_index(drop=True))
+
+
+def match(ranks: Sequence[RankSummary], numbers: Sequence[int]) -> Matched:
+    """Match by group and sequence number; where that is not recorded, by order. `numbers`: the ranks' in the job."""
+    calls = _all_calls(ranks)
+    calls["group"], groups = _group_numbers(calls, _groups_of(ranks, numbers), numbers)
+    members = np.array([len(group.traced) for group in groups], dtype=np.int64)
+    calls = calls[members[calls["group"]] > 1]
+    used, calls["group"] = np.unique(calls["group"].to_numpy(), return_inverse=True)
+    groups, members = tuple(groups[number] for number in used), members[used]
+    calls["kind"] = calls["kind"].replace(PAIRED)
+    calls = pd.concat([keyed(part) for _, part in calls.groupby("group", sort=True)] or [calls.assign(key=0)])
+    call, _ = pd.factorize(pd.MultiIndex.from_frame(calls[["group", "key"]]))
+    calls = calls.assign(call=call, members=members[calls["group"]]).drop(columns="key")
+    calls = calls.sort_values(["call", "rank"], kind="stable", ignore_index=True)
+    return Matched(calls, groups, _missing(calls, groups), _uneven(calls))
+
+
+def _all_calls(ranks: Sequence[RankSummary]) -> pd.DataFrame:
+    parts = []
+    for position, rank in enumerate(ranks):
+        texts = {name: rank.calls[name].astype(object) for name in ("group", "kind", "name", "dtype", "phase")}
+        times = {name: rank.calls[name] + rank.base_ns for name in ("start_ns", "end_ns")}
+        parts.append(rank.calls.assign(rank=position, **texts, **times))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _groups_of(ranks: Sequence[RankSummary], numbers: Sequence[int]) -> list[dict[str, tuple[int, ...]]]:
+    """Per rank, the members of its groups by name."""
+    known = [{group.name: group.ranks for group in rank.groups if group.ranks} for rank in ranks]
+    world = max([rank.world_size or 0 for rank in ranks] + [0])
+    everyone = tuple(range(world)) if world > max(numbers, default=0) else tuple(sorted(numbers))
+    return [{**groups, WORLD: everyone} for groups in known]
+
+
+def _group_numbers(
+    calls: pd.DataFrame, known: list[dict[str, tuple[int, ...]]], numbers: Sequence[int]
+) -> tuple[Ints, tuple[Group, ...]]:
+    """The number of each call's group, and the groups. A call that names no group is of the only one, or of all."""
+    keys = calls.groupby(["rank", "group"], sort=False).ngroup().to_numpy()
+    number_of: dict[tuple[str, tuple[int, ...]], int] = {}
+    of_pair = []
+    for rank, said in calls[["rank", "group"]].drop_duplicates().itertuples(index=False):
+        named = [name for name in known[rank] if name != WORLD]
+        name = said or (named[0] if len(named) == 1 else WORLD)
+        of_pair.append(number_of.setdefault((name, known[rank].get(name, known[rank][WORLD])), len(number_of)))
+    place = {number: position for position, number in enumerate(numbers)}
+    groups = tuple(
+        Group(name, members, tuple(place[rank] for rank in members if rank in place)) for name, members in number_of
+    )
+    return np.array(of_pair, dtype=np.int64)[keys], groups
+
+
+def _missing(calls: pd.DataFrame, groups: tuple[Group, ...]) -> pd.DataFrame:
+    """Calls that a rank lacks though it made calls of the group before and after, or that it made fewer of."""
+    rows = []
+    for number, part in calls.groupby("group", sort=True):
+        order = part.groupby("call")["end_ns"].median().sort_values().index
+        place = pd.Series(np.arange(len(order)), index=order)
+        made = part.groupby("rank")["call"].agg(set)
+        for rank in groups[int(number)].traced:
+            mine = made.get(rank, set())
+            seen = place[list(mine)] if mine else place.iloc[:0]
+            inside = place[(place >= seen.min()) & (place <= seen.max())] if len(seen) else place
+            lacks = part[part["call"].isin(set(inside.index) - mine)].drop_duplicates("call")
+            rows += [(rank, number, kind, count) for kind, count in lacks["kind"].value_counts().items()]
+    return pd.DataFrame(rows, columns=["rank", "group", "kind", "count"])
+
+
+def _uneven(calls: pd.DataFrame) -> pd.DataFrame:
+    even = calls[~calls["kind"].isin(UNEVEN) & (calls["bytes"] > 0)]
+    usual = even.groupby("call")["bytes"].transform("median")
+    odd = even[even["bytes"] != usual]
+    return odd.groupby(["rank", "group", "kind"]).size().rename("count").reset_index()

@@ -1,0 +1,83 @@
+"""Which calls of the ranks of a group belong together: by their sequence numbers, else by their order."""
+
+from difflib import SequenceMatcher
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+Ints = npt.NDArray[np.int64]
+
+UNEVEN = ("all-to-all", "send-receive")
+"""Kinds whose message may have another size on each rank."""
+_LEAST_ALIKE = 0.5
+"""Ranks whose calls match less than this, step by step, are matched without regard to steps."""
+
+
+def keyed(calls: pd.DataFrame) -> pd.DataFrame:
+    """The calls of one group with `key`, which is equal on the calls of ranks that belong together.
+
+    Without sequence numbers: by the order within each kind and size, where all ranks made as many of each; else by the
+    longest common sequence with the rank that made the most.
+    """
+    calls = calls.sort_values(["rank", "start_ns"], kind="stable")
+    if (calls["sequence"] >= 0).all():
+        nth = calls.groupby(["rank", "sequence"], sort=False).cumcount().to_numpy()
+        return calls.assign(key=nth + (calls["sequence"].to_numpy() << 20))
+    what = _what(calls)
+    counts = pd.crosstab(calls["rank"].to_numpy(), what)
+    if (counts == counts.iloc[0]).to_numpy().all():
+        nth = calls.groupby([calls["rank"].to_numpy(), what], sort=False).cumcount().to_numpy()
+        return calls.assign(key=pd.factorize(pd.MultiIndex.from_arrays([what, nth]))[0])
+    return calls.assign(key=_by_common_sequence(calls["rank"].to_numpy(), what, calls["step"].to_numpy()))
+
+
+def _what(calls: pd.DataFrame) -> Ints:
+    """A number for each kind, type and size of message."""
+    size = calls["bytes"].where(~calls["kind"].isin(UNEVEN), 0)
+    return calls.assign(size=size).groupby(["kind", "dtype", "size"], sort=False).ngroup().to_numpy()
+
+
+def _by_common_sequence(rank: Ints, what: Ints, step: Ints) -> Ints:
+    first = np.flatnonzero(np.r_[True, rank[1:] != rank[:-1]])
+    parts = np.split(np.arange(len(rank)), first[1:])
+    usual = max(parts, key=len)
+    key = np.full(len(rank), -1, dtype=np.int64)
+    key[usual] = np.arange(len(usual))
+    for mine in parts:
+        if mine is not usual:
+            key[mine] = _matched(
+                list(zip(what[usual], step[usual], strict=True)), list(zip(what[mine], step[mine], strict=True))
+            )
+    return _with_leftovers(key, rank, what, step)
+
+
+def _matched(usual: list[tuple[int, int]], mine: list[tuple[int, int]]) -> Ints:
+    """Per call of a rank, the place of its counterpart in the usual sequence; -1: none."""
+    found = _common(usual, mine)
+    if (found >= 0).mean() >= _LEAST_ALIKE:
+        return found
+    return max(found, _common([each[0] for each in usual], [each[0] for each in mine]), key=lambda at: (at >= 0).sum())
+
+
+def _common(usual: list, mine: list) -> Ints:
+    found = np.full(len(mine), -1, dtype=np.int64)
+    if usual == mine:
+        return np.arange(len(mine))
+    for a, b, size in SequenceMatcher(None, usual, mine, autojunk=False).get_matching_blocks():
+        found[b : b + size] = np.arange(a, a + size)
+    return found
+
+
+def _with_leftovers(key: Ints, rank: Ints, what: Ints, step: Ints) -> Ints:
+    """Calls without a counterpart in the usual sequence are matched among themselves, by what they are and their step.
+
+    The usual rank's calls that nobody else matched take part, so that calls in another order find each other.
+    """
+    alone = (key < 0) | (np.bincount(np.maximum(key, 0), weights=key >= 0, minlength=len(key))[np.maximum(key, 0)] == 1)
+    rest = pd.DataFrame({"rank": rank[alone], "what": what[alone], "step": step[alone]})
+    nth = rest.groupby(["rank", "what", "step"], sort=False).cumcount()
+    rest_key, _ = pd.factorize(pd.MultiIndex.from_arrays([rest["what"], rest["step"], nth]))
+    key = key.copy()
+    key[alone] = len(key) + rest_key
+    return key

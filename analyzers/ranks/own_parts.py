@@ -1,0 +1,58 @@
+"""Each rank's own time in each step, by what it goes to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tracekit.analyzers.ranks.summary import RankSummary
+
+Floats = npt.NDArray[np.float64]
+
+CLASSES = ("compute", "copies", "data loading", "garbage collection", "host")
+_CLASS_OF = {
+    "data-loading": "data loading",
+    "preprocessing": "data loading",
+    "garbage-collection": "garbage collection",
+    "transfer": "copies",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class OwnParts:
+    """Ranks × steps: own time, and its parts by class, which sum to it; ns."""
+
+    own: Floats
+    parts: dict[str, Floats]
+    idle: dict[str, Floats]
+    """The idle time by cause."""
+
+
+def own_parts(ranks: Sequence[RankSummary], first: Sequence[int], steps: int) -> OwnParts:
+    """For `steps` steps from the `first` of each rank on. Time between steps belongs to the host, in the step after."""
+    tables = [rank.steps.iloc[at : at + steps] for rank, at in zip(ranks, first, strict=True)]
+    stacked = {name: np.array([table[name] for table in tables], dtype=float) for name in _NAMES}
+    idle = _idle(ranks, first, steps)
+    parts = {name: np.zeros((len(ranks), steps)) for name in CLASSES}
+    parts["compute"] = stacked["compute_ns"]
+    parts["copies"] = parts["copies"] + stacked["exposed_copy_ns"]
+    for cause, time in idle.items():
+        name = _CLASS_OF.get(cause, "host")
+        parts[name] = parts[name] + time
+    own = np.diff(stacked["own_end_ns"], axis=1, prepend=stacked["own_start_ns"][:, :1])
+    parts["host"] = parts["host"] + own - sum(parts.values())
+    return OwnParts(own, parts, idle)
+
+
+_NAMES = ("compute_ns", "exposed_copy_ns", "own_start_ns", "own_end_ns")
+
+
+def _idle(ranks: Sequence[RankSummary], first: Sequence[int], steps: int) -> dict[str, Floats]:
+    causes = sorted({str(cause) for rank in ranks for cause in rank.idle["cause"].unique()})
+    times = {cause: np.zeros((len(ranks), steps)) for cause in causes}
+    for position, (rank, at) in enumerate(zip(ranks, first, strict=True)):
+        inside = rank.idle[(rank.idle["step"] >= at) & (rank.idle["step"] < at + steps)]
+        for cause, rows in inside.groupby("cause", observed=True):
+            np.add.at(times[str(cause)][position], rows["step"].to_numpy() - at, rows["idle_ns"].to_numpy())
+    return times

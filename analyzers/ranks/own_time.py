@@ -1,0 +1,55 @@
+"""What a rank's time goes to, and how much of it is its own: not spent in communication that nothing hides."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.attribution.kernel_names import is_communication
+from tracekit.analyzers.breakdown.covered import Covered
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Occupied:
+    """When a rank computes, and when it computes or communicates, and when it does either or copies."""
+
+    compute: Covered
+    communication: Covered
+    either: Covered
+    anything: Covered
+
+    def own_until(self, time: Ints) -> Ints:
+        """Time until each moment without exposed communication."""
+        start = np.minimum(time, 0)
+        return time - self.either.within(start, time) + self.compute.within(start, time)
+
+    def parts(self, begin: Ints, end: Ints) -> dict[str, Ints]:
+        """Columns of RANK_STEPS for spans of time."""
+        compute, communication, either, anything = (
+            covered.within(begin, end) for covered in (self.compute, self.communication, self.either, self.anything)
+        )
+        return {
+            "compute_ns": compute,
+            "communication_ns": communication,
+            "exposed_communication_ns": either - compute,
+            "exposed_copy_ns": anything - either,
+            "idle_ns": end - begin - anything,
+        }
+
+
+def of_device(work: pd.DataFrame) -> Occupied:
+    """For the work of one device, rows of WORK."""
+    start = work["start_ns"].to_numpy(np.int64)
+    end = start + work["duration_ns"].to_numpy()
+    communicates = is_communication(work["name"])
+    computes = (work["category"] == "kernel").to_numpy() & ~communicates
+    return occupied((start[computes], end[computes]), (start[communicates], end[communicates]), (start, end))
+
+
+def occupied(compute: tuple[Ints, Ints], communication: tuple[Ints, Ints], anything: tuple[Ints, Ints]) -> Occupied:
+    """For starts and ends of computation, communication and both with copies, in any order."""
+    either = [np.concatenate(pair) for pair in zip(compute, communication, strict=True)]
+    return Occupied(Covered(*compute), Covered(*communication), Covered(*either), Covered(*anything))

@@ -1,0 +1,110 @@
+"""When the ranks of a job would end their steps, if their own time or their transfers were others.
+
+A rank arrives at a collective when it has done its own work up to there, and the collective before it on the stream has
+ended. A collective ends when the last rank has arrived and its transfer is done. A rank that computes nothing when a
+collective ends waits for that end before it goes on.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from tracekit.analyzers.ranks.program import Program
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+NONE = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Simulated:
+    """A simulated run. Times are ns on the job's clock."""
+
+    start: float
+    step_end: Floats
+    step_rank: Ints
+    """Per step, the rank that ends it last."""
+    step_waited: Ints
+    """Per step, the call whose end that rank last waited for before; NONE."""
+    arrival: Floats
+    """Per call, when its last rank arrived."""
+    end: Floats
+    last_rank: Ints
+    waited: Ints
+    """Per call, the call whose end its last rank waited for before it arrived; NONE."""
+
+    @property
+    def step_ns(self) -> Floats:
+        return np.diff(self.step_end, prepend=self.start)
+
+
+def step_times(program: Program) -> Floats:
+    """Nanoseconds of each step of the job: from the end of the one before on the last rank to its end on the last."""
+    return simulate(program).step_ns
+
+
+def without(program: Program, rank: int, peer: int) -> Floats:
+    """Nanoseconds of each step if `rank` took the own time of its peer."""
+    return step_times(program.like(rank, peer))
+
+
+def with_transfers(program: Program, factor: float | Floats) -> Floats:
+    """Nanoseconds of each step if transfers took `factor` times as long, for all calls or for each."""
+    return step_times(replace(program, transfer=program.transfer * factor))
+
+
+def simulate(program: Program) -> Simulated:
+    run = _Run(program)
+    before = np.searchsorted(program.step_at, np.arange(len(program.order) + 1), "right")
+    for number, call in enumerate(program.order.tolist()):
+        run.end_steps(int(before[number]))
+        run.call(call)
+    run.end_steps(program.own_step.shape[1])
+    ends = np.maximum.accumulate(run.step_end)
+    start = float(program.start.min())
+    return Simulated(start, ends, run.step_rank, run.step_waited, run.arrival, run.end, run.last, run.waited)
+
+
+class _Run:
+    """The state of a run: how far each rank is behind its own time, and when streams are free, and after which call."""
+
+    def __init__(self, program: Program) -> None:
+        calls, steps, streams = (
+            len(program.transfer),
+            program.own_step.shape[1],
+            int(program.stream.max(initial=-1)) + 1,
+        )
+        self._program = program
+        self._rows = np.argsort(program.call, kind="stable")
+        self._first = np.searchsorted(program.call[self._rows], np.arange(calls + 1))
+        self._delay, self._free = program.start.copy(), np.full(streams, -np.inf)
+        self._waited_for, self._freed_by = np.full(program.ranks, NONE), np.full(streams, NONE)
+        self.arrival, self.end = np.zeros(calls), np.zeros(calls)
+        self.last, self.waited = np.full(calls, NONE), np.full(calls, NONE)
+        self.step_end = np.zeros(steps)
+        self.step_rank, self.step_waited = np.full(steps, NONE), np.full(steps, NONE)
+        self._steps = 0
+
+    def end_steps(self, until: int) -> None:
+        for step in range(self._steps, until):
+            ends = self._program.own_step[:, step] + self._delay
+            rank = int(ends.argmax())
+            self.step_end[step], self.step_rank[step], self.step_waited[step] = ends[rank], rank, self._waited_for[rank]
+        self._steps = max(self._steps, until)
+
+    def call(self, call: int) -> None:
+        program = self._program
+        members = self._rows[self._first[call] : self._first[call + 1]]
+        rank, stream, waits = program.rank[members], program.stream[members], program.blocks[members]
+        own, free = program.own_start[members] + self._delay[rank], self._free[stream]
+        arrival = np.maximum(own, free)
+        last = int(arrival.argmax())
+        self.last[call], self.arrival[call] = rank[last], arrival[last]
+        self.waited[call] = self._waited_for[rank[last]] if own[last] >= free[last] else self._freed_by[stream[last]]
+        self.end[call] = end = arrival[last] + program.transfer[call]
+        self._free[stream], self._freed_by[stream] = end, call
+        late = waits & (end - program.own_end[members] > self._delay[rank])
+        self._delay[rank[late]] = end - program.own_end[members[late]]
+        self._waited_for[rank[late]] = call

@@ -1,0 +1,60 @@
+"""The steps that all ranks have, when they begin and end on the job's clock, and the ranks' own time there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.ranks.clocks import Clocks
+from tracekit.analyzers.ranks.summary import RankSummary
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class StepWindows:
+    first: list[int]
+    """Per rank, its step that is the job's step 0."""
+    steps: int
+    start: Floats
+    """Per rank, when its first step begins."""
+    end: Floats
+    """Ranks × steps."""
+    own_first: Floats
+    own_step: Floats
+    """Ranks × steps: own time until the end."""
+
+    def numbered(self, calls: pd.DataFrame) -> pd.DataFrame:
+        """The calls in these steps, with the job's number of their step."""
+        step = calls["step"].to_numpy() - np.asarray(self.first)[calls["rank"].to_numpy()]
+        inside = (calls["step"].to_numpy() >= 0) & (step >= 0) & (step < self.steps)
+        return calls.assign(step=np.where(inside, step, -1))[inside].reset_index(drop=True)
+
+
+def windows(ranks: Sequence[RankSummary], calls: pd.DataFrame, clocks: Clocks) -> StepWindows:
+    """`calls` are matched: calls of one collective are of one step of the job, however the ranks number their steps."""
+    first = _first_steps(len(ranks), calls)
+    steps = min((len(rank.steps) - at for rank, at in zip(ranks, first, strict=True)), default=0)
+    rows = [rank.steps.iloc[at : at + steps] for rank, at in zip(ranks, first, strict=True)]
+    begin = np.array([table["start_ns"] + rank.base_ns for table, rank in zip(rows, ranks, strict=True)])
+    end = begin + np.array([table["wall_ns"] for table in rows])
+    number = np.arange(len(ranks))
+    return StepWindows(
+        first,
+        steps,
+        clocks.corrected(number, begin[:, 0]),
+        np.stack([clocks.corrected(number, end[:, step]) for step in range(steps)], axis=1),
+        np.array([table["own_start_ns"].iloc[0] for table in rows], dtype=float),
+        np.array([table["own_end_ns"] for table in rows], dtype=float),
+    )
+
+
+def _first_steps(ranks: int, calls: pd.DataFrame) -> list[int]:
+    """By how many steps each rank began to record before the last one did."""
+    inside = calls[calls["step"] >= 0]
+    usual = inside.groupby("call")["step"].transform("median")
+    ahead = (inside["step"] - usual).groupby(inside["rank"]).median().reindex(range(ranks)).fillna(0.0)
+    return (ahead - ahead.min()).round().astype(int).tolist()

@@ -1,0 +1,125 @@
+"""One rank's trace to what the job needs of it: its steps, its collectives and its work, in kilobytes."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from tracekit.analyzers.analysis import analyze
+from tracekit.analyzers.attribution.kernel_names import is_communication
+from tracekit.analyzers.attribution.nesting import take
+from tracekit.analyzers.ranks.calls import calls_of_cpu, calls_of_device
+from tracekit.analyzers.ranks.host_times import HostTimes, host_times
+from tracekit.analyzers.ranks.own_time import Occupied, of_device
+from tracekit.analyzers.ranks.tables import RANK_CALLS, RANK_IDLE, RANK_STEPS, RANK_WORK
+from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.trace import ProcessGroup, Trace
+
+MOST_WORK_ROWS = 400
+"""Rows of a rank's work that are kept, those with the most time; the others are summed in one."""
+
+
+@dataclass(frozen=True)
+class RankSummary:
+    """What a job needs of one rank."""
+
+    rank: int | None
+    """None: the trace does not say."""
+    world_size: int | None
+    host: str
+    groups: tuple[ProcessGroup, ...]
+    device_name: str
+    gpu: str
+    """Id of the GPU; "": not known."""
+    device_index: int
+    """-1: a CPU."""
+    base_ns: int
+    steps: pd.DataFrame = field(repr=False)
+    idle: pd.DataFrame = field(repr=False)
+    calls: pd.DataFrame = field(repr=False)
+    work: pd.DataFrame = field(repr=False)
+    problems: pd.DataFrame = field(repr=False)
+
+
+def summarize(trace: Trace) -> RankSummary:
+    """Raises InputError for a trace without work."""
+    analysis, metadata = analyze(trace), trace.metadata
+    on_device = analysis.source.device == "gpu"
+    device = _main_device(analysis.work) if on_device else -1
+    if on_device:
+        work = analysis.work[(analysis.work["device"] == device).to_numpy()]
+        calls, occupied = calls_of_device(trace.host, work), of_device(work)
+        idle = analysis.host_causes
+    else:
+        times: HostTimes = host_times(trace.host, analysis)
+        work, calls, occupied, idle = times.work, calls_of_cpu(trace.host, analysis.steps), times.occupied, times.idle
+    return RankSummary(
+        rank=metadata.rank,
+        world_size=metadata.world_size,
+        host=metadata.host,
+        groups=metadata.groups,
+        device_name=analysis.source.device_name,
+        gpu=analysis.source.gpu.id if analysis.source.gpu else "",
+        device_index=device,
+        base_ns=metadata.base_ns,
+        steps=_steps(analysis.steps, occupied),
+        idle=_idle(idle),
+        calls=_with_own_time(calls, occupied),
+        work=_work(work[~is_communication(work["name"])], analysis),
+        problems=trace.problems,
+    )
+
+
+def _main_device(work: pd.DataFrame) -> int:
+    """The device with the most work: a rank drives one."""
+    return int(work.groupby("device")["duration_ns"].sum().idxmax())
+
+
+def _steps(steps: pd.DataFrame, occupied: Occupied) -> pd.DataFrame:
+    begin = steps["start_ns"].to_numpy()
+    end = begin + steps["wall_ns"].to_numpy()
+    own = {"own_start_ns": occupied.own_until(begin), "own_end_ns": occupied.own_until(end)}
+    spans = {"step": steps["step"], "start_ns": begin, "wall_ns": steps["wall_ns"]}
+    return RANK_STEPS.frame({**spans, **occupied.parts(begin, end), **own})
+
+
+def _idle(causes: pd.DataFrame) -> pd.DataFrame:
+    sums = causes.groupby(["step", "cause"], observed=True)["idle_ns"].sum().reset_index()
+    return RANK_IDLE.frame({"step": sums["step"], "cause": sums["cause"], "idle_ns": sums["idle_ns"].round()})
+
+
+def _with_own_time(calls: pd.DataFrame, occupied: Occupied) -> pd.DataFrame:
+    start, end = (calls[edge].to_numpy(np.int64) for edge in ("start_ns", "end_ns"))
+    own = {"own_start_ns": occupied.own_until(start), "own_end_ns": occupied.own_until(end)}
+    return RANK_CALLS.frame({**{name: calls[name] for name in calls}, **own, "blocks": ~occupied.compute.at(end - 1)})
+
+
+def _work(work: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
+    inside = work[(work["step"] >= 0).to_numpy()]
+    paths = analysis.layers["path"].to_numpy().astype(object)
+    keys = pd.DataFrame(
+        {
+            "phase": inside["phase"].astype(object),
+            "layer": take(paths, inside["layer"].to_numpy(), absent=""),
+            "op": inside["op_name"].astype(object),
+            "family": inside["family"].astype(object),
+        }
+    )
+    values = {
+        "calls": np.ones(len(inside), dtype=np.int64),
+        "duration_ns": inside["duration_ns"].to_numpy(),
+        **{name: inside[name].fillna(0.0).to_numpy() for name in ("flops", "bytes")},
+    }
+    sums = keys.assign(**values).groupby(list(keys), sort=False)[list(values)].sum().reset_index()
+    sums = sums.sort_values("duration_ns", ascending=False, kind="stable")
+    return RANK_WORK.frame({name: column.to_numpy() for name, column in _capped(sums, list(values)).items()})
+
+
+def _capped(sums: pd.DataFrame, values: list[str]) -> pd.DataFrame:
+    if len(sums) <= MOST_WORK_ROWS:
+        return sums
+    kept, rest = sums.iloc[:MOST_WORK_ROWS], sums.iloc[MOST_WORK_ROWS:]
+    other = {"phase": "", "layer": "", "op": "", "family": "", **rest[values].sum().to_dict()}
+    return pd.concat([kept, pd.DataFrame([other])], ignore_index=True).astype(
+        {"calls": np.int64, "duration_ns": np.int64}
+    )

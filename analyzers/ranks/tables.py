@@ -1,0 +1,141 @@
+"""The tables of a job of several ranks, with documented columns."""
+
+from tracekit.analyzers.schema import Column, Table
+
+_RANK = Column("rank", "int64", "", "rank of the process in the job")
+_STEP = Column("step", "int64", "", "index of the step")
+_STEP_TIMES = (
+    Column("compute_ns", "int64", "ns", "time in which the device (of a CPU: any thread) computes"),
+    Column("communication_ns", "int64", "ns", "time in which a collective runs, waiting for other ranks included"),
+    Column("exposed_communication_ns", "int64", "ns", "communication while nothing is computed"),
+    Column("exposed_copy_ns", "int64", "ns", "copies and sets while nothing is computed or communicated"),
+    Column("idle_ns", "int64", "ns", "the rest of the step"),
+)
+
+RANK_STEPS = Table(
+    "rank_steps",
+    "The steps of one rank. Compute, exposed communication, exposed copies and idle time sum to the wall time.",
+    _STEP,
+    Column("start_ns", "int64", "ns", "start, after the base time of the rank's trace"),
+    Column("wall_ns", "int64", "ns", "wall time"),
+    *_STEP_TIMES,
+    Column("own_start_ns", "int64", "ns", "the rank's own time (without exposed communication) until the start"),
+    Column("own_end_ns", "int64", "ns", "the rank's own time until the end"),
+)
+
+RANK_IDLE = Table(
+    "rank_idle",
+    "The idle time of one rank's steps by cause.",
+    _STEP,
+    Column("cause", "category", "", "as in the table idle_causes"),
+    Column("idle_ns", "int64", "ns", "idle time for it"),
+)
+
+RANK_CALLS = Table(
+    "rank_calls",
+    "The collectives of one rank, in order of their start.",
+    _STEP,
+    Column("group", "category", "", 'name of the process group; "": not recorded'),
+    Column("sequence", "int64", "", "number of the call in its group; -1: not recorded"),
+    Column("kind", "category", "", 'all-reduce, all-gather, ..., send, receive; "": unknown'),
+    Column("name", "category", "", "name of the kernel, or of the range on a CPU"),
+    Column("phase", "category", "", 'phase of the step; "": not known'),
+    Column("dtype", "category", "", 'type of the elements; "": not recorded'),
+    Column("bytes", "int64", "B", "the larger of the send and receive buffers; 0: not recorded"),
+    Column("peer", "int64", "", "rank of the other side of a send or receive; -1: none, or not recorded"),
+    Column("stream", "int64", "", "stream id; on a CPU the number of the thread"),
+    Column("start_ns", "int64", "ns", "start, after the base time of the rank's trace"),
+    Column("end_ns", "int64", "ns", "end, after the base time of the rank's trace"),
+    Column("host_start_ns", "int64", "ns", "when the host issued it, after the base time; -1: not recorded"),
+    Column("own_start_ns", "int64", "ns", "the rank's own time (without exposed communication) until the start"),
+    Column("own_end_ns", "int64", "ns", "the rank's own time until the end"),
+    Column("blocks", "bool", "", "whether nothing is computed when it ends: the next computation may wait for it"),
+)
+
+RANK_WORK = Table(
+    "rank_work",
+    "The work of one rank, without communication, by phase, layer and op: sums over its steps.",
+    Column("phase", "category", "", 'forward, backward, ...; "": none'),
+    Column("layer", "category", "", 'path of the layer; "": none'),
+    Column("op", "category", "", 'name of the op that launched the work; "": unknown'),
+    Column("family", "category", "", 'gemm, attention, ...; "": unknown'),
+    Column("calls", "int64", "", "pieces of work"),
+    Column("duration_ns", "int64", "ns", "sum of their own durations"),
+    Column("flops", "float64", "FLOP", "floating-point operations; 0: none known"),
+    Column("bytes", "float64", "B", "compulsory bytes; 0: none known"),
+)
+
+RANKS = Table(
+    "ranks",
+    "The ranks of a job; times are means over the steps that all ranks have.",
+    _RANK,
+    Column("host", "int64", "", "number of the host; -1: not recorded"),
+    Column("steps", "int64", "", "steps that all ranks have"),
+    Column("wall_ns", "float64", "ns", "wall time of a step"),
+    *(Column(column.name, "float64", column.unit, column.meaning) for column in _STEP_TIMES),
+    Column("overlap", "float64", "", "part of the communication that is hidden behind computation; NaN: none"),
+    Column("own_ns", "float64", "ns", "time of a step without exposed communication"),
+    Column("imposed_ns", "float64", "ns", "time in a step that other ranks, summed, wait for this one"),
+    Column("waiting_ns", "float64", "ns", "time in a step that this rank waits for others, in collectives"),
+    Column("cost_share", "float64", "", "part of a step that is saved if this rank works like its typical peer"),
+    Column("clock_offset_ns", "int64", "ns", "what its clock is ahead of the job's, at the start"),
+    Column("clock_drift_ppm", "float64", "1e-6", "what its clock is faster than the job's"),
+)
+
+COLLECTIVES = Table(
+    "job_collectives",
+    "The collectives of a job, one row a call of all its ranks, in order of time.",
+    Column("group", "int64", "", "row in groups"),
+    Column("sequence", "int64", "", "number of the call in its group, or in its kind of a group"),
+    Column("kind", "category", "", 'all-reduce, all-gather, ...; "": unknown'),
+    Column("step", "int64", "", "index of the step"),
+    Column("ranks", "int64", "", "ranks whose traces hold it"),
+    Column("bytes", "int64", "B", "size of the message; 0: not recorded"),
+    Column("start_ns", "int64", "ns", "when the first rank arrived, on the job's clock"),
+    Column("end_ns", "int64", "ns", "when it ended, on the job's clock"),
+    Column("skew_ns", "int64", "ns", "from the first to the last arrival"),
+    Column("wait_ns", "int64", "ns", "time that the ranks, summed, waited for the last one"),
+    Column("transfer_ns", "int64", "ns", "from the last arrival to the end"),
+    Column("last_rank", "int64", "", "rank that arrived last"),
+    Column("algorithm_bandwidth", "float64", "B/s", "bytes over transfer time; NaN: bytes not recorded"),
+    Column("bus_bandwidth", "float64", "B/s", "algorithm bandwidth times the bytes that a link carries for each byte"),
+    Column("roof_fraction", "float64", "", "bus bandwidth over that of the link; NaN: link not known"),
+)
+
+GROUPS = Table(
+    "job_groups",
+    "The groups of ranks that communicate.",
+    Column("name", "object", "", "name of the process group"),
+    Column("size", "int64", "", "ranks in the group"),
+    Column("traced", "int64", "", "those whose traces are there"),
+    Column("ranks", "object", "", "the ranks, as text"),
+    Column("parallelism", "object", "", 'what the group is for: data, fsdp, tensor, pipeline, expert; "": unknown'),
+    Column("calls", "int64", "", "collectives"),
+    Column("bytes", "int64", "B", "bytes of a rank's messages in a step"),
+    Column("wait_ns", "float64", "ns", "mean time in a step that a rank waits"),
+    Column("transfer_ns", "float64", "ns", "mean time in a step that its transfers take"),
+    Column("bus_bandwidth", "float64", "B/s", "bytes that links carry over the transfer time; NaN: not known"),
+)
+
+RANK_BY_STEP = Table(
+    "ranks_by_step",
+    "Each rank and step of a job: where the rank's time went.",
+    _RANK,
+    _STEP,
+    Column("wall_ns", "int64", "ns", "wall time"),
+    *_STEP_TIMES,
+    Column("own_ns", "int64", "ns", "time without exposed communication"),
+    Column("imposed_ns", "float64", "ns", "time that other ranks, summed, wait for this one"),
+    Column("waiting_ns", "float64", "ns", "time that it waits for other ranks in collectives"),
+)
+
+CRITICAL_PATH = Table(
+    "critical_path",
+    "The chain of own time and transfers that makes up the steps of a job, over all ranks, as simulated.",
+    _STEP,
+    Column("kind", "category", "", "own (time of a rank) or transfer (of a collective that all have reached)"),
+    Column("rank", "int64", "", "rank whose time it is; -1: a transfer"),
+    Column("group", "int64", "", "row in job_groups of a transfer; -1: own time"),
+    Column("start_ns", "float64", "ns", "start, on the job's clock"),
+    Column("duration_ns", "float64", "ns", "duration"),
+)

@@ -1,0 +1,1 @@
+"""A job of several ranks as text, JSON, a page, and traces to look at."""

@@ -1,0 +1,118 @@
+"""The drawings of a job's page, as numbers for the template: heatmap, histogram, timelines, critical path."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracekit.analyzers.ranks.job import Job
+from tracekit.reports.ranks.words import time
+
+MOST_ROWS, MOST_STEPS = 96, 64
+_WIDTH = 1000.0
+_LEAST_PIXELS = 0.6
+_BINS = 24
+
+
+def heatmap(job: Job) -> dict[str, Any]:
+    """Own time of each rank and step beside the median of the ranks; of many ranks, those that differ most."""
+    own = job.by_step.pivot(index="rank", columns="step", values="own_ns")
+    excess = own - own.median(axis=0)
+    kept = excess.abs().mean(axis=1).nlargest(MOST_ROWS).index.sort_values()
+    most = max(float(np.nanquantile(np.abs(excess.to_numpy()), 0.99)), 1.0)
+    steps = list(own.columns[:MOST_STEPS])
+    rows = [
+        {"rank": int(rank), "cells": [_cell(own.at[rank, step], excess.at[rank, step], most) for step in steps]}
+        for rank in kept
+    ]
+    return {"steps": [int(step) for step in steps], "rows": rows, "most": time(most), "left_out": len(own) - len(kept)}
+
+
+def _cell(own: float, excess: float, most: float) -> dict[str, Any]:
+    sign = "+" if excess >= 0 else "−"
+    level = round(min(abs(excess) / most, 1.0), 3)
+    return {
+        "class": "late" if excess >= 0 else "early",
+        "level": level,
+        "text": f"{time(own)}, {sign}{time(abs(excess))}",
+    }
+
+
+def histogram(job: Job) -> list[dict[str, Any]]:
+    """Collectives by how far apart their first and last rank arrive; bins grow by equal factors."""
+    skew = job.collectives["skew_ns"].to_numpy(dtype=float)
+    skew = skew[job.collectives["ranks"].to_numpy() > 1]
+    if not len(skew):
+        return []
+    low, high = max(skew[skew > 0].min(initial=1e12), 1e3), max(skew.max(), 2e3)
+    edges = np.geomspace(min(low, high / 2), high, _BINS + 1)
+    counts = np.histogram(np.clip(skew, edges[0], edges[-1]), edges)[0]
+    return [
+        {
+            "from": time(edges[at]),
+            "to": time(edges[at + 1]),
+            "count": int(count),
+            "height": round(count / counts.max(), 4),
+        }
+        for at, count in enumerate(counts)
+    ]
+
+
+def timelines(job: Job) -> dict[str, Any]:
+    """The collectives of the slow, the fast and the median rank in the step of median length."""
+    wall = job.by_step.groupby("step")["wall_ns"].max()
+    step = int((wall - wall.median()).abs().idxmin())
+    calls = job.calls[job.calls["step"] == step]
+    if calls.empty:
+        return {"lanes": [], "step": step, "length": ""}
+    position = {number: at for at, number in enumerate(job.ranks["rank"])}
+    begin = float(calls["arrival"].min()) - _before(job, step, position)
+    length = float(calls["end"].max()) - begin
+    lanes = [
+        {"name": name, "rank": rank, "bars": _bars(calls[calls["rank"] == position[rank]], begin, _WIDTH / length)}
+        for name, rank in job.shown_ranks.items()
+    ]
+    return {"lanes": lanes, "step": step, "length": time(length)}
+
+
+def _before(job: Job, step: int, position: dict[int, int]) -> float:
+    """Own time of the fast rank before its first collective of the step."""
+    mine = job.calls[(job.calls["step"] == step) & (job.calls["rank"] == position[job.shown_ranks["fast"]])]
+    before = job.calls[(job.calls["step"] == step - 1) & (job.calls["rank"] == position[job.shown_ranks["fast"]])]
+    if mine.empty or before.empty:
+        return 0.0
+    return max(float(mine["arrival"].min() - before["end"].max()), 0.0)
+
+
+def _bars(calls: pd.DataFrame, begin: float, scale: float) -> list[dict[str, Any]]:
+    bars = []
+    for row in calls.itertuples():
+        at, until = (row.arrival - begin) * scale, (row.end - begin) * scale
+        waits = min(row.wait * scale, until - at)
+        bars.append(
+            {
+                "x": round(at, 2),
+                "wait": round(max(waits, 0.0), 2),
+                "move": round(max(until - at - waits, _LEAST_PIXELS), 2),
+                "text": f"{row.kind or row.name}: waits {time(row.wait)}, transfer {time(row.transfer)}",
+            }
+        )
+    return bars
+
+
+def path_parts(job: Job) -> list[dict[str, Any]]:
+    """Whose time the critical path is, the most first; the parts sum to the steps."""
+    path = job.critical_path
+    total = float(path["duration_ns"].sum()) or 1.0
+    own = path[path["kind"] == "own"].groupby("rank")["duration_ns"].sum().sort_values(ascending=False)
+    moved = path[path["kind"] == "transfer"].groupby("group")["duration_ns"].sum()
+    parts = [(f"own time of rank {rank}", "compute", value) for rank, value in own.head(8).items()]
+    if len(own) > 8:
+        parts.append((f"own time of {len(own) - 8} other ranks", "unknown", float(own.iloc[8:].sum())))
+    names = job.groups["name"]
+    parts += [(f"transfers of group {names.iloc[int(group)]}", "transfer", value) for group, value in moved.items()]
+    steps = max(job.steps, 1)
+    return [
+        {"name": name, "class": kind, "share": round(float(value) / total, 5), "time": time(float(value) / steps)}
+        for name, kind, value in sorted(parts, key=lambda part: -part[2])
+    ]

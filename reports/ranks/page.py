@@ -1,0 +1,104 @@
+"""A job of ranks as one page that needs no other file and no network."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tracekit.analyzers.ranks.job import Job
+from tracekit.reports import embed
+from tracekit.reports.html import environment
+from tracekit.reports.names import printable
+from tracekit.reports.numbers import ABSENT, percent, quantity
+from tracekit.reports.ranks import drawings, words
+from tracekit.reports.table_rows import rows_of
+
+MOST_RANKS, MOST_GROUPS = 256, 64
+_STYLES = ("tokens", "page", "tables", "ranks", "paper")
+_HOW = (
+    "Calls of a collective are matched by process group and sequence number; where a trace has none, by their order.",
+    "Clocks are aligned on the ends of collectives, which no rank leaves before all have arrived. The error is the "
+    "distance that 90 % of the ends keep from their collective's.",
+    "Own time is the time of a rank without communication that nothing hides: what the rank itself takes.",
+    "A rank's wait at a collective lasts until the last one arrives; the rest is transfer. The wait between two "
+    "arrivals is blamed on all who are still missing, in equal parts: the blame sums to the waits.",
+    "A rank's cost is the time that the simulated job saves if the rank takes the own time of its typical peer. "
+    "Intervals hold 80 % of means over as many steps.",
+    "A rank is named when its excess is beyond chance over the steps, beyond the spread between ranks, and costs 2 %.",
+)
+
+
+def render(job: Job, mark: str = "", files: Mapping[int, str] | None = None) -> str:
+    """Return the HTML page. Names from the traces are escaped. `files` are the names of the ranks' traces."""
+    theme, script = embed.asset("theme.js"), embed.asset("dom.js") + "\n" + embed.asset("page.js")
+    return environment().get_template("ranks.html.j2").render(
+        of=mark,
+        title=printable(words.opening(job)),
+        said=[words.named(each) for each in job.stragglers] or [words.none_named(job)],
+        lines=[line for line in (words.link(job), words.communication(job)) if line],
+        advice=[words.gain(each) for each in words.advice(job)],
+        limits=[words.gain(each) for each in job.what_ifs if each.change == "free-transfers"],
+        figures=_figures(job),
+        problems=[row for row in rows_of(job.problems) if row.severity != "info"],
+        heatmap=drawings.heatmap(job),
+        histogram=drawings.histogram(job),
+        timelines=drawings.timelines(job),
+        path=drawings.path_parts(job),
+        ranks=_ranks(job, files or {}),
+        ranks_left=max(0, len(job.ranks) - MOST_RANKS),
+        groups=_groups(job),
+        how=_HOW,
+        mark="",
+        notes={},
+        policy=embed.content_security_policy(theme, script),
+        theme_script=theme,
+        script=script,
+        style="\n".join(embed.asset(f"{name}.css") for name in _STYLES),
+    )  # fmt: skip
+
+
+def _figures(job: Job) -> list[tuple[str, str]]:
+    roof = "" if job.roof_fraction != job.roof_fraction else f", {percent(job.roof_fraction)} of the roof"
+    return [
+        ("a step", words.time(job.step_ns)),
+        ("waiting for other ranks", words.time(job.waiting_ns)),
+        (f"transfer{roof}", words.time(job.transfer_ns)),
+        ("clocks agree within", words.time(job.clock_error_ns)),
+        ("simulated of the recorded time", percent(job.simulated_share)),
+    ]
+
+
+def _ranks(job: Job, files: Mapping[int, str]) -> list[dict[str, Any]]:
+    named = {each.rank for each in job.stragglers}
+    order = job.ranks.sort_values(["cost_share", "imposed_ns"], ascending=False, kind="stable").head(MOST_RANKS)
+    times = ("wall", "own", "compute", "exposed_communication", "exposed_copy", "idle", "waiting", "imposed")
+    return [
+        {
+            "rank": row.rank,
+            "host": row.host if row.host >= 0 else ABSENT,
+            "named": row.rank in named,
+            "times": [words.time(getattr(row, f"{name}_ns")) for name in times],
+            "overlap": percent(row.overlap),
+            "cost": percent(max(0.0, row.cost_share)),
+            "offset": words.time(row.clock_offset_ns),
+            "report": files.get(row.rank, ""),
+        }
+        for row in rows_of(order)
+    ]
+
+
+def _groups(job: Job) -> list[dict[str, Any]]:
+    longest = float(job.groups["wait_ns"].max()) if len(job.groups) else 1.0
+    return [
+        {
+            "name": printable(row.name),
+            "ranks": row.ranks,
+            "size": f"{row.traced:,} of {row.size:,}" if row.traced < row.size else f"{row.size:,}",
+            "parallelism": row.parallelism,
+            "calls": f"{row.calls:,}",
+            "bytes": quantity(row.bytes, "B"),
+            "wait": words.time(row.wait_ns),
+            "part": round(row.wait_ns / longest, 4) if longest else 0.0,
+            "transfer": words.time(row.transfer_ns),
+            "rate": words.rate(row.bus_bandwidth),
+        }
+        for row in rows_of(job.groups.sort_values("wait_ns", ascending=False, kind="stable").head(MOST_GROUPS))
+    ]

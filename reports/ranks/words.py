@@ -1,0 +1,132 @@
+"""The sentences about a job of ranks."""
+
+import math
+
+from tracekit.analyzers.idle_tables import CAUSE_MEANINGS
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.ranks.causes import Reason
+from tracekit.analyzers.ranks.job import Job, Straggler, WhatIf
+from tracekit.reports.names import printable, shortened
+from tracekit.reports.numbers import duration, percent, quantity
+
+_FAMILIES = {"gemm": "GEMMs", "conv": "convolutions", "convolution": "convolutions", "attention": "attention kernels"}
+_LEAST_GAIN = 1.01
+_MOST_ADVICE = 4
+_NAME = 48
+
+
+def time(nanoseconds: float) -> str:
+    return duration(nanoseconds / 1e3)
+
+
+def interval(share: Interval) -> str:
+    """11.8 % [10.9–12.6]."""
+    if share.low == share.high:
+        return percent(share.expected)
+    return f"{percent(share.expected)} [{100 * share.low:.1f}–{100 * share.high:.1f}]"
+
+
+def opening(job: Job) -> str:
+    """How many ranks, on how many hosts, how well their clocks agree, and how long a step takes."""
+    ranks = (
+        f"{len(job.ranks):,} ranks"
+        if len(job.ranks) == job.world_size
+        else f"{len(job.ranks):,} of {job.world_size:,} ranks"
+    )
+    hosts = f", {job.hosts:,} host{'s' if job.hosts > 1 else ''}" if job.hosts else ""
+    clocks = "" if math.isnan(job.clock_error_ns) else f"; clocks ±{time(job.clock_error_ns)}"
+    plural = "" if job.steps == 1 else "s"
+    return f"{ranks}{hosts}{clocks}; {job.steps:,} step{plural} of {time(job.step_ns)}"
+
+
+def named(straggler: Straggler) -> str:
+    """Which rank, what it costs, and why."""
+    host = f" (host {straggler.host})" if straggler.host >= 0 else ""
+    return f"Rank {straggler.rank}{host} costs {interval(straggler.cost_share)} of a step: {because(straggler.reason)}."
+
+
+def because(reason: Reason) -> str:
+    more = time(reason.excess_ns)
+    if reason.cause == "slower device":
+        return f"its {_what(reason)} run {reason.time_ratio:.2f} times as long, with the same calls and shapes"
+    if reason.cause == "more work":
+        return f"it computes {more} a step longer, on more work: {_more(reason)}"
+    if reason.cause == "data loading":
+        return f"it waits {more} a step longer for its data"
+    if reason.cause == "garbage collection":
+        return f"Python collects garbage for {more} a step more than on other ranks"
+    if reason.cause == "copies":
+        return f"its copies between host and device take {more} a step longer"
+    meaning = CAUSE_MEANINGS.get(reason.detail, "")
+    return f"its host is {more} a step later than others'" + (f" ({reason.detail}: {meaning})" if meaning else "")
+
+
+def _what(reason: Reason) -> str:
+    kind = _FAMILIES.get(reason.family, f"{reason.family} kernels" if reason.family else "kernels")
+    return f"{reason.phase} {kind}".strip()
+
+
+def _more(reason: Reason) -> str:
+    where = " in ".join(printable(shortened(name, _NAME)) for name in (reason.op, reason.layer) if name) or "its ops"
+    if reason.detail == "calls":
+        return f"{reason.calls_ratio:.2f} times the calls, most of all {where}"
+    if reason.detail == "flops":
+        return f"{reason.flops_ratio:.2f} times the FLOPs (larger shapes), most of all {where}"
+    return f"larger shapes, most of all {where}"
+
+
+def communication(job: Job) -> str:
+    """What collectives take of a step: waiting and transfer."""
+    total = job.ranks["imposed_ns"].sum()
+    parts = []
+    for each in job.stragglers[:2]:
+        imposed = float(job.ranks.loc[job.ranks["rank"] == each.rank, "imposed_ns"].sum())
+        parts.append(f"{percent(imposed / total)} of it for rank {each.rank}" if total else "")
+    whom = f" ({', '.join(part for part in parts if part)})" if parts else ""
+    roof = "" if math.isnan(job.roof_fraction) else f" ({percent(job.roof_fraction)} of the link's roof)"
+    took = f"Collectives take {time(job.communication_ns)} of a rank's step"
+    return f"{took}: {time(job.waiting_ns)} waiting for other ranks{whom}, {time(job.transfer_ns)} transfer{roof}."
+
+
+def none_named(job: Job) -> str:
+    """What is said where no rank is named."""
+    if "clocks-not-aligned" in set(job.problems["code"]):
+        return "No rank is named: their clocks cannot be compared."
+    return "No rank holds up the others by more than chance."
+
+
+def link(job: Job) -> str:
+    """The slow link, or ""."""
+    slow = job.slow_link
+    if slow is None:
+        return ""
+    names = ", ".join(printable(str(job.groups["name"].iloc[at])) for at in slow.groups[:3] if at < len(job.groups))
+    whose = "a link" if slow.rank is None else f"the link of rank {job.ranks['rank'].iloc[slow.rank]}"
+    return f"Transfers of group {names} take {slow.ratio:.2f} times as long as in groups like it: {whose} is slow."
+
+
+def gain(what: WhatIf) -> str:
+    """mend rank 37, 1.13×."""
+    words = {
+        "mend": f"mend rank {what.rank}",
+        "mend-link": "mend the slow link",
+        "overlap-last": "overlap the last collective of a step",
+        "free-transfers": "transfers that take no time",
+    }
+    return f"{words[what.change]}, {what.speedup:.2f}×"
+
+
+def advice(job: Job) -> list[WhatIf]:
+    """The changes that are worth it; a limit is none."""
+    able = [each for each in job.what_ifs if each.change != "free-transfers" and each.speedup >= _LEAST_GAIN]
+    return able[:_MOST_ADVICE]
+
+
+def next_line(job: Job) -> str:
+    chosen = advice(job)
+    return f"Next: {'; '.join(map(gain, chosen))}" if chosen else ""
+
+
+def rate(value: float) -> str:
+    """12.3 GB/s."""
+    return quantity(value, "B/s")

@@ -1,0 +1,59 @@
+"""From the traces of a job's ranks to its answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tracekit.analyzers import problems
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.ranks.job import Job, analyze_ranks
+from tracekit.jobs.sources import rank_files, rank_numbers
+from tracekit.jobs.summaries import summaries
+
+_LISTED = 3
+
+
+@dataclass(frozen=True)
+class RankFiles:
+    """A job, and the file of each rank."""
+
+    job: Job
+    files: dict[int, str]
+
+
+def ranks(where: str | Path | Sequence[str | Path], *, workers: int | None = None, use_cache: bool = True) -> Job:
+    """Analyze the traces of a job's ranks together: who holds it up, why, what that costs, and what mending it gives.
+
+    `where` is a folder with one trace a rank (or one run folder a rank), a pattern, a URL, or a list of these files.
+    `workers` processes read the traces, by default one a core. Summaries come from the cache, if `use_cache`. A trace
+    that cannot be read is a row of `problems`. Raises TracekitError when fewer than two can.
+    """
+    return ranks_and_files(where, workers=workers, use_cache=use_cache).job
+
+
+def ranks_and_files(
+    where: str | Path | Sequence[str | Path], *, workers: int | None = None, use_cache: bool = True
+) -> RankFiles:
+    """As `ranks`, with the file of each rank."""
+    answers = list(summaries(rank_files(where), workers, use_cache=use_cache))
+    read = [(answer.summary, answer.path) for answer in answers if answer.summary is not None]
+    lost = [f"{Path(answer.path).name} ({answer.why})" for answer in answers if answer.summary is None]
+    if len(read) < 2:
+        raise InputError(
+            f"{len(read)} of {len(answers)} traces could be read.",
+            lost[0] if lost else "One rank waits for nobody.",
+            "Name the traces of at least two ranks; tracekit analyze looks at one.",
+        )
+    numbers, guessed = rank_numbers([summary.rank for summary, _ in read], [path for _, path in read])
+    order = sorted(range(len(read)), key=numbers.__getitem__)
+    more = ", ..." if len(lost) > _LISTED else ""
+    notes = problems.table(
+        [
+            problems.problem("rank-unreadable", len(lost), ", ".join(lost[:_LISTED]) + more),
+            problems.problem("ranks-by-order", int(guessed)),
+        ]
+    )
+    summed = [read[at][0] for at in order]
+    return RankFiles(
+        analyze_ranks(summed, [numbers[at] for at in order], notes), {numbers[at]: read[at][1] for at in order}
+    )

@@ -1,0 +1,73 @@
+"""`tracekit ranks`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tracekit.commands._output import FORCE
+from tracekit.commands._reading import Reading
+
+if TYPE_CHECKING:
+    from tracekit.analyzers.ranks.job import Job
+
+_FORMATS = ("text", "json", "csv")
+
+
+@click.command(cls=Reading)
+@click.argument("traces", nargs=-1, required=True)
+@click.option("--format", "form", type=click.Choice(_FORMATS), default="text", show_default=True)
+@click.option(
+    "--table",
+    type=click.Choice(["ranks", "by_step", "collectives", "groups", "problems"]),
+    default="ranks",
+    show_default=True,
+    help="The table to write as csv.",
+)
+@click.option("--workers", type=click.IntRange(min=1), help="Processes that read traces.  [default: one a core]")
+@click.option("--no-cache", is_flag=True, help="Read the traces again, and do not use or write the cache.")
+@click.option(
+    "-o",
+    "--output",
+    type=Path,
+    metavar="DIRECTORY",
+    help="Write ranks.html, ranks.json, ranks.parquet and ranks.tar into this folder.",
+)
+@FORCE
+def command(
+    traces: tuple[str, ...],
+    form: str,
+    table: str,
+    workers: int | None,
+    no_cache: bool,
+    output: Path | None,
+    force: bool,
+) -> None:
+    """Find the rank that holds up a distributed job: which, why, what it costs, and what mending it gives.
+
+    TRACES is a folder with one trace a rank (or one run folder a rank), a pattern in quotes, a URL, or the files.
+    Collectives are matched across ranks, and clocks are aligned on their ends.
+
+    Example: tracekit ranks traces/ -o job/
+    """
+    from tracekit.answers.job_of_ranks import ranks_and_files
+    from tracekit.jobs.outputs import check_outputs, write_outputs
+
+    where: str | list[str] = traces[0] if len(traces) == 1 else list(traces)
+    if output:
+        check_outputs(output, where, force)
+    answer = ranks_and_files(where, workers=workers, use_cache=not no_cache)
+    click.echo(_rendered(answer.job, form, table), nl=False)
+    if output:
+        written = write_outputs(answer, output, where)
+        click.echo(f"Wrote {', '.join(written)} into {output}/", err=True)
+
+
+def _rendered(job: "Job", form: str, table: str) -> str:
+    if form == "text":
+        from tracekit.reports.ranks import text
+
+        return text.full(job)
+    from tracekit.reports.ranks import export
+
+    return export.to_json(job) if form == "json" else export.to_csv(job, table)

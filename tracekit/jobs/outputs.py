@@ -1,0 +1,69 @@
+"""What an analysis of a job's ranks leaves behind: a page, data, and the traces of three ranks for Perfetto."""
+
+import os
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tracekit.analyzers.errors import InputError
+from tracekit.answers.job_of_ranks import RankFiles
+from tracekit.reports.files import check_writable, write_atomically, written
+from tracekit.reports.findings.write import public_copy
+from tracekit.reports.ranks import export, page
+from tracekit.reports.replacing import check_page, check_text, mark_of
+
+PAGE, DATA, TABLE, TRACES = "ranks.html", "ranks.json", "ranks.parquet", "ranks.tar"
+
+Where = str | Path | Sequence[str | Path]
+
+
+def check_outputs(folder: Path, where: Where, force: bool) -> None:
+    """Raise TracekitError if the folder cannot be written to, or holds the outputs of another job."""
+    for name in (PAGE, DATA, TABLE, TRACES):
+        check_writable(folder / name)
+    check_page(folder / PAGE, "ranks", _mark(where), force)
+    check_text(folder / DATA, "an analysis of ranks", ['"schema_version"', '"stragglers"'], force)
+
+
+def write_outputs(answer: RankFiles, folder: Path, where: Where) -> list[str]:
+    """Write the outputs into the folder. Returns their names."""
+    names = {rank: Path(file).name for rank, file in answer.files.items()}
+    write_atomically(folder / PAGE, page.render(answer.job, _mark(where), names))
+    write_atomically(folder / DATA, export.to_json(answer.job))
+    table = export.to_parquet(answer.job)
+    if table is not None:
+        write_atomically(folder / TABLE, table)
+    with written(folder / TRACES) as beside:
+        copied = _write_traces(answer, beside)
+    if not copied:
+        (folder / TRACES).unlink()
+    return [PAGE, DATA, *([TABLE] if table is not None else []), *([TRACES] if copied else [])]
+
+
+def _write_traces(answer: RankFiles, target: Path) -> int:
+    """The traces of the slow, the fast and the median rank, without what identifies machines; how many there are."""
+    roles: dict[int, str] = {}
+    for role, rank in answer.job.shown_ranks.items():
+        roles.setdefault(rank, role)
+    copied = 0
+    with tarfile.open(target, "w") as archive, tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        for rank, role in roles.items():
+            copy = Path(folder) / f"{role}-rank-{rank}.json.gz"
+            try:
+                public_copy(answer.files[rank], copy)
+            except InputError:  # a report of another tool
+                continue
+            archive.add(copy, copy.name, filter=_anonymous)
+            copied += 1
+    return copied
+
+
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+def _mark(where: Where) -> str:
+    return mark_of(where) if isinstance(where, str | os.PathLike) else mark_of(*where)

@@ -1,0 +1,96 @@
+"""The traces of a job's ranks: from a folder, a pattern or a URL to a list of files, and the numbers of their ranks."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tracekit.analyzers.errors import InputError, MissingPackageError
+from tracekit.analyzers.readers.remote import is_url, shown
+from tracekit.analyzers.readers.source import RUN_TRACE
+
+_TRACE = re.compile(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?\Z|\.(?:sqlite|nsys-rep)\Z")
+_NO_TRACE = re.compile(r"\A(?:analysis|run|verify|ranks|annotated|metadata)[\w.-]*\.json\Z")
+_RANK = re.compile(r"(?:rank|worker|r)[-_.]?(\d+)", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+")
+
+
+def rank_files(where: str | Path | Sequence[str | Path]) -> list[str]:
+    """The traces in a folder, of a pattern such as "runs/rank*/trace.json.gz", of a URL with one, or of a list.
+
+    Of a folder of run folders, the traces of the runs. Raises InputError when there are none.
+    """
+    if not isinstance(where, str | Path):
+        return [str(each) for each in where]
+    found = _remote(str(where)) if is_url(str(where)) else _local(str(where))
+    if found:
+        return sorted(found, key=_natural)
+    raise InputError(
+        f"{shown(str(where))} holds no traces.",
+        "Looked for files that end in .json or .json.gz, and for run folders.",
+        "Name a folder with one trace a rank, or a pattern in quotes.",
+    )
+
+
+def _local(where: str) -> list[str]:
+    folder = Path(where)
+    if not folder.is_dir():
+        return [where] if folder.is_file() else _of_pattern(where)
+    files = [str(path) for path in folder.iterdir() if path.is_file() and _is_trace(path.name)]
+    return files or [str(path) for path in folder.glob(f"*/{RUN_TRACE}")]
+
+
+def _of_pattern(pattern: str) -> list[str]:
+    whole = Path(pattern)
+    relative = whole.relative_to(whole.anchor) if whole.anchor else whole
+    return [str(path) for path in Path(whole.anchor or ".").glob(str(relative)) if path.is_file()]
+
+
+def _remote(url: str) -> list[str]:
+    try:
+        import fsspec
+    except ImportError as error:
+        why = "fsspec is not installed."
+        raise MissingPackageError(
+            f"{shown(url)} needs an optional package.", why, "pip install 'tracekit[remote]'"
+        ) from error
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+        names = system.glob(path) if re.search(r"[*?\[]", path) else _within(system, path)
+        return [system.unstrip_protocol(name) for name in names]
+    except Exception as error:  # every driver has exceptions of its own
+        why = f"{type(error).__name__}."
+        raise InputError(f"{shown(url)} cannot be listed.", why, "Check the URL and your access.") from error
+
+
+def _within(system: Any, path: str) -> list[str]:
+    if not system.isdir(path):
+        return [path]
+    files = [name for name in system.ls(path, detail=False) if _is_trace(name.rsplit("/", 1)[-1])]
+    return files or system.glob(f"{path.rstrip('/')}/*/{RUN_TRACE}")
+
+
+def _is_trace(name: str) -> bool:
+    return bool(_TRACE.search(name)) and not _NO_TRACE.match(name)
+
+
+def _natural(path: str) -> list[Any]:
+    """rank-2 before rank-10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path)]
+
+
+def rank_numbers(said: Sequence[int | None], names: Sequence[str]) -> tuple[list[int], bool]:
+    """The ranks' numbers, and whether they had to be taken from the order of the files.
+
+    As the traces say; where some do not, or two say the same, as the files' names do.
+    """
+    for numbers in (list(said), _named(names, _RANK), _named(names, _NUMBER)):
+        if all(number is not None for number in numbers) and len(set(numbers)) == len(numbers):
+            return [int(number) for number in numbers if number is not None], False
+    return list(range(len(names))), True
+
+
+def _named(names: Sequence[str], pattern: re.Pattern[str]) -> list[int | None]:
+    """The last number in each path that the pattern finds."""
+    found = [pattern.findall(re.sub(r"\.[a-z.]+\Z", "", name)) for name in names]
+    return [int(each[-1]) if each else None for each in found]

@@ -1,0 +1,101 @@
+"""The summaries of all ranks, made by several processes, each of which reads one trace at a time."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+
+from tracekit.analyzers.readers.remote import is_url
+from tracekit.analyzers.readers.worker import receive, send
+from tracekit.jobs.worker import Answer, summary_of
+
+ALONE_BYTES = 8 << 20
+"""Fewer bytes are read here before a process has started."""
+_RUN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tracekit.jobs.worker import main; main()"
+_TRIES = 2
+_LOST = "The process that read it ended (killed, or out of memory)."
+
+
+def summaries(paths: Sequence[str], workers: int | None = None, *, use_cache: bool = True) -> Iterator[Answer]:
+    """One answer a path, in order. A path whose process ends before it answers is tried again."""
+    workers = min(_cores() if workers is None else workers, len(paths))
+    if workers < 2 or not sys.executable or (_bytes(paths) < ALONE_BYTES):
+        yield from (summary_of(path, use_cache) for path in paths)
+        return
+    idle: SimpleQueue[_Worker] = SimpleQueue()
+    everyone = [_Worker(use_cache) for _ in range(workers)]
+    for worker in everyone:
+        idle.put(worker)
+    try:
+        with ThreadPoolExecutor(workers) as threads:
+            yield from threads.map(lambda path: _ask(idle, path), paths)
+    finally:
+        for worker in everyone:
+            worker.close()
+
+
+def _ask(idle: "SimpleQueue[_Worker]", path: str) -> Answer:
+    worker = idle.get()
+    try:
+        return next((answer for _ in range(_TRIES) if (answer := worker.ask(path))), Answer(path, None, _LOST))
+    finally:
+        idle.put(worker)
+
+
+class _Worker:
+    """A process, started when it is first asked, and again after it ended."""
+
+    def __init__(self, use_cache: bool) -> None:
+        self._flag = b"1" if use_cache else b"0"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, path: str) -> Answer | None:
+        """None: the process ended before it answered."""
+        process = self._process = self._process or _started()
+        assert process.stdin and process.stdout
+        with suppress(OSError):
+            send(process.stdin, self._flag + path.encode("utf-8", "surrogateescape"))
+            if message := receive(process.stdout):
+                return pickle.loads(message)
+        self.close()
+        return None
+
+    def close(self) -> None:
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+            for pipe in (self._process.stdin, self._process.stdout):
+                with suppress(OSError):
+                    pipe.close()  # type: ignore[union-attr]
+        self._process = None
+
+
+def _started() -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-c", _RUN, json.dumps(sys.path)]
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+    )
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _bytes(paths: Sequence[str]) -> int:
+    """Of local files; a URL counts as a large one."""
+    size: Callable[[str], int] = lambda path: ALONE_BYTES if is_url(path) else Path(path).stat().st_size  # noqa: E731
+    total = 0
+    for path in paths:
+        with suppress(OSError):
+            total += size(path)
+    return total

@@ -1,0 +1,50 @@
+"""Summarize ranks in a process of its own. A message on stdin is a path, one on stdout its pickled answer."""
+
+import os
+import pickle
+import signal
+import sys
+from dataclasses import dataclass
+
+from tracekit.analyzers import cache, readers
+from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.ranks.summary import RankSummary, summarize
+from tracekit.analyzers.readers.freed_memory import release_freed
+from tracekit.analyzers.readers.pool import ALONE
+from tracekit.analyzers.readers.worker import receive, send
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The summary of a rank's trace, or why there is none."""
+
+    path: str
+    summary: RankSummary | None
+    why: str = ""
+
+
+def summary_of(path: str, use_cache: bool = True) -> Answer:
+    """What cannot be read is an answer, too."""
+    try:
+        if not use_cache:
+            return Answer(path, summarize(readers.load(path)))
+        return Answer(
+            path, cache.recall(path, RankSummary, lambda: summarize(readers.load(path)), worth=lambda _: True)
+        )
+    except (TracekitError, OSError, MemoryError) as error:
+        return Answer(path, None, getattr(error, "why", "") or getattr(error, "what", "") or str(error))
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it decides
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    ALONE.set(True)
+    while (path := receive(sys.stdin.buffer)) is not None:
+        answer = summary_of(path[1:].decode("utf-8", "surrogateescape"), path[:1] == b"1")
+        try:
+            send(answers, pickle.dumps(answer, protocol=5))
+        except BrokenPipeError:
+            return
+        del answer
+        release_freed()
