@@ -22,6 +22,7 @@ _DECLARING = (
     "evidence",
     "comparison.tables",
     "prediction.oplist",
+    "ranks.tables",
 )
 
 

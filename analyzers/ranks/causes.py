@@ -73,8 +73,8 @@ def _of_work(ranks: Sequence[RankSummary], rank: int, others: list[int], share: 
     growth = work["duration_ns"] - work["usual_duration_ns"]
     more = (growth > 0) & np.logical_or.reduce([work[name] > MORE * work[f"usual_{name}"] for name in ratios])
     is_more = bool(growth[more].sum() >= _PART * max(growth[growth > 0].sum(), 1.0))
-    top = work.loc[growth[more].idxmax() if is_more else growth.idxmax()] if len(work) else pd.Series(dtype=object)
-    of = {name: str(top.get(name, "")) for name in _KEYS}
+    top = work.assign(growth=growth)[more | (not is_more)].nlargest(1, "growth")
+    of = {name: str(top[name].iloc[0]) if len(top) else "" for name in _KEYS}
     alike = work[(work["family"] == of["family"]) & (work["phase"] == of["phase"])]
     grown = next((name for name, ratio in ratios.items() if ratio > MORE), "work") if is_more else ""
     return Reason(

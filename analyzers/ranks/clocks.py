@@ -139,20 +139,23 @@ class _Fit:
         return np.nan_to_num(_group_median(self._clock, values, len(self.offset)))
 
     def _fit_drift(self) -> None:
-        """A line through the residuals of each clock, where its slope is beyond doubt."""
-        rows = pd.DataFrame({"clock": self._clock, "t": self._end, "y": self._residuals()})
-        middle = rows.groupby("clock")["y"].transform("median")
-        spread = (rows["y"] - middle).abs().groupby(rows["clock"]).transform("median") * _MAD
-        rows = rows[(rows["y"] - middle).abs() <= _OUTLIER * spread + 1.0]
-        by = rows.groupby("clock")
-        n, t, y = by.size(), by["t"].transform("mean"), by["y"].transform("mean")
-        rows = rows.assign(tt=(rows["t"] - t) ** 2, ty=(rows["t"] - t) * (rows["y"] - y), yy=(rows["y"] - y) ** 2)
-        sums = rows.groupby("clock")[["tt", "ty", "yy"]].sum()
-        slope = sums["ty"] / sums["tt"].where(sums["tt"] > 0)
-        rest = (sums["yy"] - slope * sums["ty"]).clip(lower=0) / (n - 2).clip(lower=1)
-        sure = (n >= _LEAST_FOR_DRIFT) & (slope.abs() > _CERTAIN * np.sqrt(rest / sums["tt"]))
-        self.drift[sums.index[sure]] += slope[sure]
-        self.offset[sums.index[sure]] -= (slope * rows.groupby("clock")["t"].mean())[sure]
+        """A line through the residuals of each clock without outliers, where its slope is beyond doubt."""
+        clock, size, y = self._clock, len(self.offset), self._residuals()
+        far = np.abs(y - _group_median(clock, y, size)[clock])
+        spread = _group_median(clock, far, size)[clock] * _MAD
+        near = far <= _OUTLIER * spread + 1.0
+        clock, t, y = clock[near], self._end[near], y[near]
+        n = np.maximum(np.bincount(clock, minlength=size), 1)
+        mean_t, mean_y = (np.bincount(clock, values, size) / n for values in (t, y))
+        t, y = t - mean_t[clock], y - mean_y[clock]
+        tt, ty, yy = (np.bincount(clock, values, size) for values in (t * t, t * y, y * y))
+        slope = np.divide(ty, tt, out=np.zeros(size), where=tt > 0)
+        rest = np.maximum(yy - slope * ty, 0.0) / np.maximum(n - 2, 1)
+        deviation = np.sqrt(np.divide(rest, tt, out=np.full(size, np.inf), where=tt > 0))
+        sure = (n >= _LEAST_FOR_DRIFT) & ((np.abs(slope) > _CERTAIN * deviation) | (self.drift != 0))
+        slope = np.where(sure, slope, 0.0)
+        self.drift += slope
+        self.offset -= slope * mean_t
 
     def error(self) -> float:
         size = np.bincount(self._call, minlength=self._calls)[self._call]

@@ -28,7 +28,7 @@ def critical_path(run: Simulated, group_of_call: np.ndarray, numbers: list[int])
             "step": np.minimum(np.searchsorted(edges, left, "right"), len(edges) - 1),
             "kind": np.where(own, "own", "transfer").astype(object),
             "rank": np.where(own, np.asarray(numbers)[rank[piece].astype(int)], -1),
-            "group": np.where(own, -1, group_of_call[np.maximum(call[piece], 0).astype(int)]),
+            "group": np.where(own, -1, np.append(group_of_call, -1)[call[piece].astype(int)]),
             "start_ns": left,
             "duration_ns": right - left,
         }

@@ -41,9 +41,10 @@ def job_problems(
 
 def _listed(rows: pd.DataFrame, numbers: Sequence[int], groups: tuple[Group, ...]) -> str:
     largest = rows.sort_values("count", ascending=False, kind="stable").head(_LISTED)
+    cells = zip(*(largest[name].tolist() for name in ("rank", "count", "kind", "group")), strict=True)
     texts = [
-        f"rank {numbers[row.rank]} ({row.count:,} {row.kind or 'calls'} of group {groups[row.group].name})"
-        for row in largest.rename(columns={"count": "calls"}).assign(count=largest["count"].to_numpy()).itertuples()
+        f"rank {numbers[rank]} ({count:,} {kind or 'calls'} of group {groups[group].name})"
+        for rank, count, kind, group in cells
     ]
     return ", ".join(texts) + (", ..." if len(rows) > _LISTED else "")
 

@@ -117,8 +117,10 @@ def _hosts_of(group: Group, hosts: npt.NDArray) -> int:
 def groups_table(calls: pd.DataFrame, collectives: pd.DataFrame, groups: tuple[Group, ...], steps: int) -> pd.DataFrame:
     """GROUPS, for those with calls."""
     rows = []
-    for number, mine in collectives.groupby("group", sort=True):
-        group, one = groups[int(number)], calls[calls["group"] == number]
+    for number, group in enumerate(groups):
+        mine, one = collectives[collectives["group"] == number], calls[calls["group"] == number]
+        if one.empty:
+            continue
         first = one[one["rank"] == one["rank"].iloc[0]]
         time = mine.loc[mine["bus_bandwidth"].notna(), "transfer_ns"].sum()
         carried = (mine["bus_bandwidth"] * mine["transfer_ns"]).sum()

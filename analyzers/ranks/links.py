@@ -3,16 +3,15 @@
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.ranks.bandwidth import bus_factor
 from tracekit.analyzers.ranks.matching import Group
 
 SLOWER = 1.3
-"""A group is slow if its transfers take so many times as long as those of the typical group."""
+"""A group is slow if its transfers take so many times as long as the median of groups like it."""
 _LEAST_CALLS = 4
-_LEAST_GROUPS = 3
-"""Of two groups, none is the typical one."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,12 @@ def _rates(collectives: pd.DataFrame) -> pd.DataFrame:
         .reset_index()
     )
     rate = rate[rate["calls"] >= _LEAST_CALLS]
-    alike = rate.groupby(["kind", "size", "bytes"])["pace"]
-    rate = rate.assign(ratio=rate["pace"] / alike.transform("median"), alike=alike.transform("size"))
-    rate = rate[rate["alike"] >= _LEAST_GROUPS]
+    others = rate.groupby(["kind", "size", "bytes"])["pace"].transform(_of_others)
+    rate = rate.assign(ratio=rate["pace"] / others).dropna(subset="ratio")
     return rate.groupby(["group", "kind"])["ratio"].median().reset_index()
+
+
+def _of_others(pace: pd.Series) -> npt.NDArray[np.float64]:
+    """Per value, the median of the other ones; NaN where there are none."""
+    values = pace.to_numpy(dtype=np.float64)
+    return np.array([np.median(np.delete(values, at)) if len(values) > 1 else np.nan for at in range(len(values))])

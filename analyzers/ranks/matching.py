@@ -59,12 +59,12 @@ def match(ranks: Sequence[RankSummary], numbers: Sequence[int]) -> Matched:
 
 
 def _all_calls(ranks: Sequence[RankSummary]) -> pd.DataFrame:
-    parts = []
-    for position, rank in enumerate(ranks):
-        texts = {name: rank.calls[name].astype(object) for name in ("group", "kind", "name", "dtype", "phase")}
-        times = {name: rank.calls[name] + rank.base_ns for name in ("start_ns", "end_ns")}
-        parts.append(rank.calls.assign(rank=position, **texts, **times))
-    return pd.concat(parts, ignore_index=True)
+    tables = [rank.calls for rank in ranks]
+    columns = {str(name): np.concatenate([table[name].to_numpy() for table in tables]) for name in tables[0]}
+    rank = np.repeat(np.arange(len(ranks)), [len(table) for table in tables])
+    base_ns = np.array([each.base_ns for each in ranks])[rank]
+    times = {name: columns[name] + base_ns for name in ("start_ns", "end_ns")}
+    return pd.DataFrame({**columns, **times, "rank": rank})
 
 
 def _groups_of(ranks: Sequence[RankSummary], numbers: Sequence[int]) -> list[dict[str, tuple[int, ...]]]:
@@ -94,19 +94,27 @@ def _group_numbers(
 
 
 def _missing(calls: pd.DataFrame, groups: tuple[Group, ...]) -> pd.DataFrame:
-    """Calls that a rank lacks though it made calls of the group before and after, or that it made fewer of."""
-    rows = []
-    for number, part in calls.groupby("group", sort=True):
-        order = part.groupby("call")["end_ns"].median().sort_values().index
-        place = pd.Series(np.arange(len(order)), index=order)
-        made = part.groupby("rank")["call"].agg(set)
-        for rank in groups[int(number)].traced:
-            mine = made.get(rank, set())
-            seen = place[list(mine)] if mine else place.iloc[:0]
-            inside = place[(place >= seen.min()) & (place <= seen.max())] if len(seen) else place
-            lacks = part[part["call"].isin(set(inside.index) - mine)].drop_duplicates("call")
-            rows += [(rank, number, kind, count) for kind, count in lacks["kind"].value_counts().items()]
-    return pd.DataFrame(rows, columns=["rank", "group", "kind", "count"])
+    """Calls that a rank lacks though it made calls of the group before and after, or lacks all calls of the group."""
+    lacking = [_lacking(calls[calls["group"] == number], group) for number, group in enumerate(groups)]
+    rows = pd.concat([table.assign(group=number) for number, table in enumerate(lacking)]) if lacking else _none()
+    return rows.groupby(["rank", "group", "kind"]).size().rename("count").reset_index()
+
+
+def _none() -> pd.DataFrame:
+    return pd.DataFrame({"rank": [], "group": [], "kind": []})
+
+
+def _lacking(calls: pd.DataFrame, group: Group) -> pd.DataFrame:
+    """Columns rank and kind, one row a call of the group that a rank lacks."""
+    made = calls.groupby("call").agg(end=("end_ns", "median"), kind=("kind", "first")).sort_values("end")
+    place = pd.Series(np.arange(len(made)), index=made.index)[calls["call"]].to_numpy()
+    there = np.zeros((max(group.traced) + 1, len(made)), dtype=bool)
+    there[calls["rank"].to_numpy(), place] = True
+    there = there[list(group.traced)]
+    begun = np.maximum.accumulate(there, axis=1) | ~there.any(axis=1, keepdims=True)
+    goes_on = np.maximum.accumulate(there[:, ::-1], axis=1)[:, ::-1] | ~there.any(axis=1, keepdims=True)
+    rank, column = np.nonzero(begun & goes_on & ~there)
+    return pd.DataFrame({"rank": np.asarray(group.traced)[rank], "kind": made["kind"].to_numpy()[column]})
 
 
 def _uneven(calls: pd.DataFrame) -> pd.DataFrame:

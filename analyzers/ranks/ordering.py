@@ -1,7 +1,5 @@
 """Which calls of the ranks of a group belong together: by their sequence numbers, else by their order."""
 
-from difflib import SequenceMatcher
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -12,6 +10,8 @@ UNEVEN = ("all-to-all", "send-receive")
 """Kinds whose message may have another size on each rank."""
 _LEAST_ALIKE = 0.5
 """Ranks whose calls match less than this, step by step, are matched without regard to steps."""
+_MOST_CELLS = 1 << 26
+"""Longer sequences are matched only step by step."""
 
 
 def keyed(calls: pd.DataFrame) -> pd.DataFrame:
@@ -35,7 +35,7 @@ def keyed(calls: pd.DataFrame) -> pd.DataFrame:
 def _what(calls: pd.DataFrame) -> Ints:
     """A number for each kind, type and size of message."""
     size = calls["bytes"].where(~calls["kind"].isin(UNEVEN), 0)
-    return calls.assign(size=size).groupby(["kind", "dtype", "size"], sort=False).ngroup().to_numpy()
+    return calls.assign(size=size).groupby(["kind", "dtype", "size"], sort=False).ngroup().to_numpy().astype(np.int64)
 
 
 def _by_common_sequence(rank: Ints, what: Ints, step: Ints) -> Ints:
@@ -46,26 +46,40 @@ def _by_common_sequence(rank: Ints, what: Ints, step: Ints) -> Ints:
     key[usual] = np.arange(len(usual))
     for mine in parts:
         if mine is not usual:
-            key[mine] = _matched(
-                list(zip(what[usual], step[usual], strict=True)), list(zip(what[mine], step[mine], strict=True))
-            )
+            key[mine] = _matched(what[usual], step[usual], what[mine], step[mine])
     return _with_leftovers(key, rank, what, step)
 
 
-def _matched(usual: list[tuple[int, int]], mine: list[tuple[int, int]]) -> Ints:
+def _matched(usual: Ints, usual_step: Ints, mine: Ints, step: Ints) -> Ints:
     """Per call of a rank, the place of its counterpart in the usual sequence; -1: none."""
-    found = _common(usual, mine)
-    if (found >= 0).mean() >= _LEAST_ALIKE:
-        return found
-    return max(found, _common([each[0] for each in usual], [each[0] for each in mine]), key=lambda at: (at >= 0).sum())
-
-
-def _common(usual: list, mine: list) -> Ints:
     found = np.full(len(mine), -1, dtype=np.int64)
-    if usual == mine:
+    for number in np.unique(step):
+        theirs, ours = np.flatnonzero(usual_step == number), np.flatnonzero(step == number)
+        at = common(usual[theirs], mine[ours])
+        found[ours] = np.where(at >= 0, np.append(theirs, -1)[at], -1)
+    if (found >= 0).mean() >= _LEAST_ALIKE or len(usual) * len(mine) > _MOST_CELLS:
+        return found
+    return max(found, common(usual, mine), key=lambda at: np.count_nonzero(at >= 0))
+
+
+def common(usual: Ints, mine: Ints) -> Ints:
+    """The longest common sequence: per element of `mine`, its place in `usual`, or -1."""
+    if np.array_equal(usual, mine):
         return np.arange(len(mine))
-    for a, b, size in SequenceMatcher(None, usual, mine, autojunk=False).get_matching_blocks():
-        found[b : b + size] = np.arange(a, a + size)
+    length = np.zeros((len(mine) + 1, len(usual) + 1), dtype=np.int32)
+    for row, element in enumerate(mine):
+        with_it = length[row, :-1] + (usual == element)
+        length[row + 1, 1:] = np.maximum.accumulate(np.maximum(length[row, 1:], with_it))
+    found = np.full(len(mine), -1, dtype=np.int64)
+    row, column = len(mine), len(usual)
+    while row and column:
+        if length[row, column] == length[row - 1, column]:
+            row -= 1
+        elif length[row, column] == length[row, column - 1]:
+            column -= 1
+        else:
+            row, column = row - 1, column - 1
+            found[row] = column
     return found
 
 

@@ -49,10 +49,15 @@ _NAMES = ("compute_ns", "exposed_copy_ns", "own_start_ns", "own_end_ns")
 
 
 def _idle(ranks: Sequence[RankSummary], first: Sequence[int], steps: int) -> dict[str, Floats]:
-    causes = sorted({str(cause) for rank in ranks for cause in rank.idle["cause"].unique()})
-    times = {cause: np.zeros((len(ranks), steps)) for cause in causes}
-    for position, (rank, at) in enumerate(zip(ranks, first, strict=True)):
-        inside = rank.idle[(rank.idle["step"] >= at) & (rank.idle["step"] < at + steps)]
-        for cause, rows in inside.groupby("cause", observed=True):
-            np.add.at(times[str(cause)][position], rows["step"].to_numpy() - at, rows["idle_ns"].to_numpy())
+    position = np.repeat(np.arange(len(ranks)), [len(rank.idle) for rank in ranks])
+    step = np.concatenate([rank.idle["step"].to_numpy() for rank in ranks]) - np.asarray(first)[position]
+    cause = np.concatenate([rank.idle["cause"].astype(object).to_numpy() for rank in ranks])
+    time = np.concatenate([rank.idle["idle_ns"].to_numpy() for rank in ranks])
+    inside = (step >= 0) & (step < steps)
+    times = {}
+    for name in sorted(set(cause.tolist())):
+        rows = inside & (cause == name)
+        place = position[rows] * steps + step[rows]
+        sums = np.bincount(place, time[rows].astype(np.float64), len(ranks) * steps)
+        times[str(name)] = sums.astype(np.float64).reshape(len(ranks), steps)
     return times

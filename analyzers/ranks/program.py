@@ -71,7 +71,7 @@ def program(calls: pd.DataFrame, starts: Floats, own_first: Floats, own_step: Fl
     return Program(
         rank=rank,
         call=calls["call"].to_numpy(),
-        stream=calls.groupby(["rank", "stream"]).ngroup().to_numpy(),
+        stream=calls.groupby(["rank", "stream"]).ngroup().to_numpy().astype(np.int64),
         own_start=calls["own_start_ns"].to_numpy() - own_first[rank],
         own_end=calls["own_end_ns"].to_numpy() - own_first[rank],
         blocks=calls["blocks"].to_numpy(),

@@ -1,6 +1,7 @@
 """Intervals of means, from few values."""
 
 import math
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ from tracekit.analyzers.interval import Interval
 _SPLITS = 200
 
 
+@lru_cache
 def quantile(confidence: float, degrees: int) -> float:
     """Quantile of Student's t distribution: bisection of its distribution function, integrated by Simpson's rule."""
     low, high = 0.0, 1e4

@@ -72,7 +72,8 @@ def summarize(trace: Trace) -> RankSummary:
 
 def _main_device(work: pd.DataFrame) -> int:
     """The device with the most work: a rank drives one."""
-    return int(work.groupby("device")["duration_ns"].sum().idxmax())
+    devices, number = np.unique(work["device"].to_numpy(), return_inverse=True)
+    return int(devices[np.bincount(number, work["duration_ns"].to_numpy()).argmax()])
 
 
 def _steps(steps: pd.DataFrame, occupied: Occupied) -> pd.DataFrame:
@@ -91,7 +92,8 @@ def _idle(causes: pd.DataFrame) -> pd.DataFrame:
 def _with_own_time(calls: pd.DataFrame, occupied: Occupied) -> pd.DataFrame:
     start, end = (calls[edge].to_numpy(np.int64) for edge in ("start_ns", "end_ns"))
     own = {"own_start_ns": occupied.own_until(start), "own_end_ns": occupied.own_until(end)}
-    return RANK_CALLS.frame({**{name: calls[name] for name in calls}, **own, "blocks": ~occupied.compute.at(end - 1)})
+    columns = {str(name): calls[name] for name in calls}
+    return RANK_CALLS.frame({**columns, **own, "blocks": ~occupied.compute.at(end - 1)})
 
 
 def _work(work: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
@@ -112,7 +114,7 @@ def _work(work: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
     }
     sums = keys.assign(**values).groupby(list(keys), sort=False)[list(values)].sum().reset_index()
     sums = sums.sort_values("duration_ns", ascending=False, kind="stable")
-    return RANK_WORK.frame({name: column.to_numpy() for name, column in _capped(sums, list(values)).items()})
+    return RANK_WORK.frame({str(name): column.to_numpy() for name, column in _capped(sums, list(values)).items()})
 
 
 def _capped(sums: pd.DataFrame, values: list[str]) -> pd.DataFrame:

@@ -99,6 +99,12 @@ def _resolve(path: Path) -> Path:
     file = path / RUN_TRACE if path.is_dir() else path
     if file.exists():
         return file
+    if path.is_dir() and len(list(path.glob("*.json*"))) > 1:
+        raise InputError(
+            f"{path} is a folder of several traces.",
+            "One is analyzed at a time.",
+            f"For the ranks of a job: tracekit ranks {path}",
+        )
     if path.is_dir():
         raise InputError(f"{path} is a folder without a {RUN_TRACE}.", "", "Name a trace file, or a folder of a run.")
     raise InputError(f"{path} does not exist.", "", "Check the path.")

@@ -28,7 +28,20 @@ LOADING_S, PAUSE_S = 0.02, 0.06
 TIMEOUT_S = 5
 SKEW_US, DRIFT = 4_000.0, 60e-6
 FAULTS = ("more-work", "slow-loader", "sleep", "skewed-clock", "missing-call", "uneven-batch")
-_ARGS = ("External id", "Sequence number", "Fwd thread id", "Input Dims", "Input type", "Concrete Inputs")
+_ARGS = ("Sequence number", "Input Dims", "Input type")
+_VIEWS = {
+    "as_strided",
+    "detach",
+    "empty",
+    "empty_strided",
+    "expand",
+    "resolve_conj",
+    "result_type",
+    "t",
+    "transpose",
+    "view",
+}
+"""Ops that move no data."""
 
 
 class Rank:
@@ -91,12 +104,12 @@ def write_small(exported: Path, target: Path, skewed: bool) -> None:
     trace = json.loads(exported.read_bytes())
     exported.unlink()
     events = [e for e in trace["traceEvents"] if e.get("ph") == "X" and e.get("cat") in ("cpu_op", "user_annotation")]
+    events = [event for event in events if event["name"].removeprefix("aten::") not in _VIEWS]
+    first = min(event["ts"] for event in events)
     for event in events:
+        ahead = SKEW_US + (event["ts"] - first) * DRIFT if skewed else 0.0
+        event["ts"], event["dur"] = round(event["ts"] + ahead, 1), round(event["dur"], 1)
         event["args"] = {name: value for name, value in event.get("args", {}).items() if name in _ARGS}
-    if skewed:
-        first = min(event["ts"] for event in events)
-        for event in events:
-            event["ts"] = round(event["ts"] + SKEW_US + (event["ts"] - first) * DRIFT, 3)
     keys = ("schemaVersion", "record_shapes", "distributedInfo", "baseTimeNanoseconds", "displayTimeUnit")
     kept = {name: trace[name] for name in keys if name in trace}
     text = json.dumps(

@@ -7,6 +7,7 @@ import pandas as pd
 
 from tracekit.analyzers.ranks.job import Job
 from tracekit.reports.ranks.words import time
+from tracekit.reports.table_rows import rows_of
 
 MOST_ROWS, MOST_STEPS = 96, 64
 _WIDTH = 1000.0
@@ -20,12 +21,13 @@ def heatmap(job: Job) -> dict[str, Any]:
     excess = own - own.median(axis=0)
     kept = excess.abs().mean(axis=1).nlargest(MOST_ROWS).index.sort_values()
     most = max(float(np.nanquantile(np.abs(excess.to_numpy()), 0.99)), 1.0)
-    steps = list(own.columns[:MOST_STEPS])
+    steps = own.columns[:MOST_STEPS]
+    times, beyond = (table.loc[kept, steps].to_numpy().tolist() for table in (own, excess))
     rows = [
-        {"rank": int(rank), "cells": [_cell(own.at[rank, step], excess.at[rank, step], most) for step in steps]}
-        for rank in kept
+        {"rank": rank, "cells": [_cell(time_ns, more, most) for time_ns, more in zip(*pair, strict=True)]}
+        for rank, *pair in zip(kept.tolist(), times, beyond, strict=True)
     ]
-    return {"steps": [int(step) for step in steps], "rows": rows, "most": time(most), "left_out": len(own) - len(kept)}
+    return {"steps": steps.tolist(), "rows": rows, "most": time(most), "left_out": len(own) - len(kept)}
 
 
 def _cell(own: float, excess: float, most: float) -> dict[str, Any]:
@@ -61,7 +63,7 @@ def histogram(job: Job) -> list[dict[str, Any]]:
 def timelines(job: Job) -> dict[str, Any]:
     """The collectives of the slow, the fast and the median rank in the step of median length."""
     wall = job.by_step.groupby("step")["wall_ns"].max()
-    step = int((wall - wall.median()).abs().idxmin())
+    step = int(wall.index.to_numpy()[(wall - wall.median()).abs().to_numpy().argmin()])
     calls = job.calls[job.calls["step"] == step]
     if calls.empty:
         return {"lanes": [], "step": step, "length": ""}
@@ -86,7 +88,7 @@ def _before(job: Job, step: int, position: dict[int, int]) -> float:
 
 def _bars(calls: pd.DataFrame, begin: float, scale: float) -> list[dict[str, Any]]:
     bars = []
-    for row in calls.itertuples():
+    for row in rows_of(calls):
         at, until = (row.arrival - begin) * scale, (row.end - begin) * scale
         waits = min(row.wait * scale, until - at)
         bars.append(
@@ -109,8 +111,8 @@ def path_parts(job: Job) -> list[dict[str, Any]]:
     parts = [(f"own time of rank {rank}", "compute", value) for rank, value in own.head(8).items()]
     if len(own) > 8:
         parts.append((f"own time of {len(own) - 8} other ranks", "unknown", float(own.iloc[8:].sum())))
-    names = job.groups["name"]
-    parts += [(f"transfers of group {names.iloc[int(group)]}", "transfer", value) for group, value in moved.items()]
+    names = job.groups["name"].iloc[moved.index.to_numpy(dtype=int)]
+    parts += [(f"transfers of group {name}", "transfer", value) for name, value in zip(names, moved, strict=True)]
     steps = max(job.steps, 1)
     return [
         {"name": name, "class": kind, "share": round(float(value) / total, 5), "time": time(float(value) / steps)}

@@ -1,0 +1,141 @@
+"""`tracekit ranks` and `tracekit.ranks`: inputs, outputs, and what goes wrong."""
+
+import gzip
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from jsonschema import validate
+
+import tracekit
+from tracekit.cli import main
+from tracekit.jobs.sources import rank_files, rank_numbers
+
+JOBS = Path(__file__).parents[2] / "examples" / "ranks"
+SLOW = JOBS / "slow-loader-2"
+HOSTILE = "<script>alert(1)</script>\x1b[31m"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The outputs of a job in which an op, a group and a host have hostile names."""
+    folder = tmp_path_factory.mktemp("job")
+    for number in range(2):
+        text = gzip.decompress((SLOW / f"rank-{number}.json.gz").read_bytes()).decode()
+        text = text.replace("aten::mm", json.dumps(HOSTILE)[1:-1]).replace(
+            '"pg_name":"0"', f'"pg_name":{json.dumps(HOSTILE)}'
+        )
+        text = text.replace('"host_name":"node-0"', '"host_name":"secret-host"')
+        (folder / f"rank-{number}.json").write_text(text)
+    (folder / "rank-9.json").write_text("{}")
+    run = CliRunner().invoke(main, ["ranks", str(folder), "--no-cache", "-o", str(folder / "out")])
+    assert run.exit_code == 0, run.output
+    return run, folder / "out"
+
+
+def test_the_answer_stands_first(written):
+    lines = written[0].stdout.splitlines()
+    assert lines[0].startswith("2 ranks, 1 host; clocks ±")
+    assert lines[1].startswith("Rank 1 (host 0) costs ") and "longer for its data." in lines[1]
+    assert any(line.startswith("Next: mend rank 1, ") for line in lines)
+
+
+def test_a_trace_that_cannot_be_read_is_a_problem(written):
+    assert "1 trace could not be read" in " ".join(written[0].stdout.split())
+
+
+def test_the_data(written):
+    data = json.loads((written[1] / "ranks.json").read_text())
+    (straggler,) = data["stragglers"]
+    number = {"type": "number"}
+    share = {"type": "object", "required": ["low", "expected", "high"], "additionalProperties": number}
+    shape = {"required": ["rank", "cost_share", "cause", "layer", "evidence"], "properties": {"cost_share": share}}
+    validate(straggler, shape)
+    assert (straggler["rank"], straggler["cause"]) == (1, "data loading")
+    assert [row["rank"] for row in data["ranks"]] == [0, 1] and data["collectives"] and data["groups"]
+
+
+def test_nothing_hostile_and_no_host_gets_out(written):
+    run, folder = written
+    page, data = ((folder / name).read_text() for name in ("ranks.html", "ranks.json"))
+    assert "<script>alert" not in page and "Content-Security-Policy" in page
+    for text in (run.output, page, data):
+        assert "\x1b" not in text and "secret-host" not in text
+
+
+def test_the_page_holds_its_drawings(written):
+    page = (written[1] / "ranks.html").read_text()
+    assert page.count('<td class="late"') + page.count('<td class="early"') == 2 * 10
+    assert page.count('<rect class="move"') >= 4 and 'class="histogram"' in page
+
+
+def test_the_archive_holds_the_slow_and_the_fast_rank(written):
+    with tarfile.open(written[1] / "ranks.tar") as archive:
+        names = archive.getnames()
+        assert names == ["slow-rank-1.json.gz", "fast-rank-0.json.gz"]
+        for name in names:
+            trace = json.loads(gzip.decompress(archive.extractfile(name).read()))
+            assert len(trace["traceEvents"]) > 100 and "secret-host" not in json.dumps(trace)
+
+
+def test_outputs_of_another_job_are_kept(written):
+    run = CliRunner().invoke(main, ["ranks", str(JOBS / "sleep-2"), "-o", str(written[1])])
+    assert run.exit_code == 1 and "exists, and is not the ranks of this input" in run.output
+
+
+def test_tables_as_csv():
+    run = CliRunner().invoke(main, ["ranks", str(SLOW), "--format", "csv", "--table", "by_step"])
+    assert run.exit_code == 0 and run.stdout.splitlines()[0].startswith("rank,step,wall_us,compute_us")
+    assert len(run.stdout.splitlines()) == 1 + 2 * 10
+
+
+def test_files_a_pattern_and_a_folder_of_runs_are_the_same(tmp_path):
+    files = [str(SLOW / f"rank-{number}.json.gz") for number in range(2)]
+    for number, file in enumerate(files):
+        (tmp_path / f"run-{number}").mkdir()
+        (tmp_path / f"run-{number}" / "trace.json.gz").write_bytes(Path(file).read_bytes())
+    assert rank_files(files) == rank_files(SLOW) == rank_files(str(SLOW / "*.gz")) == files
+    assert [Path(path).parent.name for path in rank_files(tmp_path)] == ["run-0", "run-1"]
+
+
+def test_ranks_by_number_not_by_name(tmp_path):
+    for number in (0, 2, 10):
+        (tmp_path / f"rank-{number}.json").touch()
+    (tmp_path / "ranks.json").touch()
+    assert [Path(path).name for path in rank_files(tmp_path)] == ["rank-0.json", "rank-2.json", "rank-10.json"]
+
+
+@pytest.mark.parametrize(
+    ("said", "names", "numbers", "guessed"),
+    [
+        ([1, 0], ["a", "b"], [1, 0], False),
+        ([0, 0], ["job/rank-3.json.gz", "job/rank-4.json.gz"], [3, 4], False),
+        ([None, None], ["host1_77.42.pt.trace.json", "host1_77.43.pt.trace.json"], [42, 43], False),
+        ([None, None], ["a.json", "b.json"], [0, 1], True),
+    ],
+)
+def test_the_numbers_of_ranks(said, names, numbers, guessed):
+    assert rank_numbers(said, names) == (numbers, guessed)
+
+
+def test_a_folder_without_traces(tmp_path):
+    run = CliRunner().invoke(main, ["ranks", str(tmp_path)])
+    assert run.exit_code == 1 and "holds no traces" in run.output
+
+
+def test_one_rank_is_too_few():
+    run = CliRunner().invoke(main, ["ranks", str(SLOW / "rank-0.json.gz")])
+    assert run.exit_code == 1 and "tracekit analyze looks at one" in run.output
+
+
+def test_analyze_of_a_folder_of_ranks_points_here():
+    run = CliRunner().invoke(main, ["analyze", str(SLOW)])
+    assert run.exit_code == 1 and f"tracekit ranks {SLOW}" in run.output
+
+
+def test_in_memory():
+    pytest.importorskip("fsspec").filesystem("memory").put(str(SLOW), "/job", recursive=True)
+    job = tracekit.ranks("memory://job", workers=1)
+    assert [straggler.rank for straggler in job.stragglers] == [1]

@@ -1,0 +1,26 @@
+"""Jobs of 8 and 16 ranks, generated from one recorded rank with planted faults."""
+
+from pathlib import Path
+
+import pytest
+from ranks.generated_jobs import FAULTS, run_job
+
+from tracekit.analyzers import readers
+from tracekit.analyzers.ranks.summary import summarize
+
+BASE = Path(__file__).parents[2] / "examples" / "ranks" / "healthy-1-4" / "rank-0.json.gz"
+
+
+@pytest.fixture(scope="module")
+def base():
+    return summarize(readers.load(BASE))
+
+
+@pytest.mark.parametrize("number", range(len(FAULTS)), ids=lambda number: FAULTS[number])
+def test_the_fault_is_named(base, number):
+    fault, _, said = run_job(base, number, sizes=(8, 16))
+    assert said == "right", fault
+
+
+def test_another_healthy_job(base):
+    assert run_job(base, len(FAULTS), sizes=(8, 16))[2] == "right"
