@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.items import innermost_segments
 from tracekit.analyzers.attribution.kernel_names import is_communication, matching
 from tracekit.analyzers.attribution.nesting import Nest, nearest
+from tracekit.analyzers.attribution.work_items import innermost_segments
 from tracekit.analyzers.breakdown.covered import Covered
 from tracekit.analyzers.breakdown.host_activity import Launching, host_activity
 from tracekit.analyzers.breakdown.host_kinds import LOADING, is_collective
@@ -59,7 +59,7 @@ def _idle(host: pd.DataFrame, is_op: Bools, busy: Covered, steps: pd.DataFrame) 
     if not len(begin):
         return pd.DataFrame({"step": [], "cause": [], "idle_ns": []})
     thread = host["thread"].to_numpy()
-    threads = np.unique(thread[is_op])
+    threads = np.bincount(thread[is_op], minlength=int(thread.max()) + 1) > 0
     none = np.zeros(len(host), dtype=bool)
     by = Launching(threads, np.array([], dtype=np.int64), np.array([], dtype=np.int64), none)
     parts = host_activity(host, by, begin, end)
