@@ -42,6 +42,13 @@ def compare_times(before: Runs, after: Runs, basis: Basis, rules: Rules) -> tupl
     return (latency, *sorted(_parts(before, after, basis, rules), key=lambda change: -abs(change.change_ns)))
 
 
+def latency_in_turn(blocks: Sequence[tuple[float, float]], rules: Rules) -> TimeChange:
+    """Return the change of a latency that was timed in alternating blocks: (before, after) in µs of each."""
+    ratio = intervals.paired(blocks, rules.level / 2)
+    before, after = (float(np.median(side)) * 1e3 for side in zip(*blocks, strict=True))
+    return TimeChange("latency", "", before, after, ratio, ratio.outcome(rules.margin))
+
+
 def _latencies(before: Runs, after: Runs) -> tuple[list[Floats], list[Floats]]:
     """The latencies of each run: timed without a profiler if all runs were, else those of the steps in the trace."""
     timed = all(run.unprofiled for run in (*before, *after))

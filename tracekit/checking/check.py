@@ -8,14 +8,17 @@ from tracekit.analyzers.comparison.compare import compare_summaries
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.gate.budgets import judged
 from tracekit.analyzers.gate.counters import compare_counters
-from tracekit.analyzers.gate.times import basis_of, compare_times
+from tracekit.analyzers.gate.times import basis_of, compare_times, latency_in_turn
 from tracekit.analyzers.gate.verdict import Basis, Check, TimeChange, overall
 from tracekit.analyzers.readers.remote import is_url
+from tracekit.capture.progress import Say, silent
 from tracekit.checking import baseline_file
 from tracekit.checking.configuration import Configuration, configuration
 from tracekit.checking.culprits import culprits
 from tracekit.checking.fingerprint import WORK, unknown, unlike
 from tracekit.checking.recorded import Recorded, recorded
+
+Blocks = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,9 @@ class Options:
     baselines: Path | None = None
     """Folder of the baselines; None: the configuration names it."""
     use_cache: bool = True
+    in_turn_s: float = 0.0
+    """Seconds for timing both runs anew, in turn; 0: the times in the traces are compared."""
+    say: Say = silent
 
 
 def check(runs: Sequence[str | Path], against: Sequence[str | Path] = (), options: Options = Options()) -> Check:
@@ -41,7 +47,12 @@ def check(runs: Sequence[str | Path], against: Sequence[str | Path] = (), option
     if before is None:
         return _against_budgets(after, settings, options)
     notes = _refused_or_noted(before, after, settings, options)
-    return judge(before, after, settings, counters_only=options.counters_only, notes=notes)
+    blocks: Blocks = ()
+    if options.in_turn_s and not options.counters_only:
+        from tracekit.checking.in_turn import timed_in_turn
+
+        blocks = timed_in_turn(_only(against), _only(runs), wall_s=options.in_turn_s, say=options.say)
+    return judge(before, after, settings, counters_only=options.counters_only, notes=notes, blocks=blocks)
 
 
 def folder_of(options: Options, settings: Configuration, root: Path) -> Path:
@@ -67,12 +78,15 @@ def judge(
     *,
     counters_only: bool = False,
     notes: Sequence[str] = (),
+    blocks: Blocks = (),
 ) -> Check:
-    """Return the verdict on runs that may be compared."""
+    """Return the verdict on runs that may be compared; with `blocks`, on latencies that were timed in turn."""
     rules = settings.rules
     modelled = before.kind == after.kind == "modelled"
     basis: Basis | None = None if counters_only else basis_of(before.runs, after.runs, modelled=modelled)
     times: tuple[TimeChange, ...] = compare_times(before.runs, after.runs, basis, rules) if basis else ()
+    if blocks:
+        basis, times = "in turn", (latency_in_turn(blocks, rules), *times[1:])
     counters = compare_counters(before.counters, after.counters, settings.counters, settings.ignore)
     lines = judged(settings.budget, after.runs, after.counters, basis, rules)
     comparison = compare_summaries(before.step, after.step, (before.name, after.name))
@@ -92,6 +106,16 @@ def judge(
         kind=after.kind,
     )
     return replace(verdict, culprits=culprits(verdict, before, after))
+
+
+def _only(runs: Sequence[str | Path]) -> str | Path:
+    if len(runs) != 1 or not Path(runs[0]).is_dir():
+        raise InputError(
+            "The runs cannot be timed in turn.",
+            "That needs the folder of one run, with its settings, as RUN and as --against.",
+            "Name two folders that tracekit profile made.",
+        )
+    return runs[0]
 
 
 def _against_budgets(after: Recorded, settings: Configuration, options: Options) -> Check:

@@ -27,9 +27,9 @@ def fingerprint(analysis: Analysis) -> Fingerprint:
     if capture is None:
         return {name: value for name, value in known.items() if value}
     known |= {name: getattr(capture, name) for name in (*_SETTINGS, "driver", *_CLOCKS)}
-    known |= {name: capture.versions.get(name, "") for name in _VERSIONS}
+    known |= {name: capture.versions.get(name, "").partition("+")[0] for name in _VERSIONS}
     if source.kind == "modelled":
-        known["tracekit"] = capture.version
+        known |= {"tracekit": capture.version, "host_op_us": f"{capture.host_op_us:.3g}"}
         known.pop("device")
     return {name: value for name, value in known.items() if value}
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit import __version__
+from tracekit.commands._output import say
 from tracekit.commands._reading import Reading
 
 if TYPE_CHECKING:
@@ -41,6 +42,14 @@ def _outputs(command: "click.decorators.FC") -> "click.decorators.FC":
     "--format", "form", type=click.Choice(_FORMATS), default="text", show_default=True, help="Standard output."
 )
 @_outputs
+@click.option(
+    "--in-turn",
+    "in_turn_s",
+    type=click.FloatRange(min=0),
+    default=0,
+    metavar="S",
+    help="Time both runs anew, in turn, for at most S seconds; RUN and --against are folders that profile made.",
+)
 @click.option("--record", is_flag=True, help="Add the run to the history of the baseline.")
 @click.option(
     "--self-test", "self_testing", is_flag=True, help="Measure how often checks on this machine raise a false alarm."
@@ -55,6 +64,7 @@ def command(
     accept: tuple[str, ...],
     baselines: Path | None,
     form: str,
+    in_turn_s: float,
     record: bool,
     self_testing: bool,
     no_cache: bool,
@@ -87,7 +97,7 @@ def command(
 
     for path in filter(None, files.values()):
         check_writable(path)
-    options = Options(counters_only, accept, baselines, not no_cache)
+    options = Options(counters_only, accept, baselines, not no_cache, in_turn_s, say)
     verdict = check(runs, against, options)
     for kind, file in files.items():
         if file:

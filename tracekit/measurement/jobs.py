@@ -5,10 +5,13 @@ from pathlib import Path
 
 from tracekit.analyzers.verification import DeviceReading, Verified
 from tracekit.capture import models, record
+from tracekit.capture.latency import clock_of
 from tracekit.capture.progress import silent
 from tracekit.capture.settings import Settings
 from tracekit.measurement import device_state, peak_memory
+from tracekit.measurement.interleaved import compare
 from tracekit.measurement.side_by_side import Ready, warm
+from tracekit.measurement.worker import tell
 from tracekit.subjects.subject import Subject
 from tracekit.verification import trial
 from tracekit.verification.expectations import Expected
@@ -47,6 +50,13 @@ def read_device() -> DeviceReading | None:
 
 def verify(settings: Settings, name: str, expected: Expected, wall_s: float) -> Verified:
     return trial.verify(prepared(settings), name, expected, wall_s=wall_s)
+
+
+def blocks_in_turn(before: Settings, after: Settings, wall_s: float) -> tuple[tuple[float, float], ...]:
+    """Time two runs in alternating blocks, and return the median latencies (µs) of each block."""
+    sides = [warm(Subject(model=models.build_for(each), settings=each)) for each in (before, after)]
+    times = compare(sides[0].runnable, sides[1].runnable, clock_of(after.device), wall_s=wall_s, say=tell)
+    return times.blocks_us
 
 
 def profile(settings: Settings, path: Path) -> None:

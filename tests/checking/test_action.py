@@ -1,0 +1,142 @@
+"""The GitHub action: its shell steps run in a clean checkout, as a runner would run them."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from tiny_models import CONFIGS
+from tiny_runs import write_run
+
+ROOT = Path(__file__).parents[2]
+ACTION = ROOT / ".github/actions/check/action.yml"
+KEPT = (".github/", "tracekit/", "analyzers/", "reports/", "pyproject.toml")
+GH = """#!/usr/bin/env bash
+printf '%s\\n' "$*" >>"$GH_LOG"
+[[ $* != *--paginate* ]] || printf '%s' "${GH_COMMENT:-}"
+"""
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (ROOT / ".git").exists() or not shutil.which("bash"), reason="needs a checkout, and bash"),
+]
+
+
+@pytest.fixture(scope="module")
+def action():
+    return yaml.safe_load(ACTION.read_text())
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """The tracked files of this tree, and programs that stand for the runner's."""
+    folder = tmp_path_factory.mktemp("checkout")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in filter(None, listed.stdout.split("\0")):
+        if name.startswith(KEPT) and (ROOT / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
+    programs = folder / ".programs"
+    programs.mkdir()
+    (programs / "python").symlink_to(sys.executable)
+    (programs / "tracekit").write_text(f'#!/usr/bin/env bash\nexec "{sys.executable}" -m tracekit "$@"\n')
+    (programs / "gh").write_text(GH)
+    for program in ("tracekit", "gh"):
+        (programs / program).chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def step(action, checkout, tmp_path):
+    """Runs a step by name with inputs, and returns its status, what it printed, and its outputs."""
+
+    def run(name, inputs, **environment):
+        (told,) = (each for each in action["runs"]["steps"] if each["name"] == name)
+        given = {key: each.get("default", "") for key, each in action["inputs"].items()} | inputs
+        env = {key: _filled(str(value), given) for key, value in told["env"].items()}
+        files = {key: tmp_path / key for key in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "GH_LOG")}
+        for file in files.values():
+            file.write_text("")
+        paths = {"PATH": f"{checkout}/.programs:{os.environ['PATH']}", "PYTHONPATH": str(checkout)}
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", told["run"]],
+            cwd=checkout,
+            env={**os.environ, **paths, **env, **{key: str(file) for key, file in files.items()}, **environment},
+            capture_output=True,
+            text=True,
+        )
+        return done, {key: file.read_text() for key, file in files.items()}
+
+    return run
+
+
+def _filled(value, inputs):
+    """A value with the expressions that a runner would replace."""
+    value = re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda match: inputs[match[1]], value)
+    return re.sub(r"\$\{\{ github\.event\.pull_request\.number \}\}", "7", value)
+
+
+def test_a_modelled_run_passes_its_own_baseline(step, checkout):
+    (checkout / "tiny").mkdir()
+    (checkout / "tiny/config.json").write_text(json.dumps({"model_type": "gpt2", **CONFIGS["gpt2"]}))
+    profile = "tracekit profile --device model --model tiny --gpu t4 --workload decode --seq-len 16 --steps 1"
+    command = f"{profile} -o runs/now\ntracekit baseline save tiny runs/now"
+    made, _ = step("Make the runs", {"command": command})
+    assert made.returncode == 0, made.stderr
+    checked, files = step("Check", {"runs": "runs/now", "against": "tiny"})
+    assert checked.returncode == 0, checked.stderr
+    assert "outcome=pass" in files["GITHUB_OUTPUT"]
+    assert files["GITHUB_STEP_SUMMARY"].startswith("<!-- tracekit check tiny -->")
+    assert checked.stdout.startswith("::notice title=tracekit check")
+
+
+def test_a_regression_fails_and_is_commented_once(step, checkout):
+    for number in range(3):
+        write_run(checkout / f"base-{number}.json")
+    write_run(checkout / "more.json", scalar_read=True)
+    inputs = {"runs": "more.json\n", "against": "base-0.json\nbase-1.json\nbase-2.json\n"}
+    failed, files = step("Check", inputs)
+    assert failed.returncode == 1
+    assert "outcome=regressed" in files["GITHUB_OUTPUT"]
+    assert "::error title=tracekit check%3A counter scalar-reads::scalar-reads 0 → 1" in failed.stdout
+    for name in ("check.md", "check.json", "check.sarif", "check.xml"):
+        assert (checkout / "tracekit-check" / name).stat().st_size
+    runner = {"GITHUB_REPOSITORY": "someone/something"}
+    first, files = step("Comment on the pull request", inputs, **runner)
+    assert first.returncode == 0
+    assert "--method POST repos/someone/something/issues/7/comments" in files["GH_LOG"]
+    again, files = step("Comment on the pull request", inputs, GH_COMMENT="123\n", **runner)
+    assert again.returncode == 0
+    assert "--method PATCH repos/someone/something/issues/comments/123" in files["GH_LOG"]
+
+
+def test_inconclusive_and_impossible_checks(step, checkout):
+    write_run(checkout / "one.json")
+    inputs = {"runs": "one.json", "against": "one.json"}
+    passed, files = step("Check", inputs)
+    assert passed.returncode == 0
+    assert "outcome=inconclusive" in files["GITHUB_OUTPUT"]
+    assert step("Check", inputs | {"fail-on-inconclusive": "true"})[0].returncode == 3
+    missing, _ = step("Check", {"runs": "one.json", "against": "no such baseline; echo injected"})
+    assert missing.returncode == 1
+    assert "The check could not be made" in missing.stdout
+    assert "\ninjected" not in missing.stdout
+
+
+def test_inputs_reach_the_shell_as_variables_only(action):
+    for each in action["runs"]["steps"]:
+        assert "${{" not in each["run"], each["name"]
+
+
+def test_the_repository_uses_the_action_with_its_inputs_and_has_the_baselines(action):
+    workflow = yaml.safe_load((ROOT / ".github/workflows/performance.yml").read_text())
+    (job,) = workflow["jobs"].values()
+    (use,) = (each for each in job["steps"] if each.get("uses") == "./.github/actions/check")
+    assert set(use["with"]) <= set(action["inputs"])
+    for row in job["strategy"]["matrix"]["include"]:
+        assert (ROOT / f".tracekit/baselines/{row['name']}.json").is_file()
+        assert (ROOT / f"tracekit/capture/architectures/{row['model']}.json").is_file()

@@ -1,0 +1,28 @@
+"""Two runs that are timed anew, in turn."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from tiny_models import settings_of
+
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.gate.times import Rules, latency_in_turn
+from tracekit.checking.in_turn import timed_in_turn
+from tracekit.measurement import jobs
+
+
+@pytest.mark.slow
+def test_a_step_of_twice_the_tokens_is_slower(tmp_path):
+    short = settings_of("gpt2", tmp_path / "gpt2", gpu="", device="cpu", seq_len=4)
+    blocks = jobs.blocks_in_turn(short, replace(short, seq_len=64, batch_size=8), 5.0)
+    change = latency_in_turn(blocks, Rules())
+    assert change.after_ns > change.before_ns
+    assert change.outcome == "regressed"
+
+
+def test_modelled_runs_cannot_be_timed(tmp_path):
+    settings = settings_of("gpt2", tmp_path / "gpt2")
+    (tmp_path / "run.json").write_text(json.dumps({"settings": settings.as_dict()}))
+    with pytest.raises(InputError, match="The run is modelled"):
+        timed_in_turn(tmp_path, tmp_path, wall_s=1.0)
