@@ -3,8 +3,8 @@
     python benchmarks/check_power.py                 # about two minutes, on a CPU
     python benchmarks/check_power.py --skip-planted  # without PyTorch
 
-Times are those of the layers of a traced decode of GPT-2 (examples/traces), with noise injected: a factor common to a run
-(clock, neighbour), one of each layer in a run, one of each layer in a step, a host that varies, and slow steps. The
+Times are those of the layers of a traced decode of GPT-2 (examples/traces), with noise injected: a factor common to a
+run (clock, neighbour), one of each layer in a run, one of each layer in a step, a host that varies, and slow steps. The
 planted `.item()` and the graph break are in real programs, which torch.profiler records on this machine's CPU.
 """
 
@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
@@ -55,13 +56,9 @@ def noisy(base: RunTimes, noise: Noise, random: np.random.Generator, slow: str =
     for name, times in base.parts["layer"].items():
         own = math.exp(random.normal(0, noise.layer_of_run)) * (SLOWER if name == slow else 1.0)
         late = np.where(random.random(STEPS) < noise.slow_steps, 1.5, 1.0)
-        layers[name] = (
-            float(np.median(times)) * drift * own * late * np.exp(random.normal(0, noise.layer_of_step, STEPS))
-        )
+        layers[name] = median(times) * drift * own * late * np.exp(random.normal(0, noise.layer_of_step, STEPS))
     busy = np.sum(list(layers.values()), axis=0)
-    host = (
-        float(np.median(base.steps_ns)) - float(np.sum([np.median(t) for t in base.parts["layer"].values()]))
-    ) * drift
+    host = (median(base.steps_ns) - sum(map(median, base.parts["layer"].values()))) * drift
     steps = busy + host * np.exp(random.normal(0, noise.host, STEPS))
     return RunTimes(
         unprofiled=None, steps_ns=steps.tolist(), parts={"layer": {name: t.tolist() for name, t in layers.items()}}
@@ -87,7 +84,7 @@ def rates(base: RunTimes, noise: Noise, runs: int, random: np.random.Generator) 
 
 def _layers(base: RunTimes, random: np.random.Generator) -> Iterator[str]:
     """PAIRS layers that a check judges, drawn at random."""
-    times = {name: float(np.median(each)) for name, each in base.parts["layer"].items()}
+    times = {name: median(each) for name, each in base.parts["layer"].items()}
     judged = [name for name, ns in times.items() if ns >= 0.011 * sum(times.values())]
     yield from (str(name) for name in random.choice(judged, PAIRS))
 

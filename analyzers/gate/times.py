@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +46,7 @@ def compare_times(before: Runs, after: Runs, basis: Basis, rules: Rules) -> tupl
 def latency_in_turn(blocks: Sequence[tuple[float, float]], rules: Rules) -> TimeChange:
     """Return the change of a latency that was timed in alternating blocks: (before, after) in µs of each."""
     ratio = intervals.paired(blocks, rules.level / 2)
-    before, after = (float(np.median(side)) * 1e3 for side in zip(*blocks, strict=True))
+    before, after = (float(median(side)) * 1e3 for side in zip(*blocks, strict=True))
     return TimeChange("latency", "", before, after, ratio, ratio.outcome(rules.margin))
 
 
@@ -64,7 +65,7 @@ def _change(
 
 
 def _told(kind: str, name: str, before: list[Floats], after: list[Floats], ratio: Ratio, rules: Rules) -> TimeChange:
-    times = [float(np.median([np.median(run) for run in side])) for side in (before, after)]
+    times = [float(median([median(run) for run in side])) for side in (before, after)]
     return TimeChange(kind, name, times[0], times[1], ratio, ratio.outcome(rules.margin))  # type: ignore[arg-type]
 
 
@@ -81,7 +82,7 @@ def _ratios(
     if basis == "steps":
         columns = [np.log([np.concatenate(row) for row in side]) for side in (before, after)]
         return intervals.from_steps(columns[0], columns[1], runs, rules.run_spread, level, together=together)
-    medians = [np.array([[np.median(run) for run in row] for row in side]) for side in (before, after)]
+    medians = [np.array([[median(run) for run in row] for row in side]) for side in (before, after)]
     if basis == "modelled":
         return [intervals.exact(*pair) for pair in zip(medians[0].mean(axis=1), medians[1].mean(axis=1), strict=True)]
     return intervals.from_runs(np.log(medians[0]), np.log(medians[1]), level, together=together)
@@ -121,10 +122,10 @@ def _shared(kind: str, before: Runs, after: Runs, least_share: float) -> list[st
     """Parts that take time in every step of every run, and a share worth a word in one of the runs."""
     runs = (*before, *after)
     names = set.intersection(*(set(run.parts.get(kind, {})) for run in runs))
-    total = max(sum(np.median(times) for times in run.parts.get(kind, {}).values()) for run in runs)
+    total = max(sum(median(times) for times in run.parts.get(kind, {}).values()) for run in runs)
     return sorted(
         name
         for name in names
         if all(min(run.parts[kind][name]) > 0 for run in runs)
-        and max(np.median(run.parts[kind][name]) for run in runs) >= least_share * total
+        and max(median(run.parts[kind][name]) for run in runs) >= least_share * total
     )

@@ -3,27 +3,27 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from tracekit.analyzers import cache, hardware, problems
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.hardware import GPU
-from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.analyzers.prediction.projection import project
-from tracekit.analyzers.prediction.start import start
 from tracekit.analyzers.readers import load
 from tracekit.analyzers.readers.source import MAX_BYTES
 from tracekit.analyzers.results import Analysis, Projection
 from tracekit.analyzers.trace import Trace
 from tracekit.calibration.correction import corrected
-from tracekit.planning.recommend import recommend
 from tracekit.reports.notebook import show_in_notebooks
 from tracekit.runs.verification_file import verification_of
 
+if TYPE_CHECKING:
+    from tracekit.analyzers.prediction.baseline import Baseline
+
 show_in_notebooks()
 
-LEAST_WORK = 10_000
+LEAST_WORK = 500
 """Number of work items below which analyzing a trace is as fast as reading its analysis from the cache."""
 
 
@@ -97,6 +97,9 @@ def _with_measurements(analysis: Analysis, path: str | Path) -> Analysis:
 
 
 def _analyzed(trace: Trace, named: GPU | None, counters: pd.DataFrame | None) -> Analysis:
+    from tracekit.analyzers.prediction.start import start  # nothing of this is needed for what the cache holds
+    from tracekit.planning.recommend import recommend
+
     if counters is not None:
         trace = replace(trace, counters=counters)
     analysis, base = start(trace, named)
@@ -114,11 +117,13 @@ def _counters(path: str | Path, max_bytes: int) -> pd.DataFrame:
     return measured
 
 
-def _projected(analysis: Analysis, base: Baseline | None, named: GPU | None) -> Analysis:
+def _projected(analysis: Analysis, base: "Baseline | None", named: GPU | None) -> Analysis:
     capture = analysis.source.capture
     target = named or (hardware.of_capture(capture) if capture and capture.gpu else None)
     if base is None or target is None or target.id == base.gpu.id:
         return analysis
+    from tracekit.analyzers.prediction.projection import project
+
     projection = project(base, target)
     return replace(analysis, projection=projection, problems=problems.concat(analysis.problems, _misfit(projection)))
 

@@ -18,6 +18,8 @@ EXTRAS = {
     "pynvml": "measure",
     "pyarrow": "measure",
     "IPython": "notebook",
+    "mcp": "mcp",
+    "mcp_types": "mcp",
 }
 """The extra of tracekit that installs a package, by the name it is imported under."""
 
@@ -25,6 +27,7 @@ _NEEDED_FOR = {
     "capture": "Running a model needs it.",
     "measure": "Readings of the GPU and Parquet files need it.",
     "notebook": "The notebook magics need it.",
+    "mcp": "The server for programs needs it.",
 }
 _OPTIMIZATION = "This optimization is applied with it."
 

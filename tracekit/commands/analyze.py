@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _WORDS = {
     "json": ('"schema_version"', '"layers_from"'),
+    "brief": ('"schema_version"', '"drill_down"'),
     "markdown": ("| bound by |",),
     "text": ("coverage", "of the busy time"),
 }
@@ -36,6 +37,7 @@ _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown"}
     show_default=True,
     help="The table to write as csv.",
 )
+@click.option("--brief", is_flag=True, help="A short answer for programs, as JSON: verdict, evidence ids, first steps.")
 @click.option("-o", "--output", type=Path, metavar="FILE", help="Write to FILE instead of stdout.")
 @FORCE
 def command(
@@ -45,6 +47,7 @@ def command(
     counters: str | None,
     form: str | None,
     table: str,
+    brief: bool,
     no_cache: bool,
     max_unpacked: float,
     output: Path | None,
@@ -58,11 +61,13 @@ def command(
     if output:
         check_writable(output)
         check_not_input(output, trace)
-    form = form or _EXTENSIONS.get(output.suffix if output else "", "text")
+    if brief and form not in (None, "json"):
+        raise click.UsageError("--brief is JSON: leave out --format, or name json.")
+    form = "brief" if brief else form or _EXTENSIONS.get(output.suffix if output else "", "text")
     analysis = analyze(
         trace, gpu, counters, gpu_file=gpu_file, use_cache=not no_cache, max_bytes=int(max_unpacked * 2**30)
     )
-    text = _rendered(analysis, form, table, colour=None if output is None else False)
+    text = _rendered(analysis, form, table, trace, colour=None if output is None else False)
     if output is None:
         click.echo(text, nl=False)
         return
@@ -71,7 +76,12 @@ def command(
     click.echo(f"Wrote {output}", err=True)
 
 
-def _rendered(analysis: "Analysis", form: str, table: str, colour: bool | None) -> str:
+def _rendered(analysis: "Analysis", form: str, table: str, trace: str, colour: bool | None) -> str:
+    if form == "brief":
+        from tracekit.reports.brief import brief
+        from tracekit.runs.folders import holds_settings
+
+        return brief.to_json(analysis, trace, repeatable=holds_settings(Path(trace)))
     if form == "text":
         from tracekit.reports import terminal
 

@@ -1,5 +1,6 @@
 """Names the files in a run's folder, and the report that belongs to a trace."""
 
+import json
 from pathlib import Path
 
 TRACE = "trace.json.gz"
@@ -20,6 +21,15 @@ def page_of(trace: Path) -> Path:
     if (trace.parent / RUN).exists():
         return trace.parent / REPORT
     return trace.with_name(f"{stem(trace.name)}.html")
+
+
+def holds_settings(folder: Path) -> bool:
+    """Return whether this is the folder of a run of a model, which can be repeated."""
+    try:
+        held = json.loads((folder / RUN).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(held, dict) and "settings" in held
 
 
 def stem(name: str) -> str:

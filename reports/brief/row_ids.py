@@ -1,0 +1,35 @@
+"""Stable ids of the rows of an analysis: the same name has the same id in every trace."""
+
+from collections.abc import Iterator
+
+import xxhash
+
+from tracekit.analyzers.results import Analysis
+
+NAMED = {
+    "layer": ("layers", "path"),
+    "type": ("layer_types", "type"),
+    "op": ("ops", "name"),
+    "kernel": ("kernels", "name"),
+    "phase": ("phases", "name"),
+    "cause": ("idle_causes", "cause"),
+    "problem": ("problems", "code"),
+}
+"""By kind of id, the table of the analysis and the column that names its rows."""
+_LONGEST = 60
+"""Longer names are replaced by their hash."""
+
+
+def row_id(kind: str, name: str) -> str:
+    """Return "kind:name"; of a name that is long or not printable, "kind:#" and its hash."""
+    plain = name.isprintable() and len(name) <= _LONGEST
+    return f"{kind}:{name}" if plain else f"{kind}:#{xxhash.xxh32_hexdigest(name.encode('utf-8', 'surrogatepass'))}"
+
+
+def ids(analysis: Analysis) -> Iterator[str]:
+    """Yield every id."""
+    for kind, (table, column) in NAMED.items():
+        yield from (row_id(kind, str(name)) for name in getattr(analysis, table)[column])
+    yield from (f"counter:{name}" for name in dict.fromkeys(analysis.counts["counter"]))
+    yield from (f"advice:{each.id}" for each in analysis.considered)
+    yield from (f"step:{step}" for step in analysis.timeline.steps["step"])

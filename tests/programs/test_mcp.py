@@ -1,0 +1,125 @@
+"""The tools for programs: what they may read, and what they answer, in this process and over stdio."""
+
+import asyncio
+import json
+import sys
+
+import pytest
+from tiny_runs import write_run
+
+from tracekit.analyzers.errors import InputError, UnknownNameError
+from tracekit.programs.roots import Roots
+from tracekit.programs.skill import install, text
+from tracekit.programs.tools import Tools
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A folder with traces, a baseline, and links that lead out of it."""
+    outside = tmp_path_factory.mktemp("outside")
+    write_run(outside / "secret.json")
+    root = tmp_path_factory.mktemp("root")
+    for number in range(3):
+        write_run(root / f"base-{number}.json")
+    write_run(root / "item.json", scalar_read=True)
+    (root / ".git").mkdir()
+    (root / "link.json").symlink_to(outside / "secret.json")
+    (root / "folder").symlink_to(outside, target_is_directory=True)
+    (root / "run").mkdir()
+    (root / "run/trace.json.gz").symlink_to(outside / "secret.json")
+    (root / "loop.json").symlink_to(root / "loop.json")
+    return root
+
+
+@pytest.fixture(scope="module")
+def tools(root):
+    return Tools(Roots.of([root]), allow_write=True)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("link.json", "folder/secret.json", "run", "../outside0/secret.json", "/etc/passwd", "loop.json/x"),
+        *("https://x.org/a.json", "s3://bucket/key", "-", "", "a\0b"),
+    ],
+)
+def test_nothing_outside_the_roots_is_read(tools, path):
+    with pytest.raises(InputError, match=r"cannot be read|cannot be used"):
+        tools.analyze(path)
+
+
+def test_what_is_inside_is_read(tools, root):
+    assert tools.analyze("base-0.json")["source"]["device"] == "h100-sxm"
+    assert tools.analyze(str(root / "base-0.json"))["untrusted"]
+    assert tools.show("base-0.json", "layer:model.up")["row"]["path"] == "model.up"
+
+
+def test_a_check_names_baselines_and_finds_what_was_planted(tools):
+    tools.save_baseline("main", [f"base-{number}.json" for number in range(3)])
+    answer = tools.check(["item.json"], ["main"])
+    assert answer["outcome"] == "regressed"
+    assert "counter scalar-reads" in [each["what"] for each in answer["culprits"]]
+    assert tools.check(["base-1.json"], ["base-0.json"], counters_only=True)["outcome"] == "pass"
+    with pytest.raises(InputError, match="Baselines: main"):
+        tools.check(["item.json"], ["mian"])
+
+
+def test_a_server_that_only_reads_saves_nothing(root):
+    with pytest.raises(InputError, match="only reads"):
+        Tools(Roots.of([root])).save_baseline("other", ["base-0.json"])
+    assert not (root / ".tracekit/baselines/other.json").exists()
+
+
+def test_compare_and_unknown_names(tools):
+    assert tools.compare("base-0.json", "item.json")["a"]["name"] == "base-0.json"
+    with pytest.raises(UnknownNameError):
+        tools.predict("base-0.json", apply="no-such-thing")
+    with pytest.raises(InputError, match="is no folder"):
+        Roots.of(["/nowhere/at/all"])
+
+
+def test_the_skill_is_installed_and_no_other_file_replaced(tmp_path):
+    path = install(tmp_path)
+    assert path.read_text() == text()
+    assert path == install(tmp_path)
+    path.write_text("mine")
+    with pytest.raises(Exception, match="is not tracekit's"):
+        install(tmp_path)
+    assert path.read_text() == "mine"
+
+
+def test_the_commands_of_the_skill_exist():
+    import re
+
+    from tracekit.cli import main
+
+    for words in re.findall(r"`tracekit ([^`]+)`", text()):
+        name, *options = words.split()
+        command = main.get_command(None, name)
+        assert command, words
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert name == "run" or {word for word in options if word.startswith("--")} <= known, words
+
+
+@pytest.mark.slow
+def test_a_client_over_stdio(root):
+    mcp = pytest.importorskip("mcp")
+    stdio = pytest.importorskip("mcp.client.stdio")
+    command = stdio.StdioServerParameters(
+        command=sys.executable, args=["-m", "tracekit", "mcp", "--root", str(root)], cwd=str(root)
+    )
+
+    async def talk():
+        async with mcp.Client(command, read_timeout_seconds=120) as client:
+            listed = (await client.list_tools()).tools
+            told = await client.call_tool("analyze", {"trace": "base-0.json"})
+            refused = await client.call_tool("analyze", {"trace": "link.json"})
+            return listed, told, refused
+
+    listed, told, refused = asyncio.run(talk())
+    assert {tool.name for tool in listed} == {"analyze", "show", "predict", "compare", "check"}
+    assert all(tool.annotations.read_only_hint for tool in listed)
+    assert not told.is_error
+    assert json.loads(told.content[0].text)["source"]["device"] == "h100-sxm"
+    assert refused.is_error
+    assert "not a path inside the folders" in refused.content[0].text

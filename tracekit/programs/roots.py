@@ -1,0 +1,59 @@
+"""The folders that a program may read: a path outside them is refused, whatever links lead there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tracekit.analyzers.errors import InputError
+from tracekit.runs.folders import RUN, TRACE, VERIFY
+
+_READ_IN_FOLDERS = (TRACE, RUN, VERIFY)
+
+
+@dataclass(frozen=True)
+class Roots:
+    """Folders, without links."""
+
+    folders: tuple[Path, ...]
+
+    @classmethod
+    def of(cls, folders: Sequence[str | Path]) -> "Roots":
+        """Resolve folders. Raises InputError for one that is none."""
+        resolved = tuple(Path(folder).resolve() for folder in folders)
+        for folder, path in zip(folders, resolved, strict=True):
+            if not path.is_dir():
+                raise InputError(f"{folder} cannot be a root.", "It is no folder.", "Name folders with --root.")
+        return cls(resolved)
+
+    def path(self, text: str) -> Path:
+        """Return an existing file or a run's folder inside the roots. Raises InputError for anything else.
+
+        Paths are relative to the first root. Links are followed before the path is judged, and so are those of the
+        files that a run's folder holds.
+        """
+        resolved = self._inside(text)
+        if resolved.is_dir():
+            for name in _READ_IN_FOLDERS:
+                self._inside(str(resolved / name))
+        return resolved
+
+    def holds(self, path: Path) -> bool:
+        """Return whether a path, its links followed, lies in one of the roots."""
+        resolved = path.resolve()
+        return any(resolved.is_relative_to(folder) for folder in self.folders)
+
+    def _inside(self, text: str) -> Path:
+        refused = InputError(
+            f"{text!r} cannot be read.",
+            "It is not a path inside the folders that this server was given.",
+            f"Name a trace or a run's folder below {', '.join(map(str, self.folders))}.",
+        )
+        if not text or "\0" in text or "://" in text or text == "-":
+            raise refused
+        try:
+            resolved = (self.folders[0] / text).resolve()
+        except (OSError, RuntimeError) as error:  # a loop of links
+            raise refused from error
+        if not self.holds(resolved):
+            raise refused
+        return resolved

@@ -1,0 +1,110 @@
+"""The tools: the same answers as the commands', as plain values that are short enough for a model's context."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tracekit.analyzers.errors import InputError
+from tracekit.answers.full_analysis import analyze
+from tracekit.answers.two_runs import compare
+from tracekit.answers.what_if import predict
+from tracekit.checking.baseline_file import names_in
+from tracekit.checking.check import Options, check, folder_of
+from tracekit.checking.configuration import configuration
+from tracekit.checking.saving import save
+from tracekit.programs.roots import Roots
+from tracekit.reports import prediction_export
+from tracekit.reports.brief import brief, row_detail
+from tracekit.reports.checking import check_export
+from tracekit.reports.comparison import comparison_export
+from tracekit.reports.names import printable
+from tracekit.runs.folders import holds_settings
+
+MOST_ROWS, MOST_CHARACTERS = 16, 1600
+
+Answer = dict[str, Any]
+
+
+class Tools:
+    """The tools, confined to some folders. Without `allow_write` nothing is written but the cache."""
+
+    def __init__(self, roots: Roots, *, allow_write: bool = False) -> None:
+        self._roots, self._allow_write = roots, allow_write
+
+    def analyze(self, trace: str) -> Answer:
+        """Analyze a trace or a run's folder: verdict, evidence by id, and first steps with predicted intervals."""
+        path = self._roots.path(trace)
+        return told(brief.to_dict(analyze(path), trace, repeatable=holds_settings(path)))
+
+    def show(self, trace: str, row: str) -> Answer:
+        """Show one row of an analysis by its id, such as layer:lm_head, op:aten::mm, cause:sync or advice:compile."""
+        return told(row_detail.row_detail(analyze(self._roots.path(trace)), row))
+
+    def predict(self, trace: str, apply: str = "", gpu: str = "", batch_size: int = 0) -> Answer:
+        """Predict what optimizations (ids joined with +), another GPU or another batch size would make of a run."""
+        predicted = predict(self._roots.path(trace), apply, gpu or None, batch_size or None)
+        return told(prediction_export.to_dict(predicted))
+
+    def compare(self, a: str, b: str) -> Answer:
+        """Compare a step of run B with one of run A: what takes more or less time, by family, layer, op and kernel."""
+        comparison = compare(self._roots.path(a), self._roots.path(b))
+        answer = comparison_export.to_dict(comparison)
+        for table in ("layers", "ops", "kernels"):
+            answer[table] = sorted(answer[table], key=lambda row: -abs(row["change_us"] or 0.0))
+        return told(answer)
+
+    def check(self, runs: list[str], against: list[str], counters_only: bool = False) -> Answer:
+        """Check runs of the same thing against a baseline by name, or against other runs: pass, improved, regressed or
+        inconclusive, with the culprits. Counters alone decide, if counters_only."""
+        options = Options(counters_only=counters_only, baselines=self._baselines())
+        by_name = len(against) == 1 and against[0] in names_in(options.baselines or Path())
+        other: Sequence[str | Path] = against if by_name else [self._existing(each) for each in against]
+        answer = check_export.to_dict(check([self._roots.path(run) for run in runs], other, options))
+        answer["times"] = [row for row in answer["times"] if row["kind"] == "latency" or row["outcome"] != "pass"]
+        answer["counters"] = [row for row in answer["counters"] if row["outcome"] != "pass"]
+        return told(answer)
+
+    def save_baseline(self, name: str, runs: list[str]) -> Answer:
+        """Save runs of the same thing as a baseline. Allowed only if the server was started with --allow-write."""
+        if not self._allow_write:
+            raise InputError(
+                "No baseline can be saved.", "This server only reads.", "Start it with: tracekit mcp --allow-write."
+            )
+        return told(
+            {"saved": save(name, [self._roots.path(run) for run in runs], Options(baselines=self._baselines()))}
+        )
+
+    def _existing(self, text: str) -> Path:
+        """A run that is there. A name without a baseline is said to be none, with those that there are."""
+        path = self._roots.path(text)
+        if not path.exists():
+            names = ", ".join(names_in(self._baselines())) or "none"
+            raise InputError(
+                f"There is neither a baseline nor a run {text!r}.",
+                f"Baselines: {names}.",
+                "Name one of them, or a run.",
+            )
+        return path
+
+    def _baselines(self) -> Path:
+        """The folder of the baselines of the first root. Raises InputError if the settings lead out of the roots."""
+        settings, root = configuration(self._roots.folders[0])
+        folder = folder_of(Options(), settings, root)
+        return folder if self._roots.holds(folder) else self._roots.folders[0] / ".tracekit/baselines"
+
+
+def told(value: Any) -> Answer:
+    """Return an answer with short printable texts and short lists, and what is to be thought of the names in it."""
+    return {"untrusted": brief.UNTRUSTED, **_plain(value)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        text = "\n".join(map(printable, value.split("\n")))
+        return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
+    if isinstance(value, dict):
+        return {printable(str(key)): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        kept = [_plain(each) for each in value[:MOST_ROWS]]
+        return [*kept, f"… {len(value) - MOST_ROWS} more"] if len(value) > MOST_ROWS else kept
+    return value
