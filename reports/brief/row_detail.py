@@ -25,10 +25,10 @@ def row_detail(analysis: Analysis, wanted: str) -> dict[str, Any]:
     if kind == "advice":
         for each in analysis.recommendations:
             if each.id == name:
-                return {"id": wanted, "recommended": True, **advice.recommendation(each), "untrusted": UNTRUSTED}
+                return {**advice.recommendation(each), "id": wanted, "recommended": True, "untrusted": UNTRUSTED}
         for option in analysis.considered:
             if option.id == name:
-                return {"id": wanted, **advice.considered(option), "untrusted": UNTRUSTED}
+                return {**advice.considered(option), "id": wanted, "untrusted": UNTRUSTED}
     if kind == "counter" and (analysis.counts["counter"] == name).any():
         return {"id": wanted, **_counter(analysis, name), "untrusted": UNTRUSTED}
     if kind == "step" and name.isdigit() and int(name) in set(analysis.timeline.steps["step"]):
