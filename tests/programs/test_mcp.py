@@ -48,6 +48,11 @@ def test_nothing_outside_the_roots_is_read(tools, path):
         tools.analyze(path)
 
 
+def test_a_folder_of_ranks_with_a_link_that_leads_out_is_not_read(tools):
+    with pytest.raises(InputError, match="leads out of the given folders"):
+        tools.ranks(".")
+
+
 def test_what_is_inside_is_read(tools, root):
     assert tools.analyze("base-0.json")["source"]["device"] == "h100-sxm"
     assert tools.analyze(str(root / "base-0.json"))["untrusted"]
@@ -117,7 +122,7 @@ def test_a_client_over_stdio(root):
             return listed, told, refused
 
     listed, told, refused = asyncio.run(talk())
-    assert {tool.name for tool in listed} == {"analyze", "show", "predict", "compare", "check"}
+    assert {tool.name for tool in listed} == {"analyze", "show", "predict", "compare", "check", "ranks"}
     assert all(tool.annotations.read_only_hint for tool in listed)
     assert not told.is_error
     assert json.loads(told.content[0].text)["source"]["device"] == "h100-sxm"

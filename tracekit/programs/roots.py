@@ -7,6 +7,7 @@ from pathlib import Path
 from tracekit.analyzers.errors import InputError
 from tracekit.runs.folders import RUN, TRACE, VERIFY
 
+_MOST_FILES = 20_000
 _READ_IN_FOLDERS = (TRACE, RUN, VERIFY)
 
 
@@ -37,9 +38,23 @@ class Roots:
                 self._inside(str(resolved / name))
         return resolved
 
+    def folder(self, text: str) -> Path:
+        """Return a folder of which all files, their links followed, are inside. Raises InputError for anything else."""
+        folder = self.path(text)
+        for at, inside in enumerate(folder.rglob("*") if folder.is_dir() else ()):
+            if at >= _MOST_FILES or not self.holds(inside):
+                why = (
+                    "It holds too many files." if at >= _MOST_FILES else "A link in it leads out of the given folders."
+                )
+                raise InputError(f"{text!r} cannot be read.", why, "Name a folder with nothing but traces.")
+        return folder
+
     def holds(self, path: Path) -> bool:
         """Return whether a path, its links followed, lies in one of the roots."""
-        resolved = path.resolve()
+        try:
+            resolved = path.resolve()
+        except (OSError, RuntimeError):  # a loop of links
+            return False
         return any(resolved.is_relative_to(folder) for folder in self.folders)
 
     def _inside(self, text: str) -> Path:

@@ -6,6 +6,7 @@ from typing import Any
 
 from tracekit.analyzers.errors import InputError
 from tracekit.answers.full_analysis import analyze
+from tracekit.answers.job_of_ranks import ranks
 from tracekit.answers.two_runs import compare
 from tracekit.answers.what_if import predict
 from tracekit.checking.baseline_file import names_in
@@ -18,6 +19,7 @@ from tracekit.reports.brief import brief, row_detail
 from tracekit.reports.checking import check_export
 from tracekit.reports.comparison import comparison_export
 from tracekit.reports.names import printable
+from tracekit.reports.ranks import export as ranks_export
 from tracekit.runs.folders import holds_settings
 
 MOST_ROWS, MOST_CHARACTERS = 16, 1600
@@ -52,6 +54,10 @@ class Tools:
         for table in ("layers", "ops", "kernels"):
             answer[table] = sorted(answer[table], key=lambda row: -abs(row["change_us"] or 0.0))
         return told(answer)
+
+    def ranks(self, folder: str) -> Answer:
+        """Find the rank that holds up a distributed job, from a folder with a trace of each: why, and what it costs."""
+        return told(ranks_export.to_dict(ranks(self._roots.folder(folder), workers=1)))
 
     def check(self, runs: list[str], against: list[str], counters_only: bool = False) -> Answer:
         """Check runs of the same thing against a baseline by name, or against other runs: pass, improved, regressed or
