@@ -14,7 +14,7 @@ from tracekit.analyzers.breakdown.covered import Covered
 from tracekit.analyzers.breakdown.host_activity import Launching, host_activity
 from tracekit.analyzers.breakdown.host_kinds import LOADING, is_collective
 from tracekit.analyzers.ranks.own_time import Occupied, occupied
-from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.ranks.rank_work import RankWork
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -33,7 +33,7 @@ class HostTimes:
     """Columns step, cause and idle_ns."""
 
 
-def host_times(host: pd.DataFrame, analysis: Analysis) -> HostTimes:
+def host_times(host: pd.DataFrame, rank: RankWork) -> HostTimes:
     """For a trace without device work. Ops in which a data loader makes a batch count as data loading."""
     loading = _loading(host)
     is_op = (host["category"] == "op").to_numpy()
@@ -44,8 +44,8 @@ def host_times(host: pd.DataFrame, analysis: Analysis) -> HostTimes:
     compute = start[mine], end[mine]
     anything = [np.concatenate(pair) for pair in zip(compute, communication, strict=True)]
     busy = occupied(compute, communication, (anything[0], anything[1]))
-    work = analysis.work[(computes & ~loading)[analysis.work["op"].to_numpy()]]
-    return HostTimes(busy, work, _idle(host, is_op, busy.anything, analysis.steps))
+    work = rank.work[(computes & ~loading)[rank.work["op"].to_numpy()]]
+    return HostTimes(busy, work, _idle(host, is_op, busy.anything, rank.steps))
 
 
 def _loading(host: pd.DataFrame) -> Bools:

@@ -5,14 +5,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.analysis import analyze
 from tracekit.analyzers.attribution.kernel_names import is_communication
 from tracekit.analyzers.attribution.nesting import take
+from tracekit.analyzers.breakdown.gaps import Idle, find_gaps
+from tracekit.analyzers.breakdown.idle_causes import UNKNOWN
 from tracekit.analyzers.ranks.calls import calls_of_cpu, calls_of_device
-from tracekit.analyzers.ranks.host_times import HostTimes, host_times
+from tracekit.analyzers.ranks.host_times import host_times
 from tracekit.analyzers.ranks.own_time import Occupied, of_device
+from tracekit.analyzers.ranks.rank_work import rank_work
 from tracekit.analyzers.ranks.tables import RANK_CALLS, RANK_IDLE, RANK_STEPS, RANK_WORK
-from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.trace import ProcessGroup, Trace
 
 MOST_WORK_ROWS = 400
@@ -43,31 +44,37 @@ class RankSummary:
 
 def summarize(trace: Trace) -> RankSummary:
     """Raises InputError for a trace without work."""
-    analysis, metadata = analyze(trace), trace.metadata
-    on_device = analysis.source.device == "gpu"
-    device = _main_device(analysis.work) if on_device else -1
-    if on_device:
-        work = analysis.work[(analysis.work["device"] == device).to_numpy()]
+    metadata, mine = trace.metadata, rank_work(trace)
+    device = _main_device(mine.work) if mine.on_device else -1
+    if mine.on_device:
+        work = mine.work[(mine.work["device"] == device).to_numpy()]
         calls, occupied = calls_of_device(trace.host, work), of_device(work)
-        idle = analysis.host_causes
+        idle = idle_by_cause(find_gaps(trace.host, mine.work, mine.steps))
     else:
-        times: HostTimes = host_times(trace.host, analysis)
-        work, calls, occupied, idle = times.work, calls_of_cpu(trace.host, analysis.steps), times.occupied, times.idle
+        times = host_times(trace.host, mine)
+        work, calls, occupied, idle = times.work, calls_of_cpu(trace.host, mine.steps), times.occupied, times.idle
     return RankSummary(
         rank=metadata.rank,
         world_size=metadata.world_size,
         host=metadata.host,
         groups=metadata.groups,
-        device_name=analysis.source.device_name,
-        gpu=analysis.source.gpu.id if analysis.source.gpu else "",
+        device_name=mine.device_name,
+        gpu=mine.gpu.id if mine.gpu else "",
         device_index=device,
         base_ns=metadata.base_ns,
-        steps=_steps(analysis.steps, occupied),
+        steps=_steps(mine.steps, occupied),
         idle=_idle(idle),
         calls=_with_own_time(calls, occupied),
-        work=_work(work[~is_communication(work["name"])], analysis),
+        work=_work(work[~is_communication(work["name"])], mine.layers),
         problems=trace.problems,
     )
+
+
+def idle_by_cause(idle: Idle) -> pd.DataFrame:
+    """Columns step, cause and idle_ns."""
+    step = idle.gaps["step"].to_numpy()[idle.parts["gap"].to_numpy(dtype=np.int64)]
+    cause = idle.parts["cause"].astype(object).replace("", UNKNOWN)
+    return pd.DataFrame({"step": step, "cause": cause.to_numpy(), "idle_ns": idle.parts["duration_ns"].to_numpy()})
 
 
 def _main_device(work: pd.DataFrame) -> int:
@@ -96,9 +103,8 @@ def _with_own_time(calls: pd.DataFrame, occupied: Occupied) -> pd.DataFrame:
     return RANK_CALLS.frame({**columns, **own, "blocks": ~occupied.compute.at(end - 1)})
 
 
-def _work(work: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
+def _work(work: pd.DataFrame, paths: np.ndarray) -> pd.DataFrame:
     inside = work[(work["step"] >= 0).to_numpy()]
-    paths = analysis.layers["path"].to_numpy().astype(object)
     keys = pd.DataFrame(
         {
             "phase": inside["phase"].astype(object),
