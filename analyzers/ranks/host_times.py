@@ -12,7 +12,7 @@ from tracekit.analyzers.attribution.nesting import Nest, nearest
 from tracekit.analyzers.attribution.work_items import innermost_segments
 from tracekit.analyzers.breakdown.covered import Covered
 from tracekit.analyzers.breakdown.host_activity import Launching, host_activity
-from tracekit.analyzers.breakdown.host_kinds import LOADING, is_collective
+from tracekit.analyzers.breakdown.host_kinds import LOADING, is_collective, is_module
 from tracekit.analyzers.ranks.own_time import Occupied, occupied
 from tracekit.analyzers.ranks.rank_work import RankWork
 
@@ -45,7 +45,7 @@ def host_times(host: pd.DataFrame, rank: RankWork) -> HostTimes:
     anything = [np.concatenate(pair) for pair in zip(compute, communication, strict=True)]
     busy = occupied(compute, communication, (anything[0], anything[1]))
     work = rank.work[(computes & ~loading)[rank.work["op"].to_numpy()]]
-    return HostTimes(busy, work, _idle(host, is_op, busy.anything, rank.steps))
+    return HostTimes(busy, work, _idle(host, computes & ~loading, busy.anything, rank.steps))
 
 
 def _loading(host: pd.DataFrame) -> Bools:
@@ -54,14 +54,14 @@ def _loading(host: pd.DataFrame) -> Bools:
     return nearest(nest.parents(), matching(host["name"], LOADING)) >= 0
 
 
-def _idle(host: pd.DataFrame, is_op: Bools, busy: Covered, steps: pd.DataFrame) -> pd.DataFrame:
+def _idle(host: pd.DataFrame, computes: Bools, busy: Covered, steps: pd.DataFrame) -> pd.DataFrame:
     begin, end, step = _gaps(busy, steps)
     if not len(begin):
         return pd.DataFrame({"step": [], "cause": [], "idle_ns": []})
-    thread = host["thread"].to_numpy()
-    threads = np.bincount(thread[is_op], minlength=int(thread.max()) + 1) > 0
-    none = np.zeros(len(host), dtype=bool)
-    by = Launching(threads, np.array([], dtype=np.int64), np.array([], dtype=np.int64), none)
+    thread, moment = host["thread"].to_numpy(), host["start_ns"].to_numpy(np.int64)
+    threads = np.bincount(thread[computes], minlength=int(thread.max()) + 1) > 0
+    modules = np.sort(moment[is_module(host) & threads[thread]])
+    by = Launching(threads, np.sort(moment[computes]), modules, np.zeros(len(host), dtype=bool))
     parts = host_activity(host, by, begin, end)
     of = step[parts["window"].to_numpy(dtype=np.int64)]
     return pd.DataFrame({"step": of, "cause": parts["cause"], "idle_ns": parts["duration_ns"]})

@@ -49,6 +49,7 @@ class _Group(msgspec.Struct, frozen=True):
 class _Distributed(msgspec.Struct, frozen=True):
     rank: int | None = None
     world_size: int | None = None
+    node: int | None = None
     pg_config: Any = ()
 
     def groups(self) -> tuple[ProcessGroup, ...]:
@@ -106,7 +107,7 @@ def read_header(head: str, tail: str) -> Header:
         devices=tuple(d.properties() for d in known.devices),
         rank=known.distributed.rank,
         world_size=known.distributed.world_size,
-        host=xxhash.xxh3_64_hexdigest(known.host_name.encode("utf-8", "replace")) if known.host_name else "",
+        host=_host(known),
         groups=known.distributed.groups(),
         capture=known.capture,
         secrets=sum(looks_secret(key, value) for key, value in merged.items() if key not in _NOT_SECRET),
@@ -115,6 +116,13 @@ def read_header(head: str, tail: str) -> Header:
         more_events=len(more) if isinstance(more, list) else 0,
         rest=rest[1:].strip() if head and rest.startswith("}") else "" if head else rest.strip(),
     )
+
+
+def _host(known: _Known) -> str:
+    """A hash of the host's name, else the number of its node in the job."""
+    if known.host_name:
+        return xxhash.xxh3_64_hexdigest(known.host_name.encode("utf-8", "replace"))
+    return "" if known.distributed.node is None else f"node {known.distributed.node}"
 
 
 def entries(text: str) -> tuple[dict[str, Any], str]:

@@ -11,6 +11,7 @@ from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.hardware import GPU
 from tracekit.capture import annotate, environment
 from tracekit.capture.annotate import ProfilerRanges
+from tracekit.capture.distributed import write_place
 from tracekit.capture.every_module import annotate_every_module
 from tracekit.capture.modelled_session import ModelledCapture
 from tracekit.capture.packages import require
@@ -89,6 +90,7 @@ class Capture:
     ) -> None:
         try:
             synchronize()
+            write_place(self._profiler)
         finally:
             self._profiler.stop_trace()
             self._modules.remove()

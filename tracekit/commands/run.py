@@ -46,17 +46,22 @@ def command(
     With --gpu, the run is measured here and projected to that GPU. Where there is no GPU, or with --device model, the
     script runs on the CPU, and what it computes is modelled for that GPU; "cuda" in the script is the CPU then.
 
+    Under torchrun, each rank writes its trace into a folder of its own, for `tracekit ranks`.
+
     \b
     Examples:
       tracekit run -o runs/mine train.py --epochs 1
+      torchrun --nproc-per-node 8 -m tracekit run -o runs/mine train.py
       tracekit run --gpu t4 my_gpt2.py
     """
+    from tracekit.capture.distributed import place
     from tracekit.capture.script import profile_script
     from tracekit.capture.session import session
     from tracekit.runs.held_run import check_script_folder
     from tracekit.runs.outputs import write_outputs, write_script_run
 
-    folder = output or Path("runs") / script.stem
+    job, here = output or Path("runs") / script.stem, place()
+    folder = job / f"rank-{here.rank}" if here else job
     check_script_folder(script, folder, force)
     capture = session(folder, gpu=gpu, gpu_file=gpu_file, device=device, say=say)
     say(f"profiling {script}")
@@ -65,6 +70,11 @@ def command(
     if failure:
         say(f"the script failed; its trace is {folder / TRACE}")
         _pass_on(failure)
+    if here:
+        say(f"rank {here.rank} of {here.world_size} wrote {folder / TRACE}")
+        if here.rank == 0:
+            say(f"when all ranks have: tracekit ranks {job} -o {job}")
+        return
     say("analyzing")
     show_outputs(write_outputs(folder), folder)
 
