@@ -18,7 +18,8 @@ WORLD = "(all ranks)"
 
 @dataclass(frozen=True)
 class Group:
-    """A group of ranks that communicate: its name, its members, and those whose traces are there (as positions)."""
+    """A group of ranks that communicate: its name, its members as they say, and those whose traces are there or that
+    make its calls (as positions)."""
 
     name: str
     ranks: tuple[int, ...]
@@ -87,10 +88,13 @@ def _group_numbers(
         name = said or (named[0] if len(named) == 1 else WORLD)
         of_pair.append(number_of.setdefault((name, known[rank].get(name, known[rank][WORLD])), len(number_of)))
     place = {number: position for position, number in enumerate(numbers)}
-    groups = tuple(
-        Group(name, members, tuple(place[rank] for rank in members if rank in place)) for name, members in number_of
-    )
-    return np.array(of_pair, dtype=np.int64)[keys], groups
+    number = np.array(of_pair, dtype=np.int64)[keys]
+    made = pd.Series(calls["rank"].to_numpy()).groupby(number).agg(set)
+    groups = []
+    for at, (name, members) in enumerate(number_of):
+        traced = made[at] | {place[rank] for rank in members if rank in place}
+        groups.append(Group(name, members, tuple(sorted(traced))))
+    return number, tuple(groups)
 
 
 def _missing(calls: pd.DataFrame, groups: tuple[Group, ...]) -> pd.DataFrame:

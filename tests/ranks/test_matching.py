@@ -60,6 +60,12 @@ def test_groups_of_one_name_and_other_ranks_are_others():
     assert [group.ranks for group in matched.groups] == [(0, 1), (2, 3)]
 
 
+def test_a_rank_that_makes_calls_of_a_group_is_in_it_whatever_is_written():
+    ranks = [summary(n, [call(n, n + 1, group="0", sequence=0)], 3, [("0", (0, 1))]) for n in range(3)]
+    pairs, matched = counterparts(*ranks)
+    assert pairs == {frozenset([(0, 0), (1, 1), (2, 2)])} and matched.missing.empty
+
+
 def test_a_send_meets_the_receive():
     a = summary(0, [call(1, 5, kind="send", group="p", sequence=0)], groups=[("p", (0, 1))])
     b = summary(1, [call(4, 5, kind="receive", group="p", sequence=0)], groups=[("p", (0, 1))])
