@@ -43,5 +43,5 @@ def _of_torch() -> dict[str, Any]:
     if not (distributed.is_available() and distributed.is_initialized()):
         return {}
     known = {"backend": distributed.get_backend(), "rank": distributed.get_rank()}
-    groups = getattr(distributed.distributed_c10d, "_get_all_pg_configs", list)()
+    groups: list[dict[str, Any]] = getattr(distributed.distributed_c10d, "_get_all_pg_configs", list)()
     return {**known, "world_size": distributed.get_world_size(), "pg_config": groups}
