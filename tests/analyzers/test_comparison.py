@@ -33,7 +33,7 @@ def analysis(path: Path) -> Analysis:
     if not path.exists():
         pytest.skip("needs the shared traces")
     if path not in KNOWN:
-        KNOWN[path] = tracekit.analyze(path, use_cache=False)
+        KNOWN[path] = tracekit.analyze(path)
     return KNOWN[path]
 
 

@@ -46,7 +46,7 @@ def test_at_most_forty_parts_and_none_without_predictions() -> None:
 
 
 def test_of_every_recommendation_and_step_of_a_sample() -> None:
-    found = tracekit.analyze(SAMPLE, use_cache=False)
+    found = tracekit.analyze(SAMPLE)
     names = [step.name for step in found.plan]
     wanted = {advice.id for advice in found.recommendations} | {"+".join(names[: i + 1]) for i in range(len(names))}
     a_pass = ("speculative-decoding", "paged-kv")

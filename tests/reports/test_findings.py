@@ -42,7 +42,7 @@ def ours(events_: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def analyze(path: Path) -> Analysis:
-    return tracekit.analyze(path, use_cache=False)
+    return tracekit.analyze(path)
 
 
 @pytest.fixture(scope="module")
