@@ -1,0 +1,126 @@
+"""What a snapshot says of each device: what is reserved and used, the most that was, and who allocated it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracekit.analyzers.memory_snapshot.read import Event, Frame, Segment, Snapshot
+
+UNKNOWN = "(no stack was recorded)"
+_FREE = "free_completed"
+_TORCH = ("/torch/", "torch/")
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Bytes of one device."""
+
+    device: int
+    reserved: int
+    """From the driver, when the snapshot was taken."""
+    allocated: int
+    awaiting_free: int
+    """Released, but a stream may still use it."""
+    inactive: int
+    """Reserved and unused: fragments, if it cannot be given back."""
+    largest_inactive: int
+    peak: int
+    """The most that was allocated at once while events were recorded; 0: none were."""
+    before_recording: int
+    """Of the peak, what was allocated before recording began, and is known by size alone."""
+    at_peak: tuple[tuple[str, int, int], ...]
+    """(place in the code, bytes, allocations) at that moment, the largest first."""
+    now: tuple[tuple[str, int, int], ...]
+    """The same when the snapshot was taken."""
+    failures: tuple[tuple[int, int], ...]
+    """Failed allocations: bytes that were asked for, and bytes that the device had free."""
+    events: int
+    lost_allocations: int
+    """Releases of what was allocated before recording began."""
+
+
+def summarize(snapshot: Snapshot) -> tuple[DeviceMemory, ...]:
+    """Return the memory of each device that the snapshot has segments or events of."""
+    devices = {segment.device for segment in snapshot.segments}
+    devices |= {device for device, events in enumerate(snapshot.device_traces) if events}
+    return tuple(_device(device, snapshot) for device in sorted(devices))
+
+
+def _device(device: int, snapshot: Snapshot) -> DeviceMemory:
+    segments = [segment for segment in snapshot.segments if segment.device == device]
+    events = snapshot.device_traces[device] if device < len(snapshot.device_traces) else []
+    blocks = [block for segment in segments for block in segment.blocks]
+    inactive = [block.size for block in blocks if block.state == "inactive"]
+    active = sum(block.size for block in blocks if block.state != "inactive")
+    allocated = sum(block.size for block in blocks if block.state == "active_allocated")
+    peak, before, live = _peak(events, active)
+    used = [(place(block.frames), block.size) for block in blocks if block.state == "active_allocated"]
+    return DeviceMemory(
+        device=device,
+        reserved=_reserved(segments),
+        allocated=allocated,
+        awaiting_free=active - allocated,
+        inactive=sum(inactive),
+        largest_inactive=max(inactive, default=0),
+        peak=peak,
+        before_recording=before,
+        at_peak=_by_place([(place(event.frames), event.size) for event in live]),
+        now=_by_place(used),
+        failures=tuple((event.size, event.device_free) for event in events if event.action == "oom"),
+        events=len(events),
+        lost_allocations=_lost(events),
+    )
+
+
+def _reserved(segments: Sequence[Segment]) -> int:
+    return sum(segment.total_size for segment in segments)
+
+
+def _peak(events: Sequence[Event], active: int) -> tuple[int, int, list[Event]]:
+    """The most at once, what of it was there before, and the allocations of the recording that made it up."""
+    moves = [event for event in events if event.action in ("alloc", _FREE)]
+    if not moves:
+        return 0, 0, []
+    level = np.cumsum([event.size if event.action == "alloc" else -event.size for event in moves])
+    before = active - int(level[-1])
+    highest = int(level.argmax())
+    live: dict[int, Event] = {}
+    for event in moves[: highest + 1]:
+        if event.action == "alloc":
+            live[event.addr] = event
+        else:
+            live.pop(event.addr, None)
+    peak = before + int(level[highest])
+    known = sum(event.size for event in live.values())
+    return max(peak, active), max(0, peak - known), list(live.values())
+
+
+def _lost(events: Sequence[Event]) -> int:
+    allocated: set[int] = set()
+    lost = 0
+    for event in events:
+        if event.action == "alloc":
+            allocated.add(event.addr)
+        elif event.action == _FREE:
+            lost += event.addr not in allocated
+            allocated.discard(event.addr)
+    return lost
+
+
+def place(frames: Sequence[Frame]) -> str:
+    """Return "file:line (function)" of the innermost Python frame outside torch, else of the innermost frame."""
+    python = [frame for frame in frames if frame.filename.endswith(".py")]
+    own = [frame for frame in python if not any(part in frame.filename for part in _TORCH)]
+    chosen = next(iter(own or python or frames), None)
+    return f"{chosen.filename}:{chosen.line} ({chosen.name})" if chosen else UNKNOWN
+
+
+def _by_place(sizes: Sequence[tuple[str, int]]) -> tuple[tuple[str, int, int], ...]:
+    total: Counter[str] = Counter()
+    count: Counter[str] = Counter()
+    for where, size in sizes:
+        total[where] += size
+        count[where] += 1
+    return tuple((where, size, count[where]) for where, size in total.most_common())
