@@ -1,6 +1,7 @@
 """Every command, and the Python functions, where an optional package is not installed."""
 
 import json
+import pickle
 import subprocess
 import sys
 import tomllib
@@ -47,12 +48,20 @@ NEED_TORCH = {
 NEED_NO_TORCH = {
     "analyze": ["analyze", "trace.json"],
     "annotate": ["annotate", "trace.json", "-o", "annotated.json"],
+    "baseline": ["baseline", "save", "main", "trace.json"],
+    "check": ["check", "trace.json", "--against", "main", "--counters"],
     "compare": ["compare", "trace.json", "trace.json"],
     "gpus": ["gpus"],
+    "history": ["history", "main"],
+    "memory": ["memory", "snapshot.pickle"],
     "open": ["open", "--no-browser", "trace.json"],
     "predict": ["predict", "trace.json", "--gpu", "t4"],
+    "ranks": ["ranks", "trace.json", "second.json", "--workers", "1"],
     "report": ["report", "trace.json"],
+    "show": ["show", "trace.json", "step:0"],
+    "skill": ["skill", "show"],
 }
+NEED_THEIR_EXTRA = {"mcp": ["mcp"]}
 
 
 class Done(NamedTuple):
@@ -68,6 +77,8 @@ def write_inputs(folder: Path) -> Path:
     settings = {"settings": {"model": "gpt2", "device": "cpu", "seq_len": 8}}
     (folder / "run" / "run.json").write_text(json.dumps(settings))
     write_tiny_trace(folder / "trace.json")
+    write_tiny_trace(folder / "second.json")
+    (folder / "snapshot.pickle").write_bytes(pickle.dumps({"segments": []}))
     return folder
 
 
@@ -84,7 +95,7 @@ def command(words: list[str]) -> str:
 
 
 def test_every_command_is_tried():
-    assert sorted(NEED_TORCH | NEED_NO_TORCH) == main.list_commands(None)
+    assert sorted(NEED_TORCH | NEED_NO_TORCH | NEED_THEIR_EXTRA) == main.list_commands(None)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +137,7 @@ def test_python_functions_say_what_to_install(tmp_path):
         ("fsspec", command(["analyze", "https://example.org/trace.json"]), "remote"),
         ("s3fs", command(["analyze", "s3://bucket/trace.json"]), "remote"),
         ("ncu_report", command(["analyze", "kernels.ncu-rep"]), "ncu"),
+        ("mcp", command(NEED_THEIR_EXTRA["mcp"]), "mcp"),
         ("IPython", "import tracekit\ntracekit.load_ipython_extension", "notebook"),
     ],
 )
