@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 
 # The same examples in every run of continuous integration, new ones in every other.
-settings.register_profile("tracekit", deadline=None, max_examples=40, derandomize="CI" in os.environ)
+settings.register_profile("tracekit", deadline=None, max_examples=25, derandomize="CI" in os.environ)
 settings.load_profile("tracekit")
 
 _BROWSER = ("test_accessibility", "test_browser", "test_browser_charts", "test_browser_moves", "test_viewers")

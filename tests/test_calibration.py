@@ -130,7 +130,7 @@ def test_calibrate_measures_the_host_that_runs_it(tmp_path: Path) -> None:
 
 
 def test_calibrate_is_stored_where_it_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracekit.calibration.measure.measure", lambda say: calibration(gpu="", device_name=""))
+    monkeypatch.setattr("tracekit.calibration.measure.measure", lambda _: calibration(gpu="", device_name=""))
     assert CliRunner().invoke(main, ["calibrate"]).exit_code == 0
     assert load("") == calibration(gpu="", device_name="")
 

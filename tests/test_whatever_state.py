@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from whatever_state import check, sample_text
 
-RELAXED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+RELAXED = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 FIELDS = sorted(set(re.findall(r'"([^"]+)":', sample_text())) - {"traceEvents"})
 ODD = [None, -1, 0, 1, 2**31, 2**63 - 1, 9.2e18, 1e300, -1e30, float("nan"), True, "", "x", [], {}]
 

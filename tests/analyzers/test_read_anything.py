@@ -14,7 +14,7 @@ from tracekit.analyzers.errors import TracekitError
 from tracekit.analyzers.readers import load
 from tracekit.analyzers.trace import DEVICE, HOST, PROBLEMS
 
-RELAXED = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+RELAXED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def check(folder, content):

@@ -2,8 +2,6 @@
 
 import json
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -98,19 +96,17 @@ def test_a_config_that_is_no_json_is_explained(tmp_path, content):
 
 
 @pytest.mark.parametrize(("model_type", "status"), [("evil", 1), ("gpt2", 0)])
-def test_code_of_a_model_never_runs_and_stdin_is_never_read(tmp_path, model_type, status):
+def test_code_of_a_model_never_runs_and_stdin_is_never_read(tmp_path, monkeypatch, model_type, status):
     """transformers has no type "evil"; of "gpt2" it has its own classes, which are used."""
     config = GPT2 | {"model_type": model_type, "auto_map": AUTO_MAP, "architectures": ["M"]}
     folder = folder_of(tmp_path / "model", config)
     (folder / "evil.py").write_text(OWN_CODE)
-    code = "import sys; from tracekit.cli import main; main(sys.argv[1:])"
+    monkeypatch.chdir(tmp_path)
     words = ["profile", "--model", "model", "--gpu", "t4", "--device", "model", "--seq-len", "8", "-o", "run"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words], cwd=tmp_path, input="y\n" * 9, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == status, done.stderr
+    done = CliRunner().invoke(main, words, input="y\n" * 9)
+    assert done.exit_code == status, done.output
     assert not (tmp_path / "EXECUTED").exists()
-    assert "[y/N]" not in done.stdout + done.stderr
+    assert "[y/N]" not in done.output
     assert status == 0 or "brings code of its own" in done.stderr
 
 
