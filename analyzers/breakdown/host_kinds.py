@@ -75,6 +75,12 @@ def is_in_model(host: pd.DataFrame) -> Bools:
     return is_module(host) | (ranges & framework)
 
 
+def is_compiling(host: pd.DataFrame) -> Bools:
+    """Ranges, frames and ops of compilers: what runs inside them is a part of compiling."""
+    named = host["category"].isin(["range", "python", "op"]).to_numpy()
+    return named & matching(host["name"], _COMPILING)
+
+
 def is_framework(host: pd.DataFrame) -> Bools:
     """Return which rows are Python frames of torch and training frameworks, or their ranges, except modules."""
     ranges = is_in_model(host) & (host["category"] == "range").to_numpy() & ~is_module(host)
@@ -96,7 +102,7 @@ def kinds(host: pd.DataFrame, nest: Nest, to_host: Bools, launches: Ints, module
         parents,
         is_in_model(host) | (op & matching(names, _BACKWARD)),
         named & matching(names, LOADING),
-        named & matching(names, _COMPILING),
+        is_compiling(host),
         named & matching(names, _PROCESSOR) & bare,
     )
     framework = is_range & matching(names, FRAMEWORK_RANGE)

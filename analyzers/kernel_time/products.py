@@ -68,8 +68,14 @@ def kind(cost: Cost, shape: Product, gpu: GPU) -> str:
         return "one row"
     if shape.groups == 1 and shape.m <= _FEW_ROWS and units_of(cost, gpu) == "simt":
         return "few rows"
-    unaligned = any(side * element % _ALIGNMENT for side in (shape.n, shape.k))
+    unaligned = any(side * element % _ALIGNMENT for side in vectors(shape))
     return "unaligned" if unaligned and units_of(cost, gpu) == "tensor" else "tiled"
+
+
+def vectors(shape: Product) -> tuple[int, ...]:
+    """Elements of the rows in memory that operands and result consist of. In a weight's gradient the rows of a
+    transposed operand have m elements."""
+    return (shape.n, shape.k, shape.m) if shape.gradient else (shape.n, shape.k)
 
 
 def is_unaligned(cost: Cost, gpu: GPU) -> bool:

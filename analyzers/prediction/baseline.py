@@ -25,6 +25,7 @@ from tracekit.analyzers.prediction.profiler_share import profiler_share
 from tracekit.analyzers.prediction.reproduction import Reproduction
 from tracekit.analyzers.prediction.running import NOTHING_KNOWN, Running, running, trains
 from tracekit.analyzers.prediction.simulate import Floats, latency_ns
+from tracekit.analyzers.prediction.streams import side_by_side
 from tracekit.analyzers.prediction.traced_step import HostTail, TracedStep, traced_step
 from tracekit.analyzers.results import Analysis, Source
 from tracekit.analyzers.trace import Trace
@@ -57,6 +58,8 @@ class Baseline:
     """Host time of one more launch in the run as it was before optimizations; None: none was applied."""
     overlap: float = 1.0
     """Busy time over the summed kernel time of all devices: below 1 where kernels overlap."""
+    side_by_side: float = 1.0
+    """Part of the busy time that is left at best when launches hold no stream up; 1: there is one stream."""
     batch_by_shapes: int = 0
     """Sequences or samples of a step by the shapes of its ops; 0: they do not tell."""
     running: Running = NOTHING_KNOWN
@@ -67,6 +70,8 @@ class Baseline:
     """Host work outside the model."""
     copies: pd.Series = field(default_factory=lambda: pd.Series(dtype=object))
     """Name of each op's copy as recorded, by the op list's index, before optimizations; "": it is no copy."""
+    compiling: pd.Series = field(default_factory=lambda: pd.Series(dtype=bool))
+    """Whether each op was launched while code was compiled, by the op list's index, before optimizations."""
     graph_use: GraphUse = field(default_factory=GraphUse)
     host_causes: pd.DataFrame = field(default_factory=HOST_CAUSES.empty)
     """HOST_CAUSES of the step that stands for all."""
@@ -138,11 +143,21 @@ class Baseline:
         host[:1] -= self.entry_ns
         return float(np.maximum(host - MOST_TO_LAUNCH_NS, 0.0).sum())
 
-    def simulate(self, ops: pd.DataFrame, host_factor: float = 1.0) -> float:
-        """Latency of a step of these ops, in nanoseconds."""
+    @property
+    def hosts(self) -> tuple[tuple[float, float], ...]:
+        """What the evidence leaves open about the host: factors on its launching, and on its time without a record.
+
+        That time is the script's or the profiler's: on the fastest host that fits a profiled step it is the profiler's.
+        """
+        without_record = 1.0 if self.profiler_share is None else 0.0
+        low, expected, high = self.host_range.low, self.host_range.expected, self.host_range.high
+        return (low, without_record), (expected, 1.0), (high, 1.0)
+
+    def simulate(self, ops: pd.DataFrame, host_factor: float = 1.0, unexplained: float = 1.0) -> float:
+        """Latency of a step of these ops, in nanoseconds, on a host with these factors (see `hosts`)."""
         kernel = ops.kernel_ns.to_numpy() + (ops.launches.to_numpy() - 1) * self.gap_ns
         host, sync = ops.host_ns.to_numpy() * host_factor, ops.sync.to_numpy()
-        outside = self.outside.before_each(len(ops))
+        outside = self.outside.scaled(unexplained, ("unexplained",)).before_each(len(ops))
         host = host + outside[:-1]
         if self.tail or outside[-1]:
             tail = self.tail or HostTail()
@@ -183,6 +198,7 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         tail=step.tail.less(outside.tail_ns),
         outside=outside,
         copies=of_step.copies,
+        compiling=of_step.compiling,
         host_causes=_causes(analysis),
         graph_use=step.graphs,
         overlaps=step.overlaps,
@@ -191,6 +207,7 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         fallback=math_fallback(trace.host, analysis.source.gpu, analysis.source.capture),
         overlap=_overlap(analysis, step, float(ops.kernel_ns.sum())),
     )
+    raw = replace(raw, side_by_side=side_by_side(ops, of_step.work, raw.gpu))
     raw = replace(raw, as_traced=Reproduction(raw.latency_ns / 1e3, step.wall_ns / 1e3))
     if analysis.source.kind == "modelled":
         return modelled(raw)

@@ -12,7 +12,9 @@ import pandas as pd
 
 from tracekit.analyzers.attribution.messages import messages
 from tracekit.analyzers.attribution.nesting import take
+from tracekit.analyzers.breakdown.covered import Covered
 from tracekit.analyzers.breakdown.host_activity import launching
+from tracekit.analyzers.breakdown.host_kinds import is_compiling
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.prediction.launching import LAUNCH_LATENCY_NS
 from tracekit.analyzers.prediction.op_tree import outermost
@@ -51,6 +53,10 @@ class Listed:
     outside: Outside
     copies: pd.Series
     """Name of each op's copy as recorded, by the op list's index; "": it is no copy."""
+    work: pd.DataFrame
+    """The step's rows of WORK on that device."""
+    compiling: pd.Series
+    """Whether each op was launched while code was compiled, as what tries kernels out is; by the op list's index."""
 
 
 def build(trace: Trace, analysis: Analysis) -> pd.DataFrame:
@@ -66,7 +72,7 @@ def listed(trace: Trace, analysis: Analysis, length_ns: int = 0) -> Listed:
     """
     step = typical_step(analysis)
     if step is None:
-        return Listed(OP_LIST.empty(), Outside(), pd.Series(dtype=object))
+        return Listed(OP_LIST.empty(), Outside(), pd.Series(dtype=object), analysis.work[:0], pd.Series(dtype=bool))
     work = _of_busiest_device(analysis.work[analysis.work.step == step.step])
     launched = _launch_end(trace, work, int(step.host_start_ns), _idle_before(analysis.work, work))
     order = np.lexsort((work.start_ns, launched))
@@ -139,7 +145,15 @@ def _grouped(
     moved = messages(trace.host, head.name, head.op.to_numpy())
     ops = OP_LIST.frame({**words, **numbers, "cost": costs, "message": moved}).assign(**words)
     copies = head.name.astype(object).where(head.category == "memcpy", "").to_numpy()
-    return Listed(ops, outside, pd.Series(copies, index=ops.index, dtype=object))
+    compiling = pd.Series(_while_compiling(trace.host, head.launch.to_numpy()), index=ops.index)
+    return Listed(ops, outside, pd.Series(copies, index=ops.index, dtype=object), work, compiling)
+
+
+def _while_compiling(host: pd.DataFrame, launch: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    rows = np.flatnonzero(is_compiling(host))
+    start = host.start_ns.to_numpy()
+    spans = Covered(start[rows], start[rows] + host.duration_ns.to_numpy()[rows])
+    return spans.at(take(start, launch))
 
 
 def _words(

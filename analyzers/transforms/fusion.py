@@ -19,6 +19,9 @@ _REDUCES = 2
 INTERMEDIATES_SAVED = Interval(0.3, 0.95, 1.0)
 """Share of the traffic between neighbours that fusing really removes: some intermediates are needed later. Compiling
 GPT-2's prefill (512 tokens, H200) removed nearly all of it; published results of older versions, a third."""
+READ_AGAIN = Interval(0.0, 0.0, 1.0)
+"""Share of a chain's further inputs that the one kernel holds already, as in `x * sigmoid(x)`. Op lists do not say
+which tensor is which: it is none, or all that are as large as an input or a result before them."""
 FUSED_KERNEL = Interval(1.3, 1.0, 0.9)
 """Time of a generated kernel over that of a library's that moves as much."""
 
@@ -92,7 +95,8 @@ def _one_kernel(costs: list[Cost], gpu: GPU, outcome: Outcome) -> tuple[Cost, fl
 def fused_cost(costs: list[Cost], outcome: Outcome) -> Cost:
     saved = pick(INTERMEDIATES_SAVED, outcome)
     between = sum(min(a.write_bytes, b.read_bytes) for a, b in pairwise(costs))
-    reads = sum(cost.read_bytes for cost in costs) - saved * between
+    again = pick(READ_AGAIN, outcome) * _perhaps_again(costs)
+    reads = sum(cost.read_bytes for cost in costs) - saved * between - again
     writes = sum(cost.write_bytes for cost in costs) - saved * between
     return Cost(
         flops=sum(cost.flops for cost in costs),
@@ -101,3 +105,13 @@ def fused_cost(costs: list[Cost], outcome: Outcome) -> Cost:
         family="pointwise",
         precision=costs[-1].precision,
     )
+
+
+def _perhaps_again(costs: list[Cost]) -> int:
+    """Bytes that ops of a chain read beside the result before them, and that may be a tensor that was there before."""
+    known, again = {costs[0].read_bytes, costs[0].write_bytes}, 0
+    for before, cost in pairwise(costs):
+        further = cost.read_bytes - min(before.write_bytes, cost.read_bytes)
+        again += further if further in known else 0
+        known |= {cost.write_bytes, further}
+    return again

@@ -211,8 +211,9 @@ def _aligned(cost: Cost) -> Cost:
     product = linear_product(cost)
     if product is None or cost.precision not in ("fp16", "bf16") or not isinstance(cost.work, Product):
         return cost
-    sides = {name: -(-getattr(cost.work, name) // ALIGNED) * ALIGNED for name in ("n", "k")}
-    if (sides["n"], sides["k"]) == (cost.work.n, cost.work.k) or product.rows == 1:
+    names = ("n", "k", "m") if cost.work.gradient else ("n", "k")
+    sides = {name: -(-getattr(cost.work, name) // ALIGNED) * ALIGNED for name in names}
+    if replace(cost.work, **sides) == cost.work or product.rows == 1:
         return cost
     copied = 2 * cost.weight_bytes
     return replace(cost, work=replace(cost.work, **sides), read_bytes=cost.read_bytes + copied)

@@ -25,18 +25,26 @@ NODE_NS = Interval(1_300, 350, 100)
 on an H200), 0.3 to 0.6 in prefills of GPT-2, Llama-1B and T5."""
 
 
+BESIDE = Interval(0.0, 0.5, 1.0)
+"""How far kernels of several streams, which launches no longer hold up, come to run side by side: not at all, as far as
+streams and the GPU's rates allow, and as expected half of it (in the logarithm)."""
+
+
 class Graphed(Optimization):
-    """Base class of optimizations that replay graphs, between whose kernels nothing is launched."""
+    """Base class of optimizations that replay graphs: between kernels nothing is launched, so no stream waits for it."""
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
-        return replace(super().applied(base, outcome), gap_ns=pick(NODE_NS, outcome))
+        after = super().applied(base, outcome)
+        beside = after.side_by_side ** pick(BESIDE, outcome)
+        ops = after.ops.assign(kernel_ns=after.ops.kernel_ns * beside)
+        return replace(after, ops=ops, side_by_side=1.0, gap_ns=pick(NODE_NS, outcome))
 
 
 class CUDAGraphs(Graphed):
     """One replay of a CUDA graph in place of a launch per kernel.
 
     All host time becomes one replay per forward pass (30 µs, 12 to 80), and kernels follow each other after 0.35 µs
-    (0.1 to 1.3). While decoding, a graph needs a static cache: it saves the copies of the growing cache and adds index
+    (0.1 to 1.3). Kernels of several streams come to run side by side. While decoding, a graph needs a static cache: it saves the copies of the growing cache and adds index
     ops, masks and repeated keys as kernels (TinyLlama, 8 sequences, H200: 50 µs per layer).
 
     *Hurts* only with masks that are built while tracing (see compile).

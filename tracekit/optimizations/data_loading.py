@@ -2,15 +2,19 @@
 
 from dataclasses import replace
 
+import pandas as pd
+
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.outcome import Outcome
+from tracekit.optimizations.pinned_copies import PinnedCopies
 from tracekit.optimizations.shared.host_work import LessHostWork
 
 WORKERS = {"low": 2, "expected": 8, "high": 1_000_000}
 """Number of workers that share the loading: at least two; at best so many that nothing remains."""
 MORE_WORKERS = {"low": 1.25, "expected": 2.0, "high": 1_000_000}
 """Factor by which a loader that already has workers becomes faster."""
+_PINNED = PinnedCopies()
 _IN_PROCESS = "_SingleProcess"
 _WITH_WORKERS = "_MultiProcessing"
 
@@ -20,7 +24,7 @@ class DataLoading(LessHostWork):
 
     The time in `DataLoader.__next__` is divided by two workers at the low end and by eight as expected; of the
     rest only what the remaining step does not cover stays. A loader that has workers already becomes 1.25, 2 or
-    any times as fast.
+    any times as fast. Its batches are pinned, too, as `pinned-copies` predicts.
 
     *Refused* where data loading takes less than 1 % of the step.
     """
@@ -37,7 +41,11 @@ class DataLoading(LessHostWork):
         loading = base.outside.total(self.causes)
         without = replace(base, outside=base.outside.scaled(0.0, self.causes))
         faster = MORE_WORKERS if _loader(base, _WITH_WORKERS) else WORKERS
-        return max(0.0, loading / faster[outcome] - without.simulate(base.ops)) / loading
+        return max(0.0, loading / faster[outcome] - without.simulate(self.transform(base, outcome))) / loading
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        """The loader pins its batches."""
+        return base.ops if _PINNED.objection(base) else _PINNED.transform(base, outcome)
 
     def how_to(self, base: Baseline) -> str:
         workers = "2 * num_workers" if _loader(base, _WITH_WORKERS) else "8"

@@ -66,6 +66,7 @@ class FusedAttentionFallback(Optimization):
 
     id = "fused-attention-fallback"
     title = "Fused attention instead of the math path"
+    mends_mistake = True
     costs = Costs("scores are never stored", "rounding of the last digits", "a line or two before the call")
     caveats = ("Check the kernel's name afterwards: PyTorch falls back without an error.",)
 

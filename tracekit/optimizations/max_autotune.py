@@ -35,6 +35,7 @@ class MaxAutotune(Graphed):
     title = "torch.compile, max-autotune"
     aliases = ("autotune",)
     costs = Costs("about the same", "rounding of the last digits", "one line, and minutes for the first call")
+    contains = ("compile", "cuda-graphs")
     excludes: Mapping[str, str] = {"compile": "it compiles, too.", "cuda-graphs": "it records graphs, too."}
     caveats = (
         "The first call tunes for several minutes, and each new shape again.",

@@ -35,6 +35,7 @@ class OffloadOverlap(Optimization):
 
     id = "offload-overlap"
     title = "Offloaded weights copied ahead"
+    mends_mistake = True
     costs = Costs("a layer's weights twice on the GPU; pinned host memory", "unchanged", "hooks, or a library")
     caveats = ("The link stays the bound: weights that fit on the GPU, if need be quantized, need no copies at all.",)
 

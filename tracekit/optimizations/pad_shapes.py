@@ -7,7 +7,7 @@ import pandas as pd
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.evidence import Statements
-from tracekit.analyzers.kernel_time.products import is_unaligned
+from tracekit.analyzers.kernel_time.products import is_unaligned, vectors
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import where
@@ -97,7 +97,7 @@ def _odd_side(cost: Cost) -> tuple[int, int]:
     """Return the longest side that is not a multiple, and the next multiple."""
     assert isinstance(cost.work, Product)
     multiple = _multiple(cost)
-    side = max((side for side in (cost.work.n, cost.work.k) if side % multiple), default=cost.work.n)
+    side = max((side for side in vectors(cost.work) if side % multiple), default=cost.work.n)
     return side, _up(side, multiple)
 
 
@@ -105,7 +105,7 @@ def _padded(cost: Cost) -> Cost:
     shape, multiple = cost.work, _multiple(cost)
     assert isinstance(shape, Product)
     n, k = _up(shape.n, multiple), _up(shape.k, multiple)
-    m = _up(shape.m, multiple) if shape.m in (shape.n, shape.k) else shape.m
+    m = _up(shape.m, multiple) if shape.gradient or shape.m in (shape.n, shape.k) else shape.m
     grown = (m * n * k) / (shape.m * shape.n * shape.k)
     wider = max(n / shape.n, k / shape.k)
     return replace(

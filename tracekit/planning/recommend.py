@@ -18,7 +18,7 @@ from tracekit.optimizations.base import Optimization
 from tracekit.planning.explain import change
 from tracekit.planning.memory_fit import fitting_first, memory_fit
 from tracekit.planning.scenarios import speedup, too_large
-from tracekit.planning.search import WORTHWHILE, Search, Steps
+from tracekit.planning.search import WORTHWHILE, Search, Steps, worthwhile
 from tracekit.planning.starting_point import start_of
 from tracekit.reports.numbers import duration
 
@@ -165,9 +165,9 @@ def _judge(optimization: Optimization, search: Search) -> Considered:
     if refused:
         return _refused(optimization, refused)
     gain = speedup(search.scenarios(()), after)
-    rival = _simpler(optimization, gain, search) if gain.low >= WORTHWHILE else ()
-    rival = optimization.unsuited(search.base) or rival
-    worth = (gain.low >= WORTHWHILE and not rival) or optimization.needed(search.base)
+    pays = worthwhile(optimization, gain)
+    rival = optimization.unsuited(search.base) or (_simpler(optimization, gain, search) if pays else ())
+    worth = (pays and not rival) or optimization.needed(search.base)
     return Considered(
         optimization.id,
         optimization.title,
@@ -184,13 +184,12 @@ def _refused(optimization: Optimization, objection: str) -> Considered:
 
 
 def _simpler(optimization: Optimization, gain: Interval, search: Search) -> Statements:
-    """What speaks for the part of it alone; empty when it promises more than its part, or has none."""
-    if not optimization.contains:
-        return ()
-    part = find(optimization.contains)
-    if part.obstacle(search.base) or speedup(search.scenarios(()), search.scenarios((part,))).low < gain.low:
-        return ()
-    return (say("part-gives-more", of_step("part", "name", part.title)),)
+    """What speaks for a part of it alone; empty when it promises notably more than each part, or has none."""
+    for part in map(find, optimization.contains):
+        alone = 0.0 if part.obstacle(search.base) else search.gain((part,)).low
+        if alone >= WORTHWHILE and alone * WORTHWHILE > gain.low:
+            return (say("part-gives-more", of_step("part", "name", part.title)),)
+    return ()
 
 
 def _against(gain: Interval) -> Statements:

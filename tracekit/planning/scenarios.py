@@ -24,8 +24,8 @@ REPEATED = 0.015
 """As far as the same, measured twice, may differ: on an H200 TF32 made steps without 32-bit products 0.99 to 1.01 times
 as fast, and batches that the host paces 7.6 to 8.2 times as much in place of 8."""
 
-Scenario = tuple[Outcome, float, int]
-"""How the optimization turns out, the factor on the host's times, and which of the mixes."""
+Scenario = tuple[Outcome, tuple[float, float], int]
+"""How the optimization turns out, the factors on the host's times, and which of the mixes."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Scenarios:
 
     after: Mapping[Outcome, Baseline]
     latency_ns: Mapping[Scenario, float]
-    host: float
-    """The expected factor."""
+    host: tuple[float, float]
+    """The expected factors."""
     work: float
     """How many times the baseline's work a step does."""
 
@@ -81,13 +81,13 @@ def unchanged(base: Baseline) -> Scenarios:
 
 def simulated(after: Mapping[Outcome, Baseline], base: Baseline, work: float) -> Scenarios:
     """`after` on the hosts, and with the kernels, that the evidence about `base` leaves open."""
-    hosts = {base.host_range.low, base.host_range.expected, base.host_range.high}
+    hosts = set(base.hosts)
     mixes = range(len(_MIXES) if base.source.kind == "modelled" else 1)
     latencies: dict[Scenario, float] = {}
     for (outcome, run), mix in product(after.items(), mixes):
         ops = _mixed(run.ops, mix)
-        latencies |= {(outcome, host, mix): run.simulate(ops, host) for host in hosts}
-    return Scenarios(after, latencies, base.host_range.expected, work)
+        latencies |= {(outcome, host, mix): run.simulate(ops, *host) for host in hosts}
+    return Scenarios(after, latencies, base.hosts[1], work)
 
 
 def _mixed(ops: pd.DataFrame, mix: int) -> pd.DataFrame:

@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 
+from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.analyzers.transforms.plain_launch import with_plain_launch
 from tracekit.optimizations import OPTIMIZATIONS, in_order
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.combined import conflict
-from tracekit.planning.scenarios import OUTCOMES, Scenarios, lower_end, simulated, too_large
+from tracekit.planning.scenarios import OUTCOMES, Scenarios, lower_end, simulated, speedup, too_large
 
 WORTHWHILE = 1.03
-"""What promises less than this at the lower end is not recommended, alone or as a step of a plan."""
+"""What promises less than this at the lower end is not recommended, alone or as a step of a plan; what mends a mistake
+of the script costs nothing, so that there the expected gain decides."""
 LONGEST = 4
 """Steps of a plan, one for throughput not counted."""
 _KEPT = 2
@@ -20,6 +22,13 @@ _PROMISING = 0.8
 """if their gain is at least this part of the best one's."""
 
 Steps = tuple[Optimization, ...]
+
+
+def worthwhile(optimization: Optimization, gain: Interval) -> bool:
+    """Whether a gain is enough to recommend the optimization."""
+    if optimization.mends_mistake:
+        return gain.expected >= WORTHWHILE and gain.low >= 1.0
+    return gain.low >= WORTHWHILE
 
 
 class Search:
@@ -38,14 +47,27 @@ class Search:
         free = [each for each in candidates if not each.condition]
         latency = [each for each in free if not each.throughput]
         steps = self._sure(self._pruned(self._beam(latency, start), start), start)
+        steps = self._with_mends(steps, [each for each in latency if each.mends_mistake])
         more = self._grown([(steps, each) for each in free if each.throughput])
-        planned = self._sure(max(more, key=self._low, default=steps), start)
+        planned = self._sure(max(more, key=self._low, default=steps), steps)
         return planned or self._conditional([each for each in candidates if each.condition])
 
     def _conditional(self, candidates: Sequence[Optimization]) -> Steps:
         """The best of the candidates alone, one for latency if there is one."""
         alone = sorted(self._grown([((), each) for each in candidates]), key=self._low, reverse=True)
         return self._sure(min(alone, key=lambda steps: steps[0].throughput, default=()), ())
+
+    def _with_mends(self, steps: Steps, mends: Sequence[Optimization]) -> Steps:
+        """With each mend of a mistake that is worth it after those before."""
+        for mend in mends:
+            more = (*steps, mend)
+            if mend not in steps and self._allowed(more) and worthwhile(mend, self.gain(more, steps)):
+                steps = more
+        return steps
+
+    def gain(self, steps: Steps, before: Steps = ()) -> Interval:
+        """What the steps give beside those before, in all outcomes."""
+        return speedup(self.scenarios(before), self.scenarios(steps))
 
     def allows(self, steps: Steps) -> bool:
         """Whether the steps can be done to the run, one after the other."""

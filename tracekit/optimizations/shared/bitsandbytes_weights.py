@@ -19,7 +19,7 @@ SAVES_MEMORY = "It saves memory, not time: use it when the weights do not fit ot
 class BitsAndBytes(Optimization):
     """Base class of bitsandbytes' formats, which compute in 16 bits."""
 
-    contains = "half-precision"
+    contains = ("half-precision",)
     bytes_a_weight: float
 
     def evidence(self, base: Baseline) -> Statements:

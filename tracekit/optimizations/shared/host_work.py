@@ -22,6 +22,7 @@ _NAMED = 3
 class LessHostWork(Optimization):
     """Reduces the host work of some causes; at best it disappears, as far as the critical path allows."""
 
+    mends_mistake = True
     causes: tuple[str, ...]
     nothing: str
     """Why it is refused without such work."""
