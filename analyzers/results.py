@@ -155,6 +155,8 @@ class Projection:
     reason: str
     memory_bytes: int | None = None
     """Peak memory on that GPU; None if it is unknown."""
+    memory_at_least: bool = False
+    """Whether only a lower bound of the peak is known."""
 
     @property
     def fits(self) -> bool:

@@ -107,6 +107,8 @@ class Metadata:
     host: str = ""
     """A hash of the host's name, equal on the ranks of one host; "": not recorded."""
     groups: tuple[ProcessGroup, ...] = ()
+    peak_memory_bytes: int = 0
+    """Most memory of one device that torch had allocated at any time; 0: not recorded."""
     capture: CaptureInfo | None = None
     """Present if tracekit wrote the trace."""
 

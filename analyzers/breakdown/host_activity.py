@@ -12,7 +12,7 @@ from tracekit.analyzers.attribution.nesting import Nest, Rows
 from tracekit.analyzers.attribution.work_items import innermost_segments
 from tracekit.analyzers.breakdown.cause_codes import CODE, COMPUTING, Codes, categorical, first_true, sums_by
 from tracekit.analyzers.breakdown.covered import Covered
-from tracekit.analyzers.breakdown.host_kinds import is_framework, is_module, kinds
+from tracekit.analyzers.breakdown.host_kinds import is_framework, is_library_op, is_module, kinds
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -130,6 +130,7 @@ def _causes(part: pd.DataFrame, kind: Codes, owner: npt.NDArray, length: Ints) -
     tests = {
         "python": long & code,
         "unexplained": long & ranges,
+        "planning": long & is_library_op(part)[owner],
         "preprocessing": computing & (length >= LONG_COMPUTING_NS),
         "dispatch": computing,
     }

@@ -48,6 +48,7 @@ _COMPUTES = re.compile(
     r"^(?!autograd|c10d|profiler|torch::autograd)\w+::(?!t$|item$|_local_scalar|to$|empty|view|as_strided|detach|reshape"
     r"|expand|permute|transpose|slice|select|unsqueeze|squeeze|resize_$)\w+"
 )
+_LIBRARY_OP = re.compile(r"^(?!autograd|torch::autograd|c10d|profiler)\w+::\w+")
 _STEP_RANGE = re.compile(r"^(?:ProfilerStep|step: |phase: )")
 _BACKWARD = re.compile(r"^autograd::engine")
 
@@ -66,6 +67,11 @@ def is_module(host: pd.DataFrame) -> Bools:
     category = host["category"]
     marked = (category == "range").to_numpy() & matching(host["name"], _MODULE_RANGE)
     return (category == "module").to_numpy() | marked
+
+
+def is_library_op(host: pd.DataFrame) -> Bools:
+    """Ops of a library, without those that stand for a step of autograd."""
+    return (host["category"] == "op").to_numpy() & matching(host["name"], _LIBRARY_OP)
 
 
 def is_in_model(host: pd.DataFrame) -> Bools:

@@ -1,6 +1,5 @@
 """Names what a host row does: by the function and its caller, the op, the range, or the driver call."""
 
-import re
 from collections.abc import Callable
 
 import numpy as np
@@ -10,7 +9,7 @@ import pandas as pd
 from tracekit.analyzers.attribution.kernel_names import matching
 from tracekit.analyzers.attribution.nesting import Nest, Rows, nearest, take
 from tracekit.analyzers.breakdown.cause_codes import WORDS, Codes, is_any
-from tracekit.analyzers.breakdown.host_kinds import FRAMEWORK_RANGE, LOADING
+from tracekit.analyzers.breakdown.host_kinds import FRAMEWORK_RANGE, LOADING, is_library_op
 from tracekit.analyzers.breakdown.python_names import Function, function_of
 
 Ints = npt.NDArray[np.int64]
@@ -21,8 +20,7 @@ NAME_COLUMNS = ("name", "location", "caller")
 _CODE = ("data-loading", "preprocessing", "python")
 """Causes named by the function that ran; other causes are named by their op, or by the driver call."""
 _OPS = ("sync", "transfer", "allocation")
-_CALLS = ("setup", "profiling", "communication", "compilation", "garbage-collection", "unexplained")
-_LIBRARY_OP = re.compile(r"^(?!autograd|torch::autograd)\w+::\w+")
+_CALLS = ("setup", "planning", "profiling", "communication", "compilation", "garbage-collection", "unexplained")
 _BLOCK_ROWS = 1 << 18
 _NEAR = 8
 """Maximum number of functions among which a caller is searched."""
@@ -70,7 +68,7 @@ class _Around:
         """
         at = np.searchsorted(self._rows, rows).astype(np.int32)
         names, category = self._part["name"], self._part["category"]
-        frames, ranges, ops = ((category == each).to_numpy() for each in ("python", "range", "op"))
+        frames, ranges = ((category == each).to_numpy() for each in ("python", "range"))
         written = self._numbered(lambda function: bool(function.location) and not function.framework)
         foreign = frames & (written[:-1] != written[-1])
         code = nearest(self._parent, foreign)[at]
@@ -78,7 +76,7 @@ class _Around:
             at,
             code,
             self._caller(code, foreign),
-            self._outermost(at, ops & matching(names, _LIBRARY_OP)),
+            self._outermost(at, is_library_op(self._part)),
             nearest(self._parent, (ranges | frames) & matching(names, LOADING))[at],
             nearest(self._parent, ranges & ~matching(names, FRAMEWORK_RANGE))[at],
         ]

@@ -17,11 +17,13 @@ from tracekit.analyzers.prediction.batch_size import batch_by_shapes
 from tracekit.analyzers.prediction.graph_use import GraphUse
 from tracekit.analyzers.prediction.host_calibration import MOST_TO_LAUNCH_NS, modelled, profiled, timed
 from tracekit.analyzers.prediction.launching import launch_latency_ns, queued_gap_ns
+from tracekit.analyzers.prediction.least_memory import least_memory_bytes
 from tracekit.analyzers.prediction.math_fallback import MathFallback, math_fallback
 from tracekit.analyzers.prediction.memory import Memory, held
 from tracekit.analyzers.prediction.oplist import listed, typical_step
 from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.prediction.profiler_share import profiler_share
+from tracekit.analyzers.prediction.recorded import Recorded
 from tracekit.analyzers.prediction.reproduction import Reproduction
 from tracekit.analyzers.prediction.running import NOTHING_KNOWN, Running, running, trains
 from tracekit.analyzers.prediction.simulate import Floats, latency_ns
@@ -62,16 +64,16 @@ class Baseline:
     """Part of the busy time that is left at best when launches hold no stream up; 1: there is one stream."""
     batch_by_shapes: int = 0
     """Sequences or samples of a step by the shapes of its ops; 0: they do not tell."""
+    least_memory_bytes: int = 0
+    """What the step holds at least, where its peak is not known; 0: nothing is known."""
     running: Running = NOTHING_KNOWN
     """What the trace shows that the run does already."""
     fallback: MathFallback | None = None
     """Fused attention fell back to the math path; None: not that the trace shows."""
     outside: Outside = field(default_factory=Outside)
     """Host work outside the model."""
-    copies: pd.Series = field(default_factory=lambda: pd.Series(dtype=object))
-    """Name of each op's copy as recorded, by the op list's index, before optimizations; "": it is no copy."""
-    compiling: pd.Series = field(default_factory=lambda: pd.Series(dtype=bool))
-    """Whether each op was launched while code was compiled, by the op list's index, before optimizations."""
+    recorded: Recorded = field(default_factory=Recorded)
+    """What the trace says of each op."""
     graph_use: GraphUse = field(default_factory=GraphUse)
     host_causes: pd.DataFrame = field(default_factory=HOST_CAUSES.empty)
     """HOST_CAUSES of the step that stands for all."""
@@ -137,9 +139,14 @@ class Baseline:
         return float(self.ops.host_ns.sum() - self.other_host_ns)
 
     @cached_property
+    def planning(self) -> Floats:
+        """Host time in which each op plans its kernel; it is no longer needed where shapes stay the same."""
+        return self.recorded.planned(self.ops)
+
+    @cached_property
     def other_host_ns(self) -> float:
         """Host time of a step that no way of launching saves."""
-        host = self.ops.host_ns.to_numpy().copy()
+        host = self.ops.host_ns.to_numpy() - self.planning
         host[:1] -= self.entry_ns
         return float(np.maximum(host - MOST_TO_LAUNCH_NS, 0.0).sum())
 
@@ -197,12 +204,12 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         host_range=Interval(1.0, 1.0, 1.0),
         tail=step.tail.less(outside.tail_ns),
         outside=outside,
-        copies=of_step.copies,
-        compiling=of_step.compiling,
+        recorded=of_step.recorded,
         host_causes=_causes(analysis),
         graph_use=step.graphs,
         overlaps=step.overlaps,
         batch_by_shapes=batch_by_shapes(trace.host),
+        least_memory_bytes=least_memory_bytes(trace, ops, analysis.source.gpu),
         running=running(analysis.work, len(analysis.timeline.steps), measured=analysis.source.kind != "modelled"),
         fallback=math_fallback(trace.host, analysis.source.gpu, analysis.source.capture),
         overlap=_overlap(analysis, step, float(ops.kernel_ns.sum())),

@@ -20,6 +20,8 @@ _BATCH_FIRST = {
     "aten::batch_norm": 4,
 }
 """Ops whose first input has the batch as its first dimension, and the rank of that input."""
+_HANDLING = ("aten::copy_", "aten::clone")
+_TOKEN_RANK = 2
 _TOKENS = "aten::embedding"
 """Its second input is [batch, length]; positions are looked up with a batch of 1."""
 
@@ -37,9 +39,26 @@ def batch_by_shapes(host: pd.DataFrame) -> int:
             else:
                 votes[size] += count
     if not votes:
-        return max(tokens, default=0)
+        return max(tokens, default=0) or _of_handled_tokens(host)
     size, most = votes.most_common(1)[0]
     return size if 2 * most > votes.total() else 0
+
+
+def _of_handled_tokens(host: pd.DataFrame) -> int:
+    """The batch of the tokens, [batch, length] of integers, that are copied around graphs, whose own ops are not
+    recorded; 0: none are, or they disagree."""
+    calls = host[host["name"].isin(_HANDLING).to_numpy()][["shapes", "dtypes"]].astype(str).drop_duplicates()
+    sizes = {_of_tokens(*call) for call in calls.itertuples(index=False)} - {0}
+    return sizes.pop() if len(sizes) == 1 else 0
+
+
+def _of_tokens(shapes: str, dtypes: str) -> int:
+    try:
+        dims, dtype = json.loads(shapes)[0], json.loads(dtypes)[0]
+    except (ValueError, IndexError, TypeError, KeyError):
+        return 0
+    whole = isinstance(dims, list) and len(dims) == _TOKEN_RANK and all(type(size) is int for size in dims)
+    return max(dims[0], 0) if whole and dtype in ("long int", "int") else 0
 
 
 def _batches(name: str, shapes: str) -> Iterator[int]:

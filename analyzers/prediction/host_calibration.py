@@ -74,7 +74,12 @@ def _of_machine(raw: "Baseline") -> float:
 
 
 def _scaled(raw: "Baseline", factor: float) -> "Baseline":
-    return replace(raw, ops=raw.ops.assign(host_ns=raw.ops.host_ns * factor), tail=raw.tail and raw.tail.scaled(factor))
+    return replace(
+        raw,
+        ops=raw.ops.assign(host_ns=raw.ops.host_ns * factor),
+        recorded=raw.recorded.scaled(factor),
+        tail=raw.tail and raw.tail.scaled(factor),
+    )
 
 
 def _largest_host_factor(raw: "Baseline", part: float = 1.0) -> float:

@@ -16,9 +16,11 @@ from tracekit.analyzers.breakdown.covered import Covered
 from tracekit.analyzers.breakdown.host_activity import launching
 from tracekit.analyzers.breakdown.host_kinds import is_compiling
 from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.prediction.decoding import with_decoding
 from tracekit.analyzers.prediction.launching import LAUNCH_LATENCY_NS
 from tracekit.analyzers.prediction.op_tree import outermost
 from tracekit.analyzers.prediction.outside import Outside, outside_work
+from tracekit.analyzers.prediction.recorded import Recorded
 from tracekit.analyzers.prediction.waiting import blocking_copies, waited_ns, waiting_calls, waits_for_device
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.roofline.op_costs import price
@@ -51,12 +53,9 @@ class Listed:
     ops: pd.DataFrame
     """OP_LIST, whose host time is without that work."""
     outside: Outside
-    copies: pd.Series
-    """Name of each op's copy as recorded, by the op list's index; "": it is no copy."""
+    recorded: Recorded
     work: pd.DataFrame
     """The step's rows of WORK on that device."""
-    compiling: pd.Series
-    """Whether each op was launched while code was compiled, as what tries kernels out is; by the op list's index."""
 
 
 def build(trace: Trace, analysis: Analysis) -> pd.DataFrame:
@@ -72,7 +71,7 @@ def listed(trace: Trace, analysis: Analysis, length_ns: int = 0) -> Listed:
     """
     step = typical_step(analysis)
     if step is None:
-        return Listed(OP_LIST.empty(), Outside(), pd.Series(dtype=object), analysis.work[:0], pd.Series(dtype=bool))
+        return Listed(OP_LIST.empty(), Outside(), Recorded(), analysis.work[:0])
     work = _of_busiest_device(analysis.work[analysis.work.step == step.step])
     launched = _launch_end(trace, work, int(step.host_start_ns), _idle_before(analysis.work, work))
     order = np.lexsort((work.start_ns, launched))
@@ -134,7 +133,7 @@ def _grouped(
     words = _words(trace, analysis, head, owner[first], calls_of)
     host_ns = np.maximum(np.diff(launched[last] - waited_before, prepend=start), 0)
     by = launching(trace.host, work)
-    outside, apart = outside_work(trace.host, by, launched[last], start, start + wall, host_ns)
+    outside, apart, planned = outside_work(trace.host, by, launched[last], start, start + wall, host_ns)
     numbers = {
         "host_ns": np.maximum(host_ns - apart, 0.0),
         "kernel_ns": np.add.reduceat(work.busy_ns.to_numpy(), first),
@@ -144,9 +143,18 @@ def _grouped(
     costs = _costs(trace, head.cost_op.to_numpy(), head.precision.astype(object).to_numpy())
     moved = messages(trace.host, head.name, head.op.to_numpy())
     ops = OP_LIST.frame({**words, **numbers, "cost": costs, "message": moved}).assign(**words)
-    copies = head.name.astype(object).where(head.category == "memcpy", "").to_numpy()
-    compiling = pd.Series(_while_compiling(trace.host, head.launch.to_numpy()), index=ops.index)
-    return Listed(ops, outside, pd.Series(copies, index=ops.index, dtype=object), work, compiling)
+    return Listed(with_decoding(ops), outside, _recorded(trace, head, planned), work)
+
+
+def _recorded(trace: Trace, head: pd.DataFrame, planned_ns: npt.NDArray[np.float64]) -> Recorded:
+    """The facts about each op, whose first pieces of work these are."""
+    facts = {
+        "copies": head.name.astype(object).where(head.category == "memcpy", "").to_numpy(),
+        "planned_ns": planned_ns,
+        "compiling": _while_compiling(trace.host, head.launch.to_numpy()),
+        "blocks": trace.device.blocks.to_numpy()[head.index],
+    }
+    return Recorded(**{name: pd.Series(values) for name, values in facts.items()})
 
 
 def _while_compiling(host: pd.DataFrame, launch: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -54,22 +54,25 @@ class Outside:
 
 def outside_work(
     host: pd.DataFrame, by: Launching, launched: Ints, start: int, stop: int, host_ns: Floats
-) -> tuple[Outside, Floats]:
-    """The work outside the model of a step from `start` to `stop`, whose ops were launched at these times in order, and
-    its time before each op: at most `host_ns`."""
+) -> tuple[Outside, Floats, Floats]:
+    """The work outside the model of a step from `start` to `stop`, whose ops were launched at these times in order; its
+    time before each op, and the time in which ops plan their kernels: together at most `host_ns`."""
     begin, end = np.append(start, launched), np.append(launched, max(stop, launched[-1]))
     long = np.flatnonzero(end - begin >= LONG_GAP_NS)
     if not len(long):
-        return Outside(), np.zeros(len(launched))
-    pieces = host_activity(host, by, begin[long], end[long])
-    pieces = pieces[pieces["cause"].isin(OUTSIDE_MODEL)]
+        return Outside(), np.zeros(len(launched)), np.zeros(len(launched))
+    activity = host_activity(host, by, begin[long], end[long])
+    pieces = activity[activity["cause"].isin(OUTSIDE_MODEL)]
     op, ns = long[pieces["window"].to_numpy(dtype=np.int64)], pieces["duration_ns"].to_numpy()
     most = np.append(host_ns, np.inf)
     total = np.bincount(op, ns, minlength=len(most))
     ns = ns * np.minimum(1.0, most / np.maximum(total, 1.0))[op]
     place = np.where(op == len(launched), TAIL, op / len(launched))
     times = np.bincount(op, ns, minlength=len(most))[:-1].astype(np.float64)
-    return _summed(pieces["cause"].astype(object).to_numpy(), ns, place), times
+    plans = activity[activity["cause"] == "planning"]
+    planned = np.bincount(long[plans["window"]], plans["duration_ns"], minlength=len(most))[:-1]
+    outside = _summed(pieces["cause"].astype(object).to_numpy(), ns, place)
+    return outside, times, np.minimum(planned, np.maximum(host_ns - times, 0.0))
 
 
 def _summed(cause: npt.NDArray[np.object_], ns: Floats, place: Floats) -> Outside:

@@ -39,7 +39,8 @@ def project(base: Baseline, gpu: GPU) -> Projection:
         reason=f"Kernel times measured on {base.gpu.name}, scaled by the kernel model's ratio; host as measured here."
         + of_collectives(base)
         + "".join(f" {each}" for each in of_estimates(gpu)),
-        memory_bytes=there.memory.peak if there.memory else None,
+        memory_bytes=there.memory.peak if there.memory else base.least_memory_bytes or None,
+        memory_at_least=there.memory is None,
     )
 
 

@@ -12,7 +12,16 @@ import numpy as np
 from tracekit.analyzers.readers.categories import DEVICE_KINDS, HOST_KINDS, kind_of
 from tracekit.analyzers.readers.collectives import with_messages
 from tracekit.analyzers.readers.columns import Columns, coded, coded_json, join, narrowed
-from tracekit.analyzers.readers.events import BROKEN, PHASES, DeviceArgs, Event, HostArgs, ThreadArgs, decode_args
+from tracekit.analyzers.readers.events import (
+    BROKEN,
+    PHASES,
+    DeviceArgs,
+    Event,
+    HostArgs,
+    ThreadArgs,
+    decode_args,
+)
+from tracekit.analyzers.readers.memory_events import MEMORY, peak_memory
 from tracekit.analyzers.readers.python_frames import modules_and_frames
 from tracekit.analyzers.readers.times import LAST_US, durations_ns, starts_ns, starts_us
 
@@ -50,6 +59,8 @@ class EventColumns:
     dropped: int
     phaseless: int
     impossible: int
+    peak_memory: int = 0
+    """Most bytes that were allocated on one device; 0: not recorded."""
 
 
 @dataclass
@@ -61,6 +72,7 @@ class _Sorted:
     metadata: list[Event] = field(default_factory=list)
     unknown: list[Event] = field(default_factory=list)
     not_work: list[Event] = field(default_factory=list)
+    memory: list[Event] = field(default_factory=list)
     phaseless: int = 0
 
     def list_of(self, category: str) -> list[Event]:
@@ -99,6 +111,7 @@ def event_columns(events: Sequence[Event]) -> EventColumns:
         dropped=host_dropped + device_dropped + marks_dropped,
         phaseless=groups.phaseless,
         impossible=impossible,
+        peak_memory=peak_memory(groups.memory),
     )
 
 
@@ -121,6 +134,7 @@ def joined(parts: Sequence[EventColumns]) -> EventColumns:
         dropped=sum(p.dropped for p in parts),
         phaseless=sum(p.phaseless for p in parts),
         impossible=sum(p.impossible for p in parts),
+        peak_memory=max((p.peak_memory for p in parts), default=0),
     )
 
 
@@ -134,6 +148,8 @@ def _sort(events: Sequence[Event]) -> _Sorted:
             groups.marks.append(event)
         elif event.ph == "M":
             groups.metadata.append(event)
+        elif event.ph == "i" and event.name == MEMORY:
+            groups.memory.append(event)
         elif event.ph not in PHASES:
             groups.phaseless += 1
     return groups

@@ -72,6 +72,11 @@ class CollectiveArgs(msgspec.Struct, gc=False):
     target: Int64 = field(default=-1, name="Dst Rank")
 
 
+class MemoryArgs(msgspec.Struct, gc=False):
+    allocated: Int64 = field(default=0, name="Total Allocated")
+    device_kind: Int64 = field(default=0, name="Device Type")
+
+
 class ThreadArgs(msgspec.Struct, gc=False):
     name: str = ""
 
@@ -89,7 +94,7 @@ _decode_event = msgspec.json.Decoder(Event).decode
 _decode_elements = msgspec.json.Decoder(list[Raw]).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
-_Args = TypeVar("_Args", HostArgs, DeviceArgs, CollectiveArgs, ThreadArgs)
+_Args = TypeVar("_Args", HostArgs, DeviceArgs, CollectiveArgs, MemoryArgs, ThreadArgs)
 
 
 def decode_events(text: bytes) -> list[Event]:

@@ -28,6 +28,7 @@ IDLE = {
     "python": "Python on the host",
     "compilation": "compiling",
     "allocation": "allocating memory",
+    "planning": "planning kernels",
     "setup": "the driver's setup",
     "garbage-collection": "garbage collection",
     "profiling": "the profiler at work",

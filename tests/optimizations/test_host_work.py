@@ -100,12 +100,13 @@ def test_pageable_copies_become_pinned_ones():
     base = op_lists.base()
     copy = base.ops.index == 3
     ops = base.ops.assign(kernel_ns=base.ops.kernel_ns.where(~copy, 20e6), category=np.where(copy, "memcpy", "kernel"))
-    names = base.copies.reindex(ops.index).fillna("").where(~copy, "Memcpy HtoD (Pageable -> Device)")
-    base = replace(base, ops=ops, copies=names)
+    names = base.recorded.copy_of(ops).where(~copy, "Memcpy HtoD (Pageable -> Device)")
+    base = replace(base, ops=ops, recorded=replace(base.recorded, copies=names))
     assert find("pinned-copies").objection(base) is None
     assert after("pinned-copies", base) < base.latency_ns
     assert find("offload-overlap").objection(base)
-    pinned = replace(base, copies=names.where(~copy, "Memcpy HtoD (Pinned -> Device)"))
+    prefetched = replace(base.recorded, copies=names.where(~copy, "Memcpy HtoD (Pinned -> Device)"))
+    pinned = replace(base, recorded=prefetched)
     assert find("pinned-copies").objection(pinned)
 
 

@@ -131,5 +131,6 @@ def _projected(analysis: Analysis, base: "Baseline | None", named: GPU | None) -
 def _misfit(projection: Projection) -> pd.DataFrame:
     """Return a problem if the run does not fit in the memory of the GPU that it is projected to."""
     needed, gpu = projection.memory_bytes or 0, projection.gpu
-    detail = f"on the {gpu.name}, it needs {needed / 1e9:,.1f} of {gpu.memory_gb:g} GB"
+    least = "at least " if projection.memory_at_least else ""
+    detail = f"on the {gpu.name}, it needs {least}{needed / 1e9:,.1f} of {gpu.memory_gb:g} GB"
     return problems.table([problems.problem("does-not-fit", int(not projection.fits), detail)])

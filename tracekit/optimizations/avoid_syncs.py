@@ -84,5 +84,4 @@ def _amid(base: Baseline) -> "pd.Series[bool]":
 
 
 def _to_host(base: Baseline) -> "pd.Series[bool]":
-    copies = base.copies.reindex(base.ops.index).fillna("")
-    return copies.str.contains(_TO_HOST)
+    return base.recorded.copy_of(base.ops).str.contains(_TO_HOST)

@@ -48,10 +48,10 @@ class Optimization(ABC):
     switches: Mapping[str, str] = {}
     """Serving engine (vllm, sglang) -> how to enable it there. An engine that is missing has no such switch."""
     contains: tuple[str, ...] = ()
-    """Ids of optimizations that are part of it. It is recommended only if it promises notably more than each of them."""
+    """Ids of optimizations that are part of it. It is recommended only if it promises notably more than each one."""
     mends_mistake: bool = False
-    """Whether it removes work that the script need not do. Then its expected gain decides, and it comes before changes of
-    the workload."""
+    """Whether it removes work that the script need not do. Then its expected gain decides, and it comes before changes
+    of the workload."""
     excludes: Mapping[str, str] = {}
     """Ids of optimizations that it cannot be combined with -> the reason. Naming it in one of the two is enough."""
 

@@ -6,19 +6,22 @@ from functools import partial
 from typing import Self
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.costs.batched import batched
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.evidence import Statements
+from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.host_calibration import MOST_TO_LAUNCH_NS
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.batch_limits import compute_bound_from, largest_that_fits, streams_weights
 from tracekit.analyzers.transforms.by_cost import where
-from tracekit.analyzers.transforms.outcome import Outcome
+from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.retime import retimed
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.evidence import idle, of_step, say, share_of
@@ -26,14 +29,17 @@ from tracekit.subjects.subject import Subject
 
 FACTOR = 8
 """Growth of the batch that is predicted, unless a batch is given."""
+UNKNOWN = Interval(1.0, 0.5, 0.0)
+"""How far kernels without a known cost grow as their grids would, in the logarithm."""
 
 
 class Batching(Optimization):
     """More sequences in a step; `batching:32` sets the batch, the default is 8 times the current one.
 
     The rows of matrix products grow with the batch, weights are read once for all of them, and everything else grows in
-    proportion. The gain is in throughput: a step takes longer. The reason says from which batch products are bound by
-    arithmetic and which is the largest batch that fits.
+    proportion; kernels of which only the grid is known, as in a graph, take as many waves of blocks more at worst. The
+    gain is in throughput: a step takes longer. The reason says from which batch products are bound by arithmetic and
+    which is the largest batch that fits.
     """
 
     id = "batching"
@@ -70,6 +76,7 @@ class Batching(Optimization):
         Host work other than launches, such as loading data, also grows with the number of sequences.
         """
         ops, factor = retimed(base.ops, partial(batched, factor=self.work(base)), base.gpu, outcome), self.work(base)
+        ops = ops.assign(kernel_ns=ops.kernel_ns * _unknown_growth(base, factor, outcome))
         beside = (ops.host_ns - MOST_TO_LAUNCH_NS).clip(lower=0.0)
         return ops.assign(host_ns=ops.host_ns + (factor - 1) * beside)
 
@@ -103,6 +110,16 @@ class Batching(Optimization):
             raise refused(self, "Inputs of one's own are of one batch size: give others.")
         batch = self.batch or FACTOR * subject.settings.batch_size
         return replace(subject, settings=replace(subject.settings, batch_size=batch)).with_own_weights()
+
+
+def _unknown_growth(base: Baseline, factor: float, outcome: Outcome) -> npt.NDArray[np.float64]:
+    """How many times as long the kernels take of which only the grid is known, as those of a graph: at best none takes
+    longer, at worst each has so many times the blocks, which run in waves on the multiprocessors."""
+    grids, waves_of = base.recorded.grids(base.ops), base.gpu.sms
+    more = np.ceil(grids * factor / waves_of) / np.ceil(np.maximum(grids, 1) / waves_of)
+    worst = np.where(grids > 0, np.maximum(more, 1.0), max(factor, 1.0))
+    known = base.ops.cost.notna().to_numpy() | (base.ops.category != "kernel").to_numpy()
+    return np.where(known, 1.0, worst ** pick(UNKNOWN, outcome))
 
 
 def _limits(base: Baseline) -> Statements:

@@ -142,7 +142,7 @@ def compiled(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     host_left = min(launches_left * pick(HOST_FACTOR["decode" if growing else ""], outcome), 1.0)
     launching = _launching_ns(base)
     host = ops.launches * launching * host_left / ops.launches.sum()
-    host.iloc[0] += entry_ns + base.other_host_ns
+    host.iloc[0] += entry_ns + base.other_host_ns + base.planning.sum()
     factors = each(lambda name, cost: _factor(name, cost, base.gpu, outcome), ops.name, ops.cost, dtype=float)
     return ops.assign(host_ns=host, kernel_ns=ops.kernel_ns * factors)
 

@@ -14,6 +14,7 @@ from tracekit.analyzers.transforms import traced_masks
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.evidence import busy, idle, latency, launches, of_step, say
+from tracekit.optimizations.shared.host_work import named_causes
 from tracekit.optimizations.shared.mask_advice import advice as mask_advice
 from tracekit.optimizations.static_cache import on_static_cache
 from tracekit.subjects.subject import Subject
@@ -31,7 +32,7 @@ streams and the GPU's rates allow, and as expected half of it (in the logarithm)
 
 
 class Graphed(Optimization):
-    """Base class of optimizations that replay graphs: between kernels nothing is launched, so no stream waits for it."""
+    """Base class of optimizations that replay graphs, in which no kernel waits for a launch."""
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         after = super().applied(base, outcome)
@@ -44,8 +45,9 @@ class CUDAGraphs(Graphed):
     """One replay of a CUDA graph in place of a launch per kernel.
 
     All host time becomes one replay per forward pass (30 µs, 12 to 80), and kernels follow each other after 0.35 µs
-    (0.1 to 1.3). Kernels of several streams come to run side by side. While decoding, a graph needs a static cache: it saves the copies of the growing cache and adds index
-    ops, masks and repeated keys as kernels (TinyLlama, 8 sequences, H200: 50 µs per layer).
+    (0.1 to 1.3). Kernels of several streams come to run side by side. While decoding, a graph needs a static cache: it
+    saves the copies of the growing cache and adds index ops, masks and repeated keys as kernels (TinyLlama, 8
+    sequences, H200: 50 µs per layer).
 
     *Hurts* only with masks that are built while tracing (see compile).
 
@@ -107,6 +109,7 @@ class CUDAGraphs(Graphed):
         return (
             say("work-of-a-step", launches(base), busy(base), latency(base)),
             say("host-time-per-launch", of_step("host", "launch_host_ns", each)),
+            *named_causes(base, ("planning",)),
         )
 
     def notes(self, base: Baseline) -> tuple[str, ...]:

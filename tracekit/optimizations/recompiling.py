@@ -33,7 +33,7 @@ class Recompiling(LessHostWork):
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         """Kernels that were tried out while compiling go with it."""
-        tried, left = base.compiling.reindex(base.ops.index, fill_value=False).astype(bool), self.left(base, outcome)
+        tried, left = base.recorded.while_compiling(base.ops), self.left(base, outcome)
         times = {name: base.ops[name].where(~tried, base.ops[name] * left) for name in ("host_ns", "kernel_ns")}
         return base.ops.assign(**times, sync=base.ops.sync & (~tried | (left > 0)))
 

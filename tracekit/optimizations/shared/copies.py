@@ -11,7 +11,7 @@ _NOTABLE = 0.01
 
 def copies(base: Baseline, pattern: str) -> "pd.Series[bool]":
     """Return the copies whose recorded name matches the pattern. Only ops that the trace recorded can match."""
-    return base.copies.reindex(base.ops.index).fillna("").astype(str).str.contains(pattern)
+    return base.recorded.copy_of(base.ops).str.contains(pattern)
 
 
 def copied_bytes(base: Baseline) -> npt.NDArray[np.float64]:
