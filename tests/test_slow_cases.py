@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from catalogue import cases, table
-from diagnose import diagnosis, page
+from diagnose import BLIND, SEEN, diagnosis, page
 
 CASES = Path(__file__).parents[1] / "benchmarks" / "cases"
 
@@ -30,13 +30,14 @@ def test_cases_import_nothing_of_tracekit():
 
 def test_the_page_of_diagnosis_shows_what_was_measured():
     text = (CASES.parents[1] / "docs" / "diagnosis.md").read_text()
-    assert text.partition("<!-- table -->\n")[2].partition("\n<!-- end -->")[0] == page(CASES / "h100")
+    for mark, name in (("blind", BLIND), ("seen", SEEN)):
+        assert text.partition(f"<!-- {mark} -->\n")[2].partition("\n<!-- end -->")[0] == page(CASES / "h100", name)
 
 
 @pytest.mark.parametrize("name", ["data-loading", "preprocessing", "pageable-copies", "unfused-optimizer"])
 def test_a_planted_cause_is_the_first_advice(name):
     stored = json.loads((CASES / "h100" / "diagnosis.json").read_text())[name]
-    now = diagnosis(CASES / "h100" / f"{name}.json.gz", ())
+    now = diagnosis(CASES / "h100" / f"{name}.json.gz", cases()[name])
     assert now["advice"][0]["id"] == stored["advice"][0]["id"]
     assert now["advice"][0]["id"] in cases()[name].advice
 

@@ -12,6 +12,8 @@ import re
 from dataclasses import replace
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
@@ -20,7 +22,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.op_tree import READS_A_VALUE
 from tracekit.analyzers.transforms import math_attention
-from tracekit.analyzers.transforms.by_cost import costs_of, each_row, where
+from tracekit.analyzers.transforms.by_cost import costs_of, each, each_row, where
 from tracekit.analyzers.transforms.extra_kernels import Extra, with_extras
 from tracekit.analyzers.transforms.masked_attention import is_compiled, is_masked, with_masks
 from tracekit.analyzers.transforms.outcome import Outcome, pick, remembered
@@ -28,6 +30,7 @@ from tracekit.analyzers.transforms.written_attention import written_out
 
 FIRST = (5, 0)
 FIRST_OF_IMAGES = (5, 9)
+_LAYERS = ("gemm", "convolution", "attention")
 MENDED = (5, 18)
 """Versions of transformers: the first that build them, for models of text and of images, and the first that do not."""
 KERNEL_ERROR = Interval(1.25, 1.0, 0.85)
@@ -57,8 +60,19 @@ def from_the_host(base: Baseline) -> bool:
 
 
 def asked(ops: pd.DataFrame) -> "pd.Series[bool]":
-    """Rows that read back whether all of a mask is set: transformers does not ask while it is traced or captured."""
-    return ops.call.isin(READS_A_VALUE) & (ops.call.shift() == "aten::all")
+    """Rows that read back whether all of a mask is set: transformers does not ask while it is traced or captured.
+
+    It asks before a model's layers. What is read back after a product is not a mask, but a result.
+    """
+    return ops.call.isin(READS_A_VALUE) & (ops.call.shift() == "aten::all") & _before_layers(ops)
+
+
+def _before_layers(ops: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Rows between the embedding of tokens, or the start, and the first product after it."""
+    products = each(lambda cost: cost is not None and cost.family in _LAYERS, ops.cost, dtype=bool)
+    embeddings = (ops.call == "aten::embedding").to_numpy()
+    row = np.arange(1, len(ops) + 1)
+    return np.maximum.accumulate(row * products) <= np.maximum.accumulate(row * embeddings)
 
 
 @remembered

@@ -23,6 +23,8 @@ class Case:
     scheduled: bool = False
     with_stack: bool = False
     profile_memory: bool = False
+    mended_by: str = ""
+    """The advice with its argument, where the mend is another one than is advised by default."""
     projected_to: tuple[str, ...] = ()
     """GPUs that the slow variant does not fit on."""
 

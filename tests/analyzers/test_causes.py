@@ -54,6 +54,11 @@ def test_each_cause_has_its_time_and_its_name(category: str, name: str, cause: s
     assert row["name"] == (name if category != "python" or "(" not in name else "torch.utils.data.dataloader.__next__")
 
 
+def test_an_op_that_works_long_before_it_launches_plans():
+    row = causes(between(("op", "aten::_cudnn_attention_forward", 100, 9_950))).loc["planning"]
+    assert (row["idle_ns"], row["name"]) == (9_900_000, "aten::_cudnn_attention_forward")
+
+
 def test_a_function_is_named_with_who_called_it():
     frames = (
         ("python", "train.py(9): main", 20, 9_900),

@@ -268,3 +268,13 @@ def test_reading_twice_gives_the_same_codes(shared):
     first, second = (load(shared_trace(shared, "mi300_bert-small")) for _ in range(2))
     for column in ("name", "shapes"):
         assert (first.host[column].cat.codes == second.host[column].cat.codes).all()
+
+
+def test_the_peak_of_the_allocator_is_kept(tmp_path: Path) -> None:
+    def allocation(total: int, device: int) -> dict[str, Any]:
+        args = {"Total Allocated": total, "Device Type": device, "Bytes": 1}
+        return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": 11.0, "args": args}
+
+    events = [allocation(5_000, 1), allocation(7_000, 1), allocation(9_000, 0), allocation(100, 1)]
+    assert load_events(tmp_path, op(), kernel(), *events).metadata.peak_memory_bytes == 7_000
+    assert load_events(tmp_path, op(), kernel()).metadata.peak_memory_bytes == 0

@@ -1,7 +1,8 @@
 """GPT-2 decode under `reduce-overhead`; every conversation starts from a copy of the same prompt's KV cache.
 
 A clone is not marked as a static address, so that the compiled step writes into inputs that may move: CUDA graphs are
-skipped ("due to mutated inputs") at every step. Copying into the tensors of the cache keeps their addresses.
+skipped ("due to mutated inputs") at every step. Mended, the tensors of the cache are written in place, which keeps
+their addresses, and the compiled step is captured as one CUDA graph.
 """
 
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from transformers import StaticCache
 
-from .models import gpt2, tokens
+from .models import gpt2, graph_of, tokens
 
 
 @torch.no_grad()
@@ -19,9 +20,14 @@ def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
     for cache in (prompt, conversation):
         token = model(tokens(1, 64, device), past_key_values=cache).logits[:, -1:].argmax(-1)
     start_from(prompt, conversation, in_place=mended)
-    decode = torch.compile(model, mode="reduce-overhead")
+    compiled = torch.compile(model, mode="default" if mended else "reduce-overhead")
+
+    def decode() -> None:
+        token.copy_(compiled(token, past_key_values=conversation).logits[:, -1:].argmax(-1))
+
+    step = graph_of(decode, device) if mended else decode
     for _ in range(900):
-        token = decode(token, past_key_values=conversation).logits[:, -1:].argmax(-1)
+        step()
         yield 1
 
 

@@ -1,0 +1,114 @@
+"""What the best outcome of an optimization leaves: a bound, and not a guess."""
+
+from dataclasses import replace
+
+import numpy as np
+import op_lists
+import pandas as pd
+import pytest
+
+from tracekit.analyzers import hardware
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Attention, Product
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.kernel_time.products import is_unaligned
+from tracekit.analyzers.prediction.decoding import with_decoding
+from tracekit.analyzers.prediction.outside import Outside
+from tracekit.analyzers.prediction.recorded import Recorded
+from tracekit.analyzers.prediction.streams import side_by_side
+from tracekit.analyzers.transforms.fusion import fused_cost
+from tracekit.optimizations import find
+from tracekit.planning.scenarios import predicted_speedup
+from tracekit.planning.search import worthwhile
+
+MEGABYTE = 1 << 20
+
+
+def test_the_gradient_of_an_odd_vocabulary_is_unaligned():
+    gradient = op_lists.product(50_257, 768, 8_192, "bf16", weights=False)
+    gradient = replace(gradient, work=Product(1, 50_257, 768, 8_192, gradient=True))
+    assert is_unaligned(gradient, hardware.find("h100"))
+    assert not is_unaligned(replace(gradient, work=replace(gradient.work, gradient=False)), hardware.find("h100"))
+    assert not is_unaligned(replace(gradient, work=replace(gradient.work, m=50_304)), hardware.find("h100"))
+
+
+def test_a_fused_kernel_reads_an_input_again_only_if_it_is_another_tensor():
+    once = Cost(1, MEGABYTE, MEGABYTE, "pointwise", "bf16")
+    twice = replace(once, read_bytes=2 * MEGABYTE)
+    smaller = replace(once, read_bytes=MEGABYTE + 4_096)
+    assert fused_cost([once, twice], "high").read_bytes == MEGABYTE
+    assert fused_cost([once, twice], "expected").read_bytes > 1.9 * MEGABYTE
+    assert fused_cost([once, smaller], "high").read_bytes == MEGABYTE + 4_096
+
+
+def test_kernels_tried_while_compiling_go_with_it():
+    base = op_lists.base()
+    tried = pd.Series(np.arange(len(base.ops)) < 10, index=base.ops.index)
+    compiling = Outside(np.array(["compilation"], dtype=object), np.array([1e9]), np.array([0.0]))
+    base = replace(base, outside=compiling, recorded=Recorded(compiling=tried))
+    ops = find("recompiling").applied(base, "expected").ops
+    assert not ops.kernel_ns[tried].any() and not ops.host_ns[tried].any()
+    assert (ops.kernel_ns[~tried] == base.ops.kernel_ns[~tried]).all()
+    assert find("recompiling").applied(base, "low").ops.kernel_ns[tried].all()
+
+
+def test_time_without_a_record_may_be_the_profilers():
+    base = op_lists.base()
+    unknown = Outside(np.array(["unexplained"], dtype=object), np.array([1e7]), np.array([0.0]))
+    timed = replace(base, outside=unknown)
+    profiled = replace(timed, profiler_share=Interval(0.4, 0.5, 0.6))
+    compiled = [predicted_speedup(find("compile"), each).high for each in (timed, profiled)]
+    assert compiled[1] > 1.1 * compiled[0]
+
+
+def test_streams_run_side_by_side_as_far_as_they_and_the_gpu_allow():
+    base = op_lists.base(layers=1)
+    busy = float(base.ops.kernel_ns.sum())
+    work = pd.DataFrame({"stream": [0, 1], "duration_ns": [0.6 * busy, 0.4 * busy]})
+    assert 0.6 <= side_by_side(base.ops, work, base.gpu) <= 1.0
+    unknown = base.ops.assign(cost=None)
+    assert side_by_side(unknown, work, base.gpu) == pytest.approx(0.6)
+    assert side_by_side(unknown, work[:1], base.gpu) == 1.0
+
+
+def test_graphs_and_static_shapes_need_no_planning():
+    base = op_lists.base()
+    host = base.ops.host_ns.to_numpy(dtype=float, copy=True)
+    host[5] += 5e7
+    planned = pd.Series(np.where(np.arange(len(host)) == 5, 5e7, 0.0), index=base.ops.index)
+    slow = replace(base, ops=base.ops.assign(host_ns=host))
+    known = replace(slow, recorded=Recorded(planned_ns=planned))
+    assert slow.other_host_ns > 4e7 and known.other_host_ns == base.other_host_ns
+    assert find("cuda-graphs").applied(known, "expected").latency_ns < 5e6
+    assert find("compile").applied(known, "expected").latency_ns > 5e7
+
+
+def test_one_query_to_many_keys_is_decoding():
+    ops = op_lists.base(layers=1).ops.assign(phase="")
+    attention = Cost(1, 1, 1, "attention", "bf16", work=Attention(1, 12, 12, 1, 119, 64, causal=False))
+    costs = ops.cost.to_numpy(copy=True)
+    costs[2] = attention
+    decoding = with_decoding(ops.assign(cost=costs))
+    assert set(decoding.phase) == {"decode"}
+    costs[3] = replace(attention, work=replace(attention.work, queries=7))
+    assert set(with_decoding(ops.assign(cost=costs)).phase) == {""}
+
+
+def test_kernels_of_a_graph_grow_by_waves_of_blocks():
+    base = op_lists.base()
+    few = pd.Series(12, index=base.ops.index)
+    graphed = replace(base, ops=base.ops.assign(cost=None, sync=False), batch_by_shapes=1)
+    fits = replace(graphed, recorded=Recorded(blocks=few))
+    batching = find("batching:8")
+    assert batching.applied(fits, "low").ops.kernel_ns.sum() == pytest.approx(base.ops.kernel_ns.sum())
+    full = replace(graphed, recorded=Recorded(blocks=few * 100))
+    assert batching.applied(full, "low").ops.kernel_ns.sum() > 5 * base.ops.kernel_ns.sum()
+    assert batching.applied(graphed, "low").ops.kernel_ns.sum() == pytest.approx(8 * base.ops.kernel_ns.sum())
+    assert batching.applied(graphed, "high").ops.kernel_ns.sum() == pytest.approx(base.ops.kernel_ns.sum())
+
+
+def test_a_mend_of_a_mistake_counts_by_its_expected_gain():
+    gain = Interval(1.01, 1.09, 1.2)
+    assert worthwhile(find("avoid-syncs"), gain) and not worthwhile(find("compile"), gain)
+    assert not worthwhile(find("avoid-syncs"), Interval(0.98, 1.09, 1.2))
+    assert not worthwhile(find("avoid-syncs"), Interval(1.0, 1.01, 1.2))
