@@ -270,8 +270,8 @@ def test_reading_twice_gives_the_same_codes(shared):
         assert (first.host[column].cat.codes == second.host[column].cat.codes).all()
 
 
-def test_the_peak_of_the_allocator_is_kept(tmp_path: Path) -> None:
-    def allocation(total: int, device: int) -> dict[str, Any]:
+def test_the_peak_of_the_allocator_is_kept(tmp_path):
+    def allocation(total, device):
         args = {"Total Allocated": total, "Device Type": device, "Bytes": 1}
         return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": 11.0, "args": args}
 
