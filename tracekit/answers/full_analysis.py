@@ -79,7 +79,7 @@ def _recalled(
     path: str | Path, make: Callable[[], Analysis], worth: Callable[[Analysis], bool], named: GPU | None = None
 ) -> Analysis:
     gpu = "" if named is None else named.id if named == hardware.known(named.id) else repr(named)
-    return cache.recall(path, Analysis, make, worth=worth, options=gpu, code=Path(__file__).parent)
+    return cache.recall(path, Analysis, make, worth=worth, options=gpu, code=Path(__file__).parents[1])
 
 
 def _never(_: Analysis) -> bool:
