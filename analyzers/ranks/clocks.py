@@ -16,6 +16,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 SYNCHRONISING = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "barrier")
+PAIRED = ("send-receive",)
 LEAST_CALLS = 3
 """Fewer shared collectives do not tell an offset from a slow end."""
 _ROUNDS = 100
@@ -50,10 +51,22 @@ class Clocks:
 def align(calls: pd.DataFrame, host: Sequence[int]) -> Clocks:
     """`calls` as in Matched, `host` the number of the host of each rank, -1 where it is not known.
 
-    The ranks of a host share a clock, unless their ends say otherwise (containers may share a host's name).
+    Sends count only where ranks would share nothing else, as stages of a pipeline: a short one may end early. The ranks
+    of a host share a clock, unless their ends say otherwise (containers may share a host's name).
     """
+    clocks = _aligned(_shared(calls, SYNCHRONISING), host)
+    if len(np.unique(clocks.component)) == 1 and clocks.component[0] >= 0:
+        return clocks
+    return _aligned(_shared(calls, (*SYNCHRONISING, *PAIRED)), host)
+
+
+def _shared(calls: pd.DataFrame, kinds: Sequence[str]) -> pd.DataFrame:
+    """The calls of these kinds that several ranks have."""
+    return calls[calls["kind"].isin(kinds) & (calls.groupby("call")["rank"].transform("size") > 1)]
+
+
+def _aligned(shared: pd.DataFrame, host: Sequence[int]) -> Clocks:
     hosts, alone = np.asarray(host, dtype=np.int64), np.arange(len(host))
-    shared = calls[calls["kind"].isin(SYNCHRONISING) & (calls.groupby("call")["rank"].transform("size") > 1)]
     apart = _fitted(shared, alone)
     if (hosts < 0).any() or len(np.unique(hosts)) == len(hosts):
         return apart

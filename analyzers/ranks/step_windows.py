@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.ranks.clocks import Clocks
 from tracekit.analyzers.ranks.summary import RankSummary
 
@@ -35,9 +36,18 @@ class StepWindows:
 
 
 def windows(ranks: Sequence[RankSummary], calls: pd.DataFrame, clocks: Clocks) -> StepWindows:
-    """`calls` are matched: calls of one collective are of one step of the job, however the ranks number their steps."""
+    """`calls` are matched: calls of one collective are of one step of the job, however the ranks number their steps.
+
+    Raises InputError where the ranks have no step in common.
+    """
     first = _first_steps(len(ranks), calls)
     steps = min((len(rank.steps) - at for rank, at in zip(ranks, first, strict=True)), default=0)
+    if steps < 1:
+        raise InputError(
+            "The traces have no step in common.",
+            "Some hold none, or they were recorded at different times.",
+            "Record the same steps on all ranks.",
+        )
     rows = [rank.steps.iloc[at : at + steps] for rank, at in zip(ranks, first, strict=True)]
     begin = np.array([table["start_ns"] + rank.base_ns for table, rank in zip(rows, ranks, strict=True)])
     end = begin + np.array([table["wall_ns"] for table in rows])

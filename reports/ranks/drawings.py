@@ -69,7 +69,7 @@ def timelines(job: Job) -> dict[str, Any]:
         return {"lanes": [], "step": step, "length": ""}
     position = {number: at for at, number in enumerate(job.ranks["rank"])}
     begin = float(calls["arrival"].min()) - _before(job, step, position)
-    length = float(calls["end"].max()) - begin
+    length = max(float(calls["end"].max()) - begin, 1.0)
     lanes = [
         {"name": name, "rank": rank, "bars": _bars(calls[calls["rank"] == position[rank]], begin, _WIDTH / length)}
         for name, rank in job.shown_ranks.items()

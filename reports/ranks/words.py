@@ -48,7 +48,8 @@ def named(straggler: Straggler) -> str:
 def because(reason: Reason) -> str:
     more = time(reason.excess_ns)
     if reason.cause == "slower device":
-        return f"its {_what(reason)} run {reason.time_ratio:.2f} times as long, with the same calls and shapes"
+        same = "calls (shapes are not recorded)" if math.isnan(reason.flops_ratio) else "calls and shapes"
+        return f"its {_what(reason)} run {reason.time_ratio:.2f} times as long, with the same {same}"
     if reason.cause == "more work":
         return f"it computes {more} a step longer, on more work: {_more(reason)}"
     if reason.cause == "data loading":

@@ -70,6 +70,11 @@ def test_two_shared_collectives_are_too_few():
     assert len(set(clocks.component)) == 2
 
 
-def test_sends_and_broadcasts_say_nothing_about_clocks():
+def test_stages_that_only_send_are_aligned_on_that():
+    clocks = align(calls(np.arange(1, 30) * 1e6, offset=[0, 9_000], drift=[0.0, 0.0], kind="send-receive"), range(2))
+    assert clocks.offset_ns[1] - clocks.offset_ns[0] == pytest.approx(9_000, abs=2_000)
+
+
+def test_broadcasts_say_nothing_about_clocks():
     clocks = align(calls(np.arange(1, 30) * 1e6, offset=[0, 9_000], drift=[0.0, 0.0], kind="broadcast"), range(2))
     assert (clocks.component == -1).all() and np.isnan(clocks.error_ns)

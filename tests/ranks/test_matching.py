@@ -1,8 +1,10 @@
 """Which calls of which ranks are one call of the job."""
 
 import pandas as pd
+import pytest
 from rank_summaries import call, summary
 
+from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.ranks.job import analyze_ranks
 from tracekit.analyzers.ranks.matching import match
 
@@ -71,6 +73,12 @@ def test_a_send_meets_the_receive():
     b = summary(1, [call(4, 5, kind="receive", group="p", sequence=0)], groups=[("p", (0, 1))])
     pairs, matched = counterparts(a, b)
     assert pairs == {frozenset([(0, 1), (1, 4)])} and set(matched.calls["kind"]) == {"send-receive"}
+
+
+def test_ranks_without_a_step_in_common_are_refused():
+    ranks = [summary(0, [call(1, 2)], steps=1), summary(1, [call(1, 2)], steps=0)]
+    with pytest.raises(InputError, match="no step in common"):
+        analyze_ranks(ranks, range(2))
 
 
 def test_ranks_without_collectives_are_said_to_have_none():
