@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -40,9 +41,9 @@ def to_dict(job: Job) -> dict[str, Any]:
     }
 
 
-def to_json(job: Job) -> str:
-    """Return `to_dict` as JSON text."""
-    return json_text(to_dict(job))
+def to_json(job: Job, more: Mapping[str, Any] | None = None) -> str:
+    """Return `to_dict`, and `more` entries, as JSON text."""
+    return json_text({**to_dict(job), **(more or {})})
 
 
 def frame(job: Job, table: str, most: int | None = None) -> pd.DataFrame:

@@ -91,6 +91,17 @@ def test_tables_as_csv():
     assert len(run.stdout.splitlines()) == 1 + 2 * 10
 
 
+def test_two_jobs_are_compared():
+    run = CliRunner().invoke(main, ["ranks", str(JOBS / "healthy-1-2"), "--against", str(SLOW)])
+    said = " ".join(run.stdout.split())
+    assert run.exit_code == 0 and "as fast as the other; held up before by rank 1 (data loading), now by none." in said
+    run = CliRunner().invoke(main, ["ranks", str(JOBS / "healthy-1-2"), "--against", str(SLOW), "--format", "json"])
+    rows = {row["part"]: row for row in json.loads(run.stdout)["against"]}
+    parts = [rows[name] for name in ("compute", "exposed communication", "exposed copies", "idle")]
+    for side in ("before_us", "after_us", "change_us"):
+        assert sum(row[side] for row in parts) == pytest.approx(rows["step of a mean rank"][side], abs=0.01)
+
+
 def test_files_a_pattern_and_a_folder_of_runs_are_the_same(tmp_path):
     files = [str(SLOW / f"rank-{number}.json.gz") for number in range(2)]
     for number, file in enumerate(files):

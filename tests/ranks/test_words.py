@@ -24,8 +24,8 @@ MS = 1e6
             "it computes 5.00 ms a step longer, on more work: 1.40 times the calls, most of all aten::mm in h.3",
         ),
         (
-            Reason("more work", 1.0, 5 * MS, op="aten::mm", detail="flops", flops_ratio=2.0),
-            "it computes 5.00 ms a step longer, on more work: 2.00 times the FLOPs (larger shapes), most of all aten::mm",
+            Reason("more work", 1.0, 5 * MS, op="bmm", detail="flops", flops_ratio=2.0),
+            "it computes 5.00 ms a step longer, on more work: 2.00 times the FLOPs (larger shapes), most of all bmm",
         ),
         (Reason("data loading", 1.0, 5 * MS), "it waits 5.00 ms a step longer for its data"),
         (

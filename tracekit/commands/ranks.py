@@ -24,6 +24,7 @@ _FORMATS = ("text", "json", "csv")
     show_default=True,
     help="The table to write as csv.",
 )
+@click.option("--against", metavar="TRACES", help="Another job, a folder, pattern or URL, to compare this one with.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes that read traces.  [default: one a core]")
 @click.option("--no-cache", is_flag=True, help="Read the traces again, and do not use or write the cache.")
 @click.option(
@@ -38,6 +39,7 @@ def command(
     traces: tuple[str, ...],
     form: str,
     table: str,
+    against: str | None,
     workers: int | None,
     no_cache: bool,
     output: Path | None,
@@ -57,17 +59,18 @@ def command(
     if output:
         check_outputs(output, where, force)
     answer = ranks_and_files(where, workers=workers, use_cache=not no_cache)
-    click.echo(_rendered(answer.job, form, table), nl=False)
+    other = ranks_and_files(against, workers=workers, use_cache=not no_cache).job if against else None
+    click.echo(_rendered(answer.job, other, form, table), nl=False)
     if output:
         written = write_outputs(answer, output, where)
         click.echo(f"Wrote {', '.join(written)} into {output}/", err=True)
 
 
-def _rendered(job: "Job", form: str, table: str) -> str:
+def _rendered(job: "Job", other: "Job | None", form: str, table: str) -> str:
+    from tracekit.reports.ranks import change, export, text
+
     if form == "text":
-        from tracekit.reports.ranks import text
-
-        return text.full(job)
-    from tracekit.reports.ranks import export
-
-    return export.to_json(job) if form == "json" else export.to_csv(job, table)
+        return text.full(job) + (change.text(other, job) if other else "")
+    if form == "csv":
+        return export.to_csv(job, table)
+    return export.to_json(job, {"against": change.changes(other, job)} if other else {})
