@@ -12,30 +12,28 @@ from tracekit.reports.console import paragraph, printed
 from tracekit.reports.public import number
 from tracekit.reports.ranks import words
 
-_PARTS = {
+_MEANS = {
     "compute": "compute_ns",
     "exposed communication": "exposed_communication_ns",
     "exposed copies": "exposed_copy_ns",
     "idle": "idle_ns",
+    "step of a mean rank": "wall_ns",
 }
-_OF_COLLECTIVES = {"waiting for other ranks": "waiting_ns", "transfer": "transfer_ns"}
+_OF_THE_JOB = {"step of the job": "step_ns", "waiting for other ranks": "waiting_ns", "transfer": "transfer_ns"}
 
 
 def changes(before: Job, after: Job) -> list[dict[str, Any]]:
     """Rows of part, before_us, after_us and change_us. The parts of a mean rank's step sum to its wall time."""
-    rows = [(name, *(float(job.ranks[column].mean()) for job in (before, after))) for name, column in _PARTS.items()]
-    walls = (float(job.ranks["wall_ns"].mean()) for job in (before, after))
-    rows += [("step of a mean rank", *walls), ("step of the job", before.step_ns, after.step_ns)]
-    rows += [(name, getattr(before, column), getattr(after, column)) for name, column in _OF_COLLECTIVES.items()]
+    times = {name: [float(job.ranks[column].mean()) for job in (before, after)] for name, column in _MEANS.items()}
+    times |= {name: [float(getattr(job, column)) for job in (before, after)] for name, column in _OF_THE_JOB.items()}
     return [
-        {
-            "part": name,
-            "before_us": number(a / 1e3, 3),
-            "after_us": number(b / 1e3, 3),
-            "change_us": number((b - a) / 1e3, 3),
-        }
-        for name, a, b in rows
+        {"part": name, "before_us": _us(a), "after_us": _us(b), "change_us": _us(b - a)}
+        for name, (a, b) in times.items()
     ]
+
+
+def _us(nanoseconds: float) -> float | None:
+    return number(nanoseconds / 1e3, 3)
 
 
 def sentence(before: Job, after: Job) -> str:
