@@ -13,6 +13,7 @@ from tracekit.analyzers.comparison.summary import StepSummary, summarize
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.gate.counters import Values, counter_values
 from tracekit.analyzers.gate.run_times import RunTimes, run_times
+from tracekit.analyzers.readers.remote import is_url, shown
 from tracekit.analyzers.results import Analysis
 from tracekit.checking.fingerprint import Fingerprint, fingerprint, unlike
 from tracekit.runs.folders import RUN, TRACE
@@ -29,8 +30,8 @@ class Recorded:
     places: pd.DataFrame
     step: StepSummary
     """The mean step of the run of median length."""
-    trace: Path | None = None
-    """Its trace; None: it comes from a baseline's file."""
+    trace: str | Path | None = None
+    """Its trace; None: it comes from a baseline's file, or from standard input."""
 
     @property
     def kind(self) -> str:
@@ -52,13 +53,13 @@ def recorded(paths: Sequence[str | Path], *, use_cache: bool = True) -> Recorded
             )
     middle = sorted(range(len(analyses)), key=lambda at: _latency_ns(analyses[at]))[len(analyses) // 2]
     return Recorded(
-        name=_name(Path(paths[0])) + (f" and {len(paths) - 1} more" if len(paths) > 1 else ""),
+        name=_name(paths[0]) + (f" and {len(paths) - 1} more" if len(paths) > 1 else ""),
         fingerprint=first,
         runs=tuple(map(run_times, analyses)),
         counters=counter_values([analysis.counts for analysis in analyses]),
         places=analyses[middle].places,
         step=summarize(analyses[middle]),
-        trace=Path(paths[middle]),
+        trace=None if str(paths[middle]) == "-" else paths[middle],
     )
 
 
@@ -72,6 +73,7 @@ def _latency_ns(analysis: Analysis) -> float:
     return timed.median_us * 1e3 if timed else median(analysis.timeline.steps["wall_ns"])
 
 
-def _name(path: Path) -> str:
+def _name(run: str | Path) -> str:
+    path = Path(shown(str(run)) if is_url(str(run)) else run)
     in_run = path.name == TRACE and (path.parent / RUN).exists()
     return path.parent.name if in_run else path.name or str(path)
