@@ -104,7 +104,7 @@ class Baseline:
         """What the step holds; None: not known."""
         if self.predicted_memory is not None or self.source.capture is None:
             return self.predicted_memory
-        return held(self.source.capture, self.ops, self.gpu)
+        return held(self.source.capture, self.ops, self.gpu, training=self.trains)
 
     @property
     def calibrated(self) -> Reproduction:

@@ -45,7 +45,7 @@ class Memory:
         return always + max(of_sequences, self.gradients + max(self.tied_gradients, self.temporaries))
 
 
-def held(capture: CaptureInfo, ops: pd.DataFrame, gpu: GPU) -> Memory | None:
+def held(capture: CaptureInfo, ops: pd.DataFrame, gpu: GPU, *, training: bool) -> Memory | None:
     """What the run held at its measured (or modelled) peak; None when the capture does not say.
 
     Weights and buffers are counted; the keys and values that attention read are the KV cache; training adds gradients
@@ -55,7 +55,6 @@ def held(capture: CaptureInfo, ops: pd.DataFrame, gpu: GPU) -> Memory | None:
     """
     if not capture.peak_memory_bytes:
         return None
-    training = capture.workload == "train"
     left = capture.peak_memory_bytes
     weights, left = _taken(capture.weight_bytes, left)
     buffers, left = _taken(capture.buffer_bytes, left)

@@ -6,12 +6,13 @@ import numpy as np
 import op_lists
 import pytest
 
+from tracekit.analyzers.errors import TracekitError
 from tracekit.analyzers.idle_tables import HOST_CAUSES
 from tracekit.analyzers.prediction.graph_use import GraphUse
 from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.prediction.start import start
 from tracekit.analyzers.readers import load
-from tracekit.optimizations import find
+from tracekit.optimizations import OPTIMIZATIONS, find
 from tracekit.planning.recommend import recommend
 
 LOADED_NS = 50e6
@@ -148,3 +149,10 @@ def test_healthy_runs_get_none_of_it(shared, name: str):
     analysis, base = start(load(shared / "traces" / f"{name}.json.gz"))
     found = {each.id for each in recommend(analysis, base).recommendations}
     assert not found & {*NEW, "overlap-communication", "graph-not-replaying"}
+
+
+def test_verify_says_how_a_mend_of_a_script_is_measured():
+    for optimization in OPTIMIZATIONS:
+        if optimization.mends_mistake:
+            with pytest.raises(TracekitError, match="tracekit compare BEFORE AFTER"):
+                optimization.apply(None)

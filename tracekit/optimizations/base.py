@@ -22,6 +22,9 @@ ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}
 """Serving engines, which run models themselves."""
 
 
+_BY_HAND = "Change the script, record it again, and measure with: tracekit compare BEFORE AFTER."
+
+
 class Optimization(ABC):
     """An optimization. Its prediction is the simulation of the op list that `transform` returns."""
 
@@ -163,5 +166,6 @@ class Optimization(ABC):
 
 
 def refused(optimization: Optimization, why: str) -> TracekitError:
-    """Return the error that `apply` raises."""
-    return TracekitError(f"{optimization.title} cannot be applied here.", why)
+    """Return the error that `apply` raises. What mends a mistake of a script is measured by two traces of it."""
+    hint = _BY_HAND if optimization.mends_mistake else ""
+    return TracekitError(f"{optimization.title} cannot be applied here.", why, hint)

@@ -106,7 +106,7 @@ class FusedAttentionFallback(Optimization):
         return _MENDS[base.fallback.cause if base.fallback else "unknown"]
 
     def apply(self, subject: Subject) -> Subject:
-        raise refused(self, "The call stands in the model's own code: change it there, and compare the two traces.")
+        raise refused(self, "The call stands in the model's own code.")
 
 
 def _kernels(base: Baseline) -> str | None:
