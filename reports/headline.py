@@ -1,10 +1,11 @@
 """What bounds the run and what to do next, in one sentence."""
 
-from tracekit.analyzers.prediction.values import Check, MemoryFit
+from tracekit.analyzers.prediction.uncertainty import MOST_QUOTED
+from tracekit.analyzers.prediction.values import Check, MemoryFit, Recommendation
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.measured_gains import first_to_try, measured_gains, of_advice
 from tracekit.reports.names import device, in_sentence, model, printable, shortened, with_article
-from tracekit.reports.numbers import duration, measured, percent, speedup
+from tracekit.reports.numbers import duration, measured, percent, speedup, times
 
 _SAYING = {
     "compute": "is bound by arithmetic {share} of the time",
@@ -15,6 +16,12 @@ _SAYING = {
     "unknown": "spends {share} of the time in kernels whose bound is unknown",
 }
 _DOMINANT = 0.4
+_NARROWED_BY = {
+    "unprofiled": "how much, `tracekit verify RUN --apply {id}` measures",
+    "profiled": "how much, a step timed without the profiler tells (`tracekit run SCRIPT`)",
+    "modelled": "how much, this machine's host tells (`tracekit calibrate`)",
+}
+"""What narrows an interval, by how the step was timed that it starts from."""
 _HOPEFUL = 1.1
 """Expected speed-up from which on an optimization is mentioned, although none is sure to help."""
 
@@ -94,14 +101,22 @@ def _largest_op(analysis: Analysis) -> str:
 def _next_step(analysis: Analysis) -> str:
     if analysis.recommendations:
         first = first_to_try(analysis)
-        gain = speedup(first.speedup) + " in throughput" * first.throughput
         needs = f" (needs {first.condition})" if first.condition else ""
-        return f": try {in_sentence(first.title)}{needs}, predicted {gain}{_measured(analysis, first.id)}"
+        return f": try {in_sentence(first.title)}{needs}, {_predicted(analysis, first)}{_measured(analysis, first.id)}"
     if analysis.predicted_from and analysis.predicted_from.failed:
         return _not_predicted(analysis.predicted_from.failed)
     if analysis.considered:
         return _perhaps(analysis) or "; no optimization is predicted to help"
     return ""
+
+
+def _predicted(analysis: Analysis, first: Recommendation) -> str:
+    """The interval; of one that is too wide to say anything, the lower end and what narrows it."""
+    gain, what = first.speedup, " in throughput" * first.throughput
+    if gain.high <= MOST_QUOTED * gain.low:
+        return f"predicted {speedup(gain)}{what}"
+    timed = analysis.predicted_from.timed if analysis.predicted_from else "unprofiled"
+    return f"predicted at least {times(gain.low, gain.low)}{what}; {_NARROWED_BY[timed].format(id=first.id)}"
 
 
 def _not_predicted(failed: Check) -> str:
@@ -116,7 +131,8 @@ def _perhaps(analysis: Analysis) -> str:
     best = max(hopeful, key=lambda each: each.speedup.expected if each.speedup else 0.0, default=None)
     if best is None or best.speedup is None:
         return ""
-    return f"; nothing is sure to help, {in_sentence(best.title)} may ({speedup(best.speedup)})"
+    quoted = f" ({speedup(best.speedup)})" if best.speedup.high <= MOST_QUOTED * best.speedup.low else ""
+    return f"; nothing is sure to help, {in_sentence(best.title)} may{quoted}"
 
 
 def _measured(analysis: Analysis, optimization: str) -> str:

@@ -1,6 +1,7 @@
 """benchmarks/blind: draw, trace, predict, measure and score, at tiny size on a CPU; predictions of a GPU's trace."""
 
 import csv
+import importlib
 import json
 import subprocess
 import sys
@@ -53,8 +54,31 @@ def test_a_draw_is_balanced_and_leaves_held_out_models_alone(plan, tmp_path):
         assert max(Counter(run["model"] for run in each["runs"]).values()) <= 2
 
 
+def test_pieces_hold_every_run_once_and_take_as_long(plan, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(BLIND))
+    planned = importlib.import_module("plan")
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    runs = planned.read(tmp_path / "plan.json").runs
+    pieces = planned.in_pieces(runs, 3)
+    assert sorted(run.name for piece in pieces for run in piece) == sorted(run.name for run in runs)
+    rows = [sum(1 + 3 * ("compile" in name) for run in piece for name in run.optimizations) for piece in pieces]
+    assert max(rows) < 1.5 * min(rows)
+
+
+def test_pieces_are_joined_unless_their_machines_differ(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(BLIND))
+    gather = importlib.import_module("gather")
+    files = [tmp_path / f"{i}.json" for i in range(3)]
+    for i, file in enumerate(files):
+        machine = {"gpu": "NVIDIA H100" if i < 2 else "NVIDIA H200", "cpu": "x"}
+        file.write_text(json.dumps({"machine": machine, "seed": 1, "runs": {f"r0{2 - i}": {"compile": {}}}}))
+    assert list(gather.joined(files[:2])["runs"]) == ["r01", "r02"]
+    with pytest.raises(SystemExit, match="different machines"):
+        gather.joined(files)
+
+
 def test_what_measures_imports_nothing_of_tracekit():
-    ours = {"predict.py", "stating.py"}
+    ours = {"predict.py", "stating.py", "rescore.py"}
     assert not [path for path in BLIND.glob("*.py") if path.name not in ours and "import tracekit" in path.read_text()]
 
 

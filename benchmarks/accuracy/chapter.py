@@ -1,7 +1,7 @@
 """What a chapter hands to the page: its text, and the targets that it can judge."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 class NothingToCompareError(Exception):
@@ -14,6 +14,14 @@ class Target:
     limit: str
     found: str
     met: bool
+    seen: bool = False
+    """Constants were set from these rows: it is no test, and is never called met."""
+
+    @property
+    def verdict(self) -> str:
+        if not self.met:
+            return "**missed**"
+        return "within, of rows that constants saw" if self.seen else "met"
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,11 @@ def at_least(claim: str, limit: float, found: float) -> Target:
 
 def within(claim: str, low: float, high: float, found: float) -> Target:
     return Target(claim, f"{percent(low)} to {percent(high)}", percent(found, 1), low <= found <= high)
+
+
+def seen(*targets: Target) -> tuple[Target, ...]:
+    """The targets, judged on rows that constants were set from."""
+    return tuple(replace(target, seen=True) for target in targets)
 
 
 def percent(share: float, digits: int = 0) -> str:

@@ -7,21 +7,18 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pandas as pd
-
 from accuracy import published_gpus
 from accuracy.published_cases import Case
 from tracekit.analyzers import analyze
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline, baseline
+from tracekit.analyzers.prediction.uncertainty import Sources
 from tracekit.analyzers.readers import load
-from tracekit.analyzers.transforms.built_masks import built_masks
-from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
 from tracekit.capture import model_trace
 from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings
 from tracekit.optimizations import parse
-from tracekit.planning.scenarios import scenarios, speedup, unchanged
+from tracekit.planning.scenarios import scenarios, sources, speedup, unchanged
 
 _NOT_BUNDLED = {
     "llama-2-7b": {
@@ -36,8 +33,6 @@ _NOT_BUNDLED = {
         "max_position_embeddings": 4096,
     }
 }
-_TORCHAO_QUANTIZES_ALL = ("llama-2-7b", "llama-3-8b", "llama-3.1-8b")
-"""The head, too, which tracekit and transformers leave as it is."""
 _SAME_SHAPES = {"llama-3-8b": "llama-3.1-8b"}
 
 
@@ -47,6 +42,8 @@ class Predicted:
     before_ms: Interval
     """The step before the optimization, as modelled."""
     speedup: Interval
+    sources: Sources
+    """What the speed-up depends on."""
 
     @property
     def error(self) -> float:
@@ -67,9 +64,11 @@ def predicted(case: Case) -> Predicted:
     base = run(case.gpu, case.model, case.workload, case.batch, case.seq, case.dtype, case.attention)
     before = scenarios(parse(case.already), base) if case.already else unchanged(base)
     after = scenarios(parse("+".join(filter(None, [case.already, case.apply]))), base)
-    latencies = [ns / 1e6 for ns in before.latency_ns.values()]
-    expected = before.latency_ns["expected", before.host, 0] / 1e6
-    return Predicted(case, Interval(min(latencies), expected, max(latencies)), speedup(before, after))
+    latencies = [before.latency_ns["expected", host] / 1e6 for host in before.hosts]
+    expected = latencies[1]
+    return Predicted(
+        case, Interval(min(latencies), expected, max(latencies)), speedup(before, after), sources(before, after)
+    )
 
 
 @cache
@@ -85,30 +84,9 @@ def run(gpu: str, model: str, workload: str, batch: int, seq: int, dtype: str, a
         found = baseline(trace, analyze(trace, None))
     assert found is not None
     ops = found.ops[found.ops.phase != "optimizer"]  # the published steps of training end with the backward pass
-    if attention == "eager" and model.startswith("gpt2"):
-        ops = older_gpt2_attention(replace(found, ops=ops, gpu=target))
-    if model in _TORCHAO_QUANTIZES_ALL:
-        ops = ops.assign(layer=ops.layer.replace("lm_head", "output"))
     host = target.host_op_us
     open_range = Interval(host.low / host.expected, 1.0, host.high / host.expected)
     return replace(found, ops=ops, gpu=target, host_range=open_range)
-
-
-def older_gpt2_attention(base: Baseline) -> pd.DataFrame:
-    """With what GPT-2's attention of transformers 4.4 launched beyond today's: the scale and the mask's value as
-    tensors, the padding mask added, and backward the gradient through the causal mask; without the mask that today's
-    builds for all layers."""
-    base = replace(base, ops=base.ops[~built_masks(base)].reset_index(drop=True))
-    costs, names = base.ops.cost.to_list(), base.ops.name.astype(str).to_list()
-    rows = [i for i, cost in enumerate(costs) if cost and cost.family == "softmax" and "log" not in names[i]]
-    value, before, after = Extra("aten::full", moving(0, 2)), {}, {}
-    for row in rows:
-        scores = costs[row].write_bytes
-        if "backward" in names[row]:
-            after[row] = [Extra("aten::where", moving(scores, scores))]
-        else:
-            before[row] = [value, value, Extra("aten::add", moving(scores, scores))]
-    return with_extras(base, before, after)
 
 
 def _named(model: str, folder: Path) -> str:

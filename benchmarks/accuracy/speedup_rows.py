@@ -87,7 +87,7 @@ def predicted_now(rows: Iterable[Row]) -> list[Row]:
     """The same by today's model, from a step of the traces that were predicted from."""
     found = []
     for row in rows:
-        base = _baselines().get(row.run)
+        base = baselines().get(row.run)
         gain = _gain(row.optimization, base) if base else None
         if gain:
             found.append(replace(row, predicted=gain))
@@ -103,7 +103,8 @@ def _gain(name: str, base: Baseline) -> Interval | None:
 
 
 @cache
-def _baselines() -> dict[Run, Baseline]:
+def baselines(timed: bool = True) -> dict[Run, Baseline]:
+    """The runs, from their traces and what they took without a profiler; or, not `timed`, from their traces alone."""
     found = {}
     for path in sorted(_TRACES.glob("*.json.gz")):
         trace = load(path)
@@ -112,7 +113,8 @@ def _baselines() -> dict[Run, Baseline]:
             continue
         sizes = (str(capture.batch_size), str(capture.seq_len))
         run = (_bundled(capture.model), capture.workload, *sizes, capture.dtype, capture.attention)
-        base = baseline(trace, _as_timed(analyze(trace, None), run))
+        analysis = analyze(trace, None)
+        base = baseline(trace, _as_timed(analysis, run) if timed else _as_profiled(analysis))
         if base:
             found[run] = base
     return found
@@ -126,6 +128,10 @@ def _as_timed(analysis: Analysis, run: Run) -> Analysis:
         return analysis
     unprofiled = msgspec.structs.replace(latency, median_us=_median_us(run))
     return replace(analysis, latency=replace(analysis.latency, unprofiled=unprofiled))
+
+
+def _as_profiled(analysis: Analysis) -> Analysis:
+    return replace(analysis, latency=replace(analysis.latency, unprofiled=None))
 
 
 @cache

@@ -40,6 +40,18 @@ def _trace(run: Run, device: Device, folder: Path) -> dict[str, Any]:
     return row | {"trace": plain, "trace_with_ranges": ranges}
 
 
+def timed_again(run: Run, device: Device, names: tuple[str, ...]) -> Iterator[Answer]:
+    """The run as it is, timed alone."""
+    for name in names:
+        yield name, _row(lambda: _time(run, device))
+
+
+def _time(run: Run, device: Device) -> dict[str, Any]:
+    step = _baseline(run, device)
+    warm_up(step)
+    return {"step_ms": timed(step, device.rounds)}
+
+
 def measured(run: Run, device: Device, names: tuple[str, ...]) -> Iterator[Answer]:
     """Each optimization in turn with the run as it is."""
     before = None

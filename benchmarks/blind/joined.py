@@ -29,6 +29,14 @@ class Row:
     high: float | None
     refused: str
     first_advice: str
+    stated_ms: float | None = None
+    """A step as it is, without a profiler, as the prediction understood it when the run was traced."""
+    beside_ms: float | None = None
+    """The same, as it was measured in turn with the optimization."""
+    predicted_ms: float | None = None
+    """A step with the optimization."""
+    after_ms: float | None = None
+    """The same, measured."""
 
     @property
     def compared(self) -> bool:
@@ -93,4 +101,12 @@ def _row(machine: str, run: Run, said: dict[str, str], found: dict[str, Any]) ->
         high=high,
         refused=said["refused"],
         first_advice=said["first_advice"],
+        stated_ms=_milliseconds(said["baseline_us"]),
+        beside_ms=None if "error" in found else found["before_ms"]["median"],
+        predicted_ms=_milliseconds(said["latency_us"]),
+        after_ms=None if "error" in found else found["after_ms"]["median"],
     )
+
+
+def _milliseconds(microseconds: str) -> float | None:
+    return float(microseconds) / 1e3 if microseconds else None

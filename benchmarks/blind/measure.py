@@ -3,8 +3,11 @@
     python benchmarks/blind/measure.py PLAN OUT --trace-only    # first: OUT/traces, OUT/traced.json
     python benchmarks/blind/measure.py PLAN OUT --measure       # after predictions are committed: OUT/measured.json
 
+`--piece 2/3` does the second of three parts of the plan, each of about as much time; gather.py joins what they leave.
+
 `--trace-only` records each run as it is, twice: plainly, and with ranges around its modules (RUN.ranges.json.gz), and
-times it without a profiler. `--measure` applies each optimization by plain PyTorch and times it in turn with the run as
+times it without a profiler, in its process and, after all runs, in one more: a host's speed changes between processes
+and between minutes. `--measure` applies each optimization by plain PyTorch and times it in turn with the run as
 it is. Each run has a process of its own, and each row a time limit; what fails is a row that says why. Compiled rows
 are compiled side by side beforehand, so that what is timed finds them in the caches.
 """
@@ -22,9 +25,9 @@ from typing import Any
 
 import transformers
 from draw import is_compiled
-from jobs import Device, measured, traced, warmed
+from jobs import Device, measured, timed_again, traced, warmed
 from machine import facts
-from plan import Plan, Run, read
+from plan import Plan, Run, in_pieces, read
 from processes import Work, answers, side_by_side
 
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
@@ -48,7 +51,23 @@ def main() -> int:
         found["runs"][run.name] = _late(run) if late else _rows(run, device, asked)
         print(f"{time.monotonic() - begin:4.0f} s  {_line(run, found['runs'][run.name])}", flush=True)
         _write(found, target)
+    if not asked.measure:
+        _time_again(plan, device, asked, found["runs"], begin)
+        _write(found, target)
     return 0
+
+
+def _time_again(plan: Plan, device: Device, asked: argparse.Namespace, rows: dict[str, Any], begin: float) -> None:
+    """Adds to each row what its run takes in another process, minutes later."""
+    for run in _chosen(plan, asked):
+        if "error" in rows[run.name]["run"] or time.monotonic() - begin > asked.budget:
+            continue
+        again = answers(partial(timed_again, run, device), ("run",), asked.limit)["run"]
+        if "error" not in again:
+            rows[run.name]["run"]["again_ms"] = again["step_ms"]
+            print(
+                f"{time.monotonic() - begin:4.0f} s  {run.name} again: {again['step_ms']['median']:.2f} ms", flush=True
+            )
 
 
 def _arguments() -> argparse.Namespace:
@@ -59,6 +78,7 @@ def _arguments() -> argparse.Namespace:
     stage.add_argument("--trace-only", action="store_true")
     stage.add_argument("--measure", action="store_true")
     parser.add_argument("--only", nargs="+", metavar="RUN", default=[], help="runs of the plan, by name")
+    parser.add_argument("--piece", metavar="I/N", default="1/1", help="the I-th of N parts of the plan, from 1")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="models of two narrow layers")
     parser.add_argument("--rounds", type=int, default=7, help="timed rounds of each variant, at least 2")
@@ -69,7 +89,9 @@ def _arguments() -> argparse.Namespace:
 
 
 def _chosen(plan: Plan, asked: argparse.Namespace) -> list[Run]:
-    return [run for run in plan.runs if not asked.only or run.name in asked.only]
+    which, pieces = map(int, asked.piece.split("/"))
+    part = in_pieces(plan.runs, pieces)[which - 1]
+    return [run for run in part if not asked.only or run.name in asked.only]
 
 
 def _compiles(run: Run) -> bool:

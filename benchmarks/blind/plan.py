@@ -32,6 +32,23 @@ class Plan:
         return sum(len(run.optimizations) for run in self.runs)
 
 
+_SECONDS = {"compile": 30, "": 8}
+"""Of a row that compiles, and of any other, on an H100."""
+
+
+def in_pieces(runs: tuple[Run, ...], pieces: int) -> list[list[Run]]:
+    """The runs in parts of about as much time, the longest first to the part with the least so far; in the plan's
+    order."""
+    parts: list[list[Run]] = [[] for _ in range(pieces)]
+    for run in sorted(runs, key=_seconds, reverse=True):
+        min(parts, key=lambda part: sum(map(_seconds, part))).append(run)
+    return [sorted(part, key=runs.index) for part in parts]
+
+
+def _seconds(run: Run) -> int:
+    return sum(_SECONDS["compile" if "compile" in name.split("+") else ""] for name in run.optimizations)
+
+
 def read(path: Path) -> Plan:
     held = json.loads(path.read_text(encoding="utf-8"))
     runs = (Run(**{**run, "optimizations": tuple(run["optimizations"])}) for run in held["runs"])

@@ -6,6 +6,7 @@ ROUND holds plan.json and, of each machine, a folder with predictions.csv and me
 """
 
 import argparse
+import math
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +20,7 @@ EVIDENCE = {
     "trace": "from plain traces alone",
 }
 _WORST = 5
+_MOST_CHANGED = 8
 _HEAD = ("rows", "mean error", "median error", "sign right", "inside", "median width")
 
 
@@ -51,6 +53,7 @@ def _part(title: str, rows: list[Row]) -> str:
             _table(("optimization", *_HEAD), _by(compared, lambda row: row.kind)),
             _table(("kind of run", *_HEAD), _by(compared, lambda row: row.run.workload)),
             _worst(compared),
+            *([_of_the_host(compared)] if compared[0].evidence == "capture" else []),
         ]
     return "\n".join([*sections, _not_compared(rows)])
 
@@ -97,6 +100,23 @@ def _worst(rows: list[Row]) -> str:
         for row in worst
     ]
     return "The worst five:\n\n" + _table(("machine", "run", "optimization", "measured", "predicted"), cells, numbers=2)
+
+
+_HOST = """What is the host's of that: a step as it is, when the run was traced and later in turn with the optimization,
+and a step with the optimization, as predicted and as measured (ms). The rows whose run changed most:
+"""
+
+
+def _of_the_host(rows: list[Row]) -> str:
+    """The same run took another time when it was measured than when it was traced."""
+    changed = [row for row in rows if row.stated_ms and row.beside_ms]
+    changed.sort(key=lambda row: abs(math.log((row.stated_ms or 1) / (row.beside_ms or 1))), reverse=True)
+    cells = [
+        (*_names(row), *(f"{ms:.2f}" for ms in (row.stated_ms, row.beside_ms, row.predicted_ms, row.after_ms) if ms))
+        for row in changed[:_MOST_CHANGED]
+    ]
+    head = ("run", "optimization", "as it is, traced", "as it is, measured", "with it, predicted", "with it, measured")
+    return _HOST + "\n" + _table(head, cells, numbers=4)
 
 
 def _not_compared(rows: list[Row]) -> str:

@@ -12,10 +12,11 @@ from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.host_calibration import MOST_TO_LAUNCH_NS
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms import traced_masks
 from tracekit.analyzers.transforms.by_cost import each, where
-from tracekit.analyzers.transforms.extra_kernels import TORCHAO, WIDENING
+from tracekit.analyzers.transforms.extra_kernels import WIDENING
 from tracekit.analyzers.transforms.fusion import fused
 from tracekit.analyzers.transforms.linear_products import linear_product
 from tracekit.analyzers.transforms.masked_attention import GENERATED, is_compiled
@@ -30,11 +31,12 @@ from tracekit.optimizations.shared.mask_advice import advice as mask_advice
 from tracekit.optimizations.static_cache import appended
 from tracekit.subjects.subject import Subject
 
-HOST_FACTOR = {"decode": Interval(1.3, 1.07, 0.88), "": Interval(1.3, 0.9, 0.4)}
-"""Host time per launch in compiled code, relative to eager code with its modules. While decoding with growing
-shapes, there are fewer launches of the same cost: 0.95 to 1.2 in eight runs of seven models on the host of an
-H200. With fixed shapes it is less: a published ViT took at most 0.75 on the hosts of an A100 and a V100, prefills
-of GPT-2, BERT and ViT in 16 bits on an H200 0.85 to 0.97, and of Llama-1B at most 1.46."""
+LAUNCH = Interval(3.0, 2.2, 1.6)
+"""Host time of a launch in generated code, in plain launches of the run's host, whatever its eager code does around
+each. Seven decoding runs on the host of an H200: 1.8 to 2.3; four models on those of H100s: 2.0 to 2.8."""
+GUARDS = {"growing": Interval(160.0, 80.0, 40.0), "": Interval(24.0, 12.0, 6.0)}
+"""Host time of guards and of entering the compiled code, per call, in plain launches. With shapes that grow (decoding),
+all layers of the cache are checked: 0.4 to 0.55 ms on the host of an H200, by the intercept of seven runs."""
 PRODUCTS = Interval(1.02, 1.0, 0.9)
 """Time of GEMMs relative to eager code. Without their bias, which is fused into what follows, they use other kernels
 (GPT-2's prefill on an H200 gained more than fusing alone gives)."""
@@ -49,13 +51,8 @@ Llama-1B and 3B in fp8 and int8 (prefill, host of an H200) take 20 to 39 us."""
 _NARROW = ("fp8", "int8")
 _NUMBER = 8
 """Largest size of a single number in bytes."""
-MOST_LAUNCH = 8.0
-"""Host time of an op above this number of plain launches is Python overhead, which compiling removes."""
 ALIGNED = 8
 """Number of 16-bit elements to which the sides of a GEMM must be aligned for tensor cores."""
-ENTRY_NS = Interval(120_000, 60_000, 30_000)
-"""Host time of guards and of entering the compiled code, per forward pass."""
-
 
 _BEFORE_DDP = "  # before DistributedDataParallel wraps it; with Trainer: TrainingArguments(torch_compile=True)"
 
@@ -64,10 +61,10 @@ class Compile(Optimization):
     """`torch.compile`: memory-bound ops are fused into Triton kernels, and Python leaves the step.
 
     Chains of memory-bound kernels become one kernel, across modules; appends to a growing cache stay kernels of their
-    own. The host time is the number of launches that are left × the mean launch × 0.9 (0.4 to 1.3), or × 1.07 (0.88 to
-    1.3) while decoding with shapes that grow (eight runs on an H200 host). Entering the compiled code takes 60 µs, and
-    unwrapping each weight of torchao the host time of 4.5 (2.5 to 8) plain launches. Python beyond 8 plain launches per
-    op is removed, as is that of torchao's quantization; single numbers copied from the host become constants, without a
+    own. The host time does not depend on that of the eager code: each launch that is left takes what 2.2 (1.6 to 3)
+    plain launches take on this host, and each call 12 (6 to 24) for its guards, or 80 (40 to 160) while decoding with a
+    cache that grows. The optimizer's step is not compiled. Unwrapping each weight of torchao takes the host time of 4.5
+    (2.5 to 8) plain launches; single numbers copied from the host become constants, without a
     wait. Products take 1.0 (0.9 to 1.02) of their time, because without their bias they use other kernels; fp32
     products with a bias on Hopper take 0.83 (0.75 to 1.0). Products in 16 bits with rows that are no multiple of 16
     bytes (GPT-2's head) are padded.
@@ -137,11 +134,7 @@ def compiled(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     apart = (base.ops.name == WIDENING) | appended(base)
     ops = _named(fused(_padded(base, outcome), base.gpu, outcome, within_layer=False, among=~apart), base.ops)
     ops = traced_masks.traced(replace(base, ops=ops), outcome)
-    launches_left = ops.launches.sum() / base.ops.launches.sum()
-    growing = (base.ops.phase == "decode").any()
-    host_left = min(launches_left * pick(HOST_FACTOR["decode" if growing else ""], outcome), 1.0)
-    launching = _launching_ns(base)
-    host = ops.launches * launching * host_left / ops.launches.sum()
+    host = _host_ns(base, ops, outcome)
     host.iloc[0] += entry_ns + base.other_host_ns + base.planning.sum()
     factors = each(lambda name, cost: _factor(name, cost, base.gpu, outcome), ops.name, ops.cost, dtype=float)
     return ops.assign(host_ns=host, kernel_ns=ops.kernel_ns * factors)
@@ -162,12 +155,18 @@ def _factor(name: str, cost: Cost | None, gpu: GPU, outcome: Outcome) -> float:
     return pick(FEW_WAVES if few else PRODUCTS, outcome)
 
 
-def _launching_ns(base: Baseline) -> float:
-    """Return the host time of launches in eager code, without Python overhead."""
-    plain = plain_launch_ns(base)
-    in_python = each(lambda name: name.startswith(TORCHAO), base.ops.name, dtype=bool)
-    most = np.where(in_python, plain, MOST_LAUNCH * plain)
-    return float(np.minimum(base.ops.host_ns, most).sum())
+def _host_ns(base: Baseline, ops: pd.DataFrame, outcome: Outcome) -> "pd.Series[float]":
+    """Return the host time of each launch. An optimizer is not compiled and keeps its own; the rest costs what a launch
+    of generated code does on this host, at most what it costs in eager code."""
+    apart = _optimizes(ops)
+    generated = ops.launches * pick(LAUNCH, outcome) * plain_launch_ns(base)
+    before = base.ops.host_ns.clip(upper=MOST_TO_LAUNCH_NS)[~_optimizes(base.ops)].sum()
+    total = generated[~apart].sum()
+    return (generated * min(1.0, before / total if total else 1.0)).where(~apart, ops.host_ns)
+
+
+def _optimizes(ops: pd.DataFrame) -> "pd.Series[bool]":
+    return (ops.phase == "optimizer") | where(ops, lambda cost: cost is not None and cost.family == "optimizer")
 
 
 @remembered
@@ -176,8 +175,9 @@ def _entry_ns(base: Baseline, outcome: Outcome) -> float:
 
     A graph breaks at each value that is read back.
     """
-    calls = pick(ENTRY_NS, outcome) * (forward_passes(base) + values_read_back(base))
-    return calls + _torchao_layers(base) * pick(UNWRAPPED, outcome) * plain_launch_ns(base)
+    growing = bool((base.ops.phase == "decode").any()) and appended(base).any()
+    calls = pick(GUARDS["growing" if growing else ""], outcome) * (forward_passes(base) + values_read_back(base))
+    return (calls + _torchao_layers(base) * pick(UNWRAPPED, outcome)) * plain_launch_ns(base)
 
 
 def _torchao_layers(base: Baseline) -> int:

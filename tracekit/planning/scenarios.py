@@ -1,43 +1,39 @@
 """From a transform to a predicted speed-up, as an interval."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import product
 
-import pandas as pd
-
-from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.analyzers.transforms.by_cost import each
+from tracekit.analyzers.prediction.uncertainty import Ends, Evidence, Sources, interval, widths
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.optimizations.base import Optimization
 
 OUTCOMES: tuple[Outcome, ...] = ("low", "expected", "high")
 
-_PRODUCTS = ("gemm", "convolution")
-_MIXES = ((1.0, 1.0), (0.87, 1.35), (1.15, 0.75))
-"""Real over modelled kernel time, of products and of what is bound by memory: how wrong the model may be about either
-where nothing was measured."""
+SLOWER, FASTER = 1.25, 0.8
+"""Factors on the host's times between which the drift of a host is looked at."""
 
-REPEATED = 0.015
-"""As far as the same, measured twice, may differ: on an H200 TF32 made steps without 32-bit products 0.99 to 1.01 times
-as fast, and batches that the host paces 7.6 to 8.2 times as much in place of 8."""
+Host = tuple[float, float]
+"""Factors on the host's launching, and on its time without a record (Baseline.hosts)."""
+EXPECTED: Host = (1.0, 1.0)
 
-Scenario = tuple[Outcome, tuple[float, float], int]
-"""How the optimization turns out, the factors on the host's times, and which of the mixes."""
+Scenario = tuple[Outcome, Host]
+"""How the optimization turns out, and on which host."""
 
 
 @dataclass(frozen=True)
 class Scenarios:
-    """Latency of a step for each way that an optimization may turn out, on each host that the evidence leaves open."""
+    """Latency of a step for each way that an optimization may turn out, and, as expected, for other host times."""
 
     after: Mapping[Outcome, Baseline]
     latency_ns: Mapping[Scenario, float]
-    host: tuple[float, float]
-    """The expected factors."""
     work: float
     """How many times the baseline's work a step does."""
+    hosts: tuple[Host, ...]
+    """Those that the evidence leaves open."""
+    evidence: Evidence
 
     @property
     def expected(self) -> Baseline:
@@ -62,11 +58,7 @@ def too_large(after: Baseline, before: Baseline) -> str | None:
 
 
 def predicted_speedup(optimization: Optimization, base: Baseline) -> Interval:
-    """End-to-end speed-up of one step: latency before over after, times the work done.
-
-    The ends are the extremes over how well the optimization turns out and over the host times (of a modelled run,
-    kernel times, too) that the evidence leaves open.
-    """
+    """End-to-end speed-up of one step: latency before over after, times the work done."""
     return speedup(unchanged(base), scenarios(optimization, base))
 
 
@@ -80,42 +72,47 @@ def unchanged(base: Baseline) -> Scenarios:
 
 
 def simulated(after: Mapping[Outcome, Baseline], base: Baseline, work: float) -> Scenarios:
-    """`after` on the hosts, and with the kernels, that the evidence about `base` leaves open."""
-    hosts = set(base.hosts)
-    mixes = range(len(_MIXES) if base.source.kind == "modelled" else 1)
-    latencies: dict[Scenario, float] = {}
-    for (outcome, run), mix in product(after.items(), mixes):
-        ops = _mixed(run.ops, mix)
-        latencies |= {(outcome, host, mix): run.simulate(ops, *host) for host in hosts}
-    return Scenarios(after, latencies, base.hosts[1], work)
+    """Simulate each outcome, and the expected one with other host times."""
+    latencies: dict[Scenario, float] = {(outcome, EXPECTED): run.latency_ns for outcome, run in after.items()}
+    expected, hosts = after["expected"], {*base.hosts, (SLOWER, 1.0), (FASTER, 1.0)} - {EXPECTED}
+    latencies |= {("expected", host): expected.simulate(expected.ops, *host) for host in hosts}
+    return Scenarios(after, latencies, work, base.hosts, evidence(base))
 
 
-def _mixed(ops: pd.DataFrame, mix: int) -> pd.DataFrame:
-    if not mix:
-        return ops
-    products, rest = _MIXES[mix]
-    factors = each(lambda cost: _factor(cost, products, rest), ops.cost, dtype=float)
-    return ops.assign(kernel_ns=ops.kernel_ns * factors)
-
-
-def _factor(cost: Cost | None, products: float, rest: float) -> float:
-    if cost is None or cost.family == "attention":
-        return 1.0
-    return products if cost.family in _PRODUCTS else rest
+def evidence(base: Baseline) -> Evidence:
+    """What the predictions of a run start from."""
+    if base.source.kind == "modelled":
+        return "modelled"
+    return "timed" if base.profiler_share is None else "profiled"
 
 
 def speedup(before: Scenarios, after: Scenarios) -> Interval:
-    """Before over after, scenario by scenario: what is unknown is the same in both."""
-    ratios = _ratios(before, after)
-    low, high = min(ratios.values()) * (1 - REPEATED), max(ratios.values()) * (1 + REPEATED)
-    return Interval(low, ratios["expected", after.host, 0], high)
+    """Before over after, as an interval as wide as such predictions were off."""
+    expected = math.exp(_log_ratio(before, after, ("expected", EXPECTED)))
+    return interval(expected, sources(before, after), widths(after.evidence))
+
+
+def sources(before: Scenarios, after: Scenarios) -> Sources:
+    """What the speed-up depends on that is not known: scenario by scenario, as it is the same before and after."""
+    expected = _log_ratio(before, after, ("expected", EXPECTED))
+
+    def ends(scenarios: Iterable[Scenario]) -> Ends:
+        found = [_log_ratio(before, after, each) - expected for each in scenarios]
+        return max(0.0, -min(found)), max(0.0, *found)
+
+    slower, faster = (_log_ratio(before, after, ("expected", (factor, 1.0))) for factor in (SLOWER, FASTER))
+    return Sources(
+        outcome=ends((outcome, EXPECTED) for outcome in after.after),
+        host=ends(("expected", host) for host in after.hosts),
+        drift=abs(slower - faster) / math.log(SLOWER / FASTER),
+    )
 
 
 def lower_end(before: Scenarios, after: Scenarios) -> float:
-    """The least speed-up of the scenarios that were simulated."""
-    return min(_ratios(before, after).values()) * (1 - REPEATED)
+    """The lower end of the speed-up, for which the best outcome need not have been simulated."""
+    return speedup(before, after).low
 
 
-def _ratios(before: Scenarios, after: Scenarios) -> dict[Scenario, float]:
+def _log_ratio(before: Scenarios, after: Scenarios, scenario: Scenario) -> float:
     work = after.work / before.work
-    return {key: work * before.latency_ns[key] / after.latency_ns[key] for key in after.latency_ns}
+    return math.log(work * before.latency_ns[scenario] / after.latency_ns[scenario])

@@ -16,6 +16,8 @@ WORTHWHILE = 1.03
 of the script costs nothing, so that there the expected gain decides."""
 LONGEST = 4
 """Steps of a plan, one for throughput not counted."""
+_TO_RANK: tuple[Outcome, ...] = ("low", "expected")
+"""What the lower end of a speed-up follows from."""
 _KEPT = 2
 """Beginnings of plans that are followed up,"""
 _PROMISING = 0.8
@@ -123,14 +125,14 @@ class Search:
 
     def _gain(self, fewer: Steps, more: Steps) -> float:
         """What the further steps give, at the lower end."""
-        return lower_end(self._simulated(fewer, ("low",)), self._simulated(more, ("low",)))
+        return lower_end(self._simulated(fewer, _TO_RANK), self._simulated(more, _TO_RANK))
 
     def _low(self, steps: Steps) -> float:
         return self._gain((), steps)
 
     def _simulated(self, steps: Steps, outcomes: tuple[Outcome, ...]) -> Scenarios:
         ordered = in_order(steps)
-        key = (_key(ordered), len(outcomes) > 1)
+        key = (_key(ordered), outcomes == OUTCOMES)
         if key not in self._scenarios:
             after = {outcome: self._after(ordered, outcome) for outcome in outcomes}
             work = 1.0

@@ -1,0 +1,87 @@
+"""Predicts a measured round again, by today's model: how far it is off, and what its intervals depend on.
+
+    python benchmarks/blind/rescore.py ROUND/MACHINE PLAN TRACED
+
+TRACED is the OUT folder of measure.py --trace-only. Writes ROUND/MACHINE/rescored.csv. The model has seen the round:
+this is no test of it, and `benchmarks/intervals.py` measures widths by it.
+"""
+
+import argparse
+import csv
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from plan import Run, read
+from stating import stated
+
+from tracekit.analyzers import cache
+from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.start import start
+from tracekit.optimizations import parse
+from tracekit.planning.scenarios import refusal, scenarios, sources, speedup, unchanged
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("machine", type=Path)
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("traced", type=Path)
+    asked = parser.parse_args()
+    measured = json.loads((asked.machine / "measured.json").read_text(encoding="utf-8"))["runs"]
+    traced = json.loads((asked.traced / "traced.json").read_text(encoding="utf-8"))
+    rows = [row for run in read(asked.plan).runs for row in _rows(run, traced, measured[run.name], asked.traced)]
+    with (asked.machine / "rescored.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    print(f"{len(rows)} rows: {asked.machine / 'rescored.csv'}")
+    return 0
+
+
+def _rows(run: Run, traced: dict[str, Any], measured: dict[str, Any], folder: Path) -> Iterator[dict[str, Any]]:
+    row, traces = traced["runs"][run.name]["run"], folder / "traces"
+    names = [name for name in run.optimizations if "error" not in measured.get(name, {"error": ""})]
+    if "error" in row or not names:
+        return
+    with tempfile.TemporaryDirectory() as beside:
+        plain = traces / f"{run.name}.json.gz"
+        ranges = stated(traces / f"{run.name}.ranges.json.gz", run, row, traced["machine"], Path(beside))
+        for evidence, path in (("trace", plain), ("capture", ranges)):
+            _, base = start(cache.load(path))
+            for name in names if base else ():
+                took = measured[name]
+                yield {"run": run.name, "evidence": evidence, "optimization": name, **_predicted(base, name, took)}
+
+
+def _predicted(base: Baseline, name: str, measured: dict[str, Any]) -> dict[str, Any]:
+    gain, step_ms = measured["speedup"]["median"], measured["after_ms"]["median"]
+    absent = dict.fromkeys(("low", "expected", "high", "after_us", *_SOURCES), "")
+    found = {"measured": gain, "measured_after_us": round(1e3 * step_ms, 1), **absent, "refused": ""}
+    try:
+        optimization = parse(name)
+        found["refused"] = refusal(optimization, base) or ""
+    except TracekitError as why:
+        found["refused"] = str(why)
+    if found["refused"]:
+        return found
+    before, after = unchanged(base), scenarios(optimization, base)
+    predicted, held = speedup(before, after), sources(before, after)
+    values = (*held.outcome, *held.host, held.drift)
+    numbers = {"low": predicted.low, "expected": predicted.expected, "high": predicted.high}
+    numbers |= {"after_us": base.unprofiled_ns * math.exp(-math.log(predicted.expected / after.work)) / 1e3}
+    return found | {
+        key: f"{number:.4g}" for key, number in (numbers | dict(zip(_SOURCES, values, strict=True))).items()
+    }
+
+
+_SOURCES = ("outcome_down", "outcome_up", "host_down", "host_up", "drift")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

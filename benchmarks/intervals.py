@@ -1,0 +1,134 @@
+"""Measures how wide the intervals of predictions must be, by conformal prediction, and writes the widths.
+
+    python benchmarks/intervals.py SHARED [--check]      # analyzers/prediction/intervals.toml
+
+Rows: optimizations measured on an H200 (benchmarks/data), the blind rounds that were measured (rescored.csv), and
+published results, each predicted by today's model. Widths (tracekit/analyzers/prediction/uncertainty.py) are the
+smallest that hold 90 % of the rows, machines counting the same. How that holds for a machine, a family of models or an
+optimization that was left out stands in the file, too.
+"""
+
+import argparse
+import csv
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from accuracy import published_cases, published_runs, speedup_rows
+from blind.plan import read
+from fitting.conformal import NAMES, Judged, fit, inside, spans, without_each
+
+from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.uncertainty import Sources
+from tracekit.optimizations import parse
+from tracekit.planning.scenarios import refusal, scenarios, sources, speedup, unchanged
+
+_ROOT = Path(__file__).parents[1]
+TARGET = _ROOT / "analyzers" / "prediction" / "intervals.toml"
+ROUNDS = _ROOT / "benchmarks" / "blind" / "rounds"
+EVIDENCE = ("timed", "profiled", "modelled")
+_OF_ROUND = {"capture": "timed", "trace": "profiled"}
+_GROUPS = {"machine": "machine", "family": "family of models", "optimization": "optimization"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shared", type=Path, help="folder with the published results")
+    parser.add_argument("--check", action="store_true", help="say what would be written, and write nothing")
+    asked = parser.parse_args()
+    text = "\n".join([_HEAD, *(_section(name, of_evidence(name, asked.shared)) for name in EVIDENCE)])
+    if asked.check:
+        sys.stdout.write(text)
+    else:
+        TARGET.write_text(text, encoding="utf-8")
+    return 0
+
+
+_HEAD = """# How wide intervals of predicted speed-ups are, by what a prediction starts from: factors on its sources of
+# uncertainty (uncertainty.py). Written by `python benchmarks/intervals.py`; do not edit. rows: predicted and measured;
+# inside: of them; span: median of the upper over the lower end; left_out: part inside where the widths were measured
+# without each machine, family of models and optimization, mean of the groups.
+"""
+
+
+def of_evidence(name: str, shared: Path) -> list[Judged]:
+    """Every row that was predicted from such evidence, and measured."""
+    if name == "modelled":
+        return list(_published(shared))
+    return [*_on_h200(name), *_of_rounds(name)]
+
+
+def _section(name: str, rows: list[Judged]) -> str:
+    widths = fit(rows)
+    left_out = {key: without_each(rows, lambda row, key=key: getattr(row, key)) for key in _GROUPS}
+    lines = [f"[{name}]", *(f"{key} = {value:.3f}" for key, value in zip(NAMES, widths, strict=True))]
+    lines += [f"rows = {len(rows)}", f"inside = {inside(rows, widths).mean():.3f}"]
+    lines += [f"span = {np.median(spans(rows, widths)):.2f}"]
+    lines += [f"left_out_{key} = {_mean(found):.3f}  # {len(found)}" for key, found in left_out.items()]
+    return "\n".join([*lines, ""])
+
+
+def _mean(found: Mapping[str, float]) -> float:
+    known = [value for value in found.values() if not math.isnan(value)]
+    return sum(known) / len(known) if known else float("nan")
+
+
+def _on_h200(evidence: str) -> Iterator[Judged]:
+    for row in speedup_rows.predicted_before():
+        base = speedup_rows.baselines(timed=evidence == "timed").get(row.run)
+        found = _predicted(base, row.optimization) if base else None
+        if found:
+            residual = math.log(row.measured / found[0])
+            yield Judged(evidence, "h200", family(row.run[0]), kind(row.optimization), residual, found[1])
+
+
+def _predicted(base: Baseline, name: str) -> tuple[float, Sources] | None:
+    try:
+        optimization = parse(name)
+    except TracekitError:
+        return None
+    if refusal(optimization, base):
+        return None
+    before, after = unchanged(base), scenarios(optimization, base)
+    return speedup(before, after).expected, sources(before, after)
+
+
+def _of_rounds(evidence: str) -> Iterator[Judged]:
+    for file in sorted(ROUNDS.glob("*/*/rescored.csv")):
+        models = {run.name: run.model for run in read(file.parents[1] / "plan.json").runs}
+        with file.open(newline="", encoding="utf-8") as opened:
+            for row in csv.DictReader(opened):
+                if row["expected"] and _OF_ROUND[row["evidence"]] == evidence:
+                    residual = math.log(float(row["measured"]) / float(row["expected"]))
+                    name, machine = kind(row["optimization"]), file.parent.name
+                    yield Judged(evidence, machine, family(models[row["run"]]), name, residual, _sources(row))
+
+
+def _sources(row: Mapping[str, str]) -> Sources:
+    ends = {name: (float(row[f"{name}_down"]), float(row[f"{name}_up"])) for name in ("outcome", "host")}
+    return Sources(ends["outcome"], ends["host"], float(row["drift"]))
+
+
+def _published(shared: Path) -> Iterator[Judged]:
+    for case in published_cases.cases(shared):
+        found = published_runs.predicted(case)
+        residual = math.log(case.speedup / found.speedup.expected)
+        yield Judged("modelled", case.gpu, family(case.model), kind(case.apply), residual, found.sources)
+
+
+def family(model: str) -> str:
+    """Of a model, by the first word of its name."""
+    return (re.match(r"[a-z]+", model.lower()) or [model])[0]
+
+
+def kind(optimization: str) -> str:
+    """The optimization without its argument."""
+    return "+".join(step.partition(":")[0] for step in optimization.split("+"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

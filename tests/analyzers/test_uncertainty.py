@@ -1,0 +1,60 @@
+"""How wide intervals are, and how the widths are measured."""
+
+import importlib
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tracekit.analyzers.prediction.uncertainty import Sources, Widths, interval, widths
+
+WIDTHS = Widths(repeat=0.05, outcome=0.5, host=1.0, drift=0.4)
+
+
+def test_sources_add_as_squares_on_their_own_side():
+    found = interval(2.0, Sources(outcome=(0.2, 0.0), host=(0.0, 0.1), drift=0.5), WIDTHS)
+    assert found.expected == 2.0
+    assert math.log(2.0 / found.low) == pytest.approx(math.hypot(0.05, 0.1, 0.2))
+    assert math.log(found.high / 2.0) == pytest.approx(math.hypot(0.05, 0.1, 0.2))
+    sure = interval(2.0, Sources(), WIDTHS)
+    assert math.log(sure.high / sure.low) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("evidence", ["timed", "profiled", "modelled"])
+def test_widths_were_measured_for_each_kind_of_evidence(evidence):
+    assert 0.01 < widths(evidence).repeat < 0.2
+
+
+@pytest.fixture(scope="module")
+def conformal():
+    patch = pytest.MonkeyPatch()
+    patch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    yield importlib.import_module("fitting.conformal")
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def rows(conformal):
+    """Of two machines, one of which has few rows and a host whose speed changes."""
+    draw = np.random.default_rng(1)
+    found = []
+    for machine, count, spread in (("a", 80, 0.0), ("b", 20, 0.5)):
+        for i in range(count):
+            sources = Sources(outcome=(0.1, 0.1), drift=float(i % 2))
+            off = draw.normal(0.0, 0.03) + spread * (i % 2) * draw.uniform(0.5, 1.0)
+            found.append(conformal.Judged("timed", machine, "f", f"o{i % 2}", off, sources))
+    return found
+
+
+def test_the_widths_hold_nine_tenths_and_find_what_drifts(conformal, rows):
+    found = conformal.fit(rows)
+    by_machine = {name: [row for row in rows if row.machine == name] for name in "ab"}
+    inside = {name: conformal.inside(some, found).mean() for name, some in by_machine.items()}
+    assert (inside["a"] + inside["b"]) / 2 >= conformal.COVERAGE - 1e-9
+    assert dict(zip(conformal.NAMES, found, strict=True))["drift"] > 0.2
+
+
+def test_a_machine_that_was_left_out_is_held_less_often(conformal, rows):
+    left_out = conformal.without_each(rows, lambda row: row.machine)
+    assert left_out["b"] < 0.8 < left_out["a"]
