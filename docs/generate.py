@@ -19,6 +19,7 @@ _DECLARING = (
     "result_tables",
     "layer_result_tables",
     "idle_tables",
+    "sweep_table",
     "evidence",
     "comparison.tables",
     "prediction.oplist",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tracekit.capture.annotate import annotate
     from tracekit.runs.outputs import write_report as report
     from tracekit.runs.profile_run import profile
+    from tracekit.sweeps.outputs import sweep
     from tracekit.verification.verify_model import verify
 
 __version__ = "0.1.0"
@@ -44,6 +45,7 @@ __all__ = [
     "profile",
     "ranks",
     "report",
+    "sweep",
     "verify",
 ]
 
@@ -65,6 +67,7 @@ _HOMES = {
     "profile": "tracekit.runs.profile_run:profile",
     "ranks": "tracekit.answers.job_of_ranks:ranks",
     "report": "tracekit.runs.outputs:write_report",
+    "sweep": "tracekit.sweeps.outputs:sweep",
     "verify": "tracekit.verification.verify_model:verify",
 }
 

@@ -6,7 +6,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tracekit.analyzers.errors import InputError, UnknownNameError
 from tracekit.capture import models
+from tracekit.capture.annotate import NoRanges
+from tracekit.capture.model_class import model_class
 from tracekit.capture.model_kinds import kind_of
+from tracekit.capture.plan import plan
+from tracekit.capture.settings import Settings
+from tracekit.capture.workloads import prepare
 
 PUBLISHED_PARAMETERS = {
     "gpt2": 124_439_808,
@@ -38,8 +43,35 @@ PUBLISHED_PARAMETERS = {
 }
 
 
-def test_every_bundled_model_has_a_published_count():
-    assert {spec.name for spec in models.bundled()} == set(PUBLISHED_PARAMETERS)
+def test_every_bundled_model_has_a_published_count_and_can_be_described():
+    """benchmarks/every_model.py builds and profiles each of them."""
+    for spec in models.bundled():
+        assert spec.parameters or spec.name in PUBLISHED_PARAMETERS, spec.name
+        config = models.load_config(spec)
+        kind_of(config)
+        assert model_class(config, spec.training_class)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("resnet-50", "a model of images"),
+        ("clip-vit-base-patch32", "a model of images and text"),
+        ("wav2vec2-base-960h", "a model of sound"),
+        ("qwen3-0.6b", "a decoder"),
+    ],
+)
+def test_a_model_has_its_inputs(name, kind):
+    spec = models.find(name)
+    settings = plan(
+        Settings(model=name, gpu="t4", device="model", seq_len=0 if "qwen" not in name else 8, batch_size=2)
+    )
+    with FakeTensorMode():
+        model = models.build(spec, dtype=settings.dtype)
+        assert kind_of(model.config) == kind
+        assert sum(parameter.numel() for parameter in model.parameters()) == spec.parameters
+        output = prepare(model, settings)(NoRanges())
+    assert output.shape[0] == 2
 
 
 @pytest.mark.parametrize("name", PUBLISHED_PARAMETERS)

@@ -4,7 +4,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from tracekit.analyzers.errors import InputError
-from tracekit.capture.model_kinds import config_of, kind_of, plain
+from tracekit.capture.model_kinds import config_of, kind_of, pixels_of, plain, text_of
 from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Settings
@@ -12,15 +12,23 @@ from tracekit.capture.settings import Settings
 if TYPE_CHECKING:
     from torch import nn
 
+_SECONDS, _RATE, _TRANSCRIPT = 10, 16_000, 64
+"""Sound: its length, samples a second, and tokens of what is said."""
+
 
 def prompt_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
     """Return the inputs of one forward pass over the prompt: tokens of shape (batch, seq_len), or images.
 
-    A model of speech takes one window of audio, and a prompt of seq_len tokens for its decoder.
+    A model of speech takes one window of audio, and a prompt of seq_len tokens for its decoder; one of images and text
+    as many texts as images; one of sound ten seconds at 16 kHz.
     """
     kind = kind_of(config_of(model))
     if kind == "a model of images":
         return {"pixel_values": _images(model, settings)}
+    if kind == "a model of images and text":
+        return {"pixel_values": _images(model, settings), "input_ids": _tokens(model, settings, settings.seq_len)}
+    if kind == "a model of sound":
+        return {"input_values": _sound(settings)}
     if kind == "a model of speech":
         tokens = _tokens(model, settings, settings.seq_len)
         return {"input_features": _spectrograms(model, settings), "decoder_input_ids": tokens, "use_cache": True}
@@ -37,13 +45,17 @@ def label_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
 
     Raises InputError when the model has no loss.
     """
+    kind = kind_of(config_of(model))
+    if kind == "a model of images and text":
+        return {**prompt_inputs(model, settings), "return_loss": True}
     if "labels" not in signature(plain(model).forward).parameters:
         raise InputError(
             f"{settings.shown_name} cannot be trained as it is.",
             f"Its class, {type(plain(model)).__name__}, has no loss.",
             "Name one with a loss in the architectures of its config.json.",
         )
-    kind = kind_of(config_of(model))
+    if kind == "a model of sound":
+        return {"input_values": _sound(settings), "labels": _tokens(model, settings, _TRANSCRIPT)}
     if kind == "a model of images":
         labels = _integers(config_of(model).num_labels, (settings.batch_size,), settings)
         return {"pixel_values": _images(model, settings), "labels": labels}
@@ -55,7 +67,7 @@ def label_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
 
 
 def _tokens(model: "nn.Module", settings: Settings, length: int) -> Any:
-    return _integers(config_of(model).vocab_size, (settings.batch_size, length), settings)
+    return _integers(text_of(config_of(model)).vocab_size, (settings.batch_size, length), settings)
 
 
 def _integers(below: int, shape: tuple[int, ...], settings: Settings) -> Any:
@@ -63,10 +75,13 @@ def _integers(below: int, shape: tuple[int, ...], settings: Settings) -> Any:
 
 
 def _images(model: "nn.Module", settings: Settings) -> Any:
-    config = config_of(model)
-    height, width = (config.image_size,) * 2 if isinstance(config.image_size, int) else config.image_size
-    shape = (settings.batch_size, config.num_channels, height, width)
+    shape = (settings.batch_size, *pixels_of(config_of(model)))
     return require("torch").randn(shape, device=settings.torch_device).to(torch_dtype(settings.dtype))
+
+
+def _sound(settings: Settings) -> Any:
+    sound = require("torch").randn(settings.batch_size, _SECONDS * _RATE, device=settings.torch_device)
+    return sound.to(torch_dtype(settings.dtype))
 
 
 def _spectrograms(model: "nn.Module", settings: Settings) -> Any:

@@ -9,16 +9,25 @@ if TYPE_CHECKING:
     from torch import nn
 
 Kind = Literal[
-    "a decoder", "a recurrent decoder", "an encoder-decoder", "an encoder", "a model of images", "a model of speech"
+    "a decoder",
+    "a recurrent decoder",
+    "an encoder-decoder",
+    "an encoder",
+    "a model of images",
+    "a model of images and text",
+    "a model of sound",
+    "a model of speech",
 ]
+WITHOUT_TOKENS: tuple[Kind, ...] = ("a model of images", "a model of sound")
 
-_OTHER_INPUTS = ("feat_extract_norm", "vision_config", "audio_config")
-"""Fields of configurations whose models take raw audio, or several inputs."""
+_OTHER_INPUTS = ("vision_config", "audio_config")
+"""Fields of configurations whose models generate tokens from several inputs."""
 
 _UNLIMITED = 1 << 20
 """Models with relative positions have no longest sequence; this bounds what may be asked of one."""
 
 
+_IMAGE_SIZE = 224
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_target_positions")
 
 
@@ -37,8 +46,12 @@ def kind_of(config: Any) -> Kind:
     """The kind of a model. Raises InputError for one whose inputs tracekit cannot make."""
     if getattr(config, "is_encoder_decoder", False) and hasattr(config, "num_mel_bins"):
         return "a model of speech"
+    if all(hasattr(config, name) for name in ("text_config", "vision_config", "projection_dim")):
+        return "a model of images and text"
+    if hasattr(config, "feat_extract_norm"):
+        return "a model of sound"
     if not hasattr(config, "vocab_size"):
-        if hasattr(config, "image_size"):
+        if model_class(config).main_input_name == "pixel_values":
             return "a model of images"
         raise _refused(config)
     if any(hasattr(config, name) for name in _OTHER_INPUTS):
@@ -54,7 +67,7 @@ def kind_of(config: Any) -> Kind:
 def _refused(config: Any) -> InputError:
     return InputError(
         f"tracekit cannot make the inputs of models of type {config.model_type!r}.",
-        "It makes tokens, images of a fixed size, and log-mel spectrograms as Whisper takes them.",
+        "It makes tokens, images of a fixed size, images with texts, sound, and spectrograms as Whisper takes them.",
         "Call the model from a script of yours: tracekit run SCRIPT",
     )
 
@@ -70,9 +83,22 @@ def _generates(config: Any) -> bool:
     return config.model_type in CAUSAL and config.model_type not in MASKED
 
 
+def text_of(config: Any) -> Any:
+    """Return the part of a configuration that says what tokens the model takes."""
+    return getattr(config, "text_config", config)
+
+
+def pixels_of(config: Any) -> tuple[int, int, int]:
+    """Return channels, height and width of the images that a model takes; 224 x 224 where it takes any."""
+    vision = getattr(config, "vision_config", config)
+    size = getattr(vision, "image_size", _IMAGE_SIZE)
+    height, width = (size, size) if isinstance(size, int) else size
+    return vision.num_channels, height, width
+
+
 def longest_sequence(config: Any) -> int:
     """Return the number of tokens that the model has positions for."""
     if hasattr(config, "relative_attention_num_buckets"):
         return _UNLIMITED
-    lengths = (getattr(config, name, None) for name in _LENGTHS)
+    lengths = (getattr(text_of(config), name, None) for name in _LENGTHS)
     return int(next(filter(None, lengths), _UNLIMITED))

@@ -1,7 +1,7 @@
 """Models by name: bundled architectures, a directory with a config.json, or a hub name; with random or real weights."""
 
 import json
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -39,6 +39,8 @@ class ModelSpec:
     source: str = ""
     training_class: str = ""
     """Class of transformers to train, where the declared one has no loss."""
+    parameters: int = 0
+    """How many its publishers state; 0: not noted."""
     hyper_parameters: dict[str, Any] | None = None
     """The bundled configuration; None: read from `location`."""
 
@@ -62,6 +64,7 @@ def _bundled_spec(description: dict[str, Any]) -> ModelSpec:
         location=description["hub"],
         aliases=tuple(description["aliases"]),
         source=description["source"],
+        parameters=description.get("parameters", 0),
         training_class=description.get("training_class", ""),
         hyper_parameters=description["config"],
     )
@@ -169,7 +172,8 @@ def build(
     torch = require("torch")
     config = load_config(spec)
     built = model_class(config, spec.training_class if training else "")
-    options = {"dtype": torch_dtype(dtype), "attn_implementation": "eager" if attention == "eager" else "sdpa"}
+    fused = attention != "eager" and built._supports_sdpa
+    options = {"dtype": torch_dtype(dtype), "attn_implementation": "sdpa" if fused else "eager"}
     try:
         if weights == "pretrained":
             model = _with_weights(built, spec, options).to(device)
@@ -193,11 +197,16 @@ def _not_of_values() -> tuple[type[Exception], ...]:
     return fake.DataDependentOutputException, fake.DynamicOutputShapeException
 
 
-def _initialization() -> AbstractContextManager[None]:
+def _initialization() -> AbstractContextManager[Any]:
     """Skip initialization of fake weights, because some initial distributions read a value back."""
     if require("torch._guards").detect_fake_mode() is None:
         return nullcontext()
-    return require("transformers.initialization").no_init_weights()
+    from tracekit.capture.fake_rates import FakeRates
+
+    entered = ExitStack()
+    entered.enter_context(require("transformers.initialization").no_init_weights())
+    entered.enter_context(FakeRates())
+    return entered
 
 
 def _with_weights(built: Any, spec: ModelSpec, options: dict[str, Any]) -> Any:

@@ -11,6 +11,9 @@ from tracekit.capture.settings import Dtype
 
 TORCH_NAMES: dict[Dtype, str] = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+"""Fields of configurations that say how many experts a model has."""
+
 
 def torch_dtype(dtype: Dtype) -> Any:
     """The torch.dtype of weights and activations; TF32 is fp32 in memory."""
@@ -18,10 +21,13 @@ def torch_dtype(dtype: Dtype) -> Any:
 
 
 def published_dtype(config: Any, gpu: GPU | None) -> Dtype:
-    """Return the dtype in which the weights are published; fp16 instead of bf16 on a GPU without bf16."""
+    """Return the dtype in which the weights are published. On a GPU without bf16, fp16 instead; of a mixture of experts
+    fp32, because its grouped products have no fp16."""
     name = str(getattr(config, "dtype", None)).removeprefix("torch.")
     dtype: Dtype = next((dtype for dtype, known in TORCH_NAMES.items() if known == name), "fp32")
-    return "fp16" if dtype == "bf16" and gpu is not None and not gpu.supports("bf16") else dtype
+    if dtype != "bf16" or gpu is None or gpu.supports("bf16"):
+        return dtype
+    return "fp32" if any(hasattr(config, name) for name in _EXPERTS) else "fp16"
 
 
 @contextmanager

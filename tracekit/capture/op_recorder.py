@@ -118,7 +118,10 @@ class _Ranges:
 @cache
 def _is_composite(func: Any) -> bool:
     """Whether an op is made of other ops: in inference mode nothing above has taken it apart."""
-    return func.namespace == "aten" and func.has_kernel_for_dispatch_key(_COMPOSITE)
+    compiled = (
+        torch._C._dispatch_has_kernel_for_dispatch_key
+    )  # what Python alone takes apart has no such kernel to call
+    return func.namespace == "aten" and compiled(func.name(), "CompositeImplicitAutograd")
 
 
 def _latest_sequence() -> int:

@@ -12,7 +12,7 @@ from tracekit.analyzers.errors import InputError
 from tracekit.capture.annotate import Emitter, phase
 from tracekit.capture.inputs import label_inputs, prompt_inputs
 from tracekit.capture.kv_cache import continuation, fill_cache, last_logits_only, unshared
-from tracekit.capture.model_kinds import Kind, kind_of, longest_sequence
+from tracekit.capture.model_kinds import WITHOUT_TOKENS, Kind, kind_of, longest_sequence
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Settings, WorkloadName
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Step = Callable[[Emitter], Any]
 
 DEFAULT_SEQ_LEN = 512
+_STATE_SEQ_LEN = 64
+"""Of a model that keeps a state: without kernels of its own, it launches for each token in each layer."""
 _WITHOUT_CACHE: dict[Kind, str] = {"a recurrent decoder": "it keeps a state in place of a KV cache"}
 
 
@@ -46,7 +48,7 @@ def prepare(model: "nn.Module", settings: Settings) -> Step:
 
 
 def complete(settings: Settings, config: Any) -> Settings:
-    """The settings with the sequence length filled in (0 for a model of images).
+    """The settings with the sequence length filled in (0 for a model that takes no tokens).
 
     Raises InputError when the model cannot run the workload, or not at this length.
     """
@@ -58,10 +60,11 @@ def complete(settings: Settings, config: Any) -> Settings:
             f"It is {kind}: {_WITHOUT_CACHE.get(kind, 'it generates no tokens')}.",
             f"It can run: {able}.",
         )
-    return settings.with_seq_len(0 if kind == "a model of images" else _seq_len(settings, longest_sequence(config)))
+    usual = _STATE_SEQ_LEN if kind == "a recurrent decoder" else DEFAULT_SEQ_LEN
+    return settings.with_seq_len(0 if kind in WITHOUT_TOKENS else _seq_len(settings, longest_sequence(config), usual))
 
 
-def _seq_len(settings: Settings, positions: int) -> int:
+def _seq_len(settings: Settings, positions: int, usual: int) -> int:
     further = {"decode": 1, "generate": settings.new_tokens - 1}.get(settings.workload, 0)
     longest = positions - further
     if settings.seq_len > longest or longest < 1:
@@ -70,7 +73,7 @@ def _seq_len(settings: Settings, positions: int) -> int:
             f"It has {positions} positions" + (f", and {settings.workload} adds {further}." if further else "."),
             f"Give --seq-len {longest} or less." if longest > 0 else "Ask for fewer --new-tokens.",
         )
-    return settings.seq_len or min(DEFAULT_SEQ_LEN, longest)
+    return settings.seq_len or min(usual, longest)
 
 
 def _prefill(model: "nn.Module", settings: Settings) -> Step:
@@ -151,7 +154,13 @@ def result_of(output: Any) -> Any:
 
 
 _TEXT: tuple[Kind, ...] = ("a decoder", "an encoder-decoder", "a model of speech")
-_ALL: tuple[Kind, ...] = (*_TEXT, "a recurrent decoder", "an encoder", "a model of images")
+_ALL: tuple[Kind, ...] = (
+    *_TEXT,
+    "a recurrent decoder",
+    "an encoder",
+    "a model of images and text",
+    *WITHOUT_TOKENS,
+)
 
 WORKLOADS: dict[WorkloadName, Workload] = {
     workload.name: workload

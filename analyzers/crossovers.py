@@ -1,0 +1,72 @@
+"""Where a sweep flips: from which batch or length an optimization pays, what fits, and until when the host matters."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+
+NONE = "none"
+WORTHWHILE = 1.03
+"""An expected speed-up below this does not pay."""
+HOST_MATTERS = 0.05
+"""Part of a step that waits for the host, from which on the host matters."""
+_AXES = {"batch_size": "seq_len", "seq_len": "batch_size"}
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """A change along an axis of the grid, while the rest stays as it is."""
+
+    gpu: str
+    apply: str
+    kind: str
+    """pays from, pays up to, fits up to, or host up to."""
+    axis: str
+    """batch_size or seq_len."""
+    at: int
+    other: int
+    """The value on the other axis."""
+    gain: float = float("nan")
+    """The speed-up there."""
+
+
+def crossovers(sweep: pd.DataFrame) -> list[Crossover]:
+    """Every change, in the order of the table; the values named are points of the grid, except for what fits."""
+    changes: list[Crossover] = []
+    for gpu, of_gpu in sweep.groupby("gpu", sort=False):
+        plain = of_gpu[of_gpu["apply"] == NONE]
+        changes += [*_fitting(str(gpu), plain), *_host(str(gpu), plain)]
+        for axis, other in _AXES.items():
+            changes += _paying(str(gpu), of_gpu[of_gpu["apply"] != NONE], axis, other)
+    return changes
+
+
+def _paying(gpu: str, optimized: pd.DataFrame, axis: str, other: str) -> Iterator[Crossover]:
+    for (apply, fixed), line in optimized.dropna(subset="speedup").groupby(["apply", other], sort=False):
+        ordered = line.sort_values(axis)
+        pays = (ordered["speedup"] >= WORTHWHILE).tolist()
+        if pays.count(True) in (0, len(pays)):
+            continue
+        kind = "pays up to" if pays[0] else "pays from"
+        flips = [index for index in range(1, len(pays)) if pays[index] != pays[index - 1]]
+        if len(flips) > 1:
+            continue  # it changes to and fro: no threshold
+        row = ordered.iloc[flips[0] - 1 if pays[0] else flips[0]]
+        yield Crossover(gpu, str(apply), kind, axis, int(row[axis]), int(fixed), float(row["speedup"]))
+
+
+def _fitting(gpu: str, plain: pd.DataFrame) -> Iterator[Crossover]:
+    for length, line in plain.groupby("seq_len", sort=False):
+        known = line[line["largest_batch"] >= 0]
+        if len(known):
+            smallest = known.sort_values("batch_size").iloc[-1]
+            yield Crossover(gpu, NONE, "fits up to", "batch_size", int(smallest["largest_batch"]), int(length))
+
+
+def _host(gpu: str, plain: pd.DataFrame) -> Iterator[Crossover]:
+    for length, line in plain.groupby("seq_len", sort=False):
+        ordered = line.sort_values("batch_size")
+        matters = (ordered["idle_share"] >= HOST_MATTERS).tolist()
+        if matters[0] and not matters[-1]:
+            at = int(ordered["batch_size"].iloc[matters.index(False)])
+            yield Crossover(gpu, NONE, "host up to", "batch_size", at, int(length))

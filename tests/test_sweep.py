@@ -1,0 +1,121 @@
+"""Sweeps: the grid, where it flips, and what is written."""
+
+import csv
+import io
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from tiny_models import write_model
+
+from tracekit.analyzers.crossovers import crossovers
+from tracekit.analyzers.errors import InputError, UnknownNameError
+from tracekit.analyzers.sweep_table import SWEEP
+from tracekit.capture.settings import Settings
+from tracekit.cli import main
+from tracekit.reports.sweep_page import to_html
+from tracekit.reports.sweep_words import sentences, to_text
+from tracekit.sweeps.grid import grid
+from tracekit.sweeps.outputs import sweep
+
+
+def rows(apply, gains, idle=0.0, largest=24, length=512, refused=""):
+    batches = [1, 2, 4, 8][: len(gains)]
+    return pd.DataFrame(
+        {
+            "gpu": "t4",
+            "batch_size": batches,
+            "seq_len": length,
+            "apply": apply,
+            "latency_ns": [1e6 * batch / gain for batch, gain in zip(batches, gains, strict=True)],
+            "latency_low_ns": 1e6,
+            "latency_high_ns": 1e7,
+            "rate": 1000.0,
+            "speedup": gains,
+            "speedup_low": gains,
+            "speedup_high": gains,
+            "memory_bytes": 1e9,
+            "fits": True,
+            "idle_share": idle,
+            "largest_batch": largest,
+            "refused": refused,
+        }
+    )
+
+
+def table(*parts):
+    joined = pd.concat(parts, ignore_index=True)
+    return SWEEP.frame({column.name: joined[column.name] for column in SWEEP.columns})
+
+
+def test_crossovers_along_the_batch():
+    plain = rows("none", [1.0] * 4, idle=[0.9, 0.5, 0.2, 0.01])
+    int8, graphs = rows("int8", [0.8, 0.9, 1.1, 1.5]), rows("cuda-graphs", [3.0, 2.0, 1.01, 1.0])
+    steady, wavering = rows("sdpa", [1.2] * 4), rows("compile", [1.2, 0.9, 1.2, 0.9])
+    found = [
+        (each.apply, each.kind, each.axis, each.at)
+        for each in crossovers(table(plain, int8, graphs, steady, wavering))
+    ]
+    assert found == [
+        ("none", "fits up to", "batch_size", 24),
+        ("none", "host up to", "batch_size", 8),
+        ("int8", "pays from", "batch_size", 4),
+        ("cuda-graphs", "pays up to", "batch_size", 2),
+    ]
+
+
+def test_crossovers_along_the_length_and_refusals_in_words():
+    parts = [rows("none", [1.0], largest=0, length=length) for length in (128, 1024)]
+    parts += [rows("sdpa", [gain], length=length) for gain, length in ((1.0, 128), (1.4, 1024))]
+    parts += [rows("nf4", [float("nan")], length=128, refused="It has no products.")]
+    said = sentences(table(*parts))
+    assert "Not even batch 1 fits on t4 at 128 tokens." in said
+    assert "sdpa pays from 1,024 tokens at batch 1 on t4 (1.40× there)." in said
+    assert "nf4 cannot be applied on t4: It has no products." in said
+
+
+def test_names_in_a_page_are_escaped():
+    page = to_html(table(rows("none", [1.0, 1.0]), rows("<script>", [1.0, 2.0])), "<b>model</b>")
+    assert "<script>" not in page and "<b>model" not in page
+    assert "&lt;script&gt;" in page
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sweep")
+    model = str(write_model(folder / "tiny", "gpt2"))
+    apply = ("half-precision", "sdpa", "gradient-checkpointing")
+    axes = {"gpu": ("t4", "l4"), "batch_size": (1, 4), "seq_len": (8, 32), "apply": apply}
+    return sweep(model, **axes, attention="eager", output=folder / "out"), folder / "out"
+
+
+def test_a_sweep_has_every_point(tiny):
+    found, _ = tiny
+    assert len(found) == 2 * 2 * 2 * 4
+    assert found["gpu"].tolist() == ["t4"] * 16 + ["l4"] * 16
+    plain = found[found["apply"] == "none"]
+    assert plain["speedup"].tolist() == pytest.approx([1.0] * 8)
+    assert (plain["latency_low_ns"] <= plain["latency_ns"]).all()
+    batch = plain.set_index(["gpu", "seq_len", "batch_size"])
+    assert batch.loc[("t4", 32, 4), "rate"] > 2 * batch.loc[("t4", 32, 1), "rate"]
+    refused = found[found["apply"] == "gradient-checkpointing"]
+    assert (refused["refused"] != "").all() and refused["speedup"].isna().all()
+    assert found[found["apply"] == "sdpa"]["refused"].eq("").all()
+
+
+def test_a_sweep_leaves_a_page_and_a_table(tiny):
+    found, folder = tiny
+    assert len(list(csv.DictReader(io.StringIO((folder / "sweep.csv").read_text())))) == len(found)
+    assert "gradient-checkpointing cannot be applied on t4" in (folder / "sweep.html").read_text()
+    assert "Modelled" in to_text(found, width=100)
+
+
+def test_axes_are_checked(tmp_path):
+    with pytest.raises(UnknownNameError):
+        grid(Settings(model="gpt2"), ["t5"], [1], [0], ["none"])
+    with pytest.raises(UnknownNameError):
+        grid(Settings(model="gpt2"), ["t4"], [1], [0], ["faster"])
+    with pytest.raises(InputError, match="too many"):
+        grid(Settings(model="gpt2"), ["t4"], range(1, 3000), [0], ["none"])
+    options = ["sweep", "--model", "gpt2", "--gpu", "t4", "--batch-size", "1,x", "-o", str(tmp_path)]
+    assert CliRunner().invoke(main, options).exit_code == 2

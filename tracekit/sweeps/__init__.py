@@ -1,0 +1,1 @@
+"""Sweeps: predictions over a grid of GPUs, batch sizes, lengths and optimizations."""

@@ -1,0 +1,52 @@
+"""The grid of a sweep."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tracekit.analyzers import hardware
+from tracekit.analyzers.crossovers import NONE
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.hardware import GPU
+from tracekit.capture.settings import Settings
+from tracekit.optimizations import parse
+
+MOST_POINTS = 2_000
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Every GPU with every batch size, length and combination of optimizations; `settings` is what they share."""
+
+    settings: Settings
+    gpus: Sequence[GPU]
+    batch_sizes: Sequence[int]
+    seq_lens: Sequence[int]
+    apply: Sequence[str]
+    """Names joined with +; the first is "none"."""
+
+    def __len__(self) -> int:
+        return len(self.gpus) * len(self.batch_sizes) * len(self.seq_lens) * len(self.apply)
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Each length with each batch size."""
+        for length in self.seq_lens:
+            for batch in self.batch_sizes:
+                yield length, batch
+
+
+def grid(
+    settings: Settings, gpus: Sequence[str], batch_sizes: Sequence[int], seq_lens: Sequence[int], apply: Sequence[str]
+) -> Grid:
+    """Check and order the axes. Raises TracekitError for an unknown GPU or optimization, and for too many points."""
+    names = [NONE, *(name for name in dict.fromkeys(apply) if name != NONE)]
+    for name in names[1:]:
+        parse(name)
+    found = [hardware.find(name) for name in dict.fromkeys(gpus)]
+    made = Grid(settings, found, sorted(set(batch_sizes)), sorted(set(seq_lens)) or [0], names)
+    if not gpus:
+        raise InputError("No GPU is named.", "A sweep is modelled for GPUs.", "Add --gpu t4,l4.")
+    if len(made) > MOST_POINTS:
+        raise InputError(
+            f"{len(made):,} points are too many.", f"A sweep has up to {MOST_POINTS:,}.", "Leave some out."
+        )
+    return made

@@ -1,0 +1,124 @@
+"""Predict every point of a grid: a modelled run for each GPU, batch size and length, and its optimizations from it."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tracekit.analyzers.analysis import analyze
+from tracekit.analyzers.crossovers import NONE
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.prediction.baseline import Baseline, baseline
+from tracekit.analyzers.readers import load
+from tracekit.analyzers.sweep_table import SWEEP
+from tracekit.analyzers.transforms.batch_limits import largest_that_fits
+from tracekit.calibration.apply import calibrated_gpu
+from tracekit.capture import fake_run, model_trace
+from tracekit.capture.fake_run import FakeRun
+from tracekit.capture.model_trace import Modelled
+from tracekit.capture.plan import plan
+from tracekit.capture.progress import Say, silent
+from tracekit.capture.settings import Settings
+from tracekit.optimizations import in_order, parse
+from tracekit.optimizations.combined import Combined
+from tracekit.planning.scenarios import Scenarios, speedup, too_large
+from tracekit.planning.search import Search, Steps
+from tracekit.sweeps.grid import Grid
+
+_FILE = "trace.json.gz"
+_SELECTING = ("bf16", "flash-attention", "efficient-attention", "cudnn-attention")
+"""What a GPU has or not that decides which ops a model runs."""
+
+
+def sweep(grid: Grid, say: Say = silent) -> pd.DataFrame:
+    """The table SWEEP of a grid. Raises TracekitError when the model cannot run the workload at one of its points."""
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="tracekit-sweep-") as folder:
+        for length, batch in grid.runs():
+            say(f"modelling batch {batch:,}" + (f", {length:,} tokens" if length else ""))
+            recorded: dict[tuple[object, ...], FakeRun] = {}
+            for gpu in grid.gpus:
+                settings = plan(
+                    replace(grid.settings, gpu=gpu.id, batch_size=batch, seq_len=length, steps=1, device="model")
+                )
+                key = (settings.dtype, settings.attention, *(gpu.supports(feature) for feature in _SELECTING))
+                if key not in recorded:
+                    recorded[key] = fake_run.run(settings, gpu)
+                search = Search(_baseline(settings, gpu, recorded[key], Path(folder) / _FILE))
+                rows += (_point(settings, search, name) for name in grid.apply)
+    table = SWEEP.frame({column.name: [row[column.name] for row in rows] for column in SWEEP.columns})
+    order = [gpu.id for gpu in grid.gpus]
+    return table.sort_values("gpu", key=lambda ids: ids.map(order.index), kind="stable", ignore_index=True)
+
+
+def _baseline(settings: Settings, gpu: GPU, run: FakeRun, path: Path) -> Baseline:
+    as_measured, host = calibrated_gpu(gpu)
+    model_trace.write_run(Modelled(run, settings.described(), as_measured, host, steps=1), path)
+    trace = load(path)
+    base = baseline(trace, analyze(trace))
+    assert base is not None  # a modelled run has device work and a GPU
+    return base
+
+
+def _point(settings: Settings, search: Search, name: str) -> dict[str, Any]:
+    base, steps = search.base, _steps(name)
+    together, before = Combined(steps), search.scenarios(())
+    refused = "" if name == NONE else together.obstacle(base) or ""
+    after = before if refused else search.scenarios(steps)
+    if not refused and name != NONE:
+        refused = too_large(after.expected, base) or ""
+    row = {
+        "gpu": settings.gpu,
+        "batch_size": settings.batch_size,
+        "seq_len": settings.seq_len,
+        "apply": name,
+        "refused": refused,
+        "largest_batch": _largest(after.expected),
+        **dict.fromkeys(_NUMBERS, float("nan")),
+        "fits": False,
+    }
+    return row if refused else row | _numbers(settings, before, after)
+
+
+_NUMBERS = (
+    *("latency_ns", "latency_low_ns", "latency_high_ns", "rate", "speedup", "speedup_low", "speedup_high"),
+    *("memory_bytes", "idle_share"),
+)
+
+
+def _numbers(settings: Settings, before: Scenarios, after: Scenarios) -> dict[str, Any]:
+    gain, run = speedup(before, after), after.expected
+    latency = after.latency_ns["expected", after.host, 0]
+    needed = run.memory.peak if run.memory else float("nan")
+    return {
+        "latency_ns": latency,
+        "latency_low_ns": min(after.latency_ns.values()),
+        "latency_high_ns": max(after.latency_ns.values()),
+        "rate": after.work * _items(settings) / latency * 1e9,
+        "speedup": gain.expected,
+        "speedup_low": gain.low,
+        "speedup_high": gain.high,
+        "memory_bytes": needed,
+        "fits": not needed > run.gpu.memory_bytes,
+        "idle_share": max(0.0, 1 - run.busy_ns / latency),
+    }
+
+
+def _items(settings: Settings) -> int:
+    """Tokens of a step: those that it makes, else those that it reads; samples where the model takes none."""
+    made = {"decode": 1, "generate": settings.new_tokens}.get(settings.workload)
+    return settings.batch_size * (made or settings.seq_len or 1)
+
+
+def _largest(base: Baseline) -> int:
+    largest = largest_that_fits(base)
+    return -1 if largest is None else largest
+
+
+def _steps(name: str) -> Steps:
+    if name == NONE:
+        return ()
+    chosen = parse(name)
+    return in_order(chosen.steps if isinstance(chosen, Combined) else (chosen,))

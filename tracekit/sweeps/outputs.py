@@ -1,0 +1,56 @@
+"""Sweep a model, and write what a sweep leaves behind."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tracekit.capture.progress import Say, silent
+from tracekit.capture.settings import Settings
+from tracekit.reports.files import check_writable, write_atomically
+from tracekit.reports.public import public
+from tracekit.reports.replacing import check_text
+from tracekit.reports.sweep_page import to_html
+from tracekit.reports.untrusted import csv_table
+from tracekit.sweeps.grid import grid
+from tracekit.sweeps.modelled import sweep as predicted
+
+PAGE, TABLE = "sweep.html", "sweep.csv"
+APPLY = ("none", "half-precision", "compile", "cuda-graphs")
+
+
+def sweep(
+    model: str,
+    *,
+    gpu: str | Sequence[str],
+    batch_size: int | Sequence[int] = (1, 2, 4, 8, 16, 32),
+    seq_len: int | Sequence[int] = (0,),
+    apply: str | Sequence[str] = APPLY,
+    output: str | Path = "",
+    force: bool = False,
+    say: Say = silent,
+    **options: Any,
+) -> pd.DataFrame:
+    """Predict a model on GPUs, at batch sizes and lengths, with optimizations; return the table SWEEP.
+
+    Each axis is a value or a sequence of values. With `output`, a folder, the table and a page are written there.
+    Options are those of `profile` for a model by name, such as workload, dtype and attention. Raises TracekitError as
+    `profile` does.
+    """
+    folder = Path(output) if output else None
+    if folder:
+        check_writable(folder / PAGE)
+        check_text(folder / PAGE, "a sweep", ("Sweep – tracekit",), force)
+        check_text(folder / TABLE, "a sweep", ("gpu,batch_size,seq_len,apply",), force)
+    axes = (_several(gpu), _several(batch_size), _several(seq_len), _several(apply))
+    settings = Settings(model=model, **options)
+    rows = predicted(grid(settings, *axes), say)
+    if folder:
+        write_atomically(folder / PAGE, to_html(rows, f"{model}, {settings.workload}"))
+        write_atomically(folder / TABLE, csv_table(public(rows)))
+    return rows
+
+
+def _several(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, Sequence) and not isinstance(values, str) else [values]
