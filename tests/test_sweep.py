@@ -53,8 +53,7 @@ def test_crossovers_along_the_batch():
     int8, graphs = rows("int8", [0.8, 0.9, 1.1, 1.5]), rows("cuda-graphs", [3.0, 2.0, 1.01, 1.0])
     steady, wavering = rows("sdpa", [1.2] * 4), rows("compile", [1.2, 0.9, 1.2, 0.9])
     found = [
-        (each.apply, each.kind, each.axis, each.at)
-        for each in crossovers(table(plain, int8, graphs, steady, wavering))
+        (each.apply, each.kind, each.axis, each.at) for each in crossovers(table(plain, int8, graphs, steady, wavering))
     ]
     assert found == [
         ("none", "fits up to", "batch_size", 24),

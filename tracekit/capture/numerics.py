@@ -21,13 +21,18 @@ def torch_dtype(dtype: Dtype) -> Any:
 
 
 def published_dtype(config: Any, gpu: GPU | None) -> Dtype:
-    """Return the dtype in which the weights are published. On a GPU without bf16, fp16 instead; of a mixture of experts
-    fp32, because its grouped products have no fp16."""
+    """Return the dtype in which the weights are published; fp16 instead of bf16 on a GPU without bf16, but for a mixture
+    of experts."""
     name = str(getattr(config, "dtype", None)).removeprefix("torch.")
     dtype: Dtype = next((dtype for dtype, known in TORCH_NAMES.items() if known == name), "fp32")
     if dtype != "bf16" or gpu is None or gpu.supports("bf16"):
         return dtype
-    return "fp32" if any(hasattr(config, name) for name in _EXPERTS) else "fp16"
+    return dtype if has_experts(config) else "fp16"
+
+
+def has_experts(config: Any) -> bool:
+    """Return whether a model is a mixture of experts, whose grouped products torch has for bf16 alone."""
+    return any(hasattr(config, name) for name in _EXPERTS)
 
 
 @contextmanager

@@ -1,13 +1,14 @@
 """Complete the requested settings: look up the model, choose device and GPU, and check the lengths."""
 
 from dataclasses import replace
+from typing import Any
 
 from tracekit.analyzers import hardware
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.hardware import GPU
 from tracekit.capture import models, workloads
 from tracekit.capture.model_class import usable_attention
-from tracekit.capture.numerics import published_dtype
+from tracekit.capture.numerics import has_experts, published_dtype
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Device, Settings
 
@@ -26,6 +27,7 @@ def plan(asked: Settings) -> Settings:
     settings = replace(settings, attention=usable_attention(config, asked.attention))
     if device == "model":
         _check_modelled(settings, gpu)
+        _check_experts(settings, config)
     return workloads.complete(settings, config)
 
 
@@ -58,3 +60,12 @@ def _check_modelled(asked: Settings, gpu: GPU | None) -> None:
         )
     if asked.attention == "flash" and asked.dtype in ("fp32", "tf32"):
         raise InputError("Flash attention takes no fp32.", "It exists in half precision.", "Add --dtype bf16.")
+
+
+def _check_experts(asked: Settings, config: Any) -> None:
+    if has_experts(config) and asked.dtype != "bf16":
+        raise InputError(
+            f"{asked.shown_name} cannot be modelled in {asked.dtype}.",
+            "It is a mixture of experts, and torch has their grouped products in bf16.",
+            "Leave out --dtype.",
+        )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Step = Callable[[Emitter], Any]
 
 DEFAULT_SEQ_LEN = 512
-_STATE_SEQ_LEN = 64
+_STATE_SEQ_LEN = 32
 """Of a model that keeps a state: without kernels of its own, it launches for each token in each layer."""
 _WITHOUT_CACHE: dict[Kind, str] = {"a recurrent decoder": "it keeps a state in place of a KV cache"}
 
