@@ -52,7 +52,7 @@ def _paying(gpu: str, optimized: pd.DataFrame, axis: str, other: str) -> Iterato
         if len(flips) > 1:
             continue  # it changes to and fro: no threshold
         row = ordered.iloc[flips[0] - 1 if pays[0] else flips[0]]
-        yield Crossover(gpu, str(apply), kind, axis, int(row[axis]), int(fixed), float(row["speedup"]))
+        yield Crossover(gpu, str(apply), kind, axis, int(row[axis]), int(str(fixed)), float(row["speedup"]))
 
 
 def _fitting(gpu: str, plain: pd.DataFrame) -> Iterator[Crossover]:
@@ -60,7 +60,7 @@ def _fitting(gpu: str, plain: pd.DataFrame) -> Iterator[Crossover]:
         known = line[line["largest_batch"] >= 0]
         if len(known):
             smallest = known.sort_values("batch_size").iloc[-1]
-            yield Crossover(gpu, NONE, "fits up to", "batch_size", int(smallest["largest_batch"]), int(length))
+            yield Crossover(gpu, NONE, "fits up to", "batch_size", int(smallest["largest_batch"]), int(str(length)))
 
 
 def _host(gpu: str, plain: pd.DataFrame) -> Iterator[Crossover]:
@@ -69,4 +69,4 @@ def _host(gpu: str, plain: pd.DataFrame) -> Iterator[Crossover]:
         matters = (ordered["idle_share"] >= HOST_MATTERS).tolist()
         if matters[0] and not matters[-1]:
             at = int(ordered["batch_size"].iloc[matters.index(False)])
-            yield Crossover(gpu, NONE, "host up to", "batch_size", at, int(length))
+            yield Crossover(gpu, NONE, "host up to", "batch_size", at, int(str(length)))

@@ -67,7 +67,7 @@ def _group(gpu: str, rows: pd.DataFrame, x: str, other: str, lines: dict[str, st
         if scale is None:
             continue
         panels = [
-            {"title": _at(other, int(value)), "svg": _panel(part, x, name, scale, lines)}
+            {"title": _at(other, int(str(value))), "svg": _panel(part, x, name, scale, lines)}
             for value, part in rows.groupby(other, sort=True)
         ]
         measures.append({"title": label, "panels": panels})

@@ -1,6 +1,7 @@
 """The crossovers of a sweep as sentences, and its rows as a table for a terminal."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 from rich.box import SIMPLE_HEAD
@@ -39,7 +40,7 @@ def _other(change: Crossover) -> str:
 
 def _refusals(sweep: pd.DataFrame) -> list[str]:
     refused = sweep[sweep["refused"] != ""]
-    points = sweep.groupby(["gpu", "apply"], sort=False).size()
+    points: dict[Any, int] = sweep.groupby(["gpu", "apply"], sort=False).size().to_dict()
     lines = []
     for (gpu, apply, why), rows in refused.groupby(["gpu", "apply", "refused"], sort=False):
         everywhere = "" if len(rows) == points[gpu, apply] else f" at {len(rows)} of {points[gpu, apply]} points"

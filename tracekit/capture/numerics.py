@@ -21,8 +21,8 @@ def torch_dtype(dtype: Dtype) -> Any:
 
 
 def published_dtype(config: Any, gpu: GPU | None) -> Dtype:
-    """Return the dtype in which the weights are published; fp16 instead of bf16 on a GPU without bf16, but for a mixture
-    of experts."""
+    """Return the dtype in which the weights are published. On a GPU without bf16 it is fp16, but for a mixture of
+    experts."""
     name = str(getattr(config, "dtype", None)).removeprefix("torch.")
     dtype: Dtype = next((dtype for dtype, known in TORCH_NAMES.items() if known == name), "fp32")
     if dtype != "bf16" or gpu is None or gpu.supports("bf16"):
