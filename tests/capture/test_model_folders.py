@@ -5,10 +5,13 @@ import pickle
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tracekit.analyzers.errors import InputError
 from tracekit.capture import models
+from tracekit.capture.model_errors import model_errors
 from tracekit.capture.model_kinds import kind_of
 from tracekit.cli import main
 
@@ -76,7 +79,6 @@ def profiled(folder: Path, *options: str, output: Path | None = None):
         (GPT2 | {"architectures": ["pipeline"]}, "pipeline is no model"),
         (GPT2 | {"architectures": ["BertModel"]}, "no model of type 'gpt2'"),
         ({"model_type": "llava"}, "cannot make the inputs of models of type 'llava'"),
-        ({"model_type": "convnext"}, "Add --device cpu"),
     ],
 )
 def test_wrong_values_are_explained(tmp_path, config, said):
@@ -147,3 +149,9 @@ def test_mamba_runs_without_fused_attention_and_without_a_cache(tmp_path, worklo
 def test_flash_attention_is_refused_where_a_model_calls_none(tmp_path):
     done = profiled(folder_of(tmp_path / "model", MAMBA), "--attention", "flash", "--gpu", "a100")
     assert done.exit_code == 1 and "have no flash attention" in done.stderr
+
+
+def test_code_that_reads_values_cannot_be_modelled():
+    with pytest.raises(InputError) as refused, model_errors("a model", "prefill", bundled=True), FakeTensorMode():
+        torch.ones(3).sum().item()
+    assert "Add --device cpu" in refused.value.hint
