@@ -285,10 +285,10 @@ def run_job(base: RankSummary, number: int, sizes: Sequence[int] = (8, 16, 32, 6
     return fault, ranks, verdict(job, fault)
 
 
-def measure(bases: Sequence[RankSummary], jobs: int) -> Counter:
+def measure(bases: Sequence[RankSummary], jobs: int, first: int = 0) -> Counter:
     """Prints what was not named right, and returns the counts of (fault, whether it was)."""
     counts: Counter = Counter()
-    for number in range(jobs):
+    for number in range(first, first + jobs):
         fault, ranks, said = run_job(bases[number // len(FAULTS) % len(bases)], number)
         counts[fault.fault, said == "right"] += 1
         if said != "right":
@@ -300,8 +300,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("traces", nargs="+", type=Path)
     parser.add_argument("--jobs", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0, help="Number of the first job; it is the seed.")
     asked = parser.parse_args()
-    counts = measure([summarize(readers.load(path)) for path in asked.traces], asked.jobs)
+    counts = measure([summarize(readers.load(path)) for path in asked.traces], asked.jobs, asked.first)
     for fault in FAULTS:
         right, wrong = counts[fault, True], counts[fault, False]
         print(f"{fault:20} {right:4} of {right + wrong}")

@@ -1,0 +1,38 @@
+"""Processes that read the traces of a job's ranks, and end before they have."""
+
+from pathlib import Path
+
+import pytest
+
+from tracekit.jobs import summaries
+
+FOLDER = Path(__file__).parents[2] / "examples" / "ranks" / "sleep-2"
+FILES = [str(FOLDER / f"rank-{number}.json.gz") for number in (0, 1)]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _however_small(monkeypatch):
+    monkeypatch.setattr(summaries, "ALONE_BYTES", 0)
+
+
+def test_several_processes_answer_in_order():
+    answers = list(summaries.summaries(FILES, workers=2))
+    assert [answer.path for answer in answers] == FILES
+    assert [answer.summary.rank for answer in answers] == [0, 1]
+
+
+def test_what_a_lost_process_was_reading_is_read_again(monkeypatch, tmp_path):
+    """The first process that is started ends at once."""
+    mark = repr(str(tmp_path / "started"))
+    once = f"import os; os.path.exists({mark}) or os.mkdir({mark}) or os._exit(1); "
+    monkeypatch.setattr(summaries, "_RUN", once + summaries._RUN)
+    assert [answer.summary.rank for answer in summaries.summaries(FILES, workers=2)] == [0, 1]
+
+
+def test_a_trace_that_ends_every_process_is_said_so(monkeypatch):
+    monkeypatch.setattr(summaries, "_RUN", "raise SystemExit")
+    answers = list(summaries.summaries(FILES, workers=2))
+    assert [answer.summary for answer in answers] == [None, None]
+    assert all("ended" in answer.why for answer in answers)
