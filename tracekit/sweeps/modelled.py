@@ -23,7 +23,7 @@ from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Settings
 from tracekit.optimizations import in_order, parse
 from tracekit.optimizations.combined import Combined
-from tracekit.planning.scenarios import Scenarios, speedup, too_large
+from tracekit.planning.scenarios import EXPECTED, Scenarios, speedup, too_large
 from tracekit.planning.search import Search, Steps
 from tracekit.sweeps.grid import Grid
 
@@ -90,12 +90,12 @@ _NUMBERS = (
 
 def _numbers(settings: Settings, before: Scenarios, after: Scenarios) -> dict[str, Any]:
     gain, run = speedup(before, after), after.expected
-    latency = after.latency_ns["expected", after.host, 0]
+    latency = after.latency_ns["expected", EXPECTED]
     needed = run.memory.peak if run.memory else float("nan")
     return {
         "latency_ns": latency,
-        "latency_low_ns": min(after.latency_ns.values()),
-        "latency_high_ns": max(after.latency_ns.values()),
+        "latency_low_ns": latency * gain.expected / gain.high,
+        "latency_high_ns": latency * gain.expected / gain.low,
         "rate": after.work * _items(settings) / latency * 1e9,
         "speedup": gain.expected,
         "speedup_low": gain.low,
