@@ -20,7 +20,6 @@ from tracekit.analyzers.results import (
 )
 from tracekit.reports import advice, verification_report
 from tracekit.reports.headline import headline, main_bound
-from tracekit.reports.measured_gains import first_to_try
 from tracekit.reports.public import number, public_frame, records
 from tracekit.reports.untrusted import csv_table, json_text
 
@@ -60,7 +59,7 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
 
 
 def _headline(analysis: Analysis) -> dict[str, Any]:
-    first = first_to_try(analysis).id if analysis.recommendations else None
+    first = analysis.recommendations[0].id if analysis.recommendations else None
     return {"text": headline(analysis), "bound": main_bound(analysis), "first": first}
 
 

@@ -3,7 +3,7 @@
 from tracekit.analyzers.prediction.uncertainty import MOST_QUOTED
 from tracekit.analyzers.prediction.values import Check, MemoryFit, Recommendation
 from tracekit.analyzers.results import Analysis
-from tracekit.reports.measured_gains import first_to_try, measured_gains, of_advice
+from tracekit.reports.measured_gains import measured_gains, of_advice
 from tracekit.reports.names import device, in_sentence, model, printable, shortened, with_article
 from tracekit.reports.numbers import duration, measured, percent, speedup, times
 
@@ -100,7 +100,7 @@ def _largest_op(analysis: Analysis) -> str:
 
 def _next_step(analysis: Analysis) -> str:
     if analysis.recommendations:
-        first = first_to_try(analysis)
+        first = analysis.recommendations[0]
         needs = f" (needs {first.condition})" if first.condition else ""
         return f": try {in_sentence(first.title)}{needs}, {_predicted(analysis, first)}{_measured(analysis, first.id)}"
     if analysis.predicted_from and analysis.predicted_from.failed:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.prediction.values import Recommendation
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.verification import Difference, Verification, Verified
 from tracekit.reports.names import printable
@@ -43,16 +42,6 @@ def of_advice(gains: Mapping[str, MeasuredGain], optimization: str) -> MeasuredG
 def of_steps(gains: Mapping[str, MeasuredGain], names: Sequence[str]) -> MeasuredGain | None:
     """Return the gain of several optimizations applied together, in any order; None if it was not measured."""
     return next((gain for name, gain in gains.items() if set(name.split("+")) == set(names)), None)
-
-
-def first_to_try(analysis: Analysis) -> Recommendation:
-    """The best of the recommendations that did not fail when measured and was not slower."""
-    gains, advised = measured_gains(analysis), analysis.recommendations
-    return next((advice for advice in advised if not _disappoints(of_advice(gains, advice.id))), advised[0])
-
-
-def _disappoints(gain: MeasuredGain | None) -> bool:
-    return gain is not None and (bool(gain.error) or (gain.measured is not None and gain.measured.expected <= 1))
 
 
 def _gain(result: Verified, of: Verification) -> MeasuredGain:

@@ -12,7 +12,7 @@ from tracekit.analyzers.results import BOUNDS, Analysis
 from tracekit.reports import advice
 from tracekit.reports.brief.row_ids import NAMED, row_id
 from tracekit.reports.headline import headline, main_bound
-from tracekit.reports.measured_gains import first_to_try, measured_gains, of_advice
+from tracekit.reports.measured_gains import measured_gains, of_advice
 from tracekit.reports.names import printable, shortened
 from tracekit.reports.public import number
 from tracekit.reports.sentences import sentences
@@ -132,7 +132,7 @@ def _in_commands(run: str) -> str:
 def _first(analysis: Analysis) -> list[Recommendation]:
     if not analysis.recommendations:
         return []
-    first = first_to_try(analysis)
+    first = analysis.recommendations[0]
     return [first, *(each for each in analysis.recommendations if each is not first)][:_STEPS]
 
 

@@ -18,7 +18,10 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.values import Change, OpClassTime, PlanStep
 from tracekit.analyzers.results import Analysis, Coverage, Projection
 from tracekit.analyzers.verification import Verified
+from tracekit.planning.after_measuring import after_measuring
 from tracekit.reports import embed
+from tracekit.reports.cards import cards
+from tracekit.reports.export import to_json
 from tracekit.reports.headline import headline
 from tracekit.reports.html import render
 from tracekit.reports.measured_gains import measured_gains
@@ -355,10 +358,16 @@ def test_steps_of_the_plan_measured_together(analysis: Analysis) -> None:
     assert order == ["CUDA graphs", "Batching", "Both", "Fused kernels"]
 
 
-def test_what_was_found_to_fail_is_not_the_next_step(analysis: Analysis) -> None:
+def test_what_was_measured_to_fail_comes_last_everywhere(analysis: Analysis) -> None:
     of_run = verified(analysis)
     assert of_run.verified is not None
     graphs, *others = of_run.verified.results
     failed = replace(graphs, measured=None, error="CUDA error")
-    found = replace(of_run, verified=replace(of_run.verified, results=(failed, *others)))
-    assert "try batching, predicted 5.1–7.8×, measured 4.2×." in headline(found)
+    gain, latency = graphs.predicted, Interval(206, 237, 300)
+    assert gain is not None
+    steps = tuple(PlanStep(name, name, gain, gain, latency, False, None, *SAID) for name in ("batching", graphs.id))
+    after = after_measuring(replace(of_run, plan=steps, verified=replace(of_run.verified, results=(failed, *others))))
+    assert "try batching, predicted 5.1–7.8×, measured 4.2×." in headline(after)
+    assert [step.name for step in after.plan] == ["batching"]
+    assert [advice.id for advice in after.recommendations] == ["batching", graphs.id, "fused-kernels"]
+    assert cards(after)[0][0].id == json.loads(to_json(after))["headline"]["first"] == "batching"

@@ -15,6 +15,7 @@ from tracekit.analyzers.readers.source import MAX_BYTES
 from tracekit.analyzers.results import Analysis, Projection
 from tracekit.analyzers.trace import Trace
 from tracekit.calibration.correction import corrected
+from tracekit.planning.after_measuring import after_measuring
 from tracekit.reports.notebook import show_in_notebooks
 from tracekit.runs.verification_file import verification_of
 
@@ -93,7 +94,7 @@ def _is_large(analysis: Analysis) -> bool:
 
 def _with_measurements(analysis: Analysis, path: str | Path) -> Analysis:
     """Add measurements of this run, and corrections by those of other runs on this machine. They are never cached."""
-    return replace(corrected(analysis), verified=verification_of(path))
+    return after_measuring(replace(corrected(analysis), verified=verification_of(path)))
 
 
 def _analyzed(trace: Trace, named: GPU | None, counters: pd.DataFrame | None) -> Analysis:
