@@ -73,7 +73,7 @@ def test_the_loss_is_rejected_with_the_version_that_mends_it():
     baseline = with_attention(attention())
     by_id = {option.id: option for option in advise(baseline).considered}
     graphs = by_id["cuda-graphs"]
-    assert graphs.speedup.high < 1 and not graphs.recommended
+    assert graphs.speedup.expected < 0.8 and not graphs.recommended
     mended = predicted_speedup(find("cuda-graphs"), with_attention(attention(), "5.18.0")).expected
     assert f"from 5.18 on it does not: {mended:.2f} times then" in why(graphs)
     assert mended > 1
@@ -101,11 +101,11 @@ def reading_back(before):
     """A run that waits for a copy of one number after a call of this name, which launches inside another op."""
     baseline = base(tokens=1, layers=4)
     names, number = baseline.ops.name.to_list(), Cost(0, 4, 4, "copy", "fp32")
-    names[2:4] = ["aten::copy_", "aten::_local_scalar_dense"]
-    calls = [*names[:2], before, "aten::is_nonzero", *names[4:]]
+    names[:2] = ["aten::copy_", "aten::_local_scalar_dense"]
+    calls = [before, "aten::is_nonzero", *names[2:]]
     ops = baseline.ops.assign(name=names, call=calls, category="kernel", sync=False)
-    ops.loc[3, ["category", "sync"]] = ["memcpy", True]
-    return replace(baseline, ops=ops.assign(cost=[*ops.cost[:3], number, *ops.cost[4:]]))
+    ops.loc[1, ["category", "sync"]] = ["memcpy", True]
+    return replace(baseline, ops=ops.assign(cost=[ops.cost[0], number, *ops.cost[2:]]))
 
 
 def test_a_question_about_padding_is_not_asked_while_recording():
