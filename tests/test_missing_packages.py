@@ -43,6 +43,7 @@ NEED_TORCH = {
     "calibrate": ["calibrate"],
     "profile": ["profile", "--model", "gpt2", "--gpu", "t4"],
     "run": ["run", "script.py"],
+    "sweep": ["sweep", "--model", "gpt2", "--gpu", "t4"],
     "verify": ["verify", "run"],
 }
 NEED_NO_TORCH = {
@@ -99,7 +100,7 @@ def test_every_command_is_tried():
 
 
 @pytest.mark.parametrize(
-    ("package", "verbs"), [("torch", list(NEED_TORCH)), ("transformers", ["bench", "profile", "verify"])]
+    ("package", "verbs"), [("torch", list(NEED_TORCH)), ("transformers", ["bench", "profile", "sweep", "verify"])]
 )
 def test_commands_that_run_a_model_say_what_to_install(tmp_path, package, verbs):
     every = without([package], [command(NEED_TORCH[verb]) for verb in verbs], write_inputs(tmp_path))

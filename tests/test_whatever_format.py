@@ -27,8 +27,8 @@ FORMATS = {
     "ncu": ["ncu/*.csv*", "counters/*.csv*"],
     "ncu-rep": ["counters/*.ncu-rep"] if find_spec("ncu_report") else [],
 }
-LARGEST_BYTES = 90_000
-"""Of a packed sample: larger ones are of the same kinds, and slow."""
+LARGEST_BYTES = 60_000
+"""Size of a packed sample; larger ones are of the same kinds, and slow."""
 KEY, COLUMN = re.compile(rb'"([A-Za-z_][\w ./%]*)"'), re.compile(rb"\b[a-z]+[A-Z]\w+")
 
 

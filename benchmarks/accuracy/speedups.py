@@ -20,7 +20,8 @@ of the first round that could only be timed after a profiler in the same process
 what launches less, {failed} that could not be applied, and {refused} that tracekit had refused to predict, with the
 reason, though they could."""
 _DEFINED = f"""A sign is right when prediction and measurement are on one side of 1, or the measured speed-up is within
-{TIE:.0%} of 1. Optimizations are ranked by their lower ends (batching, a gain in throughput, aside). Best step first:
+{TIE:.0%} of 1. Recommended optimizations are ranked by their expected gains (batching, a gain in throughput, aside);
+when the rounds were predicted, tracekit still ranked by lower ends. Best step first:
 of the single steps measured of a run, none is more than {TIE:.0%} faster than the one ranked first. Best advice:
 nothing measured of it, combinations too, is more than {TIE:.0%} faster than what is ranked first, or than the run as it
 is where that is not recommended. Recommended is what promises 1.03 times at the lower end.""".replace("%", " %")
@@ -139,7 +140,7 @@ def _of_runs(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def _first(group: Sequence[Row]) -> Row:
-    return max(group, key=lambda row: row.predicted.low)
+    return max(group, key=lambda row: (row.recommended, row.predicted.expected))
 
 
 def _best(group: Sequence[Row]) -> float:

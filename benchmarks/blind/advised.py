@@ -16,7 +16,7 @@ class Advised:
     faster by more than `TIE`."""
 
     ranked: bool | None
-    """Of the row with the best lower end; None: all were refused."""
+    """The row with the largest expected gain of those that are recommended; None: all were refused."""
     first: bool | None
     """Of the first advice, alone or as a part of a combination; None: it was not measured."""
 
@@ -34,10 +34,11 @@ def _run(row: Row) -> tuple[str, str, str]:
 
 def _judged(rows: list[Row]) -> Advised:
     best = max(1.0, *(_gain(row) for row in rows)) / (1 + TIE)
-    top = max((row for row in rows if row.low is not None), key=lambda row: row.low or 0.0, default=None)
-    reached = _gain(top) if top and (top.low or 0.0) >= WORTHWHILE else 1.0
+    predicted = [row for row in rows if row.low is not None]
+    worth = [row for row in predicted if (row.low or 0.0) >= WORTHWHILE]
+    reached = max((row.expected or 0.0, _gain(row)) for row in worth)[1] if worth else 1.0
     advice = [_gain(row) for row in rows if rows[0].first_advice in row.kind.split("+")]
-    return Advised(reached >= best if top else None, max(advice) >= best if advice else None)
+    return Advised(reached >= best if predicted else None, max(advice) >= best if advice else None)
 
 
 def _gain(row: Row) -> float:

@@ -65,9 +65,9 @@ def _counted(rows: list[Row]) -> str:
     runs = advised(rows)
     return (
         f"{len(rows)} rows: {sum(row.compared for row in rows)} compared, {refused} refused though they could be "
-        f"measured, {failed} not measured ({agreed} of them refused, too). Of a run's rows, the one ranked first by "
-        f"its lower end is the best measured in {_share_of(one.ranked for one in runs)}; the first advice is, where "
-        f"it was measured, in {_share_of(one.first for one in runs)}.\n"
+        f"measured, {failed} not measured ({agreed} of them refused, too). Of a run's rows, the recommended "
+        f"one with the largest expected gain is the best measured in {_share_of(one.ranked for one in runs)}; the "
+        f"first advice is, where it was measured, in {_share_of(one.first for one in runs)}.\n"
     )
 
 

@@ -58,7 +58,7 @@ def test_time_without_a_record_may_be_the_profilers():
     timed = replace(base, outside=unknown)
     profiled = replace(timed, profiler_share=Interval(0.4, 0.5, 0.6))
     compiled = [predicted_speedup(find("compile"), each).high for each in (timed, profiled)]
-    assert compiled[1] > 1.1 * compiled[0]
+    assert compiled[1] > compiled[0]
 
 
 def test_streams_run_side_by_side_as_far_as_they_and_the_gpu_allow():

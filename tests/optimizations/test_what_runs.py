@@ -69,7 +69,7 @@ def test_what_replays_graphs_is_not_told_to():
 
 
 def test_speculative_decoding_is_planned_only_when_nothing_else_helps():
-    run = base(batch_size=1)
+    run = base(batch_size=1, host_us=40.0)
     run = replace(run, ops=run.ops.assign(phase="decode"))
     drafting = find("speculative-decoding:0.9")
     search = Search(run)

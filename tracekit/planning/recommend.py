@@ -47,7 +47,7 @@ class Advice:
 def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
     """The analysis with all that was considered, what is recommended, and the plan.
 
-    The recommendations begin with the steps of the plan; the others follow by the lower ends of their gains,
+    The recommendations begin with the steps of the plan; the others follow by their expected gains,
     throughput after latency, and what needs something that the run does not have last. Where the simulation of the
     unmodified step does not reproduce it, no gain is predicted and nothing is recommended.
     """
@@ -127,13 +127,13 @@ def fit_problems(fit: MemoryFit | None) -> list[problems.Problem]:
 
 
 def _ordered(worth: list[Judged], steps: Steps) -> list[Judged]:
-    """The steps of the plan first, then by the lower end of the gain."""
+    """The steps of the plan first, then by the expected gain."""
     planned = [step.id for step in steps if step is steps[0] or not step.throughput]
 
     def rank(pair: Judged) -> tuple[int, bool, bool, float]:
         optimization, option = pair
         at = planned.index(optimization.id) if optimization.id in planned else len(planned)
-        gain = option.speedup.low if option.speedup else 0.0
+        gain = option.speedup.expected if option.speedup else 0.0
         return at, bool(optimization.condition), optimization.throughput, -gain
 
     return sorted(worth, key=rank)

@@ -108,11 +108,6 @@ def sources(before: Scenarios, after: Scenarios) -> Sources:
     )
 
 
-def lower_end(before: Scenarios, after: Scenarios) -> float:
-    """The lower end of the speed-up, for which the best outcome need not have been simulated."""
-    return speedup(before, after).low
-
-
 def _log_ratio(before: Scenarios, after: Scenarios, scenario: Scenario) -> float:
     work = after.work / before.work
     return math.log(work * before.latency_ns[scenario] / after.latency_ns[scenario])

@@ -9,7 +9,7 @@ from tracekit.analyzers.transforms.plain_launch import with_plain_launch
 from tracekit.optimizations import OPTIMIZATIONS, in_order
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.combined import conflict
-from tracekit.planning.scenarios import OUTCOMES, Scenarios, lower_end, simulated, speedup, too_large
+from tracekit.planning.scenarios import OUTCOMES, Scenarios, simulated, speedup, too_large
 
 WORTHWHILE = 1.03
 """What promises less than this at the lower end is not recommended, alone or as a step of a plan; what mends a mistake
@@ -17,7 +17,7 @@ of the script costs nothing, so that there the expected gain decides."""
 LONGEST = 4
 """Steps of a plan, one for throughput not counted."""
 _TO_RANK: tuple[Outcome, ...] = ("low", "expected")
-"""What the lower end of a speed-up follows from."""
+"""What the lower end of a speed-up and the expected one follow from."""
 _KEPT = 2
 """Beginnings of plans that are followed up,"""
 _PROMISING = 0.8
@@ -51,12 +51,12 @@ class Search:
         steps = self._sure(self._pruned(self._beam(latency, start), start), start)
         steps = self._with_mends(steps, [each for each in latency if each.mends_mistake])
         more = self._grown([(steps, each) for each in free if each.throughput])
-        planned = self._sure(max(more, key=self._low, default=steps), steps)
+        planned = self._sure(max(more, key=self._expected, default=steps), steps)
         return planned or self._conditional([each for each in candidates if each.condition])
 
     def _conditional(self, candidates: Sequence[Optimization]) -> Steps:
         """The best of the candidates alone, one for latency if there is one."""
-        alone = sorted(self._grown([((), each) for each in candidates]), key=self._low, reverse=True)
+        alone = sorted(self._grown([((), each) for each in candidates]), key=self._expected, reverse=True)
         return self._sure(min(alone, key=lambda steps: steps[0].throughput, default=()), ())
 
     def _with_mends(self, steps: Steps, mends: Sequence[Optimization]) -> Steps:
@@ -84,9 +84,9 @@ class Search:
         for _ in range(LONGEST):
             found = self._grown([(steps, each) for steps in front for each in candidates])
             distinct = {_key(in_order(steps)): steps for steps in reversed(found)}.values()
-            front = sorted(distinct, key=self._low, reverse=True)[:_KEPT]
-            best = max([best, *front], key=self._low)
-            front = [steps for steps in front if self._low(steps) >= _PROMISING * self._low(best)]
+            front = sorted(distinct, key=self._expected, reverse=True)[:_KEPT]
+            best = max([best, *front], key=self._expected)
+            front = [steps for steps in front if self._expected(steps) >= _PROMISING * self._expected(best)]
         return best
 
     def _grown(self, pairs: Sequence[tuple[Steps, Optimization]]) -> list[Steps]:
@@ -107,7 +107,7 @@ class Search:
         kept = start
         for step in steps[len(start) :]:
             more = (*kept, step)
-            if self._allowed(more) and lower_end(self.scenarios(kept), self.scenarios(more)) >= WORTHWHILE:
+            if self._allowed(more) and self.gain(more, kept).low >= WORTHWHILE:
                 kept = more
         return kept
 
@@ -125,10 +125,11 @@ class Search:
 
     def _gain(self, fewer: Steps, more: Steps) -> float:
         """What the further steps give, at the lower end."""
-        return lower_end(self._simulated(fewer, _TO_RANK), self._simulated(more, _TO_RANK))
+        return speedup(self._simulated(fewer, _TO_RANK), self._simulated(more, _TO_RANK)).low
 
-    def _low(self, steps: Steps) -> float:
-        return self._gain((), steps)
+    def _expected(self, steps: Steps) -> float:
+        """What the steps are expected to give; by this, plans are ranked."""
+        return speedup(self._simulated((), _TO_RANK), self._simulated(steps, _TO_RANK)).expected
 
     def _simulated(self, steps: Steps, outcomes: tuple[Outcome, ...]) -> Scenarios:
         ordered = in_order(steps)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from tracekit.capture.packages import require
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Settings
 from tracekit.reports.files import check_writable, write_atomically
@@ -14,7 +15,6 @@ from tracekit.reports.replacing import check_text
 from tracekit.reports.sweep_page import to_html
 from tracekit.reports.untrusted import csv_table
 from tracekit.sweeps.grid import grid
-from tracekit.sweeps.modelled import sweep as predicted
 
 PAGE, TABLE = "sweep.html", "sweep.csv"
 APPLY = ("none", "half-precision", "compile", "cuda-graphs")
@@ -38,6 +38,9 @@ def sweep(
     Options are those of `profile` for a model by name, such as workload, dtype and attention. Raises TracekitError as
     `profile` does.
     """
+    require("torch")
+    from tracekit.sweeps.modelled import sweep as predicted
+
     folder = Path(output) if output else None
     if folder:
         check_writable(folder / PAGE)
