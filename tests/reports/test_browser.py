@@ -104,8 +104,7 @@ def test_tabs_answer_the_arrow_keys(page: Page) -> None:
 
 def test_a_column_says_what_it_means(page: Page) -> None:
     tip = "document.querySelector('#tip:popover-open')?.textContent"
-    page.evaluate("document.querySelector('#table-layer_types th:nth-child(3) button').focus()")
-    page.wait_for(f"Boolean({tip})")
+    page.evaluate("document.querySelector('#table-layer_types th:nth-child(3) button').focus({preventScroll: true})")
     assert page.evaluate(tip).startswith(
         "share of the busy time: overlapping work on a device shares each nanosecond equally"
     )
