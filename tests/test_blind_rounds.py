@@ -136,7 +136,9 @@ def test_a_gpus_trace_is_predicted_and_scored(tmp_path):
     graphs = float(said["cuda-graphs"]["expected"])
     assert float(said["cuda-graphs"]["low"]) <= graphs <= float(said["cuda-graphs"]["high"])
     assert said["fused-optimizer"]["refused"] and said["cuda-graphs"]["baseline_us"] == "5000"
-    gains = {"cuda-graphs": {"speedup": {"median": graphs / 1.25}}, "half-precision:bf16": {"error": "no memory"}}
+    took = {"median": 5.0}
+    gains = {"cuda-graphs": {"speedup": {"median": graphs / 1.25}, "before_ms": took, "after_ms": took}}
+    gains["half-precision:bf16"] = {"error": "no memory"}
     (tmp_path / "h200" / "measured.json").write_text(json.dumps({"runs": {"r01": gains}}))
     text = script("score", tmp_path)
     assert "3 rows: 1 compared, 0 refused though they could be measured, 2 not measured" in text
