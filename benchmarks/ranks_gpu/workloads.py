@@ -1,0 +1,141 @@
+"""Training of GPT-2 and Llama 3.2 1B, data parallel or sharded, and tensor-parallel inference; random weights."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import planting
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
+
+DECODED = 2
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model, how its ranks share the work, and the batch of one rank."""
+
+    model: str
+    parallel: str
+    """"": one GPU by itself."""
+    batch: int
+    tokens: int
+
+
+SCALED = {
+    "gpt2-8x1024": Workload("gpt2", "ddp", 8, 1024),
+    "gpt2-2x512": Workload("gpt2", "ddp", 2, 512),
+    "llama-1b-1x1024": Workload("llama", "ddp", 1, 1024),
+}
+JOBS = {
+    "ddp": SCALED["gpt2-8x1024"],
+    "fsdp": Workload("llama", "fsdp", 2, 1024),
+    "tensor": Workload("llama", "tensor", 16, 2048),
+}
+
+
+@dataclass(frozen=True)
+class Running:
+    """A job on one rank: its model, which gets the hooks, and one step of it."""
+
+    model: nn.Module
+    step: Callable[[], None]
+
+
+def build(work: Workload, device: torch.device, tiny: bool, group: Any, fault: str = "") -> Running:
+    """`group` is the process group of a data-parallel job; the others use all ranks."""
+    torch.manual_seed(0)
+    config = _config(work.model, tiny)
+    tiny_batch = (2, 32) if tiny else (work.batch, work.tokens)
+    trains_alone = work.parallel == "ddp" and work.model == "gpt2"
+    dtype = torch.float32 if trains_alone or work.parallel == "fsdp" or device.type == "cpu" else torch.bfloat16
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
+    pause_s = planting.PAUSE_S if fault == "slow-loader" else 0.0
+    batches = iter(DataLoader(planting.Tokens(tiny_batch, config.vocab_size, pause_s), batch_size=None))
+    if fault == "more-work":
+        planting.more_work(model, device, tiny)
+    if work.parallel == "tensor":
+        return Running(model, _inference(_tensor_parallel(model, device), batches, device))
+    wrapped = _sharded(model, device) if work.parallel == "fsdp" else _replicated(model, work.parallel, group)
+    return Running(model, _training(wrapped, batches, device, mixed=trains_alone))
+
+
+def _config(name: str, tiny: bool) -> Any:
+    if name == "gpt2":
+        small = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 1000}
+        return GPT2Config(use_cache=False, **(small if tiny else {}))
+    small = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "vocab_size": 1000}
+    large = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "vocab_size": 128256}
+    heads = {"num_attention_heads": 8 if tiny else 32, "num_key_value_heads": 4 if tiny else 8}
+    return LlamaConfig(
+        max_position_embeddings=131072,
+        tie_word_embeddings=True,
+        rms_norm_eps=1e-5,
+        **heads,
+        **(small if tiny else large),
+    )
+
+
+def _replicated(model: nn.Module, parallel: str, group: Any) -> nn.Module:
+    return DistributedDataParallel(model, process_group=group) if parallel else model
+
+
+def _sharded(model: Any, device: torch.device) -> nn.Module:
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    return fully_shard(model, mesh=mesh, mp_policy=policy)
+
+
+def _tensor_parallel(model: Any, device: torch.device) -> nn.Module:
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    columns, rows = (
+        ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj"),
+        (
+            "self_attn.o_proj",
+            "mlp.down_proj",
+        ),
+    )
+    plan = {name: ColwiseParallel() for name in columns} | {name: RowwiseParallel() for name in rows}
+    for layer in model.model.layers:
+        parallelize_module(layer, mesh, plan)
+    return parallelize_module(model, mesh, {"lm_head": ColwiseParallel(output_layouts=Replicate())}).eval()
+
+
+def _training(
+    model: nn.Module, batches: Iterator[torch.Tensor], device: torch.device, mixed: bool
+) -> Callable[[], None]:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+    def step() -> None:
+        tokens = next(batches).to(device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=mixed):
+            loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        loss.item()
+
+    return step
+
+
+def _inference(model: Any, batches: Iterator[torch.Tensor], device: torch.device) -> Callable[[], None]:
+    @torch.no_grad()
+    def step() -> None:
+        tokens, cache = next(batches).to(device), None
+        for _ in range(1 + DECODED):
+            out = model(input_ids=tokens, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            tokens, cache = out.logits[:, -1:].argmax(-1), out.past_key_values
+        tokens.tolist()
+
+    return step
