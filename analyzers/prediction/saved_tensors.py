@@ -52,14 +52,14 @@ copies, gathers) keeps nothing that grows with the batch."""
 def saved_bytes(ops: pd.DataFrame) -> "pd.Series[int]":
     """Per row of the forward pass of an op list, the bytes that are kept from then on; no other row is in it."""
     forward = ops[(ops.phase == "forward") & ops.cost.notna()]
-    walk = _Pass(_learned(ops))
+    walk = _Pass(learned_layers(ops))
     rows = zip(forward.name, forward.layer, forward.cost, strict=True)
     return pd.Series(
         [walk.kept(name.removeprefix("aten::"), *row) for name, *row in rows], forward.index, dtype="int64"
     )
 
 
-def _learned(ops: pd.DataFrame) -> set[str]:
+def learned_layers(ops: pd.DataFrame) -> set[str]:
     """Layers whose products of tensors, element by element, have gradients of both factors: two products each."""
     multiplies = ops.name == "aten::mul"
     forward, backward = (

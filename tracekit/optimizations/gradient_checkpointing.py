@@ -10,6 +10,7 @@ from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.saved_counts import saved_counts
 from tracekit.analyzers.prediction.saved_tensors import saved_bytes
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.outcome import Outcome, pick
@@ -21,10 +22,9 @@ from tracekit.subjects.subject import Subject
 WRAPPING = Interval(8.0, 4.0, 2.0)
 """Host time of checkpointing one block (saving and restoring the random state, leaving and entering autograd), in
 plain launches."""
-HOOKS = Interval(6.0, 4.0, 2.0)
-"""Host time of hooks per op of a block, in plain launches: each saved tensor is packed twice and unpacked once, in
-Python. On the host of an H200, 1.1 to 1.8 ms for a block of 20 (GPT-2) to 40 (Llama-1B) ops, where a plain launch
-took 8 us."""
+HOOKS = Interval(4.8, 3.3, 2.2)
+"""Host time of one tensor that a block saves, in plain launches: it is packed twice and unpacked once, in Python.
+Fitted to nine training runs whose pace the host sets (two H200, 0.45 to 0.83 times as fast)."""
 SHORT = 0.85
 """Fraction of the GPU's memory above which a step leaves no room for a longer sequence or a larger batch."""
 _MOST = 0.5
@@ -36,8 +36,8 @@ class GradientCheckpointing(Optimization):
     """The backward pass runs each block's forward again instead of keeping its activations.
 
     Kernel time is 1.25 to 1.33 times as long where the backward pass takes twice as long as the forward pass. Host time
-    grows by four plain launches per block and four (two to six) per op, whose saved tensors pass through Python
-    (measured on an H200 where the host sets the pace: 0.54 to 0.63 times as fast). What is kept shrinks to the input of
+    grows by four plain launches per block and by 3.3 (2.2 to 4.8) per saved tensor, because each passes through Python
+    (measured on H200 where the host sets the pace: 0.45 to 0.72 times as fast). What is kept shrinks to the input of
     each block and what lies outside of blocks; the loss, or the block that runs again, then sets the peak (GPT-2, batch
     16, 512 tokens, fp32: 2.0 GB kept instead of 10.3, and 3.3 GB for the loss).
 
@@ -59,7 +59,8 @@ class GradientCheckpointing(Optimization):
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         again = base.ops[_forward(base)]
         blocks = again.layer.str.extract(_BLOCK)[0].nunique()
-        added = pick(HOOKS, outcome) + pick(WRAPPING, outcome) * blocks / len(again)
+        saved = saved_counts(base.ops).reindex(again.index, fill_value=0)
+        added = pick(HOOKS, outcome) * saved + pick(WRAPPING, outcome) * blocks / len(again)
         again = again.assign(phase="backward", host_ns=again.host_ns + added * plain_launch_ns(base))
         start = int(np.flatnonzero(base.ops.phase == "backward")[0])
         return pd.concat([base.ops.iloc[:start], again, base.ops.iloc[start:]], ignore_index=True)

@@ -1,0 +1,56 @@
+"""How many tensors autograd saves for the ops of a forward pass: each passes through Python where hooks save tensors."""
+
+import pandas as pd
+
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Attention
+from tracekit.analyzers.prediction.saved_tensors import learned_layers
+
+_ONE = (
+    *("pow", "gelu", "silu", "mish", "hardswish", "softplus", "leaky_relu", "clamp", "relu", "relu_", "tanh", "sigmoid"),
+    *("exp", "sqrt", "rsqrt", "reciprocal", "elu", "_softmax", "_safe_softmax", "_log_softmax", "native_dropout"),
+    *("where", "masked_fill", "masked_fill_", "embedding", "gather", "index", "index_select", "sin", "cos", "abs"),
+)
+_SAVED = {
+    **dict.fromkeys(_ONE, 1),
+    "_fused_rms_norm": 3,
+    "native_layer_norm": 5,
+    "native_group_norm": 4,
+    "native_batch_norm": 6,
+    "cudnn_batch_norm": 7,
+    "bmm": 2,
+    "mm": 2,
+    "addmm": 2,
+    "baddbmm": 2,
+    "convolution": 2,
+}
+"""By op, after PyTorch's derivatives.yaml. Ops that are in no table (views, sums, copies) save nothing."""
+_ATTENTION = 7
+"""Queries, keys, values, the result, the logarithm of its sums, and the state of the random numbers (two tensors)."""
+
+
+def saved_counts(ops: pd.DataFrame) -> "pd.Series[int]":
+    """Return the number of tensors that autograd saves for each row of an op list's forward pass.
+
+    A product of two tensors, element by element, saves the factors whose partner has a gradient: both where they are
+    equally large or one is a weight, else the smaller one (a mask, a rotation), and none where one factor is a number.
+    Rows of other phases, and rows without a cost, are left out.
+    """
+    forward = ops[(ops.phase == "forward") & ops.cost.notna()]
+    learned = forward.layer.isin(learned_layers(ops))
+    rows = zip(forward.name.str.removeprefix("aten::"), forward.cost, learned, strict=True)
+    return pd.Series([_saved(*row) for row in rows], forward.index, dtype="int64")
+
+
+def _saved(name: str, cost: Cost, learned: bool) -> int:
+    if isinstance(cost.work, Attention):
+        return _ATTENTION
+    if name in ("mul", "div"):
+        return _of_factors(cost, learned)
+    return _SAVED.get(name, 2 if cost.family in ("gemm", "convolution") else 0)
+
+
+def _of_factors(cost: Cost, learned: bool) -> int:
+    if learned or cost.read_bytes >= 2 * cost.write_bytes:
+        return 2
+    return int(cost.read_bytes > cost.write_bytes)
