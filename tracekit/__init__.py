@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tracekit.analyzers.results import Analysis
     from tracekit.answers.full_analysis import analyze
     from tracekit.answers.job_of_ranks import ranks
+    from tracekit.answers.scaling import scaling
     from tracekit.answers.two_runs import compare
     from tracekit.answers.what_if import predict
     from tracekit.capture.annotate import annotate
@@ -45,6 +46,7 @@ __all__ = [
     "profile",
     "ranks",
     "report",
+    "scaling",
     "sweep",
     "verify",
 ]
@@ -67,6 +69,7 @@ _HOMES = {
     "profile": "tracekit.runs.profile_run:profile",
     "ranks": "tracekit.answers.job_of_ranks:ranks",
     "report": "tracekit.runs.outputs:write_report",
+    "scaling": "tracekit.answers.scaling:scaling",
     "sweep": "tracekit.sweeps.outputs:sweep",
     "verify": "tracekit.verification.verify_model:verify",
 }

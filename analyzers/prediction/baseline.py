@@ -162,6 +162,20 @@ class Baseline:
 
     def simulate(self, ops: pd.DataFrame, host_factor: float = 1.0, unexplained: float = 1.0) -> float:
         """Latency of a step of these ops, in nanoseconds, on a host with these factors (see `hosts`)."""
+        host, kernel, sync = self.laid_out(ops, host_factor, unexplained)
+
+        def until(steps: int) -> float:
+            """Latency of so many steps in a row."""
+            rows = (np.tile(each, steps) for each in (host, kernel, sync))
+            return self._simulated(*rows)
+
+        return until(3) - until(2) if self.overlaps else until(1)
+
+    def laid_out(
+        self, ops: pd.DataFrame, host_factor: float = 1.0, unexplained: float = 1.0
+    ) -> tuple[Floats, Floats, Floats]:
+        """Host times and kernel times of these ops and of what the host does beside and after them, and where the host
+        waits for the device, as `simulate` takes them."""
         kernel = ops.kernel_ns.to_numpy() + (ops.launches.to_numpy() - 1) * self.gap_ns
         host, sync = ops.host_ns.to_numpy() * host_factor, ops.sync.to_numpy()
         outside = self.outside.scaled(unexplained, ("unexplained",)).before_each(len(ops))
@@ -171,13 +185,7 @@ class Baseline:
             host = np.append(host, [tail.before_ns * host_factor, tail.after_ns * host_factor + outside[-1]])
             kernel = np.append(kernel, [0.0, 0.0])
             sync = np.concatenate([sync[:-1], [False, tail.waits, False]])
-
-        def until(steps: int) -> float:
-            """Latency of so many steps in a row."""
-            rows = (np.tile(each, steps) for each in (host, kernel, sync))
-            return self._simulated(*rows)
-
-        return until(3) - until(2) if self.overlaps else until(1)
+        return host, kernel, sync
 
     def _simulated(self, host: Floats, kernel: Floats, sync: Floats) -> float:
         latency, gap = self.launch_latency_ns, self.gap_ns

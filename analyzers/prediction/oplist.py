@@ -143,16 +143,19 @@ def _grouped(
     costs = _costs(trace, head.cost_op.to_numpy(), head.precision.astype(object).to_numpy())
     moved = messages(trace.host, head.name, head.op.to_numpy())
     ops = OP_LIST.frame({**words, **numbers, "cost": costs, "message": moved}).assign(**words)
-    return Listed(with_decoding(ops), outside, _recorded(trace, head, planned), work)
+    return Listed(with_decoding(ops), outside, _recorded(trace, head, planned, launched[last]), work)
 
 
-def _recorded(trace: Trace, head: pd.DataFrame, planned_ns: npt.NDArray[np.float64]) -> Recorded:
+def _recorded(
+    trace: Trace, head: pd.DataFrame, planned_ns: npt.NDArray[np.float64], launched_ns: npt.NDArray[np.int64]
+) -> Recorded:
     """The facts about each op, whose first pieces of work these are."""
     facts = {
         "copies": head.name.astype(object).where(head.category == "memcpy", "").to_numpy(),
         "planned_ns": planned_ns,
         "compiling": _while_compiling(trace.host, head.launch.to_numpy()),
         "blocks": trace.device.blocks.to_numpy()[head.index],
+        "launched_ns": launched_ns,
     }
     return Recorded(**{name: pd.Series(values) for name, values in facts.items()})
 

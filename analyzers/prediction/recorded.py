@@ -23,6 +23,8 @@ class Recorded:
     """It was launched while code was compiled, as what tries kernels out is."""
     blocks: pd.Series = field(default_factory=lambda: _nothing(int))
     """Blocks of its first kernel's grid; -1: not recorded."""
+    launched_ns: pd.Series = field(default_factory=lambda: _nothing(int))
+    """When the host had launched it, in the trace."""
 
     def copy_of(self, ops: pd.DataFrame) -> "pd.Series[str]":
         return self.copies.reindex(ops.index).fillna("").astype(str)

@@ -14,6 +14,12 @@ from tracekit.commands._reading import GPU_FILE, Reading
 @click.option("--gpu", help="The GPU to predict for; if the trace states none, the GPU of the run.")
 @click.option("--gpu-file", metavar="FILE", help=GPU_FILE)
 @click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Sequences per step.")
+@click.option(
+    "--data-parallel",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="Train on N GPUs of one host, each with the batch of the one GPU in TRACE (DistributedDataParallel).",
+)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-o", "--output", type=Path, metavar="FILE", help="Write to FILE instead of stdout.")
 @FORCE
@@ -23,12 +29,13 @@ def command(
     gpu: str | None,
     gpu_file: str | None,
     batch_size: int | None,
+    data_parallel: int | None,
     form: str,
     output: Path | None,
     force: bool,
 ) -> None:
-    """Predict the effect of optimizations, another GPU or another batch size on the run in TRACE (a file or a run's
-    folder).
+    """Predict the effect of optimizations, another GPU, another batch size or several GPUs on the run in TRACE (a file
+    or a run's folder).
 
     Prints latency, speed-up and memory as intervals, and where the gain comes from. Without --apply, each optimization
     is predicted alone, and the best few together. An id may take an argument: half-precision:fp16, batching:32.
@@ -45,10 +52,23 @@ def command(
         check_writable(output)
         check_not_input(output, trace)
         check_text(output, "a prediction", ('"work_factor"',) if form == "json" else ("applied", "speed-up"), force)
-    predicted = predict(trace, apply, gpu, batch_size, gpu_file=gpu_file)
-    text = to_json(predicted) if form == "json" else to_text(predicted)
+    if data_parallel:
+        if apply or batch_size:
+            raise click.UsageError("--data-parallel is predicted alone, without --apply and --batch-size.")
+        text = _scaled(trace, data_parallel, gpu, gpu_file, form)
+    else:
+        predicted = predict(trace, apply, gpu, batch_size, gpu_file=gpu_file)
+        text = to_json(predicted) if form == "json" else to_text(predicted)
     if output is None:
         click.echo(text, nl=False)
         return
     write_atomically(output, text)
     click.echo(f"Wrote {output}", err=True)
+
+
+def _scaled(trace: str, ranks: int, gpu: str | None, gpu_file: str | None, form: str) -> str:
+    from tracekit.answers.scaling import scaling
+    from tracekit.reports import scaling_text
+
+    predicted = scaling(trace, ranks, gpu, gpu_file=gpu_file)
+    return scaling_text.to_json(predicted) if form == "json" else scaling_text.to_text(predicted)

@@ -1,0 +1,1 @@
+"""How a training step of one GPU scales over several that each do the same (DistributedDataParallel)."""

@@ -1,0 +1,56 @@
+"""The gradients of a training step, in the order in which they become ready."""
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from tracekit.analyzers.costs import dtypes
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.oplist import typical_step
+from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.trace import Trace
+
+ACCUMULATED = "torch::autograd::AccumulateGrad"
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The gradient of one parameter."""
+
+    after: int
+    """Ops of the op list that were launched before it was ready."""
+    bytes: int
+    dtype: str
+
+
+def gradients(trace: Trace, analysis: Analysis, base: Baseline) -> tuple[Gradient, ...]:
+    """Those of the step that predictions start from; empty if it trains nothing, or its shapes were not recorded."""
+    step = typical_step(analysis)
+    if step is None:
+        return ()
+    host, start = trace.host, int(step.host_start_ns)
+    times = host["start_ns"].to_numpy(np.int64)
+    inside = (times >= start) & (times < start + int(step.wall_ns))
+    rows = np.flatnonzero((host["name"] == ACCUMULATED).to_numpy() & inside)
+    rows = rows[np.argsort(times[rows], kind="stable")]
+    ready = times[rows] + host["duration_ns"].to_numpy()[rows]
+    after = np.searchsorted(np.maximum.accumulate(base.recorded.launched_ns.to_numpy(np.int64)), ready, "right")
+    sizes = zip(*(_texts(host[name], rows) for name in ("shapes", "dtypes")), strict=True)
+    read = [(int(place), _size(*size)) for place, size in zip(after, sizes, strict=True)]
+    return tuple(Gradient(place, size[0], size[1]) for place, size in read if size is not None)
+
+
+def _texts(column: pd.Series, rows: np.ndarray) -> list[str]:
+    return column.iloc[rows].astype(object).fillna("").astype(str).tolist()
+
+
+def _size(shapes: str, types: str) -> tuple[int, str] | None:
+    """Bytes and type of the first tensor; None: not recorded."""
+    try:
+        shape, dtype = json.loads(shapes)[0], dtypes.find(json.loads(types)[0])
+        count = int(np.prod([int(length) for length in shape], dtype=np.int64))
+    except (ValueError, TypeError, IndexError):
+        return None
+    return (count * dtype.bytes, dtype.name) if dtype and count > 0 else None

@@ -1,0 +1,153 @@
+"""A training step of one GPU, predicted on several that each do the same work (DistributedDataParallel, NCCL).
+
+To the step of one GPU are added: a copy of each gradient into its bucket and back, the collective of each bucket on a
+stream of its own, the host time of all these, and the kernels' slowdown beside collectives. Nothing is added for ranks
+that differ: on real machines, the slowest rank of each step sets the pace.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracekit.analyzers.costs.messages import GPUS_OF_A_HOST, Message
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.kernel_time.collectives import collective_ns
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.data_parallel.buckets import Bucket, buckets
+from tracekit.analyzers.prediction.data_parallel.gradients import Gradient
+from tracekit.analyzers.prediction.data_parallel.two_streams import Laid, Rows, lay_out
+from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
+
+BLOCKS = 24
+"""Multiprocessors that a collective of NCCL occupies: one for each of its channels."""
+LAUNCHES_A_BUCKET, LAUNCHES_A_STEP = 5, 20
+"""Host time in plain launches of calling a collective, and of what DistributedDataParallel does each step; assumed."""
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """Factors on what is not known from the trace: time of transfers, of added host work; slowdown beside them."""
+
+    transfer: float
+    host: float
+    occupied: float
+
+
+_SCENARIOS = (Assumed(0.85, 0.5, 0.0), Assumed(1.0, 1.0, 1.0), Assumed(1.3, 1.5, 2.0))
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """A step on `ranks` GPUs of one host, each with the batch of the one GPU."""
+
+    ranks: int
+    one_us: float
+    latency_us: Interval
+    gradient_bytes: int
+    buckets: int
+    transfer_us: float
+    """Time of all collectives of a step."""
+    exposed_us: float
+    """Time in a step that kernels wait for collectives."""
+    copies_us: float
+    host_us: float
+    """Host time that is added to a step."""
+
+    @property
+    def efficiency(self) -> Interval:
+        """Throughput of a GPU over that of one alone (weak scaling)."""
+        took = self.latency_us
+        return Interval(*(min(1.0, self.one_us / time) for time in (took.high, took.expected, took.low)))
+
+
+def scaling(base: Baseline, gradients: Sequence[Gradient], ranks: int) -> Scaling:
+    """Raises InputError where it cannot be predicted."""
+    _check(base, gradients, ranks)
+    filled = buckets(gradients)
+    alone = _step(base, _rows(base, [], [], ranks, _SCENARIOS[1]), 1.0)
+    laid = [_scenario(base, gradients, filled, ranks, assumed) for assumed in _SCENARIOS]
+    scale = base.unprofiled_ns / max(alone.latency_ns, 1.0) / 1e3
+    expected = _rows(base, gradients, filled, ranks, _SCENARIOS[1])
+    before = _rows(base, [], [], ranks, _SCENARIOS[1])
+    return Scaling(
+        ranks=ranks,
+        one_us=base.unprofiled_ns / 1e3,
+        latency_us=Interval(*sorted(each.latency_ns * scale for each in laid)),
+        gradient_bytes=sum(each.bytes for each in gradients),
+        buckets=len(filled),
+        transfer_us=float(expected.transfer.sum()) / 1e3,
+        exposed_us=laid[1].exposed_ns / 1e3,
+        copies_us=float(expected.kernel.sum() - before.kernel.sum()) / 1e3,
+        host_us=float(expected.host.sum() - before.host.sum()) / 1e3,
+    )
+
+
+def _check(base: Baseline, gradients: Sequence[Gradient], ranks: int) -> None:
+    why, remedy = "", "Record a training step of one GPU, with record_shapes=True."
+    if not gradients:
+        why = "The trace shows no gradients: the step does not train, or the shapes of its ops were not recorded."
+    elif base.ops["message"].notna().any():
+        why = "Its step has collectives already."
+    elif not 2 <= ranks <= GPUS_OF_A_HOST:
+        why = f"{ranks} GPUs are not those of one host, whose links are known."
+        remedy = f"Ask for 2 to {GPUS_OF_A_HOST}."
+    if why:
+        raise InputError("Data-parallel scaling cannot be predicted from this trace.", why, remedy)
+
+
+def _scenario(
+    base: Baseline, gradients: Sequence[Gradient], filled: Sequence[Bucket], ranks: int, assumed: Assumed
+) -> Laid:
+    free = max(1 - assumed.occupied * BLOCKS / max(base.gpu.sms, 2 * BLOCKS + 1), 0.1)
+    return _step(base, _rows(base, gradients, filled, ranks, assumed), 1 / free)
+
+
+def _step(base: Baseline, rows: Rows, slowed: float) -> Laid:
+    def of(steps: int) -> Laid:
+        times = {"launch_latency_ns": base.launch_latency_ns, "gap_ns": base.gap_ns}
+        return lay_out(rows.repeated(steps), slowed=slowed, **times)
+
+    if not base.overlaps:
+        return of(1)
+    two, three = of(2), of(3)
+    return Laid(three.latency_ns - two.latency_ns, three.exposed_ns - two.exposed_ns)
+
+
+def _rows(
+    base: Baseline, gradients: Sequence[Gradient], filled: Sequence[Bucket], ranks: int, assumed: Assumed
+) -> Rows:
+    """The ops of the step, with what DistributedDataParallel adds."""
+    host, kernel, sync = base.laid_out(base.ops)
+    zero = np.zeros(len(host))
+    rows = Rows(host, kernel, zero, sync.astype(bool), zero.astype(bool))
+    if not gradients:
+        return rows
+    launch = plain_launch_ns(base) * assumed.host
+    last = max(each.after for each in gradients)
+    copies = [(each.after, launch, _copy_ns(base, each), 0.0) for each in gradients]
+    calls = [(each.after, launch * LAUNCHES_A_BUCKET, 0.0, _transfer_ns(base, each, ranks)) for each in filled]
+    back = [(last, launch, _copy_ns(base, each), 0.0) for each in gradients]
+    before = sorted([*copies, *((at, own, 0.0, took * assumed.transfer) for at, own, _, took in calls)], key=_place)
+    added = np.array([(0, launch * LAUNCHES_A_STEP, 0.0, 0.0), *before, *back])
+    joins = np.zeros(len(added), dtype=bool)
+    joins[1 + len(before)] = True
+    place = added[:, 0].astype(int)
+    return Rows(
+        *(np.insert(old, place, new) for old, new in zip((host, kernel, zero), added[:, 1:].T, strict=True)),
+        np.insert(rows.sync, place, False),
+        np.insert(rows.joins, place, joins),
+    )
+
+
+def _place(row: tuple[float, ...]) -> float:
+    return row[0]
+
+
+def _copy_ns(base: Baseline, gradient: Gradient) -> float:
+    return base.gpu.launch_us * 1e3 / 2 + 2 * gradient.bytes / (base.gpu.bandwidth * base.gpu.copy_efficiency) * 1e9
+
+
+def _transfer_ns(base: Baseline, bucket: Bucket, ranks: int) -> float:
+    return collective_ns(Message("all-reduce", bucket.bytes, ranks), base.gpu)

@@ -1,0 +1,94 @@
+"""A step whose kernels and collectives run on two streams of a GPU.
+
+A collective starts when the kernels before it and the collective before it have ended. Kernels that run beside a
+collective are slower, since it occupies multiprocessors. Before an op that joins, kernels wait for all collectives.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tracekit.analyzers.prediction.simulate import SYNC_RETURN_NS
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Ops in host order; times in ns."""
+
+    host: Floats
+    kernel: Floats
+    transfer: Floats
+    """Time of the collective that the op calls; 0: it calls none."""
+    sync: Bools
+    """The host waits for the kernels after the op."""
+    joins: Bools
+    """Its kernel waits for all collectives before it."""
+
+    def repeated(self, times: int) -> "Rows":
+        columns = (self.host, self.kernel, self.transfer, self.sync, self.joins)
+        return Rows(*(np.tile(column, times) for column in columns))
+
+
+@dataclass(frozen=True)
+class Laid:
+    """How long the ops take, and how long kernels wait for collectives in it."""
+
+    latency_ns: float
+    exposed_ns: float
+
+
+def lay_out(rows: Rows, *, launch_latency_ns: float, gap_ns: float, slowed: float) -> Laid:
+    """`slowed`: how many times as long kernels take beside a collective."""
+    host, device = 0.0, _Device(gap_ns, slowed)
+    columns = (rows.host, rows.kernel, rows.transfer, rows.sync, rows.joins)
+    for own, kernel, transfer, waits, joins in zip(*(column.tolist() for column in columns), strict=True):
+        host += own
+        if joins:
+            device.join()
+        if kernel > 0:
+            device.run(host + launch_latency_ns, kernel)
+        if transfer > 0:
+            device.communicate(host + launch_latency_ns, transfer)
+        if waits:
+            host = max(host, max(device.free, 0.0) + SYNC_RETURN_NS)
+    return Laid(max(host, device.free, device.communicated), device.exposed)
+
+
+class _Device:
+    """When the two streams of a GPU are free."""
+
+    def __init__(self, gap_ns: float, slowed: float) -> None:
+        self._gap, self._slowed = gap_ns, slowed
+        self.free = self.communicated = -np.inf
+        self.exposed = 0.0
+        self._collectives: list[tuple[float, float]] = []
+        """Starts and ends of those that later kernels may run beside."""
+
+    def join(self) -> None:
+        if self.communicated > self.free:
+            self.exposed += self.communicated - max(self.free, 0.0)
+            self.free = self.communicated
+
+    def communicate(self, launched: float, transfer: float) -> None:
+        start = max(launched, self.free, self.communicated + self._gap)
+        self.communicated = start + transfer
+        self._collectives.append((start, self.communicated))
+
+    def run(self, launched: float, kernel: float) -> None:
+        now, left = max(launched, self.free + self._gap), kernel
+        while self._collectives and left > 0:
+            start, end = self._collectives[0]
+            if end <= now:
+                self._collectives.pop(0)
+                continue
+            alone = min(left, max(start - now, 0.0))
+            now, left = now + alone, left - alone
+            beside = min(left * self._slowed, end - now) if now >= start else 0.0
+            now, left = now + beside, left - beside / self._slowed
+            if left <= 0 or now < start:
+                break
+        self.free = now + max(left, 0.0)

@@ -1,0 +1,75 @@
+"""Data-parallel scaling, predicted from a training step of one GPU."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.prediction.data_parallel.buckets import CAP_BYTES, buckets
+from tracekit.analyzers.prediction.data_parallel.gradients import Gradient
+from tracekit.analyzers.prediction.data_parallel.two_streams import Rows, lay_out
+from tracekit.answers.scaling import scaling
+from tracekit.commands.predict import command
+
+TRACE = Path("benchmarks/data/h200_runs/gpt2-train-fp32-sdpa-b1.json.gz")
+MIB = 1 << 20
+
+
+def rows(*ops: tuple[float, float, float, bool]) -> Rows:
+    """From (host, kernel, transfer, joins), without waits of the host."""
+    host, kernel, transfer, joins = (np.array(column) for column in zip(*ops, strict=True))
+    return Rows(host, kernel, transfer, np.zeros(len(ops), dtype=bool), joins.astype(bool))
+
+
+def laid(*ops: tuple[float, float, float, bool], slowed: float = 1.0) -> tuple[float, float]:
+    result = lay_out(rows(*ops), launch_latency_ns=0.0, gap_ns=0.0, slowed=slowed)
+    return result.latency_ns, result.exposed_ns
+
+
+def test_first_bucket_is_small_and_types_do_not_mix() -> None:
+    made = [Gradient(1, MIB, "float32"), Gradient(2, 20 * MIB, "float32"), Gradient(3, 3 * MIB, "bfloat16")]
+    made += [Gradient(4, 20 * MIB, "float32"), Gradient(5, MIB, "float32")]
+    assert [(each.after, each.bytes // MIB, each.gradients) for each in buckets(made)] == [
+        (1, 1, 1),
+        (3, 3, 1),
+        (4, 40, 2),
+        (5, 1, 1),
+    ]
+    assert max(each.bytes for each in buckets([Gradient(at, MIB, "float32") for at in range(60)])) == CAP_BYTES
+
+
+def test_collective_beside_kernels_is_hidden_and_the_rest_is_exposed() -> None:
+    assert laid((0, 10, 0, False), (0, 0, 5, False), (0, 10, 0, False), (0, 1, 0, True)) == (21.0, 0.0)
+    assert laid((0, 10, 0, False), (0, 0, 15, False), (0, 10, 0, False), (0, 1, 0, True)) == (26.0, 5.0)
+    assert laid((0, 10, 0, False), (0, 0, 15, False), (0, 0, 15, False)) == (40.0, 0.0), "one after the other"
+
+
+def test_kernels_beside_a_collective_are_slower_only_while_it_lasts() -> None:
+    time, _ = laid((0, 10, 0, False), (0, 0, 6, False), (0, 10, 0, False), slowed=1.5)
+    assert time == pytest.approx(10 + 6 + (10 - 6 / 1.5))
+    time, _ = laid((0, 10, 0, False), (0, 0, 60, False), (0, 10, 0, False), (0, 1, 0, True), slowed=1.5)
+    assert time == pytest.approx(71.0)
+
+
+def test_scaling_of_a_recorded_step() -> None:
+    two, eight = (scaling(TRACE, ranks) for ranks in (2, 8))
+    assert two.gradient_bytes == 4 * 124_439_808, "the parameters of GPT-2"
+    assert two.latency_us.low > two.one_us
+    assert two.latency_us.low <= two.latency_us.expected <= two.latency_us.high
+    assert eight.transfer_us > 1.5 * two.transfer_us
+    assert 0.8 < eight.efficiency.expected < two.efficiency.expected < 1
+
+
+def test_command_says_it_and_refuses_what_does_not_train() -> None:
+    run = CliRunner()
+    said = json.loads(run.invoke(command, [str(TRACE), "--data-parallel", "4", "--format", "json"]).stdout)
+    assert said["ranks"] == 4 and said["efficiency"]["low"] <= said["efficiency"]["expected"]
+    assert "times the throughput of one GPU" in run.invoke(command, [str(TRACE), "--data-parallel", "4"]).stdout
+    assert run.invoke(command, [str(TRACE), "--data-parallel", "4", "--apply", "tf32"]).exit_code == 2
+    with pytest.raises(InputError, match="Data-parallel scaling cannot be predicted"):
+        scaling(TRACE.with_name("gpt2-prefill-fp32-sdpa-b1.json.gz"), 4)
+    with pytest.raises(InputError):
+        scaling(TRACE, 9)
