@@ -1,4 +1,4 @@
-"""How many tensors autograd saves for the ops of a forward pass: each passes through Python where hooks save tensors."""
+"""How many tensors autograd saves for the ops of a forward pass. Hooks on saved tensors cost Python time for each."""
 
 import pandas as pd
 
@@ -7,7 +7,20 @@ from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.prediction.saved_tensors import learned_layers
 
 _ONE = (
-    *("pow", "gelu", "silu", "mish", "hardswish", "softplus", "leaky_relu", "clamp", "relu", "relu_", "tanh", "sigmoid"),
+    *(
+        "pow",
+        "gelu",
+        "silu",
+        "mish",
+        "hardswish",
+        "softplus",
+        "leaky_relu",
+        "clamp",
+        "relu",
+        "relu_",
+        "tanh",
+        "sigmoid",
+    ),
     *("exp", "sqrt", "rsqrt", "reciprocal", "elu", "_softmax", "_safe_softmax", "_log_softmax", "native_dropout"),
     *("where", "masked_fill", "masked_fill_", "embedding", "gather", "index", "index_select", "sin", "cos", "abs"),
 )

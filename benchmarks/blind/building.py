@@ -30,7 +30,7 @@ def build(model: Model, dtype: str, device: str, attention: str = "", tiny: bool
     torch.set_default_dtype(DTYPES[dtype])
     try:
         with torch.device(device):
-            return _made(model.class_name, settings, attention).to(DTYPES[dtype]).eval()
+            return _made(model.class_name, settings, attention).to(device, DTYPES[dtype]).eval()
     finally:
         torch.set_default_dtype(before)
 

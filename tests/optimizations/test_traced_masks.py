@@ -118,3 +118,10 @@ def test_compiled_code_holds_the_numbers_of_the_host():
     copied = replace(run, ops=run.ops.replace({"name": {"aten::_local_scalar_dense": "aten::copy_"}}))
     assert find("compile").transform(run, "expected").sync.sum() == 1
     assert find("compile").transform(copied, "expected").sync.sum() == 0
+
+
+def test_models_that_build_their_own_masks_have_none_of_the_library():
+    baseline = base(**RUN, seq_len=0, attention="eager", versions={"transformers": "5.17.0"})
+    swin = replace(baseline, ops=baseline.ops.assign(layer_type="SwinAttention"))
+    assert "mask" in str(find("cuda-graphs").objection(baseline))
+    assert find("cuda-graphs").objection(swin) is None

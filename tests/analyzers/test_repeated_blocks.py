@@ -1,0 +1,48 @@
+"""Repeated blocks of a forward pass, by the names of layers and by what repeats."""
+
+import pandas as pd
+
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Product
+from tracekit.analyzers.prediction.repeated_blocks import repeated_blocks
+
+COLUMNS = ["phase", "layer", "name", "cost"]
+
+
+def cost(work=None, written=64):
+    return Cost(0, written, written, "gemm" if work else "pointwise", "fp32", work=work)
+
+
+def product(n):
+    return cost(Product(1, 8, n, 16, weight=True))
+
+
+BLOCK = [("layer_norm", cost()), ("mm", product(48)), ("gelu", cost()), ("mm", product(16)), ("add", cost())]
+
+
+def step(times, layers=False):
+    """An embedding and a norm, so many blocks, a norm and a head; then one op backward."""
+    before, after = [("embedding", cost()), ("layer_norm", cost())], [("layer_norm", cost()), ("mm", product(99))]
+    blocks = [(f"model.h.{at}.mlp", *op) for at in range(times) for op in BLOCK]
+    rows = [*[("model.other", *op) for op in before], *blocks, *[("lm_head", *op) for op in after]]
+    forward = [("forward", layer if layers else "", name, each) for layer, name, each in rows]
+    return pd.DataFrame([*forward, ("backward", "", "mm", product(48))], columns=COLUMNS)
+
+
+def test_numbered_layers_are_blocks():
+    blocks = repeated_blocks(step(4, layers=True))
+    assert blocks.value_counts().to_dict() == {f"model.h.{at}": len(BLOCK) for at in range(4)}
+
+
+def test_what_repeats_is_the_same_blocks_where_no_layer_is_named():
+    named, told = repeated_blocks(step(4, layers=True)), repeated_blocks(step(4))
+    assert list(told.index) == list(named.index)
+    assert list(pd.factorize(told)[0]) == list(pd.factorize(named)[0])
+
+
+def test_two_of_a_kind_are_no_blocks():
+    assert repeated_blocks(step(2)).empty
+
+
+def test_inference_has_none():
+    assert repeated_blocks(step(4).iloc[:-1]).empty
