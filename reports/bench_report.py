@@ -33,11 +33,12 @@ _COST = {
     "off by": lambda row: _apart(row["relative_difference"]),
     "same": lambda row: _share(row["agreement"]),
     "perplexity": lambda row: significant(row["perplexity"]) if row["perplexity"] else ABSENT,
+    "same on text": lambda row: _share(row["text_agreement"]),
 }
 _COLUMNS = {**_SPEED, **_COST}
 _LEGEND = (
     "GPU: share of time in which a kernel runs. off by: root mean square of the outputs' difference from the first "
-    "configuration's, relative to that of its outputs; same: share of positions with the same most likely token."
+    "configuration's, relative to that of its outputs; same: share of positions with the same most likely token, on random tokens or on the text."
 )
 _RANDOM = (
     "The weights are random: differences, and changes of perplexity (on the text's bytes), say how far arithmetic "

@@ -38,6 +38,7 @@ def test_configurations_are_types_attention_and_optimizations():
         ("eager", ""),
         ("fp16+flash", "half-precision:fp16+sdpa:flash"),
         ("qlora", None),
+        ("awq", None),
     ],
 )
 def test_what_is_predicted_of_a_configuration(name, change):
@@ -145,7 +146,7 @@ def test_a_bench_measures_what_is_missing_and_survives_what_fails(tmp_path):
     model = write_model(tmp_path / "llama", "llama")
     (tmp_path / "text.txt").write_text("Some text.")
     command = ["bench", "--model", str(model), "--seq-len", "8", "--device", "cpu", "-o", str(tmp_path / "out")]
-    command += ["--text", str(tmp_path / "text.txt")]
+    command += ["--text", str(tmp_path / "text.txt"), "--panels"]
     done = CliRunner().invoke(main, [*command, "--configs", "fp32,graphs,bf16"])
     assert done.exit_code == 0, done.output
     with (tmp_path / "out" / "bench.csv").open(newline="") as file:
@@ -154,6 +155,8 @@ def test_a_bench_measures_what_is_missing_and_survives_what_fails(tmp_path):
     assert "CUDA" in graphs["error"] and not graphs["latency_us"]
     assert float(half["agreement"]) >= 0.9 and 0 < float(half["relative_difference"]) < 0.05
     assert float(half["perplexity"]) == pytest.approx(float(first["perplexity"]), rel=0.02)
+    assert float(first["text_agreement"]) == 1 and 0.5 <= float(half["text_agreement"]) <= 1
+    assert (tmp_path / "out" / "panels.svg").read_text().count('class="title"') == 2
     again = CliRunner().invoke(main, [*command, "--configs", "fp32,bf16"])
     assert "measuring" not in again.stderr
     assert (tmp_path / "out" / "bench.html").is_file()

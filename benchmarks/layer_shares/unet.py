@@ -1,5 +1,7 @@
 """A U-Net of convolutions, as models that restore or segment images are built."""
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -21,9 +23,9 @@ class UNet(nn.Module):
     def __init__(self, width: int, depth: int) -> None:
         super().__init__()
         widths = [width * 2**level for level in range(depth + 1)]
-        self.down = nn.ModuleList(ConvBlock(a, b) for a, b in zip([3, *widths], widths, strict=False))
+        self.down = nn.ModuleList(ConvBlock(a, b) for a, b in pairwise([3, *widths]))
         self.up = nn.ModuleList(
-            nn.ConvTranspose2d(b, a, 2, stride=2) for a, b in reversed(list(zip(widths, widths[1:], strict=False)))
+            nn.ConvTranspose2d(b, a, 2, stride=2) for a, b in reversed(list(pairwise(widths)))
         )
         self.join = nn.ModuleList(ConvBlock(2 * each, each) for each in reversed(widths[:-1]))
         self.head = nn.Conv2d(width, 21, 1)

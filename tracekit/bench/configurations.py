@@ -1,5 +1,6 @@
 """Parses the names of configurations: dtype, attention and optimizations, joined with "+"."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
@@ -8,6 +9,7 @@ from tracekit.analyzers.hardware.gpu import nearest
 from tracekit.capture.settings import ATTENTIONS, Attention, Dtype, Settings
 from tracekit.optimizations import OPTIMIZATIONS, parse
 from tracekit.subjects.adapters import with_adapters
+from tracekit.subjects.calibrated import METHODS, Method, with_calibrated
 from tracekit.subjects.subject import Subject
 
 _DTYPES = tuple(dtype for dtype in get_args(Dtype) if dtype != "auto")
@@ -24,27 +26,33 @@ class Configuration:
     optimizations: str = ""
     """Ids, joined with "+"."""
     adapters: bool = False
+    calibrated: Method | None = None
 
     def settings(self, base: Settings) -> Settings:
         """Return the settings with this configuration's dtype and attention."""
         return replace(base, dtype=self.dtype or base.dtype, attention=self.attention or base.attention)
 
-    def apply(self, subject: Subject) -> Subject:
-        """Return the subject in this configuration. Raises TracekitError if it cannot be applied."""
+    def apply(self, subject: Subject, windows: Callable[[Subject], Sequence[Any]] = lambda _: ()) -> Subject:
+        """Return the subject in this configuration. Raises TracekitError if it cannot be applied.
+
+        `windows` gives the tokens that quantization is calibrated with.
+        """
         changed = _with_attention(subject, self.attention or subject.settings.attention)
         changed = changed.with_dtype(self.dtype) if self.dtype else changed
         changed = with_adapters(changed) if self.adapters else changed
+        changed = with_calibrated(changed, self.calibrated, windows(changed)) if self.calibrated else changed
         return parse(self.optimizations).apply(changed) if self.optimizations else changed
 
     def change(self, start: Settings) -> str | None:
         """Return the optimizations that turn a run with settings `start` into this one; None when none do."""
         dtype, attention = self.dtype or start.dtype, self.attention or start.attention
         steps = [_DTYPE_STEPS.get((start.dtype, dtype)), _ATTENTION_STEPS.get((start.attention, attention))]
-        if self.adapters or None in steps:
+        if self.adapters or self.calibrated or None in steps:
             return None
         return "+".join(filter(None, (*cast("list[str]", steps), self.optimizations)))
 
 
+_KINDS = {"dtype": _DTYPES, "attention": ATTENTIONS, "calibrated": METHODS}
 _DTYPE_STEPS = {
     **{(dtype, dtype): "" for dtype in _DTYPES},
     ("fp32", "tf32"): "tf32",
@@ -66,7 +74,7 @@ def configuration(name: str) -> Configuration:
     options: dict[str, Any] = {}
     optimizations = []
     for part in (each.strip().lower() for each in name.split("+")):
-        kind = "dtype" if part in _DTYPES else "attention" if part in ATTENTIONS else ""
+        kind = next((kind for kind, names in _KINDS.items() if part in names), "")
         if kind in options:
             raise InputError(
                 f"{name} has more than one {kind}.", f"It names {options[kind]} and {part}.", "Leave one out."
@@ -87,7 +95,7 @@ def _optimization(part: str) -> str:
     name, colon, argument = part.partition(":")
     ids = {written: each.id for each in OPTIMIZATIONS for written in (each.id, *each.aliases)}
     if name not in ids:
-        names = [*_DTYPES, *ATTENTIONS, QLORA, PLAIN, *ids]
+        names = [*_DTYPES, *ATTENTIONS, *METHODS, QLORA, PLAIN, *ids]
         raise UnknownNameError(f"Configuration '{part}' is not known.", hint=nearest(name, names))
     return f"{ids[name]}{colon}{argument}"
 

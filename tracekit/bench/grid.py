@@ -26,7 +26,7 @@ from tracekit.reports.files import check_writable, write_atomically
 from tracekit.reports.numbers import quantity
 from tracekit.verification.expectations import Expectations
 
-CSV, PARQUET, PAGE, TRACES = "bench.csv", "bench.parquet", "bench.html", "traces"
+CSV, PARQUET, PAGE, PANELS, TRACES = "bench.csv", "bench.parquet", "bench.html", "panels.svg", "traces"
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,8 @@ class Grid:
     settings: Settings
     """Settings that all rows share."""
     text: Path | None = None
+    calibration: Path | None = None
+    """Text that `awq` and `smoothquant` are calibrated with; None for the sample."""
     largest_batch: bool = False
     wall_s: float = WALL_S
     """Seconds of wall time that the comparison of a configuration with the first one may take."""
@@ -65,7 +67,7 @@ def bench(grid: Grid, folder: Path, say: Say = silent, *, verbose: bool = False,
     stored = held_rows(folder / CSV, grid.runs(), wanted, force)
     done = {row.key: row for row in stored if not row.error}
     rows: list[Row] = []
-    making = _Making(folder, text, grid.largest_batch, grid.wall_s, done, say, verbose)
+    making = _Making(folder, text, text_of(grid.calibration), grid.largest_batch, grid.wall_s, done, say, verbose)
     for settings in grid.runs():
         for row in _run(settings, wanted, making):
             rows.append(row)
@@ -79,6 +81,7 @@ def bench(grid: Grid, folder: Path, say: Say = silent, *, verbose: bool = False,
 class _Making:
     folder: Path
     text: str
+    calibration: str
     largest_batch: bool
     wall_s: float
     done: dict[tuple[object, ...], Row]
@@ -99,7 +102,8 @@ def _run(requested: Settings, wanted: Sequence[Configuration], making: _Making) 
         yield from (replace(_row(requested, each, first), error=str(error)) for each in wanted)
         return
     requests = [
-        Request(_row(settings, each, first), settings, first, each, making.text, making.wall_s) for each in wanted
+        Request(_row(settings, each, first), settings, first, each, making.text, making.calibration, making.wall_s)
+        for each in wanted
     ]
     missing = [each for each in requests if each.row.key not in making.done]
     expected = _expectations(settings, first, making) if missing else None

@@ -6,7 +6,7 @@ from typing import Any
 from tracekit.analyzers.capture_info import Latency
 from tracekit.analyzers.verification import DeviceReading
 from tracekit.bench.configurations import Configuration
-from tracekit.bench.quality import perplexity
+from tracekit.bench.quality import Quality, quality, token_windows
 from tracekit.bench.row import Row
 from tracekit.capture import models
 from tracekit.capture.annotate import NoRanges
@@ -21,6 +21,8 @@ from tracekit.subjects.prepared_step import SEED
 from tracekit.subjects.subject import Subject
 from tracekit.verification import trial
 
+_CALIBRATION_WINDOWS = 16
+
 
 @dataclass(frozen=True)
 class Request:
@@ -32,6 +34,8 @@ class Request:
     first: Configuration
     configuration: Configuration
     text: str
+    calibration: str = ""
+    """Text that `awq` and `smoothquant` are calibrated with."""
     wall_s: float = WALL_S
     """Seconds of wall time that the comparison with the first configuration may take."""
 
@@ -41,16 +45,25 @@ class _Cache:
     """The first configuration of a run, prepared, which is kept between rows."""
 
     first: dict[tuple[Settings, Configuration], Ready] = field(default_factory=dict)
+    quality: dict[tuple[Settings, Configuration, str], Quality | None] = field(default_factory=dict)
 
     def prepare(self, request: Request) -> Ready:
         key = (request.settings, request.first)
         if key not in self.first:
             self.release()
-            self.first[key] = warm(request.first.apply(built(request.settings)))
+            self.first[key] = warm(_applied(request.first, built(request.settings), request))
         return self.first[key]
+
+    def quality_of(self, request: Request) -> Quality | None:
+        """Return what the first configuration makes of the text."""
+        key = (request.settings, request.first, request.text)
+        if key not in self.quality:
+            self.quality[key] = quality(self.prepare(request).subject, request.text)
+        return self.quality[key]
 
     def release(self) -> None:
         self.first.clear()
+        self.quality.clear()
         peak_memory.release()
 
 
@@ -82,7 +95,15 @@ def release() -> None:
 def changed(subject: Subject, request: Request) -> Subject:
     """Apply the request's configuration to the run as it was built, without what the first configuration changed."""
     plain = replace(subject, compile_mode="", graphs=False, static_cache=False, fused_optimizer=False)
-    return request.configuration.apply(plain)
+    return _applied(request.configuration, plain, request)
+
+
+def _applied(configuration: Configuration, subject: Subject, request: Request) -> Subject:
+    def windows(calibrated: Subject) -> list[Any]:
+        every = list(token_windows(calibrated, request.calibration))
+        return [window for window in every if len(window) == len(every[0])][:_CALIBRATION_WINDOWS]
+
+    return configuration.apply(subject, windows)
 
 
 def _filled(request: Request, run: Ready, comparison: Measured | None) -> Row:
@@ -106,7 +127,7 @@ def _filled(request: Request, run: Ready, comparison: Measured | None) -> Row:
         time_between_tokens_us=_median(phases.get("time_between_tokens")),
         peak_memory_bytes=(comparison.peak_memory_bytes if comparison else run.peak_memory_bytes()) or None,
         gpu_utilization=busy,
-        perplexity=perplexity(run.subject, request.text),
+        **_on_text(quality(run.subject, request.text), _CACHE.quality_of(request)),
         device=trial.device_name(settings),
         versions=" ".join(f"{name}={number}" for name, number in trial.versions().items()),
         seed=SEED,
@@ -131,6 +152,12 @@ def _compared(comparison: Measured) -> dict[str, Any]:
         cells |= {"max_logit_difference": difference.max_abs, "relative_difference": difference.relative}
         cells |= {"kl": difference.kl, "agreement": difference.agreement}
     return cells
+
+
+def _on_text(made: Quality | None, first: Quality | None) -> dict[str, Any]:
+    if made is None or first is None:
+        return {}
+    return {"perplexity": made.perplexity, "text_agreement": made.agreement(first)}
 
 
 def _read(state: DeviceReading | None) -> dict[str, Any]:

@@ -1,6 +1,8 @@
-"""Computes the perplexity of a model on a text."""
+"""What a model makes of a text: its perplexity, and the tokens that it finds most likely."""
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -35,30 +37,49 @@ def text_of(path: Path | None) -> str:
     return text
 
 
-def perplexity(subject: Subject, text: str) -> float | None:
-    """Return the exponential of the mean negative log likelihood per token, in windows of 512 tokens.
+@dataclass(frozen=True)
+class Quality:
+    """What a model makes of a text."""
 
-    Returns None if the model does not predict the next token. With random weights the tokens are the text's bytes,
-    because such a model has no training text whose tokenizer would fit.
+    perplexity: float
+    """Exponential of the mean negative log likelihood per token."""
+    choices: Any
+    """Tensor of the most likely token at each position."""
+
+    def agreement(self, other: "Quality") -> float:
+        """Return the fraction of positions at which both find the same token most likely."""
+        return float((self.choices == other.choices).float().mean())
+
+
+def quality(subject: Subject, text: str) -> Quality | None:
+    """Return what a model makes of a text, in windows of 512 tokens; None if it does not predict the next token.
+
+    With random weights the tokens are the text's bytes, because such a model has no training text whose tokenizer
+    would fit.
     """
     config = config_of(subject.model)
     if kind_of(config) != "a decoder" or subject.training:
         return None
     torch = require("torch")
-    ids = torch.tensor(_tokens(subject, text), device=subject.settings.torch_device)
-    size = min(_WINDOW, longest_sequence(config))
-    total, count = 0.0, 0
     with torch.inference_mode(), subject.numerics():
-        for window in ids.split(size):
-            if len(window) > 1:
-                total += _loss(subject.model, window)
-                count += len(window) - 1
-    return math.exp(min(total / count, 700.0)) if count else None
+        made = [_read(subject.model, window) for window in token_windows(subject, text) if len(window) > 1]
+    if not made:
+        return None
+    losses, choices = (torch.cat(each) for each in zip(*made, strict=True))
+    return Quality(math.exp(min(losses.mean().item(), 700.0)), choices)
 
 
-def _loss(model: Any, window: Any) -> float:
-    logits = model(input_ids=window[None], use_cache=False).logits[0, :-1]
-    return float(require("torch").nn.functional.cross_entropy(logits.float(), window[1:], reduction="sum"))
+def token_windows(subject: Subject, text: str) -> Iterator[Any]:
+    """Yield the tokens of a text, 512 at a time (the last ones may be fewer)."""
+    ids = require("torch").tensor(_tokens(subject, text), device=subject.settings.torch_device)
+    yield from ids.split(min(_WINDOW, longest_sequence(config_of(subject.model))))
+
+
+def _read(model: Any, window: Any) -> tuple[Any, Any]:
+    """Return the loss and the most likely token at each position but the last."""
+    logits = model(input_ids=window[None], use_cache=False).logits[0, :-1].float()
+    losses = require("torch").nn.functional.cross_entropy(logits, window[1:], reduction="none")
+    return losses.double(), logits.argmax(-1)
 
 
 def _tokens(subject: Subject, text: str) -> list[int]:

@@ -56,6 +56,8 @@ class Row:
     agreement: float | None = None
     """Fraction of positions with the same most likely token, 0 to 1."""
     perplexity: float | None = None
+    text_agreement: float | None = None
+    """Fraction of the text's positions with the same most likely token as the first configuration, 0 to 1."""
     sm_clock_mhz: int | None = None
     """Under load."""
     temperature_c: int | None = None

@@ -51,6 +51,7 @@ def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]
 @click.option("--seq-len", callback=_numbers, default="0", help="One or several.  [default: 512, if they fit]")
 @click.option("--new-tokens", type=click.IntRange(min=1), default=32, show_default=True, help="For generate.")
 @click.option("--text", type=Path, metavar="FILE", help="Text for perplexity.  [default: a sample]")
+@click.option("--calibration", type=Path, metavar="FILE", help="Text for awq and smoothquant.  [default: a sample]")
 @click.option("--largest-batch", is_flag=True, help="Also find the largest batch that fits.")
 @click.option(
     "--device",
@@ -68,8 +69,9 @@ def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]
     metavar="S",
     help="Time limit for comparing one configuration with the first; slow steps are timed fewer times.",
 )
+@click.option("--panels", is_flag=True, help="Also draw the four panels of each run as one figure.")
 @FORCE
-def command(output: Path, force: bool, **options: Any) -> None:
+def command(output: Path, force: bool, panels: bool, **options: Any) -> None:
     """Measure configurations of models, and compare them with each other and with their predictions.
 
     \b
@@ -77,6 +79,7 @@ def command(output: Path, force: bool, **options: Any) -> None:
       fp32 tf32 fp16 bf16    precision of weights and arithmetic
       eager sdpa flash       attention
       int8 int4 fp8 nf4 llm-int8 int8-dynamic   formats of weights
+      awq smoothquant        int4 weights, int8 arithmetic: calibrated with a text
       compile autotune graphs static-cache fused   how a step is run
       checkpointing fused-optimizer qlora   training
       and every optimization that `predict --apply` knows
@@ -87,17 +90,23 @@ def command(output: Path, force: bool, **options: Any) -> None:
     Files, in the output folder:
       bench.csv      one row for each configuration (also bench.parquet, with pyarrow)
       bench.html     tables and charts on one page
+      panels.svg     with --panels: speed-up, memory, utilization, and accuracy against speed in one figure
       traces         of the first configurations, from which predictions are made
 
     Example: tracekit bench --model gpt2 --configs fp32,fp16,fp16+compile,fp16+graphs --batch-size 1,8
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from tracekit.bench.grid import bench
+    from tracekit.bench.grid import PANELS, bench
+    from tracekit.reports.bench_figure import figure
     from tracekit.reports.bench_report import to_text
+    from tracekit.reports.files import write_atomically
 
     rows = bench(_grid(**options), output, say, verbose=verbose(), force=force)
-    click.echo(to_text([vars(row) for row in rows]), nl=False)
-    click.echo(f"\nWritten to {output}/: bench.csv, bench.html")
+    values = [vars(row) for row in rows]
+    click.echo(to_text(values), nl=False)
+    if panels:
+        write_atomically(output / PANELS, figure(values))
+    click.echo(f"\nWritten to {output}/: bench.csv, bench.html" + (f", {PANELS}" if panels else ""))
     if all(row.error for row in rows):
         raise InputError("Nothing was measured.", "Every configuration failed; the table says why.")
 
@@ -108,6 +117,7 @@ def _grid(
     batch_size: list[int],
     seq_len: list[int],
     text: Path | None,
+    calibration: Path | None,
     largest_batch: bool,
     max_seconds: float,
     device: Device,
@@ -121,4 +131,4 @@ def _grid(
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     settings = Settings(model="", device=device, **shared)
-    return Grid(models, configs, batch_size, seq_len, settings, text, largest_batch, max_seconds)
+    return Grid(models, configs, batch_size, seq_len, settings, text, calibration, largest_batch, max_seconds)
