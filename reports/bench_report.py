@@ -38,7 +38,8 @@ _COST = {
 _COLUMNS = {**_SPEED, **_COST}
 _LEGEND = (
     "GPU: share of time in which a kernel runs. off by: root mean square of the outputs' difference from the first "
-    "configuration's, relative to that of its outputs; same: share of positions with the same most likely token, on random tokens or on the text."
+    "configuration's, relative to that of its outputs; same: share of positions with the same most likely token, "
+    "on random tokens or on the text."
 )
 _RANDOM = (
     "The weights are random: differences, and changes of perplexity (on the text's bytes), say how far arithmetic "

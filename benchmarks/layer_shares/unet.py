@@ -24,9 +24,7 @@ class UNet(nn.Module):
         super().__init__()
         widths = [width * 2**level for level in range(depth + 1)]
         self.down = nn.ModuleList(ConvBlock(a, b) for a, b in pairwise([3, *widths]))
-        self.up = nn.ModuleList(
-            nn.ConvTranspose2d(b, a, 2, stride=2) for a, b in reversed(list(pairwise(widths)))
-        )
+        self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, stride=2) for a, b in reversed(list(pairwise(widths))))
         self.join = nn.ModuleList(ConvBlock(2 * each, each) for each in reversed(widths[:-1]))
         self.head = nn.Conv2d(width, 21, 1)
 
