@@ -65,7 +65,7 @@ def _in_a_model(cost: Cost, cold: float, warm: float) -> float:
     what a large memory-bound kernel reads, the one before left a part there: the geometric mean."""
     if cost.weight_bytes or _reads_a_cache(cost) or cost.family in _FROM_MEMORY:
         return cold
-    return warm if cost.work or cost.bytes < _SMALL else (cold * warm) ** 0.5
+    return warm if isinstance(cost.work, Attention | Product) or cost.bytes < _SMALL else (cold * warm) ** 0.5
 
 
 def _reads_a_cache(cost: Cost) -> bool:
