@@ -1,6 +1,7 @@
 """The tables of idle time: gaps of devices, their causes, and what the host did meanwhile."""
 
 from tracekit.analyzers.schema import Column, Table
+from tracekit.analyzers.shared_columns import DURATION, NAME, START, STEP
 
 CAUSE_MEANINGS = {
     "dispatch": "Python, framework and launch overhead: the host had not yet launched the next work",
@@ -34,15 +35,16 @@ OUTSIDE_MODEL = (
 """Causes whose host time does not change with the model's ops and their launches."""
 
 _CAUSE = "one of " + ", ".join(CAUSES)
+_CAUSE_OR_UNKNOWN = Column("cause", "object", "", f"{_CAUSE}; or unknown")
 
 GAPS = Table(
     "gaps",
     "Times in which a device was idle in a step: between two pieces of work, before the first, or after the last. They "
     "are as recorded: profiling makes gaps longer.",
-    Column("start_ns", "int64", "ns", "start, after the trace's base time"),
+    START,
     Column("duration_ns", "int64", "ns", "how long nothing ran on the device"),
     Column("device", "int32", "", "device index"),
-    Column("step", "int64", "", "index of the step"),
+    STEP,
     Column("work", "int64", "", "row in work of the work that ended it; -1: the end of the step"),
     Column("op", "category", "", 'op that launched the work that ended it; "": unknown'),
     Column("cause", "category", "", f'cause of most of it, {_CAUSE}; "": its launch is unknown'),
@@ -51,7 +53,7 @@ GAPS = Table(
 IDLE_CAUSES = Table(
     "idle_causes",
     "The idle time in steps by cause.",
-    Column("cause", "object", "", f"{_CAUSE}; or unknown"),
+    _CAUSE_OR_UNKNOWN,
     Column("gaps", "int64", "", "number of gaps with this cause"),
     Column("idle_ns", "int64", "ns", "idle time of the devices with this cause, as recorded"),
     Column("share", "float64", "", "fraction of the idle time in steps, 0 to 1"),
@@ -64,8 +66,8 @@ IDLE_CAUSES = Table(
 HOST_CAUSES = Table(
     "host_causes",
     "What the host did while devices were idle, by step and name; most time first.",
-    Column("step", "int64", "", "index of the step"),
-    Column("cause", "object", "", f"{_CAUSE}; or unknown"),
+    STEP,
+    _CAUSE_OR_UNKNOWN,
     Column("name", "object", "", 'the function, range, op or call; "": nothing names it'),
     Column("location", "object", "", 'file and line of the function; "": not recorded'),
     Column("caller", "object", "", 'the function of another package that called it, with its file and line; "": none'),
@@ -76,9 +78,9 @@ HOST_CAUSES = Table(
 HOST_SPANS = Table(
     "host_spans",
     "What the host did in the step of median length: its longest outermost ops and driver calls.",
-    Column("start_ns", "int64", "ns", "start, after the trace's base time"),
-    Column("duration_ns", "int64", "ns", "duration"),
+    START,
+    DURATION,
     Column("thread", "int32", "", "rank of the thread; 0 is the busiest"),
     Column("kind", "category", "", "op, launch, sync, or call"),
-    Column("name", "category", "", "name as recorded"),
+    NAME,
 )

@@ -1,7 +1,7 @@
 """The tables of layers, with documented columns."""
 
-from tracekit.analyzers.result_columns import BOUND, COST, ROOF, SHARE, TIMES
 from tracekit.analyzers.schema import Column, Table
+from tracekit.analyzers.shared_columns import BOUND, COST, COSTED, DEPTH, FAMILY, PARENT, PLACED, SHARE, TIMES
 
 _OWN_TIMES = (
     Column("self_duration_ns", "int64", "ns", "duration_ns of the layer's own kernels, without the layers below it"),
@@ -18,17 +18,15 @@ LAYERS = Table(
         "attribute path in the model, such as transformer.h.0.attn; for a range, the path of its parent and its name",
     ),
     Column("type", "object", "", "class of the module, or name of the range"),
-    Column("parent", "int64", "", "row of the parent; -1: a root"),
+    PARENT,
     Column("module", "int64", "", "row of the module itself, or of the module around a range; -1: none"),
-    Column("depth", "int64", "", "0 for a root"),
+    DEPTH,
     Column("calls", "int64", "", "forward calls in the trace"),
     *TIMES,
     *_OWN_TIMES,
     Column("cpu_ns", "int64", "ns", "host time inside the layer's ranges"),
     Column("kernels", "int64", "", "device work items in the layer and below"),
-    SHARE,
-    *COST,
-    BOUND,
+    *COSTED,
 )
 
 LAYER_TYPES = Table(
@@ -39,9 +37,7 @@ LAYER_TYPES = Table(
     Column("calls", "int64", "", "forward calls"),
     *TIMES,
     *_OWN_TIMES,
-    SHARE,
-    *COST,
-    BOUND,
+    *COSTED,
 )
 
 LAYER_OPS = Table(
@@ -51,13 +47,10 @@ LAYER_OPS = Table(
     Column("type", "object", "", "its class, or the name of the range"),
     Column("phase", "object", "", 'name of the phase; "": none'),
     Column("op", "object", "", "name of the op that launched the work"),
-    Column("family", "object", "", 'gemm, attention, norm, ...; "": unknown'),
+    FAMILY,
     Column("kernels", "int64", "", "device work items launched"),
     *TIMES,
-    SHARE,
-    *COST,
-    *ROOF,
-    BOUND,
+    *PLACED,
 )
 
 LAYER_PARTS = Table(

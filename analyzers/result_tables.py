@@ -1,19 +1,14 @@
 """The tables of an analysis, with documented columns."""
 
-from tracekit.analyzers.result_columns import BOUND, COST, ROOF, SHARE, TIMES
 from tracekit.analyzers.schema import Column, Table
+from tracekit.analyzers.shared_columns import BOUND, BUSY, COST, COSTED, FAMILY, PLACED, ROOF, SHARE, START, TIMES
 
 WORK = Table(
     "work",
     "Each work item on a device (in a CPU-only trace: each op's self time), attributed and costed; in DEVICE's order.",
-    Column("start_ns", "int64", "ns", "start, after the trace's base time"),
+    START,
     Column("duration_ns", "int64", "ns", "its own duration, whatever else ran at the time"),
-    Column(
-        "busy_ns",
-        "int64",
-        "ns",
-        "share of the busy time: overlapping work on a device shares each nanosecond equally; sums to busy time",
-    ),
+    BUSY,
     Column("gap_ns", "int64", "ns", "idle time of the device just before it, inside its step; 0 for the first"),
     Column("delay_ns", "int64", "ns", "from the start of its launch to its own start; -1: launch unknown"),
     Column("device", "int32", "", "device index; -1: host"),
@@ -41,15 +36,12 @@ OPS = Table(
     "ops",
     "Ops by name. An op's time is that of the work that it launched itself, so nothing is counted twice.",
     Column("name", "object", "", "op name, such as aten::addmm"),
-    Column("family", "object", "", 'gemm, attention, norm, ...; "": unknown'),
+    FAMILY,
     Column("calls", "int64", "", "calls"),
     Column("kernels", "int64", "", "device work items launched"),
     *TIMES,
     Column("cpu_ns", "int64", "ns", "self time of the op on the host, without the ops inside it"),
-    SHARE,
-    *COST,
-    *ROOF,
-    BOUND,
+    *PLACED,
 )
 
 KERNELS = Table(
@@ -70,10 +62,7 @@ KERNELS = Table(
     ),
     Column("layer", "object", "", "the layer type with most of its time"),
     Column("occupancy", "float64", "", "mean estimated occupancy; NaN: not recorded"),
-    SHARE,
-    *COST,
-    *ROOF,
-    BOUND,
+    *PLACED,
 )
 
 PHASES = Table(
@@ -90,10 +79,18 @@ PHASES = Table(
     ),
     *TIMES,
     Column("kernels", "int64", "", "device work items"),
-    SHARE,
-    *COST,
-    BOUND,
+    *COSTED,
 )
+
+
+def _ratio(of: str) -> tuple[Column, Column, Column]:
+    """Return the columns with the median and the spread of the ratio of measured to counted FLOPs or bytes."""
+    return (
+        Column(f"{of}_ratio", "float64", "", "measured over counted: median of the kernels; NaN: none counted"),
+        Column(f"{of}_ratio_p10", "float64", "", "10th percentile of the kernels"),
+        Column(f"{of}_ratio_p90", "float64", "", "90th percentile of the kernels"),
+    )
+
 
 COUNTERS_COMPARISON = Table(
     "counters_comparison",
@@ -103,14 +100,10 @@ COUNTERS_COMPARISON = Table(
     SHARE,
     Column("counted_flops", "float64", "FLOP", "counted from shapes and dtypes; NaN: none known"),
     Column("measured_flops", "float64", "FLOP", "measured; NaN: not measured"),
-    Column("flops_ratio", "float64", "", "measured over counted: median of the kernels; NaN: none counted"),
-    Column("flops_ratio_p10", "float64", "", "10th percentile of the kernels"),
-    Column("flops_ratio_p90", "float64", "", "90th percentile of the kernels"),
+    *_ratio("flops"),
     Column("counted_bytes", "float64", "B", "compulsory bytes, counted from shapes and dtypes; NaN: none known"),
     Column("measured_bytes", "float64", "B", "read from and written to device memory, measured; NaN: not measured"),
-    Column("bytes_ratio", "float64", "", "measured over counted: median of the kernels; NaN: none counted"),
-    Column("bytes_ratio_p10", "float64", "", "10th percentile of the kernels"),
-    Column("bytes_ratio_p90", "float64", "", "90th percentile of the kernels"),
+    *_ratio("bytes"),
 )
 
 FUSION_PLAN = Table(

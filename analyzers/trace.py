@@ -9,12 +9,13 @@ import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.schema import Column, Table
+from tracekit.analyzers.shared_columns import DURATION, NAME, START
 
 HOST = Table(
     "host",
     "What ran on host threads, ordered by thread, start, and descending duration (so a parent precedes its children).",
-    Column("start_ns", "int64", "ns", "start, after the trace's base time"),
-    Column("duration_ns", "int64", "ns", "duration"),
+    START,
+    DURATION,
     Column("thread", "int32", "", "index into Metadata.threads"),
     Column(
         "category",
@@ -22,7 +23,7 @@ HOST = Table(
         "",
         "op, range, runtime, module, overhead, or python (a function call of 100 µs or more)",
     ),
-    Column("name", "category", "", "name as recorded"),
+    NAME,
     Column("correlation", "int64", "", "links a runtime call to the device work that it launched; -1: none"),
     Column("external_id", "int64", "", "the profiler's id of an op; -1: none"),
     Column("sequence", "int64", "", "autograd sequence number, shared by a forward op and its backward; -1: none"),
@@ -44,12 +45,12 @@ HOST = Table(
 DEVICE = Table(
     "device",
     "Work on a device: kernels, copies and sets, ordered by start.",
-    Column("start_ns", "int64", "ns", "start, after the trace's base time"),
+    START,
     Column("duration_ns", "int64", "ns", "duration, as recorded or capped (which is reported as a problem)"),
     Column("device", "int32", "", "device index; -1: not recorded"),
     Column("stream", "int64", "", "stream id, 0 is a stream; -1: not recorded"),
     Column("category", "category", "", "kernel, memcpy, or memset"),
-    Column("name", "category", "", "name as recorded"),
+    NAME,
     Column("correlation", "int64", "", "links to the launching runtime call; -1: none"),
     Column("external_id", "int64", "", "the profiler's id of the launching op; -1: none"),
     Column("bytes", "int64", "B", "bytes moved by a copy or set; -1: not recorded"),

@@ -1,31 +1,28 @@
 """The tables of a comparison of runs A and B. Times are means per step and device; a change is B minus A."""
 
 from tracekit.analyzers.schema import Column, Table
+from tracekit.analyzers.shared_columns import DEPTH, PARENT
+
+
+def _both(name: str, dtype: str, unit: str, meaning: str) -> tuple[Column, Column]:
+    """Return a column for A and one for B; `meaning` has {} where their letter stands."""
+    return Column(f"a_{name}", dtype, unit, meaning.format("A")), Column(f"b_{name}", dtype, unit, meaning.format("B"))
+
 
 _TIMES = (
-    Column("a_ns", "float64", "ns", "the work's own durations in a step of A; 0 where A has none"),
-    Column("b_ns", "float64", "ns", "the work's own durations in a step of B; 0 where B has none"),
+    *_both("ns", "float64", "ns", "the work's own durations in a step of {0}; 0 where {0} has none"),
     Column("change_ns", "float64", "ns", "B minus A; negative if B is faster"),
 )
 _BUSY = (
-    Column("a_busy_ns", "float64", "ns", "share of the busy time of a step of A: overlapping work shares it"),
-    Column("b_busy_ns", "float64", "ns", "share of the busy time of a step of B: overlapping work shares it"),
+    *_both("busy_ns", "float64", "ns", "share of the busy time of a step of {}: overlapping work shares it"),
     Column("change_busy_ns", "float64", "ns", "B minus A; changes of work sum to the change of the busy time"),
 )
-_COUNTS = (
-    Column("a_kernels", "float64", "", "device work items per step in A"),
-    Column("b_kernels", "float64", "", "device work items per step in B"),
-)
+_COUNTS = _both("kernels", "float64", "", "device work items per step in {}")
 _WORK = (
-    Column("a_flops", "float64", "FLOP", "FLOPs per step in A; NaN: none known"),
-    Column("b_flops", "float64", "FLOP", "FLOPs per step in B; NaN: none known"),
-    Column("a_bytes", "float64", "B", "bytes per step in A; NaN: none known"),
-    Column("b_bytes", "float64", "B", "bytes per step in B; NaN: none known"),
+    *_both("flops", "float64", "FLOP", "FLOPs per step in {}; NaN: none known"),
+    *_both("bytes", "float64", "B", "bytes per step in {}; NaN: none known"),
 )
-_PRECISIONS = (
-    Column("a_precision", "object", "", 'precision with most time in A; "": unknown'),
-    Column("b_precision", "object", "", 'precision with most time in B; "": unknown'),
-)
+_PRECISIONS = _both("precision", "object", "", 'precision with most time in {}; "": unknown')
 _MATCH = Column(
     "match",
     "object",
@@ -58,17 +55,14 @@ DIFFERENCE = Table(
 COMPARED_LAYERS = Table(
     "compared_layers",
     "Layers of A and B, matched from the roots down, in tree order.",
-    Column("a_path", "object", "", 'path of the layer in A; "": not in A'),
-    Column("b_path", "object", "", 'path of the layer in B; "": not in B'),
-    Column("a_type", "object", "", "its class in A"),
-    Column("b_type", "object", "", "its class in B"),
+    *_both("path", "object", "", 'path of the layer in {0}; "": not in {0}'),
+    *_both("type", "object", "", "its class in {}"),
     _MATCH,
-    Column("parent", "int64", "", "row of the parent; -1: a root"),
-    Column("depth", "int64", "", "0 for a root"),
+    PARENT,
+    DEPTH,
     *_TIMES,
     *_BUSY,
-    Column("a_self_ns", "float64", "ns", "own durations of the layer's own kernels in a step of A"),
-    Column("b_self_ns", "float64", "ns", "own durations of the layer's own kernels in a step of B"),
+    *_both("self_ns", "float64", "ns", "own durations of the layer's own kernels in a step of {}"),
     Column("change_self_ns", "float64", "ns", "B minus A"),
     Column("change_self_busy_ns", "float64", "ns", "change of their share of the busy time; sums to the change of it"),
     *_COUNTS,
@@ -76,8 +70,7 @@ COMPARED_LAYERS = Table(
 )
 
 _NAMED = (
-    Column("a_name", "object", "", 'name in A; "": not in A'),
-    Column("b_name", "object", "", 'name in B; "": not in B'),
+    *_both("name", "object", "", 'name in {0}; "": not in {0}'),
     _MATCH,
     Column("family", "object", "", 'family of the op: gemm, attention, ...; "": unknown'),
     *_TIMES,

@@ -1,6 +1,7 @@
 """The tables of counters."""
 
 from tracekit.analyzers.schema import Column, Table
+from tracekit.analyzers.shared_columns import STEP
 
 COUNTER_MEANINGS = {
     "kernels": "kernels that ran on the devices",
@@ -27,7 +28,7 @@ FAMILY = "kernels:"
 COUNTS = Table(
     "counts",
     "What a step does, counted. Noise of the machine changes none of it.",
-    Column("step", "int64", "", "index of the step"),
+    STEP,
     Column("counter", "object", "", f"one of {', '.join(COUNTER_MEANINGS)}; {FAMILY}FAMILY for a family of ops"),
     Column("value", "float64", "", "how many, or how much"),
 )

@@ -1,9 +1,15 @@
 """The tables of a job of several ranks, with documented columns."""
 
 from tracekit.analyzers.schema import Column, Table
+from tracekit.analyzers.shared_columns import STEP
 
 _RANK = Column("rank", "int64", "", "rank of the process in the job")
-_STEP = Column("step", "int64", "", "index of the step")
+_START = Column("start_ns", "int64", "ns", "start, after the base time of the rank's trace")
+_WALL = Column("wall_ns", "int64", "ns", "wall time")
+_OWN_SPAN = (
+    Column("own_start_ns", "int64", "ns", "the rank's own time (without exposed communication) until the start"),
+    Column("own_end_ns", "int64", "ns", "the rank's own time until the end"),
+)
 _STEP_TIMES = (
     Column("compute_ns", "int64", "ns", "time in which the device (of a CPU: any thread) computes"),
     Column("communication_ns", "int64", "ns", "time in which a collective runs, waiting for other ranks included"),
@@ -15,18 +21,17 @@ _STEP_TIMES = (
 RANK_STEPS = Table(
     "rank_steps",
     "The steps of one rank. Compute, exposed communication, exposed copies and idle time sum to the wall time.",
-    _STEP,
-    Column("start_ns", "int64", "ns", "start, after the base time of the rank's trace"),
-    Column("wall_ns", "int64", "ns", "wall time"),
+    STEP,
+    _START,
+    _WALL,
     *_STEP_TIMES,
-    Column("own_start_ns", "int64", "ns", "the rank's own time (without exposed communication) until the start"),
-    Column("own_end_ns", "int64", "ns", "the rank's own time until the end"),
+    *_OWN_SPAN,
 )
 
 RANK_IDLE = Table(
     "rank_idle",
     "The idle time of one rank's steps by cause.",
-    _STEP,
+    STEP,
     Column("cause", "category", "", "as in the table idle_causes"),
     Column("idle_ns", "int64", "ns", "idle time for it"),
 )
@@ -34,7 +39,7 @@ RANK_IDLE = Table(
 RANK_CALLS = Table(
     "rank_calls",
     "The collectives of one rank, in order of their start.",
-    _STEP,
+    STEP,
     Column("group", "category", "", 'name of the process group; "": not recorded'),
     Column("sequence", "int64", "", "number of the call in its group; -1: not recorded"),
     Column("kind", "category", "", 'all-reduce, all-gather, ..., send, receive; "": unknown'),
@@ -44,11 +49,10 @@ RANK_CALLS = Table(
     Column("bytes", "int64", "B", "the larger of the send and receive buffers; 0: not recorded"),
     Column("peer", "int64", "", "rank of the other side of a send or receive; -1: none, or not recorded"),
     Column("stream", "int64", "", "stream id; on a CPU the number of the thread"),
-    Column("start_ns", "int64", "ns", "start, after the base time of the rank's trace"),
+    _START,
     Column("end_ns", "int64", "ns", "end, after the base time of the rank's trace"),
     Column("host_start_ns", "int64", "ns", "when the host issued it, after the base time; -1: not recorded"),
-    Column("own_start_ns", "int64", "ns", "the rank's own time (without exposed communication) until the start"),
-    Column("own_end_ns", "int64", "ns", "the rank's own time until the end"),
+    *_OWN_SPAN,
     Column("blocks", "bool", "", "whether nothing is computed when it ends: the next computation may wait for it"),
 )
 
@@ -88,7 +92,7 @@ COLLECTIVES = Table(
     Column("group", "int64", "", "row in groups"),
     Column("sequence", "int64", "", "number of the call in its group, or in its kind of a group"),
     Column("kind", "category", "", 'all-reduce, all-gather, ...; "": unknown'),
-    Column("step", "int64", "", "index of the step"),
+    STEP,
     Column("ranks", "int64", "", "ranks whose traces hold it"),
     Column("bytes", "int64", "B", "size of the message; 0: not recorded"),
     Column("start_ns", "int64", "ns", "when the first rank arrived, on the job's clock"),
@@ -121,8 +125,8 @@ RANK_BY_STEP = Table(
     "ranks_by_step",
     "Each rank and step of a job: where the rank's time went.",
     _RANK,
-    _STEP,
-    Column("wall_ns", "int64", "ns", "wall time"),
+    STEP,
+    _WALL,
     *_STEP_TIMES,
     Column("own_ns", "int64", "ns", "time without exposed communication"),
     Column("imposed_ns", "float64", "ns", "time that other ranks, summed, wait for this one"),
@@ -132,7 +136,7 @@ RANK_BY_STEP = Table(
 CRITICAL_PATH = Table(
     "critical_path",
     "The chain of own time and transfers that makes up the steps of a job, over all ranks, as simulated.",
-    _STEP,
+    STEP,
     Column("kind", "category", "", "own (time of a rank) or transfer (of a collective that all have reached)"),
     Column("rank", "int64", "", "rank whose time it is; -1: a transfer"),
     Column("group", "int64", "", "row in job_groups of a transfer; -1: own time"),
