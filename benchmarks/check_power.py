@@ -12,7 +12,7 @@ import argparse
 import math
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -41,13 +41,9 @@ class Noise:
     """Share of the steps of a layer that take half as long again."""
 
     def times(self, factor: float) -> "Noise":
-        return Noise(
-            self.run * factor,
-            self.layer_of_run * factor,
-            self.layer_of_step * factor,
-            self.host * factor,
-            self.slow_steps,
-        )
+        """Return noise with all standard deviations multiplied by `factor`; slow steps remain as frequent."""
+        scaled = {name: factor * value for name, value in asdict(self).items() if name != "slow_steps"}
+        return replace(self, **scaled)
 
 
 def noisy(base: RunTimes, noise: Noise, random: np.random.Generator, slow: str = "") -> RunTimes:

@@ -23,38 +23,31 @@ _ROTARY_FLOPS = 3
 def rms_norm(call: Arguments) -> Cost:
     """(result, input, weight, ...): the result may be quantized."""
     out, x, weight = (call.tensor(index) for index in range(3))
-    return moves(
-        "norm", _RMS_FLOPS * x.numel, [x, weight], [out], x.dtype, row=weight.numel, work=Norm(False), shared=[weight]
-    )
+    return _normalized(_RMS_FLOPS, [x], weight, [out])
 
 
 @costs("_C::fused_add_rms_norm", "sgl_kernel::fused_add_rmsnorm", "sgl_kernel::gemma_fused_add_rmsnorm")
 def fused_add_rms_norm(call: Arguments) -> Cost:
     """(input, residual, weight, epsilon): both are updated; the sum is one FLOP more."""
     x, residual, weight = (call.tensor(index) for index in range(3))
-    flops = (_RMS_FLOPS + 1) * x.numel
-    return moves(
-        "norm",
-        flops,
-        [x, residual, weight],
-        [x, residual],
-        x.dtype,
-        row=weight.numel,
-        work=Norm(False),
-        shared=[weight],
-    )
+    return _normalized(_RMS_FLOPS + 1, [x, residual], weight, [x, residual])
 
 
 @costs("_C::fused_add_rms_norm_static_fp8_quant")
 def fused_add_rms_norm_quantized(call: Arguments) -> Cost:
     """(result, input, residual, weight, scale, epsilon)."""
     out, x, residual, weight = (call.tensor(index) for index in range(4))
-    flops = (_RMS_FLOPS + 1) * x.numel
+    return _normalized(_RMS_FLOPS + 1, [x, residual], weight, [out, residual])
+
+
+def _normalized(flops: int, read: list[Tensor], weight: Tensor, written: list[Tensor]) -> Cost:
+    """Return the cost of an RMS norm with `flops` for each element of the first tensor in `read`."""
+    x = read[0]
     return moves(
         "norm",
-        flops,
-        [x, residual, weight],
-        [out, residual],
+        flops * x.numel,
+        [*read, weight],
+        written,
         x.dtype,
         row=weight.numel,
         work=Norm(False),
