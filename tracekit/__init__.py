@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tracekit.analyzers.hardware import all_gpus as gpus
     from tracekit.analyzers.interval import Interval
     from tracekit.analyzers.prediction.values import Recommendation
-    from tracekit.analyzers.ranks.job import Job
+    from tracekit.analyzers.ranks.result import Job
     from tracekit.analyzers.readers import load
     from tracekit.analyzers.results import Analysis
     from tracekit.answers.full_analysis import analyze
@@ -55,7 +55,7 @@ _HOMES = {
     "Analysis": "tracekit.analyzers.results:Analysis",
     "Comparison": "tracekit.analyzers.comparison.result:Comparison",
     "Interval": "tracekit.analyzers.interval:Interval",
-    "Job": "tracekit.analyzers.ranks.job:Job",
+    "Job": "tracekit.analyzers.ranks.result:Job",
     "Recommendation": "tracekit.analyzers.prediction.values:Recommendation",
     "TracekitError": "tracekit.analyzers.errors:TracekitError",
     "analyze": "tracekit.answers.full_analysis:analyze",

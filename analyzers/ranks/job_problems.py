@@ -6,44 +6,40 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers import problems
+from tracekit.analyzers.ranks.aligned import AlignedRanks
 from tracekit.analyzers.ranks.clocks import Clocks
-from tracekit.analyzers.ranks.matching import Group, Matched
 from tracekit.analyzers.ranks.summary import RankSummary
 
 _LISTED = 5
 
 
-def job_problems(
-    ranks: Sequence[RankSummary],
-    numbers: Sequence[int],
-    matched: Matched,
-    clocks: Clocks,
-    refused: str,
-    notes: pd.DataFrame | None,
-) -> pd.DataFrame:
-    """Problems of the job first, then those of single traces, each once."""
-    world = max([rank.world_size or 0 for rank in ranks] + [len(ranks)])
+def world_size(ranks: Sequence[RankSummary]) -> int:
+    """Return the number of ranks that the job had: the largest that a trace states, and at least those with traces."""
+    return max([rank.world_size or 0 for rank in ranks] + [len(ranks)])
+
+
+def job_problems(job: AlignedRanks, notes: pd.DataFrame | None) -> pd.DataFrame:
+    """Return the problems of the job, then those of single traces, each once. `notes` are of traces left out."""
+    ranks, matched, refused = job.ranks, job.matched, job.clocks_refused
+    world = world_size(ranks)
     rows = [
         problems.problem("ranks-missing", world - len(ranks), f"{len(ranks):,} of {world:,}"),
-        problems.problem(
-            "collective-missing", int(matched.missing["count"].sum()), _listed(matched.missing, numbers, matched.groups)
-        ),
-        problems.problem(
-            "collective-uneven", int(matched.uneven["count"].sum()), _listed(matched.uneven, numbers, matched.groups)
-        ),
+        problems.problem("collective-missing", int(matched.missing["count"].sum()), _listed(matched.missing, job)),
+        problems.problem("collective-uneven", int(matched.uneven["count"].sum()), _listed(matched.uneven, job)),
         problems.problem("no-collectives", int(matched.calls.empty)),
         problems.problem("clocks-not-aligned", int(bool(refused)) if len(ranks) > 1 else 0, refused),
-        problems.problem("clocks-apart", *_apart(clocks)),
+        problems.problem("clocks-apart", *_apart(job.clocks)),
     ]
     tables = [rank.problems for rank in ranks]
     return problems.concat(problems.table(rows), *([notes] if notes is not None else []), *_common(tables))
 
 
-def _listed(rows: pd.DataFrame, numbers: Sequence[int], groups: tuple[Group, ...]) -> str:
+def _listed(rows: pd.DataFrame, job: AlignedRanks) -> str:
+    """Return the ranks and groups with the most calls in `rows`, as text."""
     largest = rows.sort_values("count", ascending=False, kind="stable").head(_LISTED)
     cells = zip(*(largest[name].tolist() for name in ("rank", "count", "kind", "group")), strict=True)
     texts = [
-        f"rank {numbers[rank]} ({count:,} {kind or 'calls'} of group {groups[group].name})"
+        f"rank {job.numbers[rank]} ({count:,} {kind or 'calls'} of group {job.matched.groups[group].name})"
         for rank, count, kind, group in cells
     ]
     return ", ".join(texts) + (", ..." if len(rows) > _LISTED else "")

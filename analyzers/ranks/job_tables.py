@@ -7,14 +7,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.ranks.aligned import AlignedRanks
 from tracekit.analyzers.ranks.bandwidth import bus_factor, link_bytes
-from tracekit.analyzers.ranks.clocks import Clocks
 from tracekit.analyzers.ranks.matching import Group
-from tracekit.analyzers.ranks.own_parts import OwnParts
 from tracekit.analyzers.ranks.parallelism import parallelism
-from tracekit.analyzers.ranks.step_windows import StepWindows
 from tracekit.analyzers.ranks.stragglers import Costs
-from tracekit.analyzers.ranks.summary import RankSummary
 from tracekit.analyzers.ranks.tables import COLLECTIVES, GROUPS, RANK_BY_STEP, RANKS
 
 Floats = npt.NDArray[np.float64]
@@ -23,49 +20,39 @@ _TIMES = ("wall_ns", "compute_ns", "communication_ns", "exposed_communication_ns
 _LISTED = 8
 
 
-def rank_by_step_table(
-    ranks: Sequence[RankSummary], numbers: Sequence[int], calls: pd.DataFrame, parts: OwnParts, at: StepWindows
-) -> pd.DataFrame:
+def rank_by_step_table(job: AlignedRanks) -> pd.DataFrame:
     """RANK_BY_STEP, in order of rank and step."""
-    rows = [rank.steps.iloc[first : first + at.steps] for rank, first in zip(ranks, at.first, strict=True)]
-    place = calls["rank"].to_numpy() * at.steps + calls["step"].to_numpy()
-    sums = {name: np.bincount(place, calls[name], len(ranks) * at.steps) for name in ("imposed", "wait")}
+    ranks, steps = len(job.ranks), job.steps
+    rows = [rank.steps.iloc[first : first + steps] for rank, first in zip(job.ranks, job.windows.first, strict=True)]
+    place = job.calls["rank"].to_numpy() * steps + job.calls["step"].to_numpy()
+    sums = {name: np.bincount(place, job.calls[name], ranks * steps) for name in ("imposed", "wait")}
     return RANK_BY_STEP.frame(
         {
-            "rank": np.repeat(np.asarray(numbers), at.steps),
-            "step": np.tile(np.arange(at.steps), len(ranks)),
+            "rank": np.repeat(np.asarray(job.numbers), steps),
+            "step": np.tile(np.arange(steps), ranks),
             **{name: np.concatenate([table[name] for table in rows]) for name in _TIMES},
-            "own_ns": parts.own.ravel(),
+            "own_ns": job.own.own.ravel(),
             "imposed_ns": sums["imposed"],
             "waiting_ns": sums["wait"],
         }
     )
 
 
-def ranks_table(
-    ranks: Sequence[RankSummary],
-    numbers: Sequence[int],
-    hosts: Sequence[int],
-    calls: pd.DataFrame,
-    parts: OwnParts,
-    at: StepWindows,
-    clocks: Clocks,
-    cost: Costs,
-) -> pd.DataFrame:
+def ranks_table(job: AlignedRanks, cost: Costs) -> pd.DataFrame:
     """RANKS, in order of rank."""
-    means = rank_by_step_table(ranks, numbers, calls, parts, at).groupby("rank", sort=False).mean()
+    means = rank_by_step_table(job).groupby("rank", sort=False).mean()
     shares = {each.rank: each.share.expected for each in cost.of}
     hidden = means["communication_ns"] - means["exposed_communication_ns"]
     return RANKS.frame(
         {
-            "rank": np.asarray(numbers),
-            "host": np.asarray(hosts),
-            "steps": np.full(len(ranks), at.steps),
+            "rank": np.asarray(job.numbers),
+            "host": np.asarray(job.hosts),
+            "steps": np.full(len(job.ranks), job.steps),
             **{name: means[name] for name in (*_TIMES, "own_ns", "imposed_ns", "waiting_ns")},
             "overlap": hidden / means["communication_ns"].where(means["communication_ns"] > 0),
-            "cost_share": [shares.get(position, 0.0) for position in range(len(ranks))],
-            "clock_offset_ns": np.round(clocks.offset_ns).astype(np.int64),
-            "clock_drift_ppm": clocks.drift * 1e6,
+            "cost_share": [shares.get(position, 0.0) for position in range(len(job.ranks))],
+            "clock_offset_ns": np.round(job.clocks.offset_ns).astype(np.int64),
+            "clock_drift_ppm": job.clocks.drift * 1e6,
         }
     )
 

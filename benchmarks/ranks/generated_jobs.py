@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers import readers
-from tracekit.analyzers.ranks.job import Job, analyze_ranks
+from tracekit.analyzers.ranks.job import analyze_ranks
+from tracekit.analyzers.ranks.result import Job
 from tracekit.analyzers.ranks.summary import RankSummary, summarize
 from tracekit.analyzers.ranks.tables import RANK_CALLS, RANK_IDLE, RANK_STEPS
 from tracekit.analyzers.trace import ProcessGroup

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tracekit.analyzers.ranks.job import Job
+from tracekit.analyzers.ranks.result import Job
 from tracekit.reports.console import paragraph, printed
 from tracekit.reports.public import number
 from tracekit.reports.ranks import words

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.ranks.job import Job
+from tracekit.analyzers.ranks.result import Job
 from tracekit.reports.ranks.words import time
 from tracekit.reports.table_rows import rows_of
 

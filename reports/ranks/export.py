@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from tracekit.analyzers.ranks.job import Job, Straggler
+from tracekit.analyzers.ranks.result import Job, Straggler
 from tracekit.reports.public import number, plain_rows, public
 from tracekit.reports.ranks import words
 from tracekit.reports.untrusted import csv_table, json_text

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tracekit.analyzers.ranks.job import Job
+from tracekit.analyzers.ranks.result import Job
 from tracekit.reports import embed
 from tracekit.reports.html import environment
 from tracekit.reports.names import printable

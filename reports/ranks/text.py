@@ -6,7 +6,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tracekit.analyzers.ranks.job import Job
+from tracekit.analyzers.ranks.result import Job
 from tracekit.reports.console import paragraph, printed
 from tracekit.reports.names import printable
 from tracekit.reports.numbers import ABSENT, percent, quantity

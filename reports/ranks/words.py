@@ -5,7 +5,7 @@ import math
 from tracekit.analyzers.idle_tables import CAUSE_MEANINGS
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.ranks.causes import Reason
-from tracekit.analyzers.ranks.job import Job, Straggler, WhatIf
+from tracekit.analyzers.ranks.result import Job, Straggler, WhatIf
 from tracekit.reports.names import printable, shortened
 from tracekit.reports.numbers import duration, percent, quantity
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from tracekit.analyzers import problems
 from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.ranks.job import Job, analyze_ranks
+from tracekit.analyzers.ranks.job import analyze_ranks
+from tracekit.analyzers.ranks.result import Job
 from tracekit.jobs.sources import rank_files, rank_numbers
 from tracekit.jobs.summaries import summaries
 

@@ -9,7 +9,7 @@ from tracekit.commands._output import FORCE
 from tracekit.commands._reading import Reading
 
 if TYPE_CHECKING:
-    from tracekit.analyzers.ranks.job import Job
+    from tracekit.analyzers.ranks.result import Job
 
 _FORMATS = ("text", "json", "csv")
 

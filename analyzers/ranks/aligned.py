@@ -1,0 +1,101 @@
+"""Brings the traces of a job's ranks together: collectives matched, clocks aligned, steps and own time in common."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from tracekit.analyzers.ranks.clocks import Clocks, align, disagreeing
+from tracekit.analyzers.ranks.matching import Matched, match
+from tracekit.analyzers.ranks.own_parts import OwnParts, own_parts
+from tracekit.analyzers.ranks.program import Program, program
+from tracekit.analyzers.ranks.skew import arrivals
+from tracekit.analyzers.ranks.step_windows import StepWindows, windows
+from tracekit.analyzers.ranks.summary import RankSummary
+
+_MOST_ERROR = 0.2
+"""Clocks whose error is a larger fraction of a step cannot be compared."""
+
+
+@dataclass(frozen=True, eq=False)
+class AlignedRanks:
+    """The ranks of a job on one clock. Tables and arrays identify a rank by its position in `ranks`."""
+
+    ranks: Sequence[RankSummary]
+    numbers: list[int]
+    """The ranks' numbers in the job, in rising order."""
+    hosts: list[int]
+    """Number of each rank's host; -1: not recorded."""
+    matched: Matched
+    clocks: Clocks
+    windows: StepWindows
+    calls: pd.DataFrame
+    """The matched calls in the common steps, as `arrivals` returns them."""
+    own: OwnParts
+    program: Program
+
+    @property
+    def steps(self) -> int:
+        return self.windows.steps
+
+    @property
+    def step_ns(self) -> "np.ndarray":
+        """Recorded time of each step, from the end of the one before it on the last rank to its own end there."""
+        return np.diff(self.windows.end.max(axis=0), prepend=self.windows.start.min())
+
+    @property
+    def clocks_refused(self) -> str:
+        """Why the clocks cannot be compared; "" if they can."""
+        parts = len(np.unique(self.clocks.component))
+        if parts > 1 or (self.clocks.component < 0).any():
+            return f"{parts} sets of ranks share fewer than three collectives with each other"
+        step, error = float(np.median(self.step_ns)) if self.steps else 0.0, self.clocks.error_ns
+        if not error <= _MOST_ERROR * step:
+            return f"ends of collectives differ by {error / 1e3:,.0f} µs, and a step takes {step / 1e3:,.0f} µs"
+        return ""
+
+
+def aligned(ranks: Sequence[RankSummary], numbers: Sequence[int]) -> AlignedRanks:
+    """Align the ranks, whose numbers in the job are `numbers`. Raises InputError if they have no step in common."""
+    hosts = _host_numbers(ranks)
+    matched, clocks = _matched(ranks, numbers, hosts)
+    timed = arrivals(matched.calls, clocks)
+    at = windows(ranks, timed, clocks)
+    calls = at.numbered(timed)
+    return AlignedRanks(
+        ranks=ranks,
+        numbers=list(numbers),
+        hosts=hosts,
+        matched=matched,
+        clocks=clocks,
+        windows=at,
+        calls=calls,
+        own=own_parts(ranks, at.first, at.steps),
+        program=program(calls, at.start, at.own_first, at.own_step, at.end.max(axis=0)),
+    )
+
+
+def _host_numbers(ranks: Sequence[RankSummary]) -> list[int]:
+    """Number the hosts in order of rank. Without recorded names, a GPU index that falls begins another host."""
+    if all(rank.host for rank in ranks):
+        order = {name: number for number, name in enumerate(dict.fromkeys(rank.host for rank in ranks))}
+        return [order[rank.host] for rank in ranks]
+    index = np.array([rank.device_index for rank in ranks])
+    if len(index) > 1 and (index >= 0).all() and len(np.unique(index)) > 1:
+        return np.cumsum(np.diff(index, prepend=index[0]) < 0).tolist()
+    return [-1] * len(ranks)
+
+
+def _matched(ranks: Sequence[RankSummary], numbers: Sequence[int], hosts: list[int]) -> tuple[Matched, Clocks]:
+    """Match the calls and align the clocks by them.
+
+    Calls that were matched by their order but ended at different times are removed, and the clocks aligned again.
+    """
+    matched = match(ranks, numbers)
+    clocks = align(matched.calls, hosts)
+    wrong = disagreeing(matched.calls, clocks)
+    if not wrong.any():
+        return matched, clocks
+    matched = matched.without(wrong)
+    return matched, align(matched.calls, hosts)
