@@ -27,8 +27,9 @@ from tracekit.analyzers.counting.counts import counts_table
 from tracekit.analyzers.counting.places import places_table
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.readers.freed_memory import release_freed
-from tracekit.analyzers.results import Analysis, BoundShares, Source, StepLatency, Timeline
+from tracekit.analyzers.results import Analysis, Source, StepLatency, Timeline
 from tracekit.analyzers.roofline.bound import run_shares
+from tracekit.analyzers.roofline.bound_shares import BoundShares
 from tracekit.analyzers.roofline.measured import with_measured
 from tracekit.analyzers.roofline.run_device import RunDevice, run_device
 from tracekit.analyzers.roofline.work_table import Judged, judge, work_table
@@ -63,9 +64,8 @@ def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
     items = work_items(trace)
     attributed = attribute(host, items)
     device = run_device(trace.metadata, items, gpu)
-    judged = counted = judge(host, attributed, device.gpu, capture)
-    if trace.counters is not None:
-        judged = with_measured(counted, items, trace.device, trace.counters, device.gpu)
+    counted = judge(host, attributed, device.gpu, capture)
+    judged = _measured(trace, counted, items, device.gpu)
     times = timeline(host, items, attributed.steps)
     scale = idle_scale(capture, times, len(np.unique(items.device)))
     work = work_table(attributed, host["name"], judged, scale)
@@ -96,6 +96,13 @@ def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
         places=places_table(trace, attributed),
     )
     return analysis, attributed.ops
+
+
+def _measured(trace: Trace, counted: Judged, items: WorkItems, gpu: GPU | None) -> Judged:
+    """Return the work with measured FLOPs and bytes in place of the counted ones, if the trace has counters."""
+    if trace.counters is None:
+        return counted
+    return with_measured(counted, items, trace.device, trace.counters, gpu)
 
 
 def _problems(

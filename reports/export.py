@@ -9,7 +9,6 @@ import msgspec
 
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.results import (
-    BOUNDS,
     Analysis,
     CounterSource,
     DeviceTime,
@@ -18,6 +17,7 @@ from tracekit.analyzers.results import (
     StepLatency,
     Timeline,
 )
+from tracekit.analyzers.roofline.bound_shares import BOUNDS
 from tracekit.reports import advice, verification_report
 from tracekit.reports.headline import headline, main_bound
 from tracekit.reports.public import number, public_frame, records

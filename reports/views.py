@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from tracekit.analyzers.results import BOUNDS
+from tracekit.analyzers.roofline.bound_shares import BOUNDS
 from tracekit.analyzers.schema import TABLES
 from tracekit.reports.names import inside, middle_truncated, printable, shortened
 

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.results import BOUNDS
 from tracekit.analyzers.roofline.bound import bound_codes, dominant
+from tracekit.analyzers.roofline.bound_shares import BOUNDS
 from tracekit.analyzers.roofline.roofs import intensity
 
 Ints = npt.NDArray[np.int64]

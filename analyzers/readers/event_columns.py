@@ -1,9 +1,9 @@
-"""Sort the events of one chunk by kind and turn them into columns."""
+"""Turns the events of one chunk into columns."""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 import msgspec
@@ -14,15 +14,15 @@ from tracekit.analyzers.readers.collectives import with_messages
 from tracekit.analyzers.readers.columns import Columns, coded, coded_json, join, narrowed
 from tracekit.analyzers.readers.events import (
     BROKEN,
-    PHASES,
     DeviceArgs,
     Event,
     HostArgs,
     ThreadArgs,
     decode_args,
 )
-from tracekit.analyzers.readers.memory_events import MEMORY, peak_memory
+from tracekit.analyzers.readers.memory_events import peak_memory
 from tracekit.analyzers.readers.python_frames import modules_and_frames
+from tracekit.analyzers.readers.sorted_events import sort
 from tracekit.analyzers.readers.times import LAST_US, durations_ns, starts_ns, starts_us
 
 LARGEST_GRAPH_ID = 2**62
@@ -46,9 +46,9 @@ _INT64_MAX = 2**63 - 1
 class EventColumns:
     """Columns as in HOST and DEVICE, but start_ns is absolute, and a duration_ns may be MISSING or NEGATIVE.
 
-    `marks` are begin and end events in order: host columns and `begins`; their category code may be -1 (no host work).
-    `dropped` counts events without a possible start, `phaseless` events without a known phase, and `impossible` values
-    of events that cannot be.
+    `marks` are begin and end events in order, with the columns of `host` and `begins`; their category code may be -1
+    (no host work). `dropped` counts events without a possible start, `phaseless` events without a known phase, and
+    `impossible` values that no event can have.
     """
 
     host: Columns
@@ -63,40 +63,9 @@ class EventColumns:
     """Most bytes that were allocated on one device; 0: not recorded."""
 
 
-@dataclass
-class _Sorted:
-    host: list[Event] = field(default_factory=list)
-    modules: list[Event] = field(default_factory=list)
-    device: list[Event] = field(default_factory=list)
-    marks: list[Event] = field(default_factory=list)
-    metadata: list[Event] = field(default_factory=list)
-    unknown: list[Event] = field(default_factory=list)
-    not_work: list[Event] = field(default_factory=list)
-    memory: list[Event] = field(default_factory=list)
-    phaseless: int = 0
-
-    def list_of(self, category: str) -> list[Event]:
-        kind = kind_of(category)
-        if kind in DEVICE_KINDS:
-            return self.device
-        if kind == "module":
-            return self.modules
-        return self.host if kind in HOST_KINDS else self.unknown if kind == "unknown" else self.not_work
-
-
-class _Sinks(dict[str, list[Event]]):
-    """Maps a category to the list that collects it, chosen when the category is first seen."""
-
-    def __init__(self, groups: _Sorted) -> None:
-        self._groups = groups
-
-    def __missing__(self, category: str) -> list[Event]:
-        sink = self[category] = self._groups.list_of(category)
-        return sink
-
-
 def event_columns(events: Sequence[Event]) -> EventColumns:
-    groups = _sort(events)
+    """Return the columns of the events of one chunk."""
+    groups = sort(events)
     host, host_dropped = _timed(modules_and_frames(groups.modules) + groups.host, _host_columns)
     device, device_dropped = _timed([e for e in groups.device if not e.name.startswith(_METRICS)], _device_columns)
     marks, marks_dropped = _timed(groups.marks, _host_columns)
@@ -116,7 +85,7 @@ def event_columns(events: Sequence[Event]) -> EventColumns:
 
 
 def _leave_out_impossible(device: Columns) -> int:
-    """Replaces occupancies above 100 % and absurd graph ids by the absent value, and returns how many there were."""
+    """Replace occupancies above 100 % and absurd graph ids by the absent value, and return how many there were."""
     occupancy, graph = device["occupancy"] > LARGEST_SHARE, device["graph"] > LARGEST_GRAPH_ID
     device["occupancy"] = np.where(occupancy, np.nan, device["occupancy"])
     device["graph"] = narrowed(np.where(graph, -1, device["graph"]))
@@ -124,7 +93,7 @@ def _leave_out_impossible(device: Columns) -> int:
 
 
 def joined(parts: Sequence[EventColumns]) -> EventColumns:
-    """Joins the events of all parts in order, and empties the parts."""
+    """Join the events of all parts in order, and empty the parts."""
     return EventColumns(
         host=join([p.host for p in parts]),
         device=join([p.device for p in parts]),
@@ -138,25 +107,8 @@ def joined(parts: Sequence[EventColumns]) -> EventColumns:
     )
 
 
-def _sort(events: Sequence[Event]) -> _Sorted:
-    groups = _Sorted()
-    sinks = _Sinks(groups)
-    for event in events:
-        if event.ph == "X":
-            sinks[event.cat].append(event)
-        elif event.ph == "B" or event.ph == "E":
-            groups.marks.append(event)
-        elif event.ph == "M":
-            groups.metadata.append(event)
-        elif event.ph == "i" and event.name == MEMORY:
-            groups.memory.append(event)
-        elif event.ph not in PHASES:
-            groups.phaseless += 1
-    return groups
-
-
 def _timed(events: list[Event], build: Callable[[list[Event]], Columns]) -> tuple[Columns, int]:
-    """Returns the columns of the events that have a possible start, and how many events have none."""
+    """Return the columns of the events that have a possible start, and how many events have none."""
     us = starts_us([e.ts for e in events])
     possible = np.abs(us) < LAST_US  # NaN is not
     dropped = len(events) - int(possible.sum())
@@ -211,7 +163,7 @@ def _int64(numbers: list[int]) -> np.ndarray:
 
 
 def _ids(numbers: list[int]) -> np.ndarray:
-    """Ids in the narrowest type: a row has many of them, and most are small or absent."""
+    """Return ids in the narrowest type: a row has many of them, and most are small or absent."""
     return narrowed(_int64(numbers))
 
 
@@ -222,7 +174,7 @@ def _category_codes(events: list[Event], kinds: tuple[str, ...]) -> np.ndarray:
 
 
 def _recorded_or_id(recorded: np.ndarray, ids: list[int | str]) -> np.ndarray:
-    """Replaces a missing argument by the number that ends the pid or tid ("stream 7")."""
+    """Replace a missing argument by the number that ends the pid or tid ("stream 7")."""
     if (recorded >= 0).all():
         return recorded
     written = coded(ids)
@@ -248,7 +200,7 @@ def _product(text: str, largest: int) -> int:
 
 
 def _graph_ids(recorded: list[int]) -> np.ndarray:
-    """Ids of graphs or their nodes. CUPTI's id 0 means none."""
+    """Return ids of graphs or of their nodes. CUPTI's id 0 means none."""
     ids = _int64(recorded)
     return narrowed(np.where(ids > 0, ids, -1))
 

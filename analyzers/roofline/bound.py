@@ -21,7 +21,7 @@ import pandas as pd
 from tracekit.analyzers.attribution.intervals import shared_ns, union_ns
 from tracekit.analyzers.attribution.work_items import WorkItems
 from tracekit.analyzers.hardware import GPU
-from tracekit.analyzers.results import BOUNDS, BoundShares
+from tracekit.analyzers.roofline.bound_shares import BOUNDS, BoundShares
 from tracekit.analyzers.roofline.costing import Costed
 from tracekit.analyzers.roofline.roofs import Roofs
 

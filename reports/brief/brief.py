@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 
 from tracekit.analyzers.prediction.values import Recommendation
-from tracekit.analyzers.results import BOUNDS, Analysis
+from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.roofline.bound_shares import BOUNDS
 from tracekit.reports import advice
 from tracekit.reports.brief.row_ids import NAMED, row_id
 from tracekit.reports.headline import headline, main_bound

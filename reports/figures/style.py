@@ -3,7 +3,7 @@
 import html
 from typing import Any
 
-from tracekit.analyzers.results import BOUNDS
+from tracekit.analyzers.roofline.bound_shares import BOUNDS
 from tracekit.reports.names import printable, shortened
 
 Figure = dict[str, Any]

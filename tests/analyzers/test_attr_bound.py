@@ -9,7 +9,7 @@ from tracekit.analyzers import analyze, hardware
 from tracekit.analyzers.attribution.kernel_names import is_communication
 from tracekit.analyzers.capture_info import CaptureInfo, Latency
 from tracekit.analyzers.ranges import module, step
-from tracekit.analyzers.results import BOUNDS
+from tracekit.analyzers.roofline.bound_shares import BOUNDS
 
 H200 = hardware.find("h200")
 NEG_100_MB = {"shapes": "[[25000000]]", "dtypes": '["float"]', "values": '[""]'}

@@ -12,7 +12,7 @@ from tracekit.analyzers import hardware
 from tracekit.analyzers.prediction.math_fallback import MathFallback, math_fallback
 from tracekit.analyzers.prediction.running import Running, running
 from tracekit.optimizations import find
-from tracekit.planning.recommend import advise
+from tracekit.planning.advice import advise
 
 GRAPHED = Running(graph_launches=1, graphed=0.99)
 MATH = "aten::_scaled_dot_product_attention_math"

@@ -6,8 +6,9 @@ from op_lists import base
 
 from tracekit.analyzers.prediction.batch_size import batch_by_shapes
 from tracekit.optimizations.batching import Batching
+from tracekit.planning.advice import advise
 from tracekit.planning.memory_fit import memory_fit
-from tracekit.planning.recommend import advise, fit_problems
+from tracekit.planning.recommend import fit_problems
 from tracekit.planning.search import Search
 from tracekit.reports.headline import of_fit
 

@@ -8,7 +8,7 @@ from op_lists import base
 from tracekit.optimizations import OPTIMIZATIONS, find, in_order
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.combined import Combined
-from tracekit.planning.recommend import LOSING, advise
+from tracekit.planning.advice import LOSING, advise
 from tracekit.planning.scenarios import predicted_speedup, refusal
 from tracekit.planning.search import LONGEST, WORTHWHILE, Search
 from tracekit.reports.sentences import explained, why

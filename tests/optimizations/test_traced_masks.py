@@ -10,7 +10,7 @@ from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.transforms.math_attention import with_a_mask
 from tracekit.optimizations import find
-from tracekit.planning.recommend import advise
+from tracekit.planning.advice import advise
 from tracekit.planning.scenarios import predicted_speedup
 from tracekit.reports.sentences import why
 

@@ -10,7 +10,7 @@ from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.oplist import OP_LIST
 from tracekit.optimizations import find
 from tracekit.optimizations.gradient_checkpointing import HOOKS
-from tracekit.planning.recommend import advise
+from tracekit.planning.advice import advise
 from tracekit.planning.scenarios import predicted_speedup
 
 MB = 1_000_000

@@ -10,7 +10,7 @@ from tracekit.analyzers.attribution.runtime import runtime_of
 from tracekit.analyzers.prediction.graph_use import GraphUse
 from tracekit.analyzers.prediction.running import Running
 from tracekit.optimizations import OPTIMIZATIONS, find
-from tracekit.planning.recommend import advise
+from tracekit.planning.advice import advise
 from tracekit.planning.search import Search
 
 

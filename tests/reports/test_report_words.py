@@ -9,7 +9,8 @@ from tracekit.analyzers import hardware
 from tracekit.analyzers.evidence import say
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.values import Considered
-from tracekit.analyzers.results import Analysis, BoundShares, Source
+from tracekit.analyzers.results import Analysis, Source
+from tracekit.analyzers.roofline.bound_shares import BoundShares
 from tracekit.reports.headline import headline
 from tracekit.reports.names import (
     device,

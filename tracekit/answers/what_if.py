@@ -14,9 +14,10 @@ from tracekit.calibration.correction import Correction, here
 from tracekit.optimizations import find, in_order, parse
 from tracekit.optimizations.combined import Combined
 from tracekit.optimizations.other_gpu import OtherGPU
+from tracekit.planning.advice import advise, latency_us
 from tracekit.planning.explain import op_class_times
 from tracekit.planning.memory_fit import memory_fit
-from tracekit.planning.recommend import advise, fit_problems, latency_us, why_nothing
+from tracekit.planning.recommend import fit_problems, why_nothing
 from tracekit.planning.scenarios import speedup, too_large
 from tracekit.planning.search import Search, Steps
 from tracekit.planning.starting_point import doubts, start_of

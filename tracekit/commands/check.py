@@ -93,21 +93,32 @@ def command(
     if not runs:
         raise click.UsageError("Missing argument 'RUN...'.")
     from tracekit.checking.check import Options, check
-    from tracekit.reports.files import check_writable, write_atomically
 
-    for path in filter(None, files.values()):
-        check_writable(path)
+    _check_writable(files)
     options = Options(counters_only, accept, baselines, not no_cache, in_turn_s, say)
     verdict = check(runs, against, options)
-    for kind, file in files.items():
-        if file:
-            write_atomically(file, _rendered(verdict, kind))
+    _write(verdict, files)
     click.echo(_rendered(verdict, form), nl=False)
     if record and len(against) == 1:
         from tracekit.checking.history import record_check
 
         click.echo(f"Recorded in {record_check(verdict, against[0], options)}", err=True)
     ctx.exit(_EXIT[verdict.outcome])
+
+
+def _check_writable(files: dict[str, Path | None]) -> None:
+    from tracekit.reports.files import check_writable
+
+    for path in filter(None, files.values()):
+        check_writable(path)
+
+
+def _write(verdict: "Check", files: dict[str, Path | None]) -> None:
+    from tracekit.reports.files import write_atomically
+
+    for form, path in files.items():
+        if path:
+            write_atomically(path, _rendered(verdict, form))
 
 
 def _rendered(verdict: "Check", form: str) -> str:

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -10,6 +10,11 @@ from tracekit.capture.settings import DEVICES, Device
 from tracekit.commands._output import FORCE, say, show_outputs
 from tracekit.commands._reading import GPU_FILE
 from tracekit.runs.folders import TRACE
+
+if TYPE_CHECKING:
+    from tracekit.capture.distributed import Place
+    from tracekit.capture.modelled_session import ModelledCapture
+    from tracekit.capture.session import Capture
 
 _INTERRUPTED = 130
 
@@ -55,28 +60,38 @@ def command(
       tracekit run --gpu t4 my_gpt2.py
     """
     from tracekit.capture.distributed import place
-    from tracekit.capture.script import profile_script
     from tracekit.capture.session import session
     from tracekit.runs.held_run import check_script_folder
-    from tracekit.runs.outputs import write_outputs, write_script_run
+    from tracekit.runs.outputs import write_outputs
 
     job, here = output or Path("runs") / script.stem, place()
     folder = job / f"rank-{here.rank}" if here else job
     check_script_folder(script, folder, force)
-    capture = session(folder, gpu=gpu, gpu_file=gpu_file, device=device, say=say)
+    _record(session(folder, gpu=gpu, gpu_file=gpu_file, device=device, say=say), script, args, folder)
+    if here:
+        _say_rank(here, job, folder)
+        return
+    say("analyzing")
+    show_outputs(write_outputs(folder), folder)
+
+
+def _record(capture: "Capture | ModelledCapture", script: Path, args: tuple[str, ...], folder: Path) -> None:
+    """Run the script while `capture` records it. If the script fails, the process ends with its error."""
+    from tracekit.capture.script import profile_script
+    from tracekit.runs.outputs import write_script_run
+
     say(f"profiling {script}")
     failure = profile_script(script, args, capture)
     write_script_run(script, folder)
     if failure:
         say(f"the script failed; its trace is {folder / TRACE}")
         _pass_on(failure)
-    if here:
-        say(f"rank {here.rank} of {here.world_size} wrote {folder / TRACE}")
-        if here.rank == 0:
-            say(f"when all ranks have: tracekit ranks {job} -o {job}")
-        return
-    say("analyzing")
-    show_outputs(write_outputs(folder), folder)
+
+
+def _say_rank(here: "Place", job: Path, folder: Path) -> None:
+    say(f"rank {here.rank} of {here.world_size} wrote {folder / TRACE}")
+    if here.rank == 0:
+        say(f"when all ranks have: tracekit ranks {job} -o {job}")
 
 
 def _pass_on(failure: BaseException) -> NoReturn:

@@ -17,7 +17,6 @@ from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.built_masks import built_masks
 from tracekit.analyzers.transforms.by_cost import distinct, where
-from tracekit.analyzers.transforms.extra_kernels import PYTHON_OP, Extra, moving, with_extras
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.retime import retimed
 from tracekit.analyzers.transforms.written_attention import Written, covered, written_out
@@ -25,6 +24,7 @@ from tracekit.capture.attention_kernels import EFFICIENT, beginning
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.attention_backends import BACKENDS, is_half, on_backend, preferred, runs
 from tracekit.optimizations.shared.evidence import largest, of_step, say, share_of
+from tracekit.optimizations.shared.flash_attention_package import PACKAGE, with_package
 from tracekit.subjects.subject import Subject
 
 HOST_KEPT = Interval(0.8, 0.45, 0.2)
@@ -34,13 +34,6 @@ with and without it on hosts of H200s. By the time that such runs saved without 
 0.5 for GPT-2-large as transformers published it."""
 KERNEL_ERROR = Interval(1.3, 1.0, 0.8)
 _FUSED = "aten::scaled_dot_product_attention"
-PACKAGE = "flash-attention-2"
-_UNPADDING = 16
-"""Kernels that remove padding before the flash-attn package's kernel and restore it afterwards (transformers'
-_upad_input: lengths, indices, three gathers, a scatter), with two waits for the device."""
-
-_GATHER = 3.0
-"""Host time of such a gather, an autograd.Function, in plain launches."""
 
 
 class SDPA(Optimization):
@@ -108,7 +101,7 @@ class SDPA(Optimization):
         switched = replace(base, ops=self._switched(base, outcome))
         switched = replace(switched, ops=_unmasked(switched, outcome).reset_index(drop=True))
         joined = replace(switched, ops=self._joined(switched, outcome))
-        return self._wrapped(joined, outcome) if self.backend == PACKAGE else joined.ops
+        return with_package(joined, _fused(joined), outcome) if self.backend == PACKAGE else joined.ops
 
     def _switched(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         """Move attention that is already fused to the chosen kernels."""
@@ -152,17 +145,6 @@ class SDPA(Optimization):
             return cost
         efficient = masked and self.backend is None and cost.work.queries == 1
         return on_backend(cost, "efficient" if efficient else self.backend)
-
-    def _wrapped(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        """Add transformers' code around the package.
-
-        It is an op in Python, and for padded sequences (before version 5 for all) their packing.
-        """
-        places = _fused(base).to_numpy().nonzero()[0]
-        called = Extra("flash_attn (Python)", moving(8, 8), host=1 + 2 * pick(PYTHON_OP, outcome))
-        padded = outcome == "low" or (outcome == "expected" and _batch(base) > 1)
-        before = {int(row): [called, *(_unpadding(base.ops.cost.iloc[row]) if padded else [])] for row in places}
-        return with_extras(base, before, {})
 
     def reason(self, base: Baseline) -> Statements:
         name = self.backend or preferred(base.gpu, half=_half(base)) or "efficient"
@@ -245,15 +227,3 @@ def _grouped(base: Baseline) -> bool:
 
 def _fused(base: Baseline) -> "pd.Series[bool]":
     return where(base.ops, lambda cost: cost is not None and isinstance(cost.work, Attention))
-
-
-def _unpadding(cost: Cost) -> list[Extra]:
-    """Return the kernels that gather keys and values into the package's layout, and read lengths back."""
-    moved = cost.read_bytes / 2
-    small = [Extra("unpad", moving(64, 64)) for _ in range(_UNPADDING - 4)]
-    waits = [Extra("unpad: read back", moving(8, 8, family="copy"), sync=True) for _ in range(2)]
-    return [
-        *small,
-        *waits,
-        *(Extra("unpad: gather", moving(moved, moved, family="gather"), host=_GATHER) for _ in range(2)),
-    ]

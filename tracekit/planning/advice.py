@@ -1,0 +1,131 @@
+"""Predicts every optimization of a run, and finds the best plan."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Considered, MemoryFit, PlanStep, Recommendation
+from tracekit.analyzers.transforms.work_after import predicted_work
+from tracekit.optimizations import OPTIMIZATIONS, in_order
+from tracekit.optimizations.base import Optimization
+from tracekit.planning.explain import change
+from tracekit.planning.judging import judge
+from tracekit.planning.memory_fit import fitting_first, memory_fit
+from tracekit.planning.scenarios import speedup
+from tracekit.planning.search import Search, Steps
+
+LOSING = 1.0
+"""What is expected to give less than this alone is in no plan."""
+
+Judged = tuple[Optimization, Considered]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What was found about a run, the most useful first."""
+
+    recommendations: tuple[Recommendation, ...]
+    considered: tuple[Considered, ...]
+    """Every optimization, in the registry's order."""
+    plan: tuple[PlanStep, ...]
+    latency_steps: Steps
+    """Of the plan, without the one for throughput; in the order in which they are applied."""
+    predicted_work: pd.DataFrame
+    """PREDICTED_WORK of each recommendation alone, and of each step of the plan."""
+    memory_fit: MemoryFit | None = None
+
+
+def advise(base: Baseline) -> Advice:
+    search = Search(base)
+    fit, making_fit = memory_fit(search)
+    judged = [(optimization, judge(optimization, search)) for optimization in OPTIMIZATIONS]
+    candidates = [optimization for optimization, option in judged if _may_be_planned(optimization, option, base)]
+    steps = search.plan(candidates, making_fit)
+    if fit:
+        judged = fitting_first(judged, fit, making_fit, search)
+        steps = steps if making_fit else ()
+    worth = _ordered([(o, c) for o, c in judged if c.recommended], steps)
+    return Advice(
+        recommendations=tuple(_recommendation(o, c, base) for o, c in worth),
+        considered=tuple(c for _, c in judged),
+        plan=tuple(_plan_step(search, steps[:i], step) for i, step in enumerate(steps)),
+        latency_steps=in_order(step for step in steps if not step.throughput),
+        predicted_work=predicted_work(dict(_runs(search, [(o,) for o, _ in worth], steps))),
+        memory_fit=fit,
+    )
+
+
+def _ordered(worth: list[Judged], steps: Steps) -> list[Judged]:
+    """The steps of the plan first, then by the expected gain."""
+    planned = [step.id for step in steps if step is steps[0] or not step.throughput]
+
+    def rank(pair: Judged) -> tuple[int, bool, bool, float]:
+        optimization, option = pair
+        at = planned.index(optimization.id) if optimization.id in planned else len(planned)
+        gain = option.speedup.expected if option.speedup else 0.0
+        return at, bool(optimization.condition), optimization.throughput, -gain
+
+    return sorted(worth, key=rank)
+
+
+def _may_be_planned(optimization: Optimization, option: Considered, base: Baseline) -> bool:
+    """Whether it is not known to lose alone, or it saves memory that the run needs; what cannot be done yet may be
+    possible after another step."""
+    rivalled = any(each.kind == "part-gives-more" for each in option.reason)
+    loses = option.speedup is not None and option.speedup.expected < LOSING
+    return not (rivalled or optimization.unsuited(base)) and (not loses or optimization.needed(base))
+
+
+def _runs(search: Search, alone: list[Steps], plan: Steps) -> Iterator[tuple[str, tuple[pd.DataFrame, pd.DataFrame]]]:
+    """Op lists before and after the last step of each, as expected."""
+    for steps in [*alone, *(plan[: i + 1] for i in range(len(plan)))]:
+        if any(step.of_a_pass for step in steps):
+            continue
+        before, after = search.scenarios(steps[:-1]).expected, search.scenarios(steps).expected
+        yield "+".join(step.name for step in steps), (before.ops, after.ops)
+
+
+def _recommendation(optimization: Optimization, considered: Considered, base: Baseline) -> Recommendation:
+    assert considered.speedup is not None
+    return Recommendation(
+        id=optimization.id,
+        title=optimization.title,
+        speedup=considered.speedup,
+        reason=considered.reason,
+        evidence=optimization.evidence(base),
+        how_to=optimization.how(base),
+        caveats=(*optimization.caveats, *optimization.notes(base)),
+        explained=considered.explained,
+        costs=optimization.costs,
+        throughput=optimization.throughput,
+        condition=optimization.condition,
+    )
+
+
+def _plan_step(search: Search, before: Steps, step: Optimization) -> PlanStep:
+    start, after = search.scenarios(before), search.scenarios((*before, step))
+    cumulative = speedup(search.scenarios(()), after)
+    capture = after.expected.source.capture
+    return PlanStep(
+        name=step.name,
+        title=step.title,
+        speedup=speedup(start, after),
+        cumulative=None if step.throughput else cumulative,
+        latency_us=latency_us(search.base, cumulative, after.work),
+        throughput=step.throughput,
+        memory_bytes=capture.peak_memory_bytes if capture and capture.peak_memory_bytes else None,
+        explained=change(search.base, after.expected, after.work),
+        how_to=step.how(start.expected),
+        caveats=(*step.caveats, *step.notes(start.expected)),
+        costs=step.costs,
+        condition=step.condition,
+    )
+
+
+def latency_us(base: Baseline, gain: Interval, work: float) -> Interval:
+    """The stated latency over the speed-up of a step, which does `work` times as much."""
+    stated = base.stated_ns * work / 1e3
+    return Interval(stated / gain.high, stated / gain.expected, stated / gain.low)

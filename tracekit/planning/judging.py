@@ -1,0 +1,59 @@
+"""Judges one optimization for a run: does it apply, what does it give, and is it worth recommending."""
+
+from tracekit.analyzers.evidence import Statements, of_step, say
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Considered
+from tracekit.optimizations import find
+from tracekit.optimizations.base import Optimization
+from tracekit.planning.explain import change
+from tracekit.planning.scenarios import speedup, too_large
+from tracekit.planning.search import WORTHWHILE, Search, worthwhile
+
+
+def judge(optimization: Optimization, search: Search) -> Considered:
+    objection = optimization.obstacle(search.base)
+    if objection:
+        return refused(optimization, objection)
+    after = search.scenarios((optimization,))
+    memory = too_large(after.expected, search.base)
+    if memory:
+        return refused(optimization, memory)
+    gain = speedup(search.scenarios(()), after)
+    pays = worthwhile(optimization, gain)
+    rival = optimization.unsuited(search.base) or (_simpler(optimization, gain, search) if pays else ())
+    worth = (pays and not rival) or optimization.needed(search.base)
+    return Considered(
+        optimization.id,
+        optimization.title,
+        worth,
+        optimization.reason(search.base) if worth else rival or _against(gain),
+        gain,
+        change(search.base, after.expected, after.work),
+        notes=() if worth or rival else optimization.notes(search.base),
+    )
+
+
+def refused(optimization: Optimization, objection: str) -> Considered:
+    return Considered(optimization.id, optimization.title, False, (), None, objection=objection)
+
+
+def _simpler(optimization: Optimization, gain: Interval, search: Search) -> Statements:
+    """What speaks for a part of it alone; empty when it promises notably more than each part, or has none."""
+    for part in map(find, optimization.contains):
+        alone = 0.0 if part.obstacle(search.base) else search.gain((part,)).low
+        if alone >= WORTHWHILE and alone * WORTHWHILE > gain.low:
+            return (say("part-gives-more", of_step("part", "name", part.title)),)
+    return ()
+
+
+def _against(gain: Interval) -> Statements:
+    verdict = "changes-nothing" if gain.high < WORTHWHILE else "may-not-pay"
+    return (say("slower" if gain.high < 1 else verdict),)
+
+
+def unpredicted(optimization: Optimization, base: Baseline) -> Considered:
+    objection = optimization.obstacle(base)
+    if objection:
+        return refused(optimization, objection)
+    return Considered(optimization.id, optimization.title, False, (say("not-predicted"),), None)
