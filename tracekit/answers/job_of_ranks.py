@@ -8,8 +8,10 @@ from tracekit.analyzers import problems
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.ranks.job import analyze_ranks
 from tracekit.analyzers.ranks.result import Job
+from tracekit.jobs.cluster import summaries_of_cluster
 from tracekit.jobs.sources import rank_files, rank_numbers
 from tracekit.jobs.summaries import summaries
+from tracekit.jobs.worker import Answer
 
 _LISTED = 3
 
@@ -22,21 +24,32 @@ class RankFiles:
     files: dict[int, str]
 
 
-def ranks(where: str | Path | Sequence[str | Path], *, workers: int | None = None, use_cache: bool = True) -> Job:
+def ranks(
+    where: str | Path | Sequence[str | Path],
+    *,
+    workers: int | None = None,
+    cluster: str | None = None,
+    use_cache: bool = True,
+) -> Job:
     """Analyze the traces of a job's ranks together: who holds it up, why, what that costs, and what mending it gives.
 
     `where` is a folder with one trace a rank (or one run folder a rank), a pattern, a URL, or a list of these files.
-    `workers` processes read the traces, by default one a core. Summaries come from the cache, if `use_cache`. A trace
+    `workers` processes read the traces, by default one a core; with `cluster`, the workers of a Dask cluster do, which
+    is local:N or the address of a scheduler. Summaries come from the cache, if `use_cache`. A trace
     that cannot be read is a row of `problems`. Raises TracekitError when fewer than two can.
     """
-    return ranks_and_files(where, workers=workers, use_cache=use_cache).job
+    return ranks_and_files(where, workers=workers, cluster=cluster, use_cache=use_cache).job
 
 
 def ranks_and_files(
-    where: str | Path | Sequence[str | Path], *, workers: int | None = None, use_cache: bool = True
+    where: str | Path | Sequence[str | Path],
+    *,
+    workers: int | None = None,
+    cluster: str | None = None,
+    use_cache: bool = True,
 ) -> RankFiles:
     """As `ranks`, with the file of each rank."""
-    answers = list(summaries(rank_files(where), workers, use_cache=use_cache))
+    answers = _answers(rank_files(where), workers, cluster, use_cache)
     read = [(answer.summary, answer.path) for answer in answers if answer.summary is not None]
     lost = [f"{Path(answer.path).name} ({answer.why})" for answer in answers if answer.summary is None]
     if len(read) < 2:
@@ -58,3 +71,9 @@ def ranks_and_files(
     return RankFiles(
         analyze_ranks(summed, [numbers[at] for at in order], notes), {numbers[at]: read[at][1] for at in order}
     )
+
+
+def _answers(files: list[str], workers: int | None, cluster: str | None, use_cache: bool) -> list[Answer]:
+    if cluster is None:
+        return list(summaries(files, workers, use_cache=use_cache))
+    return list(summaries_of_cluster(cluster, files, use_cache=use_cache))

@@ -1,7 +1,7 @@
 """`tracekit ranks`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,6 +26,11 @@ _FORMATS = ("text", "json", "csv")
 )
 @click.option("--against", metavar="TRACES", help="Another job, a folder, pattern or URL, to compare this one with.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes that read traces.  [default: one a core]")
+@click.option(
+    "--cluster",
+    metavar="local:N|tcp://…",
+    help="Dask workers read traces: N processes here, or those of a scheduler, which see the same paths.",
+)
 @click.option("--no-cache", is_flag=True, help="Read the traces again, and do not use or write the cache.")
 @click.option(
     "-o",
@@ -41,6 +46,7 @@ def command(
     table: str,
     against: str | None,
     workers: int | None,
+    cluster: str | None,
     no_cache: bool,
     output: Path | None,
     force: bool,
@@ -58,8 +64,11 @@ def command(
     where: str | list[str] = traces[0] if len(traces) == 1 else list(traces)
     if output:
         check_outputs(output, where, force)
-    answer = ranks_and_files(where, workers=workers, use_cache=not no_cache)
-    other = ranks_and_files(against, workers=workers, use_cache=not no_cache).job if against else None
+    if workers and cluster:
+        raise click.UsageError("Either --workers or --cluster reads the traces.")
+    reading: dict[str, Any] = {"workers": workers, "cluster": cluster, "use_cache": not no_cache}
+    answer = ranks_and_files(where, **reading)
+    other = ranks_and_files(against, **reading).job if against else None
     click.echo(_rendered(answer.job, other, form, table), nl=False)
     if output:
         written = write_outputs(answer, output, where)

@@ -1,0 +1,75 @@
+"""The summaries of all ranks, made by the workers of a Dask cluster: of one that runs, or of one started here."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tracekit.analyzers.errors import InputError, MissingPackageError
+from tracekit.analyzers.readers.freed_memory import release_freed
+from tracekit.analyzers.readers.pool import ALONE
+from tracekit.jobs.worker import Answer, summary_of
+
+LOCAL = "local:"
+_LOST = "Every worker that read it ended (killed, or out of memory)."
+_CONNECT_S = 10
+_EXAMPLES = "Say local:4 for four processes here, or the address of a scheduler: tcp://host:8786."
+
+
+def summaries_of_cluster(cluster: str, paths: Sequence[str], *, use_cache: bool = True) -> Iterator[Answer]:
+    """One answer a path, in order. What a lost worker was reading is read again by another one.
+
+    `cluster` is local:N, or the address of a scheduler whose workers see the same paths and have tracekit installed.
+    """
+    with _client(cluster) as client:
+        for path, future in zip(paths, client.map(_summary, paths, use_cache=use_cache, pure=False), strict=True):
+            yield _answer(path, future)
+
+
+def _summary(path: str, *, use_cache: bool) -> Answer:
+    """One worker reads one trace at a time, without processes of its own."""
+    ALONE.set(True)
+    try:
+        return summary_of(path, use_cache)
+    finally:
+        release_freed()
+
+
+def _answer(path: str, future: Any) -> Answer:
+    from distributed import KilledWorker
+
+    try:
+        return future.result()
+    except KilledWorker:
+        return Answer(path, None, _LOST)
+    finally:
+        future.release()
+
+
+@contextmanager
+def _client(cluster: str) -> Iterator[Any]:
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError as error:
+        what, why = "--cluster needs an optional package.", "distributed is not installed."
+        raise MissingPackageError(what, why, "pip install 'tracekit[cluster]'") from error
+    if not cluster.startswith(LOCAL):
+        with _connected(Client, cluster) as client:
+            yield client
+        return
+    workers = {"n_workers": _workers(cluster), "threads_per_worker": 1, "dashboard_address": None}
+    with LocalCluster(**workers) as local, Client(local) as client:
+        yield client
+
+
+def _connected(client: Any, address: str) -> Any:
+    try:
+        return client(address, timeout=_CONNECT_S)
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"The cluster {address} cannot be reached.", f"{type(error).__name__}.", _EXAMPLES) from error
+
+
+def _workers(cluster: str) -> int:
+    number = cluster.removeprefix(LOCAL)
+    if not number.isdecimal() or int(number) < 1:
+        raise InputError(f"{cluster} is no cluster.", f"{number or 'Nothing'} is no number of workers.", _EXAMPLES)
+    return int(number)
