@@ -135,9 +135,11 @@ def _rows(
     joins[1 + len(before)] = True
     place = added[:, 0].astype(int)
     return Rows(
-        *(np.insert(old, place, new) for old, new in zip((host, kernel, zero), added[:, 1:].T, strict=True)),
-        np.insert(rows.sync, place, False),
-        np.insert(rows.joins, place, joins),
+        host=np.insert(host, place, added[:, 1]),
+        kernel=np.insert(kernel, place, added[:, 2]),
+        transfer=np.insert(zero, place, added[:, 3]),
+        sync=np.insert(rows.sync, place, False),
+        joins=np.insert(rows.joins, place, joins),
     )
 
 
