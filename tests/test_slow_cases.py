@@ -7,20 +7,43 @@ import sys
 from pathlib import Path
 
 import pytest
-from catalogue import cases, table
-from diagnose import BLIND, SEEN, diagnosis, page
+from catalogue import SETS, cases, table
+from diagnose import BLIND, SEEN, _is_right, diagnosis, page
 
 CASES = Path(__file__).parents[1] / "benchmarks" / "cases"
 
 
-def test_each_case_has_a_script_and_each_script_a_case():
-    scripts = {path.stem for path in (CASES / "scripts").glob("*.py")} - {"models", "__init__"}
-    assert scripts == {case.script for case in cases().values()}
+@pytest.mark.parametrize("number", SETS)
+def test_each_case_has_a_script_and_each_script_a_case(number):
+    scripts = {path.stem for path in (CASES / SETS[number][1]).glob("*.py")} - {"models", "__init__"}
+    assert scripts == {case.script for case in cases(number).values()}
 
 
-def test_the_readme_shows_the_catalogue():
+def test_no_case_is_in_both_sets():
+    assert not cases(1).keys() & cases(2).keys()
+
+
+@pytest.mark.parametrize(("number", "mark"), [(1, "table"), (2, "second")])
+def test_the_readme_shows_the_catalogue(number, mark):
     readme = (CASES / "README.md").read_text()
-    assert readme.partition("<!-- table -->\n")[2].partition("\n<!-- end -->")[0] == table()
+    assert _between(readme, mark) == table(number)
+
+
+def test_a_run_that_does_not_fit_is_right_only_if_that_is_said_of_each_gpu():
+    case = cases(2)["loaded-in-float32"]
+    assert _is_right("half-precision", case, ["t4", "l4"])
+    assert not _is_right("half-precision", case, ["t4"])
+    assert not _is_right("compile", case, ["t4", "l4"])
+
+
+def test_a_case_that_was_not_recorded_keeps_its_row(tmp_path):
+    gain = {"gain": {"median": 2.5}}
+    advised = {"bound": "launch", "advice": [{"id": "data-loading", "low": 2, "expected": 3, "high": 4}]}
+    (tmp_path / "measured.json").write_text(json.dumps({"cases": {"click-log-loader": gain, "added-token": {}}}))
+    (tmp_path / SEEN).write_text(json.dumps({"click-log-loader": advised | {"does_not_fit": []}}))
+    rows = page(tmp_path, SEEN, 2).splitlines()
+    assert "| click-log-loader | launch | `data-loading` | 2.00 to 4.00× | 2.50× | yes | yes |" in rows
+    assert "| added-token | | not recorded | | | | |" in rows
 
 
 def test_cases_import_nothing_of_tracekit():
@@ -31,7 +54,13 @@ def test_cases_import_nothing_of_tracekit():
 def test_the_page_of_diagnosis_shows_what_was_measured():
     text = (CASES.parents[1] / "docs" / "diagnosis.md").read_text()
     for mark, name in (("blind", BLIND), ("seen", SEEN)):
-        assert text.partition(f"<!-- {mark} -->\n")[2].partition("\n<!-- end -->")[0] == page(CASES / "h100", name)
+        assert _between(text, mark) == page(CASES / "h100", name)
+    if (second := CASES / "h100_second").exists():
+        assert _between(text, "second-blind") == page(second, BLIND, 2)
+
+
+def _between(text, mark):
+    return text.partition(f"<!-- {mark} -->\n")[2].partition("\n<!-- end -->")[0]
 
 
 @pytest.mark.parametrize("name", ["data-loading", "preprocessing", "pageable-copies", "unfused-optimizer"])

@@ -1,15 +1,19 @@
-"""The cases as cases.toml has them; `python benchmarks/cases/catalogue.py` prints the table of README.md."""
+"""The cases of both sets; `python benchmarks/cases/catalogue.py SET` prints the table of one in README.md."""
 
+import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
+SETS = {1: ("cases.toml", "scripts"), 2: ("second.toml", "second")}
+"""The list of a set, and the folder of its scripts."""
 
 
 @dataclass(frozen=True)
 class Case:
     name: str
+    folder: str
     planted: str
     mend: str
     advice: tuple[str, ...]
@@ -25,29 +29,41 @@ class Case:
     profile_memory: bool = False
     mended_by: str = ""
     """The advice with its argument, where the mend is another one than is advised by default."""
+    mends: tuple[str, ...] = ()
+    """Right advice whose prediction is of the mend that is measured; all of it where none is named."""
     projected_to: tuple[str, ...] = ()
     """GPUs that the slow variant does not fit on."""
+
+    @property
+    def module(self) -> str:
+        return f"{self.folder}.{self.script}"
 
     @property
     def script(self) -> str:
         return self.name.replace("-", "_")
 
-
-def cases() -> dict[str, Case]:
-    rows = tomllib.loads((HERE / "cases.toml").read_text(encoding="utf-8"))
-    return {name: _case(name, row) for name, row in rows.items()}
-
-
-def _case(name: str, row: dict) -> Case:
-    lists = {key: tuple(row[key]) for key in ("advice", "projected_to") if key in row}
-    return Case(**{"name": name, **row, **lists})
+    @property
+    def measured_ids(self) -> tuple[str, ...]:
+        """Ids whose predictions are compared with the measured gain."""
+        return self.mends or self.advice
 
 
-def table() -> str:
+def cases(number: int = 1) -> dict[str, Case]:
+    listed, folder = SETS[number]
+    rows = tomllib.loads((HERE / listed).read_text(encoding="utf-8"))
+    return {name: _case(name, folder, row) for name, row in rows.items()}
+
+
+def _case(name: str, folder: str, row: dict) -> Case:
+    lists = {key: tuple(row[key]) for key in ("advice", "mends", "projected_to") if key in row}
+    return Case(**{"name": name, "folder": folder, **row, **lists})
+
+
+def table(number: int = 1) -> str:
     head = ["| case | planted | mend | first advice |", "|---|---|---|---|"]
     rows = [
-        f"| [{case.name}](scripts/{case.script}.py) | {case.planted} | {case.mend} | {_ids(case.advice)} |"
-        for case in cases().values()
+        f"| [{case.name}]({case.folder}/{case.script}.py) | {case.planted} | {case.mend} | {_ids(case.advice)} |"
+        for case in cases(number).values()
     ]
     return "\n".join([*head, *rows])
 
@@ -58,4 +74,4 @@ def _ids(advice: tuple[str, ...]) -> str:
 
 
 if __name__ == "__main__":
-    print(table())
+    print(table(int(sys.argv[1]) if len(sys.argv) > 1 else 1))

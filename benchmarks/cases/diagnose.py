@@ -3,9 +3,10 @@
     python benchmarks/cases/diagnose.py benchmarks/cases/h100                 # writes what is said
     python benchmarks/cases/diagnose.py benchmarks/cases/h100 --page          # rows of docs/diagnosis.md
     python benchmarks/cases/diagnose.py benchmarks/cases/h100 --page --blind  # the same, of the blind diagnosis
+    python benchmarks/cases/diagnose.py benchmarks/cases/h100_second --set 2 --blind  # writes a blind diagnosis
 
-The first writes FOLDER/diagnosis.json from the traces FOLDER/CASE.json.gz; the others join it with what was measured,
-FOLDER/measured.json. FOLDER/diagnosis_blind.json was written before the gains were looked at, and stays as it is.
+The first writes FOLDER/diagnosis.json from the traces FOLDER/CASE.json.gz; `--page` joins it with what was measured,
+FOLDER/measured.json. FOLDER/diagnosis_blind.json is written before the gains are looked at, and never again.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from catalogue import Case, cases
+from catalogue import SETS, Case, cases
 
 import tracekit
 
@@ -25,12 +26,22 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--page", action="store_true")
     parser.add_argument("--blind", action="store_true")
+    parser.add_argument("--set", type=int, choices=list(SETS), default=1)
     asked = parser.parse_args()
+    name = BLIND if asked.blind else SEEN
     if asked.page:
-        print(page(asked.folder, BLIND if asked.blind else SEEN))
-        return
-    rows = {case.name: diagnosis(asked.folder / f"{case.name}.json.gz", case) for case in cases().values()}
-    (asked.folder / "diagnosis.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        print(page(asked.folder, name, asked.set))
+    elif asked.blind and (asked.folder / name).exists():
+        parser.error(f"{asked.folder / name} was written before the gains were known; it stays as it is")
+    else:
+        rows = diagnoses(asked.folder, asked.set)
+        (asked.folder / name).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+def diagnoses(folder: Path, number: int) -> dict[str, Any]:
+    """Of the cases that were recorded."""
+    traces = {case: folder / f"{case.name}.json.gz" for case in cases(number).values()}
+    return {case.name: diagnosis(trace, case) for case, trace in traces.items() if trace.exists()}
 
 
 def diagnosis(trace: Path, case: Case) -> dict[str, Any]:
@@ -51,34 +62,42 @@ def _ends(gain: tracekit.Interval) -> dict[str, float]:
     return {"low": gain.low, "expected": gain.expected, "high": gain.high}
 
 
-def page(folder: Path, name: str) -> str:
+def page(folder: Path, name: str, number: int = 1) -> str:
     diagnosed = json.loads((folder / name).read_text("utf-8"))
     measured = json.loads((folder / "measured.json").read_text("utf-8"))["cases"]
     head = [
         "| case | bound | first advice | predicted | the mend gained | right | inside |",
         "|---|---|---|---|---|---|---|",
     ]
-    rows = [_row(case, diagnosed[name], measured[name]) for name, case in cases().items()]
+    rows = [_row(case, diagnosed.get(name), measured.get(name, {})) for name, case in cases(number).items()]
     return "\n".join([*head, *rows])
 
 
-def _row(case: Case, diagnosed: dict[str, Any], measured: dict[str, Any]) -> str:
-    """The prediction is of the mend that was measured, where that was asked for."""
-    name, right = case.name, case.advice
+def _row(case: Case, diagnosed: dict[str, Any] | None, measured: dict[str, Any]) -> str:
+    """The prediction is of the mend that was measured, where the first advice is that mend."""
+    if diagnosed is None or "gain" not in measured:
+        return f"| {case.name} | | not recorded | | | | |"
     gain = measured["gain"]["median"]
-    first = diagnosed["advice"][0] if diagnosed["advice"] else None
-    if first is None:
-        return f"| {name} | {diagnosed['bound']} | none | | {gain:.2f}× | no | |"
-    is_right = first["id"] in right or (bool(diagnosed["does_not_fit"]) and "gradient-checkpointing" in right)
-    asked = diagnosed.get("of_mend", first)
-    inside = asked["low"] <= gain <= asked["high"] if first["id"] in right else None
-    verdict = {True: "yes", False: "no", None: ""}
-    predicted = f"{asked['low']:.2f} to {asked['high']:.2f}×"
-    advice = case.mended_by if "of_mend" in diagnosed else first["id"]
+    if not diagnosed["advice"]:
+        return f"| {case.name} | {diagnosed['bound']} | none | | {gain:.2f}× | no | |"
+    first = diagnosed["advice"][0]
+    is_measured = first["id"] in case.measured_ids
+    asked = diagnosed.get("of_mend", first) if is_measured else first
+    advice = case.mended_by if is_measured and "of_mend" in diagnosed else first["id"]
+    right = "yes" if _is_right(first["id"], case, diagnosed["does_not_fit"]) else "no"
+    inside = ("yes" if asked["low"] <= gain <= asked["high"] else "no") if is_measured else ""
     return (
-        f"| {name} | {diagnosed['bound']} | `{advice}` | {predicted} | {gain:.2f}× | {verdict[is_right]} "
-        f"| {verdict[inside]} |"
+        f"| {case.name} | {diagnosed['bound']} | `{advice}` | {asked['low']:.2f} to {asked['high']:.2f}× "
+        f"| {gain:.2f}× | {right} | {inside} |"
     )
+
+
+def _is_right(first: str, case: Case, misfits: list[str]) -> bool:
+    """Where a trace is projected to GPUs, all of them must be said to be too small. Checkpointing gains nothing where
+    the run fits, so that this is enough there."""
+    if set(misfits) != set(case.projected_to):
+        return False
+    return first in case.advice or bool(misfits and "gradient-checkpointing" in case.advice)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,11 @@ def record(steps: Iterator[int], case: Case, out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(trace))
-        text = trace.read_text(encoding="utf-8").replace(folder, "").replace(f"scripts/{case.script}.py", "script.py")
+        text = (
+            trace.read_text(encoding="utf-8")
+            .replace(folder, "")
+            .replace(f"{case.folder}/{case.script}.py", "script.py")
+        )
     out.write_bytes(gzip.compress(text.encode(), compresslevel=9, mtime=0))
 
 

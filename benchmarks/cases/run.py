@@ -1,12 +1,15 @@
 """Slow scripts with one planted cause each: timed slow and mended, in turn, and a trace recorded of the slow one.
 
-    python benchmarks/cases/run.py OUT [CASE ...]
+    python benchmarks/cases/run.py OUT [CASE ...] [--set 2]
 
 Writes OUT/CASE.json.gz, the trace, and OUT/measured.json. Each case runs in a process of its own; the trace
-is recorded after everything was timed. `--device cpu --tiny` tries the scripts where there is no GPU.
+is recorded after everything was timed. `--quiet` does not say what the mends gained, so that a diagnosis can be
+written before anybody knows. `--seconds` bounds the whole; cases that it leaves no time for are skipped.
+`--device cpu --tiny` tries the scripts where there is no GPU.
 """
 
 import argparse
+import contextlib
 import importlib
 import json
 import multiprocessing
@@ -21,7 +24,7 @@ from typing import Any
 
 import torch
 import transformers
-from catalogue import Case, cases
+from catalogue import SETS, Case, cases
 from recording import record
 from timing import Variant, gain, time_in_turn
 
@@ -30,36 +33,56 @@ os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 _BUDGET_S = 7.0
 _A_CASE_S = 90
+_BEGUN_BEFORE_S = 20
+"""A case is not begun when less is left."""
 
 
 def main() -> int:
     asked = _arguments()
     asked.out.mkdir(parents=True, exist_ok=True)
-    known = cases()
-    importlib.import_module("scripts.models")
+    end = time.perf_counter() + asked.seconds
+    known = cases(asked.set)
+    _import([known[name] for name in asked.cases or known])
     rows: dict[str, Any] = {}
     for name in asked.cases or known:
-        rows[name] = _in_a_process(known[name], asked)
-        print(_line(name, rows[name]), flush=True)
-    measured = _versions(asked) | {"cases": rows}
-    (asked.out / "measured.json").write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+        rows[name] = _within(known[name], asked, end - time.perf_counter())
+        print(_line(name, rows[name], asked.quiet), flush=True)
+        measured = _versions(asked) | {"cases": rows}
+        (asked.out / "measured.json").write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     return int(any("error" in row for row in rows.values()))
+
+
+def _import(asked_for: list[Case]) -> None:
+    """Once, before any process is forked; what cannot be imported is the error of its case."""
+    for case in asked_for:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(case.module)
+
+
+def _within(case: Case, asked: argparse.Namespace, left_s: float) -> dict[str, Any]:
+    if left_s < _BEGUN_BEFORE_S:
+        return {"error": f"skipped: {max(left_s, 0):.0f} of {asked.seconds:.0f} s were left"}
+    return _in_a_process(case, asked, min(left_s, _A_CASE_S))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(cases()))
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="all of the set if none is named")
+    parser.add_argument("--set", type=int, choices=list(SETS), default=1)
+    parser.add_argument("--seconds", type=float, default=600, help="for everything (default: 600)")
+    parser.add_argument("--quiet", action="store_true", help="print no gains")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="models of two narrow layers")
     parser.add_argument("--rounds", type=int, default=7, help="timed rounds of each variant, at least 3")
     asked = parser.parse_intermixed_args()
-    if unknown := set(asked.cases) - set(cases()):
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; the cases are {', '.join(cases())}")
+    known = cases(asked.set)
+    if unknown := set(asked.cases) - set(known):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; the cases of set {asked.set} are {', '.join(known)}")
     return asked
 
 
-def _in_a_process(case: Case, asked: argparse.Namespace) -> dict[str, Any]:
+def _in_a_process(case: Case, asked: argparse.Namespace, seconds: float) -> dict[str, Any]:
     """A fork of this one, which has imported torch but not touched the GPU."""
     fork = multiprocessing.get_context("fork")
     answers, answer = fork.Pipe(duplex=False)
@@ -67,7 +90,7 @@ def _in_a_process(case: Case, asked: argparse.Namespace) -> dict[str, Any]:
     process.start()
     answer.close()
     try:
-        return answers.recv() if answers.poll(_A_CASE_S) else {"error": f"it took more than {_A_CASE_S} s"}
+        return answers.recv() if answers.poll(seconds) else {"error": f"it took more than {seconds:.0f} s"}
     except EOFError:
         return {"error": "its process ended without an answer"}
     finally:
@@ -87,7 +110,7 @@ def _answer(case: Case, asked: argparse.Namespace, answer: Any) -> None:
 
 def measured(case: Case, device: str, tiny: bool, rounds: int, out: Path) -> dict[str, Any]:
     begin = time.perf_counter()
-    run = importlib.import_module(f"scripts.{case.script}").run
+    run = importlib.import_module(case.module).run
     slow, slow_peak = _started(run(False, device, tiny), case.warm_up, device)
     mended, mended_peak = _started(run(True, device, tiny), case.warm_up, device)
     time_in_turn(slow, mended, rounds, _BUDGET_S)
@@ -115,14 +138,14 @@ def _started(steps: Iterator[int], warm_up: int, device: str) -> tuple[Variant, 
     return variant, torch.cuda.max_memory_allocated() - before
 
 
-def _line(name: str, row: dict[str, Any]) -> str:
+def _line(name: str, row: dict[str, Any], quiet: bool) -> str:
     if "error" in row:
         return f"{name}: {row['error']}"
+    recorded = f"{row['trace_bytes'] / 1e3:.0f} KB, {row['took_s']} s"
+    if quiet:
+        return f"{name}: {recorded}"
     slow, mended = (row[variant]["step_ms"]["median"] for variant in ("slow", "mended"))
-    size = row["trace_bytes"] / 1e3
-    return (
-        f"{name}: {slow:.2f} ms, mended {mended:.2f} ms: {row['gain']['median']:.2f}x; {size:.0f} KB, {row['took_s']} s"
-    )
+    return f"{name}: {slow:.2f} ms, mended {mended:.2f} ms: {row['gain']['median']:.2f}x; {recorded}"
 
 
 def _versions(asked: argparse.Namespace) -> dict[str, Any]:
