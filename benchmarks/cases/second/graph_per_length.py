@@ -1,7 +1,8 @@
 """A tagger of sounds is compiled with `reduce-overhead`, for clips of any length.
 
-Each new length of a batch is warmed up and recorded as a CUDA graph of its own, and hardly any comes a third time to
-be replayed. Mended, batches are padded to multiples of 256 frames: nine graphs, which are recorded at the start.
+A new length is run without a graph, to warm up; it is recorded as a CUDA graph of its own when it comes again, and
+hardly any comes a third time to be replayed. Mended, batches are padded to multiples of 256 frames: nine graphs, which
+are recorded at the start.
 """
 
 from collections.abc import Iterator
