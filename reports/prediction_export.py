@@ -4,7 +4,7 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from tracekit.analyzers.prediction.values import Change, OpClassTime, Prediction
+from tracekit.analyzers.prediction.values import Change, GainThere, OpClassTime, Prediction
 from tracekit.reports import advice
 from tracekit.reports.public import number
 from tracekit.reports.sentences import explained
@@ -30,6 +30,7 @@ def to_dict(prediction: Prediction) -> dict[str, Any]:
         },
         "speedup": advice.interval(prediction.speedup),
         "work_factor": number(prediction.work_factor, 4),
+        "there": _there(prediction.there),
         "by_op_class": [_op_class(each, prediction) for each in prediction.by_op_class],
         "explained": explained(Change(prediction.by_op_class, prediction.work_factor)),
         "how_to": list(prediction.how_to),
@@ -38,6 +39,13 @@ def to_dict(prediction: Prediction) -> dict[str, Any]:
         "memory_fit": advice.memory_fit(prediction.memory_fit),
         "plan": [advice.plan_step(each) for each in prediction.plan],
     }
+
+
+def _there(gain: GainThere | None) -> dict[str, Any] | None:
+    if gain is None:
+        return None
+    latency, own = advice.interval(gain.latency_us), advice.interval(gain.speedup)
+    return {"setting": list(gain.setting), "latency_us": latency, "speedup": own}
 
 
 def to_json(prediction: Prediction) -> str:

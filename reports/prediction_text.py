@@ -7,7 +7,7 @@ from rich.text import Text
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.memory import Memory
-from tracekit.analyzers.prediction.values import Change, Check, Considered, Prediction
+from tracekit.analyzers.prediction.values import Change, Check, Considered, GainThere, Prediction
 from tracekit.reports.console import paragraph, printed
 from tracekit.reports.headline import of_fit
 from tracekit.reports.numbers import ABSENT, duration, quantity, speedup, times
@@ -38,7 +38,7 @@ def _lines(prediction: Prediction) -> list[tuple[str, str]]:
         ("applied", _applied(prediction)),
         ("before", f"{duration(baseline.latency_us)} a step, {_TIMED[baseline.timed]}"),
         ("after", f"{duration(prediction.latency_us.expected)} a step ({_range(prediction.latency_us)})"),
-        ("speed-up", _speedup(prediction)),
+        *_gains(prediction),
         ("memory", _memory(prediction)),
         ("why", explained(Change(prediction.by_op_class, prediction.work_factor))),
         ("check", _check(prediction)),
@@ -53,11 +53,28 @@ def _applied(prediction: Prediction) -> str:
     return f"{what}; predicted for {prediction.gpu.name}{batch}"
 
 
+def _gains(prediction: Prediction) -> list[tuple[str, str]]:
+    """What the optimizations give where they are applied, then what they and the move there give together."""
+    whole, there = _speedup(prediction), prediction.there
+    if there is None:
+        return [("speed-up", whole)]
+    own = f"{_expected(there.speedup)}, over {duration(there.latency_us.expected)} a step without it {_where(there)}"
+    return [("speed-up", own), ("in all", f"{whole}, over the run as it is")]
+
+
+def _where(there: GainThere) -> str:
+    """At which batch, and on which GPU."""
+    named = [name.partition(":")[::2] for name in there.setting]
+    return " ".join(f"on {value}" if kind == "gpu" else f"at batch {value}" for kind, value in named)
+
+
 def _speedup(prediction: Prediction) -> str:
-    gain = prediction.speedup
-    expected = f"{times(gain.expected, gain.high)} expected, {speedup(gain)}"
-    work = prediction.work_factor
+    work, expected = prediction.work_factor, _expected(prediction.speedup)
     return expected if work == 1 else f"{expected}, of the work done: a step does {work:.3g} times as much"
+
+
+def _expected(gain: Interval) -> str:
+    return f"{times(gain.expected, gain.high)} expected, {speedup(gain)}"
 
 
 def _range(latency: Interval) -> str:

@@ -191,6 +191,17 @@ class PlanStep:
 
 
 @dataclass(frozen=True)
+class GainThere:
+    """What optimizations give on another GPU or at another batch, over the run as it would be there without them."""
+
+    setting: tuple[str, ...]
+    """Names of what moves the run there: gpu:ID, batching:N."""
+    latency_us: Interval
+    """Of the run there without them."""
+    speedup: Interval
+
+
+@dataclass(frozen=True)
 class Prediction:
     """A run, and what it would be with optimizations, on another GPU, or at another batch."""
 
@@ -215,3 +226,5 @@ class Prediction:
     plan: tuple[PlanStep, ...] = ()
     memory_fit: MemoryFit | None = None
     """How the predicted step could be made to fit; None: it fits, or its peak is not known."""
+    there: GainThere | None = None
+    """None: nothing is applied beside another GPU or batch, or the run stays on its GPU and at its batch."""

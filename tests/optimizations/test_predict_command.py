@@ -96,6 +96,18 @@ def test_a_batch_is_a_throughput():
     assert found["predicted"]["latency_us"]["expected"] >= found["baseline"]["latency_us"]
 
 
+def test_what_an_optimization_gives_at_a_batch_is_told_apart_from_the_batch():
+    found = as_json(DECODE, "--batch-size", "16", "--apply", "half-precision:fp16")
+    there = found["there"]
+    assert there["setting"] == ["batching:16"] and there["speedup"]["expected"] < 3
+    assert there["speedup"]["expected"] == pytest.approx(
+        there["latency_us"]["expected"] / found["predicted"]["latency_us"]["expected"], rel=1e-3
+    )
+    assert found["speedup"]["expected"] > 8
+    text = CliRunner().invoke(main, ["predict", str(DECODE), "--batch-size", "16", "--apply", "half-precision:fp16"])
+    assert "a step without it at batch 16" in text.output and "in all" in text.output
+
+
 def test_another_gpu_is_composed_with_optimizations():
     moved = as_json(PREFILL, "--gpu", "t4")
     halved = as_json(PREFILL, "--gpu", "t4", "--apply", "half-precision:fp16")

@@ -9,7 +9,7 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.projection import of_collectives, of_estimates
 from tracekit.analyzers.prediction.start import start
-from tracekit.analyzers.prediction.values import Prediction
+from tracekit.analyzers.prediction.values import GainThere, Prediction
 from tracekit.calibration.correction import Correction, here
 from tracekit.optimizations import find, in_order, parse
 from tracekit.optimizations.combined import Combined
@@ -41,24 +41,36 @@ def predict(
     optimization cannot be applied to it.
     """
     named = hardware.selected(gpu, gpu_file)
-    requested = _requested(apply, batch_size)
     base = _baseline(path, named)
-    steps = (OtherGPU(named), *requested) if named and named != base.gpu else requested
+    setting = (*_moved(base, named), *([find(f"batching:{batch_size}")] if batch_size is not None else []))
+    steps = (*setting, *_requested(apply))
     search = Search(base)
     together = _checked(search, steps)
     if apply:
-        return _prediction(search, together)
+        return replace(_prediction(search, together), there=_gain_there(search, together, setting))
     advice = advise(_as_start(search, steps))
     predicted = _prediction(search, together if steps else Combined(advice.latency_steps))
     fit = predicted.memory_fit or advice.memory_fit
     return replace(predicted, considered=advice.considered, plan=advice.plan, memory_fit=fit)
 
 
-def _requested(apply: str, batch_size: int | None) -> Steps:
-    chosen = [parse(apply)] if apply else []
-    if batch_size is not None:
-        chosen.append(find(f"batching:{batch_size}"))
-    return tuple(step for each in chosen for step in (each.steps if isinstance(each, Combined) else (each,)))
+def _moved(base: Baseline, named: GPU | None) -> Steps:
+    return (OtherGPU(named),) if named and named != base.gpu else ()
+
+
+def _requested(apply: str) -> Steps:
+    chosen = parse(apply) if apply else Combined(())
+    return chosen.steps if isinstance(chosen, Combined) else (chosen,)
+
+
+def _gain_there(search: Search, together: Combined, setting: Steps) -> GainThere | None:
+    """Return what the optimizations give in a setting, over the run in that setting without them."""
+    if not setting:
+        return None
+    moved = search.scenarios(in_order(setting))
+    took = latency_us(search.base, speedup(search.scenarios(()), moved), moved.work)
+    gain = speedup(moved, search.scenarios(together.steps))
+    return GainThere(tuple(step.name for step in setting), took, gain)
 
 
 def _baseline(path: str | Path, named: GPU | None) -> Baseline:
