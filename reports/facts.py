@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from tracekit.analyzers.results import Analysis, CounterSource, Source
 from tracekit.reports.names import printable
 from tracekit.reports.numbers import duration, percent, quantity, significant
+from tracekit.reports.token_times import BETWEEN, FIRST, tokens_per_s
 
-_TASKS = {"time_to_first_token": "Time to first token", "time_between_tokens": "Time between tokens"}
+_TASKS = {FIRST: "Time to first token", BETWEEN: "Time between tokens"}
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Fact:
 
 
 def key_figures(analysis: Analysis) -> list[Fact]:
-    """Latency, its parts, and memory: at most six."""
+    """Latency, its parts, and memory: at most seven."""
     capture, start, line = analysis.source.capture, analysis.predicted_from, analysis.timeline
     device = "GPU" if analysis.source.device == "gpu" else "CPU"
     busy_us = start.busy_us if start else line.busy_ns / max(1, len(line.steps)) / 1000
@@ -34,6 +35,9 @@ def key_figures(analysis: Analysis) -> list[Fact]:
                 _spread(latency.p10_us, latency.p90_us),
             )
         )
+    if capture and BETWEEN in capture.phases:
+        rate = tokens_per_s(capture.phases[BETWEEN], capture.batch_size)
+        facts.append(Fact("Tokens a second", significant(rate), "while decoding"))
     if capture and capture.peak_memory_bytes:
         weights = f"weights {quantity(capture.weight_bytes, 'B')}" if capture.weight_bytes else ""
         facts.append(Fact("Peak memory", quantity(capture.peak_memory_bytes, "B"), weights))

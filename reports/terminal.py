@@ -12,6 +12,7 @@ from tracekit.reports.numbers import duration, percent, speedup
 from tracekit.reports.sentences import sentences
 from tracekit.reports.terminal_summary import head
 from tracekit.reports.terminal_tables import tables
+from tracekit.reports.token_times import token_times
 
 _KIND = {
     "measured": "measured",
@@ -59,6 +60,7 @@ def _lines(analysis: Analysis) -> list[tuple[str, str]]:
         ("", headline(analysis)),
         ("source", _source(analysis)),
         ("step", _latency(analysis)),
+        *([("tokens", tokens)] if (tokens := token_times(analysis)) else []),
         ("bound", _bounds(analysis)),
         *(("devices", text) for text in _devices(analysis)),
         ("layers", _top(_own_time(analysis))),

@@ -15,6 +15,7 @@ from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.readers import load
 from tracekit.capture import model_trace
 from tracekit.capture.settings import Settings
+from tracekit.reports.token_times import token_times
 
 
 def _write(settings: Settings) -> tuple[CaptureInfo, Path]:
@@ -112,11 +113,13 @@ def test_a_step_lasts_as_long_as_the_latency_says(train: tuple[CaptureInfo, Path
 
 
 def test_generate_tells_times_of_tokens(tmp_path: Path) -> None:
-    info, _ = _write(settings_of("gpt2", tmp_path, workload="generate", new_tokens=5))
+    info, path = _write(settings_of("gpt2", tmp_path, workload="generate", new_tokens=5))
     assert info.latency is not None
     first, between = info.phases["time_to_first_token"], info.phases["time_between_tokens"]
     assert info.latency.median_us == pytest.approx(first.median_us + 4 * between.median_us, rel=0.02)
     assert between.p10_us < between.median_us < between.p90_us
+    told = token_times(analyze(load(path)))
+    assert told.startswith("MODELLED first after") and "then one each" in told and "tokens/s while decoding" in told
 
 
 def test_the_same_run_is_the_same_file(tmp_path: Path) -> None:
