@@ -14,6 +14,7 @@ from tracekit.capture.cuda_ops import aten, is_recorded, reads_back
 from tracekit.capture.fake_results import as_real
 from tracekit.capture.live_memory import LiveMemory
 from tracekit.capture.op_calls import element_type, op_call, tensors_in
+from tracekit.capture.op_graph import TensorNumbers
 from tracekit.capture.op_signature import Signature, signature
 from tracekit.capture.recording import BackwardNode, Copies, RecordingBuilder
 
@@ -38,6 +39,8 @@ class OpRecorder(TorchDispatchMode):
     def start(self) -> RecordingBuilder:
         """Begin a new recording and return its builder."""
         self._builder, self._index = RecordingBuilder(), dict[tuple[Signature, str, Copies], int]()
+        self._numbers = TensorNumbers()
+        self._builder.recording.shapes = self._numbers.shapes
         self._last_sequence = _latest_sequence()
         self._last_node: object = None
         self.memory.peak_bytes = self.memory.live_bytes
@@ -81,13 +84,14 @@ class OpRecorder(TorchDispatchMode):
             self._builder.pop()
 
     def _append(self, func: Any, args: Any, kwargs: Any, outputs: list[torch.Tensor], copies: Copies) -> None:
+        tensors = self._numbers.read(tensors_in((*args, *kwargs.values()))), self._numbers.written(outputs)
         func, args, kwargs = self._attention.as_cuda(func, args, kwargs)
         inputs = tensors_in((*args, *kwargs.values()))
         calls, key = self._builder.recording.calls, (signature(func, args, kwargs), element_type(inputs), copies)
         if key not in self._index:
             self._index[key] = len(calls)
             calls.append(op_call(func, key[0], inputs, outputs, copies))
-        self._builder.append(self._index[key], *self._autograd())
+        self._builder.append(self._index[key], *self._autograd(), tensors)
 
     def _autograd(self) -> tuple[int, int]:
         """(sequence of the node that this op creates, index of the node that it runs for)."""

@@ -14,6 +14,7 @@ EXTRAS = {
     "torchao": "quantize",
     "bitsandbytes": "bitsandbytes",
     "liger_kernel": "fused",
+    "triton": "fuse",
     "peft": "adapters",
     "pynvml": "measure",
     "pyarrow": "measure",

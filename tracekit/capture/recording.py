@@ -60,6 +60,10 @@ class Recording:
     ranges: list[Range] = field(default_factory=list)
     """Ordered by opening."""
     nodes: list[BackwardNode] = field(default_factory=list)
+    tensors: list[tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
+    """Per slot, the numbers of the tensors that it reads and writes."""
+    shapes: list[tuple[tuple[int, ...], str]] = field(default_factory=list)
+    """Shape and type of each tensor, by its number."""
     peak_bytes: int = 0
     """The largest sum of live tensor storages, parameters included."""
 
@@ -90,9 +94,16 @@ class RecordingBuilder:
         while self._open:
             self.pop()
 
-    def append(self, call: int, sequence: int = -1, node: int = -1) -> int:
+    def append(
+        self,
+        call: int,
+        sequence: int = -1,
+        node: int = -1,
+        tensors: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
+    ) -> int:
         """Adds a slot and returns its number."""
         recording = self.recording
+        recording.tensors.append(tensors)
         recording.call.append(call)
         recording.sequence.append(sequence)
         recording.node.append(node)

@@ -1,0 +1,103 @@
+"""The ops of one step and the tensors between them, as capture keeps them beside a trace."""
+
+import gzip
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tracekit.analyzers.costs import cost_of_signature
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.errors import InputError
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """A distinct op call, in the profiler's spelling (JSON texts)."""
+
+    name: str
+    shapes: str
+    dtypes: str
+    strides: str
+    values: str
+
+
+class Tensor(msgspec.Struct, frozen=True, array_like=True):
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+
+class Node(msgspec.Struct, frozen=True, array_like=True):
+    """An op call of the step. Tensors are numbered; a number is written by one node at most."""
+
+    call: int
+    layer: int
+    phase: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    launches: bool
+    forward: int = -1
+    """Of a backward op: the position of the node that it is the gradient of; -1: none."""
+
+
+class Graph(msgspec.Struct, frozen=True, dict=True):
+    calls: tuple[Call, ...]
+    layers: tuple[tuple[str, str], ...]
+    """Path and class of each module that is called, in the order of the first call; the first is no module."""
+    tensors: dict[int, Tensor]
+    nodes: tuple[Node, ...]
+    training: bool = False
+
+    @cached_property
+    def costs(self) -> list[Cost | None]:
+        """The cost of each call; None: unknown."""
+        return [cost_of_signature(c.name, c.shapes, c.dtypes, c.values, strides_json=c.strides) for c in self.calls]
+
+    @cached_property
+    def producers(self) -> dict[int, int]:
+        """Tensor -> the position of the node that writes it."""
+        return {tensor: i for i, node in enumerate(self.nodes) for tensor in node.outputs}
+
+    def name(self, node: int) -> str:
+        """The op's name: add for aten::add and aten::add_, native_dropout for aten::native_dropout."""
+        return self.calls[self.nodes[node].call].name.removeprefix("aten::").strip("_")
+
+    def cost(self, node: int) -> Cost | None:
+        return self.costs[self.nodes[node].call]
+
+    def layer(self, node: int) -> str:
+        return self.layers[self.nodes[node].layer][0]
+
+    def layer_type(self, node: int) -> str:
+        return self.layers[self.nodes[node].layer][1]
+
+    def values(self, node: int) -> list[Any]:
+        """The concrete values of a call's arguments; "" where they are tensors."""
+        values: list[Any] = msgspec.json.decode(self.calls[self.nodes[node].call].values)
+        return values
+
+    def children(self, layer: str) -> list[tuple[str, str]]:
+        """Names and classes of a module's children, in the order of their first calls."""
+        prefix = f"{layer}."
+        return [
+            (path.removeprefix(prefix), kind)
+            for path, kind in self.layers
+            if path.startswith(prefix) and "." not in path.removeprefix(prefix)
+        ]
+
+
+def to_bytes(graph: Graph) -> bytes:
+    return gzip.compress(msgspec.json.encode(graph), mtime=0)
+
+
+def read(path: Path) -> Graph:
+    """Read a graph that `to_bytes` encoded. Raises InputError if it is none."""
+    try:
+        return msgspec.json.decode(gzip.decompress(path.read_bytes()), type=Graph)
+    except (msgspec.DecodeError, OSError, EOFError) as error:
+        raise InputError(f"{path} cannot be read.", str(error), "Remove it, and profile the run again.") from error

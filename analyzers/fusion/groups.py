@@ -1,0 +1,160 @@
+"""Finds groups of ops that one kernel could compute: connected by data, of one iteration space, with one reduction."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+
+from tracekit.analyzers.costs.work import Product
+from tracekit.analyzers.fusion.graph import Graph
+
+_POINTWISE = ("pointwise", "copy", "gather", "embedding")
+_REDUCING = ("norm", "softmax", "reduction", "loss")
+_LIST_OPS = ("_foreach", "foreach", "_fused", "fused")
+_HALF = 2
+"""An op may work on so many parts of the group's elements, such as the halves of a rotary embedding."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A group, by the positions of its nodes in the graph."""
+
+    graph: Graph
+    nodes: tuple[int, ...]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.graph.name(node) for node in self.nodes)
+
+    @cached_property
+    def inputs(self) -> tuple[int, ...]:
+        """Tensors that the group reads from outside, without views."""
+        made = {tensor for node in self.nodes for tensor in self.graph.nodes[node].outputs}
+        read = (roots(self.graph)[tensor] for node in self.nodes for tensor in self.graph.nodes[node].inputs)
+        return tuple(dict.fromkeys(tensor for tensor in read if tensor not in made))
+
+    @cached_property
+    def outputs(self) -> tuple[int, ...]:
+        """Tensors of the group that are read outside."""
+        members, used = set(self.nodes), consumers(self.graph)
+        made = [tensor for node in self.nodes for tensor in self.graph.nodes[node].outputs]
+        kept = tuple(tensor for tensor in made if used[tensor] - members)
+        return kept or tuple(made[-1:])
+
+    @cached_property
+    def reductions(self) -> tuple[int, ...]:
+        return tuple(node for node in self.nodes if family(self.graph, node) in _REDUCING)
+
+
+def find(graph: Graph) -> list[Found]:
+    """Return the groups of two or more launches in the forward pass, in the order of their first ops."""
+    space, depth, root = spaces(graph), depths(graph), roots(graph)
+    members: dict[int, list[int]] = {}
+    group: dict[int, int] = {}
+    for node in _fusible(graph):
+        producers = {graph.producers.get(root[tensor], -1) for tensor in graph.nodes[node].inputs}
+        joined = sorted(
+            {
+                group[producer]
+                for producer in producers
+                if producer in group and depth[producer] == depth[node] and _fits(graph, node, producer, space)
+            }
+        )
+        first = joined[0] if joined else node
+        merged = [each for number in joined for each in members.pop(number)] + [node]
+        members[first] = sorted(merged)
+        group.update(dict.fromkeys(merged, first))
+    found = [Found(graph, tuple(nodes)) for nodes in members.values() if len(nodes) > 1]
+    return sorted([*found, *siblings(graph)], key=lambda each: each.nodes)
+
+
+def siblings(graph: Graph) -> list[Found]:
+    """Return the products with weights that multiply one tensor."""
+    of_input: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for node, each in enumerate(graph.nodes):
+        cost = graph.cost(node)
+        if each.forward < 0 and cost and isinstance(cost.work, Product) and cost.weight_bytes and each.inputs:
+            activation = max(each.inputs, key=lambda tensor: roots(graph)[tensor] in graph.producers)
+            of_input[roots(graph)[activation], graph.layer(node).rpartition(".")[0]].append(node)
+    return [Found(graph, tuple(nodes)) for nodes in of_input.values() if len(nodes) > 1]
+
+
+def family(graph: Graph, node: int) -> str:
+    cost = graph.cost(node)
+    return cost.family if cost else ""
+
+
+def roots(graph: Graph) -> dict[int, int]:
+    """Return each tensor -> the tensor that it is a view of; itself if it is none."""
+    known = graph.__dict__.get("_roots")
+    if known is None:
+        known = {tensor: tensor for tensor in graph.tensors}
+        for node in graph.nodes:
+            if not node.launches and node.inputs:
+                known.update((output, known[node.inputs[0]]) for output in node.outputs)
+        graph.__dict__["_roots"] = known
+    return known
+
+
+def consumers(graph: Graph) -> dict[int, set[int]]:
+    """Return each tensor -> the positions of the nodes that read it or a view of it."""
+    known: dict[int, set[int]] | None = graph.__dict__.get("_consumers")
+    if known is None:
+        known, root = defaultdict(set), roots(graph)
+        for i, node in enumerate(graph.nodes):
+            for tensor in node.inputs if node.launches else ():
+                known[root[tensor]].add(i)
+        graph.__dict__["_consumers"] = known
+    return known
+
+
+def depths(graph: Graph) -> list[int]:
+    """Return for each node how many ops that cannot be fused are on the longest path to it.
+
+    Nodes of one depth can be one kernel: none of them waits for something that waits for another.
+    """
+    of_tensor: dict[int, int] = {}
+    result = []
+    for i, node in enumerate(graph.nodes):
+        before = max((of_tensor.get(tensor, 0) for tensor in node.inputs), default=0)
+        result.append(before)
+        after = before + (node.launches and not is_fusible(graph, i))
+        of_tensor.update(dict.fromkeys(node.outputs, after))
+    return result
+
+
+def is_fusible(graph: Graph, node: int) -> bool:
+    return family(graph, node) in (*_POINTWISE, *_REDUCING) and not graph.name(node).startswith(_LIST_OPS)
+
+
+def spaces(graph: Graph) -> list[int]:
+    """Return for each node the elements of the largest tensor that it reads or writes, tables apart."""
+    sizes = []
+    for i, node in enumerate(graph.nodes):
+        read = () if family(graph, i) in ("embedding", "gather") else node.inputs
+        sizes.append(max((graph.tensors[each].elements for each in (*read, *node.outputs)), default=0))
+    return sizes
+
+
+def _fusible(graph: Graph) -> list[int]:
+    return [i for i, node in enumerate(graph.nodes) if node.launches and node.forward < 0 and is_fusible(graph, i)]
+
+
+def _fits(graph: Graph, node: int, producer: int, space: list[int]) -> bool:
+    """Whether an op and one that it reads from go over the same elements, with one reduction between them."""
+    large, small = max(space[node], space[producer]), min(space[node], space[producer])
+    families = {family(graph, node), family(graph, producer)}
+    if "embedding" in families and families & set(_REDUCING):
+        return False
+    if graph.name(node) == "cat":
+        made = (roots(graph)[tensor] in graph.producers for tensor in graph.nodes[node].inputs)
+        return large <= _HALF * small and all(made)
+    statistics = _is_statistic(graph, node) or _is_statistic(graph, producer)
+    return large <= _HALF * small or statistics
+
+
+def _is_statistic(graph: Graph, node: int) -> bool:
+    """Whether an op reads or writes one number for each row: results of a reduction along the last dimension."""
+    each = graph.nodes[node]
+    return any(
+        graph.tensors[t].shape[-1:] == (1,) and graph.tensors[t].elements > 0 for t in (*each.inputs, *each.outputs)
+    )

@@ -1,0 +1,258 @@
+"""What a group of ops is, and the kernel that is written for it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tracekit.analyzers.fusion.graph import Graph
+from tracekit.analyzers.fusion.groups import Found, family, roots
+
+ACTIVATIONS = {"silu", "gelu", "relu", "sigmoid", "tanh"}
+
+Sizes = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A group, and the template of its kernel; "" where none is known."""
+
+    found: Found
+    pattern: str
+    template: str = ""
+    constants: dict[str, Any] = field(default_factory=dict)
+    """Names in the template -> their values for this run."""
+    sizes: Sizes = field(default_factory=dict)
+    """Arguments of the template's `example` that make inputs of the run's size."""
+    library: str = ""
+    """What a library has for it, which is used or preferred."""
+
+    @property
+    def dtype(self) -> str:
+        """The type of the largest input of floating point, as the profiler spells it."""
+        tensors = [self.found.graph.tensors[each] for each in (*self.found.inputs, *self.found.outputs)]
+        floating = [each for each in tensors if each.dtype in ("float", "c10::Half", "c10::BFloat16", "double")]
+        return max(floating, key=lambda each: each.elements).dtype if floating else ""
+
+
+def kernels(groups: list[Found]) -> list[Kernel]:
+    """Return the kernels of the groups; a group that two kernels compute becomes two."""
+    parts = _side_by_side([part for found in groups for part in _parts(found)])
+    return [kernel for part in parts if (kernel := classify(part)) is not None]
+
+
+def classify(found: Found) -> Kernel | None:
+    """Return what a group is; None for one that no kernel is worth, such as index arithmetic."""
+    known = (_products, _cross_entropy, _softmax, _embedding, _dropout, _norm, _rotary, _gated, _chain)
+    for pattern in known:
+        kernel = pattern(found)
+        if kernel:
+            return kernel
+    return None
+
+
+def _parts(found: Found) -> list[Found]:
+    """Part norms from what turns their result (rotary), and from the dropout or the embedding before them."""
+    graph, names = found.graph, set(found.names)
+    if not found.reductions or not ({"neg", "cat"} <= names or names & {"native_dropout", "embedding"}):
+        return [found]
+    norms = {graph.layer(node) for node in found.reductions}
+    inside = tuple(node for node in found.nodes if graph.layer(node) in norms)
+    outside = tuple(node for node in found.nodes if graph.layer(node) not in norms)
+    return [Found(graph, part) for part in (inside, outside) if len(part) > 1]
+
+
+def _side_by_side(found: list[Found]) -> list[Found]:
+    """Join groups of the same ops in one module that share an input: queries and keys that are turned alike."""
+    result: list[Found] = []
+    for each in found:
+        before = next((i for i, other in enumerate(result) if _alike(other, each)), None)
+        if before is None:
+            result.append(each)
+        else:
+            result[before] = Found(each.graph, (*result[before].nodes, *each.nodes))
+    return result
+
+
+def _alike(one: Found, other: Found) -> bool:
+    graph = one.graph
+    same = graph.layer(one.nodes[-1]) == graph.layer(other.nodes[-1]) and one.names == other.names
+    return same and not one.reductions and bool(set(one.inputs) & set(other.inputs))
+
+
+def _products(found: Found) -> Kernel | None:
+    graph = found.graph
+    if graph.training or any(family(graph, node) != "gemm" for node in found.nodes):
+        return None  # an optimizer needs the weights apart
+    names = tuple(graph.layer(node).rpartition(".")[2] for node in found.nodes)
+    works = [cost.work for node in found.nodes if (cost := graph.cost(node))]
+    outputs = [getattr(work, "n", 0) for work in works]
+    first: Any = works[0]
+    pattern = "packed QKV projection" if len(names) == 3 else "packed gate and up projection"
+    if len(set(names)) < len(names) or not all(names):
+        return None
+    sizes = {"rows": first.m, "columns": first.k, "sizes": tuple(outputs)}
+    return Kernel(
+        found, pattern, "packed_projections", {"GROUPS": (names,)}, sizes, "the product of PyTorch, on joined weights"
+    )
+
+
+def _cross_entropy(found: Found) -> Kernel | None:
+    if not any(name.startswith("nll_loss") for name in found.names):
+        return None
+    graph = found.graph
+    node = next(node for node in found.nodes if graph.name(node) == "log_softmax")
+    rows, vocabulary = _matrix(graph, graph.nodes[node].inputs[0])
+    head = graph.producers.get(roots(graph)[found.inputs[0]], -1)
+    work = getattr(graph.cost(head), "work", None) if head >= 0 else None
+    model = next((kind for path, kind in graph.layers if path == "(model)"), "")
+    constants = {"LAYERS": (model,), "HEAD": graph.layer(head).rpartition(".")[2] or "lm_head"}
+    sizes = {"rows": rows, "columns": getattr(work, "k", 0), "vocabulary": vocabulary}
+    return Kernel(found, "cross entropy", "cross_entropy", constants, sizes, "liger-kernel has one too")
+
+
+def _softmax(found: Found) -> Kernel | None:
+    graph = found.graph
+    node = next((node for node in found.nodes if graph.name(node) == "softmax"), None)
+    if node is None:
+        return None
+    shape = graph.tensors[graph.nodes[node].inputs[0]].shape
+    if len(shape) != 4:
+        return Kernel(found, "softmax")
+    library = "scaled_dot_product_attention is better where the weights themselves are not needed"
+    sizes = {"rows": shape[2], "heads": shape[0] * shape[1], "keys": shape[3]}
+    return Kernel(found, "softmax with mask", "masked_softmax", {}, sizes, library)
+
+
+def _dropout(found: Found) -> Kernel | None:
+    if not {"native_dropout", "add"} <= set(found.names) or found.reductions:
+        return None
+    layer = _layer_of(found, "add")
+    children = found.graph.children(layer[0])
+    rows, columns = _matrix(found.graph, found.outputs[0])
+    names = tuple(name for name, _ in children)
+    dropouts = tuple(_last_dropout(found.graph, f"{layer[0]}.{name}") for name in names[1::2])
+    known = len(names) == 4 and all(dropouts)
+    constants = {"LAYERS": (layer[1],), "NAMES": names, "DROPOUTS": dropouts} if known else {}
+    sizes = {"rows": rows, "columns": columns}
+    return Kernel(found, "bias + dropout + residual", "dropout_residual" if known else "", constants, sizes)
+
+
+def _last_dropout(graph: Graph, layer: str) -> str:
+    return next((name for name, kind in reversed(graph.children(layer)) if kind == "Dropout"), "")
+
+
+def _embedding(found: Found) -> Kernel | None:
+    if found.names.count("embedding") < 2 or "add" not in found.names:
+        return None
+    rows, columns = _matrix(found.graph, found.outputs[0])
+    template = "" if found.graph.training else "embedding_position"
+    return Kernel(found, "embedding + position", template, {}, {"rows": rows, "columns": columns})
+
+
+def _norm(found: Found) -> Kernel | None:
+    """A norm: op by op or as one op, after a residual or alone."""
+    graph = found.graph
+    norms = [node for node in found.reductions if "Norm" in graph.layer_type(node)]
+    if not norms:
+        return None
+    norm = norms[0]
+    centered = graph.name(norm) == "native_layer_norm"
+    at = {graph.layer(node) for node in norms}
+    before = [node for node in found.nodes if graph.name(node) == "add" and graph.layer(node) not in at]
+    rows, columns = _matrix(graph, found.outputs[-1] if not centered else graph.nodes[norm].inputs[0])
+    if not before:
+        shape = graph.tensors[graph.nodes[norm].inputs[0]].shape
+        sizes = {"rows": max(1, rows // shape[-2]), "heads": shape[-2], "size": columns} if len(shape) == 4 else {}
+        named = {"LAYERS": (graph.layer_type(norm),)}
+        return Kernel(found, "norm", "norm" if sizes and not centered else "", named, sizes)
+    return _residual_norm(found, before[0], centered, {"rows": rows, "columns": columns})
+
+
+def _residual_norm(found: Found, add: int, centered: bool, sizes: Sizes) -> Kernel:
+    """The layer is one of a norm, attention, a norm and an MLP, which the kernel's placement knows."""
+    graph, (layer, kind) = found.graph, _layer_of(found, "add", add)
+    children = graph.children(layer)
+    names, kinds = [name for name, _ in children], [kind for _, kind in children]
+    known = len(names) == 4 and "Norm" in kinds[0] and "Norm" in kinds[2] and "Norm" not in kinds[1] + kinds[3]
+    last = [path for path, of_type in graph.layers if of_type == kinds[0] and path.count(".") == 1] if known else []
+    constants: dict[str, Any] = {"CENTERED": centered}
+    if known and last:
+        constants |= {"LAYERS": (kind,), "NAMES": tuple(names), "LAST_NORM": last[-1].rpartition(".")[2]}
+    template = "add_norm" if known and last else ""
+    return Kernel(found, "residual + norm", template, constants, sizes, "liger-kernel has one for some models")
+
+
+def _rotary(found: Found) -> Kernel | None:
+    graph = found.graph
+    if not {"neg", "cat", "mul", "add"} <= set(found.names):
+        return None
+    shapes = [graph.tensors[each].shape for each in found.outputs]
+    if len(shapes) != 2 or any(len(shape) != 4 for shape in shapes):
+        return Kernel(found, "rotary embedding")
+    (batch, q_heads, tokens, size), (_, k_heads, _, _) = shapes
+    sizes = {"rows": batch * tokens, "heads": (q_heads, k_heads), "size": size}
+    constants = {"LAYERS": (_layer_of(found, "add")[1],)}
+    return Kernel(found, "rotary embedding", "rotary", constants, sizes, "liger-kernel has one for some models")
+
+
+def _gated(found: Found) -> Kernel | None:
+    """An activation of one projection times another projection."""
+    graph = found.graph
+    wide = [each for each in found.inputs if each in graph.producers and _is_product(graph, each)]
+    if len(wide) != 2 or not set(found.names) & ACTIVATIONS or graph.name(found.nodes[-1]) != "mul":
+        return None
+    layer, kind = _layer_of(found, "mul", found.nodes[-1])
+    projections = [graph.layer(graph.producers[each]).rpartition(".")[2] for each in wide]
+    last = [name for name, of_type in graph.children(layer) if of_type == "Linear" and name not in projections]
+    rows, columns = _matrix(graph, found.outputs[0])
+    known = len(last) == 1 and found.names == ("silu", "mul")
+    constants = {"LAYERS": (kind,), "NAMES": (*projections, *last)}
+    template = "gated_activation" if known else ""
+    return Kernel(found, "gated activation", template, constants, {"rows": rows, "columns": columns})
+
+
+def _chain(found: Found) -> Kernel | None:
+    """What is left: an activation after a product, or any chain of pointwise ops on activations."""
+    graph = found.graph
+    if len(found.inputs) != 1 or found.reductions or found.inputs[0] not in graph.producers:
+        return None
+    kind = graph.layer_type(found.nodes[0])
+    rows, columns = _matrix(graph, found.outputs[0])
+    if kind == "NewGELUActivation":
+        return _gelu(found, rows, columns)
+    return Kernel(found, "pointwise chain", "", {}, {"rows": rows, "columns": columns})
+
+
+def _gelu(found: Found, rows: int, columns: int) -> Kernel:
+    graph = found.graph
+    product = graph.producers[found.inputs[0]]
+    path = graph.layer(found.nodes[0]).rpartition(".")[0]
+    mlp = next(kind for each, kind in graph.layers if each == path)
+    names = tuple(name for name, _ in graph.children(path))
+    work: Any = getattr(graph.cost(product), "work", None)
+    if graph.training or graph.name(product) != "addmm":
+        constants = {"LAYERS": (graph.layer_type(found.nodes[0]),)}
+        sizes = {"rows": rows, "columns": columns}
+        return Kernel(found, "activation", "pointwise_chain", constants, sizes, "torch.nn.functional.gelu by tanh")
+    sizes = {"rows": rows, "columns": work.k, "outputs": columns}
+    constants = {"LAYERS": (mlp,), "NAMES": names}
+    whole = Found(graph, (product, *found.nodes))
+    library = "the product of PyTorch with GELU as its epilogue"
+    return Kernel(whole, "GELU epilogue", "gelu_product", constants, sizes, library)
+
+
+def _is_product(graph: Graph, tensor: int) -> bool:
+    return family(graph, graph.producers[tensor]) == "gemm"
+
+
+def _layer_of(found: Found, name: str, node: int = -1) -> tuple[str, str]:
+    """Path and class of the module in which an op of this name runs, the last of the group."""
+    graph = found.graph
+    at = node if node >= 0 else next(each for each in reversed(found.nodes) if graph.name(each) == name)
+    return graph.layer(at), graph.layer_type(at)
+
+
+def _matrix(graph: Graph, tensor: int) -> tuple[int, int]:
+    """Rows and columns of a tensor."""
+    shape = graph.tensors[tensor].shape
+    columns = shape[-1] if shape else 1
+    return graph.tensors[tensor].elements // max(columns, 1), columns

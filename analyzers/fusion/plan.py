@@ -1,0 +1,103 @@
+"""The fused kernels that a step could run, like ones together, those that save most first."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tracekit.analyzers.costs.call import ELEMENT_BYTES
+from tracekit.analyzers.fusion.estimate import PRECISIONS, Estimate, backward_of, estimate, ops_of
+from tracekit.analyzers.fusion.graph import Graph
+from tracekit.analyzers.fusion.groups import find
+from tracekit.analyzers.fusion.patterns import Kernel, kernels
+from tracekit.analyzers.fusion.tiles import Tiles, of_template
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.interval import Interval
+
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+"""Of a layer among its like: h.3."""
+
+
+@dataclass
+class Planned:
+    """One kernel of the plan, for all groups of a step that are alike."""
+
+    pattern: str
+    template: str
+    layer: str
+    """Where it runs, with * for the numbers of layers."""
+    layer_type: str
+    ops: str
+    dtype: str
+    constants: Mapping[str, Any]
+    sizes: Mapping[str, Any]
+    library: str
+    each: Estimate
+    """One group, by the model of kernels."""
+    tiles: Tiles | None
+    inputs: int
+    outputs: int
+    layers: set[str] = field(default_factory=set)
+    groups: int = 0
+    before_ns: float = 0.0
+    """Kernel time of all groups, measured where a trace holds it."""
+
+    @property
+    def after_ns(self) -> Interval:
+        """Predicted kernel time of all groups as kernels of their own."""
+        one = self.each.after_ns(self.before_ns / self.groups)
+        return Interval(one.low * self.groups, one.expected * self.groups, one.high * self.groups)
+
+
+def plan(graph: Graph, gpu: GPU, measured_ns: Mapping[int, float] | None = None) -> list[Planned]:
+    """Return the kernels of a step. `measured_ns` gives the kernel time of nodes, by their positions."""
+    backward = backward_of(graph)
+    rows: dict[tuple[Any, ...], Planned] = {}
+    for kernel in kernels(find(graph)):
+        each = estimate(kernel, gpu, backward)
+        if each.launches_before <= each.launches_after:
+            continue
+        row = rows.setdefault(_key(kernel), _planned(kernel, each, gpu))
+        row.groups += 1
+        row.layers.add(_layer(kernel))
+        nodes = ops_of(kernel, backward)
+        known = [measured_ns[node] for node in nodes if measured_ns and node in measured_ns]
+        row.before_ns += sum(known) if known else each.modelled_ns
+    return sorted(rows.values(), key=lambda row: (row.after_ns.expected - row.before_ns, row.pattern, row.layer))
+
+
+def _key(kernel: Kernel) -> tuple[Any, ...]:
+    where = _NUMBER.sub("*", _layer(kernel)) if not kernel.template else ""
+    return kernel.pattern, kernel.template, kernel.found.names, repr(kernel.constants), repr(kernel.sizes), where
+
+
+def _layer(kernel: Kernel) -> str:
+    """The module of the reduction, else the innermost that holds all of the group."""
+    found = kernel.found
+    if found.reductions:
+        return found.graph.layer(found.reductions[0])
+    paths = [found.graph.layer(node).split(".") for node in found.nodes]
+    shared = [parts[0] for parts in zip(*paths, strict=False) if len(set(parts)) == 1]
+    return ".".join(shared)
+
+
+def _planned(kernel: Kernel, each: Estimate, gpu: GPU) -> Planned:
+    found, layer = kernel.found, _layer(kernel)
+    kinds = dict(found.graph.layers)
+    element = int(ELEMENT_BYTES[PRECISIONS.get(kernel.dtype, "fp32")])
+    columns = int(kernel.sizes.get("columns", kernel.sizes.get("keys", kernel.sizes.get("size", 1))))
+    return Planned(
+        pattern=kernel.pattern,
+        template=kernel.template,
+        layer=_NUMBER.sub("*", layer),
+        layer_type=kinds.get(layer, ""),
+        ops=", ".join(found.names),
+        dtype=kernel.dtype,
+        constants=kernel.constants,
+        sizes=kernel.sizes,
+        library=kernel.library,
+        each=each,
+        tiles=of_template(kernel.template, columns, element, gpu) if kernel.template else None,
+        inputs=len(found.inputs),
+        outputs=len(found.outputs),
+    )

@@ -1,0 +1,116 @@
+"""Launches for a kernel on a GPU, best first, and the limit of its architecture that chose them."""
+
+from dataclasses import dataclass
+from math import log2
+
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.hardware.sm_limits import sm_limits
+
+_LATENCY_S = 5e-7
+"""Time of a read from device memory under load, on every architecture from Turing on."""
+_LIVE = 3
+"""Numbers of an element that a kernel holds at a time, in registers."""
+_BASE_REGISTERS = 32
+_VECTOR_BYTES = 16
+"""The longest load of a thread."""
+
+Launch = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Launches to try, best first; `num_warps` and what else the kernel takes."""
+
+    launches: tuple[Launch, ...]
+    reason: str
+
+
+def in_flight_bytes(gpu: GPU) -> float:
+    """Bytes that each multiprocessor must have on their way, so that the memory is never idle."""
+    return gpu.bandwidth / gpu.sms * _LATENCY_S
+
+
+def thread_bytes(gpu: GPU) -> int:
+    """Bytes that each thread should read at once: what is in flight, twice over, by half the threads that there can be.
+
+    4 to 32 bytes: a short load wastes instructions, and more than two long ones wait for registers.
+    """
+    limits = sm_limits(gpu)
+    wanted = 2 * in_flight_bytes(gpu) / (limits.warps * limits.threads_of_a_warp / 2)
+    return max(4, min(2 * _VECTOR_BYTES, 1 << round(log2(wanted))))
+
+
+def of_rows(columns: int, element_bytes: int, gpu: GPU) -> Tiles:
+    """A block for each row, which it holds in registers."""
+    limits, each = sm_limits(gpu), thread_bytes(gpu)
+    warps = _power(columns * element_bytes / (each * limits.threads_of_a_warp), 1, 1024 // limits.threads_of_a_warp)
+    registers = _registers(columns, warps * limits.threads_of_a_warp)
+    tried = [n for n in (warps, warps * 2, warps // 2) if 1 <= n * limits.threads_of_a_warp <= 1024]
+    reason = (
+        f"{_why_bytes(gpu)} A row of {columns} elements takes {warps} warps, with about {registers} registers each."
+    )
+    if registers > limits.registers_of_a_thread:
+        reason += " The row does not fit in registers and spills: no block has more threads."
+    return Tiles(tuple({"num_warps": n} for n in tried), reason)
+
+
+def of_elements(element_bytes: int, gpu: GPU, name: str = "BLOCK") -> Tiles:
+    """Blocks of elements, each of 4 warps."""
+    limits, each = sm_limits(gpu), thread_bytes(gpu)
+    block = _power(4 * limits.threads_of_a_warp * each / element_bytes, 256, 4096)
+    launches = ({name: block, "num_warps": 4}, {name: 2 * block, "num_warps": 8}, {name: block // 2, "num_warps": 4})
+    return Tiles(launches, f"{_why_bytes(gpu)} 4 warps then take {block} elements.")
+
+
+def of_narrow_product(gpu: GPU) -> Tiles:
+    """Rows of weights, each read a part at a time, for a product of few rows."""
+    limits, each = sm_limits(gpu), thread_bytes(gpu)
+    at_once = 4 * limits.threads_of_a_warp * each
+    rows = max(2, at_once // 512)
+    launches = [{"ROWS": rows, "BLOCK": 512, "num_warps": 4}, {"ROWS": 2 * rows, "BLOCK": 256, "num_warps": 4}]
+    launches += [
+        {"ROWS": max(1, rows // 2), "BLOCK": 1024, "num_warps": 4},
+        {"ROWS": rows, "BLOCK": 1024, "num_warps": 8},
+    ]
+    launches += [{"ROWS": max(1, rows // 2), "BLOCK": 512, "num_warps": 2}, {"ROWS": 1, "BLOCK": 2048, "num_warps": 2}]
+    units = "" if gpu.compute_capability >= (8, 0) else " Scales and inputs are fp16: there is no bf16."
+    return Tiles(tuple(launches), f"{_why_bytes(gpu)} 4 warps read {at_once} bytes of weights at a time.{units}")
+
+
+def of_vocabulary(gpu: GPU) -> Tiles:
+    """A part of a row of logits, at most as many as leaves registers for two blocks."""
+    limits = sm_limits(gpu)
+    warps = 8 if limits.warps >= 48 else 4
+    block = _power(warps * limits.threads_of_a_warp * thread_bytes(gpu) / 2, 1024, 8192)
+    sizes = [(block, warps), (2 * block, 2 * warps), (block // 2, max(1, warps // 2))]
+    launches = tuple({"BLOCK": size, "num_warps": number} for size, number in sizes)
+    return Tiles(launches, f"{_why_bytes(gpu)} {limits.warps} warps are resident at most: {warps} of them a block.")
+
+
+def _why_bytes(gpu: GPU) -> str:
+    return (
+        f"{gpu.bandwidth / 1e9:,.0f} GB/s over {gpu.sms} multiprocessors need {in_flight_bytes(gpu) / 1e3:.1f} kB in "
+        f"flight on each, of {sm_limits(gpu).warps} warps: {thread_bytes(gpu)} bytes a thread."
+    )
+
+
+def _registers(columns: int, threads: int) -> int:
+    return _BASE_REGISTERS + _LIVE * -(-columns // threads)
+
+
+def _power(wanted: float, least: int, most: int) -> int:
+    """The power of two nearest to what is wanted, within limits."""
+    return max(least, min(most, 1 << max(0, round(wanted) - 1).bit_length()))
+
+
+def of_template(template: str, columns: int, element_bytes: int, gpu: GPU) -> Tiles | None:
+    """Return the launches of a template's kernel for rows of `columns` elements; None if a library launches it."""
+    if template in ("packed_projections", "gelu_product"):
+        return None
+    if template in ("gated_activation", "pointwise_chain", "dropout_residual"):
+        return of_elements(element_bytes, gpu)
+    if template == "norm":
+        return of_elements(element_bytes, gpu, "ELEMENTS")
+    if template == "weight_only_product":
+        return of_narrow_product(gpu)
+    return of_vocabulary(gpu) if template in ("cross_entropy", "draft_check") else of_rows(columns, element_bytes, gpu)

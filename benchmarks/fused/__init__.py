@@ -1,0 +1,1 @@
+"""Timing of fused kernels alone, and of models that run them."""

@@ -1,0 +1,165 @@
+"""Every template is proved by Triton's interpreter, and put into small models and taken out again."""
+
+import importlib
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from tracekit.fusion import proof  # noqa: E402
+from tracekit.fusion.catalogue import TEMPLATES  # noqa: E402
+from tracekit.fusion.writing import Written, load, text  # noqa: E402
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+BOTH = ("norm", "gated_activation", "weight_only_product", "cross_entropy")
+"""Templates that are proved in bf16 too, which the interpreter rounds to as a GPU does."""
+
+
+def template(name):
+    return importlib.import_module(f"tracekit.fusion.kernels.{name}")
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_is_proved(name):
+    dtypes = (torch.float32, torch.bfloat16) if name in BOTH else (torch.float32,)
+    checks = proof.prove(template(name), name, dtypes, trains=True, device=DEVICE)
+    assert len(checks) >= 2
+    assert proof.failed(checks) == []
+
+
+def test_a_wrong_kernel_fails_its_proof(monkeypatch):
+    kernel = template("gated_activation")
+    right = kernel.fused
+    monkeypatch.setattr(kernel, "fused", lambda gate, up: right(gate, up) * 1.001)
+    failed = proof.failed(proof.prove(kernel, "gated_activation", (torch.float32,), trains=False, device=DEVICE))
+    assert len(failed) > 2
+
+
+def test_a_wrong_gradient_fails_its_proof(monkeypatch):
+    kernel = template("norm")
+    right = kernel._Norm.backward
+    monkeypatch.setattr(kernel._Norm, "backward", staticmethod(lambda ctx, grad: right(ctx, grad * 0.99)))
+    failed = proof.failed(proof.prove(kernel, "norm", (torch.float32,), trains=True, device=DEVICE))
+    assert all("gradient" in each.name or each.name == "gradcheck" for each in failed)
+    assert failed
+
+
+def llama(**more):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 61}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
+    return LlamaForCausalLM(LlamaConfig(**sizes, **heads, **more)).to(DEVICE)
+
+
+def gpt2(**more):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    config = GPT2Config(n_embd=24, n_layer=2, n_head=2, vocab_size=61, n_positions=32, **more)
+    return GPT2LMHeadModel(config).to(DEVICE)
+
+
+def qwen3(**more):
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 61, "head_dim": 8}
+    return Qwen3ForCausalLM(Qwen3Config(**sizes, num_attention_heads=4, num_key_value_heads=2, **more)).to(DEVICE)
+
+
+OF_LLAMA = {"add_norm": {}, "rotary": {}, "gated_activation": {}, "packed_projections": {}, "cross_entropy": {}}
+OF_QWEN3 = {
+    "add_norm": {"LAYERS": ("Qwen3DecoderLayer",)},
+    "rotary": {"LAYERS": ("Qwen3Attention",)},
+    "norm": {},
+    "gated_activation": {"LAYERS": ("Qwen3MLP",)},
+    "packed_projections": {},
+    "cross_entropy": {"LAYERS": ("Qwen3ForCausalLM",)},
+}
+NAMES = ("ln_1", "attn", "ln_2", "mlp")
+OF_GPT2 = {
+    "add_norm": {"CENTERED": True, "LAYERS": ("GPT2Block",), "NAMES": NAMES, "LAST_NORM": "ln_f"},
+    "pointwise_chain": {},
+    "cross_entropy": {"LAYERS": ("GPT2LMHeadModel",)},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("build", "kinds"), [(llama, OF_LLAMA), (qwen3, OF_QWEN3), (gpt2, OF_GPT2)])
+def test_a_model_computes_the_same_with_all_kernels(tmp_path, build, kinds):
+    model = build().eval()
+    tokens = torch.randint(61, (2, 7), device=DEVICE)
+    kernels = [template_with(tmp_path, name, constants) for name, constants in kinds.items()]
+    with torch.inference_mode():
+        before = model(tokens).logits
+        for kernel in kernels:
+            kernel.apply(model)
+        cached = model(tokens, use_cache=True)
+        longer = model(tokens[:, :1], past_key_values=cached.past_key_values).logits
+        for kernel in kernels:
+            kernel.remove(model)
+        again = model(tokens, use_cache=True)
+        expected = model(tokens[:, :1], past_key_values=again.past_key_values).logits
+    torch.testing.assert_close(cached.logits, before, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(longer, expected, atol=1e-5, rtol=1e-4)
+    assert not any("forward" in vars(module) for module in model.modules())
+    torch.testing.assert_close(again.logits, before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("build", "kinds"), [(llama, OF_LLAMA), (qwen3, OF_QWEN3), (gpt2, OF_GPT2)])
+def test_a_model_trains_the_same_with_all_kernels(tmp_path, build, kinds):
+    model = build(**({"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0} if build is gpt2 else {})).train()
+    tokens = torch.randint(61, (2, 7), device=DEVICE)
+    kernels = [template_with(tmp_path, *each) for each in kinds.items() if each[0] != "packed_projections"]
+
+    def gradients():
+        model.zero_grad()
+        loss = model(tokens, labels=tokens, use_cache=False).loss
+        loss.backward()
+        return loss.detach(), [weight.grad.clone() for weight in model.parameters()]
+
+    loss, expected = gradients()
+    for kernel in kernels:
+        kernel.apply(model)
+    fused_loss, fused = gradients()
+    torch.testing.assert_close(fused_loss, loss)
+    for got, wanted in zip(fused, expected, strict=True):
+        torch.testing.assert_close(got, wanted, atol=1e-6, rtol=1e-3)
+
+
+def test_dropout_is_drawn_again_in_the_backward_pass(tmp_path):
+    model = gpt2(resid_pdrop=0.5, embd_pdrop=0.0, attn_pdrop=0.0).train()
+    kernel = template_with(tmp_path, "dropout_residual", {})
+    tokens = torch.randint(61, (2, 7), device=DEVICE)
+    kernel.apply(model)
+    losses = {float(model(tokens, labels=tokens).loss.detach()) for _ in range(3)}
+    assert len(losses) == 3
+    model.eval()
+    dropped = model(tokens).logits
+    kernel.remove(model)
+    torch.testing.assert_close(dropped, model(tokens).logits, atol=1e-5, rtol=1e-4)
+
+
+def template_with(tmp_path, name, constants):
+    path = tmp_path / f"{name}.py"
+    path.write_text(text(Written(name, constants)))
+    return load(path, f"written_{name}")
+
+
+def test_packed_projections_are_not_for_training(tmp_path):
+    with pytest.raises(ValueError, match="inference"):
+        template_with(tmp_path, "packed_projections", {}).apply(llama().train())
+
+
+def test_rotary_leaves_other_models_alone(tmp_path):
+    from transformers.models.llama import modeling_llama
+
+    before = modeling_llama.apply_rotary_pos_emb
+    template_with(tmp_path, "rotary", {}).apply(llama())
+    assert modeling_llama.apply_rotary_pos_emb is before

@@ -1,0 +1,67 @@
+"""Numbers the tensors that ops read and write, and keeps a recording as the graph of its ops."""
+
+from typing import Any
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from tracekit.analyzers import ranges
+from tracekit.analyzers.fusion.graph import Call, Graph, Node, Tensor
+from tracekit.capture.op_signature import TENSOR_TYPES
+from tracekit.capture.recording import Recording
+
+Shape = tuple[tuple[int, ...], str]
+
+
+class TensorNumbers:
+    """Numbers for tensors; what an op writes, in place too, gets a new one."""
+
+    def __init__(self) -> None:
+        self._numbers: Any = WeakIdKeyDictionary()
+        self.shapes: list[Shape] = []
+
+    def read(self, tensors: list[torch.Tensor]) -> tuple[int, ...]:
+        return tuple(self._numbers[t] if t in self._numbers else self._new(t) for t in tensors)
+
+    def written(self, tensors: list[torch.Tensor]) -> tuple[int, ...]:
+        return tuple(self._new(tensor) for tensor in tensors)
+
+    def _new(self, tensor: torch.Tensor) -> int:
+        self._numbers[tensor] = len(self.shapes)
+        self.shapes.append((tuple(tensor.shape), TENSOR_TYPES.get(tensor.dtype, "")))
+        return self._numbers[tensor]
+
+
+def graph_of(recording: Recording) -> Graph:
+    """Return the graph of a recorded step."""
+    layers, layer_of, phase_of = _places(recording)
+    forward = {sequence: slot for slot, sequence in enumerate(recording.sequence) if sequence >= 0}
+    slots = [slot for slot, call in enumerate(recording.call) if call >= 0]
+    position = {slot: i for i, slot in enumerate(slots)}
+    nodes, used = [], set[int]()
+    for slot in slots:
+        inputs, outputs = recording.tensors[slot]
+        used.update(inputs, outputs)
+        origin = -1
+        if recording.node[slot] >= 0:
+            origin = position.get(forward.get(recording.nodes[recording.node[slot]].sequence, -1), -2)
+        call = recording.calls[recording.call[slot]]
+        nodes.append(Node(recording.call[slot], layer_of[slot], phase_of[slot], inputs, outputs, call.launches, origin))
+    calls = tuple(Call(c.name, c.shapes, c.dtypes, c.strides, c.values) for c in recording.calls)
+    tensors = {number: Tensor(*recording.shapes[number]) for number in sorted(used)}
+    return Graph(calls, layers, tensors, tuple(nodes), bool(recording.nodes))
+
+
+def _places(recording: Recording) -> tuple[tuple[tuple[str, str], ...], list[int], list[str]]:
+    """Return the modules, and for each slot the number of the innermost module around it, and its phase."""
+    layers: dict[tuple[str, str], int] = {("", ""): 0}
+    layer_of, phase_of = [0] * len(recording.call), [""] * len(recording.call)
+    for each in recording.ranges:  # ordered by opening: inner ranges come later
+        kind, path, of_type = ranges.parse(each.name) or ("", "", "")
+        inside = range(each.opens, each.closes + 1)
+        if kind == "module":
+            number = layers.setdefault((path, of_type), len(layers))
+            layer_of[each.opens : each.closes + 1] = [number] * len(inside)
+        elif kind == "phase":
+            phase_of[each.opens : each.closes + 1] = [path] * len(inside)
+    return tuple(layers), layer_of, phase_of

@@ -1,0 +1,113 @@
+"""What is known of each template, for its proof and its timing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Sizes = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Template:
+    """A template of a kernel."""
+
+    pattern: str
+    odd: tuple[Sizes, ...]
+    """Arguments of its `example` that make small inputs of sizes that no tile divides."""
+    gradients: tuple[int, ...] = ()
+    """Positions of the inputs that have gradients; (): it has no backward pass."""
+    activations: tuple[int, ...] = (0,)
+    """Positions of the inputs that may be of any layout, and may hold any value."""
+    small: Sizes | None = None
+    """Sizes for `gradcheck`, which calls the kernel for each element."""
+    reduced: str = "columns"
+    """The size over which it sums."""
+    extremes: bool = True
+    """Whether infinities have a result to compare: an index or a loss of them has none."""
+
+
+TEMPLATES: dict[str, Template] = {
+    "add_norm": Template(
+        "residual + norm",
+        ({"rows": 1, "columns": 7}, {"rows": 3, "columns": 769}, {"rows": 9, "columns": 64}),
+        gradients=(0, 1, 2),
+        activations=(0, 1),
+        small={"rows": 2, "columns": 5},
+    ),
+    "norm": Template(
+        "norm",
+        ({"rows": 1, "heads": 3, "size": 17}, {"rows": 5, "heads": 2, "size": 128}),
+        gradients=(0, 1),
+        small={"rows": 2, "heads": 2, "size": 3},
+        reduced="size",
+    ),
+    "norm_quantize": Template(
+        "norm + quantize", ({"rows": 1, "columns": 7}, {"rows": 5, "columns": 769}), extremes=False
+    ),
+    "gated_activation": Template(
+        "gated activation",
+        ({"rows": 1, "columns": 5}, {"rows": 3, "columns": 1027}),
+        gradients=(0, 1),
+        activations=(0, 1),
+        small={"rows": 2, "columns": 3},
+    ),
+    "rotary": Template(
+        "rotary embedding",
+        ({"rows": 1, "heads": (3, 1), "size": 6}, {"rows": 5, "heads": (4, 2), "size": 64}),
+        gradients=(0, 1),
+        activations=(0, 1),
+        small={"rows": 2, "heads": (1, 1), "size": 4},
+        reduced="size",
+    ),
+    "dropout_residual": Template(
+        "bias + dropout + residual",
+        ({"rows": 1, "columns": 5}, {"rows": 3, "columns": 771}),
+        gradients=(0, 1, 2),
+        activations=(0, 1),
+        small={"rows": 2, "columns": 3},
+    ),
+    "masked_softmax": Template(
+        "softmax with mask",
+        ({"rows": 1, "heads": 1, "keys": 3}, {"rows": 5, "heads": 3, "keys": 130}),
+        gradients=(0,),
+        small={"rows": 2, "heads": 1, "keys": 3},
+        reduced="keys",
+    ),
+    "cross_entropy": Template(
+        "cross entropy",
+        ({"rows": 2, "columns": 16, "vocabulary": 101}, {"rows": 5, "columns": 24, "vocabulary": 5003}),
+        gradients=(0, 1),
+        small={"rows": 2, "columns": 3, "vocabulary": 4},
+        reduced="vocabulary",
+        extremes=False,
+    ),
+    "weight_only_product": Template(
+        "int4/int8 dequantize + product",
+        (
+            {"rows": 1, "columns": 13, "inputs": 256},
+            {"rows": 3, "columns": 7, "inputs": 384, "group": 64},
+            {"rows": 1, "columns": 5, "inputs": 128, "bits": 8, "group": 32},
+            {"rows": 11, "columns": 6, "inputs": 128, "group": 32},
+        ),
+        reduced="inputs",
+        extremes=False,
+    ),
+    "packed_projections": Template(
+        "packed projections",
+        ({"rows": 3, "columns": 17, "sizes": (5, 2, 3)},),
+        extremes=False,
+    ),
+    "gelu_product": Template("GELU epilogue", ({"rows": 3, "columns": 17, "outputs": 9},), extremes=False),
+    "draft_check": Template(
+        "check of drafted tokens", ({"rows": 1, "vocabulary": 5}, {"rows": 5, "vocabulary": 9001}), extremes=False
+    ),
+    "pointwise_chain": Template(
+        "pointwise chain",
+        ({"rows": 1, "columns": 5}, {"rows": 3, "columns": 1027}),
+        gradients=(0,),
+        small={"rows": 2, "columns": 3},
+    ),
+    "embedding_position": Template(
+        "embedding + position", ({"rows": 1, "columns": 7}, {"rows": 5, "columns": 769}), activations=(), extremes=False
+    ),
+}

@@ -1,0 +1,151 @@
+"""Cross-entropy without logits in memory: the head and the loss, some rows at a time.
+
+The logits of all tokens are never there at once. Those of some rows are computed by the library's product; one kernel
+then turns each row into its loss and, in its place, into the gradient.
+"""
+
+from types import MethodType
+
+import torch
+import triton
+import triton.language as tl
+
+LAYERS = ("LlamaForCausalLM",)
+"""Classes of the models, which have a base model and a head."""
+HEAD = "lm_head"
+CHUNK_BYTES = 1 << 28
+"""Memory of the logits that are there at a time."""
+IGNORED = -100
+CONFIGS = (
+    {"BLOCK": 4096, "num_warps": 8},
+    {"BLOCK": 8192, "num_warps": 16},
+    {"BLOCK": 2048, "num_warps": 4},
+)
+"""Launches to try, best first: elements of a row that a block reads at a time."""
+CONFIG = CONFIGS[0]
+
+
+@triton.jit
+def _loss_and_gradient(
+    logits_ptr, label_ptr, loss_ptr, count_ptr, vocabulary,
+    IGNORED: tl.constexpr, GRADIENT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One pass finds the largest logit and the sum of exponentials; a second writes the gradient over the logits."""
+    row = tl.program_id(0).to(tl.int64)
+    logits_ptr += row * vocabulary
+    label = tl.load(label_ptr + row)
+    largest = -float("inf")
+    total = 0.0
+    for start in range(0, vocabulary, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        logits = tl.load(logits_ptr + column, mask=column < vocabulary, other=-float("inf")).to(tl.float32)
+        higher = tl.maximum(largest, tl.max(logits, axis=0))
+        total = total * tl.exp(largest - higher) + tl.sum(tl.exp(logits - higher), axis=0)
+        largest = higher
+    counts = label != IGNORED
+    own = tl.load(logits_ptr + tl.where(counts, label, 0)).to(tl.float32)
+    tl.store(loss_ptr + row, tl.where(counts, tl.log(total) + largest - own, 0.0))
+    if GRADIENT:
+        share = tl.where(counts, 1.0 / tl.load(count_ptr).to(tl.float32), 0.0)
+        for start in range(0, vocabulary, BLOCK):
+            column = start + tl.arange(0, BLOCK)
+            inside = column < vocabulary
+            logits = tl.load(logits_ptr + column, mask=inside, other=0.0).to(tl.float32)
+            gradient = tl.exp(logits - largest) / total - tl.where(column == label, 1.0, 0.0)
+            tl.store(logits_ptr + column, gradient * share, mask=inside)
+
+
+def rows_to_loss(logits, labels, count, gradient):
+    """Return the loss of each row. With `gradient`, the logits become the gradient of the mean loss."""
+    losses = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
+    if len(logits):
+        _loss_and_gradient[(len(logits),)](
+            logits, labels, losses, count, logits.shape[1], IGNORED, gradient, **CONFIG
+        )  # fmt: skip
+    return losses
+
+
+def _run(hidden, weight, labels, gradient):
+    """Return the mean loss, and the gradients of hidden and of weight (None without `gradient`)."""
+    count = (labels != IGNORED).sum()
+    rows = max(1, CHUNK_BYTES // (len(weight) * hidden.element_size()))
+    hidden_grad = torch.empty_like(hidden) if gradient else None
+    weight_grad, losses = None, []
+    for start in range(0, len(hidden), rows):
+        some = slice(start, start + rows)
+        logits = hidden[some] @ weight.t()
+        losses.append(rows_to_loss(logits, labels[some], count, gradient))
+        if gradient:
+            torch.mm(logits, weight, out=hidden_grad[some])
+            part = logits.t() @ hidden[some]
+            weight_grad = part if len(hidden) <= rows else part.float() if weight_grad is None else weight_grad + part
+    return torch.cat(losses).sum() / count, hidden_grad, weight_grad
+
+
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, hidden, weight, labels):
+        loss, hidden_grad, weight_grad = _run(hidden, weight, labels, gradient=True)
+        ctx.save_for_backward(hidden_grad, weight_grad.to(weight.dtype))
+        return loss
+
+    @staticmethod
+    def backward(ctx, grad):
+        hidden_grad, weight_grad = ctx.saved_tensors
+        return hidden_grad * grad.to(hidden_grad.dtype), weight_grad * grad.to(weight_grad.dtype), None
+
+
+def fused(hidden, weight, labels):
+    """Return the mean cross-entropy of the head's logits, hidden @ weight.T; labels of IGNORED count nothing.
+
+    Shapes: hidden (tokens, size), weight (vocabulary, size), labels (tokens).
+    """
+    hidden, weight, labels = hidden.contiguous(), weight.contiguous(), labels.contiguous()
+    if torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad):
+        return _CrossEntropy.apply(hidden, weight, labels)
+    return _run(hidden, weight, labels, gradient=False)[0]
+
+
+def reference(hidden, weight, labels):
+    logits = hidden @ weight.t()
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return torch.nn.functional.cross_entropy(logits, labels, ignore_index=IGNORED)
+
+
+def example(dtype, device, rows=4, columns=64, vocabulary=5000):
+    hidden = torch.randn(rows, columns, dtype=dtype, device=device)
+    weight = torch.randn(vocabulary, columns, dtype=dtype, device=device) * columns**-0.5
+    labels = torch.randint(vocabulary, (rows,), device=device)
+    labels[-1:] = IGNORED if rows > 1 else labels[-1:]
+    return hidden, weight, labels
+
+
+def moved_bytes(hidden, weight, labels):
+    """Return the bytes that must move without a gradient: both factors once."""
+    return hidden.nbytes + weight.nbytes + labels.nbytes
+
+
+def apply(model):
+    """Let each model compute the loss of its labels without its logits; without labels it is as before."""
+    for module in model.modules():
+        if type(module).__name__ in LAYERS:
+            module.forward = MethodType(_with_loss, module)
+    return model
+
+
+def remove(model):
+    for module in model.modules():
+        if getattr(module.__dict__.get("forward"), "__func__", None) is _with_loss:
+            del module.forward
+    return model
+
+
+def _with_loss(self, input_ids=None, *args, labels=None, **kwargs):
+    if labels is None:
+        return type(self).forward(self, input_ids, *args, **kwargs)
+    from transformers.modeling_outputs import CausalLMOutputWithPast
+
+    outputs = self.base_model(input_ids, *args, **kwargs)
+    hidden = outputs.last_hidden_state[:, :-1].reshape(-1, outputs.last_hidden_state.shape[-1])
+    loss = fused(hidden, getattr(self, HEAD).weight, labels[:, 1:].reshape(-1))
+    return CausalLMOutputWithPast(loss=loss, past_key_values=outputs.past_key_values)

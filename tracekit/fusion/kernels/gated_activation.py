@@ -1,0 +1,144 @@
+"""Gated activation: one kernel computes activation(gate) * up.
+
+It reads the gate and the up projection once and writes the product once; unfused, the activation is written and read
+again. Both inputs may be halves of one packed projection: rows may have any stride.
+"""
+
+from types import MethodType
+
+import torch
+import triton
+import triton.language as tl
+
+LAYERS = ("LlamaMLP",)
+"""Classes of the MLPs."""
+NAMES = ("gate_proj", "up_proj", "down_proj")
+CONFIGS = (
+    {"BLOCK": 1024, "num_warps": 4},
+    {"BLOCK": 2048, "num_warps": 8},
+    {"BLOCK": 512, "num_warps": 4},
+)
+"""Launches to try, best first: elements of a row that a block computes."""
+CONFIG = CONFIGS[0]
+
+
+# body: written from the ops of the run
+@triton.jit
+def _body(gate, up):
+    return gate * tl.sigmoid(gate) * up
+
+
+@triton.jit
+def _gradients(gate, up, grad):
+    sigmoid = tl.sigmoid(gate)
+    silu = gate * sigmoid
+    return grad * up * (sigmoid + silu * (1.0 - sigmoid)), grad * silu
+
+
+def _unfused(gate, up):
+    return torch.nn.functional.silu(gate) * up
+
+
+# end of the body
+
+
+@triton.jit
+def _forward(gate_ptr, up_ptr, out_ptr, gate_stride, up_stride, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < COLUMNS
+    gate = tl.load(gate_ptr + row * gate_stride + column, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(up_ptr + row * up_stride + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out_ptr + row * COLUMNS + column, _body(gate, up), mask=inside)
+
+
+@triton.jit
+def _backward(
+    grad_ptr, gate_ptr, up_ptr, gate_grad_ptr, up_grad_ptr, gate_stride, up_stride,
+    COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < COLUMNS
+    at = row * COLUMNS + column
+    gate = tl.load(gate_ptr + row * gate_stride + column, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(up_ptr + row * up_stride + column, mask=inside, other=0.0).to(tl.float32)
+    grad = tl.load(grad_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    gate_grad, up_grad = _gradients(gate, up, grad)
+    tl.store(gate_grad_ptr + at, gate_grad, mask=inside)
+    tl.store(up_grad_ptr + at, up_grad, mask=inside)
+
+
+def _rows(x):
+    """Return the tensor as rows, whose elements are side by side."""
+    rows = x.reshape(-1, x.shape[-1])
+    return rows if rows.stride(-1) == 1 else rows.contiguous()
+
+
+def _grid(rows, columns):
+    return len(rows), triton.cdiv(columns, CONFIG["BLOCK"])
+
+
+def _run(gate, up):
+    columns, gates, ups = gate.shape[-1], _rows(gate), _rows(up)
+    out = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
+    if out.numel():
+        _forward[_grid(gates, columns)](gates, ups, out, gates.stride(0), ups.stride(0), columns, **CONFIG)
+    return out
+
+
+class _Gated(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, gate, up):
+        ctx.save_for_backward(gate, up)
+        return _run(gate, up)
+
+    @staticmethod
+    def backward(ctx, grad):
+        gate, up = ctx.saved_tensors
+        columns, gates, ups = gate.shape[-1], _rows(gate), _rows(up)
+        gate_grad, up_grad = (torch.empty(gate.shape, dtype=gate.dtype, device=gate.device) for _ in range(2))
+        _backward[_grid(gates, columns)](
+            grad.contiguous(), gates, ups, gate_grad, up_grad, gates.stride(0), ups.stride(0), columns, **CONFIG
+        )
+        return gate_grad, up_grad
+
+
+def fused(gate, up):
+    """Return activation(gate) * up."""
+    if torch.is_grad_enabled() and (gate.requires_grad or up.requires_grad):
+        return _Gated.apply(gate, up)
+    return _run(gate, up)
+
+
+def reference(gate, up):
+    return _unfused(gate, up)
+
+
+def example(dtype, device, rows=4, columns=8192):
+    return tuple(torch.randn(rows, columns, dtype=dtype, device=device) for _ in range(2))
+
+
+def moved_bytes(gate, up):
+    """Return the bytes that must move: both inputs and the product."""
+    return 3 * gate.nbytes
+
+
+def apply(model):
+    """Let each MLP compute its activation and its gate in one kernel."""
+    for module in model.modules():
+        if type(module).__name__ in LAYERS:
+            module.forward = MethodType(_mlp, module)
+    return model
+
+
+def remove(model):
+    for module in model.modules():
+        if getattr(module.__dict__.get("forward"), "__func__", None) is _mlp:
+            del module.forward
+    return model
+
+
+def _mlp(self, x):
+    gate, up, down = (getattr(self, name) for name in NAMES)
+    return down(fused(gate(x), up(x)))

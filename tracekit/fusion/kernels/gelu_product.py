@@ -1,0 +1,65 @@
+"""Product + bias + GELU: the activation is computed in the epilogue of the product.
+
+No kernel of our own: torch._addmm_activation is the library's product with this epilogue (cuBLASLt), which writes the
+activation and never the product. It computes GELU by tanh, and has no backward pass: for inference.
+"""
+
+from types import MethodType
+
+import torch
+
+LAYERS = ("GPT2MLP",)
+"""Classes of the MLPs."""
+NAMES = ("c_fc", "act", "c_proj", "dropout")
+
+
+def fused(x, weight, bias):
+    """Return gelu(x @ weight + bias), by tanh. The weight is (inputs, outputs), as GPT-2 stores it."""
+    rows = x.reshape(-1, x.shape[-1])
+    if not x.is_cuda:  # the CPU's epilogue is the exact GELU
+        return reference(x, weight, bias)
+    out = torch._addmm_activation(bias, rows, weight, use_gelu=True)
+    return out.view(*x.shape[:-1], weight.shape[1])
+
+
+def reference(x, weight, bias):
+    """What GPT-2 computes, op by op."""
+    x = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight).view(*x.shape[:-1], weight.shape[1])
+    return 0.5 * x * (1.0 + torch.tanh((2.0 / torch.pi) ** 0.5 * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+def example(dtype, device, rows=4, columns=768, outputs=3072):
+    x = torch.randn(rows, columns, dtype=dtype, device=device)
+    weight = torch.randn(columns, outputs, dtype=dtype, device=device) * columns**-0.5
+    return x, weight, torch.randn(outputs, dtype=dtype, device=device)
+
+
+def moved_bytes(x, weight, bias):
+    """Return the bytes that must move: both factors, the bias, the activation."""
+    return x.nbytes + weight.nbytes + bias.nbytes + x.nbytes // x.shape[-1] * weight.shape[1]
+
+
+def apply(model):
+    """Let each MLP compute its first product and its activation in one kernel. Raises ValueError for a model that
+    trains."""
+    if model.training:
+        raise ValueError("The product with GELU is for inference: call model.eval() first.")
+    for module in model.modules():
+        if type(module).__name__ in LAYERS:
+            module.forward = MethodType(_mlp, module)
+    return model
+
+
+def remove(model):
+    for module in model.modules():
+        if getattr(module.__dict__.get("forward"), "__func__", None) is _mlp:
+            del module.forward
+    return model
+
+
+def _mlp(self, x):
+    product, _, *rest = (getattr(self, name) for name in NAMES)
+    x = fused(x, product.weight, product.bias)
+    for layer in rest:
+        x = layer(x)
+    return x

@@ -1,0 +1,193 @@
+"""Proves a kernel against its reference: sizes, layouts, extremes, gradients; on a GPU or by Triton's interpreter."""
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from types import ModuleType
+from typing import Any
+
+from tracekit.capture.packages import require
+from tracekit.fusion.catalogue import TEMPLATES, Template
+
+_ROUNDINGS = 4
+"""Results of a kernel and of its reference may differ by so many roundings of their type."""
+_STEPS = {"torch.int8": 1}
+"""Integers that come from rounding may differ by one."""
+_SEED = 1
+_LARGE = 1e3
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison of a kernel with its reference."""
+
+    name: str
+    passed: bool
+    error: float
+    """The largest difference, relative to what is allowed."""
+    detail: str = ""
+
+
+def interpret() -> None:
+    """Let Triton run kernels on the CPU. Must be called before a kernel's file is imported."""
+    os.environ["TRITON_INTERPRET"] = "1"
+
+
+def prove(kernel: ModuleType, template: str, dtypes: Sequence[Any], *, trains: bool, device: str) -> list[Check]:
+    """Return every comparison of the kernel with its reference; one that raises has failed."""
+    torch, known = require("torch"), TEMPLATES[template]
+    checks = [
+        _tried(name, run)
+        for dtype in dtypes
+        for name, run in _cases(kernel, known, dtype, trains=trains, device=device)
+    ]
+    if trains and known.gradients and known.small:
+        checks.append(_tried("gradcheck", lambda: _gradcheck(torch, kernel, known, device)))
+    return checks
+
+
+def failed(checks: Sequence[Check]) -> list[Check]:
+    return [check for check in checks if not check.passed]
+
+
+def _tried(name: str, run: Callable[[], tuple[float, str]]) -> Check:
+    require("torch").manual_seed(_SEED)
+    try:
+        error, detail = run()
+    except Exception as error:  # whatever a kernel raises is a failure of it
+        return Check(name, False, float("inf"), f"{type(error).__name__}: {error}"[:300])
+    return Check(name, error <= 1.0, error, detail)
+
+
+Case = tuple[str, Callable[[], tuple[float, str]]]
+
+
+def _cases(kernel: ModuleType, known: Template, dtype: Any, *, trains: bool, device: str) -> Iterator[Case]:
+    kind = str(dtype).removeprefix("torch.")
+    for sizes in known.odd:
+        label = f"{kind}, {', '.join(f'{name} {value}' for name, value in sizes.items())}"
+        length = int(sizes.get(known.reduced, 1))
+
+        def example(sizes: Any = sizes) -> tuple[Any, ...]:
+            return tuple(kernel.example(dtype, device, **sizes))
+
+        yield label, lambda e=example, n=length: _compare(kernel, e(), n)
+        for stride in ("spread", "rows apart") if known.activations else ():
+            yield (
+                f"{label}, {stride}",
+                lambda e=example, n=length, s=stride: _compare(kernel, _laid_out(e(), known, s), n),
+            )
+        if known.extremes:
+            yield f"{label}, extremes", lambda e=example, n=length: _extremes(kernel, known, e(), n)
+        if trains and known.gradients:
+            yield f"{label}, gradients", lambda e=example, n=length: _gradients(kernel, known, e(), n)
+
+
+def _compare(kernel: ModuleType, inputs: tuple[Any, ...], length: int) -> tuple[float, str]:
+    """Compare with the reference in fp64."""
+    results, truth = _several(kernel.fused(*inputs)), _several(kernel.reference(*map(_wide, inputs)))
+    if len(results) != len(truth):
+        return float("inf"), f"{len(results)} results in place of {len(truth)}"
+    eps = _coarsest(inputs)
+    return max(_error(got, wanted, length, eps) for got, wanted in zip(results, truth, strict=True)), ""
+
+
+def _gradients(kernel: ModuleType, known: Template, inputs: tuple[Any, ...], length: int) -> tuple[float, str]:
+    """Compare gradients with those of the reference in fp64, for one set of gradients of the results."""
+    torch = require("torch")
+    wide, places = tuple(map(_wide, inputs)), [i for i in known.gradients if i < len(inputs)]
+    ours = _gradients_of(kernel.fused, inputs, places)
+    generator = torch.Generator(device=inputs[0].device).manual_seed(_SEED)
+    results = _several(ours[0])
+    given = [torch.randn(r.shape, generator=generator, device=r.device, dtype=torch.float64) for r in results]
+    mine = torch.autograd.grad(results, ours[1], [g.to(r.dtype) for g, r in zip(given, results, strict=True)])
+    truth = _gradients_of(kernel.reference, wide, places)
+    expected = _several(truth[0])
+    theirs = torch.autograd.grad(expected, truth[1], [g.to(r.dtype) for g, r in zip(given, expected, strict=True)])
+    rows = inputs[0].numel() // max(1, inputs[0].shape[-1])
+    eps = _coarsest(inputs)
+    return max(_error(a, b, max(length, rows), eps) for a, b in zip(mine, theirs, strict=True)), ""
+
+
+def _gradients_of(function: Any, inputs: tuple[Any, ...], places: list[int]) -> tuple[Any, list[Any]]:
+    changed = [each.detach().requires_grad_() if i in places else each for i, each in enumerate(inputs)]
+    return function(*changed), [changed[i] for i in places]
+
+
+def _extremes(kernel: ModuleType, known: Template, inputs: tuple[Any, ...], length: int) -> tuple[float, str]:
+    """Compare where inputs are large, zero or infinite: the same results are infinite and NaN."""
+    torch, filled = require("torch"), []
+    for i, each in enumerate(inputs):
+        if i in known.activations:
+            each = each.clone()
+            flat = each.reshape(-1) if each.is_contiguous() else each.flatten()
+            for at, value in enumerate((_LARGE, -_LARGE, 0.0, float("inf"), -float("inf"))):
+                flat[at * 7 % flat.numel()] = value
+            each = flat.view(each.shape)
+        filled.append(each)
+    worst = 0.0
+    for got, wanted in zip(_several(kernel.fused(*filled)), _several(kernel.reference(*filled)), strict=True):
+        for kind in (torch.isnan, torch.isposinf, torch.isneginf):
+            if not torch.equal(kind(got), kind(wanted)):
+                return float("inf"), f"{kind.__name__} differs"
+        finite = torch.isfinite(wanted)
+        worst = max(worst, _error(got[finite], wanted[finite].double(), length, _coarsest(inputs)))
+    return worst, ""
+
+
+def _gradcheck(torch: Any, kernel: ModuleType, known: Template, device: str) -> tuple[float, str]:
+    """Compare gradients with differences of the results, in fp32: kernels compute in fp32 whatever they are given."""
+    inputs = tuple(kernel.example(torch.float32, device, **(known.small or {})))
+    places = [i for i in known.gradients if i < len(inputs)]
+    for i in places:
+        inputs[i].requires_grad_()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Input #.* requires gradient and is not a double")
+        passed = torch.autograd.gradcheck(
+            kernel.fused, inputs, eps=1e-2, atol=2e-2, rtol=2e-2, nondet_tol=1e-5, raise_exception=False
+        )
+    return (0.0 if passed else float("inf")), "" if passed else "differs from the quotient of differences"
+
+
+def _laid_out(inputs: tuple[Any, ...], known: Template, how: str) -> tuple[Any, ...]:
+    """The same values with elements, or rows, that are not side by side in memory."""
+    torch = require("torch")
+
+    def laid(x: Any) -> Any:
+        factor = 2 if how == "spread" else 3
+        room = torch.zeros(*x.shape[:-1], factor * x.shape[-1], dtype=x.dtype, device=x.device)
+        part = room[..., ::2] if how == "spread" else room[..., x.shape[-1] : 2 * x.shape[-1]]
+        part.copy_(x)
+        return part
+
+    return tuple(laid(each) if i in known.activations else each for i, each in enumerate(inputs))
+
+
+def _error(got: Any, wanted: Any, length: int, eps: float) -> float:
+    """Return the largest difference over what is allowed by the type and the number of summands."""
+    torch = require("torch")
+    if not got.numel():
+        return 0.0
+    if not got.is_floating_point():
+        return float((got.long() - wanted.long()).abs().max() > _STEPS.get(str(got.dtype), 0)) * 2
+    truth = wanted.double()
+    scale = truth.abs() + truth.square().mean().sqrt()
+    allowed = _ROUNDINGS * (max(eps, torch.finfo(got.dtype).eps) + sqrt(length) * torch.finfo(torch.float32).eps)
+    difference = (got.double() - truth).abs() / (allowed * scale + 1e-12)
+    return float(difference.max()) if bool(torch.isfinite(difference).all()) else float("inf")
+
+
+def _coarsest(inputs: tuple[Any, ...]) -> float:
+    """Return the distance between 1 and the next number in the shortest type of the inputs."""
+    torch = require("torch")
+    return max(torch.finfo(x.dtype).eps for x in inputs if getattr(x, "is_floating_point", bool)())
+
+
+def _wide(value: Any) -> Any:
+    return value.double() if getattr(value, "is_floating_point", bool)() else value
+
+
+def _several(results: Any) -> tuple[Any, ...]:
+    return tuple(results) if isinstance(results, (tuple, list)) else (results,)
