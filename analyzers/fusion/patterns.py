@@ -230,7 +230,7 @@ def _gelu(found: Found, rows: int, columns: int) -> Kernel:
     names = tuple(name for name, _ in graph.children(path))
     work: Any = getattr(graph.cost(product), "work", None)
     if graph.training or graph.name(product) != "addmm":
-        constants = {"LAYERS": (graph.layer_type(found.nodes[0]),)}
+        constants: dict[str, Any] = {"LAYERS": (graph.layer_type(found.nodes[0]),)}
         sizes = {"rows": rows, "columns": columns}
         return Kernel(found, "activation", "pointwise_chain", constants, sizes, "torch.nn.functional.gelu by tanh")
     sizes = {"rows": rows, "columns": work.k, "outputs": columns}

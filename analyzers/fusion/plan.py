@@ -85,7 +85,7 @@ def _planned(kernel: Kernel, each: Estimate, gpu: GPU) -> Planned:
     found, layer = kernel.found, _layer(kernel)
     kinds = dict(found.graph.layers)
     element = int(ELEMENT_BYTES[PRECISIONS.get(kernel.dtype, "fp32")])
-    columns = int(kernel.sizes.get("columns", kernel.sizes.get("keys", kernel.sizes.get("size", 1))))
+    columns = next((kernel.sizes[name] for name in ("columns", "keys", "size") if name in kernel.sizes), 1)
     return Planned(
         pattern=kernel.pattern,
         template=kernel.template,

@@ -4,12 +4,15 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 from types import ModuleType
 from typing import Any
 
 from tracekit.capture.packages import require
-from tracekit.fusion.catalogue import TEMPLATES, Template
+from tracekit.fusion.catalogue import TEMPLATES, Sizes, Template
+
+Inputs = tuple[Any, ...]
 
 _ROUNDINGS = 4
 """Results of a kernel and of its reference may differ by so many roundings of their type."""
@@ -55,10 +58,10 @@ def failed(checks: Sequence[Check]) -> list[Check]:
 def _tried(name: str, run: Callable[[], tuple[float, str]]) -> Check:
     require("torch").manual_seed(_SEED)
     try:
-        error, detail = run()
+        size, detail = run()
     except Exception as error:  # whatever a kernel raises is a failure of it
         return Check(name, False, float("inf"), f"{type(error).__name__}: {error}"[:300])
-    return Check(name, error <= 1.0, error, detail)
+    return Check(name, size <= 1.0, size, detail)
 
 
 Case = tuple[str, Callable[[], tuple[float, str]]]
@@ -69,23 +72,31 @@ def _cases(kernel: ModuleType, known: Template, dtype: Any, *, trains: bool, dev
     for sizes in known.odd:
         label = f"{kind}, {', '.join(f'{name} {value}' for name, value in sizes.items())}"
         length = int(sizes.get(known.reduced, 1))
-
-        def example(sizes: Any = sizes) -> tuple[Any, ...]:
-            return tuple(kernel.example(dtype, device, **sizes))
-
-        yield label, lambda e=example, n=length: _compare(kernel, e(), n)
-        for stride in ("spread", "rows apart") if known.activations else ():
-            yield (
-                f"{label}, {stride}",
-                lambda e=example, n=length, s=stride: _compare(kernel, _laid_out(e(), known, s), n),
-            )
+        example = partial(_example, kernel, dtype, device, sizes)
+        yield label, partial(_later, _compare, kernel, example, length)
+        for how in ("spread", "rows apart") if known.activations else ():
+            laid = partial(_laid_out, example, known, how)
+            yield f"{label}, {how}", partial(_later, _compare, kernel, laid, length)
         if known.extremes:
-            yield f"{label}, extremes", lambda e=example, n=length: _extremes(kernel, known, e(), n)
+            yield f"{label}, extremes", partial(_later, partial(_extremes, known), kernel, example, length)
         if trains and known.gradients:
-            yield f"{label}, gradients", lambda e=example, n=length: _gradients(kernel, known, e(), n)
+            yield f"{label}, gradients", partial(_later, partial(_gradients, known), kernel, example, length)
 
 
-def _compare(kernel: ModuleType, inputs: tuple[Any, ...], length: int) -> tuple[float, str]:
+def _example(kernel: ModuleType, dtype: Any, device: str, sizes: Sizes) -> Inputs:
+    return tuple(kernel.example(dtype, device, **sizes))
+
+
+def _later(
+    check: Callable[[ModuleType, Inputs, int], tuple[float, str]],
+    kernel: ModuleType,
+    example: Callable[[], Inputs],
+    length: int,
+) -> tuple[float, str]:
+    return check(kernel, example(), length)
+
+
+def _compare(kernel: ModuleType, inputs: Inputs, length: int) -> tuple[float, str]:
     """Compare with the reference in fp64."""
     results, truth = _several(kernel.fused(*inputs)), _several(kernel.reference(*map(_wide, inputs)))
     if len(results) != len(truth):
@@ -94,7 +105,7 @@ def _compare(kernel: ModuleType, inputs: tuple[Any, ...], length: int) -> tuple[
     return max(_error(got, wanted, length, eps) for got, wanted in zip(results, truth, strict=True)), ""
 
 
-def _gradients(kernel: ModuleType, known: Template, inputs: tuple[Any, ...], length: int) -> tuple[float, str]:
+def _gradients(known: Template, kernel: ModuleType, inputs: Inputs, length: int) -> tuple[float, str]:
     """Compare gradients with those of the reference in fp64, for one set of gradients of the results."""
     torch = require("torch")
     wide, places = tuple(map(_wide, inputs)), [i for i in known.gradients if i < len(inputs)]
@@ -111,12 +122,12 @@ def _gradients(kernel: ModuleType, known: Template, inputs: tuple[Any, ...], len
     return max(_error(a, b, max(length, rows), eps) for a, b in zip(mine, theirs, strict=True)), ""
 
 
-def _gradients_of(function: Any, inputs: tuple[Any, ...], places: list[int]) -> tuple[Any, list[Any]]:
+def _gradients_of(function: Any, inputs: Inputs, places: list[int]) -> tuple[Any, list[Any]]:
     changed = [each.detach().requires_grad_() if i in places else each for i, each in enumerate(inputs)]
     return function(*changed), [changed[i] for i in places]
 
 
-def _extremes(kernel: ModuleType, known: Template, inputs: tuple[Any, ...], length: int) -> tuple[float, str]:
+def _extremes(known: Template, kernel: ModuleType, inputs: Inputs, length: int) -> tuple[float, str]:
     """Compare where inputs are large, zero or infinite: the same results are infinite and NaN."""
     torch, filled = require("torch"), []
     for i, each in enumerate(inputs):
@@ -151,7 +162,7 @@ def _gradcheck(torch: Any, kernel: ModuleType, known: Template, device: str) -> 
     return (0.0 if passed else float("inf")), "" if passed else "differs from the quotient of differences"
 
 
-def _laid_out(inputs: tuple[Any, ...], known: Template, how: str) -> tuple[Any, ...]:
+def _laid_out(example: Callable[[], Inputs], known: Template, how: str) -> Inputs:
     """The same values with elements, or rows, that are not side by side in memory."""
     torch = require("torch")
 
@@ -162,7 +173,7 @@ def _laid_out(inputs: tuple[Any, ...], known: Template, how: str) -> tuple[Any, 
         part.copy_(x)
         return part
 
-    return tuple(laid(each) if i in known.activations else each for i, each in enumerate(inputs))
+    return tuple(laid(each) if i in known.activations else each for i, each in enumerate(example()))
 
 
 def _error(got: Any, wanted: Any, length: int, eps: float) -> float:
@@ -179,7 +190,7 @@ def _error(got: Any, wanted: Any, length: int, eps: float) -> float:
     return float(difference.max()) if bool(torch.isfinite(difference).all()) else float("inf")
 
 
-def _coarsest(inputs: tuple[Any, ...]) -> float:
+def _coarsest(inputs: Inputs) -> float:
     """Return the distance between 1 and the next number in the shortest type of the inputs."""
     torch = require("torch")
     return max(torch.finfo(x.dtype).eps for x in inputs if getattr(x, "is_floating_point", bool)())
