@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tracekit.answers.two_runs import compare
     from tracekit.answers.what_if import predict
     from tracekit.capture.annotate import annotate
+    from tracekit.jobs.holistic import hta
     from tracekit.runs.outputs import write_report as report
     from tracekit.runs.profile_run import profile
     from tracekit.sweeps.outputs import sweep
@@ -41,6 +42,7 @@ __all__ = [
     "capture",
     "compare",
     "gpus",
+    "hta",
     "load",
     "predict",
     "profile",
@@ -64,6 +66,7 @@ _HOMES = {
     "compare": "tracekit.answers.two_runs:compare",
     "load_ipython_extension": "tracekit.viewing.magics:load_ipython_extension",
     "gpus": "tracekit.analyzers.hardware:all_gpus",
+    "hta": "tracekit.jobs.holistic:hta",
     "load": "tracekit.analyzers.readers:load",
     "predict": "tracekit.answers.what_if:predict",
     "profile": "tracekit.runs.profile_run:profile",

@@ -1,0 +1,62 @@
+"""HolisticTraceAnalysis on traces that tracekit has read, beside its own reader and beside our times."""
+
+from importlib.util import find_spec
+
+import pytest
+
+import tracekit
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not find_spec("hta"), reason="needs the extra hta"),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+
+@pytest.fixture(scope="module")
+def files(shared):
+    return {rank: str(shared / "traces" / "ranks" / f"rank-{rank}.json.gz") for rank in (0, 1)}
+
+
+@pytest.fixture(scope="module")
+def filled(files):
+    return tracekit.hta(list(files.values()))
+
+
+@pytest.fixture(scope="module")
+def own(files):
+    from hta.trace_analysis import TraceAnalysis
+
+    return TraceAnalysis(trace_files=files)
+
+
+def test_its_breakdown_and_overlap_are_those_of_its_own_reader(filled, own):
+    times = [f"{name}_time(us)" for name in ("idle", "compute", "non_compute", "kernel")]
+    ours, theirs = (each.get_temporal_breakdown(visualize=False)[["rank", *times]] for each in (filled, own))
+    assert len(theirs) == 2
+    assert ours.astype(int).to_dict() == theirs.astype(int).to_dict()
+    ours, theirs = (each.get_comm_comp_overlap(visualize=False) for each in (filled, own))
+    assert ours.to_dict() == theirs.to_dict()
+
+
+def test_launches_are_linked_to_the_same_work(filled, own):
+    ours, theirs = (
+        each.get_cuda_kernel_launch_stats(ranks=[0], visualize=False)[0].sort_values("correlation", ignore_index=True)
+        for each in (filled, own)
+    )
+    assert len(theirs) > 100
+    assert ours.astype(int).to_dict() == theirs.astype(int).to_dict()
+
+
+def test_every_event_is_in_its_step(filled, own):
+    for rank, theirs in own.t.traces.items():
+        ours = filled.t.traces[rank]
+        assert ours["iteration"].value_counts().to_dict() == theirs["iteration"].value_counts().to_dict()
+
+
+def test_its_compute_time_is_ours(files, filled):
+    """It leaves the last step out."""
+    job = tracekit.ranks(list(files.values()))
+    theirs = filled.get_temporal_breakdown(visualize=False).set_index("rank")["compute_time(us)"]
+    ours = job.by_step.groupby("rank")["compute_ns"].first() / 1e3
+    assert ours.to_numpy() == pytest.approx(theirs.to_numpy(), rel=0.01)
