@@ -1,6 +1,7 @@
 """Classifies kernels and runtime calls by their names. The result does not depend on the order of the patterns."""
 
 import re
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -76,5 +77,11 @@ def matching(names: pd.Series, pattern: re.Pattern[str]) -> npt.NDArray[np.bool_
         codes, distinct = names.cat.codes.to_numpy(), names.cat.categories
     else:
         codes, distinct = pd.factorize(names)
-    matches = np.array([*(bool(pattern.search(str(name))) for name in distinct), False])
+    matches = np.array([*(_is_match(pattern, str(name)) for name in distinct), False])
     return matches[codes]
+
+
+@lru_cache(maxsize=1 << 15)
+def _is_match(pattern: re.Pattern[str], name: str) -> bool:
+    """Cached: the ranks of a job, and the passes over one trace, ask for the same names again."""
+    return bool(pattern.search(name))
