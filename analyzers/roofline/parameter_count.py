@@ -7,7 +7,7 @@ import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo
 
-_ACCUMULATES = "torch::autograd::AccumulateGrad"
+ACCUMULATED = "torch::autograd::AccumulateGrad"
 
 
 def parameter_count(host: pd.DataFrame, capture: CaptureInfo | None) -> int | None:
@@ -18,7 +18,7 @@ def parameter_count(host: pd.DataFrame, capture: CaptureInfo | None) -> int | No
     """
     if capture and capture.parameters:
         return capture.parameters
-    shapes = host["shapes"][(host["name"] == _ACCUMULATES).to_numpy()].astype(str)
+    shapes = host["shapes"][(host["name"] == ACCUMULATED).to_numpy()].astype(str)
     counted = [(_elements(str(text)), int(count)) for text, count in shapes.value_counts().items() if count]
     passes = min((count for size, count in counted if size), default=0)
     return sum(size * count for size, count in counted) // passes if passes else None

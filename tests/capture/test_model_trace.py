@@ -12,6 +12,9 @@ from tiny_models import settings_of
 from tracekit.analyzers import hardware
 from tracekit.analyzers.analysis import analyze
 from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.prediction.data_parallel.gradients import gradients
+from tracekit.analyzers.prediction.data_parallel.scaling import scaling
+from tracekit.analyzers.prediction.start import start
 from tracekit.analyzers.readers import load
 from tracekit.capture import model_trace
 from tracekit.capture.settings import Settings
@@ -96,6 +99,19 @@ def test_backward_work_goes_to_the_layers_of_the_forward(train: tuple[CaptureInf
     )
     assert analysis.coverage.cost == 1.0
     assert set(work.phase) == {"forward", "backward", "optimizer"}
+
+
+def test_every_gradient_is_noted_when_it_is_ready(train: tuple[CaptureInfo, Path]) -> None:
+    """They have as many elements as the model has parameters, and scaling is predicted from them."""
+    info, path = train
+    trace = load(path)
+    analysis, base = start(trace)
+    assert base is not None
+    ready = gradients(trace, analysis, base)
+    assert sum(each.bytes for each in ready) == 2 * info.parameters
+    assert [each.after for each in ready] == sorted(each.after for each in ready)
+    four = scaling(base, ready, 4)
+    assert 0.5 < four.efficiency.expected < 1
 
 
 def test_busy_time_is_the_sum_of_the_modelled_kernels(train: tuple[CaptureInfo, Path]) -> None:

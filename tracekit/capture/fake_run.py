@@ -1,6 +1,6 @@
 """Run a workload on fake tensors, which have shapes but no data, so that any machine runs a model of any size."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +15,10 @@ from tracekit.capture.cuda_functions import CudaFunctions, HostTensors
 from tracekit.capture.model_errors import model_errors
 from tracekit.capture.models import ModelSpec
 from tracekit.capture.numerics import torch_dtype
+from tracekit.capture.op_calls import element_type
 from tracekit.capture.op_recorder import OpRecorder
 from tracekit.capture.packages import require
-from tracekit.capture.recording import Recording
+from tracekit.capture.recording import Recording, RecordingBuilder
 from tracekit.capture.settings import Settings
 
 
@@ -55,6 +56,8 @@ def _run(spec: ModelSpec, settings: Settings, gpu: GPU) -> FakeRun:
         if training:
             step(NoRanges())
         builder = recorder.start()
+        for weight in model.parameters() if training else ():
+            weight.register_post_accumulate_grad_hook(_noting_gradient(builder))
         with annotate(model, builder):
             step(builder)
     builder.recording.peak_bytes = recorder.memory.peak_bytes
@@ -65,6 +68,10 @@ def _run(spec: ModelSpec, settings: Settings, gpu: GPU) -> FakeRun:
         weight_bytes=sum(weight.nbytes for weight in weights),
         buffer_bytes=sum(buffer.nbytes for buffer in model.buffers()),
     )
+
+
+def _noting_gradient(builder: RecordingBuilder) -> Callable[[Any], None]:
+    return lambda weight: builder.gradient(tuple(weight.shape), element_type([weight]))
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import msgspec
 
 from tracekit.analyzers import ranges
 from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.roofline.parameter_count import ACCUMULATED
 from tracekit.capture.modelled_kernels import ModelledKernel
 from tracekit.capture.modelled_timeline import Timeline
 from tracekit.capture.recording import OpCall, Recording
@@ -36,6 +37,7 @@ def events(
         yield from step.ranges()
         yield from step.backward_nodes()
         yield from step.ops()
+        yield from step.gradients()
         yield from step.device_work()
         yield from step.end()
 
@@ -90,6 +92,13 @@ class _Step:
                 args = self._ids(slot) | self._sequence(recording.sequence[slot], 0) | self._call_args[call]
                 times = self._start[slot], self._end[slot]
                 yield _on_host("cpu_op", recording.calls[call].name, *times, args, self._thread(slot))
+
+    def gradients(self) -> Iterator[Event]:
+        """The accumulation of each parameter's gradient, at the end of the op that made it."""
+        for gradient in self._recording.gradients:
+            at = self._end[gradient.slot - 1]
+            shape = {"Input Dims": [list(gradient.shape)], "Input type": [gradient.element_type]}
+            yield _on_host("cpu_op", ACCUMULATED, at, at, self._ids(gradient.slot - 1) | shape, BACKWARD_THREAD)
 
     def device_work(self) -> Iterator[Event]:
         """Launches, kernels, copies, waits for a copy, and the flow from each launch to its kernel."""

@@ -45,6 +45,16 @@ class BackwardNode:
     """Sequence number of its forward op; -1: none (gradient accumulation)."""
 
 
+@dataclass(frozen=True)
+class ReadyGradient:
+    """The gradient of a parameter, once it is accumulated."""
+
+    slot: int
+    """Slots before it was ready."""
+    shape: tuple[int, ...]
+    element_type: str
+
+
 @dataclass
 class Recording:
     """The host's work in order, slot by slot: an op call, or the opening or closing of a range.
@@ -64,6 +74,8 @@ class Recording:
     """Per slot, the numbers of the tensors that it reads and writes."""
     shapes: list[tuple[tuple[int, ...], str]] = field(default_factory=list)
     """Shape and type of each tensor, by its number."""
+    gradients: list[ReadyGradient] = field(default_factory=list)
+    """Of parameters, in the order in which they were ready."""
     peak_bytes: int = 0
     """The largest sum of live tensor storages, parameters included."""
 
@@ -93,6 +105,10 @@ class RecordingBuilder:
         """Close the ranges that are still open."""
         while self._open:
             self.pop()
+
+    def gradient(self, shape: tuple[int, ...], element_type: str) -> None:
+        """Note that a parameter's gradient is ready."""
+        self.recording.gradients.append(ReadyGradient(len(self.recording.call), shape, element_type))
 
     def append(
         self,

@@ -10,9 +10,8 @@ from tracekit.analyzers.costs import dtypes
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.oplist import typical_step
 from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.roofline.parameter_count import ACCUMULATED
 from tracekit.analyzers.trace import Trace
-
-ACCUMULATED = "torch::autograd::AccumulateGrad"
 
 
 @dataclass(frozen=True)
