@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from tracekit.analyzers import hardware
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.prediction.data_parallel.buckets import CAP_BYTES, buckets
 from tracekit.analyzers.prediction.data_parallel.gradients import Gradient
+from tracekit.analyzers.prediction.data_parallel.links import all_reduce_ns
 from tracekit.analyzers.prediction.data_parallel.two_streams import Rows, lay_out
 from tracekit.answers.scaling import scaling
 from tracekit.commands.predict import command
@@ -71,5 +73,12 @@ def test_command_says_it_and_refuses_what_does_not_train() -> None:
     assert run.invoke(command, [str(TRACE), "--data-parallel", "4", "--apply", "tf32"]).exit_code == 2
     with pytest.raises(InputError, match="Data-parallel scaling cannot be predicted"):
         scaling(TRACE.with_name("gpt2-prefill-fp32-sdpa-b1.json.gz"), 4)
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match="not those of one host"):
         scaling(TRACE, 9)
+
+
+def test_hosts_are_linked_by_a_slower_network() -> None:
+    gpu = hardware.find("h200")
+    one, eight, hundreds = (all_reduce_ns(25 * MIB, 8 * hosts, gpu, "ib") for hosts in (1, 8, 64))
+    assert one == all_reduce_ns(25 * MIB, 8, gpu, "nvlink") < eight < hundreds < 3 * one
+    assert all_reduce_ns(1000 * MIB, 512, gpu, "ib") == pytest.approx(2 * 1000 * MIB / 340, rel=0.05), "8 × 42.5 GB/s"

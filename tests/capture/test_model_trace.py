@@ -69,8 +69,8 @@ def test_nothing_overlaps_partially_on_a_track(train: tuple[CaptureInfo, Path]) 
     assert len(tracks) == 3
     for spans in tracks.values():
         open_until: list[int] = []
-        for start, minus_end in sorted(spans):
-            while open_until and open_until[-1] <= start:
+        for begin, minus_end in sorted(spans):
+            while open_until and open_until[-1] <= begin:
                 open_until.pop()
             assert not open_until or -minus_end <= open_until[-1]
             open_until.append(-minus_end)

@@ -1,6 +1,7 @@
 """`tracekit predict`."""
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -18,7 +19,14 @@ from tracekit.commands._reading import GPU_FILE, Reading
     "--data-parallel",
     type=click.IntRange(min=2),
     metavar="N",
-    help="Train on N GPUs of one host, each with the batch of the one GPU in TRACE (DistributedDataParallel).",
+    help="Train on N GPUs, each with the batch of the one GPU in TRACE (DistributedDataParallel).",
+)
+@click.option(
+    "--link",
+    type=click.Choice(["nvlink", "ib"]),
+    default="nvlink",
+    show_default=True,
+    help="With --data-parallel: one host, or hosts of 8 GPUs with an InfiniBand adapter of 400 Gb/s each.",
 )
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-o", "--output", type=Path, metavar="FILE", help="Write to FILE instead of stdout.")
@@ -30,6 +38,7 @@ def command(
     gpu_file: str | None,
     batch_size: int | None,
     data_parallel: int | None,
+    link: Literal["nvlink", "ib"],
     form: str,
     output: Path | None,
     force: bool,
@@ -55,7 +64,7 @@ def command(
     if data_parallel:
         if apply or batch_size:
             raise click.UsageError("--data-parallel is predicted alone, without --apply and --batch-size.")
-        text = _scaled(trace, data_parallel, gpu, gpu_file, form)
+        text = _scaled(trace, data_parallel, link, gpu, gpu_file, form)
     else:
         predicted = predict(trace, apply, gpu, batch_size, gpu_file=gpu_file)
         text = to_json(predicted) if form == "json" else to_text(predicted)
@@ -66,9 +75,11 @@ def command(
     click.echo(f"Wrote {output}", err=True)
 
 
-def _scaled(trace: str, ranks: int, gpu: str | None, gpu_file: str | None, form: str) -> str:
+def _scaled(
+    trace: str, ranks: int, link: Literal["nvlink", "ib"], gpu: str | None, gpu_file: str | None, form: str
+) -> str:
     from tracekit.answers.scaling import scaling
     from tracekit.reports import scaling_text
 
-    predicted = scaling(trace, ranks, gpu, gpu_file=gpu_file)
+    predicted = scaling(trace, ranks, gpu, link=link, gpu_file=gpu_file)
     return scaling_text.to_json(predicted) if form == "json" else scaling_text.to_text(predicted)

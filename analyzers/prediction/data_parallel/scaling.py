@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analyzers.costs.messages import GPUS_OF_A_HOST, Message
+from tracekit.analyzers.costs.messages import GPUS_OF_A_HOST
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.kernel_time.collectives import collective_ns
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.data_parallel.buckets import Bucket, buckets
 from tracekit.analyzers.prediction.data_parallel.gradients import Gradient
+from tracekit.analyzers.prediction.data_parallel.links import Link, all_reduce_ns
 from tracekit.analyzers.prediction.data_parallel.two_streams import Laid, Rows, lay_out
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 
@@ -40,7 +40,7 @@ _SCENARIOS = (Assumed(0.85, 0.5, 0.0), Assumed(1.0, 1.0, 1.0), Assumed(1.3, 1.5,
 
 @dataclass(frozen=True)
 class Scaling:
-    """A step on `ranks` GPUs of one host, each with the batch of the one GPU."""
+    """A step on `ranks` GPUs, each with the batch of the one GPU."""
 
     ranks: int
     one_us: float
@@ -62,15 +62,16 @@ class Scaling:
         return Interval(*(min(1.0, self.one_us / time) for time in (took.high, took.expected, took.low)))
 
 
-def scaling(base: Baseline, gradients: Sequence[Gradient], ranks: int) -> Scaling:
+def scaling(base: Baseline, gradients: Sequence[Gradient], ranks: int, link: Link = "nvlink") -> Scaling:
     """Raises InputError where it cannot be predicted."""
-    _check(base, gradients, ranks)
+    _check(base, gradients, ranks, link)
     filled = buckets(gradients)
-    alone = _step(base, _rows(base, [], [], ranks, _SCENARIOS[1]), 1.0)
-    laid = [_scenario(base, gradients, filled, ranks, assumed) for assumed in _SCENARIOS]
+    transfers = [all_reduce_ns(bucket.bytes, ranks, base.gpu, link) for bucket in filled]
+    before = _rows(base, [], [], [], _SCENARIOS[1])
+    alone = _step(base, before, 1.0)
+    laid = [_scenario(base, gradients, filled, transfers, assumed) for assumed in _SCENARIOS]
     scale = base.unprofiled_ns / max(alone.latency_ns, 1.0) / 1e3
-    expected = _rows(base, gradients, filled, ranks, _SCENARIOS[1])
-    before = _rows(base, [], [], ranks, _SCENARIOS[1])
+    expected = _rows(base, gradients, filled, transfers, _SCENARIOS[1])
     return Scaling(
         ranks=ranks,
         one_us=base.unprofiled_ns / 1e3,
@@ -84,24 +85,28 @@ def scaling(base: Baseline, gradients: Sequence[Gradient], ranks: int) -> Scalin
     )
 
 
-def _check(base: Baseline, gradients: Sequence[Gradient], ranks: int) -> None:
+def _check(base: Baseline, gradients: Sequence[Gradient], ranks: int, link: Link) -> None:
     why, remedy = "", "Record a training step of one GPU, with record_shapes=True."
     if not gradients:
         why = "The trace shows no gradients: the step does not train, or the shapes of its ops were not recorded."
     elif base.ops["message"].notna().any():
         why = "Its step has collectives already."
-    elif not 2 <= ranks <= GPUS_OF_A_HOST:
-        why = f"{ranks} GPUs are not those of one host, whose links are known."
-        remedy = f"Ask for 2 to {GPUS_OF_A_HOST}."
+    elif link == "nvlink" and ranks > GPUS_OF_A_HOST:
+        why = f"{ranks} GPUs are not those of one host."
+        remedy = f"Ask for 2 to {GPUS_OF_A_HOST}, or name the network between hosts: --link ib."
     if why:
         raise InputError("Data-parallel scaling cannot be predicted from this trace.", why, remedy)
 
 
 def _scenario(
-    base: Baseline, gradients: Sequence[Gradient], filled: Sequence[Bucket], ranks: int, assumed: Assumed
+    base: Baseline,
+    gradients: Sequence[Gradient],
+    filled: Sequence[Bucket],
+    transfers: Sequence[float],
+    assumed: Assumed,
 ) -> Laid:
     free = max(1 - assumed.occupied * BLOCKS / max(base.gpu.sms, 2 * BLOCKS + 1), 0.1)
-    return _step(base, _rows(base, gradients, filled, ranks, assumed), 1 / free)
+    return _step(base, _rows(base, gradients, filled, transfers, assumed), 1 / free)
 
 
 def _step(base: Baseline, rows: Rows, slowed: float) -> Laid:
@@ -116,7 +121,11 @@ def _step(base: Baseline, rows: Rows, slowed: float) -> Laid:
 
 
 def _rows(
-    base: Baseline, gradients: Sequence[Gradient], filled: Sequence[Bucket], ranks: int, assumed: Assumed
+    base: Baseline,
+    gradients: Sequence[Gradient],
+    filled: Sequence[Bucket],
+    transfers: Sequence[float],
+    assumed: Assumed,
 ) -> Rows:
     """The ops of the step, with what DistributedDataParallel adds."""
     host, kernel, sync = base.laid_out(base.ops)
@@ -127,9 +136,12 @@ def _rows(
     launch = plain_launch_ns(base) * assumed.host
     last = max(each.after for each in gradients)
     copies = [(each.after, launch, _copy_ns(base, each), 0.0) for each in gradients]
-    calls = [(each.after, launch * LAUNCHES_A_BUCKET, 0.0, _transfer_ns(base, each, ranks)) for each in filled]
+    calls = [
+        (each.after, launch * LAUNCHES_A_BUCKET, 0.0, took * assumed.transfer)
+        for each, took in zip(filled, transfers, strict=True)
+    ]
     back = [(last, launch, _copy_ns(base, each), 0.0) for each in gradients]
-    before = sorted([*copies, *((at, own, 0.0, took * assumed.transfer) for at, own, _, took in calls)], key=_place)
+    before = sorted([*copies, *calls], key=_place)
     added = np.array([(0, launch * LAUNCHES_A_STEP, 0.0, 0.0), *before, *back])
     joins = np.zeros(len(added), dtype=bool)
     joins[1 + len(before)] = True
@@ -149,7 +161,3 @@ def _place(row: tuple[float, ...]) -> float:
 
 def _copy_ns(base: Baseline, gradient: Gradient) -> float:
     return base.gpu.launch_us * 1e3 / 2 + 2 * gradient.bytes / (base.gpu.bandwidth * base.gpu.copy_efficiency) * 1e9
-
-
-def _transfer_ns(base: Baseline, bucket: Bucket, ranks: int) -> float:
-    return collective_ns(Message("all-reduce", bucket.bytes, ranks), base.gpu)
