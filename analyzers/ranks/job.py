@@ -55,7 +55,7 @@ def analyze_ranks(ranks: Sequence[RankSummary], numbers: Sequence[int], notes: p
         by_step=rank_by_step_table(job),
         collectives=collectives,
         calls=job.calls[job.calls["rank"].isin([job.numbers.index(rank) for rank in shown.values()])],
-        groups=groups_table(job.calls, collectives, job.matched.groups, job.steps),
+        groups=groups_table(job, collectives),
         critical_path=critical_path(simulated, _groups_of_calls(job, collectives), job.numbers),
         problems=job_problems(job, notes),
     )

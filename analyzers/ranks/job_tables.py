@@ -9,6 +9,7 @@ import pandas as pd
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.ranks.aligned import AlignedRanks
 from tracekit.analyzers.ranks.bandwidth import bus_factor, link_bytes
+from tracekit.analyzers.ranks.group_facts import group_facts
 from tracekit.analyzers.ranks.matching import Group
 from tracekit.analyzers.ranks.parallelism import parallelism
 from tracekit.analyzers.ranks.stragglers import Costs
@@ -101,14 +102,15 @@ def _hosts_of(group: Group, hosts: npt.NDArray) -> int:
     return 0 if (on < 0).any() or len(group.traced) < len(group.ranks) else len(np.unique(on))
 
 
-def groups_table(calls: pd.DataFrame, collectives: pd.DataFrame, groups: tuple[Group, ...], steps: int) -> pd.DataFrame:
+def groups_table(job: AlignedRanks, collectives: pd.DataFrame) -> pd.DataFrame:
     """GROUPS, for those with calls."""
-    rows = []
-    for number, group in enumerate(groups):
-        mine, one = collectives[collectives["group"] == number], calls[calls["group"] == number]
+    rows, steps = [], job.steps
+    for number, group in enumerate(job.matched.groups):
+        mine, one = collectives[collectives["group"] == number], job.calls[job.calls["group"] == number]
         if one.empty:
             continue
         first = one[one["rank"] == one["rank"].iloc[0]]
+        kind = parallelism(first, steps)
         time = mine.loc[mine["bus_bandwidth"].notna(), "transfer_ns"].sum()
         carried = (mine["bus_bandwidth"] * mine["transfer_ns"]).sum()
         rows.append(
@@ -117,12 +119,13 @@ def groups_table(calls: pd.DataFrame, collectives: pd.DataFrame, groups: tuple[G
                 "size": len(group.ranks),
                 "traced": len(group.traced),
                 "ranks": listed(group.ranks),
-                "parallelism": parallelism(first, steps),
+                "parallelism": kind,
                 "calls": len(mine),
                 "bytes": int(first["bytes"].sum() / max(1, steps)),
                 "wait_ns": one["wait"].sum() / max(1, steps) / len(group.traced),
                 "transfer_ns": mine["transfer_ns"].sum() / max(1, steps),
                 "bus_bandwidth": carried / time if time else float("nan"),
+                **group_facts(one, kind, job.own.own[list(group.traced)]),
             }
         )
     return GROUPS.frame({column.name: [row[column.name] for row in rows] for column in GROUPS.columns})

@@ -119,6 +119,14 @@ GROUPS = Table(
     Column("wait_ns", "float64", "ns", "mean time in a step that a rank waits"),
     Column("transfer_ns", "float64", "ns", "mean time in a step that its transfers take"),
     Column("bus_bandwidth", "float64", "B/s", "bytes that links carry over the transfer time; NaN: not known"),
+    Column("overlap", "float64", "", "part of the calls' time in which their rank computes, 0 to 1"),
+    Column("regathered", "float64", "", "of FSDP: bytes gathered in the backward pass over those in the forward pass"),
+    Column(
+        "imbalance",
+        "float64",
+        "",
+        "largest over mean load of a rank: of experts, bytes a step; of a pipeline, own time of a stage; NaN: others",
+    ),
 )
 
 RANK_BY_STEP = Table(

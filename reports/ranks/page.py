@@ -33,7 +33,7 @@ def render(job: Job, mark: str = "", files: Mapping[int, str] | None = None) -> 
         of=mark,
         title=printable(words.opening(job)),
         said=[words.named(each) for each in job.stragglers] or [words.none_named(job)],
-        lines=[line for line in (words.link(job), words.communication(job)) if line],
+        lines=[line for line in (words.link(job), words.communication(job), *words.parallelisms(job)) if line],
         advice=[words.gain(each) for each in words.advice(job)],
         limits=[words.gain(each) for each in job.what_ifs if each.change == "free-transfers"],
         figures=_figures(job),

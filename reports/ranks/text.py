@@ -27,7 +27,7 @@ def _parts(job: Job, width: int) -> RenderableType:
     lines = [
         Text(words.opening(job)),
         *(Text(paragraph(line, width).plain, style="bold") for line in said),
-        *(paragraph(line, width) for line in (words.link(job), words.communication(job), words.next_line(job)) if line),
+        *(paragraph(line, width) for line in _lines(job) if line),
     ]
     problems = [
         Text(
@@ -38,6 +38,10 @@ def _parts(job: Job, width: int) -> RenderableType:
         if row.severity in _SEVERITIES
     ]
     return Group(*lines, *problems, Text(), _ranks(job), Padding(_groups(job), (1, 0, 0, 0)))
+
+
+def _lines(job: Job) -> list[str]:
+    return [words.link(job), words.communication(job), *words.parallelisms(job), words.next_line(job)]
 
 
 def _ranks(job: Job) -> Table:

@@ -1,18 +1,22 @@
 """The sentences about a job of ranks."""
 
 import math
+from typing import Any
 
 from tracekit.analyzers.idle_tables import CAUSE_MEANINGS
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.ranks.causes import Reason
 from tracekit.analyzers.ranks.result import Job, Straggler, WhatIf
 from tracekit.reports.names import printable, shortened
-from tracekit.reports.numbers import duration, percent, quantity
+from tracekit.reports.numbers import ABSENT, duration, percent, quantity
+from tracekit.reports.table_rows import rows_of
 
 _FAMILIES = {"gemm": "GEMMs", "conv": "convolutions", "convolution": "convolutions", "attention": "attention kernels"}
 _LEAST_GAIN = 1.01
 _MOST_ADVICE = 4
 _NAME = 48
+_KEPT = 0.1
+"""Fewer bytes gathered in the backward pass than this part of those of the forward pass: weights were kept."""
 
 
 def time(nanoseconds: float) -> str:
@@ -87,6 +91,31 @@ def communication(job: Job) -> str:
     roof = "" if math.isnan(job.roof_fraction) else f" ({percent(job.roof_fraction)} of the link's roof)"
     took = f"Collectives take {time(job.communication_ns)} of a rank's step"
     return f"{took}: {time(job.waiting_ns)} waiting for other ranks{whom}, {time(job.transfer_ns)} transfer{roof}."
+
+
+def parallelisms(job: Job) -> list[str]:
+    """What the groups of FSDP, a pipeline and experts show, one line a kind: of the group that waits longest."""
+    rows = rows_of(job.groups.sort_values("wait_ns", ascending=False, kind="stable"))
+    first = {row.parallelism: row for row in reversed(rows)}
+    return [line for kind in ("fsdp", "pipeline", "expert") if kind in first and (line := _shows(first[kind], job))]
+
+
+def _shows(row: Any, job: Job) -> str:
+    if row.parallelism == "fsdp":
+        again = "" if math.isnan(row.regathered) else f"; weights are gathered {_again(row.regathered)}"
+        return f"FSDP: {percent(row.overlap)} of its communication runs beside computation{again}."
+    if math.isnan(row.imbalance):
+        return ""
+    if row.parallelism == "expert":
+        return f"Experts: the fullest rank gets {row.imbalance:.2f} times the mean."
+    bubbles = percent(row.wait_ns / job.step_ns) if job.step_ns else ABSENT
+    return f"Pipeline: stages wait {bubbles} of a step; the longest takes {row.imbalance:.2f} times the mean."
+
+
+def _again(regathered: float) -> str:
+    if regathered < _KEPT:
+        return "once (reshard_after_forward=False)"
+    return "again in the backward pass (reshard_after_forward=True)"
 
 
 def none_named(job: Job) -> str:
