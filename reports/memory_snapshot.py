@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+import pandas as pd
+
 from tracekit.analyzers.memory_snapshot.summary import DeviceMemory
+from tracekit.reports.memory_page import MemoryPage, to_html
 from tracekit.reports.names import printable, shortened
-from tracekit.reports.numbers import quantity
+from tracekit.reports.numbers import percent, quantity
 from tracekit.reports.untrusted import json_text
 
-_ROWS, _NAME = 15, 100
+_ROWS, _NAME, _SHOWN = 15, 100, 40
 
 
 def to_text(devices: Sequence[DeviceMemory]) -> str:
@@ -20,6 +23,21 @@ def to_text(devices: Sequence[DeviceMemory]) -> str:
 def to_json(devices: Sequence[DeviceMemory]) -> str:
     """Return the same for programs. Sizes are in bytes."""
     return json_text({"schema_version": "1.0", "devices": [_plain(device) for device in devices]})
+
+
+def page(title: str, device: DeviceMemory, over_time: pd.DataFrame) -> str:
+    """Return the memory of a device over time as one page."""
+    places = device.at_peak or device.now
+    total = max(1, sum(size for _, size, _ in places))
+    peak = device.peak or device.allocated
+    note = f"Device {device.device}: {_size(peak)} at the peak, {_size(device.reserved)} reserved."
+    rows = [
+        (printable(where), _size(size), percent(size / total), f"{count:,}") for where, size, count in places[:_SHOWN]
+    ]
+    if over_time.empty:
+        over_time = pd.DataFrame({"time_ns": [0, 1], "allocated": [device.allocated, device.allocated]})
+        note += " No timed events were recorded."
+    return to_html(MemoryPage(printable(title), note, over_time, ("place", "bytes", "of it", "blocks"), rows))
 
 
 def _text(device: DeviceMemory) -> str:

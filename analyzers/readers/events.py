@@ -77,6 +77,14 @@ class MemoryArgs(msgspec.Struct, gc=False):
     device_kind: Int64 = field(default=0, name="Device Type")
 
 
+class MoveArgs(msgspec.Struct, gc=False):
+    allocated: Int64 = field(default=0, name="Total Allocated")
+    bytes: Int64 = field(default=0, name="Bytes")
+    address: Int64 = field(default=0, name="Addr")
+    device_kind: Int64 = field(default=0, name="Device Type")
+    device: Int64 = field(default=-1, name="Device Id")
+
+
 class ThreadArgs(msgspec.Struct, gc=False):
     name: str = ""
 
@@ -94,7 +102,7 @@ _decode_event = msgspec.json.Decoder(Event).decode
 _decode_elements = msgspec.json.Decoder(list[Raw]).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
-_Args = TypeVar("_Args", HostArgs, DeviceArgs, CollectiveArgs, MemoryArgs, ThreadArgs)
+_Args = TypeVar("_Args", HostArgs, DeviceArgs, CollectiveArgs, MemoryArgs, MoveArgs, ThreadArgs)
 
 
 def decode_events(text: bytes) -> list[Event]:

@@ -60,7 +60,7 @@ def _run(spec: ModelSpec, settings: Settings, gpu: GPU) -> FakeRun:
             weight.register_post_accumulate_grad_hook(_noting_gradient(builder))
         with annotate(model, builder):
             step(builder)
-    builder.recording.peak_bytes = recorder.memory.peak_bytes
+    recorder.finish()
     weights = list(model.parameters())
     return FakeRun(
         recording=builder.recording,

@@ -9,6 +9,7 @@ import msgspec
 
 from tracekit.analyzers import ranges
 from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.readers.memory_events import MEMORY
 from tracekit.analyzers.roofline.parameter_count import ACCUMULATED
 from tracekit.capture.modelled_kernels import ModelledKernel
 from tracekit.capture.modelled_timeline import Timeline
@@ -19,6 +20,8 @@ Event = dict[str, Any]
 PROCESS, FORWARD_THREAD, BACKWARD_THREAD = 1, 1, 2
 DEVICE, STREAM = 0, 7
 
+_CUDA = 1
+"""The number of this type of device in torch's events."""
 _CALLS = {"nvidia": "cuda", "amd": "hip"}
 
 
@@ -39,6 +42,8 @@ def events(
         yield from step.ops()
         yield from step.gradients()
         yield from step.device_work()
+        if index == 0:
+            yield from step.memory()
         yield from step.end()
 
 
@@ -120,6 +125,22 @@ class _Step:
         yield _on_device("gpu_memcpy" if copies else "kernel", kernel.name, *times, ids)
         yield _flow("s", self._first_id + slot, PROCESS, thread, begun)
         yield _flow("f", self._first_id + slot, DEVICE, STREAM, times[0])
+
+    def memory(self) -> Iterator[Event]:
+        """Allocations and frees; those of one step are enough, as the others repeat them."""
+        for move in self._recording.moves:
+            slot = min(move.slot, len(self._start) - 1)
+            args = {"Addr": move.block, "Bytes": move.bytes, "Total Allocated": move.live_bytes}
+            yield {
+                "ph": "i",
+                "cat": "cpu_instant_event",
+                "s": "t",
+                "name": MEMORY,
+                "pid": PROCESS,
+                "tid": self._thread(slot),
+                "ts": self._start[slot] / 1000,
+                "args": {**args, "Device Type": _CUDA, "Device Id": DEVICE, "modelled": True},
+            }
 
     def end(self) -> Iterator[Event]:
         """The synchronisation that ends the step."""

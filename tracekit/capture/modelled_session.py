@@ -63,7 +63,7 @@ class ModelledCapture:
     ) -> None:
         self._entered.close()
         self._builder.close()
-        self._builder.recording.peak_bytes = self._recorder.memory.peak_bytes
+        self._recorder.finish()
         self._say(f"ran on the CPU; modelling its {len(self._builder.recording.call):,} ops for {self._gpu.name}")
         self._write()
 

@@ -44,7 +44,14 @@ class OpRecorder(TorchDispatchMode):
         self._last_sequence = _latest_sequence()
         self._last_node: object = None
         self.memory.peak_bytes = self.memory.live_bytes
-        return self._builder
+        builder = self._builder
+        self.memory.told = lambda block, size: builder.move(block, size, self.memory.live_bytes)
+        return builder
+
+    def finish(self) -> None:
+        """End the recording: what is freed from now on is not part of it."""
+        self._builder.recording.peak_bytes = self.memory.peak_bytes
+        self.memory.told = lambda _block, _size: None
 
     @property
     def emitter(self) -> Emitter:

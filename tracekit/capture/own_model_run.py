@@ -72,7 +72,7 @@ def _recorded(own: OwnModel, recorder: OpRecorder) -> FakeRun:
     builder = recorder.start()
     with annotate(own.model, builder):
         step(builder)
-    builder.recording.peak_bytes = recorder.memory.peak_bytes
+    recorder.finish()
     return FakeRun(builder.recording, **weights_of(own.model))
 
 

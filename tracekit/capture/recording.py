@@ -55,6 +55,17 @@ class ReadyGradient:
     element_type: str
 
 
+@dataclass(frozen=True)
+class Move:
+    """Memory that is allocated before a slot, or freed (negative bytes)."""
+
+    slot: int
+    block: int
+    bytes: int
+    live_bytes: int
+    """All that is allocated from then on."""
+
+
 @dataclass
 class Recording:
     """The host's work in order, slot by slot: an op call, or the opening or closing of a range.
@@ -76,6 +87,7 @@ class Recording:
     """Shape and type of each tensor, by its number."""
     gradients: list[ReadyGradient] = field(default_factory=list)
     """Of parameters, in the order in which they were ready."""
+    moves: list[Move] = field(default_factory=list)
     peak_bytes: int = 0
     """The largest sum of live tensor storages, parameters included."""
 
@@ -96,6 +108,10 @@ class RecordingBuilder:
         index = self._open.pop()
         opened = self.recording.ranges[index]
         self.recording.ranges[index] = Range(opened.name, opened.opens, self.append(-1))
+
+    def move(self, block: int, size: int, live_bytes: int) -> None:
+        if size:
+            self.recording.moves.append(Move(len(self.recording.call), block, size, live_bytes))
 
     def is_open(self, prefix: str) -> bool:
         """Whether a range is open whose name begins so."""

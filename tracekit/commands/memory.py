@@ -4,21 +4,57 @@ from pathlib import Path
 
 import click
 
+from tracekit.commands._output import FORCE
+
 
 @click.command()
-@click.argument("snapshot", type=Path)
+@click.argument("file", type=Path)
+@click.option("--gpu", help="The GPU of the run, if the trace does not state it.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def command(snapshot: Path, form: str) -> None:
-    """Show who allocated the memory in SNAPSHOT, a .pickle of torch.cuda.memory._dump_snapshot().
+@click.option("-o", "--output", type=Path, metavar="FILE", help="Also write a page of memory over time (.html).")
+@FORCE
+def command(file: Path, gpu: str | None, form: str, output: Path | None, force: bool) -> None:
+    """Show who holds device memory at its peak, and over time, in FILE.
 
-    Prints, for each device, what is reserved, allocated and unused, the most that was allocated at once, and by which
-    lines of code. The pickle is read without executing anything in it.
+    \b
+    FILE is one of:
+      a trace with memory events, or its run's folder (modelled runs have them; of torch.profiler, profile_memory=True):
+        memory by kind and by layer, and the predicted peak after each optimization that lowers it
+      a .pickle of torch.cuda.memory._dump_snapshot(): what is reserved and allocated, and by which lines of code;
+        it is read without executing anything in it
 
-    Example: tracekit memory snapshot.pickle
+    Example: tracekit memory runs/gpt2-t4-train -o memory.html
     """
+    from tracekit.reports.files import check_writable, write_atomically
+    from tracekit.reports.replacing import check_not_input, check_text
+
+    if output:
+        check_writable(output)
+        check_not_input(output, str(file))
+        check_text(output, "a page of memory", ("Memory over time",), force)
+    text, page = _of_snapshot(file, form) if file.suffix == ".pickle" else _of_run(file, gpu, form)
+    click.echo(text, nl=False)
+    if output:
+        write_atomically(output, page)
+        click.echo(f"Wrote {output}", err=True)
+
+
+def _of_run(file: Path, gpu: str | None, form: str) -> tuple[str, str]:
+    from tracekit.answers.memory_of_run import memory_of_run
+    from tracekit.reports.memory_of_run import to_html, to_json, to_text
+
+    run = memory_of_run(file, gpu)
+    return to_json(run) if form == "json" else to_text(run), to_html(run)
+
+
+def _of_snapshot(file: Path, form: str) -> tuple[str, str]:
+    from tracekit.analyzers.memory_snapshot.over_time import over_time
     from tracekit.analyzers.memory_snapshot.read import read_snapshot
     from tracekit.analyzers.memory_snapshot.summary import summarize
-    from tracekit.reports.memory_snapshot import to_json, to_text
+    from tracekit.reports.memory_snapshot import page, to_json, to_text
 
-    devices = summarize(read_snapshot(snapshot))
-    click.echo(to_json(devices) if form == "json" else to_text(devices), nl=False)
+    snapshot = read_snapshot(file)
+    devices = summarize(snapshot)
+    most = max(devices, key=lambda each: each.peak or each.allocated, default=None)
+    drawn = page(file.name, most, over_time(snapshot, most.device)) if most else ""
+    return to_json(devices) if form == "json" else to_text(devices), drawn

@@ -45,6 +45,12 @@ def memory_fit(search: Search) -> tuple[MemoryFit | None, Steps]:
     return fit, best
 
 
+def saving_remedies(search: Search) -> tuple[Remedy, ...]:
+    """Return single optimizations that lower the peak, the lowest peak first, whether the run fits or not."""
+    alone = [_remedy(search, steps) for steps in _candidates(search)]
+    return tuple(sorted((each for each in alone if each.saves), key=lambda each: each.peak_bytes))
+
+
 def _remedies(search: Search) -> Iterator[tuple[Steps, Remedy]]:
     """Single optimizations that need less memory, a smaller batch, and pairs where nothing fits alone."""
     alone = [(steps, _remedy(search, steps)) for steps in _candidates(search)]

@@ -1,0 +1,1 @@
+"""Device memory over time: who holds it, by kind and by layer."""

@@ -1,0 +1,63 @@
+"""What a block is for, told from when it was allocated and freed.
+
+A trace does not name tensors: what is made in the forward pass and freed in the backward pass is an activation, what
+the backward pass leaves behind is a gradient, what the optimizer leaves behind is its state.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.memory_timeline.allocations import Allocations
+
+KINDS = (
+    "weights",
+    "buffers",
+    "optimizer state",
+    "inputs and caches",
+    "gradients",
+    "activations",
+    "temporaries",
+    "workspaces",
+)
+_MOMENTS = 2
+_FORWARD, _BACKWARD, _OPTIMIZER = "forward", "backward", "optimizer"
+
+
+def kinds_of(blocks: Allocations, work: pd.DataFrame) -> npt.NDArray[np.object_]:
+    """Return the kind of each block. `work` is in the order of its launches."""
+    times, phases = work["time_ns"].to_numpy(), np.append(work["phase"].to_numpy(dtype=object), "")
+    first, last = np.searchsorted(times, blocks.begin_ns), np.searchsorted(times, blocks.end_ns)
+    made, ended = phases[first], np.where(blocks.freed, phases[np.maximum(last - 1, 0)], "")
+    brief = last - first <= 1
+    if not {_BACKWARD, _OPTIMIZER} & set(phases):
+        kept = ~blocks.freed | blocks.before
+        return _select([(kept, "inputs and caches"), (brief, "workspaces")], "activations")
+    chosen = [
+        (blocks.before & (ended == _BACKWARD), "activations"),
+        (blocks.before & (ended == _OPTIMIZER), "gradients"),
+        (blocks.before, "inputs and caches"),
+        ((made == _BACKWARD) & (ended != _BACKWARD), "gradients"),
+        ((made == _OPTIMIZER) & ~blocks.freed, "optimizer state"),
+        ((made == _FORWARD) & (ended != _FORWARD), "activations"),
+        (brief, "workspaces"),
+    ]
+    return _select(chosen, "temporaries")
+
+
+def _select(chosen: list[tuple[npt.NDArray[np.bool_], str]], other: str) -> npt.NDArray[np.object_]:
+    masks, names = zip(*chosen, strict=True)
+    return np.select(masks, names, other).astype(object)
+
+
+def held_before(size: int, capture: CaptureInfo | None, *, trains: bool) -> dict[str, int]:
+    """Split what was allocated before: weights and buffers as counted, then the two moments of an optimizer."""
+    parts: dict[str, int] = {}
+    wanted = {"weights": capture.weight_bytes, "buffers": capture.buffer_bytes} if capture else {}
+    if trains and capture:
+        wanted["optimizer state"] = _MOMENTS * capture.weight_bytes
+    for kind, most in wanted.items():
+        parts[kind] = min(most, size)
+        size -= parts[kind]
+    return parts | {"inputs and caches": size}

@@ -1,0 +1,22 @@
+"""Device memory of a run, with what would lower its peak."""
+
+from dataclasses import dataclass, field
+
+from tracekit.analyzers.memory_timeline.timeline import MemoryTimeline
+from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.values import Remedy
+
+
+@dataclass(frozen=True)
+class MemoryOfRun:
+    """Device memory of a run."""
+
+    name: str
+    timeline: MemoryTimeline
+    held: Memory | None
+    """What the step holds by kind, which remedies are predicted from; None: not known."""
+    capacity_bytes: int
+    """Memory of the GPU; 0: not known."""
+    modelled: bool
+    remedies: tuple[Remedy, ...] = field(default=())
+    """Single optimizations that lower the peak, the lowest peak first."""

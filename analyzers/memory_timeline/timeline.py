@@ -1,0 +1,126 @@
+"""Device memory over time by kind, and who holds it at its peak."""
+
+import re
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.memory_timeline.allocations import Allocations, allocations, launched_ns
+from tracekit.analyzers.memory_timeline.kinds import KINDS, held_before, kinds_of
+from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.schema import Column, Table
+from tracekit.analyzers.trace import Trace
+
+_INDEX = re.compile(r"(?<![^./])\d+(?![^./])")
+_POINTS = 600
+"""Moments that are kept; of the moments between two of them, the one with most memory."""
+
+OVER_TIME = Table(
+    "memory_over_time",
+    "Device memory over time, by what it is for. A column is a kind.",
+    Column("time_ns", "int64", "ns", "when, after the first event of memory"),
+    *(Column(kind, "int64", "B", f"bytes of {kind}") for kind in KINDS),
+)
+AT_PEAK = Table(
+    "memory_at_peak",
+    "Who holds device memory at its peak, the largest first.",
+    Column("kind", "object", "", "what it is for"),
+    Column("layer", "object", "", 'layer that it was allocated for, * for an index; "": none, or before the recording'),
+    Column("op", "object", "", 'op that it was allocated for; "": before the recording'),
+    Column("bytes", "int64", "B", "bytes"),
+    Column("blocks", "int64", "", "allocations; 0: before the recording"),
+    Column("share", "float64", "", "part of the peak"),
+)
+
+
+@dataclass(frozen=True)
+class MemoryTimeline:
+    """Device memory over time."""
+
+    over_time: pd.DataFrame = field(repr=False)
+    at_peak: pd.DataFrame = field(repr=False)
+    peak_bytes: int
+    peak_ns: int
+    """When, after the first event."""
+    phase: str
+    """The phase at the peak; "": none."""
+
+
+def memory_timeline(trace: Trace, analysis: Analysis, moves: pd.DataFrame) -> MemoryTimeline:
+    """Return the memory of a trace whose MOVES are not empty."""
+    blocks, work = allocations(moves), launched_ns(analysis, trace.host)
+    trains = bool((work["phase"] == "backward").any())
+    before = held_before(blocks.held_before, trace.metadata.capture, trains=trains)
+    kinds, base = kinds_of(blocks, work), int(moves["time_ns"].iloc[0])
+    times, levels = _levels(blocks, kinds, before)
+    libraries = _of_libraries(trace.metadata.capture, int(levels.sum(axis=1).max()))
+    if libraries:
+        before["workspaces"] = libraries
+        levels[:, KINDS.index("workspaces")] += libraries
+    total = levels.sum(axis=1)
+    peak = int(total.argmax())
+    kept = _kept(total)
+    over_time = {"time_ns": times[kept] - base} | {kind: levels[kept, code] for code, kind in enumerate(KINDS)}
+    index = min(int(np.searchsorted(work["time_ns"], times[peak])), len(work) - 1)
+    return MemoryTimeline(
+        over_time=OVER_TIME.frame(over_time),
+        at_peak=_at_peak(blocks, kinds, before, work, int(times[peak])),
+        peak_bytes=int(total[peak]),
+        peak_ns=int(times[peak]) - base,
+        phase=str(work["phase"].iloc[index]),
+    )
+
+
+def _of_libraries(capture: CaptureInfo | None, seen: int) -> int:
+    """Return what libraries keep in a modelled run, whose events are those of tensors alone."""
+    return max(0, capture.peak_memory_bytes - seen) if capture and capture.source == "modelled" else 0
+
+
+def _levels(
+    blocks: Allocations, kinds: npt.NDArray[np.object_], before: dict[str, int]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the moments of all allocations and frees, and the bytes of each kind from then on."""
+    code = np.array([KINDS.index(kind) for kind in kinds], dtype=np.int64)
+    times = np.concatenate([blocks.begin_ns, blocks.end_ns[blocks.freed]])
+    changes = np.zeros((len(times), len(KINDS)), dtype=np.int64)
+    changes[np.arange(len(code)), code] = blocks.bytes
+    changes[np.arange(len(code), len(times)), code[blocks.freed]] = -blocks.bytes[blocks.freed]
+    order = np.argsort(times, kind="stable")
+    start = np.array([before.get(kind, 0) for kind in KINDS], dtype=np.int64)
+    return times[order], start + changes[order].cumsum(axis=0)
+
+
+def _kept(total: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the rows that are shown: all, or of each of so many pieces the one with most."""
+    if len(total) <= _POINTS:
+        return np.arange(len(total))
+    edges = np.linspace(0, len(total), _POINTS + 1).astype(np.int64)
+    return np.array([low + int(total[low:high].argmax()) for low, high in pairwise(edges)])
+
+
+def _at_peak(
+    blocks: Allocations, kinds: npt.NDArray[np.object_], before: dict[str, int], work: pd.DataFrame, moment: int
+) -> pd.DataFrame:
+    live = (blocks.begin_ns <= moment) & (blocks.end_ns > moment)
+    maker = np.minimum(np.searchsorted(work["time_ns"], blocks.begin_ns[live]), len(work) - 1)
+    rows = pd.DataFrame(
+        {
+            "kind": kinds[live],
+            "layer": work["layer"].to_numpy(dtype=object)[maker],
+            "op": work["op"].to_numpy(dtype=object)[maker],
+            "bytes": blocks.bytes[live],
+            "blocks": 1,
+        }
+    )
+    rows["layer"] = rows["layer"].str.replace(_INDEX, "*", regex=True)
+    summed = rows.groupby(["kind", "layer", "op"], sort=False, as_index=False)[["bytes", "blocks"]].sum()
+    held = [(kind, "", "", size, 0) for kind, size in before.items() if size]
+    table = pd.concat([summed, pd.DataFrame(held, columns=list(summed))], ignore_index=True)
+    table["share"] = table["bytes"] / max(1, table["bytes"].sum())
+    return AT_PEAK.frame(
+        table.sort_values("bytes", ascending=False, kind="stable", ignore_index=True).to_dict("series")
+    )
