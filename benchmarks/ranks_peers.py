@@ -2,8 +2,8 @@
 
     python benchmarks/ranks_peers.py TRACE --ranks 8 --megabytes 12
 
-Copies of one trace, replicated from TRACE, each with other blanks at its end, so that no cache knows it. Needs the extra
-hta. CPU time and memory are those of all processes.
+Copies of one trace, replicated from TRACE, each with other blanks at its end, so that no cache knows it. Needs the
+extra hta. CPU time and memory are those of all processes.
 """
 
 import argparse

@@ -10,8 +10,11 @@ from click.testing import CliRunner
 from jsonschema import validate
 
 import tracekit
+from tracekit.answers.job_of_ranks import RankFiles
 from tracekit.cli import main
+from tracekit.jobs import outputs
 from tracekit.jobs.sources import rank_files, rank_numbers
+from tracekit.reports.ranks import page
 
 JOBS = Path(__file__).parents[2] / "examples" / "ranks"
 SLOW = JOBS / "slow-loader-2"
@@ -70,6 +73,18 @@ def test_the_page_holds_its_drawings(written):
     page = (written[1] / "ranks.html").read_text()
     assert page.count('<td class="late"') + page.count('<td class="early"') == 2 * 10
     assert page.count('<rect class="move"') >= 4 and 'class="histogram"' in page
+
+
+def test_the_page_links_reports_of_run_folders(tmp_path):
+    job = tracekit.ranks(SLOW)
+    for number in (0, 1):
+        (tmp_path / f"rank {number}").mkdir()
+    (tmp_path / "rank 1" / "report.html").touch()
+    files = {number: str(tmp_path / f"rank {number}" / "trace.json.gz") for number in (0, 1)}
+    links = outputs.links_to_reports(RankFiles(job, files), tmp_path / "out")
+    assert links == {1: "../rank%201/report.html"}
+    assert '<a href="../rank%201/report.html">report</a>' in page.render(job, "", {}, links)
+    assert outputs.links_to_reports(RankFiles(job, {0: str(SLOW / "rank-0.json.gz")}), tmp_path) == {}
 
 
 def test_the_archive_holds_the_slow_and_the_fast_rank(written):

@@ -5,13 +5,17 @@ import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.readers.remote import is_url
+from tracekit.analyzers.readers.source import RUN_TRACE
 from tracekit.answers.job_of_ranks import RankFiles
 from tracekit.reports.files import check_writable, write_atomically, written
 from tracekit.reports.findings.write import public_copy
 from tracekit.reports.ranks import export, page
 from tracekit.reports.replacing import check_page, check_text, mark_of
+from tracekit.runs.folders import REPORT
 
 PAGE, DATA, TABLE, TRACES = "ranks.html", "ranks.json", "ranks.parquet", "ranks.tar"
 
@@ -29,7 +33,7 @@ def check_outputs(folder: Path, where: Where, force: bool) -> None:
 def write_outputs(answer: RankFiles, folder: Path, where: Where) -> list[str]:
     """Write the outputs into the folder. Returns their names."""
     names = {rank: Path(file).name for rank, file in answer.files.items()}
-    write_atomically(folder / PAGE, page.render(answer.job, _mark(where), names))
+    write_atomically(folder / PAGE, page.render(answer.job, _mark(where), names, links_to_reports(answer, folder)))
     write_atomically(folder / DATA, export.to_json(answer.job))
     table = export.to_parquet(answer.job)
     if table is not None:
@@ -39,6 +43,15 @@ def write_outputs(answer: RankFiles, folder: Path, where: Where) -> list[str]:
     if not copied:
         (folder / TRACES).unlink()
     return [PAGE, DATA, *([TABLE] if table is not None else []), *([TRACES] if copied else [])]
+
+
+def links_to_reports(answer: RankFiles, folder: Path) -> dict[int, str]:
+    """Return the links from the page to the ranks' own reports: those in the run folders of their traces."""
+    files = {rank: Path(file) for rank, file in answer.files.items() if not is_url(file)}
+    beside = {rank: path.parent / REPORT for rank, path in files.items() if path.name == RUN_TRACE}
+    return {
+        rank: quote(Path(os.path.relpath(path, folder)).as_posix()) for rank, path in beside.items() if path.is_file()
+    }
 
 
 def _write_traces(answer: RankFiles, target: Path) -> int:
