@@ -11,7 +11,13 @@ from tracekit.analyzers.ranks.aligned import AlignedRanks, aligned
 from tracekit.analyzers.ranks.causes import reason
 from tracekit.analyzers.ranks.critical_path import critical_path
 from tracekit.analyzers.ranks.job_problems import job_problems, world_size
-from tracekit.analyzers.ranks.job_tables import collectives_table, groups_table, rank_by_step_table, ranks_table
+from tracekit.analyzers.ranks.job_tables import (
+    collectives_table,
+    group_waits_table,
+    groups_table,
+    rank_by_step_table,
+    ranks_table,
+)
 from tracekit.analyzers.ranks.links import slow_links
 from tracekit.analyzers.ranks.peers import peers
 from tracekit.analyzers.ranks.result import Job, Straggler
@@ -56,6 +62,7 @@ def analyze_ranks(ranks: Sequence[RankSummary], numbers: Sequence[int], notes: p
         collectives=collectives,
         calls=job.calls[job.calls["rank"].isin([job.numbers.index(rank) for rank in shown.values()])],
         groups=groups_table(job, collectives),
+        group_waits=group_waits_table(job),
         critical_path=critical_path(simulated, _groups_of_calls(job, collectives), job.numbers),
         problems=job_problems(job, notes),
     )

@@ -13,7 +13,7 @@ from tracekit.analyzers.ranks.group_facts import group_facts
 from tracekit.analyzers.ranks.matching import Group
 from tracekit.analyzers.ranks.parallelism import parallelism
 from tracekit.analyzers.ranks.stragglers import Costs
-from tracekit.analyzers.ranks.tables import COLLECTIVES, GROUPS, RANK_BY_STEP, RANKS
+from tracekit.analyzers.ranks.tables import COLLECTIVES, GROUP_WAITS, GROUPS, RANK_BY_STEP, RANKS
 
 Floats = npt.NDArray[np.float64]
 
@@ -129,6 +129,20 @@ def groups_table(job: AlignedRanks, collectives: pd.DataFrame) -> pd.DataFrame:
             }
         )
     return GROUPS.frame({column.name: [row[column.name] for row in rows] for column in GROUPS.columns})
+
+
+def group_waits_table(job: AlignedRanks) -> pd.DataFrame:
+    """GROUP_WAITS, in order of group and rank."""
+    sums = job.calls.groupby(["group", "rank"])[["wait", "imposed"]].sum() / max(1, job.steps)
+    group, rank = (sums.index.get_level_values(name).to_numpy(dtype=np.int64) for name in ("group", "rank"))
+    return GROUP_WAITS.frame(
+        {
+            "group": np.array([each.name for each in job.matched.groups], dtype=object)[group],
+            "rank": np.asarray(job.numbers)[rank],
+            "waiting_ns": sums["wait"],
+            "imposed_ns": sums["imposed"],
+        }
+    )
 
 
 def listed(ranks: Sequence[int]) -> str:

@@ -57,5 +57,6 @@ class Job:
     calls: pd.DataFrame = field(repr=False)
     """The calls of these ranks, on the job's clock."""
     groups: pd.DataFrame = field(repr=False)
+    group_waits: pd.DataFrame = field(repr=False)
     critical_path: pd.DataFrame = field(repr=False)
     problems: pd.DataFrame = field(repr=False)

@@ -129,6 +129,15 @@ GROUPS = Table(
     ),
 )
 
+GROUP_WAITS = Table(
+    "group_waits",
+    "Each group and rank of it: what the rank waits in the group's calls, and what others wait for it.",
+    Column("group", "object", "", "name of the process group"),
+    _RANK,
+    Column("waiting_ns", "float64", "ns", "mean time in a step that the rank waits in calls of the group"),
+    Column("imposed_ns", "float64", "ns", "mean time in a step that the other ranks, summed, wait there for this one"),
+)
+
 RANK_BY_STEP = Table(
     "ranks_by_step",
     "Each rank and step of a job: where the rank's time went.",

@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.ranks.result import Job
+from tracekit.reports.names import printable
 from tracekit.reports.ranks.words import time
 from tracekit.reports.table_rows import rows_of
 
-MOST_ROWS, MOST_STEPS = 96, 64
+MOST_ROWS, MOST_STEPS, MOST_GROUPS = 96, 64, 32
 _WIDTH = 1000.0
 _LEAST_PIXELS = 0.6
 _BINS = 24
@@ -38,6 +39,26 @@ def _cell(own: float, excess: float, most: float) -> dict[str, Any]:
         "level": level,
         "text": f"{time(own)}, {sign}{time(abs(excess))}",
     }
+
+
+def group_matrix(job: Job) -> dict[str, Any]:
+    """Waits of each rank in each group; of many groups those that wait longest, of many ranks those most waited for."""
+    waits = job.group_waits
+    groups = waits.groupby("group", sort=False)["waiting_ns"].sum().nlargest(MOST_GROUPS).index
+    ranks = waits.groupby("rank")["imposed_ns"].sum().nlargest(MOST_STEPS).index.sort_values()
+    most = max(float(waits["waiting_ns"].max()) if len(waits) else 0.0, 1.0)
+    known = {(row.group, row.rank): row.waiting_ns for row in rows_of(waits)}
+    rows = [
+        {"group": printable(group), "cells": [_waiting(known.get((group, rank)), most) for rank in ranks]}
+        for group in groups
+    ]
+    return {"ranks": ranks.tolist(), "rows": rows, "most": time(most)}
+
+
+def _waiting(wait: float | None, most: float) -> dict[str, Any]:
+    if wait is None:
+        return {"class": "", "level": 0.0, "text": "not in this group"}
+    return {"class": "late", "level": round(wait / most, 3), "text": f"waits {time(wait)}"}
 
 
 def histogram(job: Job) -> list[dict[str, Any]]:

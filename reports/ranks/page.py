@@ -50,6 +50,7 @@ def render(
         ranks=_ranks(job, files or {}, reports or {}),
         ranks_left=max(0, len(job.ranks) - MOST_RANKS),
         groups=_groups(job),
+        matrix=drawings.group_matrix(job),
         how=_HOW,
         mark="",
         notes={},

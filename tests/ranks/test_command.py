@@ -71,7 +71,10 @@ def test_nothing_hostile_and_no_host_gets_out(written):
 
 def test_the_page_holds_its_drawings(written):
     page = (written[1] / "ranks.html").read_text()
-    assert page.count('<td class="late"') + page.count('<td class="early"') == 2 * 10
+    heatmap, matrix = page.split("Waits by group and rank", 1)
+    assert heatmap.count('<td class="late"') + heatmap.count('<td class="early"') == 2 * 10
+    data = json.loads((written[1] / "ranks.json").read_text())
+    assert matrix.count('<td class="late"') == 2 * len(data["groups"])
     assert page.count('<rect class="move"') >= 4 and 'class="histogram"' in page
 
 
