@@ -1,1 +1,1 @@
-"""What a step does, counted: launches, copies, synchronisations, graph breaks, FLOPs, bytes."""
+"""Counts the work of each step: launches, copies, synchronisations, graph breaks, FLOPs, bytes."""

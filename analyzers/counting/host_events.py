@@ -1,4 +1,4 @@
-"""Host rows that the counters count."""
+"""Selects the host events that the counters count."""
 
 import re
 
@@ -42,5 +42,5 @@ def host_events(host: pd.DataFrame, *, on_device: bool) -> dict[str, Bools]:
 
 
 def _nested(host: pd.DataFrame, mask: Bools) -> Bools:
-    """Rows of the mask that lie inside another row of it."""
+    """Select the rows of the mask that lie inside another row of it."""
     return mask & (Nest(host, mask).parents() >= 0) if mask.any() else mask

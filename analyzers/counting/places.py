@@ -1,4 +1,4 @@
-"""Where in the code the host waits, reads a scalar, leaves a compiled graph or compiles."""
+"""The places in the code at which the host waits, reads a scalar, leaves a compiled graph or compiles."""
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ _COUNTERS = ("synchronisations", "scalar-reads", "graph-breaks", "compilations")
 
 
 def places_table(trace: Trace, of: Attributed) -> pd.DataFrame:
-    """PLACES, those of most times first."""
+    """Return PLACES, most frequent first."""
     host, size = trace.host, max(1, len(of.steps.start))
     masks = host_events(host, on_device=of.items.on_device)
     rows, names = _rows({name: masks[name] for name in _COUNTERS if name in masks})
@@ -43,7 +43,7 @@ def source_of(host: pd.DataFrame, rows: npt.NDArray[np.int64]) -> tuple[list[str
 
 
 def _users(host: pd.DataFrame, python: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Frames of Python code that is not a part of torch or the standard library's threads."""
+    """Select Python functions that belong neither to torch nor to the threads of the standard library."""
     codes, distinct = host["name"].cat.codes.to_numpy(), host["name"].cat.categories
     foreign = np.zeros(len(distinct) + 1, dtype=bool)
     used = np.unique(codes[python])

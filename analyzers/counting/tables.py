@@ -12,13 +12,13 @@ COUNTER_MEANINGS = {
     "synchronisations": "calls in which the host waits for a device",
     "allocations": "calls that allocate memory from the driver",
     "scalar-reads": "reads of one element of a tensor by the host: .item(), bool(), printing",
-    "compiled-regions": "calls of code that torch.compile made",
-    "graph-breaks": "of these, calls inside another one: the graph was broken there",
-    "compilations": "times that torch.compile compiled a function",
-    "ops": "ops that compute (in a trace of a CPU)",
-    "flops": "floating-point operations, as far as they are known",
-    "bytes": "compulsory bytes, as far as they are known",
-    "peak-memory": "most bytes allocated on the device, as capture measured or modelled",
+    "compiled-regions": "calls of code that torch.compile generated",
+    "graph-breaks": "compiled regions called inside another one, where its graph is broken",
+    "compilations": "compilations of a function by torch.compile",
+    "ops": "ops that compute (in a CPU-only trace)",
+    "flops": "known floating-point operations",
+    "bytes": "known compulsory bytes",
+    "peak-memory": "most bytes allocated on the device, measured or modelled by capture",
 }
 """Counters of every run. Those named "kernels:FAMILY" count the kernels (or, on a CPU, ops) of a family."""
 
@@ -27,15 +27,15 @@ FAMILY = "kernels:"
 
 COUNTS = Table(
     "counts",
-    "What a step does, counted. Noise of the machine changes none of it.",
+    "The counts of each step. Noise of the machine does not change them.",
     STEP,
     Column("counter", "object", "", f"one of {', '.join(COUNTER_MEANINGS)}; {FAMILY}FAMILY for a family of ops"),
-    Column("value", "float64", "", "how many, or how much"),
+    Column("value", "float64", "", "the count, or the number of bytes or FLOPs"),
 )
 
 PLACES = Table(
     "places",
-    "Where the host waits, reads a scalar, leaves a compiled graph or compiles, in all steps together.",
+    "Places in the code at which the host waits, reads a scalar, leaves a compiled graph or compiles, over all steps.",
     Column("counter", "object", "", "synchronisations, scalar-reads, graph-breaks or compilations"),
     Column("layer", "object", "", 'path of the innermost layer around it; "": none'),
     Column("function", "object", "", 'the innermost Python function around it outside torch; "": unknown'),

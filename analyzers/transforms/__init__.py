@@ -1,1 +1,1 @@
-"""Op lists, transformed: what an optimization does to the ops of a step."""
+"""Functions from op list to op list: the effect of an optimization on the ops of a step."""

@@ -1,4 +1,4 @@
-"""The batches at which something changes: products turn from memory- to compute-bound, and memory is full."""
+"""The batch sizes at which matrix products become compute-bound, and at which memory is full."""
 
 import numpy as np
 
@@ -8,9 +8,10 @@ from tracekit.analyzers.prediction.baseline import Baseline
 
 
 def compute_bound_from(base: Baseline) -> int | None:
-    """The batch from which half of the weights (by bytes) are multiplied for longer than they are read.
+    """Return the batch size from which at least half of the weights (by bytes) belong to products that take longer to
+    compute than to read their weights.
 
-    On the roofline with sustained rates. None: the batch is not known, or no batch is large enough.
+    The roofline with sustained rates decides. None: the batch size is not known, or no batch is large enough.
     """
     costs = [cost for cost in base.ops.cost if cost is not None and cost.weight_bytes and cost.flops]
     if not base.batch_size or not costs:
@@ -23,7 +24,7 @@ def compute_bound_from(base: Baseline) -> int | None:
 
 
 def largest_that_fits(base: Baseline) -> int | None:
-    """The largest batch whose peak the GPU's memory holds; 0: none, None: not known."""
+    """Return the largest batch size whose peak fits in the GPU's memory; 0: none fits, None: not known."""
     memory = base.memory
     if memory is None:
         return None
@@ -37,12 +38,12 @@ def largest_that_fits(base: Baseline) -> int | None:
 
 
 def streams_weights(cost: Cost, gpu: GPU) -> bool:
-    """Whether an op takes as long as reading its weights does: more rows cost next to nothing."""
+    """Return whether reading its weights takes as long as the whole op, so that more rows cost next to nothing."""
     return cost.weight_bytes > 0 and _turning_factor(cost, gpu) > 1
 
 
 def _turning_factor(cost: Cost, gpu: GPU) -> float:
-    """The growth of the batch at which arithmetic takes as long as moving the weights and all else."""
+    """Return the growth of the batch at which arithmetic takes as long as moving weights and activations."""
     rate = gpu.bandwidth * gpu.copy_efficiency
     arithmetic = cost.flops / gpu.sustained_flops(cost.precision)
     moving = (cost.bytes - cost.weight_bytes) / rate

@@ -1,8 +1,8 @@
-"""The ops that build a mask for attention that is written out.
+"""The ops that build the mask of unfused attention.
 
-transformers compares four vectors of indices (batch, head, query, key: masking_utils.sdpa_mask) and makes numbers of
-what comes out, the lowest of which it copies from the host, which waits for it. For fused attention it builds none
-unless something is padded (_ignore_causal_mask_sdpa): a flag says that attention is causal.
+transformers compares four index vectors (batch, head, query, key: masking_utils.sdpa_mask) and turns the result into
+numbers. It copies the lowest of these from the host, which waits for the copy. For fused attention it builds no mask
+unless a sequence is padded (_ignore_causal_mask_sdpa): a flag says that attention is causal.
 """
 
 import numpy as np
@@ -16,15 +16,15 @@ from tracekit.analyzers.transforms.written_attention import written_out
 _INDICES, _NUMBERS = "aten::arange", "aten::where"
 _VECTORS = 4
 _PADDING = ("aten::index", "aten::gather")
-"""What reads which tokens are padding, at the indices."""
+"""Ops that look up which tokens are padding."""
 _MOST_OPS = 24
-"""From the first vector of indices to the mask; 13 with a sliding window."""
+"""Most ops from the first index vector to the mask; there are 13 with a sliding window."""
 
 
 def built_masks(base: Baseline) -> "pd.Series[bool]":
-    """Rows of the op list that build masks which fused attention does without."""
+    """Select the ops that build masks which fused attention does not need."""
     rows = pd.Series(False, index=base.ops.index)
-    sizes = {_bytes(found.cost) for found in written_out(base)}
+    sizes = {_bytes(attention.cost) for attention in written_out(base)}
     names, vectors = base.ops.name, np.flatnonzero(base.ops.name == _INDICES)
     for last in np.flatnonzero(names == _NUMBERS):
         before = vectors[vectors < last][-_VECTORS:]
@@ -34,13 +34,13 @@ def built_masks(base: Baseline) -> "pd.Series[bool]":
 
 
 def _is_mask(ops: pd.DataFrame, sizes: set[int]) -> bool:
-    """Whether the ops, in one module, end in a whole number of such masks, and read no padding."""
+    """Return whether the ops lie in one module, end in a whole number of such masks, and look up no padding."""
     cost: Cost | None = ops.cost.iloc[-1]
     alone = len(ops) <= _MOST_OPS and ops.layer.nunique() == 1 and not ops.name.isin(_PADDING).any()
     return alone and cost is not None and any(cost.write_bytes % size == 0 for size in sizes)
 
 
 def _bytes(cost: Cost) -> int:
-    """Of the mask of one sequence."""
+    """Return the bytes of one sequence's mask."""
     assert isinstance(cost.work, Attention)
     return round(ELEMENT_BYTES[cost.precision] * cost.work.queries * cost.work.keys)

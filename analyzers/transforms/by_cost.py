@@ -1,4 +1,4 @@
-"""What is the same for equal costs, found once for each: an op list has far fewer costs than rows."""
+"""Evaluates functions once for each distinct cost: an op list has far fewer costs than rows."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -14,9 +14,10 @@ Value = TypeVar("Value")
 
 
 def coded(column: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object_]]:
-    """The objects that a column holds, in the order in which they first appear, and which of them each row is.
+    """Return each row's index into the distinct objects of a column, and these objects in order of first appearance.
 
-    What is equal and not one object is told apart: no object is asked, as an array of objects holds their addresses.
+    Objects are compared by identity, not by equality, which needs no call into Python: an array of objects holds their
+    addresses.
     """
     objects = np.ascontiguousarray(column, dtype=object)
     codes, addresses = pd.factorize(np.ndarray(len(objects), np.intp, objects))
@@ -26,7 +27,8 @@ def coded(column: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], npt.NDArray[n
 
 
 def alike(*columns: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Rows in which the columns hold the same objects have one number; and a row (by position) of each number."""
+    """Number the rows, with one number for rows in which all columns hold the same objects; and return one row (by
+    position) for each number."""
     numbers = np.zeros(len(columns[0]), dtype=np.intp)
     for codes, objects in map(coded, columns):
         numbers = numbers * len(objects) + codes
@@ -38,39 +40,39 @@ def alike(*columns: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], npt.NDArray
 
 
 def each(function: Callable[..., Any], *columns: "pd.Series[Any]", dtype: npt.DTypeLike = object) -> npt.NDArray[Any]:
-    """`function` of what the columns hold in each row, called once for rows that hold the same objects."""
+    """Return `function` of the columns' values for each row, called once for rows that hold the same objects."""
     codes, rows = alike(*columns)
     held = zip(*(column.to_numpy()[rows] for column in columns), strict=True)
     return np.array([function(*values) for values in held], dtype=dtype)[codes]
 
 
 def which(column: "pd.Series[Any]", test: Callable[[Any], bool]) -> "pd.Series[bool]":
-    """The rows whose value passes the test."""
+    """Select the rows whose value passes the test."""
     return pd.Series(each(test, column, dtype=bool), index=column.index)
 
 
 def each_row(rows: Mapping[int, Key], function: Callable[[Key], Value]) -> dict[int, Value]:
-    """`function` of what belongs to rows, called once for what is one object."""
-    found = {key: function(one) for key, one in {id(one): one for one in rows.values()}.items()}
-    return {row: found[id(one)] for row, one in rows.items()}
+    """Return `function` of each row's object, called once for each distinct object."""
+    values = {key: function(one) for key, one in {id(one): one for one in rows.values()}.items()}
+    return {row: values[id(one)] for row, one in rows.items()}
 
 
 def costs_of(ops: pd.DataFrame, rows: "pd.Series[bool]") -> dict[int, Cost]:
-    """The costs of these rows of an op list, by position."""
+    """Return the costs of these rows of an op list, by position."""
     costs = ops.cost.to_numpy()
     return {row: costs[row] for row in rows.to_numpy().nonzero()[0].tolist()}
 
 
 def distinct(costs: "pd.Series[Any]") -> list[Cost]:
-    """The costs that there are, each object once."""
+    """Return each distinct cost once."""
     return [cost for cost in coded(costs)[1] if cost is not None]
 
 
 def where(ops: pd.DataFrame, test: Callable[[Cost | None], bool]) -> "pd.Series[bool]":
-    """The rows of an op list whose cost passes the test."""
+    """Select the rows of an op list whose cost passes the test."""
     return which(ops.cost, test)
 
 
 def op_class(cost: Cost | None, category: str) -> str:
-    """The family of an op; of what has no cost, "other" for a kernel, else memcpy or memset."""
+    """Return the family of an op. Without a cost, it is "other" for a kernel, else memcpy or memset."""
     return cost.family if cost else "other" if category == "kernel" else category

@@ -1,4 +1,4 @@
-"""Products of a mixture's experts: a loop of products, or one kernel for all experts."""
+"""Matrix products of a mixture of experts: a loop of products, or one kernel for all experts."""
 
 import numpy as np
 import pandas as pd
@@ -14,16 +14,18 @@ from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 
 _ONE_KERNEL = (9, 0)
-"""Compute capability from which `torch._grouped_mm` has a kernel of its own, for bf16; else it loops over the experts,
-whose sizes it reads back first (aten/src/ATen/native/cuda/GroupedBlas.cpp)."""
+"""Compute capability from which `torch._grouped_mm` has a kernel of its own for bf16. Otherwise it loops over the
+experts, and first reads their sizes back (aten/src/ATen/native/cuda/GroupedBlas.cpp)."""
 LAUNCHES = 2
-"""The kernel, and the one before it that writes where each expert's rows begin."""
+"""The kernel, and the one before it that writes the start of each expert's rows."""
 KERNEL_ERROR = Interval(1.6, 1.2, 1.0)
-"""Real over modelled time of that kernel: experts differ in rows, which the model takes for equal. Not measured."""
+"""Real time of that kernel relative to its modelled time: the model assumes that all experts have equally many rows.
+Not measured."""
 
 
 def in_one_kernel(base: Baseline, ops: pd.DataFrame, outcome: Outcome) -> pd.DataFrame:
-    """`ops`, the base's op list in other types, with loops over experts as one kernel where its types have one."""
+    """Return `ops`, the op list of the base in other dtypes, with loops over experts as one kernel if their dtype has
+    one."""
     loops = where(ops, lambda cost: _has_one_kernel(cost, base.gpu)) & (ops.launches > LAUNCHES)
     if not loops.any():
         return ops

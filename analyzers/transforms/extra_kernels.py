@@ -1,4 +1,4 @@
-"""Kernels that an optimization adds beside the ops of a run: passes that quantise, unpack, mask or gather."""
+"""Kernels that an optimization adds to the ops of a run: to quantize, unpack, mask or gather."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,30 +19,31 @@ from tracekit.analyzers.transforms.by_cost import coded
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 
 PYTHON_OP = Interval(2.2, 1.5, 0.6)
-"""Host time of entering an op that is written in Python (a custom op, an autograd function), in plain launches."""
+"""Host time to enter an op that is written in Python (a custom op, an autograd function), in plain launches."""
 SUBCLASS = Interval(6.0, 4.0, 1.0)
-"""Host time that eager code adds to a layer whose weight is a tensor subclass (torchao), dispatched in Python, in plain
-launches: 18 to 26 us on an H200's host, where a plain one took 5 (int4, decoding)."""
+"""Host time that eager code adds to a layer whose weight is a tensor subclass (torchao) with dispatch in Python, in
+plain launches: 18 to 26 µs on the host of an H200, on which a plain launch took 5 µs (int4, decode)."""
 TORCHAO = "torchao::"
-"""What the names of ops begin with that torchao's Python launches in eager code."""
+"""Prefix of the names of ops that torchao's Python code launches in eager mode."""
 WIDENING = TORCHAO + "widen"
-"""The kernel that widens int8 weights; generated, it writes them across their order (see `compile`)."""
+"""The kernel that widens int8 weights. If torch.compile generated it, it writes against their memory order (see
+`compile`)."""
 
 
 @dataclass(frozen=True)
 class Extra:
-    """A kernel added; `host` is its host time in plain launches, and with `sync` the host then waits for it."""
+    """An added kernel. `host` is its host time in plain launches; with `sync` the host then waits for it."""
 
     name: str
     cost: Cost
     host: float = 1.0
     sync: bool = False
     error: float = 1.0
-    """Real over modelled kernel time."""
+    """Real kernel time relative to the modelled one."""
 
 
 def moving(read_bytes: float, write_bytes: float, precision: Precision = "fp16", family: Family = "pointwise") -> Cost:
-    """The cost of a kernel that reads and writes so many bytes and hardly computes."""
+    """Return the cost of a kernel that reads and writes these bytes and computes almost nothing."""
     return Cost(0, round(read_bytes), round(write_bytes), family, precision)
 
 
@@ -52,8 +53,8 @@ def with_extras(
     after: Mapping[int, Sequence[Extra]],
     gone: Collection[int] = (),
 ) -> pd.DataFrame:
-    """The base's op list with kernels before and after the rows (by position), in the layers of those rows, and without
-    the rows that are `gone`."""
+    """Insert kernels before and after rows of the base's op list (by position), in the layers of these rows, and remove
+    the rows in `gone`."""
     if not any((*before.values(), *after.values())):
         return base.ops
     rows = np.fromiter(chain(before, after), dtype=np.intp)
@@ -67,7 +68,7 @@ def with_extras(
 
 
 def _columns(base: Baseline, rows: npt.NDArray[np.intp], extras: list[Extra]) -> dict[str, npt.NDArray[Any]]:
-    """Of the op list, for extras in the layers of these rows."""
+    """Return the columns of the op list for extra kernels in the layers of these rows."""
     unit = plain_launch_ns(base)
     codes, distinct = coded(pd.Series(extras, dtype=object))
     values = {

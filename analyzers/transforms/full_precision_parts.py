@@ -1,6 +1,6 @@
-"""Parts of a model that compute in 32 bits whatever its type is, between casts of what they read and write.
+"""Parts of a model that compute in fp32 whatever its dtype is, between casts of their inputs and outputs.
 
-Norms written out op by op (LlamaRMSNorm, T5LayerNorm), and attention by PyTorch's math backend.
+They are norms written op by op (LlamaRMSNorm, T5LayerNorm), and attention on PyTorch's math backend.
 """
 
 from dataclasses import replace
@@ -20,12 +20,14 @@ WIDE = ("fp32", "tf32")
 _QUERIES_KEYS_VALUES = 3
 
 Span = tuple[int, int]
-"""First and last row of the op list, by position."""
+"""First and last row in the op list, by position."""
 
 
 def with_wide_parts(base: Baseline, half: pd.DataFrame) -> pd.DataFrame:
-    """`half`, the op list of the base in 16 bits, with these parts as they were and the casts around them, which a base
-    in 16 bits has already."""
+    """Return `half`, the base's op list in 16 bits, in which these parts keep fp32 and have casts around them.
+
+    If the base is in 16 bits already, its op list contains these casts.
+    """
     if not where(base.ops, _multiplies_wide_weights).any():
         return half
     norms, attentions = _norms(base), _math_attentions(base)
@@ -44,7 +46,7 @@ def _multiplies_wide_weights(cost: Cost | None) -> bool:
 
 
 def _norms(base: Baseline) -> list[Span]:
-    """Norms that begin with their squares."""
+    """Return the norms that begin with the squares of their input."""
     inside = np.flatnonzero(each(lambda kind: kind.endswith("Norm"), base.ops.layer_type, dtype=bool))
     starts = np.flatnonzero(base.ops.name.to_numpy()[inside] == "aten::pow")
     lasts = np.append(starts, len(inside))[1:] - 1
@@ -52,12 +54,12 @@ def _norms(base: Baseline) -> list[Span]:
 
 
 def _math_attentions(base: Baseline) -> list[Span]:
-    """Attention whose softmax asks for rows that are all masked, as only the math backend's does."""
-    found = [(each.first, each.last) for each in written_out(base)]
-    return [span for span in found if (base.ops.name.iloc[span[0] : span[1]] == "aten::isneginf").any()]
+    """Return the attentions whose softmax checks for fully masked rows, as only that of the math backend does."""
+    spans = [(each.first, each.last) for each in written_out(base)]
+    return [span for span in spans if (base.ops.name.iloc[span[0] : span[1]] == "aten::isneginf").any()]
 
 
 def _cast(cost: Cost | None) -> Extra:
-    """Of what an op in 32 bits writes."""
+    """Return a cast of the output of an fp32 op."""
     elements = cost.write_bytes // 4 if cost else 0
     return Extra("aten::_to_copy", Cost(0, 4 * elements, 2 * elements, "copy", "fp32"))

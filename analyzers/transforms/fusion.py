@@ -1,4 +1,4 @@
-"""Chains of memory-bound ops that one kernel could do."""
+"""Chains of memory-bound ops that one kernel could replace."""
 
 from itertools import pairwise
 
@@ -17,20 +17,21 @@ _POINTWISE = ("pointwise", "copy", "gather", "embedding")
 _REDUCING = ("norm", "softmax", "reduction", "loss")
 _REDUCES = 2
 INTERMEDIATES_SAVED = Interval(0.3, 0.95, 1.0)
-"""Share of the traffic between neighbours that fusing really removes: some intermediates are needed later. Compiling
+"""Fraction of the traffic between neighbouring ops that fusion removes; some intermediates are needed later. Compiling
 GPT-2's prefill (512 tokens, H200) removed nearly all of it; published results of older versions, a third."""
 READ_AGAIN = Interval(0.0, 0.0, 1.0)
-"""Share of a chain's further inputs that the one kernel holds already, as in `x * sigmoid(x)`. Op lists do not say
-which tensor is which: it is none, or all that are as large as an input or a result before them."""
+"""Fraction of a chain's other inputs that its one kernel has read before, as in `x * sigmoid(x)`. Op lists do not
+identify tensors: either none of these inputs was read before, or all that are as large as an earlier input or result.
+"""
 FUSED_KERNEL = Interval(1.3, 1.0, 0.9)
-"""Time of a generated kernel over that of a library's that moves as much."""
+"""Time of a generated kernel, relative to that of a library kernel that moves as many bytes."""
 
 
 def chains(ops: pd.DataFrame, *, within_layer: bool, among: "pd.Series[bool] | None" = None) -> npt.NDArray[np.int64]:
-    """The chain of each op: neighbours with one number can be one kernel.
+    """Number the chain of each op: neighbours with the same number can be one kernel.
 
-    A chain holds memory-bound ops only (`among` these), and at most one that reduces. With `within_layer`, it stays in
-    one module.
+    A chain holds only memory-bound ops (that `among` selects), and at most one reduction. With `within_layer`, it stays
+    in one module.
     """
     kinds = each(_kind, ops.cost, dtype=np.int8)
     fusible = (kinds > 0) & (ops.category.to_numpy() == "kernel")
@@ -48,7 +49,7 @@ def chains(ops: pd.DataFrame, *, within_layer: bool, among: "pd.Series[bool] | N
 
 
 def _kind(cost: Cost | None) -> int:
-    """0: never part of a chain."""
+    """Return the op's kind; 0 is never part of a chain."""
     if cost is None:
         return 0
     return _REDUCES if cost.family in _REDUCING else int(cost.family in _POINTWISE)
@@ -62,19 +63,19 @@ def fused(
     within_layer: bool,
     among: "pd.Series[bool] | None" = None,
 ) -> pd.DataFrame:
-    """The op list with every chain as one op, which takes the host as long as the ops it replaces."""
+    """Replace each chain with one op, which takes as much host time as the ops it replaces."""
     chain = chains(ops, within_layer=within_layer, among=among)
     first = np.flatnonzero(np.diff(chain, prepend=-1))
     length = np.diff(first, append=len(ops))
     cost = ops.cost.to_numpy()
     after, ratio = cost[first], np.ones(len(first))
-    found: dict[tuple[int, ...], tuple[Cost, float]] = {}
+    fused_costs: dict[tuple[int, ...], tuple[Cost, float]] = {}
     for i in np.flatnonzero(length > 1).tolist():
         members = cost[first[i] : first[i] + length[i]].tolist()
         same = tuple(map(id, members))
-        if same not in found:
-            found[same] = _one_kernel(members, gpu, outcome)
-        after[i], ratio[i] = found[same]
+        if same not in fused_costs:
+            fused_costs[same] = _one_kernel(members, gpu, outcome)
+        after[i], ratio[i] = fused_costs[same]
     host = np.add.reduceat(ops.host_ns.to_numpy(), first)
     return ops.iloc[first].assign(
         host_ns=host,
@@ -86,7 +87,7 @@ def fused(
 
 
 def _one_kernel(costs: list[Cost], gpu: GPU, outcome: Outcome) -> tuple[Cost, float]:
-    """What a chain costs as one kernel, and its time over that of the chain."""
+    """Return the cost of a chain as one kernel, and its time relative to that of the chain."""
     one = fused_cost(costs, outcome)
     error = pick(FUSED_KERNEL, outcome)
     return one, min(1.0, error * estimate_ns(one, gpu) / sum(estimate_ns(cost, gpu) for cost in costs))
@@ -108,7 +109,7 @@ def fused_cost(costs: list[Cost], outcome: Outcome) -> Cost:
 
 
 def _perhaps_again(costs: list[Cost]) -> int:
-    """Bytes that ops of a chain read beside the result before them, and that may be a tensor that was there before."""
+    """Return the bytes of other inputs that may be a tensor which the chain has read or written before."""
     known, again = {costs[0].read_bytes, costs[0].write_bytes}, 0
     for before, cost in pairwise(costs):
         further = cost.read_bytes - min(before.write_bytes, cost.read_bytes)

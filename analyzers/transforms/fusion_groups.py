@@ -1,4 +1,4 @@
-"""Groups of ops that one kernel could do, by the pattern that they make."""
+"""Groups of ops that one kernel could replace, by their pattern."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -20,37 +20,37 @@ _SIBLINGS = {
     QKV: ({"q_proj", "k_proj", "v_proj"}, {"query", "key", "value"}, {"to_q", "to_k", "to_v"}, {"q", "k", "v"}),
     GATE_UP: ({"gate_proj", "up_proj"}, {"w1", "w3"}, {"wi_0", "wi_1"}),
 }
-"""Layers of one parent that multiply one input."""
+"""Names of sibling layers that multiply the same input."""
 _ACTIVATIONS = {"silu", "gelu", "relu", "sigmoid", "tanh"}
 _REACH = 4
-"""So many rows after an activation its gate is looked for."""
+"""Rows after an activation among which its gate is searched."""
 _APPENDING = 4
-"""A copy so many times larger than what feeds it appends to a cache, which is no part of a group."""
+"""A copy that is so many times larger than its input appends to a cache, and is part of no group."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Rows of the op list, by position."""
+    """A group of rows of the op list, by position."""
 
     pattern: str
     rows: tuple[int, ...]
 
 
 def find_groups(ops: pd.DataFrame) -> list[Group]:
-    """Every group of two or more ops; none shares a row with another."""
+    """Return every group of two or more ops; no two groups share a row."""
     rows = Rows(ops)
-    found = [*_siblings(rows), *_gated(rows), *_cross_entropies(rows)]
-    taken = {row for group in found for row in group.rows}
+    groups = [*_siblings(rows), *_gated(rows), *_cross_entropies(rows)]
+    taken = {row for group in groups for row in group.rows}
     numbers = chains(ops, within_layer=False)
     for members in np.split(np.arange(len(ops)), np.flatnonzero(np.diff(numbers)) + 1):
         kept = _without_appending(rows, [int(row) for row in members if row not in taken])
         if len(kept) > 1:
-            found.append(Group(_pattern(rows, kept), tuple(kept)))
-    return sorted(found, key=lambda group: group.rows)
+            groups.append(Group(_pattern(rows, kept), tuple(kept)))
+    return sorted(groups, key=lambda group: group.rows)
 
 
 class Rows:
-    """The op list as lists."""
+    """The op list as Python lists."""
 
     def __init__(self, ops: pd.DataFrame) -> None:
         self.names: list[str] = each(short, ops.name).tolist()
@@ -69,12 +69,12 @@ class Rows:
 
 
 def short(name: str) -> str:
-    """aten::_softmax -> softmax."""
+    """Shorten an op's name: aten::_softmax becomes softmax."""
     return name.removeprefix("aten::").strip("_")
 
 
 def _siblings(rows: Rows) -> list[Group]:
-    """Products of layers beside each other that multiply one input, a call at a time."""
+    """Group the products of sibling layers that multiply the same input, separately for each call."""
     of_parent: dict[tuple[str, str], list[int]] = defaultdict(list)
     for row, cost in enumerate(rows.costs):
         if cost and cost.weight_bytes and isinstance(cost.work, Product):
@@ -86,7 +86,7 @@ def _siblings(rows: Rows) -> list[Group]:
 
 
 def _calls(rows: Rows, members: list[int]) -> list[tuple[int, ...]]:
-    """The rows of one parent in runs without a repeated layer: each run is one call of it."""
+    """Split the rows of one parent into its calls, in each of which a layer occurs once."""
     runs: list[list[int]] = []
     for row in members:
         if not runs or rows.layers[row] in {rows.layers[other] for other in runs[-1]}:
@@ -100,25 +100,25 @@ def _inputs(cost: Cost | None) -> tuple[int, int] | None:
 
 
 def _gated(rows: Rows) -> list[Group]:
-    """An activation and the product with its gate, which waits for a matrix product."""
-    found = []
+    """Group each activation with the product by its gate, if that comes before the next matrix product."""
+    groups = []
     for row, name in enumerate(rows.names):
         if name in _ACTIVATIONS:
             after = range(row + 1, min(row + 1 + _REACH, len(rows.names)))
             gate = next((i for i in after if rows.family(i) == "pointwise"), None)
             if gate and rows.names[gate] == "mul" and gate > row + 1:
-                found.append(Group(GATED, (row, gate)))
-    return found
+                groups.append(Group(GATED, (row, gate)))
+    return groups
 
 
 def _cross_entropies(rows: Rows) -> list[Group]:
-    """log_softmax and nll_loss, in either direction."""
-    found = []
+    """Group log_softmax and nll_loss, forward and backward."""
+    groups = []
     for row in range(len(rows.names) - 1):
         pair = {rows.names[row].removesuffix("_backward_data"), rows.names[row + 1].removesuffix("_backward_data")}
         if "log_softmax" in pair and any(name.startswith("nll_loss") for name in pair):
-            found.append(Group(CROSS_ENTROPY, (row, row + 1)))
-    return found
+            groups.append(Group(CROSS_ENTROPY, (row, row + 1)))
+    return groups
 
 
 def _without_appending(rows: Rows, members: list[int]) -> list[int]:

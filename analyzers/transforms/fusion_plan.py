@@ -1,4 +1,4 @@
-"""The fusion plan: which ops of which layers could be one kernel, what that saves, and how to launch it."""
+"""The fusion plan: the ops of each layer that one kernel could replace, the savings, and a launch configuration."""
 
 import re
 from dataclasses import dataclass, replace
@@ -15,14 +15,14 @@ from tracekit.analyzers.transforms.fusion_groups import CHAIN, Group, Rows, find
 from tracekit.analyzers.transforms.launch_config import LaunchConfig, of_elements, of_product, of_rows
 
 _NUMBER = re.compile(r"(\.|\b[A-Z]\w*?_)\d+(?=\.|$)")
-"""Of a layer among its like: h.3, or GPT2Block_3 as torch.profiler numbers modules."""
+"""The number of a layer: h.3, or GPT2Block_3 as torch.profiler numbers modules."""
 _MOST = 40
-"""Rows of the plan: those that save most."""
+"""Most rows of the plan; those that save most remain."""
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """Groups that are the same but for the number of their layer."""
+    """Groups that differ only in the number of their layer."""
 
     pattern: str
     layer: str
@@ -33,12 +33,12 @@ class _Kind:
 
 @dataclass(frozen=True)
 class _Kernel:
-    """What would do a group."""
+    """A kernel that could replace a group."""
 
     config: LaunchConfig
     bytes_saved: int
     saved: float
-    """Part of the group's device time."""
+    """Fraction of the group's device time that it saves."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class _Sum:
 
 
 def fusion_plan(base: Baseline) -> pd.DataFrame:
-    """The groups of a step, like ones together, those that save most first (FUSION_PLAN)."""
+    """Return FUSION_PLAN for a step, with groups of all layers together, largest savings first."""
     rows, sums = Rows(base.ops), dict[_Kind, _Sum]()
     launches, kernel_ns = base.ops.launches.to_numpy(), base.ops.kernel_ns.to_numpy()
     kernels: dict[tuple[int, ...], _Kernel] = {}
@@ -69,8 +69,8 @@ def fusion_plan(base: Baseline) -> pd.DataFrame:
         total.launches += int(launches[members].sum()) - 1
         total.bytes += kernels[same].bytes_saved
         total.ns += float(kernel_ns[members].sum()) * kernels[same].saved
-    found = sorted(sums.items(), key=lambda item: (-item[1].ns, item[0].pattern, item[0].layer))[:_MOST]
-    return FUSION_PLAN.frame(_columns(found)) if found else FUSION_PLAN.empty()
+    ranked = sorted(sums.items(), key=lambda item: (-item[1].ns, item[0].pattern, item[0].layer))[:_MOST]
+    return FUSION_PLAN.frame(_columns(ranked)) if ranked else FUSION_PLAN.empty()
 
 
 def _kernel(group: Group, costs: list[Cost], base: Baseline) -> _Kernel:
@@ -90,7 +90,8 @@ def _kind(group: Group, rows: Rows, kernel: _Kernel) -> _Kind:
 
 
 def _together(costs: list[Cost]) -> Cost:
-    """What the one kernel costs: products that share an input read it once; a chain keeps what it makes on chip."""
+    """Return the cost of the one kernel. Products that share an input read it once; a chain keeps its intermediates on
+    chip."""
     shapes = [cost.work for cost in costs]
     if not all(isinstance(shape, Product) for shape in shapes):
         return fused_cost(costs, "expected")
@@ -119,7 +120,7 @@ def _config(group: Group, costs: list[Cost], together: Cost, base: Baseline) -> 
 
 
 def _rows(reducing: Cost, costs: list[Cost]) -> int:
-    """Rows of a reduction: what the ops beside it write tells, as they have no weights or statistics."""
+    """Return the rows of a reduction, from the bytes written by pointwise ops, which write no statistics."""
     row = reducing.row
     written = [cost.write_bytes / ELEMENT_BYTES[cost.precision] / row for cost in costs if cost.family == "pointwise"]
     whole = [int(rows) for rows in written if rows >= 1 and rows == int(rows)]
@@ -127,7 +128,7 @@ def _rows(reducing: Cost, costs: list[Cost]) -> int:
 
 
 def _layer(rows: Rows, members: list[int]) -> str:
-    """Where the group is at home: the layer that reduces, else the one that all its layers are inside of."""
+    """Return the layer of the group: that of its reduction, else the innermost that contains all its layers."""
     reducing = [row for row in members if (cost := rows.costs[row]) and (cost.family == "norm" or cost.row)]
     parts = [rows.layers[row].split(".") for row in reducing[:1] or members]
     common = [names[0] for names in zip(*parts, strict=False) if len(set(names)) == 1]

@@ -1,4 +1,4 @@
-"""A launch configuration that fits a GPU: tile, warps, stages, shared memory, and the occupancy that they leave."""
+"""Chooses a launch configuration for a GPU: tile, warps, stages, shared memory, and the resulting occupancy."""
 
 from dataclasses import dataclass
 from math import ceil, sqrt
@@ -8,47 +8,49 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.sm_limits import SMLimits, sm_limits
 
 _WARPS_OF_ROWS = ((32768, 32), (8192, 16), (2048, 8), (0, 4))
-"""Elements of a row from which on a block has so many warps, as Triton kernels of norms are usually launched."""
+"""Row length from which a block has this number of warps, as usual for Triton kernels of norms."""
 _LONGEST_TILE = 65536
-"""Elements that one block holds at a time; a longer row is looped over."""
+"""Most elements that one block holds at a time; it loops over longer rows."""
 _SHORTEST_TILE = 1024
 _HIDES_LATENCY = 0.25
-"""Occupancy that is enough for a kernel that streams."""
+"""Occupancy at which a kernel that streams hides memory latency."""
 _POINTWISE = (1024, 512, 256, 128)
 _TILES = ((128, 256, 64, 8), (128, 128, 64, 8), (128, 64, 64, 4), (64, 64, 64, 4), (32, 64, 64, 4), (16, 64, 128, 4))
-"""Rows, columns, depth and warps of a product's tile."""
+"""Rows, columns, depth and warps of a GEMM tile."""
 _WARPS_THAT_ISSUE = 8
-"""Resident warps that keep a multiprocessor's tensor cores fed."""
+"""Resident warps that saturate the tensor cores of a multiprocessor."""
 _BASE_REGISTERS = 24
-"""Addresses, indices and what the compiler needs."""
+"""Registers for addresses, indices and the compiler."""
 _LIVE = 3
-"""Values of an element that are held at a time."""
+"""Values that a kernel holds at a time for each element."""
 
 
 @dataclass(frozen=True)
 class LaunchConfig:
     tile: str
-    """What one block computes: elements of a row, or rows x columns x depth of a product."""
+    """The part that one block computes: elements of a row, or rows x columns x depth of a GEMM."""
     grid: int
-    """Blocks."""
+    """Number of blocks."""
     warps: int
     stages: int
-    """Loads in flight, 1: no pipeline."""
+    """Pipeline stages (loads in flight); 1: no pipeline."""
     shared_bytes: int
     registers: int
-    """Of a thread, estimated."""
+    """Estimated registers per thread."""
     occupancy: float
-    """Resident warps over the most that there can be, if there are blocks enough."""
+    """Resident warps, relative to the most that the GPU supports, if there are enough blocks."""
 
 
 def of_rows(row: int, rows: int, gpu: GPU) -> LaunchConfig:
-    """A block a row of `row` elements, that reduces it: all of it at once, or a part at a time where that leaves too
-    few warps to hide latency."""
+    """Return a configuration that reduces rows of `row` elements, one block per row.
+
+    A block holds the whole row, or loops over parts of it if more would leave too few warps to hide memory latency.
+    """
     limits = sm_limits(gpu)
     largest = min(_power_of_two(row), _LONGEST_TILE)
     tiles = [largest >> halvings for halvings in range(largest.bit_length()) if largest >> halvings >= _SHORTEST_TILE]
-    found = [_of_a_row(tile, rows, limits) for tile in tiles or [largest]]
-    return next((config for config in found if config.occupancy >= _HIDES_LATENCY), found[-1])
+    configs = [_of_a_row(tile, rows, limits) for tile in tiles or [largest]]
+    return next((config for config in configs if config.occupancy >= _HIDES_LATENCY), configs[-1])
 
 
 def _of_a_row(tile: int, rows: int, limits: SMLimits) -> LaunchConfig:
@@ -57,23 +59,27 @@ def _of_a_row(tile: int, rows: int, limits: SMLimits) -> LaunchConfig:
 
 
 def of_elements(elements: int, gpu: GPU) -> LaunchConfig:
-    """Blocks of elements, as large as leaves no multiprocessor without one."""
+    """Return blocks of elements, as large as possible with at least one block for each multiprocessor."""
     limits = sm_limits(gpu)
     tile = next((tile for tile in _POINTWISE if elements >= tile * gpu.sms), _POINTWISE[-1])
     return _config(f"{tile}", ceil(elements / tile), 4, 1, 0, _registers(tile, 4, limits), limits)
 
 
 def of_product(shape: Product, element: float, gpu: GPU) -> LaunchConfig:
-    """The tile that keeps most of the GPU's units busy, of those that fit."""
+    """Return the fitting tile with the best score."""
     limits = sm_limits(gpu)
-    found = [_product(tile, stages, shape, element, gpu, limits) for tile in _TILES for stages in _stages(gpu)]
-    return max((config for config in found if config[1].occupancy > 0), key=lambda config: config[0])[1]
+    scored = [_product(tile, stages, shape, element, gpu, limits) for tile in _TILES for stages in _stages(gpu)]
+    return max((config for config in scored if config[1].occupancy > 0), key=lambda config: config[0])[1]
 
 
 def _product(
     tile: tuple[int, int, int, int], stages: int, shape: Product, element: float, gpu: GPU, limits: SMLimits
 ) -> tuple[float, LaunchConfig]:
-    """How well a tile does: units busy, work that is no padding, operands used again, loads in flight."""
+    """Return the score of a tile and its configuration.
+
+    The score grows with the multiprocessors in use, the work that is not padding, the reuse of operands and the loads
+    in flight.
+    """
     rows, columns, depth, warps = tile
     grid = shape.groups * ceil(shape.m / rows) * ceil(shape.n / columns)
     shared = round(stages * (rows + columns) * depth * element)
@@ -86,7 +92,7 @@ def _product(
 
 
 def _stages(gpu: GPU) -> tuple[int, ...]:
-    """Loads past the registers (cp.async) came with compute capability 8.0."""
+    """Return the possible pipeline stages. Asynchronous copies (cp.async) need compute capability 8.0."""
     return (2, 3, 4) if gpu.compute_capability >= (8, 0) else (2,)
 
 

@@ -1,4 +1,4 @@
-"""The matrix products of a run that multiply by a layer's weights: what quantization changes."""
+"""The matrix products that multiply by the weights of a layer: the ones that quantization changes."""
 
 from dataclasses import dataclass, replace
 
@@ -14,20 +14,20 @@ from tracekit.analyzers.transforms.by_cost import each, where, which
 from tracekit.analyzers.transforms.outcome import remembered
 
 HEADS = ("lm_head", "embed_out", "score", "classifier", "qa_outputs")
-"""Names of a model's output layer, which quantization leaves as it is."""
+"""Names of a model's output layer, which is not quantized."""
 
 
 @dataclass(frozen=True)
 class LinearProduct:
-    """out[rows, outputs] = in[rows, inputs] · weights[inputs, outputs], for each of the groups."""
+    """A product out[rows, outputs] = in[rows, inputs] · weights[inputs, outputs], once for each group."""
 
     rows: int
     inputs: int
     outputs: int
     element: float
-    """Bytes of an element."""
+    """Bytes of one element."""
     groups: int = 1
-    """Experts that are touched, with as many rows each on average."""
+    """Number of experts in use, each with the same mean number of rows."""
 
     @property
     def weights(self) -> int:
@@ -35,7 +35,7 @@ class LinearProduct:
 
 
 def linear_product(cost: Cost | None) -> LinearProduct | None:
-    """The product of an op that multiplies by weights; None for any other op."""
+    """Return the product of an op that multiplies by weights; None for any other op."""
     if cost is None or cost.family != "gemm" or not isinstance(cost.work, Product) or not cost.work.weight:
         return None
     work = cost.work
@@ -44,14 +44,15 @@ def linear_product(cost: Cost | None) -> LinearProduct | None:
 
 
 def products_of(ops: pd.DataFrame, rows: npt.NDArray[np.intp]) -> dict[int, LinearProduct]:
-    """The products of the rows (by position) that multiply by weights; one object for equal ones."""
-    found = zip(rows.tolist(), each(linear_product, ops.cost.iloc[rows]), strict=True)
-    return {row: product for row, product in found if product}
+    """Return the products of those rows (by position) that multiply by weights; equal ones are the same object."""
+    products = zip(rows.tolist(), each(linear_product, ops.cost.iloc[rows]), strict=True)
+    return {row: product for row, product in products if product}
 
 
 @remembered
 def inner_products(base: Baseline, *, conv1d: bool) -> "pd.Series[bool]":
-    """Rows of the op list that multiply by the weights of a layer other than the head; of GPT-2's Conv1D if wanted."""
+    """Select the ops that multiply by the weights of a layer other than the head; with `conv1d`, those of GPT-2's
+    Conv1D too."""
     products = where(base.ops, lambda cost: linear_product(cost) is not None)
     head = which(base.ops.layer, _is_head)
     return products & ~head & ((base.ops.layer_type != "Conv1D") | conv1d)
@@ -62,19 +63,19 @@ def _is_head(layer: str) -> bool:
 
 
 def stored_bytes(base: Baseline, rows: "pd.Series[bool]") -> int:
-    """Bytes of the weights that these rows read, each layer's once."""
-    found = base.ops[rows]
-    once = found[(found.layer == "") | ~found.duplicated(["layer"])]
+    """Return the bytes of the weights that these rows read, counting each layer once."""
+    selected = base.ops[rows]
+    once = selected[(selected.layer == "") | ~selected.duplicated(["layer"])]
     return int(sum(cost.weight_bytes for cost in once.cost))
 
 
 def shrunk(before: Memory, stored: int, factor: float) -> Memory:
-    """The memory when `stored` bytes of the weights take `factor` times as much."""
+    """Return the memory if `stored` bytes of weights take `factor` times as much."""
     return replace(before, weights=max(before.weights - round(min(stored, before.weights) * (1 - factor)), 0))
 
 
 def with_weights(cost: Cost, bytes_a_weight: float, stored: Precision, precision: Precision | None = None) -> Cost:
-    """The same product with its weights stored otherwise; the arithmetic in `precision`, if given."""
+    """Return the same product with weights in another format; `precision`, if given, is that of the arithmetic."""
     product = linear_product(cost)
     assert product is not None and isinstance(cost.work, Product)
     weights = round(product.weights * bytes_a_weight)

@@ -1,7 +1,7 @@
-"""Attention that is called with a mask: other kernels, more of them, and no more causal halves.
+"""Fused attention that is called with a mask: it runs other and more kernels, and computes masked halves too.
 
-transformers repeats grouped keys and values for it (use_gqa_in_sdpa), PyTorch turns a boolean mask into numbers, and
-flash attention takes none.
+With a mask, transformers repeats grouped keys and values (use_gqa_in_sdpa), PyTorch turns a boolean mask into numbers,
+and flash attention cannot be used.
 """
 
 from dataclasses import replace
@@ -20,17 +20,17 @@ from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.analyzers.transforms.retime import put, retimed
 
 MASKED = " (masked)"
-"""What the names of such ops end in."""
+"""Suffix of the names of such ops."""
 GENERATED = "triton_"
-"""What the names of kernels begin with that torch.compile generates."""
+"""Prefix of the names of kernels that torch.compile generates."""
 TYPES: dict[Precision, str] = {"fp16": "c10::Half", "bf16": "c10::BFloat16"}
 
 
 def with_masks(base: Baseline, rows: "pd.Series[bool]", outcome: Outcome, *, host: float = 1.0) -> pd.DataFrame:
-    """The op list with these rows' attention masked, and what prepares keys, values and mask before each.
+    """Mask the attention of these rows, and add the ops before it that prepare keys, values and mask.
 
-    Compiled code makes the mask once for all layers, and repeats in whole vectors. `host` is the host time of each
-    added op in plain launches.
+    Compiled code makes the mask once for all layers, and repeats keys and values with vector loads. `host` is the host
+    time of each added op in plain launches.
     """
     rows = rows & ~is_masked(base.ops)
     if not rows.any():
@@ -42,7 +42,7 @@ def with_masks(base: Baseline, rows: "pd.Series[bool]", outcome: Outcome, *, hos
 
 
 def masked(cost: Cost, gpu: GPU) -> Cost:
-    """The same attention with a mask of [batch, 1, queries, keys]."""
+    """Return the same attention with a mask of [batch, 1, queries, keys]."""
     shape = cost.work
     assert isinstance(shape, Attention)
     each, element = shape.batch * shape.heads * shape.head_dim, ELEMENT_BYTES[cost.precision]
@@ -83,7 +83,7 @@ def _prepared(cost: Cost, base: Baseline, host: float) -> list[Extra]:
 
 
 def repeat_kv(cost: Cost) -> Cost:
-    """Keys or values of [batch, kv_heads, keys, head_dim] once for each query head, as eager code copies them."""
+    """Return the copy of keys or values of [batch, kv_heads, keys, head_dim] to each query head, as in eager code."""
     shape = cost.work
     assert isinstance(shape, Attention)
     groups, row = shape.heads // shape.kv_heads, shape.keys * shape.head_dim
@@ -91,6 +91,6 @@ def repeat_kv(cost: Cost) -> Cost:
     dtype = TYPES.get(cost.precision, "float")
     target = (shape.heads * row, groups * row, row, shape.head_dim, 1)
     source = (shape.kv_heads * row, row, 0, shape.head_dim, 1)
-    found = cost_of(OpCall("aten::copy_", (sizes, sizes), (dtype, dtype), (), (target, source)))
-    assert found
-    return found
+    copied = cost_of(OpCall("aten::copy_", (sizes, sizes), (dtype, dtype), (), (target, source)))
+    assert copied
+    return copied

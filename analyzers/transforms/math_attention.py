@@ -1,6 +1,7 @@
-"""scaled_dot_product_attention by PyTorch's math backend: the ops that it launches where no fused kernel can.
+"""The ops that PyTorch's math backend of scaled_dot_product_attention launches where no fused kernel can run.
 
-It computes in 32 bits whatever the inputs are: they are widened first (aten::_scaled_dot_product_attention_math).
+It computes in fp32 whatever the dtype of the inputs, which are widened first
+(aten::_scaled_dot_product_attention_math).
 """
 
 from itertools import accumulate
@@ -17,14 +18,19 @@ Sizes = tuple[int, ...]
 
 
 def with_a_mask(cost: Cost) -> list[Cost]:
-    """The ops for a boolean mask of [batch, 1, queries, keys] that is broadcast along the keys, and the copy of the
-    output to [batch, queries, heads, head_dim], in which fused kernels write it."""
+    """Return the ops for a boolean mask of [batch, 1, queries, keys] that is broadcast along the keys.
+
+    The last one copies the output to [batch, queries, heads, head_dim], the layout in which fused kernels write it.
+    """
     return _costs([*_prepared(cost), _scores(cost), *_softmax(cost), *_output(cost)])
 
 
 def compiled(cost: Cost) -> list[Cost]:
-    """The same as generated code does it: inputs widened, scaled and laid out in one kernel each, all between the
-    products in one, which reads no mask, and the output narrowed and laid out in one."""
+    """Return the kernels of compiled code.
+
+    One kernel for each input widens, scales and lays it out; one does everything between the two products, without
+    reading a mask; one narrows the output and lays it out.
+    """
     shape, half = _geometry(cost), _dtype(cost)
     queries, keys = ((shape.batch, shape.heads, length, shape.head_dim) for length in (shape.queries, shape.keys))
     laid_out = [_copy(_WIDE, half, sizes, source=_by_position(sizes)) for sizes in (queries, keys, keys)]
@@ -34,7 +40,8 @@ def compiled(cost: Cost) -> list[Cost]:
 
 
 def _prepared(cost: Cost) -> list[OpCall]:
-    """The mask as numbers; queries, keys and values widened, the first two scaled, and made contiguous."""
+    """Return the ops that turn the mask into numbers, and widen queries, keys and values, scale the first two, and make
+    all contiguous."""
     shape, half = _geometry(cost), _dtype(cost)
     queries, keys = ((shape.batch, shape.heads, length, shape.head_dim) for length in (shape.queries, shape.keys))
     mask = (shape.batch, 1, shape.queries, shape.keys)
@@ -52,7 +59,7 @@ def _prepared(cost: Cost) -> list[OpCall]:
 
 
 def _laid_out(shape: Attention, sizes: Sizes, strides: Sizes) -> list[OpCall]:
-    """Heads of several sequences are no regular batch until they are copied."""
+    """Return the copies that make the heads of several sequences a regular batch."""
     return [_copy(_WIDE, _WIDE, sizes, source=strides)] if shape.batch > 1 else []
 
 
@@ -71,7 +78,8 @@ def _values(cost: Cost) -> OpCall:
 
 
 def _softmax(cost: Cost) -> list[OpCall]:
-    """Safe: rows whose keys are all masked become zeros. The weights are narrowed, too, though nobody reads them."""
+    """Return the ops of the safe softmax, in which rows whose keys are all masked become zeros. The weights, which
+    nobody reads, are narrowed too."""
     shape, half = _geometry(cost), _dtype(cost)
     scores = (shape.batch, shape.heads, shape.queries, shape.keys)
     rows, mask = (*scores[:-1], 1), (shape.batch, 1, shape.queries, shape.keys)
@@ -108,7 +116,7 @@ def _contiguous(sizes: Sizes) -> Sizes:
 
 
 def _by_position(sizes: Sizes) -> Sizes:
-    """Strides of [batch, heads, length, dim] stored as [batch, length, heads, dim]."""
+    """Return the strides of [batch, heads, length, dim] stored as [batch, length, heads, dim]."""
     _, heads, length, dim = sizes
     return heads * length * dim, dim, heads * dim, 1
 
@@ -123,6 +131,6 @@ def _dtype(cost: Cost) -> str:
 
 
 def _costs(calls: list[OpCall]) -> list[Cost]:
-    found = [cost_of(call) for call in calls]
-    assert all(found)
-    return [cost for cost in found if cost]
+    costs = [cost_of(call) for call in calls]
+    assert all(costs)
+    return [cost for cost in costs if cost]

@@ -1,4 +1,4 @@
-"""The ends of an interval as scenarios: how well an optimization turns out."""
+"""Scenarios of how an optimization turns out, for the ends of an interval."""
 
 from functools import lru_cache
 from typing import Literal
@@ -6,12 +6,12 @@ from typing import Literal
 from tracekit.analyzers.interval import Interval
 
 Outcome = Literal["low", "expected", "high"]
-"""How well an optimization turns out: the end of the interval that a prediction is for."""
+"""The scenario, named after the end of the interval that it predicts."""
 
 remembered = lru_cache(16)
-"""Caches what several optimizations of one run build on."""
+"""Caches results that several optimizations of one run share."""
 
 
 def pick(interval: Interval, outcome: Outcome) -> float:
-    """The end of the interval that belongs to the outcome."""
+    """Return the end of the interval that belongs to the outcome."""
     return float(getattr(interval, outcome))

@@ -1,4 +1,4 @@
-"""Kernel times of changed ops: what was measured, times modelled-after over modelled-before."""
+"""Kernel times of changed ops: the measured time, multiplied by the modelled time after and divided by that before."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,14 +15,11 @@ from tracekit.analyzers.transforms.by_cost import coded
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 
 RATIO_EXPONENT = Interval(0.85, 1.0, 1.1)
-"""How far the modelled ratio is believed: modelled ratios of GEMM times are within about 15 % in the logarithm."""
+"""Exponent of the modelled ratio: modelled ratios of GEMM times have an error of about 15 % in the logarithm."""
 
 
 def retimed(ops: pd.DataFrame, change: Callable[[Cost], Cost], gpu: GPU, outcome: Outcome) -> pd.DataFrame:
-    """Ops with `change` applied to each cost and the kernel time scaled by the modelled ratio.
-
-    Rows that share a cost are looked at once.
-    """
+    """Apply `change` to each cost and scale the kernel time by the modelled ratio, once for rows that share a cost."""
     exponent = pick(RATIO_EXPONENT, outcome)
     codes, before = coded(ops.cost)
     after = np.array([cost and change(cost) for cost in before], dtype=object)
@@ -34,7 +31,7 @@ def retimed(ops: pd.DataFrame, change: Callable[[Cost], Cost], gpu: GPU, outcome
 
 
 def put(ops: pd.DataFrame, changed: pd.DataFrame) -> pd.DataFrame:
-    """The op list with the names, times and costs of `changed`, some of its rows, in place of their own."""
+    """Replace the names, times and costs of the rows that `changed` contains."""
     places = ops.index.get_indexer(changed.index)
     columns = {}
     for name in ("name", "kernel_ns", "cost"):
@@ -51,7 +48,7 @@ def _ratio(after: Cost | None, before: Cost | None, gpu: GPU) -> float:
 
 
 def narrowed(cost: Cost, precision: Precision) -> Cost:
-    """The same op on 16-bit instead of 32-bit elements; attention on the kernels that PyTorch then prefers."""
+    """Return the same op on 16-bit elements; attention uses the kernels that PyTorch then prefers."""
     if cost.precision not in ("fp32", "tf32"):
         return cost
     shape = replace(cost.work, backend="") if isinstance(cost.work, Attention) else cost.work

@@ -1,11 +1,13 @@
 """Attention masks that transformers builds only while a step is compiled or recorded.
 
-Where nothing is padded, attention needs no mask, or a causal flag in place of one. Versions before 5.18 do not see that
-while they are traced or captured (masking_utils asks is_tracing of a padding mask that is None), and build one:
+Where nothing is padded, attention needs no mask, or only a flag that says it is causal. Versions before 5.18 cannot
+tell this while they are traced or captured (masking_utils asks is_tracing of a padding mask that is None), and build a
+mask:
 
-- an encoder's is broadcast along the keys; its last stride is 0, which no fused kernel takes: attention falls to the
-  math backend;
-- a decoder's is taken by fused kernels, which then neither skip what is masked nor know grouped heads.
+- The mask of an encoder is broadcast along the keys. Its last stride is 0, which no fused kernel supports, so attention
+  runs on the math backend.
+- The mask of a decoder is supported by fused kernels, which then neither skip masked blocks nor share the keys of
+  grouped heads.
 """
 
 import re
@@ -32,7 +34,8 @@ FIRST = (5, 0)
 FIRST_OF_IMAGES = (5, 9)
 _LAYERS = ("gemm", "convolution", "attention")
 MENDED = (5, 18)
-"""Versions of transformers: the first that build them, for models of text and of images, and the first that do not."""
+"""Versions of transformers: the first that builds these masks for text models, the first that does so for image models,
+and the first that does not."""
 _WITHOUT = (
     *("Cvt", "DINOv3", "DPT", "Data2VecVision", "Deberta", "Disentangled", "DonutSwin", "Hiera", "InternVLVision"),
     *("LayoutLMSelf", "LayoutLMv2", "Levit", "Lxmert", "MarkupLM", "Mask2Former", "MaskFormerSwin", "MobileViT"),
@@ -50,43 +53,44 @@ _WITHOUT = (
     ),
     *("VideoMAE", "VitDet", "VitPose", "Voxtral", "WavLM", "XLNet", "Yolos"),
 )
-"""First words of attention classes of transformers whose models do not use masking_utils, and build no mask."""
+"""First words of the attention classes of transformers whose models do not use masking_utils, and build no mask."""
 KERNEL_ERROR = Interval(1.25, 1.0, 0.85)
-"""Real over modelled time of the math backend's kernels. ViT-large (batch 8) on an H200: 187 us a layer for 178 in a
-graph, 98 for 89 compiled; BERT-large 120 for 116."""
+"""Real time of the math backend's kernels, relative to the modelled one. ViT-large (batch 8) on an H200: 187 µs per
+layer for 178 in a graph, 98 for 89 compiled; BERT-large 120 for 116."""
 
 
 def traced(base: Baseline, outcome: Outcome) -> pd.DataFrame:
-    """The op list with attention as it is while the step is compiled, or recorded as it stands."""
+    """Return the op list with the attention that runs when the step is compiled, or captured unchanged."""
     if not _builds_masks(base):
         return base.ops
-    found = replace(base, ops=_written_out(base, outcome))
-    return with_masks(found, where(found.ops, _is_causal), outcome)
+    unfused_run = replace(base, ops=_written_out(base, outcome))
+    return with_masks(unfused_run, where(unfused_run.ops, _is_causal), outcome)
 
 
 def unfused(base: Baseline) -> "pd.Series[bool]":
-    """Rows of an encoder's attention that falls to the math backend then."""
+    """Select the encoder attention that then runs on the math backend."""
     return where(base.ops, _is_encoders) & ~is_masked(base.ops) & _builds_masks(base)
 
 
 def from_the_host(base: Baseline) -> bool:
-    """Whether recording makes a mask that the traced step has none of, for attention that is written out: it is filled
-    from a tensor of the host."""
+    """Return whether a captured step makes a mask for unfused attention that the traced step does not have. Such a mask
+    is filled from a tensor of the host."""
     capture = base.source.capture
     eager = capture is not None and capture.attention == "eager"
     return eager and _builds_masks(base) and not is_compiled(base) and bool(written_out(base))
 
 
 def asked(ops: pd.DataFrame) -> "pd.Series[bool]":
-    """Rows that read back whether all of a mask is set: transformers does not ask while it is traced or captured.
+    """Select the ops that read back whether a mask is all true; transformers does not read it while it is traced or
+    captured.
 
-    It asks before a model's layers. What is read back after a product is not a mask, but a result.
+    It reads it before a model's layers. A read after a product returns a result, not a mask.
     """
     return ops.call.isin(READS_A_VALUE) & (ops.call.shift() == "aten::all") & _before_layers(ops)
 
 
 def _before_layers(ops: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Rows between the embedding of tokens, or the start, and the first product after it."""
+    """Select the rows from the token embedding, or the start, to the first product after it."""
     products = each(lambda cost: cost is not None and cost.family in _LAYERS, ops.cost, dtype=bool)
     embeddings = (ops.call == "aten::embedding").to_numpy()
     row = np.arange(1, len(ops) + 1)
@@ -95,7 +99,7 @@ def _before_layers(ops: pd.DataFrame) -> npt.NDArray[np.bool_]:
 
 @remembered
 def mended(base: Baseline) -> Baseline:
-    """The run as it is with a version that leaves the masks out."""
+    """Return the run with a version of transformers that builds no such masks."""
     capture = base.source.capture
     assert capture is not None
     versions = {**capture.versions, "transformers": _words(MENDED)}
@@ -117,14 +121,14 @@ def _written_out(base: Baseline, outcome: Outcome) -> pd.DataFrame:
 
 
 def _builds_masks(base: Baseline) -> bool:
-    found = re.match(r"(\d+)\.(\d+)", version_of(base))
+    version = re.match(r"(\d+)\.(\d+)", version_of(base))
     capture = base.source.capture
-    if not found or capture is None:
+    if not version or capture is None:
         return False
     if base.ops.layer_type.astype(str).str.startswith(_WITHOUT).any():
         return False
     first = FIRST if capture.seq_len else FIRST_OF_IMAGES
-    return first <= (int(found[1]), int(found[2])) < MENDED
+    return first <= (int(version[1]), int(version[2])) < MENDED
 
 
 def version_of(base: Baseline) -> str:
@@ -136,12 +140,12 @@ def _words(version: tuple[int, int]) -> str:
 
 
 def _is_encoders(cost: Cost | None) -> bool:
-    """Attention of all to all."""
+    """Return whether every query attends to every key."""
     shape = cost.work if cost else None
     return isinstance(shape, Attention) and not shape.causal and shape.queries == shape.keys > 1
 
 
 def _is_causal(cost: Cost | None) -> bool:
-    """Of a decoder: its one query is the last."""
+    """Return whether attention is causal, as in a decoder; a single query is the last token."""
     shape = cost.work if cost else None
     return isinstance(shape, Attention) and (shape.causal or shape.queries == 1)

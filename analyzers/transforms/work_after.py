@@ -1,4 +1,4 @@
-"""What predictions change on the device: FLOPs, bytes and time of a step by class of layer, before and after."""
+"""The predicted change on the device: FLOPs, bytes and time of a step by class of layer, before and after."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -13,21 +13,21 @@ from tracekit.analyzers.result_tables import PREDICTED_WORK
 from tracekit.analyzers.transforms.by_cost import alike, op_class
 
 _MOST = 40
-"""Parts of one prediction: those of most time, before or after."""
+"""Most parts of one prediction; those with most time, before or after, remain."""
 
 
 @dataclass
 class _Work:
-    """Of one part of a step."""
+    """FLOPs, bytes and time of one part of a step."""
 
     ns: float = 0.0
     bytes: int = 0
     flops: Counter[str] = field(default_factory=Counter)
-    """By precision; empty: nothing is known of its work."""
+    """FLOPs by precision; empty if the cost of its work is not known."""
 
     @property
     def precision(self) -> str:
-        """In which most is done."""
+        """The precision of most FLOPs."""
         return max(((flops, name) for name, flops in self.flops.items() if flops), default=(0, ""))[1]
 
     def values(self) -> tuple[int, float, float, str]:
@@ -39,7 +39,7 @@ Parts = Mapping[str, _Work]
 
 
 def predicted_work(runs: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> pd.DataFrame:
-    """PREDICTED_WORK of op lists before and after, by the names of what is applied."""
+    """Return PREDICTED_WORK of op lists before and after, by the names of the applied optimizations."""
     of_list = {id(ops): ops for pair in runs.values() for ops in pair}
     parts = {key: _by_part(ops) for key, ops in of_list.items()}
     rows = [(key, *row) for key, (a, b) in runs.items() for row in _changes(parts[id(a)], parts[id(b)])]
@@ -50,7 +50,7 @@ def predicted_work(runs: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> pd.
 
 
 def _changes(before: Parts, after: Parts) -> Iterator[tuple[Any, ...]]:
-    """A row a part, but for the name of what is applied; the longest first."""
+    """Yield one row per part without the column `applied`, most time first."""
     pairs = [(name, before.get(name, _Work()), after.get(name, _Work())) for name in sorted({*before, *after})]
     pairs.sort(key=lambda pair: -max(round(work.ns) for work in pair[1:]))
     for name, *works in pairs[:_MOST]:

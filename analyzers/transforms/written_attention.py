@@ -1,4 +1,4 @@
-"""Attention written out op by op: where it stands in an op list, and what it costs as one op."""
+"""Unfused attention: its rows in an op list, and its cost as one op."""
 
 from dataclasses import dataclass, replace
 
@@ -9,40 +9,42 @@ from tracekit.analyzers.costs.work import Attention, Product
 from tracekit.analyzers.prediction.baseline import Baseline
 
 REACH = 8
-"""How many ops may lie between the softmax and each of its products (scale, mask, cast, dropout)."""
+"""Most ops between the softmax and each of its products (scale, mask, cast, dropout)."""
 BACKWARD_FLOPS = 2.5
-"""Five products in place of two: the scores are computed again."""
+"""FLOPs of the backward pass, relative to the forward pass: five products instead of two, because the scores are
+computed again."""
 _COPIES = ("aten::copy_", "aten::clone")
 _MASKING = ("aten::add", "aten::add_", "aten::where", "aten::masked_fill", "aten::masked_fill_")
 
 
 @dataclass(frozen=True)
 class Written:
-    """One attention written out: rows of the op list from its first product to its last."""
+    """One unfused attention, from the row of its first product to that of its last."""
 
     first: int
     last: int
     cost: Cost
     begin: int
-    """The first of the copies before it: grouped heads repeated, the heads of several sequences laid out as one batch.
-    Fused attention reads queries, keys and values as they are."""
+    """The first of the copies before it, which repeat grouped heads or lay out the heads of several sequences as one
+    batch. Fused attention reads queries, keys and values as they are."""
     end: int
-    """The last of the copies after it, which put the heads of a token side by side, as fused attention writes them."""
+    """The last of the copies after it, which put the heads of a token side by side. Fused attention writes them so."""
 
 
 def written_out(base: Baseline) -> list[Written]:
-    """Every batched product, softmax, batched product over matching shapes; backward, two products on either side."""
+    """Return every batched product, softmax and batched product of matching shapes; in the backward pass, two products
+    on either side."""
     costs, names = base.ops.cost.to_list(), base.ops.name.astype(str).to_list()
     softmaxes = [i for i, cost in enumerate(costs) if cost and cost.family == "softmax"]
-    found = ((_backward if "backward" in names[i] else _forward)(costs, names, i) for i in softmaxes)
-    return [attention for attention in found if attention]
+    attentions = ((_backward if "backward" in names[i] else _forward)(costs, names, i) for i in softmaxes)
+    return [attention for attention in attentions if attention]
 
 
 def covered(base: Baseline) -> "pd.Series[bool]":
-    """The rows of the op list that attention written out takes."""
+    """Select the rows of the op list that belong to unfused attention."""
     rows = pd.Series(False, index=base.ops.index)
-    for found in written_out(base):
-        rows.iloc[found.begin : found.end + 1] = True
+    for attention in written_out(base):
+        rows.iloc[attention.begin : attention.end + 1] = True
     return rows
 
 
@@ -60,7 +62,8 @@ def _forward(costs: list[Cost | None], names: list[str], softmax: int) -> Writte
 
 
 def _backward(costs: list[Cost | None], names: list[str], softmax: int) -> Written | None:
-    """The gradients of scores and values, then of queries and keys."""
+    """Return the attention whose softmax backward this is: before it the gradients of scores and values, after it those
+    of queries and keys."""
     before, after = _products_before(costs, softmax)[:2], _products_after(costs, softmax)[:2]
     for row in before:
         scores, grad = costs[row], costs[softmax]
@@ -74,8 +77,8 @@ def _backward(costs: list[Cost | None], names: list[str], softmax: int) -> Writt
 
 
 def _with_copies(costs: list[Cost | None], names: list[str], first: int, last: int, scores: Cost) -> tuple[int, int]:
-    """The first and the last of the rows that are the products, or copies right beside them of what is multiplied or
-    comes out."""
+    """Return the first and the last row of the products and of the copies beside them that move their inputs or
+    outputs."""
     shape = scores.work
     assert isinstance(shape, Product)
     sizes = {ELEMENT_BYTES[scores.precision] * shape.groups * shape.k * length for length in (shape.m, shape.n)}
@@ -92,7 +95,7 @@ def _with_copies(costs: list[Cost | None], names: list[str], first: int, last: i
 
 
 def _products_before(costs: list[Cost | None], row: int) -> list[int]:
-    """Batched products within reach, the nearest first."""
+    """Return the batched products within reach, nearest first."""
     return [i for i in range(row - 1, max(row - REACH, -1), -1) if _batched(costs[i])]
 
 
@@ -105,7 +108,7 @@ def _batched(cost: Cost | None) -> bool:
 
 
 def attention_cost(scores: Product, cost: Cost, *, causal: bool) -> Cost:
-    """The fused op whose scores are this product: queries x keys, for each head of each sequence."""
+    """Return the fused op with the scores of this product: queries x keys, for each head of each sequence."""
     shape = Attention(1, scores.groups, scores.groups, scores.m, scores.n, scores.k, causal)
     element = ELEMENT_BYTES[cost.precision]
     return Cost(
@@ -119,7 +122,8 @@ def attention_cost(scores: Product, cost: Cost, *, causal: bool) -> Cost:
 
 
 def _backward_cost(forward: Cost) -> Cost:
-    """Reads what the forward read and wrote, and the gradient of its output; writes those of queries, keys, values."""
+    """Return the cost of the backward op. It reads the inputs and outputs of the forward op and the gradient of its
+    output, and writes the gradients of queries, keys and values."""
     return replace(
         forward,
         flops=round(BACKWARD_FLOPS * forward.flops),

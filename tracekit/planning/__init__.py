@@ -1,1 +1,1 @@
-"""From op lists to advice: scenarios, the search for a plan, recommendations."""
+"""From the effects of optimizations to advice: scenarios, the search for a plan, recommendations."""

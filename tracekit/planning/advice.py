@@ -18,27 +18,28 @@ from tracekit.planning.scenarios import speedup
 from tracekit.planning.search import Search, Steps
 
 LOSING = 1.0
-"""What is expected to give less than this alone is in no plan."""
+"""An optimization whose expected speed-up alone is lower than this is in no plan."""
 
 Judged = tuple[Optimization, Considered]
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What was found about a run, the most useful first."""
+    """The advice for a run; recommendations are in order of usefulness."""
 
     recommendations: tuple[Recommendation, ...]
     considered: tuple[Considered, ...]
-    """Every optimization, in the registry's order."""
+    """All optimizations, in the order of the registry."""
     plan: tuple[PlanStep, ...]
     latency_steps: Steps
-    """Of the plan, without the one for throughput; in the order in which they are applied."""
+    """The steps of the plan, without that for throughput, in the order in which they are applied."""
     predicted_work: pd.DataFrame
-    """PREDICTED_WORK of each recommendation alone, and of each step of the plan."""
+    """PREDICTED_WORK of each recommendation alone and of each step of the plan."""
     memory_fit: MemoryFit | None = None
 
 
 def advise(base: Baseline) -> Advice:
+    """Judge every optimization for the run, and search for the best plan."""
     search = Search(base)
     fit, making_fit = memory_fit(search)
     judged = [(optimization, judge(optimization, search)) for optimization in OPTIMIZATIONS]
@@ -59,7 +60,7 @@ def advise(base: Baseline) -> Advice:
 
 
 def _ordered(worth: list[Judged], steps: Steps) -> list[Judged]:
-    """The steps of the plan first, then by the expected gain."""
+    """Return the steps of the plan, then the others by expected gain."""
     planned = [step.id for step in steps if step is steps[0] or not step.throughput]
 
     def rank(pair: Judged) -> tuple[int, bool, bool, float]:
@@ -72,15 +73,18 @@ def _ordered(worth: list[Judged], steps: Steps) -> list[Judged]:
 
 
 def _may_be_planned(optimization: Optimization, option: Considered, base: Baseline) -> bool:
-    """Whether it is not known to lose alone, or it saves memory that the run needs; what cannot be done yet may be
-    possible after another step."""
+    """Return whether the optimization may be a step of a plan.
+
+    It may if it does not lose alone, or saves memory that the run needs. One that does not apply yet may apply after
+    another step.
+    """
     rivalled = any(each.kind == "part-gives-more" for each in option.reason)
     loses = option.speedup is not None and option.speedup.expected < LOSING
     return not (rivalled or optimization.unsuited(base)) and (not loses or optimization.needed(base))
 
 
 def _runs(search: Search, alone: list[Steps], plan: Steps) -> Iterator[tuple[str, tuple[pd.DataFrame, pd.DataFrame]]]:
-    """Op lists before and after the last step of each, as expected."""
+    """Yield the names of the steps, and the expected op lists before and after the last of them."""
     for steps in [*alone, *(plan[: i + 1] for i in range(len(plan)))]:
         if any(step.of_a_pass for step in steps):
             continue
@@ -126,6 +130,6 @@ def _plan_step(search: Search, before: Steps, step: Optimization) -> PlanStep:
 
 
 def latency_us(base: Baseline, gain: Interval, work: float) -> Interval:
-    """The stated latency over the speed-up of a step, which does `work` times as much."""
+    """Return the latency of a step with `work` times the baseline's work: the stated one, divided by the speed-up."""
     stated = base.stated_ns * work / 1e3
     return Interval(stated / gain.high, stated / gain.expected, stated / gain.low)

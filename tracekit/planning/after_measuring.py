@@ -1,4 +1,4 @@
-"""Advice after optimizations were measured in the run."""
+"""Reorders advice by the measurements of its optimizations in the run."""
 
 from dataclasses import replace
 from itertools import takewhile
@@ -10,7 +10,7 @@ from tracekit.analyzers.verification import Verification
 def after_measuring(analysis: Analysis) -> Analysis:
     """Return the analysis with recommendations that failed, or gained nothing, behind the others.
 
-    The plan ends before the first of them: the gains of later steps were predicted on top of it.
+    The plan ends before the first of them, because the gains of later steps were predicted on top of it.
     """
     if analysis.verified is None:
         return analysis
@@ -23,12 +23,12 @@ def after_measuring(analysis: Analysis) -> Analysis:
 
 
 def _failed(verified: Verification) -> set[str]:
-    """Optimizations of which no variant was faster when it was applied by itself."""
+    """Return the optimizations without a variant that was faster when it was applied alone."""
     alone = [each for each in verified.results if "+" not in each.id]
     helped = {_kind(each.id) for each in alone if each.measured is not None and each.measured.expected > 1}
     return {_kind(each.id) for each in alone} - helped
 
 
 def _kind(name: str) -> str:
-    """The id of an optimization, without its argument."""
+    """Return the id of an optimization without its argument."""
     return name.partition(":")[0]

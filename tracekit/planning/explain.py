@@ -1,4 +1,4 @@
-"""Where a predicted gain comes from: the times of a step by class of op, before and after."""
+"""Explains a predicted gain: the times of a step by class of op, before and after."""
 
 import numpy as np
 import pandas as pd
@@ -9,22 +9,22 @@ from tracekit.analyzers.transforms.by_cost import alike, op_class
 from tracekit.planning.starting_point import is_profiled
 
 _NEGLIGIBLE = 0.01
-"""A smaller part of the step that the simulation does not explain is the host's."""
+"""A smaller fraction of the step that the simulation does not explain is added to the host's time."""
 
 
 def change(before: Baseline, after: Baseline, work: float) -> Change:
-    """`op_class_times`, and how many times the work a step then does."""
+    """Return `op_class_times`, with the step's work relative to the baseline's."""
     return Change(op_class_times(before, after), work)
 
 
 def op_class_times(before: Baseline, after: Baseline) -> tuple[OpClassTime, ...]:
-    """Busy time by family of op, the longest first, then the host's; each column sums to the step's latency.
+    """Return busy times by family of op, longest first, then that of the host; each column sums to the step's latency.
 
-    The stated latency is kept: what of it the simulation of the unmodified step did not explain shrinks in the
-    proportion in which the simulated latency does.
+    The latency before is the stated one. Its part that the simulation of the unmodified step does not explain is scaled
+    like the simulated latency.
     """
     old, new = _by_class(before.ops), _by_class(after.ops)
-    names = sorted(old.keys() | new.keys(), key=lambda name: -old.get(name, 0))
+    names = sorted(old.keys() | new.keys(), key=lambda name: (-old.get(name, 0), -new.get(name, 0), name))
     times = [OpClassTime(name, old.get(name, 0), new.get(name, 0)) for name in names]
     simulated_before, simulated_after = round(before.latency_ns), round(after.latency_ns)
     idle = (simulated_before - sum(old.values()), simulated_after - sum(new.values()))

@@ -1,4 +1,4 @@
-"""Judges one optimization for a run: does it apply, what does it give, and is it worth recommending."""
+"""Judges an optimization for a run: does it apply, what is its speed-up, and is it worth recommending?"""
 
 from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.interval import Interval
@@ -12,6 +12,7 @@ from tracekit.planning.search import WORTHWHILE, Search, worthwhile
 
 
 def judge(optimization: Optimization, search: Search) -> Considered:
+    """Return whether to recommend the optimization, with its predicted speed-up and the reasons."""
     objection = optimization.obstacle(search.base)
     if objection:
         return refused(optimization, objection)
@@ -35,11 +36,13 @@ def judge(optimization: Optimization, search: Search) -> Considered:
 
 
 def refused(optimization: Optimization, objection: str) -> Considered:
+    """Return an optimization that does not apply, with the objection."""
     return Considered(optimization.id, optimization.title, False, (), None, objection=objection)
 
 
 def _simpler(optimization: Optimization, gain: Interval, search: Search) -> Statements:
-    """What speaks for a part of it alone; empty when it promises notably more than each part, or has none."""
+    """Return the reason for one part of the optimization alone; empty if the whole gains notably more than each part,
+    or it has no parts."""
     for part in map(find, optimization.contains):
         alone = 0.0 if part.obstacle(search.base) else search.gain((part,)).low
         if alone >= WORTHWHILE and alone * WORTHWHILE > gain.low:
@@ -48,11 +51,13 @@ def _simpler(optimization: Optimization, gain: Interval, search: Search) -> Stat
 
 
 def _against(gain: Interval) -> Statements:
+    """Return the reason against an optimization with this gain."""
     verdict = "changes-nothing" if gain.high < WORTHWHILE else "may-not-pay"
     return (say("slower" if gain.high < 1 else verdict),)
 
 
 def unpredicted(optimization: Optimization, base: Baseline) -> Considered:
+    """Return an optimization without a predicted gain, because the simulation does not reproduce the step."""
     objection = optimization.obstacle(base)
     if objection:
         return refused(optimization, objection)

@@ -1,4 +1,4 @@
-"""Whether a run fits its GPU's memory, and what would make it fit: this comes before any speed-up."""
+"""Whether a run fits in its GPU's memory, and what makes it fit. This comes before any speed-up."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,19 +16,19 @@ from tracekit.planning.scenarios import speedup
 from tracekit.planning.search import Search, Steps
 
 _SAVES = 0.97
-"""A remedy leaves at most this fraction of the peak."""
+"""A remedy lowers the peak to at most this fraction."""
 _SHOWN = 6
 
 
 def does_not_fit(base: Baseline) -> bool:
-    """Whether the step's peak exceeds the GPU's memory; False where the peak is not known."""
+    """Return whether the step's peak exceeds the GPU's memory; False if the peak is not known."""
     return base.memory is not None and base.memory.peak > base.gpu.memory_bytes
 
 
 def memory_fit(search: Search) -> tuple[MemoryFit | None, Steps]:
-    """How the peak compares with the memory, with remedies where it is too large, and the steps of the best remedy.
+    """Return the peak, the memory and remedies, and the steps of the best remedy.
 
-    None where the peak is not known, or fits.
+    None if the run fits, or its peak is not known.
     """
     base = search.base
     if base.memory is None or not does_not_fit(base):
@@ -52,7 +52,7 @@ def saving_remedies(search: Search) -> tuple[Remedy, ...]:
 
 
 def _remedies(search: Search) -> Iterator[tuple[Steps, Remedy]]:
-    """Single optimizations that need less memory, a smaller batch, and pairs where nothing fits alone."""
+    """Yield single optimizations that lower the peak, a smaller batch, and pairs if no single one suffices."""
     alone = [(steps, _remedy(search, steps)) for steps in _candidates(search)]
     saving = [(steps, remedy) for steps, remedy in alone if remedy.saves]
     yield from saving
@@ -96,7 +96,7 @@ def _remedy(search: Search, steps: Steps) -> Remedy:
 
 
 def _rank(steps: Steps, remedy: Remedy) -> tuple[bool, bool, float]:
-    """What fits first; a smaller batch after what keeps the batch; then by speed, and what does not fit by its peak."""
+    """Sort key of remedies: those that fit by speed, with a smaller batch last; then the others by their peak."""
     gain = remedy.speedup.low if remedy.fits else -float(remedy.peak_bytes)
     return not remedy.fits, _is_smaller_batch(steps), -gain
 
@@ -104,7 +104,7 @@ def _rank(steps: Steps, remedy: Remedy) -> tuple[bool, bool, float]:
 def fitting_first(
     judged: list[tuple[Optimization, Considered]], fit: MemoryFit, first: Steps, search: Search
 ) -> list[tuple[Optimization, Considered]]:
-    """What was considered of a run that does not fit: only what makes it fit is recommended."""
+    """Return the judged optimizations of a run that does not fit: only those that make it fit are recommended."""
     by_name = {remedy.name: remedy for remedy in fit.remedies}
     chosen = {step.id: step for step in first}
     result = []

@@ -1,4 +1,4 @@
-"""Adds recommendations, a plan and what was considered to an analysis."""
+"""Adds recommendations, a plan and all considered optimizations to an analysis."""
 
 from dataclasses import replace
 
@@ -17,10 +17,10 @@ from tracekit.reports.numbers import duration
 
 
 def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
-    """The analysis with all that was considered, what is recommended, and the plan.
+    """Return the analysis with recommendations, the plan, and everything considered.
 
-    The recommendations begin with the steps of the plan; the others follow by their expected gains,
-    throughput after latency, and what needs something that the run does not have last. Where the simulation of the
+    The recommendations begin with the steps of the plan. The others follow by expected gain: first those for latency,
+    then those for throughput, and last those that need something the run does not have. If the simulation of the
     unmodified step does not reproduce it, no gain is predicted and nothing is recommended.
     """
     if base is None:
@@ -28,23 +28,23 @@ def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
     start = start_of(base)
     if not start.understood:
         return _without_predictions(analysis, base, start)
-    found = advise(base)
+    advice = advise(base)
     return replace(
         analysis,
         bound=analysis.bound.with_idle(start.idle_share),
-        recommendations=found.recommendations,
-        considered=found.considered,
-        plan=found.plan,
+        recommendations=advice.recommendations,
+        considered=advice.considered,
+        plan=advice.plan,
         fusion_plan=fusion_plan(base),
-        predicted_work=found.predicted_work,
+        predicted_work=advice.predicted_work,
         predicted_from=start,
-        memory_fit=found.memory_fit,
-        problems=problems.concat(analysis.problems, problems.table(fit_problems(found.memory_fit))),
+        memory_fit=advice.memory_fit,
+        problems=problems.concat(analysis.problems, problems.table(fit_problems(advice.memory_fit))),
     )
 
 
 def _without_predictions(analysis: Analysis, base: Baseline, start: PredictedBaseline) -> Analysis:
-    """What can be done to the run, without gains: its step is not understood."""
+    """Return the analysis of a step that the simulation does not reproduce: objections and memory, but no gains."""
     assert start.failed
     fit, _ = memory_fit(Search(base))
     detail = f"{duration(start.failed.simulated_us)} instead of {duration(start.failed.stated_us)}"
@@ -64,7 +64,7 @@ def _without_predictions(analysis: Analysis, base: Baseline, start: PredictedBas
 
 
 def fit_problems(fit: MemoryFit | None) -> list[problems.Problem]:
-    """The problem that a run does not fit; none where it fits."""
+    """Return the problem that the run does not fit in the GPU's memory; empty if it fits."""
     if fit is None:
         return []
     detail = f"it needs {fit.needed_bytes / 1e9:,.1f} GB, and the {fit.gpu} has {fit.available_bytes / 1e9:,.0f} GB"
@@ -76,7 +76,7 @@ def _nothing_to_predict(analysis: Analysis) -> tuple[Considered, ...]:
 
 
 def why_nothing(analysis: Analysis) -> str:
-    """Why a trace has no baseline to predict from."""
+    """Return why a trace has no baseline to predict from."""
     if analysis.source.device == "cpu":
         return "The trace has no GPU work to predict from."
     if analysis.source.gpu is None:

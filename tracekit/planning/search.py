@@ -1,4 +1,4 @@
-"""The best plan: a few optimizations together, found by simulating combinations of them."""
+"""Searches for the best plan: a few optimizations together, whose combinations are simulated."""
 
 from collections.abc import Sequence
 
@@ -12,29 +12,29 @@ from tracekit.optimizations.combined import conflict
 from tracekit.planning.scenarios import OUTCOMES, Scenarios, simulated, speedup, too_large
 
 WORTHWHILE = 1.03
-"""What promises less than this at the lower end is not recommended, alone or as a step of a plan; what mends a mistake
-of the script costs nothing, so that there the expected gain decides."""
+"""An optimization whose lower end is below this is not recommended, alone or as a step of a plan. If it mends a mistake
+of the script, it costs nothing, so its expected gain decides."""
 LONGEST = 4
-"""Steps of a plan, one for throughput not counted."""
+"""Most steps of a plan, not counting the one for throughput."""
 _TO_RANK: tuple[Outcome, ...] = ("low", "expected")
-"""What the lower end of a speed-up and the expected one follow from."""
+"""The outcomes that the lower end and the expected value of a speed-up follow from."""
 _KEPT = 2
-"""Beginnings of plans that are followed up,"""
+"""Number of partial plans that the search continues from."""
 _PROMISING = 0.8
-"""if their gain is at least this part of the best one's."""
+"""It continues from those whose gain is at least this fraction of the best one's."""
 
 Steps = tuple[Optimization, ...]
 
 
 def worthwhile(optimization: Optimization, gain: Interval) -> bool:
-    """Whether a gain is enough to recommend the optimization."""
+    """Return whether a gain is enough to recommend the optimization."""
     if optimization.mends_mistake:
         return gain.expected >= WORTHWHILE and gain.low >= 1.0
     return gain.low >= WORTHWHILE
 
 
 class Search:
-    """Combinations of optimizations of one run. What was simulated once is not simulated again."""
+    """Simulates combinations of optimizations of one run, each of them once."""
 
     def __init__(self, base: Baseline) -> None:
         self.base = base = with_plain_launch(base)
@@ -43,9 +43,12 @@ class Search:
         self._refused: dict[tuple[str, str], bool] = {}
 
     def plan(self, candidates: Sequence[Optimization] = OPTIMIZATIONS, start: Steps = ()) -> Steps:
-        """At most `LONGEST` steps, the first the most useful alone, each worth it after those before; then at most
-        one for throughput. `start`: steps that the plan begins with, whatever they give. What needs something that the
-        run does not have is the only step, if there is no other."""
+        """Return the best plan: at most `LONGEST` steps for latency, then at most one for throughput.
+
+        The first step gains most alone, and each gains enough after those before it. The plan begins with the steps in
+        `start`, whatever their gain. An optimization that needs something the run does not have is the only step, if
+        there is no other.
+        """
         free = [each for each in candidates if not each.condition]
         latency = [each for each in free if not each.throughput]
         steps = self._sure(self._pruned(self._beam(latency, start), start), start)
@@ -55,12 +58,12 @@ class Search:
         return planned or self._conditional([each for each in candidates if each.condition])
 
     def _conditional(self, candidates: Sequence[Optimization]) -> Steps:
-        """The best of the candidates alone, one for latency if there is one."""
+        """Return the best candidate alone, preferably one for latency."""
         alone = sorted(self._grown([((), each) for each in candidates]), key=self._expected, reverse=True)
         return self._sure(min(alone, key=lambda steps: steps[0].throughput, default=()), ())
 
     def _with_mends(self, steps: Steps, mends: Sequence[Optimization]) -> Steps:
-        """With each mend of a mistake that is worth it after those before."""
+        """Add each mend of a mistake that gains enough after the steps before it."""
         for mend in mends:
             more = (*steps, mend)
             if mend not in steps and self._allowed(more) and worthwhile(mend, self.gain(more, steps)):
@@ -68,34 +71,34 @@ class Search:
         return steps
 
     def gain(self, steps: Steps, before: Steps = ()) -> Interval:
-        """What the steps give beside those before, in all outcomes."""
+        """Return the speed-up by `steps` relative to `before`, over all outcomes."""
         return speedup(self.scenarios(before), self.scenarios(steps))
 
     def allows(self, steps: Steps) -> bool:
-        """Whether the steps can be done to the run, one after the other."""
+        """Return whether the steps can be applied to the run together."""
         return self._allowed(steps)
 
     def scenarios(self, steps: Steps) -> Scenarios:
-        """The steps together, in all their outcomes."""
+        """Return all outcomes of the steps together."""
         return self._simulated(steps, OUTCOMES)
 
     def _beam(self, candidates: Sequence[Optimization], start: Steps) -> Steps:
         best, front = start, [start]
         for _ in range(LONGEST):
-            found = self._grown([(steps, each) for steps in front for each in candidates])
-            distinct = {_key(in_order(steps)): steps for steps in reversed(found)}.values()
+            grown = self._grown([(steps, each) for steps in front for each in candidates])
+            distinct = {_key(in_order(steps)): steps for steps in reversed(grown)}.values()
             front = sorted(distinct, key=self._expected, reverse=True)[:_KEPT]
             best = max([best, *front], key=self._expected)
             front = [steps for steps in front if self._expected(steps) >= _PROMISING * self._expected(best)]
         return best
 
     def _grown(self, pairs: Sequence[tuple[Steps, Optimization]]) -> list[Steps]:
-        """Each of the plans with a step more, where that can be done and is worth it."""
+        """Return each plan extended by one step, if that applies and gains enough."""
         grown = [(steps, (*steps, each)) for steps, each in pairs]
         return [more for steps, more in grown if self._allowed(more) and self._gain(steps, more) >= WORTHWHILE]
 
     def _pruned(self, steps: Steps, start: Steps) -> Steps:
-        """Without the steps that those after them made worthless."""
+        """Remove the steps that gain too little once the later steps are applied."""
         for each in steps[len(start) :]:
             others = tuple(other for other in steps if other is not each)
             if self._gain(others, steps) < WORTHWHILE and self._allowed(others):
@@ -103,7 +106,7 @@ class Search:
         return steps
 
     def _sure(self, steps: Steps, start: Steps) -> Steps:
-        """The steps that are worth it after those before them however things turn out."""
+        """Keep the steps that gain enough after those before them even at the lower end."""
         kept = start
         for step in steps[len(start) :]:
             more = (*kept, step)
@@ -124,11 +127,11 @@ class Search:
         return self._refused[key]
 
     def _gain(self, fewer: Steps, more: Steps) -> float:
-        """What the further steps give, at the lower end."""
+        """Return the lower end of the gain by the added steps."""
         return speedup(self._simulated(fewer, _TO_RANK), self._simulated(more, _TO_RANK)).low
 
     def _expected(self, steps: Steps) -> float:
-        """What the steps are expected to give; by this, plans are ranked."""
+        """Return the expected gain of the steps, by which plans are ranked."""
         return speedup(self._simulated((), _TO_RANK), self._simulated(steps, _TO_RANK)).expected
 
     def _simulated(self, steps: Steps, outcomes: tuple[Outcome, ...]) -> Scenarios:

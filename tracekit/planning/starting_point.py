@@ -1,20 +1,21 @@
-"""The step that a prediction starts from, as a value: how it was timed, and how well it is simulated."""
+"""The step that predictions start from: how it was timed, and how well the simulation reproduces it."""
 
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.reproduction import Reproduction
 from tracekit.analyzers.prediction.values import Check, PredictedBaseline
 
 _DOUBTFUL = (
-    "Simulated unchanged, the step takes {simulated:.0f} µs, {error:+.0f} % off the {stated:.0f} µs that it took: more "
-    "than 5 %, so something in it is not understood."
+    "Simulated without changes, the step takes {simulated:.0f} µs, {error:+.0f} % off the {stated:.0f} µs that it "
+    "took. This exceeds 5 %: the simulation misses something in the step."
 )
 _PROFILED = (
-    "The trace times steps under a profiler only. It is estimated to make up {share:.0f} % of the latency "
-    "({low:.0f} % to {high:.0f} % of the host's time): the latencies here hold it, the speed-up does not."
+    "The trace times steps only under a profiler, whose overhead is estimated as {share:.0f} % of the latency "
+    "({low:.0f} % to {high:.0f} % of the host's time). The latencies here include it, the speed-up does not."
 )
 
 
 def start_of(base: Baseline) -> PredictedBaseline:
+    """Return the step that predictions start from."""
     profiled = is_profiled(base)
     return PredictedBaseline(
         latency_us=base.stated_ns / 1e3,
@@ -28,19 +29,19 @@ def start_of(base: Baseline) -> PredictedBaseline:
 
 
 def doubts(base: Baseline) -> tuple[str, ...]:
-    """What to know of the baseline before believing a prediction from it."""
+    """Return the caveats about the baseline for any prediction from it."""
     start = start_of(base)
-    found = []
+    notes = []
     if start.profiler_share is not None and base.profiler_share is not None:
         of_host = base.profiler_share
-        found.append(_PROFILED.format(share=100 * start.profiler_share, low=100 * of_host.low, high=100 * of_host.high))
+        notes.append(_PROFILED.format(share=100 * start.profiler_share, low=100 * of_host.low, high=100 * of_host.high))
     if failed := start.failed:
-        found.append(_DOUBTFUL.format(simulated=failed.simulated_us, stated=failed.stated_us, error=100 * failed.error))
-    return tuple(found)
+        notes.append(_DOUBTFUL.format(simulated=failed.simulated_us, stated=failed.stated_us, error=100 * failed.error))
+    return tuple(notes)
 
 
 def is_profiled(base: Baseline) -> bool:
-    """Whether the stated latency holds a profiler's overhead."""
+    """Return whether the stated latency includes the overhead of a profiler."""
     return base.profiler_share is not None
 
 
