@@ -1,7 +1,7 @@
-"""Capture: from a model, a script or a block of torch code to a trace file.
+"""Captures a model, a script or a block of torch code in a trace file.
 
-`tracekit.capture("run/")` is the context manager of `tracekit.capture.session`; this package makes itself callable
-because its name and the function's are the same.
+`tracekit.capture("run/")` is the context manager of `tracekit.capture.session`. This package has the same name as that
+function, so it makes itself callable.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Ranges around module calls, phases and steps, emitted as NVTX and as record_function."""
+"""Emits ranges around module calls, phases and steps, for NVTX and as record_function."""
 
 import threading
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from torch import nn
 
 _COMPILED = "_orig_mod"
-"""Attribute of torch.compile's wrapper that holds the module."""
+"""Attribute of torch.compile's wrapper with the original module."""
 
 
 class Emitter(Protocol):
-    """Where ranges go. Pushes and pops are balanced on each thread."""
+    """The target of ranges. Pushes and pops are balanced on each thread."""
 
     def push(self, name: str) -> None: ...
 
@@ -26,10 +26,10 @@ class Emitter(Protocol):
 
 
 class ProfilerRanges:
-    """Ranges for profilers: NVTX in the default domain, for nsys, and user annotations, for torch.profiler.
+    """Emits ranges for profilers: NVTX in the default domain for nsys, and user annotations for torch.profiler.
 
-    The record function is opened by torch.autograd's own binding, which costs a fifth of the context manager
-    `record_function` and gives the same event.
+    torch.autograd's own binding opens the record function. It costs a fifth of the context manager `record_function`
+    and gives the same event.
     """
 
     def __init__(self) -> None:
@@ -72,19 +72,20 @@ def _span(name: str, emitter: Emitter) -> Iterator[None]:
 
 
 def step(index: int, emitter: Emitter) -> Any:
-    """One step of the run, as a context manager."""
+    """Return a context manager around one step of the run."""
     return _span(ranges.step(index), emitter)
 
 
 def phase(name: str, emitter: Emitter) -> Any:
-    """A phase of a step, such as prefill or backward, as a context manager."""
+    """Return a context manager around a phase of a step, such as prefill or backward."""
     return _span(ranges.phase(name), emitter)
 
 
 class ModuleRange:
-    """The pair of hooks of one module. Counts what is open, so that a failing hook of others cannot unbalance it.
+    """The two hooks of one module. They count open ranges, so that an error in a hook of other code cannot unbalance
+    them.
 
-    Inside a compiled graph there are no module calls, and nothing is emitted.
+    Nothing is emitted inside a compiled graph, which has no module calls.
     """
 
     __slots__ = ("_emitter", "_is_compiling", "_name", "_open")
@@ -105,7 +106,7 @@ class ModuleRange:
 
 
 class Annotation:
-    """The hooks on a model; removed by `remove()`, or by leaving the `with` block."""
+    """The hooks on a model. `remove()`, or the end of the `with` block, removes them."""
 
     def __init__(self, handles: list[Any]) -> None:
         self._handles = handles
@@ -125,10 +126,10 @@ class Annotation:
 
 
 def annotate(model: "nn.Module", emitter: Emitter | None = None) -> Annotation:
-    """Make every module call a range named after the module's path and class.
+    """Emit a range for every module call, named after the module's path and class.
 
-    A plain call annotates until `remove()`; as a context manager, until the block ends. Containers without a forward
-    of their own (ModuleList, ModuleDict) get none. Ranges close when a forward raises.
+    As a plain call, this lasts until `remove()`; as a context manager, until the block ends. Containers without a
+    forward of their own (ModuleList, ModuleDict) get no range. Ranges close if a forward raises.
     """
     emitter = emitter or ProfilerRanges()
     handles: list[Any] = []
@@ -152,5 +153,5 @@ def range_name(path: str, module: "nn.Module") -> str:
 
 
 def has_forward(module: "nn.Module") -> bool:
-    """Whether the module can be called: a container without a forward inherits nn.Module's, which only raises."""
+    """Return whether the module can be called: a container inherits the forward of nn.Module, which only raises."""
     return getattr(module.forward, "__func__", module.forward) is not require("torch.nn").Module.forward

@@ -9,7 +9,7 @@ from tracekit.capture.packages import require
 from tracekit.capture.settings import Attention
 
 Backend = str
-"""The name of one of torch.nn.attention.SDPBackend; "": whichever torch prefers."""
+"""The name of a member of torch.nn.attention.SDPBackend; "" for the one that torch prefers."""
 
 FLASH: Backend = "FLASH_ATTENTION"
 EFFICIENT: Backend = "EFFICIENT_ATTENTION"
@@ -34,7 +34,7 @@ def beginning(backend: Backend) -> str:
 
 @contextmanager
 def only(backend: Backend) -> Iterator[None]:
-    """Allow scaled_dot_product_attention no kernels but those of `backend`: it raises where they cannot run."""
+    """Restrict scaled_dot_product_attention to the kernels of `backend`; it raises if they cannot run."""
     if not backend:
         yield
         return
@@ -45,7 +45,7 @@ def only(backend: Backend) -> Iterator[None]:
 
 @contextmanager
 def refusal_told(backend: Backend, run: str) -> Iterator[None]:
-    """Raise InputError, with torch's reason, where `backend` alone is allowed and cannot do the `run`."""
+    """Raise InputError with torch's reason if `backend`, the only one allowed, cannot do the `run`."""
     if not backend:
         yield
         return
@@ -57,14 +57,14 @@ def refusal_told(backend: Backend, run: str) -> Iterator[None]:
             if not any(text in str(error) for text in _NONE_LEFT):
                 raise
             why = _reason(backend, [str(each.message) for each in caught]) or str(error).strip().splitlines()[0]
-            hint = "Try sdpa alone, which takes the kernels that can."
+            hint = "Try sdpa alone, which uses any kernel that can run."
             raise InputError(f"{beginning(backend)} cannot run {run} here.", why, hint) from error
     for each in caught:
         warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 def _reason(backend: Backend, messages: Sequence[str]) -> str:
-    """Join torch's warnings about a backend: those after the one that names it, up to the one that names another."""
+    """Join the warnings of torch about a backend, from the line that names it to the next line that names another."""
     reasons, about_backend = [], False
     for line in messages:
         if _NOT_USED in line:

@@ -1,4 +1,4 @@
-"""Functions of torch that a program calls on a machine without the GPU that it is written for."""
+"""Sends the torch functions that a program calls down the path of a GPU, on a machine without one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,7 +18,7 @@ _MOVES = (torch.Tensor.to, torch.Tensor.cuda)
 
 
 class CpuFunctions(CudaFunctions):
-    """Sends calls down the path of CUDA, and takes a CUDA device that the program names for the CPU."""
+    """Sends calls down the CUDA path, and replaces CUDA devices that the program names by the CPU."""
 
     def __init__(self, attention: AttentionChoice, placement: Placement) -> None:
         super().__init__(attention, placement)
@@ -47,7 +47,7 @@ def _names_device(func: Any, args: tuple[Any, ...]) -> bool:
 
 
 def _on_cpu(value: Any) -> Any:
-    """VALUE, or the CPU where it is a CUDA device."""
+    """Return the CPU for a CUDA device; any other value unchanged."""
     if isinstance(value, torch.device) and value.type == "cuda":
         return torch.device("cpu")
     return "cpu" if isinstance(value, str) and value.partition(":")[0] == "cuda" else value
@@ -59,8 +59,11 @@ def _same(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
 
 @contextmanager
 def as_on_a_gpu(emitter: Emitter) -> Iterator[None]:
-    """Let torch's defaults be those of a GPU: optimizers that update all parameters at once, uncompiled modules, and
-    CUDA's autocast, synchronization and NVTX ranges where CUDA is not there."""
+    """Give torch the defaults of a machine with a GPU.
+
+    Optimizers update all parameters at once, modules run uncompiled, and CUDA's autocast, synchronization and NVTX
+    ranges work without CUDA.
+    """
     optimizer, autocast = import_module("torch.optim.optimizer"), torch.amp.autocast_mode.autocast
     foreach, enter = ["cpu", *optimizer._get_foreach_kernels_supported_devices()], autocast.__init__
 

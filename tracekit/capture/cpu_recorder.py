@@ -1,8 +1,8 @@
-"""Record what a program computes on the CPU, as the program would do it on a GPU.
+"""Records what a program computes on the CPU, as it would run on a GPU.
 
-A program says little about where its tensors are on a machine without a GPU. What it creates outside its modules
-without naming a device stays on the host, with what only fills and rearranges it, such as initial weights and batches.
-What computes runs on the GPU, and its inputs are copied there first, once.
+On a machine without a GPU, a program rarely names the device of its tensors. Tensors that it creates outside its
+modules without naming a device stay on the host, with ops that only fill or rearrange them, such as initial weights and
+batches. Ops that compute run on the GPU; their inputs are copied there once.
 """
 
 import weakref
@@ -25,11 +25,11 @@ _REARRANGES = {
     *("aten::tril", "aten::triu", "aten::_local_scalar_dense", "aten::equal", "aten::constant_pad_nd"),
 }
 OPTIMIZER = "Optimizer.step#"
-"""How the range begins that torch.optim records around an update."""
+"""Prefix of the range that torch.optim records around an update."""
 
 
 class Placement(HostTensors):
-    """Which tensors are on the host, told by their storage, and where the program is while it calls an op."""
+    """Tracks which tensors are on the host, by their storage, and whether the program is inside a module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Placement(HostTensors):
         self._modules = 0
         self._device_named = False
         self.in_optimizer = False
-        """Whether an optimizer of torch updates weights. What it puts on the CPU, its step counters, stays there."""
+        """Whether an optimizer of torch is updating weights. Its step counters stay on the CPU."""
 
     def add(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
@@ -53,7 +53,7 @@ class Placement(HostTensors):
 
     @contextmanager
     def naming_device(self, named: bool) -> Iterator[None]:
-        """While a function is called that names a device."""
+        """Note, for the duration of a function call, whether it names a device."""
         before, self._device_named = self._device_named, named
         try:
             yield
@@ -62,7 +62,7 @@ class Placement(HostTensors):
 
     @property
     def device_named(self) -> bool:
-        """Whether the function that is being called names a device."""
+        """Whether the current function call names a device."""
         return self._device_named and not self.in_optimizer
 
     def enter_module(self) -> None:
@@ -72,7 +72,7 @@ class Placement(HostTensors):
         self._modules -= 1
 
     def is_on_host(self, func: Any, inputs: list[torch.Tensor]) -> bool:
-        """Whether the program calls an op on the host."""
+        """Return whether an op of the program runs on the host."""
         if self._modules or self.device_named or torch._C._current_autograd_node() is not None:
             return False
         if any(tensor not in self for tensor in inputs):
@@ -86,7 +86,7 @@ def _prepares(name: str) -> bool:
 
 
 class CpuRecorder(OpRecorder):
-    """Records what is dispatched on real tensors while it is entered. Nothing that the program gets is changed."""
+    """Records the ops that are dispatched on real tensors while it is entered, without changing their results."""
 
     def __init__(self, attention: AttentionChoice, placement: Placement) -> None:
         super().__init__(attention, placement)
@@ -98,7 +98,7 @@ class CpuRecorder(OpRecorder):
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def hold(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Take the tensors of a model to be in the GPU's memory."""
+        """Treat a model's tensors as resident in the GPU's memory."""
         tensors = list(tensors)
         self.memory.add(tensors)
         for tensor in tensors:
@@ -129,7 +129,7 @@ class CpuRecorder(OpRecorder):
         return "to device" if func is aten._to_copy.default and inputs[0] in self._placement else ""
 
     def _move(self, inputs: list[torch.Tensor]) -> None:
-        """Copy inputs to the device. Single numbers need no copy: a kernel takes them as arguments."""
+        """Copy inputs to the device. Kernels take single numbers as arguments, without a copy."""
         for tensor in inputs:
             if tensor in self._placement and tensor.dim():
                 self._placement.discard(tensor)

@@ -1,4 +1,4 @@
-"""Choose the backend of scaled_dot_product_attention on a GPU, and the op call that runs it."""
+"""Chooses the backend of scaled_dot_product_attention on a GPU, and the op call that runs it."""
 
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from tracekit.analyzers.hardware import GPU
 Backend = Literal["cudnn", "flash", "efficient", "math"]
 
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
-"""An OpOverload, its positional and its keyword arguments."""
+"""An OpOverload with its positional and keyword arguments."""
 
 aten = torch.ops.aten
 
@@ -20,10 +20,11 @@ _CUDNN_HEAD_DIM = 128
 
 
 def choose(gpu: GPU, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, has_mask: bool) -> Backend:
-    """The backend for [batch, heads, length, head_dim] tensors on `gpu`.
+    """Return the backend for [batch, heads, length, head_dim] tensors on `gpu`.
 
-    Order and conditions are those of PyTorch's sdp_utils.cpp: cuDNN first where it is preferred; flash needs half
-    precision and takes no mask; the memory-efficient kernels take a mask and fp32, but no grouped heads.
+    Order and conditions are those of PyTorch's sdp_utils.cpp. cuDNN comes first where it is preferred. Flash attention
+    needs half precision and supports no mask. The memory-efficient kernels support masks and fp32, but no grouped
+    heads.
     """
     head_dim, same_dims = query.shape[-1], query.shape[-1] == value.shape[-1]
     half = query.dtype == torch.float16 or (query.dtype == torch.bfloat16 and gpu.supports("bf16"))
@@ -38,9 +39,10 @@ def choose(gpu: GPU, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 
 
 class AttentionChoice:
-    """The backend of each call. With `flash` no other kernels may run.
+    """Chooses the backend of each call; with `flash`, only flash attention may run.
 
-    Raises TracekitError at once where `gpu` has no flash attention for `dtype`, and on a call that flash cannot take.
+    Raises TracekitError immediately if `gpu` has no flash attention for `dtype`, and later for a call that flash
+    attention does not support.
     """
 
     def __init__(self, gpu: GPU, *, flash: bool, dtype: torch.dtype) -> None:
@@ -52,11 +54,11 @@ class AttentionChoice:
 
     def backend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, has_mask: bool) -> Backend:
         if self._flash and has_mask:
-            raise _refused("This model calls attention with a mask.", "Flash attention takes none.")
+            raise _refused("This model calls attention with a mask.", "Flash attention does not support masks.")
         return "flash" if self._flash else choose(self._gpu, query, key, value, has_mask)
 
     def as_cuda(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        """The call as CUDA would dispatch it; calls other than the CPU's fused attention are returned as given."""
+        """Return the call as CUDA would dispatch it; only calls of the CPU's fused attention are changed."""
         mask = kwargs.get("attn_mask") is not None
         if func is aten._scaled_dot_product_flash_attention_for_cpu.default:
             return _forward(self.backend(args[0], args[1], args[2], mask), *args, **kwargs)
@@ -66,7 +68,7 @@ class AttentionChoice:
 
 
 def _refused(what: str, why: str) -> TracekitError:
-    return TracekitError(what, why, "Try --attention sdpa, which takes the best kernels that the GPU has.")
+    return TracekitError(what, why, "Try --attention sdpa, which uses the best kernels of the GPU.")
 
 
 def _forward(

@@ -1,4 +1,4 @@
-"""Functions of torch.nn.functional that take another path on CUDA than on the CPU, sent down the CUDA path."""
+"""Sends functions of torch.nn.functional that differ between the CPU and CUDA down the CUDA path."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from tracekit.capture.cuda_attention import AttentionChoice
 
 
 class HostTensors:
-    """The tensors that a program creates on the host, told apart from those that a GPU would hold."""
+    """Tracks the tensors that a program creates on the host, as opposed to those in a GPU's memory."""
 
     def __init__(self) -> None:
         self._made = WeakIdKeyDictionary()
@@ -29,7 +29,7 @@ class HostTensors:
 
 
 class CudaFunctions(TorchFunctionMode):
-    """Makes calls on CPU tensors decompose as on CUDA: the ops below are then those that a GPU gets."""
+    """Makes calls on CPU tensors decompose as on CUDA, so that the recorded ops are those of a GPU."""
 
     def __init__(self, attention: AttentionChoice, host_tensors: HostTensors) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tell which ops launch kernels on CUDA, and which make the host wait."""
+"""Decides which ops launch kernels on CUDA, and which make the host wait."""
 
 from typing import Any
 
@@ -26,14 +26,14 @@ _LAUNCH_NOTHING = {
 
 
 def is_recorded(func: Any) -> bool:
-    """Whether a profiler would see the call: questions to a tensor about itself (prim::device, sizes) are no ops."""
+    """Return whether a profiler would record the call. Queries about a tensor (prim::device, sizes) are not ops."""
     return func.namespace != "prim" and not func._schema.name.startswith("aten::sym_")
 
 
 def launches(func: Any, tensors: list[torch.Tensor], outputs: list[torch.Tensor]) -> bool:
-    """Whether an op starts a kernel on CUDA: views and allocations do not, nor do ops that produce no element.
+    """Return whether an op launches a kernel on CUDA. Views, allocations and ops without output elements do not.
 
-    An optimizer's step counters stay on the CPU: list ops over scalar tensors only are theirs.
+    Neither do list ops on scalar tensors alone: these are an optimizer's step counters, which stay on the CPU.
     """
     name = func._schema.name
     if name in _LAUNCH_NOTHING or func.is_view:
@@ -44,5 +44,6 @@ def launches(func: Any, tensors: list[torch.Tensor], outputs: list[torch.Tensor]
 
 
 def reads_back(func: Any, tensors: list[torch.Tensor]) -> bool:
-    """Whether the host waits for a number. Floats that are read are an optimizer's step counters, on the CPU."""
+    """Return whether the host waits for a number. Floats are an optimizer's step counters on the CPU, which need no
+    wait."""
     return func is aten._local_scalar_dense.default and not tensors[0].dtype.is_floating_point

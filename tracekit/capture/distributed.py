@@ -1,4 +1,4 @@
-"""What a process of a distributed job knows of its place in it."""
+"""The place of a process in a distributed job."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from tracekit.capture.packages import require
 
 @dataclass(frozen=True)
 class Place:
-    """The place of this process, as torchrun writes it into the environment."""
+    """The place of this process, from the environment variables that torchrun sets."""
 
     rank: int
     world_size: int
@@ -18,7 +18,7 @@ class Place:
 
 
 def place() -> Place | None:
-    """None: this process is alone."""
+    """Return the place of this process; None if it is the only one."""
     try:
         rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         return Place(rank, world_size, int(os.environ.get("GROUP_RANK", 0))) if world_size > 1 else None
@@ -29,8 +29,8 @@ def place() -> Place | None:
 def write_place(profiler: Any) -> None:
     """Add the rank, the world size and the process groups to a trace that is being recorded.
 
-    torch writes them only if the groups exist when the recording starts, which they do not in a script that is recorded
-    from its first line.
+    torch writes them only if the groups exist when the recording starts. In a script that is recorded from its first
+    line, they do not.
     """
     here = place()
     known = {**_of_torch(), **({"rank": here.rank, "world_size": here.world_size, "node": here.node} if here else {})}

@@ -1,4 +1,4 @@
-"""Read the driver, clocks and versions that a trace records about the machine. Nothing else is read."""
+"""Reads the driver, the clocks and the versions that a trace records, and nothing else about the machine."""
 
 import platform
 import re
@@ -13,7 +13,7 @@ _QUERY_SECONDS = 10
 
 @dataclass(frozen=True)
 class DeviceState:
-    """A device as its driver reports it; 0 and "" where it does not."""
+    """A device as its driver reports it; 0 and "" for missing values."""
 
     name: str
     driver: str = ""
@@ -43,7 +43,7 @@ def cuda_state() -> DeviceState:
 
 
 def cpu_state() -> DeviceState:
-    """Return the processor, with the name that Linux reports or else its architecture."""
+    """Return the processor, by the name that Linux reports, else by its architecture."""
     names = re.findall(r"^model name\s*: (.+)$", _text_of(Path("/proc/cpuinfo")), re.M)
     return DeviceState(names[0] if names else platform.machine())
 
@@ -53,7 +53,7 @@ def _text_of(path: Path) -> str:
 
 
 def parse_state(name: str, answer: str) -> DeviceState:
-    """`answer` is nvidia-smi's line of driver version, SM clock and memory clock; "" when there is none."""
+    """Parse nvidia-smi's line of driver version, SM clock and memory clock; `answer` is "" if there is none."""
     fields = [part.strip() for part in answer.split(",")]
     if len(fields) != 3:
         return DeviceState(name)

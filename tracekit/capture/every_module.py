@@ -1,4 +1,4 @@
-"""Emit ranges for every module of a user's code. A module gets its name when it is first called."""
+"""Emits ranges for every module of a user's code, which gets its name at its first call."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,9 @@ def _nothing(_: "nn.Module") -> None: ...
 
 
 def annotate_every_module(emitter: Emitter, on_root: "Callable[[nn.Module], None]" = _nothing) -> Annotation:
-    """Hooks on every module call of the process. Modules that `annotate` has annotated keep their own ranges.
+    """Hook every module call of the process. Modules with the ranges of `annotate` keep them.
 
-    `on_root` is called with each module that is called outside those called before, before it runs.
+    `on_root` is called with each module that belongs to no module called before, just before it runs.
     """
     modules, spans = require("torch.nn.modules.module"), _Spans(emitter, on_root)
     return Annotation(
@@ -29,9 +29,9 @@ def annotate_every_module(emitter: Emitter, on_root: "Callable[[nn.Module], None
 
 
 class _Spans:
-    """The range of each module. A module not seen before is a root, and names all that it holds.
+    """The range of each module. A module not seen before is a root and names all modules inside it.
 
-    Paths are those inside the first root; those of a further root, such as a loss, begin with its class.
+    Paths are relative to the first root. Those inside another root, such as a loss, begin with its class.
     """
 
     def __init__(self, emitter: Emitter, on_root: "Callable[[nn.Module], None]") -> None:

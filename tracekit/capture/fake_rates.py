@@ -1,4 +1,4 @@
-"""Numbers that models read from tensors while they are built."""
+"""Supplies the numbers that models read from tensors during their construction."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class FakeRates(TorchFunctionMode):
-    """Lets the numbers of a fake tensor be zeros: models list rates of stochastic depth, on which no shape depends."""
+    """Makes the numbers of a fake tensor zero: models read rates of stochastic depth, which affect no shape."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.item and args[0].dtype.is_floating_point:

@@ -1,5 +1,7 @@
-"""Restore properties that results lose on fake tensors: whether a matrix product folds its batch depends on
-strides, and on whether its second factor is a parameter."""
+"""Restores properties that results lose on fake tensors.
+
+A matrix product folds its batch depending on strides, and on whether its second factor is a parameter.
+"""
 
 from typing import Any
 
@@ -11,7 +13,8 @@ _VIEWS = (aten.view.default, aten._unsafe_view.default)
 
 
 def as_real(func: Any, args: tuple[Any, ...], result: Any) -> Any:
-    """The result of `func` as CUDA returns it: in its layout, and a transposed parameter still requiring a gradient."""
+    """Return the result of `func` as CUDA does: in its layout, and with a transposed parameter that still needs a
+    gradient."""
     if func is aten.t.default and args[0].requires_grad and torch.is_inference_mode_enabled():
         return result.requires_grad_()
     if func in _VIEWS:
@@ -23,7 +26,7 @@ def as_real(func: Any, args: tuple[Any, ...], result: Any) -> Any:
 
 
 def _canonical(tensor: torch.Tensor) -> torch.Tensor:
-    """A contiguous view has the strides of its shape; a fake one keeps others along dimensions of size 1."""
+    """Return a contiguous view with the strides of its shape; on fake tensors, dimensions of size 1 have others."""
     if not tensor.is_contiguous():
         return tensor
     strides = [1]

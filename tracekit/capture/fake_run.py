@@ -1,4 +1,4 @@
-"""Run a workload on fake tensors, which have shapes but no data, so that any machine runs a model of any size."""
+"""Runs a workload on fake tensors, which have shapes but no data, so that any machine can run a model of any size."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ from tracekit.capture.settings import Settings
 
 @dataclass(frozen=True)
 class FakeRun:
-    """One step of a workload, and the model that ran it."""
+    """One recorded step of a workload, and the size of its model."""
 
     recording: Recording
     parameters: int
@@ -33,9 +33,9 @@ class FakeRun:
 
 
 def run(settings: Settings, gpu: GPU) -> FakeRun:
-    """Record one step of the settings' workload as `gpu` would run it; training steps follow one warm-up step.
+    """Record one step of the workload as `gpu` would run it. A training step follows one warm-up step.
 
-    `settings` has passed `workloads.complete`. Raises TracekitError when the GPU cannot run it.
+    `settings` has passed `workloads.complete`. Raises TracekitError if the GPU cannot run it.
     """
     spec = models.find(settings.model)
     with model_errors(settings.shown_name, settings.workload, bundled=spec.origin == "bundled"):
@@ -76,8 +76,10 @@ def _noting_gradient(builder: RecordingBuilder) -> Callable[[Any], None]:
 
 @contextmanager
 def _answering_as_real() -> Iterator[None]:
-    """transformers leaves out questions about values, such as whether sequences are packed, on fake tensors; the
-    path that a GPU takes asks them."""
+    """Make transformers treat fake tensors as real ones.
+
+    On fake tensors it skips questions about values, such as whether sequences are packed, which it asks on a GPU.
+    """
     checks: Any = require("transformers.utils.import_utils")
     before = getattr(checks, "is_fake_tensor", None)
     checks.is_fake_tensor = lambda _: False

@@ -1,4 +1,4 @@
-"""Count the host work of a recorded step: the number of ops of each class in each slot."""
+"""Counts the host work of a recorded step: the number of ops of each class in each slot."""
 
 import msgspec
 import numpy as np
@@ -16,7 +16,7 @@ _MULTI_TENSOR = "aten::_foreach_", "aten::_fused_"
 
 
 def host_work(recording: Recording, kernels: list[ModelledKernel | None]) -> Work:
-    """Return an array of shape (slots, CLASSES): the number of ops of each class that a slot costs the host."""
+    """Return the number of ops of each class that each slot costs the host, as an array of shape (slots, CLASSES)."""
     slots, backward = np.array(recording.call, dtype=np.int64), np.array(recording.node) >= 0
     forward = np.array([*map(_in_forward, recording.calls, kernels), np.zeros(len(CLASSES))])
     work = forward[slots]

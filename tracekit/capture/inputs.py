@@ -1,4 +1,4 @@
-"""Inputs of a model: random tokens and images of the settings' size, on the settings' device."""
+"""Makes the inputs of a model: random tokens, images and sound of the settings' size on their device."""
 
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from torch import nn
 
 _SECONDS, _RATE, _TRANSCRIPT = 10, 16_000, 64
-"""Sound: its length, samples a second, and tokens of what is said."""
+"""Inputs of sound models: seconds, samples per second, and tokens of the transcript."""
 
 
 def prompt_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
     """Return the inputs of one forward pass over the prompt: tokens of shape (batch, seq_len), or images.
 
-    A model of speech takes one window of audio, and a prompt of seq_len tokens for its decoder; one of images and text
-    as many texts as images; one of sound ten seconds at 16 kHz.
+    A speech model gets one window of audio, and seq_len tokens for its decoder. A model of images and text gets one
+    text per image, a sound model ten seconds at 16 kHz.
     """
     kind = kind_of(config_of(model))
     if kind == "a model of images":
@@ -43,7 +43,7 @@ def prompt_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
 def label_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
     """Return the inputs of a forward pass with a loss: the prompt, and labels of the same shape (one per image).
 
-    Raises InputError when the model has no loss.
+    Raises InputError if the model has no loss.
     """
     kind = kind_of(config_of(model))
     if kind == "a model of images and text":
@@ -85,7 +85,7 @@ def _sound(settings: Settings) -> Any:
 
 
 def _spectrograms(model: "nn.Module", settings: Settings) -> Any:
-    """Log-mel spectrograms of the longest audio that the encoder takes: two frames for each of its positions."""
+    """Return log-mel spectrograms of the longest audio that the encoder supports: two frames per position."""
     config = config_of(model)
     shape = (settings.batch_size, config.num_mel_bins, 2 * config.max_source_positions)
     return require("torch").randn(shape, device=settings.torch_device).to(torch_dtype(settings.dtype))

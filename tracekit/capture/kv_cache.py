@@ -1,4 +1,4 @@
-"""The KV cache between decode steps."""
+"""Keeps the KV cache between decode steps."""
 
 import copy
 import inspect
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def fill_cache(model: "nn.Module", settings: Settings) -> Any:
-    """Run the prompt of seq_len tokens, and return the output with its KV cache (an encoder-decoder: both caches).
+    """Run the prompt of seq_len tokens and return the output with its KV cache (both caches of an encoder-decoder).
 
     A compiled model runs uncompiled here, because the prompt is not measured.
     """
@@ -26,8 +26,10 @@ def fill_cache(model: "nn.Module", settings: Settings) -> Any:
 
 
 def unshared(cache: Any) -> Any:
-    """Return a cache that starts as `cache` and grows without changing it. Keys and values are not copied: they grow by
-    concatenation into new tensors."""
+    """Return a cache that starts as `cache` and grows without changing it.
+
+    Keys and values are not copied: they grow by concatenation into new tensors.
+    """
     twin = copy.copy(cache)
     if hasattr(cache, "self_attention_cache"):
         twin.self_attention_cache = unshared(cache.self_attention_cache)

@@ -1,4 +1,4 @@
-"""Measure the latency of a step and its phases, repeatedly, without a profiler and without ranges."""
+"""Measures the latency of a step and of its phases repeatedly, without a profiler and without ranges."""
 
 import statistics
 import time
@@ -25,7 +25,7 @@ PHASE_NAMES = {
 
 
 class Clock(Protocol):
-    """Records instants of the device's work; the time between two is known once the work is done."""
+    """Records instants of the device's work. The time between two is known once the work is done."""
 
     def mark(self) -> Any: ...
 
@@ -70,7 +70,7 @@ def clock_of(device: str) -> Clock:
 
 @dataclass
 class Stopwatch:
-    """An emitter that marks where phases begin and end."""
+    """An emitter that records when phases begin and end."""
 
     clock: Clock
     spans: list[tuple[str, Any, Any]] = field(default_factory=list)
@@ -87,11 +87,12 @@ class Stopwatch:
 class StepTimes:
     step: Latency
     phases: dict[str, Latency]
-    """Latency by phase, {} for a step with one: time_to_first_token and time_between_tokens, or those of training."""
+    """Latency by phase: time_to_first_token and time_between_tokens, or the phases of training. {} if the step has one
+    phase."""
 
 
 def time_step(step: Step, clock: Clock) -> StepTimes:
-    """Latency of a warm step, each run alone: the device is idle when it starts and done before the next."""
+    """Measure the latency of a warm step. Runs do not overlap: the device is idle at the start of each."""
     samples: list[float] = []
     phases: dict[str, list[float]] = defaultdict(list)
     deadline = time.monotonic() + BUDGET_S

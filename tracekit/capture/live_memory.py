@@ -1,4 +1,4 @@
-"""Track the memory of a run on fake tensors: the bytes of storages alive at the same time."""
+"""Tracks the memory of a run on fake tensors: the bytes of storages alive at the same time."""
 
 import weakref
 from collections.abc import Callable, Iterable

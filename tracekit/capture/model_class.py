@@ -1,4 +1,4 @@
-"""The transformers class that a configuration is built with."""
+"""Chooses the transformers class that builds a configuration."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ _HINT = "Correct its config.json, or give the directory that save_pretrained wro
 
 
 def model_class(config: Any, chosen: str = "") -> Any:
-    """The class `chosen`, else the one that the configuration declares, else the causal one of its model type.
+    """Return the class `chosen`, else the declared one, else the causal class of the model type.
 
-    Raises InputError when the declared class cannot be built from the configuration, or transformers has no class.
+    Raises InputError if the declared class cannot build the configuration, or transformers has no class for it.
     """
     transformers = require("transformers")
     for name in (chosen, *architectures(config)):
@@ -22,32 +22,34 @@ def model_class(config: Any, chosen: str = "") -> Any:
         if type(config) in auto._model_mapping:
             return auto._model_mapping[type(config)]
     kind = config.model_type
-    raise InputError(f"transformers has no model of type {kind!r}.", "It has only a configuration for it.", _HINT)
+    raise InputError(f"transformers has no model of type {kind!r}.", "It has only a configuration of this type.", _HINT)
 
 
 def architectures(config: Any) -> list[str]:
-    """The class names that the configuration declares; [] when it declares none."""
+    """Return the class names that the configuration declares; [] if there are none."""
     declared = getattr(config, "architectures", None) or []
     if not isinstance(declared, list) or not all(isinstance(name, str) for name in declared):
-        raise InputError("The architectures of the model are wrong.", f"{declared!r} is no list of class names.", _HINT)
+        raise InputError(
+            "The architectures of the model are wrong.", f"{declared!r} is not a list of class names.", _HINT
+        )
     return declared
 
 
 def _checked(declared: Any, name: str, config: Any) -> Any:
     base = require("transformers").PreTrainedModel
     if not isinstance(declared, type) or base not in declared.__mro__:
-        raise InputError("The architectures of the model are wrong.", f"{name} is no model of transformers.", _HINT)
+        raise InputError("The architectures of the model are wrong.", f"{name} is not a model of transformers.", _HINT)
     expected: Any = getattr(declared, "config_class", None)
     if expected is not None and not isinstance(config, expected):
-        why = f"{name} is no model of type {config.model_type!r}."
+        why = f"{name} is not a model of type {config.model_type!r}."
         raise InputError("The architectures of the model are wrong.", why, _HINT)
     return declared
 
 
 def usable_attention(config: Any, asked: Attention) -> Attention:
-    """The attention that a run uses: eager where the model has none that torch could fuse.
+    """Return the attention of a run: eager if torch could not fuse that of the model.
 
-    Raises InputError when flash attention was asked for and the model has no fused attention.
+    Raises InputError if flash attention is requested and the model has no fused attention.
     """
     if asked == "eager" or model_class(config)._supports_sdpa:
         return asked

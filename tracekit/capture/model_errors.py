@@ -1,4 +1,4 @@
-"""Turn exceptions from the code of a model into errors that say what to do."""
+"""Turns exceptions from the code of a model into errors that say what to do."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from tracekit.capture.packages import require
 
 @contextmanager
 def model_errors(name: str, run: str, *, bundled: bool) -> Iterator[None]:
-    """Raise InputError for an exception from a model's code; a bundled model's exception is raised unchanged."""
+    """Raise InputError for an exception from a model's code. An exception of a bundled model is raised unchanged."""
     fake = require("torch._subclasses.fake_tensor")
     try:
         yield
@@ -21,7 +21,7 @@ def model_errors(name: str, run: str, *, bundled: bool) -> Iterator[None]:
             "Its code reads values of tensors, and a modelled run computes none.",
             "Add --device cpu, or run it where there is a GPU.",
         ) from error
-    except Exception as error:  # the code of a model raises whatever a wrong value leads to
+    except Exception as error:  # a wrong value can make the model's code raise anything
         if bundled:
             raise
         raise InputError(

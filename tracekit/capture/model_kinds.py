@@ -1,4 +1,4 @@
-"""Derive the inputs and workloads of a model from its transformers configuration."""
+"""Derives the inputs and the workloads of a model from its transformers configuration."""
 
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,10 +21,10 @@ Kind = Literal[
 WITHOUT_TOKENS: tuple[Kind, ...] = ("a model of images", "a model of sound")
 
 _OTHER_INPUTS = ("vision_config", "audio_config")
-"""Fields of configurations whose models generate tokens from several inputs."""
+"""Fields in the configurations of models that generate tokens from several kinds of input."""
 
 _UNLIMITED = 1 << 20
-"""Models with relative positions have no longest sequence; this bounds what may be asked of one."""
+"""The longest sequence of models with relative positions, which have no limit of their own."""
 
 
 _IMAGE_SIZE = 224
@@ -32,18 +32,18 @@ _LENGTHS = ("max_position_embeddings", "n_positions", "max_target_positions")
 
 
 def config_of(model: "nn.Module") -> Any:
-    """The transformers configuration of a model."""
+    """Return the transformers configuration of a model."""
     return model.config
 
 
 def plain(model: "nn.Module") -> "nn.Module":
-    """The model without the wrapper that torch.compile puts around it."""
+    """Return the model without the wrapper of torch.compile."""
     inner: nn.Module = getattr(model, "_orig_mod", model)
     return inner
 
 
 def kind_of(config: Any) -> Kind:
-    """The kind of a model. Raises InputError for one whose inputs tracekit cannot make."""
+    """Return the kind of a model. Raises InputError for a model whose inputs tracekit cannot make."""
     if getattr(config, "is_encoder_decoder", False) and hasattr(config, "num_mel_bins"):
         return "a model of speech"
     if all(hasattr(config, name) for name in ("text_config", "vision_config", "projection_dim")):
@@ -67,7 +67,7 @@ def kind_of(config: Any) -> Kind:
 def _refused(config: Any) -> InputError:
     return InputError(
         f"tracekit cannot make the inputs of models of type {config.model_type!r}.",
-        "It makes tokens, images of a fixed size, images with texts, sound, and spectrograms as Whisper takes them.",
+        "It supports tokens, images of a fixed size, images with texts, sound, and spectrograms as Whisper takes them.",
         "Call the model from a script of yours: tracekit run SCRIPT",
     )
 
@@ -84,12 +84,12 @@ def _generates(config: Any) -> bool:
 
 
 def text_of(config: Any) -> Any:
-    """Return the part of a configuration that says what tokens the model takes."""
+    """Return the part of a configuration that describes the model's tokens."""
     return getattr(config, "text_config", config)
 
 
 def pixels_of(config: Any) -> tuple[int, int, int]:
-    """Return channels, height and width of the images that a model takes; 224 x 224 where it takes any."""
+    """Return channels, height and width of the model's images; 224 x 224 if any size is possible."""
     vision = getattr(config, "vision_config", config)
     size = getattr(vision, "image_size", _IMAGE_SIZE)
     height, width = (size, size) if isinstance(size, int) else size
@@ -97,7 +97,7 @@ def pixels_of(config: Any) -> tuple[int, int, int]:
 
 
 def longest_sequence(config: Any) -> int:
-    """Return the number of tokens that the model has positions for."""
+    """Return the number of positions of the model, which bounds its sequences."""
     if hasattr(config, "relative_attention_num_buckets"):
         return _UNLIMITED
     lengths = (getattr(text_of(config), name, None) for name in _LENGTHS)

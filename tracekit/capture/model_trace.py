@@ -1,7 +1,6 @@
-"""Write the trace of a modelled run: record it on fake tensors, and time it with models of the kernels and the host.
+"""Writes the trace of a modelled run: records it on fake tensors, and times it with models of the kernels and the host.
 
-The latency's low and high ends are those of the host's range, from a fast host for such a GPU to a slow one; nothing
-was measured.
+The low and high ends of the latency are those of a fast and of a slow host for such a GPU. Nothing is measured.
 """
 
 from dataclasses import dataclass
@@ -28,13 +27,13 @@ from tracekit.capture.settings import Settings
 from tracekit.reports.names import with_article
 
 _LONG_STEP = 20_000
-"""Slots from which on a step is recorded once: each step is like the others, and the file would only grow."""
+"""Number of slots from which a step is recorded only once: all steps are alike, and the file would only grow."""
 
 
 def write(settings: Settings, gpu: GPU, path: Path, say: Say = silent, *, host: HostCosts | None = None) -> CaptureInfo:
-    """Model the settings' run on `gpu` and write the trace. Raises TracekitError when the GPU cannot run them.
+    """Model the run on `gpu` and write the trace. Raises TracekitError if the GPU cannot run it.
 
-    `host` gives the host time of ops; None: that of machines that usually hold such a GPU.
+    `host` gives the host time of ops; None stands for a machine that usually holds such a GPU.
     """
     run = fake_run.run(settings, gpu)
     steps = settings.steps if len(run.recording.call) < _LONG_STEP else 1
@@ -44,20 +43,20 @@ def write(settings: Settings, gpu: GPU, path: Path, say: Say = silent, *, host: 
 
 @dataclass(frozen=True)
 class Modelled:
-    """A recorded run, and what it is modelled for."""
+    """A recorded run, and the GPU and host that it is modelled for."""
 
     run: FakeRun
     about: dict[str, Any]
-    """The fields of a CaptureInfo that say what was run."""
+    """The fields of CaptureInfo that describe the run."""
     gpu: GPU
     host: HostCosts
     steps: int
-    """How often the recorded step is repeated; 0: the recording is a whole session, which holds its own steps."""
+    """Number of repetitions of the recorded step; 0 if the recording is a whole session with its own steps."""
     recorded: RecordedOn = "fake tensors"
 
 
 def write_run(modelled: Modelled, path: Path, say: Say = silent) -> CaptureInfo:
-    """Time a recorded run on its GPU and write the trace."""
+    """Time a recorded run on its GPU, and write the trace."""
     recording, gpu, host = modelled.run.recording, modelled.gpu, modelled.host
     needed = recording.peak_bytes + workspace_bytes(gpu, training=bool(recording.nodes))
     if needed > gpu.memory_bytes:
@@ -102,7 +101,10 @@ def _latency(expected_fast_slow_ns: list[float]) -> Latency:
 
 
 def _phases(recording: Recording, timelines: tuple[Timeline, Timeline, Timeline]) -> dict[str, Latency]:
-    """Median time of each phase of a step with several, from when the device is done with the phase before it."""
+    """Return the median time of each phase of a step with several.
+
+    A phase begins when the device has finished the one before it.
+    """
     phases = [each for each in recording.ranges if (ranges.parse(each.name) or ("",))[0] == "phase"]
     names = [each.name for each in phases]
     if len(set(names)) < 2:
@@ -116,5 +118,5 @@ def _phases(recording: Recording, timelines: tuple[Timeline, Timeline, Timeline]
 
 
 def _done(timeline: Timeline) -> npt.NDArray[np.int64]:
-    """Per slot of the last step, when the device is done with all work that was launched by then."""
+    """Return, for each slot of the last step, when the device has finished all work launched until then."""
     return np.maximum.accumulate(np.maximum(timeline.kernel_end[-1], timeline.host_start[-1, 0]))

@@ -1,4 +1,4 @@
-"""The events of a modelled run, as torch.profiler records a real one; every event is marked as modelled."""
+"""The events of a modelled run, as torch.profiler records those of a real one. Each is marked as modelled."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -28,7 +28,7 @@ _CALLS = {"nvidia": "cuda", "amd": "hip"}
 def events(
     recording: Recording, kernels: list[ModelledKernel | None], timeline: Timeline, gpu: GPU, *, marked: bool = True
 ) -> Iterator[Event]:
-    """Every event of every step: ranges, ops, runtime calls, device work, and the flows between the last two.
+    """Yield every event of every step: ranges, ops, runtime calls, device work, and the flows between the last two.
 
     Each repetition of the recording is `marked` as a step, on the host and on the device.
     """
@@ -48,7 +48,7 @@ def events(
 
 
 class _Step:
-    """One step. Ids are numbered through: slot n of step s has the id s * stride + n + 1."""
+    """The events of one step. Ids are numbered consecutively: slot n of step s has the id s * stride + n + 1."""
 
     def __init__(
         self, recording: Recording, kernels: list[ModelledKernel | None], timeline: Timeline, gpu: GPU, index: int
@@ -69,7 +69,7 @@ class _Step:
         return [_recorded_inputs(call) for call in self._recording.calls]
 
     def marks(self) -> Iterator[Event]:
-        """The step as the host and as the device see it."""
+        """Yield the step as seen by the host and by the device."""
         name, last = ranges.step(self._index), len(self._start) - 1
         yield _on_host("user_annotation", name, self._start[0], self._end[last], args=self._ids(last))
         starts = [start for start in self._kernel_start if start >= 0]
@@ -82,7 +82,7 @@ class _Step:
             yield _on_host("user_annotation", part.name, *times, args=self._ids(part.opens))
 
     def backward_nodes(self) -> Iterator[Event]:
-        """The engine's evaluation of each autograd node, around the ops that it ran."""
+        """Yield the engine's evaluation of each autograd node, around the ops that it runs."""
         slots = [slot for slot, node in enumerate(self._recording.node) if node >= 0]
         for number, group in groupby(slots, key=self._recording.node.__getitem__):
             members, node = list(group), self._recording.nodes[number]
@@ -106,7 +106,7 @@ class _Step:
             yield _on_host("cpu_op", ACCUMULATED, at, at, self._ids(gradient.slot - 1) | shape, BACKWARD_THREAD)
 
     def device_work(self) -> Iterator[Event]:
-        """Launches, kernels, copies, waits for a copy, and the flow from each launch to its kernel."""
+        """Yield launches, kernels, copies, waits for a copy, and the flow from each launch to its kernel."""
         for slot, call in enumerate(self._recording.call):
             kernel = self._kernels[call] if call >= 0 else None
             if kernel:
@@ -143,7 +143,7 @@ class _Step:
             }
 
     def end(self) -> Iterator[Event]:
-        """The synchronisation that ends the step."""
+        """Yield the synchronisation that ends the step."""
         last = len(self._start) - 1
         yield self._wait(f"{self._prefix}DeviceSynchronize", last, self._start[last])
 
@@ -185,7 +185,7 @@ def _on_device(category: str, name: str, start: int, end: int, ids: dict[str, An
 
 
 def _complete(category: str, name: str, process: int, thread: int, start: int, end: int, args: dict[str, Any]) -> Event:
-    """Times are whole nanoseconds; as microseconds they are exact to three decimals."""
+    """Return a complete event. Times are whole nanoseconds; as microseconds they are exact to three decimals."""
     return {
         "ph": "X",
         "cat": category,
@@ -199,7 +199,7 @@ def _complete(category: str, name: str, process: int, thread: int, start: int, e
 
 
 def _flow(kind: str, number: int, process: int, thread: int, time: int) -> Event:
-    """One end of an arrow. Viewers merge the arguments of both ends, so that one carries them."""
+    """Return one end of an arrow. Viewers merge the arguments of both ends, so only one has them."""
     event = {"ph": kind, "id": number, "pid": process, "tid": thread, "ts": time / 1000, "cat": "ac2g", "name": "ac2g"}
     return event | ({"bp": "e"} if kind == "f" else {"args": {"modelled": True}})
 

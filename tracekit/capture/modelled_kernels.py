@@ -1,4 +1,4 @@
-"""Model the kernel that an op call launches on a GPU; its name begins with "modelled"."""
+"""Models the kernel that an op call launches on a GPU. Its name begins with "modelled"."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +15,7 @@ from tracekit.capture.recording import OpCall
 
 _PRECISIONS: dict[str, Precision] = {"double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
 _COPY_NS = 1_500
-"""Duration of a copy of a few bytes between host and device."""
+"""Duration in ns of a copy of a few bytes between host and device."""
 _COPIES = {"to host": "Memcpy DtoH (Device -> Pageable)", "to device": "Memcpy HtoD (Pageable -> Device)"}
 
 
@@ -24,11 +24,11 @@ class ModelledKernel:
     name: str
     duration_ns: int
     family: str = "pointwise"
-    """Family of the op's cost."""
+    """Family of the op by its cost."""
 
 
 def kernel_of(call: OpCall, gpu: GPU, *, tf32: bool) -> ModelledKernel | None:
-    """The kernel of `call` on `gpu`; None when it starts none. With `tf32`, fp32 matrix products run as TF32."""
+    """Return the kernel of `call` on `gpu`; None if it launches none. With `tf32`, fp32 matrix products run as TF32."""
     if call.copies:
         size = max(call.read_bytes, call.write_bytes)
         return ModelledKernel(_COPIES[call.copies], max(_COPY_NS, round(copy_ns(size, gpu, "pageable"))), "copy")
@@ -55,7 +55,8 @@ def cost_of_call(call: OpCall) -> Cost:
 
 
 def _size(call: OpCall, cost: Cost) -> str:
-    """MxNxK of a matrix product, with its batch in front; else the size of the first tensor, or how many there are."""
+    """Return MxNxK of a matrix product, with its batch in front; else the size of the first tensor, or the number of
+    tensors."""
     if isinstance(cost.work, Product):
         gemm = cost.work
         batch = [gemm.groups] if gemm.groups > 1 else []

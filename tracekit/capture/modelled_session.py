@@ -1,4 +1,4 @@
-"""Runs torch code on the CPU, and models what it computes for a GPU that is not there."""
+"""Runs torch code on the CPU, and models the same work on a GPU that is not present."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class ModelledCapture:
-    """A recording of what a block computes, as `Capture` makes one of what a device does.
+    """Records the ops of a block of code; `Capture` records the work of a device.
 
-    The block runs on the CPU with its own tensors, so that code may read their values. Each op is recorded as a GPU
-    would get it, and the whole recording is timed with models of the GPU's kernels and of its host.
+    The block runs on the CPU with its own tensors, so that its code may read their values. Each op is recorded as a GPU
+    would run it, and the whole recording is timed with models of the GPU's kernels and of its host.
     """
 
     def __init__(self, folder: Path, gpu: GPU, say: Say = silent) -> None:
@@ -35,7 +35,7 @@ class ModelledCapture:
         self._gpu, self._say, self._steps = gpu, say, 0
 
     def step(self) -> Any:
-        """A context manager around one step of what is captured."""
+        """Return a context manager around one step of the block."""
         self._steps += 1
         return annotate.step(self._steps - 1, self._builder)
 
@@ -80,7 +80,7 @@ class ModelledCapture:
 
 
 class _InModules:
-    """An emitter that also tells when the program is inside a module."""
+    """An emitter that also records when the program is inside a module."""
 
     def __init__(self, emitter: Emitter, placement: "Placement") -> None:
         self._emitter, self._placement = emitter, placement
@@ -113,7 +113,7 @@ class _Held:
 
     @property
     def dtype(self) -> str:
-        """What most weights are held in, as a run's settings name it; "": no weights, or none of these."""
+        """The dtype of most weights, as the settings of a run name it; "" without weights or for other dtypes."""
         torch = require("torch")
         exact = torch.get_float32_matmul_precision() == "highest"
         names = {torch.float32: "fp32" if exact else "tf32", torch.float16: "fp16", torch.bfloat16: "bf16"}

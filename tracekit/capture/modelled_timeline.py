@@ -1,4 +1,4 @@
-"""Host and device timelines of a recorded step, repeated, on a GPU that is not here."""
+"""Host and device timelines of a recorded step and its repetitions, on a GPU that is not present."""
 
 from dataclasses import dataclass
 
@@ -20,20 +20,21 @@ _SYNC_CALL_NS = 1_000
 
 @dataclass(frozen=True)
 class Timeline:
-    """Times in nanoseconds, arrays of (steps, slots + 1): the slots of the recording, and the synchronisation after.
+    """Times in nanoseconds, in arrays of shape (steps, slots + 1): the slots of the recording, then the
+    synchronisation.
 
     Slots without device work have kernel times of -1.
     """
 
     host_start: Nanoseconds
     host_end: Nanoseconds
-    """Including the wait, for calls that wait for the device."""
+    """End of the call; if it waits for the device, after the wait."""
     kernel_start: Nanoseconds
     kernel_end: Nanoseconds
 
     @property
     def step_ns(self) -> int:
-        """Duration of the last step, which is that of any step."""
+        """Duration of the last step; all steps take as long."""
         return int(self.host_end[-1, -1] - self.host_start[-1, 0])
 
 

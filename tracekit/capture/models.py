@@ -1,4 +1,5 @@
-"""Models by name: bundled architectures, a directory with a config.json, or a hub name; with random or real weights."""
+"""Finds and builds models: bundled architectures, a directory with a config.json, or a hub name, with random or real
+weights."""
 
 import json
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -29,20 +30,20 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model's description, before anything of it is built."""
+    """The description of a model that is not built yet."""
 
     name: str
     origin: Literal["bundled", "directory", "hub"]
     location: str
-    """Where weights and configuration are loaded from: a hub name or a directory."""
+    """Source of weights and configuration: a hub name or a directory."""
     aliases: tuple[str, ...] = ()
     source: str = ""
     training_class: str = ""
-    """Class of transformers to train, where the declared one has no loss."""
+    """The transformers class for training, if the declared one has no loss."""
     parameters: int = 0
-    """How many its publishers state; 0: not noted."""
+    """Number of parameters that its publishers state; 0 if it is not recorded."""
     hyper_parameters: dict[str, Any] | None = None
-    """The bundled configuration; None: read from `location`."""
+    """The bundled configuration; None if it is read from `location`."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -51,7 +52,7 @@ class ModelSpec:
 
 @cache
 def bundled() -> tuple[ModelSpec, ...]:
-    """Every bundled architecture, by name."""
+    """Return every bundled architecture, by name."""
     folder = resources.files("tracekit.capture") / "architectures"
     files = [entry for entry in folder.iterdir() if entry.name.endswith(".json")]
     return tuple(_bundled_spec(json.loads(entry.read_text())) for entry in sorted(files, key=lambda entry: entry.name))
@@ -71,10 +72,10 @@ def _bundled_spec(description: dict[str, Any]) -> ModelSpec:
 
 
 def find(name: str) -> ModelSpec:
-    """The model of this name.
+    """Return the model of this name.
 
-    Raises UnknownNameError when it is neither bundled, nor a directory, nor of the form of a hub name, and InputError
-    when it is a directory without a config.json.
+    Raises UnknownNameError if it is neither bundled, nor a directory, nor of the form of a hub name; InputError for a
+    directory without a config.json.
     """
     for spec in bundled():
         if name.lower() in spec.names:
@@ -104,7 +105,7 @@ def _unknown(name: str, why: str) -> UnknownNameError:
 
 
 def load_config(spec: ModelSpec) -> Any:
-    """The transformers configuration of the model."""
+    """Return the transformers configuration of the model."""
     transformers = require("transformers")
     if spec.hyper_parameters is not None:
         parameters = dict(spec.hyper_parameters)
@@ -113,7 +114,7 @@ def load_config(spec: ModelSpec) -> Any:
         return transformers.AutoConfig.from_pretrained(
             spec.location, local_files_only=not _hub_answers(spec), trust_remote_code=False
         )
-    except Exception as error:  # transformers raises whatever the wrong value leads to
+    except Exception as error:  # a wrong value can make transformers raise anything
         if "trust_remote_code" in str(error):
             raise _own_code(spec) from error
         if spec.origin == "directory":
@@ -124,7 +125,7 @@ def load_config(spec: ModelSpec) -> Any:
 
 def _own_code(spec: ModelSpec) -> InputError:
     return InputError(
-        f"{spec.name} brings code of its own.",
+        f"{spec.name} needs code of its own.",
         "Its config.json names classes (auto_map) that transformers does not have; tracekit never runs such code.",
         "If you trust it, run it from a script of yours: tracekit run SCRIPT",
     )
@@ -144,7 +145,7 @@ def _hub_answers(spec: ModelSpec) -> bool:
 
 
 def build_for(settings: Settings) -> "nn.Module":
-    """The model that the settings run."""
+    """Return the model of the settings."""
     return build(
         find(settings.model),
         dtype=settings.dtype,
@@ -164,10 +165,10 @@ def build(
     weights: Weights = "random",
     training: bool = False,
 ) -> "nn.Module":
-    """The model on `device` in `dtype`, in evaluation mode unless `training`.
+    """Return the model on `device` in `dtype`, in evaluation mode unless `training`.
 
     Random weights are drawn on the device itself, so that a 7B model takes seconds on a GPU; under FakeTensorMode
-    nothing is allocated. Raises TracekitError when the weights or the attention are not available.
+    nothing is allocated. Raises TracekitError if the weights or the attention are not available.
     """
     torch = require("torch")
     config = load_config(spec)
@@ -181,10 +182,10 @@ def build(
             torch.manual_seed(0)
             with torch.device(device), _initialization():
                 model = built._from_config(config, **options)
-                model.tie_weights()  # fake weights are not initialized, which would tie them
+                model.tie_weights()  # initialization would tie weights, and fake ones are not initialized
     except (TracekitError, MemoryError, torch.OutOfMemoryError, *_not_of_values()):
         raise
-    except Exception as error:  # transformers raises whatever the wrong value or file leads to
+    except Exception as error:  # a wrong value or file can make transformers raise anything
         if spec.origin == "bundled" and weights == "random":
             raise
         raise _cannot_build(spec, weights, error) from error
@@ -192,7 +193,7 @@ def build(
 
 
 def _not_of_values() -> tuple[type[Exception], ...]:
-    """Return the exceptions of fake tensors whose value is read, which say nothing about the configuration."""
+    """Return the exceptions of a read value of a fake tensor, which say nothing about the configuration."""
     fake = require("torch._subclasses.fake_tensor")
     return fake.DataDependentOutputException, fake.DynamicOutputShapeException
 
@@ -210,7 +211,7 @@ def _initialization() -> AbstractContextManager[Any]:
 
 
 def _with_weights(built: Any, spec: ModelSpec, options: dict[str, Any]) -> Any:
-    """The model with its published weights, from safetensors files alone: loading a pickle can run code."""
+    """Return the model with its published weights, from safetensors files only: loading a pickle can run code."""
     if spec.origin == "directory" and _pickled(Path(spec.location)):
         raise InputError(
             f"The weights of {spec.name} are pickled.",

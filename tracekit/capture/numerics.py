@@ -1,4 +1,4 @@
-"""Set the dtype, TF32 and the attention backend for a run, and restore them afterwards."""
+"""Sets the dtype, TF32 and the attention backend for a run, and restores them afterwards."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,17 +12,19 @@ from tracekit.capture.settings import Dtype
 TORCH_NAMES: dict[Dtype, str] = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-"""Fields of configurations that say how many experts a model has."""
+"""Fields of configurations with the number of a model's experts."""
 
 
 def torch_dtype(dtype: Dtype) -> Any:
-    """The torch.dtype of weights and activations; TF32 is fp32 in memory."""
+    """Return the torch.dtype of weights and activations; TF32 is fp32 in memory."""
     return getattr(require("torch"), TORCH_NAMES[dtype])
 
 
 def published_dtype(config: Any, gpu: GPU | None) -> Dtype:
-    """Return the dtype in which the weights are published. On a GPU without bf16 it is fp16, but for a mixture of
-    experts."""
+    """Return the dtype in which the weights are published.
+
+    On a GPU without bf16 it is fp16, except for a mixture of experts.
+    """
     name = str(getattr(config, "dtype", None)).removeprefix("torch.")
     dtype: Dtype = next((dtype for dtype, known in TORCH_NAMES.items() if known == name), "fp32")
     if dtype != "bf16" or gpu is None or gpu.supports("bf16"):
@@ -31,7 +33,7 @@ def published_dtype(config: Any, gpu: GPU | None) -> Dtype:
 
 
 def has_experts(config: Any) -> bool:
-    """Return whether a model is a mixture of experts, whose grouped products torch has for bf16 alone."""
+    """Return whether a model is a mixture of experts. torch has grouped products for bf16 only."""
     return any(hasattr(config, name) for name in _EXPERTS)
 
 

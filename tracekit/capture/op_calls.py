@@ -1,4 +1,4 @@
-"""Describe one distinct op call by its tensors, for a recording."""
+"""Describes one distinct op call by its tensors, for a recording."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -30,12 +30,12 @@ def op_call(
 
 
 def element_type(tensors: list[torch.Tensor]) -> str:
-    """The profiler's name of the first tensor's type; "" without tensors."""
+    """Return the profiler's name of the first tensor's type; "" without tensors."""
     return TENSOR_TYPES[tensors[0].dtype] if tensors else ""
 
 
 def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
-    """The tensors among `values`, those in lists included."""
+    """Return the tensors among `values`, including those in lists."""
     tensors: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):

@@ -20,14 +20,14 @@ from tracekit.capture.recording import BackwardNode, Copies, RecordingBuilder
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _NO_SEQUENCE = 2**64 - 1
-"""Sequence number of gradient accumulation."""
+"""Sequence number of an autograd node that accumulates gradients."""
 
 
 class OpRecorder(TorchDispatchMode):
-    """Records what is dispatched while it is entered; `start` begins a new recording.
+    """Records the ops that are dispatched while it is entered; `start` begins a new recording.
 
-    A number read back to the host is taken for 1 (True): fake tensors hold no data, and what models ask, such as
-    whether a mask is all ones, has that answer for the inputs that tracekit makes.
+    A number read back to the host is 1 (True): fake tensors hold no data. This answers what models ask, such as whether
+    a mask is all ones, correctly for the inputs that tracekit makes.
     """
 
     def __init__(self, attention: AttentionChoice, host_tensors: HostTensors) -> None:
@@ -55,7 +55,7 @@ class OpRecorder(TorchDispatchMode):
 
     @property
     def emitter(self) -> Emitter:
-        """Where ranges go: into the present recording."""
+        """The emitter of ranges into the current recording."""
         return _Ranges(lambda: self._builder)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -71,7 +71,7 @@ class OpRecorder(TorchDispatchMode):
         return result
 
     def _result(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """What the call returns, as CUDA would return it."""
+        """Return the result of the call as CUDA would."""
         result = _one(args[0].dtype) if func is aten._local_scalar_dense.default else func(*args, **kwargs)
         return as_real(func, args, result)
 
@@ -84,7 +84,7 @@ class OpRecorder(TorchDispatchMode):
         )
 
     def _record_function(self, func: Any, args: Any) -> None:
-        """torch.profiler.record_function, of a model or of torch itself, is a range too."""
+        """Record torch.profiler.record_function, called by a model or by torch itself, as a range."""
         if "_enter" in func._schema.name:
             self._builder.push(args[0])
         else:
@@ -101,7 +101,7 @@ class OpRecorder(TorchDispatchMode):
         self._builder.append(self._index[key], *self._autograd(), tensors)
 
     def _autograd(self) -> tuple[int, int]:
-        """(sequence of the node that this op creates, index of the node that it runs for)."""
+        """Return the sequence number of the node that this op creates, and the index of the node that it runs for."""
         node = torch._C._current_autograd_node()
         if node is None:
             latest = _latest_sequence()
@@ -128,15 +128,13 @@ class _Ranges:
 
 @cache
 def _is_composite(func: Any) -> bool:
-    """Whether an op is made of other ops: in inference mode nothing above has taken it apart."""
-    compiled = (
-        torch._C._dispatch_has_kernel_for_dispatch_key
-    )  # what Python alone takes apart has no such kernel to call
+    """Return whether an op consists of other ops. In inference mode nothing above decomposes it."""
+    compiled = torch._C._dispatch_has_kernel_for_dispatch_key  # an op that only Python decomposes has no such kernel
     return func.namespace == "aten" and compiled(func.name(), "CompositeImplicitAutograd")
 
 
 def _latest_sequence() -> int:
-    """The sequence number of the autograd node created last."""
+    """Return the sequence number of the latest autograd node."""
     return torch.autograd._get_sequence_nr() - 1
 
 

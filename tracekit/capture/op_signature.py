@@ -1,4 +1,4 @@
-"""An op call in the profiler's spelling: shapes, types, strides and concrete inputs, one entry a schema argument."""
+"""Describes an op call as the profiler does: shapes, types, strides and concrete inputs, by schema argument."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +23,7 @@ TENSOR_TYPES = {
     torch.complex64: "c10::complex<float>",
     torch.complex128: "c10::complex<double>",
 }
-"""torch dtype -> the C++ type name that the profiler records."""
+"""C++ type names that the profiler records, by torch dtype."""
 
 _DTYPE_CODES = {
     torch.uint8: 0,
@@ -47,7 +47,7 @@ _NUMBER_TYPES = {bool: "bool", int: "long int", float: "double"}
 
 @dataclass(frozen=True)
 class Signature:
-    """One op call as JSON texts, the way a trace holds them."""
+    """One op call as JSON texts, as in a trace."""
 
     name: str
     shapes: str
@@ -73,7 +73,7 @@ def _arguments(func: Any) -> tuple[_Argument, ...]:
 
 
 def signature(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
-    """The signature of a call of an OpOverload, defaults filled in."""
+    """Return the signature of a call of an OpOverload, with defaults filled in."""
     arguments = _arguments(func)
     given = [*args, *(kwargs.get(a.name, a.default) for a in arguments[len(args) :])]
     columns = zip(*(_entry(a, value) for a, value in zip(arguments, given, strict=True)), strict=True)
@@ -86,7 +86,7 @@ def _json(value: Any) -> str:
 
 
 def _entry(argument: _Argument, value: Any) -> tuple[Any, str, Any, str]:
-    """Shape, type, stride and concrete value of one argument."""
+    """Return shape, type, stride and concrete value of one argument."""
     if isinstance(value, torch.Tensor):
         return list(value.shape), TENSOR_TYPES[value.dtype], list(value.stride()), ""
     if argument.is_tensors:
@@ -98,7 +98,8 @@ def _entry(argument: _Argument, value: Any) -> tuple[Any, str, Any, str]:
 
 
 def _scalar(value: Any) -> tuple[str, str]:
-    """(type, value) of a non-tensor; what the profiler does not record (strings, devices, generators) is ("", "")."""
+    """Return type and value of a non-tensor; ("", "") for what the profiler does not record (strings, devices,
+    generators)."""
     if isinstance(value, (bool, int, float)):
         return "Scalar", _number(value)
     if isinstance(value, torch.dtype):

@@ -1,4 +1,4 @@
-"""A model of the user's own and its inputs, as a step that can be measured or modelled."""
+"""A user's model and its inputs, as a step that can be measured or modelled."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -13,18 +13,19 @@ if TYPE_CHECKING:
     from torch import nn
 
 Loss = Callable[[Any], Any]
-"""From what the model returns to the number that is minimized."""
+"""Maps the output of the model to the number that is minimized."""
 
 
 @dataclass(frozen=True)
 class OwnModel:
-    """`inputs` are the arguments of a call: a tensor, a sequence of arguments, or a mapping of named ones."""
+    """A user's model. `inputs` are the arguments of a call: a tensor, a sequence of arguments, or a mapping of named
+    ones."""
 
     model: "nn.Module"
     inputs: Any
     train: bool = False
     loss: Loss | None = None
-    """None: the loss that the model returns, else the mean of its first tensor."""
+    """The loss function; None for the loss that the model returns, else the mean of its first tensor."""
 
     @property
     def uncompiled(self) -> "nn.Module":
@@ -37,12 +38,12 @@ class OwnModel:
         return type(self.uncompiled).__name__
 
     def on(self, device: str) -> "OwnModel":
-        """A copy of the model and the inputs on a device."""
+        """Return a copy of the model and the inputs on a device."""
         model = copy.deepcopy(self.uncompiled).to(device)
         return OwnModel(model, mapped(lambda tensor: tensor.to(device), self.inputs), self.train, self.loss)
 
     def step(self, optimizer: Any = None) -> Callable[[Emitter], Any]:
-        """One forward pass, or with an optimizer a step of training."""
+        """Return one forward pass or, with an optimizer, one training step."""
         args, named = arguments(self.inputs)
         self.model.train(self.train)
 
@@ -63,7 +64,7 @@ class OwnModel:
         return update if self.train else forward
 
     def described(self) -> dict[str, Any]:
-        """The fields of a CaptureInfo that say what was run."""
+        """Return the fields of CaptureInfo that describe the run."""
         torch, tensors = require("torch"), list[Any]()
         mapped(tensors.append, self.inputs)
         first = next((each for each in tensors if each.dim()), None)
@@ -81,7 +82,7 @@ class OwnModel:
 
 
 def weights_of(model: "nn.Module") -> dict[str, int]:
-    """The fields of a CaptureInfo that say how large a model is."""
+    """Return the fields of CaptureInfo with the size of a model."""
     weights = list(model.parameters())
     return {
         "parameters": sum(each.numel() for each in weights),
@@ -91,14 +92,14 @@ def weights_of(model: "nn.Module") -> dict[str, int]:
 
 
 def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and named arguments."""
+    """Return positional and named arguments."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     return (tuple(inputs), {}) if isinstance(inputs, (list, tuple)) else ((inputs,), {})
 
 
 def mapped(function: Callable[[Any], Any], value: Any) -> Any:
-    """VALUE with the function applied to its tensors, in lists and mappings too."""
+    """Apply the function to all tensors of `value`, including those in lists and mappings."""
     if isinstance(value, require("torch").Tensor):
         return function(value)
     if isinstance(value, Mapping):
@@ -109,19 +110,19 @@ def mapped(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def loss_of(output: Any) -> Any:
-    """The loss that an output holds, else the mean of its first tensor. Raises InputError when it has none."""
+    """Return the loss in an output, else the mean of its first tensor. Raises InputError if it has none."""
     loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if loss is not None:
         return loss
     tensor = first_tensor(output)
     if tensor is None or not tensor.dtype.is_floating_point:
-        why = "It has no loss, and no tensor of numbers to take a mean of."
-        raise InputError("What the model returns cannot be trained.", why, "Give loss=, a function of what it returns.")
+        why = "It has no loss, and no floating-point tensor to average."
+        raise InputError("The model cannot be trained by its output.", why, "Give loss=, a function of its output.")
     return tensor.float().mean()
 
 
 def first_tensor(output: Any) -> Any:
-    """The first tensor of what a model returns; None: it returns none."""
+    """Return the first tensor of a model's output; None without tensors."""
     tensors: list[Any] = []
     mapped(tensors.append, output)
     return tensors[0] if tensors else None

@@ -1,4 +1,4 @@
-"""Record a step of the user's own model: on fake tensors, or where these cannot, on the CPU with real ones."""
+"""Records a step of the user's model on fake tensors or, if these cannot run it, on the CPU with real ones."""
 
 import copy
 from typing import Any
@@ -22,14 +22,14 @@ from tracekit.capture.progress import Say
 
 
 def record(own: OwnModel, gpu: GPU, say: Say) -> tuple[FakeRun, RecordedOn]:
-    """One step as `gpu` would run it, and what it was recorded on. The model itself stays as it is.
+    """Record one step as `gpu` would run it, and return what it was recorded on. The model itself is not changed.
 
-    The CPU is for what fake tensors cannot run: code that reads values of tensors, and ops that say nothing about the
-    shapes of their results.
+    Models that fake tensors cannot run are recorded on the CPU: their code reads values of tensors, or calls ops that
+    do not declare the shapes of their results.
     """
     try:
         return _on_fake_tensors(own, gpu), "fake tensors"
-    except Exception as error:  # whatever the code of a model makes of tensors without values
+    except Exception as error:  # code that meets tensors without values can raise anything
         say(f"fake tensors cannot run it ({type(error).__name__}: {first_line(error)[:120]}); it runs on the CPU")
     return _on_the_cpu(own, gpu), "cpu"
 
@@ -48,13 +48,13 @@ def _on_fake_tensors(own: OwnModel, gpu: GPU) -> FakeRun:
 def _on_the_cpu(own: OwnModel, gpu: GPU) -> FakeRun:
     attention, placement, twin = _attention(gpu), Placement(), own.on("cpu")
     recorder = CpuRecorder(attention, placement)
-    placement.enter_module()  # all that a step of it computes is the GPU's
+    placement.enter_module()  # the GPU runs all ops of the step
     with as_on_a_gpu(recorder.emitter), CpuFunctions(attention, placement), recorder:
         return _recorded(twin, recorder)
 
 
 class _Strict(OpRecorder):
-    """Records on fake tensors, which raise when they are asked for a value; only an optimizer may ask for its step."""
+    """Records on fake tensors that raise if their value is read; only an optimizer may read its step."""
 
     def _result(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default and not self._builder.is_open(OPTIMIZER):
@@ -63,7 +63,7 @@ class _Strict(OpRecorder):
 
 
 def _recorded(own: OwnModel, recorder: OpRecorder) -> FakeRun:
-    """One step after a warm-up, which creates an optimizer's state."""
+    """Record one step after a warm-up, which creates the state of an optimizer."""
     weights = list(own.model.parameters())
     recorder.memory.add([*weights, *own.model.buffers()])
     step = own.step(torch.optim.AdamW(weights, foreach=True) if own.train else None)

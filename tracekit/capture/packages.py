@@ -1,4 +1,4 @@
-"""Optional packages, imported when they are used."""
+"""Imports optional packages when they are used."""
 
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -22,7 +22,7 @@ EXTRAS = {
     "mcp": "mcp",
     "mcp_types": "mcp",
 }
-"""The extra of tracekit that installs a package, by the name it is imported under."""
+"""The extra of tracekit that installs a package, by import name."""
 
 _NEEDED_FOR = {
     "capture": "Running a model needs it.",
@@ -36,8 +36,8 @@ _OPTIMIZATION = "This optimization is applied with it."
 def require(module: str) -> Any:
     """Import a module of an optional package.
 
-    Raises MissingPackageError, with the command that installs it, when the package is absent, is too old to have the
-    module, or cannot be loaded.
+    Raises MissingPackageError, with the command that installs it, if the package is absent, lacks the module in this
+    version, or cannot be loaded.
     """
     package = module.partition(".")[0]
     try:

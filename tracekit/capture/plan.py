@@ -1,4 +1,4 @@
-"""Complete the requested settings: look up the model, choose device and GPU, and check the lengths."""
+"""Completes the requested settings: finds the model, chooses device and GPU, and checks the lengths."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,9 +14,9 @@ from tracekit.capture.settings import Device, Settings
 
 
 def plan(asked: Settings) -> Settings:
-    """The settings with device, GPU and sequence length filled in.
+    """Return the settings with device, GPU and sequence length filled in.
 
-    Raises TracekitError when the model, the GPU or the workload is not known, or does not fit the others.
+    Raises TracekitError if the model, the GPU or the workload is unknown, or does not fit the others.
     """
     spec = models.find(asked.model)
     device = _device(asked)
@@ -51,21 +51,27 @@ def _check_modelled(asked: Settings, gpu: GPU | None) -> None:
     if gpu is None:
         raise InputError(
             "No GPU is named.",
-            "There is none here, so the run is modelled, and that needs to know for which.",
+            "There is no GPU here, so the run is modelled, which needs the name of one.",
             "Add --gpu t4, or another that `tracekit gpus` lists; or --device cpu to run on this machine.",
         )
     if asked.attention == "flash" and not gpu.supports("flash-attention"):
         raise InputError(
-            f"The {gpu.name} has no flash attention.", "Its architecture is too old for it.", "Try --attention sdpa."
+            f"The {gpu.name} has no flash attention.",
+            "It needs compute capability 8.0 or later.",
+            "Try --attention sdpa.",
         )
     if asked.attention == "flash" and asked.dtype in ("fp32", "tf32"):
-        raise InputError("Flash attention takes no fp32.", "It exists in half precision.", "Add --dtype bf16.")
+        raise InputError(
+            "Flash attention does not support fp32.",
+            "It supports half precision (fp16, bf16) only.",
+            "Add --dtype bf16.",
+        )
 
 
 def _check_experts(asked: Settings, config: Any) -> None:
     if has_experts(config) and asked.dtype != "bf16":
         raise InputError(
             f"{asked.shown_name} cannot be modelled in {asked.dtype}.",
-            "It is a mixture of experts, and torch has their grouped products in bf16.",
+            "It is a mixture of experts, and torch has grouped products for bf16 only.",
             "Leave out --dtype.",
         )

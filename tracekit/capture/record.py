@@ -1,4 +1,4 @@
-"""A run on a real device: warmed up, timed without the profiler, then recorded with it."""
+"""Runs on a real device: warm-up, timing without the profiler, then recording with it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,7 +38,7 @@ class _Measurement:
 
 
 def write(settings: Settings, path: Path, say: Say) -> None:
-    """Run the settings on their device and write the trace. Raises TracekitError when the device cannot run them."""
+    """Run the settings on their device and write the trace. Raises TracekitError if the device cannot run them."""
     say(f"building {settings.shown_name} ({settings.weights} weights, {settings.dtype}) on {settings.device}")
     backend = backend_of(settings.attention)
     bundled = models.find(settings.model).origin == "bundled"
@@ -52,7 +52,7 @@ def write(settings: Settings, path: Path, say: Say) -> None:
 
 
 def write_run(model: "nn.Module", step: Step, settings: Settings, path: Path, say: Say) -> None:
-    """Time and profile a step of a model that is there, and write the trace. Runs with the caller's numerics."""
+    """Time and profile a step of an existing model, and write the trace. The caller's numerics apply."""
     with explained(settings, backend_of(settings.attention)):
         say("warming up and timing without the profiler")
         measured = _measure(step, settings)
@@ -115,7 +115,7 @@ def _info(settings: Settings, model: "nn.Module", measured: _Measurement) -> Cap
 
 @contextmanager
 def explained(settings: Settings, backend: Backend) -> Iterator[None]:
-    """Raise InputError when memory is too small or `backend`, the only one that attention may use, cannot run."""
+    """Raise InputError if memory is too small, or `backend`, the only one that attention may use, cannot run."""
     torch = require("torch")
     run = f"{settings.shown_name} in {settings.dtype}"
     try:
@@ -125,7 +125,7 @@ def explained(settings: Settings, backend: Backend) -> Iterator[None]:
         if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and _NO_MEMORY not in str(error):
             raise
         raise InputError(
-            f"{settings.shown_name} does not fit the device's memory.",
+            f"{settings.shown_name} does not fit in the device's memory.",
             f"It ran out at batch size {settings.batch_size}, {settings.seq_len} tokens, {settings.dtype}.",
             "Try fp16 or bf16, a smaller --batch-size or --seq-len, or --device model.",
         ) from error

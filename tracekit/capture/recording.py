@@ -8,7 +8,7 @@ Copies = Literal["", "to host", "to device"]
 
 @dataclass(frozen=True)
 class OpCall:
-    """One distinct op call, in the profiler's spelling (JSON texts), and what it does to a GPU."""
+    """One distinct op call as the profiler describes it (JSON texts), and its effect on a GPU."""
 
     name: str
     shapes: str
@@ -16,20 +16,20 @@ class OpCall:
     strides: str
     values: str
     launches: bool
-    """It starts a kernel; views and allocations do not."""
+    """Whether it launches a kernel; views and allocations do not."""
     copies: Copies
-    """It copies between pageable host memory and the device, and the host waits for it."""
+    """The direction of a copy between pageable host memory and the device, for which the host waits."""
     element_type: str
-    """Element type of the first tensor; the profiler does not record it for lists of tensors."""
+    """Element type of the first tensor, which the profiler does not record for lists of tensors."""
     read_bytes: int
     write_bytes: int
     elements: int
-    """Elements of its outputs, or of its inputs where it returns nothing."""
+    """Number of elements of its outputs; of its inputs if it has no outputs."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """A named range: the slots at which it opens and closes."""
+    """A named range, from the slot that opens it to the slot that closes it."""
 
     name: str
     opens: int
@@ -42,7 +42,7 @@ class BackwardNode:
 
     name: str
     sequence: int
-    """Sequence number of its forward op; -1: none (gradient accumulation)."""
+    """Sequence number of its forward op; -1 for none (gradient accumulation)."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ class Move:
 
 @dataclass
 class Recording:
-    """The host's work in order, slot by slot: an op call, or the opening or closing of a range.
+    """The host's work in order, one slot for each op call and for each opening or closing of a range.
 
-    Per slot: `call` indexes `calls` (-1: a range boundary), `sequence` is the autograd sequence number of a
-    differentiable forward op, and `node` indexes `nodes` for ops of a backward pass (-1: none).
+    By slot: `call` is an index into `calls` (-1 at a range boundary), `sequence` the autograd sequence number of a
+    differentiable forward op, and `node` an index into `nodes` for ops of a backward pass (-1: none).
     """
 
     calls: list[OpCall] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Recording:
     sequence: list[int] = field(default_factory=list)
     node: list[int] = field(default_factory=list)
     ranges: list[Range] = field(default_factory=list)
-    """Ordered by opening."""
+    """The ranges in order of opening."""
     nodes: list[BackwardNode] = field(default_factory=list)
     tensors: list[tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
     """Per slot, the numbers of the tensors that it reads and writes."""
@@ -89,11 +89,11 @@ class Recording:
     """Of parameters, in the order in which they were ready."""
     moves: list[Move] = field(default_factory=list)
     peak_bytes: int = 0
-    """The largest sum of live tensor storages, parameters included."""
+    """The largest sum of live tensor storages, including parameters."""
 
 
 class RecordingBuilder:
-    """Fills a recording, op after op. It is an emitter of ranges (tracekit.capture.annotate)."""
+    """Builds a recording op by op. It is an emitter of ranges (tracekit.capture.annotate)."""
 
     def __init__(self) -> None:
         self.recording = Recording()
@@ -114,11 +114,11 @@ class RecordingBuilder:
             self.recording.moves.append(Move(len(self.recording.call), block, size, live_bytes))
 
     def is_open(self, prefix: str) -> bool:
-        """Whether a range is open whose name begins so."""
+        """Return whether a range with this prefix is open."""
         return any(self.recording.ranges[index].name.startswith(prefix) for index in self._open)
 
     def close(self) -> None:
-        """Close the ranges that are still open."""
+        """Close all open ranges."""
         while self._open:
             self.pop()
 
@@ -133,7 +133,7 @@ class RecordingBuilder:
         node: int = -1,
         tensors: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
     ) -> int:
-        """Adds a slot and returns its number."""
+        """Append a slot and return its number."""
         recording = self.recording
         recording.tensors.append(tensors)
         recording.call.append(call)

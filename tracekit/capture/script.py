@@ -1,4 +1,4 @@
-"""Run an unmodified Python script under the profiler."""
+"""Runs an unmodified Python script under the profiler."""
 
 import runpy
 import sys
@@ -15,8 +15,8 @@ from tracekit.capture.session import Capture
 def profile_script(script: Path, args: Sequence[str], capture: Capture | ModelledCapture) -> BaseException | None:
     """Run the script as __main__ inside the capture.
 
-    Returns the exception that ended the script (SystemExit only with a failure status); None on success. Raises
-    InputError when it cannot be read.
+    Returns the exception that ended the script (SystemExit only with a failure status), or None. Raises InputError if
+    it cannot be read.
     """
     with reading(f"{script} cannot be run.", "Name a Python script."):
         script.open().close()
@@ -32,7 +32,8 @@ def profile_script(script: Path, args: Sequence[str], capture: Capture | Modelle
 
 
 def _in_script(trace: TracebackType | None, script: Path) -> TracebackType | None:
-    """The traceback from the script's own frame on; whole, when there is none, as for a syntax error."""
+    """Return the traceback from the script's own frame on; the whole one if it has no such frame, as for a syntax
+    error."""
     inner = trace
     while inner and inner.tb_frame.f_code.co_filename != str(script):
         inner = inner.tb_next

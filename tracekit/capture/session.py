@@ -1,4 +1,4 @@
-"""`with tracekit.capture("run/") as capture:` profiles any torch code and leaves a trace in the folder."""
+"""Profiles any torch code in `with tracekit.capture("run/") as capture:`, and writes a trace into the folder."""
 
 from pathlib import Path
 from types import TracebackType
@@ -26,11 +26,11 @@ from tracekit.runs.folders import TRACE
 def session(
     folder: Path, *, gpu: str = "", gpu_file: str | Path = "", device: Device = "auto", say: Say = silent
 ) -> "Capture | ModelledCapture":
-    """A capture of a block of torch code, a context manager.
+    """Return a context manager that captures a block of torch code.
 
-    `gpu` names the GPU to project to; where there is none, and with device="model", what the block computes on the CPU
-    is modelled for it. `gpu_file` describes GPUs that tracekit does not know. Raises InputError when there is no such
-    GPU, or no device to run on.
+    `gpu` names the GPU to project to. Without a GPU, or with device="model", the block runs on the CPU and is modelled
+    for that GPU. `gpu_file` describes GPUs that tracekit does not know. Raises InputError if the GPU is unknown, or
+    there is no device to run on.
     """
     gpu_asked = modelled_or_projected(gpu, gpu_file, device)
     if gpu_asked and runs_nothing(device):
@@ -39,12 +39,13 @@ def session(
 
 
 def runs_nothing(device: Device) -> bool:
-    """Whether a run for a named GPU is modelled: it is asked for, or there is no GPU."""
+    """Return whether a run for a named GPU is modelled: on request, or because there is no GPU."""
     return device == "model" or not require("torch.cuda").is_available()
 
 
 def modelled_or_projected(gpu: str, gpu_file: str | Path, device: Device) -> GPU | None:
-    """The GPU that a run is modelled for or projected to; None: none is named. Raises InputError as `session` does."""
+    """Return the GPU that a run is modelled for or projected to; None if none is named. Raises InputError like
+    `session`."""
     asked = hardware.selected(gpu, gpu_file)
     if device == "cuda" and not require("torch.cuda").is_available():
         raise InputError("There is no CUDA device here.", "torch finds none.", "Leave out the device.")
@@ -60,10 +61,10 @@ def modelled_or_projected(gpu: str, gpu_file: str | Path, device: Device) -> GPU
 
 
 class Capture:
-    """A recording in progress. Every module that is called gets its range; `step()` marks the steps.
+    """A recording in progress. Every module call gets a range; `step()` marks the steps.
 
-    The trace is written when the block ends, also when it raises. `gpu` is the GPU to project to; `about` are fields of
-    its CaptureInfo.
+    The trace is written at the end of the block, even if it raises. `gpu` is the GPU to project to; `about` contains
+    fields of CaptureInfo.
     """
 
     def __init__(self, folder: Path, gpu: GPU | None = None, about: dict[str, Any] | None = None) -> None:
@@ -74,7 +75,7 @@ class Capture:
         self._steps = 0
 
     def step(self) -> Any:
-        """A context manager around one step of what is captured."""
+        """Return a context manager around one step."""
         self._steps += 1
         return annotate.step(self._steps - 1, self._emitter)
 
@@ -98,7 +99,7 @@ class Capture:
         if self._gpu and error is None and not require("torch.cuda").is_initialized():
             raise InputError(
                 f"The run cannot be projected to {with_article(self._gpu.name)}.",
-                "The code ran on the CPU alone, though there is a GPU.",
+                "The code ran on the CPU only, although there is a GPU.",
                 'Put its tensors on the GPU, or name device="model" (--device model).',
             )
 

@@ -1,4 +1,4 @@
-"""The settings of a run: one frozen value from the command line to the trace file."""
+"""The settings of a run: one immutable value from the command line to the trace file."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,31 +22,31 @@ class Settings:
     model: str
     """A bundled name, a directory with a config.json, or a hub name."""
     name: str = ""
-    """Name shown in reports and folders; "": that of `model`."""
+    """Name in reports and folders; "" for that of `model`."""
     gpu: str = ""
-    """Id of the GPU asked for; "" when none was."""
+    """Id of the requested GPU; "" for none."""
     gpu_file: str = ""
-    """A TOML file that describes GPUs; with one GPU in it, `gpu` may be left out."""
+    """A TOML file that describes GPUs. If it describes only one, `gpu` may be left out."""
     workload: WorkloadName = "prefill"
     batch_size: int = 1
     seq_len: int = 0
-    """Tokens of the prompt (prefill, generate, train), or held in the KV cache (decode). 0: 512, or what fits."""
+    """Tokens of the prompt (prefill, generate, train), or in the KV cache (decode). 0: 512, or the model's maximum."""
     new_tokens: int = 32
-    """Tokens that generate makes: the first by the prefill, the others by decode steps."""
+    """Tokens that generate produces: the first by the prefill, the others by decode steps."""
     dtype: Dtype = "auto"
-    """auto: what the weights are published in; fp16 for bf16 where the GPU has none."""
+    """auto: the dtype of the published weights, with fp16 in place of bf16 on a GPU without bf16."""
     attention: Attention = "sdpa"
     device: Device = "auto"
-    """auto, in settings that are planned: one of the others."""
+    """auto before planning, which replaces it by one of the others."""
     weights: Weights = "random"
     steps: int = 3
-    """Steps recorded in the trace."""
+    """Number of steps in the trace."""
     output: str | Path = ""
-    """Folder of the files; "": runs/MODEL-GPU-WORKLOAD."""
+    """Folder for the files; "" for runs/MODEL-GPU-WORKLOAD."""
 
     @property
     def torch_device(self) -> str:
-        """The torch device of the tensors; a modelled run creates fake tensors on the CPU."""
+        """The torch device of the tensors. A modelled run creates fake tensors on the CPU."""
         return "cuda" if self.device == "cuda" else "cpu"
 
     @property
@@ -63,7 +63,7 @@ class Settings:
         return self.name or self.model
 
     def described(self) -> dict[str, Any]:
-        """The fields of a CaptureInfo that say what was run."""
+        """Return the fields of CaptureInfo that describe the run."""
         return {
             "model": self.shown_name,
             "workload": self.workload,

@@ -1,4 +1,4 @@
-"""Convert torch's exported trace: add tracekit's metadata, drop the environment, and compress it."""
+"""Converts torch's exported trace: adds tracekit's metadata, drops the environment, and compresses it."""
 
 import json
 import os
@@ -22,9 +22,9 @@ _COPY_BYTES = 1 << 20
 
 
 def stamp(exported: Path, target: Path, info: CaptureInfo) -> None:
-    """Write `target` (gzip, beside it first, then renamed) from the JSON that torch.profiler exported.
+    """Write `target` (gzip, first under another name, then renamed) from the JSON that torch.profiler exported.
 
-    Events pass through unread. Raises InputError when the file is not laid out as torch lays it out.
+    Events are copied without parsing. Raises InputError if the layout of the file is not that of torch.
     """
     with exported.open("rb") as source:
         head, first = _head(source)
@@ -38,29 +38,29 @@ def stamp(exported: Path, target: Path, info: CaptureInfo) -> None:
 
 
 def _head(source: IO[bytes]) -> tuple[dict[str, Any], int]:
-    """The keys before the events, and where the first event begins."""
+    """Return the keys before the events, and the offset of the first event."""
     text = source.read(_HEAD_BYTES)
-    found = _EVENTS.search(text)
-    if not found:
+    match = _EVENTS.search(text)
+    if not match:
         raise _unknown_layout("it has no traceEvents")
-    return _object(text[: found.start()].rstrip().rstrip(b",") + b"}"), found.end()
+    return _object(text[: match.start()].rstrip().rstrip(b",") + b"}"), match.end()
 
 
 def _tail(source: IO[bytes]) -> tuple[dict[str, Any], int]:
-    """The keys after the events, and where the last event ends."""
+    """Return the keys after the events, and the offset after the last event."""
     size = source.seek(0, os.SEEK_END)
     start = source.seek(max(0, size - _TAIL_BYTES))
-    found = _END.search(source.read())
-    if not found:
+    match = _END.search(source.read())
+    if not match:
         raise _unknown_layout("its end is missing")
-    return _object(b"{" + found[1].lstrip(b", \r\n\t") + b"}"), start + found.start()
+    return _object(b"{" + match[1].lstrip(b", \r\n\t") + b"}"), start + match.start()
 
 
 def _object(text: bytes) -> dict[str, Any]:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise _unknown_layout("its metadata is no JSON") from error
+        raise _unknown_layout("its metadata is not JSON") from error
 
 
 def _copy(source: IO[bytes], out: IO[bytes], first: int, last: int) -> None:
@@ -72,6 +72,6 @@ def _copy(source: IO[bytes], out: IO[bytes], first: int, last: int) -> None:
 def _unknown_layout(what: str) -> InputError:
     return InputError(
         "The trace that torch exported cannot be read.",
-        f"Its layout is not one we know: {what}.",
-        "Report this, with the version of torch.",
+        f"Its layout is unknown: {what}.",
+        "Report this with the version of torch.",
     )

@@ -1,4 +1,4 @@
-"""Writes a trace file: the JSON that torch.profiler writes, event after event, compressed."""
+"""Writes a trace file in the JSON format of torch.profiler, event by event, compressed."""
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -16,7 +16,7 @@ _BATCH = 4096
 
 
 def write(path: Path, info: CaptureInfo, gpu: GPU, events: Iterable[Mapping[str, Any]]) -> None:
-    """Write the events, whose times are microseconds after 0. The file appears whole or not at all."""
+    """Write the events, whose times are microseconds from 0. The file is written whole or not at all."""
     encode = msgspec.json.Encoder().encode
     rest = iter(events)
     with written(path) as beside, beside.open("wb") as file, _compressed(file) as out:
@@ -29,7 +29,7 @@ def write(path: Path, info: CaptureInfo, gpu: GPU, events: Iterable[Mapping[str,
 
 
 def _compressed(file: IO[bytes]) -> igzip.IGzipFile:
-    """Compress without a file name and time in the gzip header, so that equal runs give equal files."""
+    """Compress without file name and time in the gzip header, so that equal runs give equal files."""
     return igzip.IGzipFile(filename="", mode="wb", compresslevel=2, fileobj=file, mtime=0)
 
 

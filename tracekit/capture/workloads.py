@@ -1,7 +1,8 @@
-"""Workloads: what one step of a run does. A step takes the emitter of its phase ranges, and returns what it computed:
-logits (of generate: the prefill's; of an encoder without a head: the last hidden state), in training the loss.
+"""Workloads: the work of one step. A step takes the emitter of its phase ranges and returns its result.
 
-The same steps run on real and on fake tensors: nothing reads a value back, and tensors are made on the device.
+The result is the logits (of generate: those of the prefill; of an encoder without a head: the last hidden state), in
+training the loss. The same steps run on real and on fake tensors: no value is read back, and tensors are made on the
+device.
 """
 
 from collections.abc import Callable
@@ -23,13 +24,13 @@ Step = Callable[[Emitter], Any]
 
 DEFAULT_SEQ_LEN = 512
 _STATE_SEQ_LEN = 32
-"""Of a model that keeps a state: without kernels of its own, it launches for each token in each layer."""
+"""Default length for models with a state: without their own kernels, these launch for each token in each layer."""
 _WITHOUT_CACHE: dict[Kind, str] = {"a recurrent decoder": "it keeps a state in place of a KV cache"}
 
 
 @dataclass(frozen=True)
 class Workload:
-    """`setup(model, settings)` prepares inputs on the settings' device and returns the step to repeat."""
+    """A workload. `setup(model, settings)` prepares inputs on the settings' device and returns the step to repeat."""
 
     name: WorkloadName
     meaning: str
@@ -43,14 +44,14 @@ class Workload:
 
 
 def prepare(model: "nn.Module", settings: Settings) -> Step:
-    """The step of the settings' workload on this model. `settings` has passed `complete`."""
+    """Return the step of the settings' workload on this model. `settings` has passed `complete`."""
     return WORKLOADS[settings.workload].setup(model, settings)
 
 
 def complete(settings: Settings, config: Any) -> Settings:
-    """The settings with the sequence length filled in (0 for a model that takes no tokens).
+    """Return the settings with the sequence length filled in (0 for a model without tokens).
 
-    Raises InputError when the model cannot run the workload, or not at this length.
+    Raises InputError if the model cannot run the workload, or not at this length.
     """
     kind, workload = kind_of(config), WORKLOADS[settings.workload]
     if kind not in workload.kinds:
@@ -92,7 +93,7 @@ def _decode(model: "nn.Module", settings: Settings) -> Step:
 
 
 def checking_step(model: "nn.Module", settings: Settings, drafted: int) -> Step:
-    """One decode step over the next token and `drafted` more, as speculative decoding checks them."""
+    """Return one decode step over the next token and `drafted` more, as speculative decoding checks them."""
     torch = require("torch")
     with torch.inference_mode():
         filled = fill_cache(model, settings)
@@ -132,7 +133,7 @@ def adamw(model: "nn.Module", settings: Settings) -> Any:
 
 
 def training_step(model: "nn.Module", settings: Settings, optimizer: Any) -> Step:
-    """Forward with a loss, backward, and a step of the optimizer."""
+    """Return a step of forward pass with loss, backward pass and optimizer."""
     inputs = label_inputs(model, settings)
 
     def step(emitter: Emitter) -> Any:
