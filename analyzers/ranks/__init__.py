@@ -1,1 +1,2 @@
-"""The ranks of one job: a summary of each, their collectives matched, their clocks aligned, and who waits for whom."""
+"""Analyzes the ranks of a job: summarizes each, matches their collectives, aligns their clocks, and finds who waits for
+whom."""

@@ -1,4 +1,4 @@
-"""How fast collectives move their bytes, by the formulas of nccl-tests, and how near that is to the link's roof."""
+"""The bandwidth of collectives, by the formulas of nccl-tests, relative to that of the link."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def bus_factor(kind: npt.NDArray, size: npt.NDArray) -> Floats:
-    """Bytes that a link carries in one direction for each byte of the message, among `size` ranks."""
+    """Return the bytes that a link carries in one direction for each byte of the message, among `size` ranks."""
     size = size.astype(np.float64)
     rest = (size - 1) / np.maximum(size, 1)
     return np.select(
@@ -19,7 +19,7 @@ def bus_factor(kind: npt.NDArray, size: npt.NDArray) -> Floats:
 
 
 def link_bytes(gpu: GPU | None, ranks: int, hosts: int) -> float:
-    """Bytes a second of a rank's link in one direction, inside one host; NaN where the link is not known."""
+    """Return the bytes per second of a rank's link in one direction, inside one host; NaN if the link is not known."""
     if gpu is None or hosts != 1 or ranks > GPUS_OF_A_HOST:
         return float("nan")
     return (gpu.nvlink_gbs / 2 if gpu.nvlink_gbs else gpu.pcie_gbs) * 1e9

@@ -1,4 +1,4 @@
-"""The collectives of one rank's trace: on a device by its kernels, on a CPU by the ranges of gloo and others."""
+"""The collectives in one rank's trace: on a device the kernels, on a CPU the ranges of gloo and other libraries."""
 
 import json
 import re
@@ -28,18 +28,19 @@ _KINDS = (
     ("send", re.compile(r"(?<![a-z])i?send(?!_?recv)", re.IGNORECASE)),
     ("receive", re.compile(r"(?<![a-z])i?recv", re.IGNORECASE)),
 )
-"""Kinds by name, the first that fits. A kernel that sends and receives says neither."""
+"""Kinds by name; the first match decides. A kernel that both sends and receives has a name with neither."""
 _PLAIN = re.compile(r"[\s_]+")
 
 
 def kind_by_name(name: str) -> str:
-    """all-reduce for ncclDevKernel_AllReduce_..., gloo:all_reduce and c10d::allreduce_; "": unknown."""
+    """Return the kind: all-reduce for ncclDevKernel_AllReduce_..., gloo:all_reduce and c10d::allreduce_; "" if
+    unknown."""
     text = name.split("(")[0]
     return next((kind for kind, pattern in _KINDS if pattern.search(text)), "")
 
 
 def calls_of_device(host: pd.DataFrame, work: pd.DataFrame) -> pd.DataFrame:
-    """The columns of RANK_CALLS without own times, for kernels that communicate, rows of WORK."""
+    """Return the columns of RANK_CALLS, without own times, of the rows of WORK that communicate."""
     calls = work[is_communication(work["name"])].sort_values("start_ns", kind="stable")
     start, launch = calls["start_ns"].to_numpy(np.int64), calls["launch"].to_numpy()
     asked = _asked(host, calls["op"].to_numpy(), launch)
@@ -61,7 +62,7 @@ def calls_of_device(host: pd.DataFrame, work: pd.DataFrame) -> pd.DataFrame:
 
 
 def _asked(host: pd.DataFrame, op: Ints, launch: Ints) -> dict[str, npt.NDArray]:
-    """What the host says of each call: by the op that records it, else by the range around its launch."""
+    """Return what the host records about each call: in its op or, without one, in the range around its launch."""
     around = _range_around(host, launch)
     recorded = take((host["name"] == RECORDED_AS).to_numpy(), op, absent=False)
     told = np.where(recorded, op, around)
@@ -72,7 +73,7 @@ _CELLS = ("name", "values", "shapes", "dtypes")
 
 
 Said = tuple[str, int, str, int, str, int]
-"""Group, sequence number, kind, bytes, type and peer."""
+"""Group, sequence number, kind, bytes, dtype and peer."""
 
 
 def _of_rows(host: pd.DataFrame, rows: Ints) -> list[Said]:
@@ -80,7 +81,7 @@ def _of_rows(host: pd.DataFrame, rows: Ints) -> list[Said]:
 
 
 def _either(first: Said, second: Said) -> Said:
-    """What the op says, and what the range says where the op does not."""
+    """Return the values of the op, and those of the range where the op has none."""
     size, element = first[3:5] if first[3] else second[3:5]
     return (*first[:2], first[2] or second[2], size, element, first[5])
 
@@ -99,7 +100,7 @@ def _cells(host: pd.DataFrame, column: str, rows: Ints) -> list[str]:
 
 
 def _range_around(host: pd.DataFrame, launch: Ints) -> Ints:
-    """The row of the range of a communication library that is open on the thread when each call is launched."""
+    """Return the row of the communication library's range that is open on the thread at each launch."""
     ranges = (host["category"] == "range").to_numpy() & matching(host["name"], _RANGE)
     if not ranges.any():
         return np.full(len(launch), -1)
@@ -121,7 +122,7 @@ def _said(name: str, values: str, shapes: str, types: str) -> Said:
 
 
 def _of_shapes(shapes: str, types: str) -> tuple[int, str]:
-    """Bytes and type of the first tensor."""
+    """Return the bytes and the dtype of the first tensor."""
     try:
         shape, element = json.loads(shapes)[0], json.loads(types)[0]
         dtype = dtypes.find(element)
@@ -132,7 +133,8 @@ def _of_shapes(shapes: str, types: str) -> tuple[int, str]:
 
 
 def calls_of_cpu(host: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """The columns of RANK_CALLS without own times, for the ranges of a library that communicates between CPUs."""
+    """Return the columns of RANK_CALLS, without own times, for the ranges of a library that communicates
+    between CPUs."""
     rows = np.flatnonzero((host["category"] == "range").to_numpy() & matching(host["name"], _RANGE))
     start = host["start_ns"].to_numpy(np.int64)[rows]
     order = np.argsort(start, kind="stable")

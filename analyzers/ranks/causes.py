@@ -1,4 +1,5 @@
-"""Why a rank takes longer than its peers: what its excess of own time goes to, and which op or layer shows it."""
+"""Finds why a rank takes longer than its peers: the part of its own time that is longer, and the op or layer with most
+of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,35 +15,35 @@ Cause = Literal[
     "slower device", "more work", "host", "data loading", "garbage collection", "copies", "slow link", "unknown"
 ]
 MORE = 1.02
-"""Counts differ if they differ by more than this factor."""
+"""Counts differ if their ratio exceeds this."""
 _PART = 0.5
-"""A cause explains an excess if it makes up this part of it."""
+"""A cause explains an excess if it accounts for at least this fraction."""
 _KEYS = ["phase", "layer", "op", "family"]
 _VALUES = ["calls", "duration_ns", "flops", "bytes"]
 
 
 @dataclass(frozen=True)
 class Reason:
-    """The cause of a rank's excess, with its evidence. Ratios are to the median of the peers; NaN: not known."""
+    """The cause of a rank's excess over its peers. Ratios are relative to the median of the peers; NaN if unknown."""
 
     cause: Cause
     share: float
-    """Part of the rank's excess that this cause makes up."""
+    """Fraction of the rank's excess by this cause."""
     excess_ns: float
-    """Time in a step beyond the median of the peers."""
+    """Time per step beyond the median of the peers."""
     phase: str = ""
     layer: str = ""
     op: str = ""
     family: str = ""
     detail: str = ""
-    """The cause of idle time that grew most, as in the table idle_causes; for work, what there is more of."""
+    """The cause of idle time that grew most, as in the table idle_causes; for more work, the count that grew."""
     time_ratio: float = float("nan")
     calls_ratio: float = float("nan")
     flops_ratio: float = float("nan")
 
 
 def reason(ranks: Sequence[RankSummary], parts: OwnParts, rank: int, others: list[int]) -> Reason:
-    """`rank` and `others` are positions."""
+    """Return the cause of a rank's excess over the `others`. Ranks are given by position."""
     excess = {name: _beyond(parts.parts[name], rank, others) for name in CLASSES}
     name = max(excess, key=lambda each: excess[each])
     total = sum(value for value in excess.values() if value > 0) or 1.0
@@ -67,7 +68,8 @@ def _beyond(times: np.ndarray, rank: int, others: list[int]) -> float:
 
 
 def _of_work(ranks: Sequence[RankSummary], rank: int, others: list[int], share: float, time: float) -> Reason:
-    """More work, if ops with other counts make up the excess; else the same work on a slower device."""
+    """Return "more work" if ops with larger counts account for the excess; otherwise "slower device" for the
+    same work."""
     work = compared_work(ranks, rank, others)
     ratios = {name: _ratio(work, name) for name in ("calls", "flops", "bytes")}
     growth = work["duration_ns"] - work["usual_duration_ns"]
@@ -90,7 +92,8 @@ def _of_work(ranks: Sequence[RankSummary], rank: int, others: list[int], share: 
 
 
 def compared_work(ranks: Sequence[RankSummary], rank: int, others: list[int]) -> pd.DataFrame:
-    """The work of a rank in a step beside the median of others, in columns `usual_*`. Without an op, 0."""
+    """Return the work of a rank per step beside the median of others, in columns `usual_*`; 0 for an op that is
+    absent."""
     theirs = pd.concat([_per_step(ranks[each]) for each in others], keys=others, names=["of"])
     usual = {name: theirs[name].unstack("of").fillna(0.0).median(axis=1) for name in _VALUES}
     both = _per_step(ranks[rank]).join(pd.DataFrame(usual).add_prefix("usual_"), how="outer")

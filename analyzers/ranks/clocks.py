@@ -1,8 +1,8 @@
-"""One clock for all ranks: what each clock is ahead, fitted on the ends of collectives.
+"""Aligns the clocks of all ranks by the ends of collectives.
 
-A collective of the kinds in SYNCHRONISING cannot end on any rank before all have arrived, and ends everywhere within
-microseconds of its transfer. Its end is the median of the ends on its ranks, corrected by what the clocks are ahead;
-what a clock is ahead is a line through its ends minus those; the two are fitted in turn until nothing changes.
+A collective of a kind in SYNCHRONISING cannot end on any rank before all have arrived, and ends everywhere within
+microseconds of its transfer. Its end is the median of the corrected ends on its ranks; the offset of a clock is a line
+fitted to its ends minus these medians. The two are computed in turn until nothing changes.
 """
 
 from collections.abc import Sequence
@@ -18,41 +18,43 @@ Floats = npt.NDArray[np.float64]
 SYNCHRONISING = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "barrier")
 PAIRED = ("send-receive",)
 LEAST_CALLS = 3
-"""Fewer shared collectives do not tell an offset from a slow end."""
+"""With fewer shared collectives, an offset cannot be told from a late end."""
 _ROUNDS = 100
 _CERTAIN = 4.0
-"""A drift is taken for one if it is so many times its standard error."""
+"""A drift counts if it exceeds this multiple of its standard error."""
 _LEAST_FOR_DRIFT = 8
 _OUTLIER = 4.0
 _MAD = 1.4826
 _FAR, _FAR_NS = 30.0, 2_000_000.0
 _WORSE, _SAME_NS = 1.5, 20_000.0
-"""One clock a host is kept unless it fits so much worse than one a rank; so many ns are the spread of ends."""
+"""Ranks of one host share a clock unless that fits worse by this factor; residuals of up to so many ns are noise of the
+ends."""
 
 
 @dataclass(frozen=True, eq=False)
 class Clocks:
-    """What the clock of each rank is ahead of the job's: offset_ns + drift * (time - origin_ns)."""
+    """The offset of each rank's clock ahead of the job's: offset_ns + drift * (time - origin_ns)."""
 
     origin_ns: int
     offset_ns: Floats
     drift: Floats
     error_ns: float
-    """90 % of the corrected ends are closer than this to the end of their collective; NaN: no clocks to compare."""
+    """90 % of the corrected ends are closer than this to the end of their collective; NaN if there is nothing to
+    compare."""
     component: Ints = field(repr=False)
-    """Ranks that share collectives, directly or through others, have the same number; -1: none shared."""
+    """Ranks that share collectives, directly or through others, have the same number; -1 for ranks that share none."""
 
     def corrected(self, rank: Ints, time: Ints) -> Floats:
-        """Time on the job's clock, in ns after the origin."""
+        """Return the time on the job's clock, in ns after the origin."""
         since = (time - self.origin_ns).astype(np.float64)
         return since - self.offset_ns[rank] - self.drift[rank] * since
 
 
 def align(calls: pd.DataFrame, host: Sequence[int]) -> Clocks:
-    """`calls` as in Matched, `host` the number of the host of each rank, -1 where it is not known.
+    """Fit the clocks to `calls`, as in Matched; `host` is the number of each rank's host, -1 if unknown.
 
-    Sends count only where ranks would share nothing else, as stages of a pipeline: a short one may end early. The ranks
-    of a host share a clock, unless their ends say otherwise (containers may share a host's name).
+    Sends may end early on one side, so they are used only between ranks that share no other calls, as stages of a
+    pipeline. The ranks of a host share a clock unless their ends contradict this: containers may share a host's name.
     """
     clocks = _aligned(_shared(calls, SYNCHRONISING), host)
     if len(np.unique(clocks.component)) == 1 and clocks.component[0] >= 0:
@@ -61,7 +63,7 @@ def align(calls: pd.DataFrame, host: Sequence[int]) -> Clocks:
 
 
 def _shared(calls: pd.DataFrame, kinds: Sequence[str]) -> pd.DataFrame:
-    """The calls of these kinds that several ranks have."""
+    """Return the calls of these kinds that several ranks have."""
     return calls[calls["kind"].isin(kinds) & (calls.groupby("call")["rank"].transform("size") > 1)]
 
 
@@ -75,7 +77,8 @@ def _aligned(shared: pd.DataFrame, host: Sequence[int]) -> Clocks:
 
 
 def disagreeing(calls: pd.DataFrame, clocks: Clocks) -> npt.NDArray[np.bool_]:
-    """Calls whose ends, on corrected clocks, lie so far from those of their counterparts that they are none."""
+    """Select the calls whose end, on corrected clocks, is too far from that of their counterparts to be the
+    same call."""
     end = pd.Series(clocks.corrected(calls["rank"].to_numpy(), calls["end_ns"].to_numpy()))
     apart = (end - end.groupby(calls["call"].to_numpy()).transform("median")).abs().to_numpy()
     synchronising = calls["kind"].isin(SYNCHRONISING).to_numpy()
@@ -99,7 +102,7 @@ def _fitted(shared: pd.DataFrame, clock: Ints) -> Clocks:
 
 
 class _Fit:
-    """The ends of the collectives: `call`, `clock` and `end` of each, of `size` clocks."""
+    """Fits `size` clocks to the ends of collectives, given the `call`, `clock` and `end` of each."""
 
     def __init__(self, call: Ints, clock: Ints, end: Floats, size: int) -> None:
         self._call, self._clock, self._end = pd.factorize(call)[0], clock, end
@@ -107,7 +110,8 @@ class _Fit:
         self.offset, self.drift = np.zeros(size), np.zeros(size)
 
     def start(self) -> Ints:
-        """Offsets from one clock to those that share collectives with it, and so on; the component of each clock."""
+        """Set offsets from one clock to those that share collectives with it, and onwards; return the component of each
+        clock."""
         component = np.full(len(self.offset), -1, dtype=np.int64)
         for first in range(len(self.offset)):
             if component[first] >= 0 or not (self._clock == first).any():
@@ -118,7 +122,7 @@ class _Fit:
         return component
 
     def _reach(self, component: Ints, first: int) -> bool:
-        """Take in the clocks that share at least LEAST_CALLS collectives with those of the component."""
+        """Add the clocks that share at least LEAST_CALLS collectives with those of the component."""
         inside = component[self._clock] == first
         ends = pd.Series((self._end - self.offset[self._clock])[inside]).groupby(self._call[inside]).median()
         known = ends.reindex(self._call).to_numpy()
@@ -144,7 +148,7 @@ class _Fit:
         return self._end - self.offset[self._clock] - self.drift[self._clock] * self._end
 
     def _residuals(self) -> Floats:
-        """Corrected ends minus the median of their collective's."""
+        """Return the corrected ends minus the median of their collective."""
         corrected = self._corrected()
         return corrected - _group_median(self._call, corrected, self._calls)[self._call]
 
@@ -152,7 +156,7 @@ class _Fit:
         return np.nan_to_num(_group_median(self._clock, values, len(self.offset)))
 
     def _fit_drift(self) -> None:
-        """A line through the residuals of each clock without outliers, where its slope is beyond doubt."""
+        """Fit a line to the residuals of each clock, without outliers, and use its slope if that is significant."""
         clock, size, y = self._clock, len(self.offset), self._residuals()
         far = np.abs(y - _group_median(clock, y, size)[clock])
         spread = _group_median(clock, far, size)[clock] * _MAD
@@ -180,7 +184,7 @@ class _Fit:
 
 
 def _group_median(group: Ints, values: Floats, size: int) -> Floats:
-    """The median of each group's values; NaN for an empty one."""
+    """Return the median of each group's values; NaN for an empty group."""
     order = np.lexsort((values, group))
     count = np.bincount(group, minlength=size)
     first = np.cumsum(count) - count

@@ -1,8 +1,8 @@
-"""What the steps of a job are made of: the chain of own time and transfers that ends last, over all ranks.
+"""The critical path of a job: the chain of own time and transfers that ends last, over all ranks.
 
-It is followed from the end of the last step backwards: own time of the rank that ended last, back to the end of the
-collective that it had waited for; that collective's transfer; then the rank that arrived there last; and so on. The
-pieces tile the job's time exactly.
+It is followed backwards from the end of the last step: own time of the rank that ended last, back to the end of the
+collective that it waited for; the transfer of that collective; then the rank that arrived there last; and so on. The
+parts tile the job's time exactly.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from tracekit.analyzers.ranks.tables import CRITICAL_PATH
 
 
 def critical_path(run: Simulated, group_of_call: np.ndarray, numbers: list[int]) -> pd.DataFrame:
-    """CRITICAL_PATH, in order of time, in pieces that end no later than the step that they are in."""
+    """Return CRITICAL_PATH in order of time. Each part lies within one step."""
     pieces = [piece for piece in _pieces(run) if piece[1] > piece[0]]
     begin, end, rank, call = (
         (np.array(column) for column in zip(*pieces[::-1], strict=True)) if pieces else [np.array([])] * 4
@@ -36,7 +36,7 @@ def critical_path(run: Simulated, group_of_call: np.ndarray, numbers: list[int])
 
 
 def _pieces(run: Simulated) -> list[tuple[float, float, int, int]]:
-    """(begin, end, rank, call), the last first; the call is NONE in own time of a rank."""
+    """Return (begin, end, rank, call) of each part, last part first; the call is NONE for own time of a rank."""
     step = len(run.step_end) - 1
     rank, waited, until = int(run.step_rank[step]), int(run.step_waited[step]), float(run.step_end[step])
     pieces = []

@@ -1,4 +1,4 @@
-"""What a rank on a CPU does with its time: its ops, its collectives, and what the host does beside them."""
+"""The time of a rank on a CPU: its ops, its collectives, and the other work of the host."""
 
 import re
 from dataclasses import dataclass, field
@@ -20,12 +20,12 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _WRAPPERS = re.compile(r"^(?:autograd::engine|torch::autograd|profiler::|DistributedDataParallel)")
-"""Ops that call others; their own time is dispatching."""
+"""Ops that call others; their self time is dispatch."""
 
 
 @dataclass(frozen=True, eq=False)
 class HostTimes:
-    """When a CPU computes and communicates, its work, and the causes of the other time in steps."""
+    """The times in which a CPU computes and communicates, its work, and the causes of its other time in steps."""
 
     occupied: Occupied
     work: pd.DataFrame = field(repr=False)
@@ -34,7 +34,7 @@ class HostTimes:
 
 
 def host_times(host: pd.DataFrame, rank: RankWork) -> HostTimes:
-    """For a trace without device work. Ops in which a data loader makes a batch count as data loading."""
+    """Return the times of a trace without device work. Ops inside a data loader count as data loading."""
     loading = _loading(host)
     is_op = (host["category"] == "op").to_numpy()
     computes = is_op & ~is_collective(host) & ~is_communication(host["name"]) & ~matching(host["name"], _WRAPPERS)
@@ -49,7 +49,7 @@ def host_times(host: pd.DataFrame, rank: RankWork) -> HostTimes:
 
 
 def _loading(host: pd.DataFrame) -> Bools:
-    """Rows inside the ranges and calls of a data loader."""
+    """Select the rows inside the ranges and calls of a data loader."""
     nest = Nest(host, np.ones(len(host), dtype=bool))
     return nearest(nest.parents(), matching(host["name"], LOADING)) >= 0
 
@@ -68,7 +68,7 @@ def _idle(host: pd.DataFrame, computes: Bools, busy: Covered, steps: pd.DataFram
 
 
 def _gaps(busy: Covered, steps: pd.DataFrame) -> tuple[Ints, Ints, Ints]:
-    """Starts, ends and steps of the time in steps that is not busy, in order and apart."""
+    """Return start, end and step of each gap between busy times in steps, in order and without overlap."""
     first = steps["start_ns"].to_numpy(np.int64)
     last = np.minimum(first + steps["wall_ns"].to_numpy(), np.append(first[1:], np.iinfo(np.int64).max))
     start, end = busy.spans()

@@ -1,4 +1,4 @@
-"""What is wrong with the ranks' traces together, as rows of PROBLEMS."""
+"""The problems of the ranks' traces together, as rows of PROBLEMS."""
 
 from collections.abc import Sequence
 
@@ -46,13 +46,13 @@ def _listed(rows: pd.DataFrame, job: AlignedRanks) -> str:
 
 
 def _apart(clocks: Clocks) -> tuple[int, str]:
-    """Clocks that are more than a millisecond from the job's, and the largest offset."""
+    """Return the number of clocks that differ by more than a millisecond from the job's, and the largest offset."""
     far = np.abs(clocks.offset_ns) > 1e6
     return int(far.sum()), f"{np.abs(clocks.offset_ns).max(initial=0.0) / 1e6:,.1f} ms"
 
 
 def _common(tables: list[pd.DataFrame]) -> list[pd.DataFrame]:
-    """The problems of single traces, one row a kind, with the counts summed."""
+    """Return the problems of single traces, one row per kind with summed counts."""
     together = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
     if together.empty:
         return []

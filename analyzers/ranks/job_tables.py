@@ -1,4 +1,4 @@
-"""The tables of a job: its ranks, its collectives, its groups."""
+"""The tables of a job: its ranks, its collectives and its groups."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ _LISTED = 8
 
 
 def rank_by_step_table(job: AlignedRanks) -> pd.DataFrame:
-    """RANK_BY_STEP, in order of rank and step."""
+    """Return RANK_BY_STEP, in order of rank and step."""
     ranks, steps = len(job.ranks), job.steps
     rows = [rank.steps.iloc[first : first + steps] for rank, first in zip(job.ranks, job.windows.first, strict=True)]
     place = job.calls["rank"].to_numpy() * steps + job.calls["step"].to_numpy()
@@ -40,7 +40,7 @@ def rank_by_step_table(job: AlignedRanks) -> pd.DataFrame:
 
 
 def ranks_table(job: AlignedRanks, cost: Costs) -> pd.DataFrame:
-    """RANKS, in order of rank."""
+    """Return RANKS, in order of rank."""
     means = rank_by_step_table(job).groupby("rank", sort=False).mean()
     shares = {each.rank: each.share.expected for each in cost.of}
     hidden = means["communication_ns"] - means["exposed_communication_ns"]
@@ -61,7 +61,7 @@ def ranks_table(job: AlignedRanks, cost: Costs) -> pd.DataFrame:
 def collectives_table(
     calls: pd.DataFrame, groups: tuple[Group, ...], numbers: Sequence[int], hosts: npt.NDArray, gpu: GPU | None
 ) -> pd.DataFrame:
-    """COLLECTIVES with `call`, its number in `calls`, in order of time."""
+    """Return COLLECTIVES in order of time, with `call`, the number of each in `calls`."""
     by = calls.groupby("call")
     first, last = by.first(), calls.loc[by["arrival"].idxmax()].set_index("call")
     size, sent = by.size(), by["bytes"].max()
@@ -97,13 +97,13 @@ def collectives_table(
 
 
 def _hosts_of(group: Group, hosts: npt.NDArray) -> int:
-    """How many hosts a group is on; 0: not known."""
+    """Return the number of hosts of a group; 0 if unknown."""
     on = hosts[list(group.traced)]
     return 0 if (on < 0).any() or len(group.traced) < len(group.ranks) else len(np.unique(on))
 
 
 def groups_table(job: AlignedRanks, collectives: pd.DataFrame) -> pd.DataFrame:
-    """GROUPS, for those with calls."""
+    """Return GROUPS for the groups with calls."""
     rows, steps = [], job.steps
     for number, group in enumerate(job.matched.groups):
         mine, one = collectives[collectives["group"] == number], job.calls[job.calls["group"] == number]
@@ -146,7 +146,7 @@ def group_waits_table(job: AlignedRanks) -> pd.DataFrame:
 
 
 def listed(ranks: Sequence[int]) -> str:
-    """0–7 for ranks that follow each other, 0, 8, 16, ... for others."""
+    """Return ranks as text: 0–7 for consecutive ones, 0, 8, 16, ... for others."""
     if len(ranks) > 2 and np.all(np.diff(ranks) == 1):
         return f"{ranks[0]}–{ranks[-1]}"
     return ", ".join(map(str, ranks[:_LISTED])) + (", ..." if len(ranks) > _LISTED else "")

@@ -1,4 +1,4 @@
-"""Groups whose transfers are slower than those of other groups of the same size."""
+"""Finds groups whose transfers are slower than those of similar groups."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,13 @@ from tracekit.analyzers.ranks.bandwidth import bus_factor
 from tracekit.analyzers.ranks.matching import Group
 
 SLOWER = 1.3
-"""A group is slow if its transfers take so many times as long as the median of groups like it."""
+"""A group is slow if its transfers take longer than the median of similar groups by this factor."""
 _LEAST_CALLS = 4
 
 
 @dataclass(frozen=True)
 class SlowLink:
-    """A group with slow transfers; `rank` (position) is the one that all slow groups share, None: several."""
+    """Groups with slow transfers. `rank` is the position of the only rank that all of them share; None for several."""
 
     groups: tuple[int, ...]
     ranks: tuple[int, ...]
@@ -28,7 +28,7 @@ class SlowLink:
 
 
 def slow_links(collectives: pd.DataFrame, groups: tuple[Group, ...]) -> tuple[SlowLink | None, np.ndarray]:
-    """The slow link, if there is one, and per collective the factor that its transfer would take without it."""
+    """Return the slow link, if there is one, and the factor on each collective's transfer time without it."""
     factor = np.ones(len(collectives))
     rate = _rates(collectives)
     if rate.empty:
@@ -46,7 +46,7 @@ def slow_links(collectives: pd.DataFrame, groups: tuple[Group, ...]) -> tuple[Sl
 
 
 def _rates(collectives: pd.DataFrame) -> pd.DataFrame:
-    """Per group and kind, the time for its bytes relative to the median of groups that are alike."""
+    """Return the time per byte of each group and kind, relative to the median of similar groups."""
     rows = collectives[(collectives["bytes"] > 0) & (collectives["transfer_ns"] > 0)]
     if rows.empty:
         return rows.assign(ratio=[])
@@ -64,6 +64,6 @@ def _rates(collectives: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_others(pace: pd.Series) -> npt.NDArray[np.float64]:
-    """Per value, the median of the other ones; NaN where there are none."""
+    """Return, for each value, the median of the others; NaN if there are none."""
     values = pace.to_numpy(dtype=np.float64)
     return np.array([np.median(np.delete(values, at)) if len(values) > 1 else np.nan for at in range(len(values))])

@@ -1,4 +1,4 @@
-"""The collectives of all ranks, matched: which calls of which ranks are one call of the job."""
+"""Matches the collectives of all ranks: which calls of which ranks are the same call of the job."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,8 +18,8 @@ WORLD = "(all ranks)"
 
 @dataclass(frozen=True)
 class Group:
-    """A group of ranks that communicate: its name, its members as they say, and those whose traces are there or that
-    make its calls (as positions)."""
+    """A group of ranks that communicate: its name, its members as recorded, and the positions of those that have traces
+    or make its calls."""
 
     name: str
     ranks: tuple[int, ...]
@@ -28,23 +28,24 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Matched:
-    """The calls of all ranks, one row a call of a rank, in order of `call`, the number of the job's call."""
+    """The calls of all ranks, one row per call and rank, in order of `call`, the number of the job's call."""
 
     calls: pd.DataFrame = field(repr=False)
-    """Columns of RANK_CALLS with rank (position), group, call and members; times are absolute, of the rank's clock."""
+    """Columns of RANK_CALLS with rank (position), group, call and members. Times are absolute, on the rank's clock."""
     groups: tuple[Group, ...]
     missing: pd.DataFrame = field(repr=False)
-    """Columns rank, group, kind and count: calls that other ranks of the group made."""
+    """Columns rank, group, kind and count, of calls that the rank lacks and others of its group made."""
     uneven: pd.DataFrame = field(repr=False)
-    """Columns rank, group, kind and count: calls of another size than on most ranks."""
+    """Columns rank, group, kind and count, of calls whose size differs from that on most ranks."""
 
     def without(self, wrong: npt.NDArray[np.bool_]) -> "Matched":
-        """The same without these rows of the calls."""
+        """Return the same calls without the rows that `wrong` selects."""
         return replace(self, calls=self.calls[~wrong].reset_index(drop=True))
 
 
 def match(ranks: Sequence[RankSummary], numbers: Sequence[int]) -> Matched:
-    """Match by group and sequence number; where that is not recorded, by order. `numbers`: the ranks' in the job."""
+    """Match calls by group and sequence number or, without sequence numbers, by order. `numbers` are the ranks' in the
+    job."""
     calls = _all_calls(ranks)
     calls["group"], groups = _group_numbers(calls, _groups_of(ranks, numbers), numbers)
     members = np.array([len(group.traced) for group in groups], dtype=np.int64)
@@ -69,7 +70,7 @@ def _all_calls(ranks: Sequence[RankSummary]) -> pd.DataFrame:
 
 
 def _groups_of(ranks: Sequence[RankSummary], numbers: Sequence[int]) -> list[dict[str, tuple[int, ...]]]:
-    """Per rank, the members of its groups by name."""
+    """Return, for each rank, the members of its groups by name."""
     known = [{group.name: group.ranks for group in rank.groups if group.ranks} for rank in ranks]
     world = max([rank.world_size or 0 for rank in ranks] + [0])
     everyone = tuple(range(world)) if world > max(numbers, default=0) else tuple(sorted(numbers))
@@ -79,7 +80,8 @@ def _groups_of(ranks: Sequence[RankSummary], numbers: Sequence[int]) -> list[dic
 def _group_numbers(
     calls: pd.DataFrame, known: list[dict[str, tuple[int, ...]]], numbers: Sequence[int]
 ) -> tuple[Ints, tuple[Group, ...]]:
-    """The number of each call's group, and the groups. A call that names no group is of the only one, or of all."""
+    """Return the group number of each call, and the groups. A call without a group's name belongs to the only group, or
+    to one of all ranks."""
     keys = calls.groupby(["rank", "group"], sort=False).ngroup().to_numpy()
     number_of: dict[tuple[str, tuple[int, ...]], int] = {}
     of_pair = []
@@ -98,7 +100,8 @@ def _group_numbers(
 
 
 def _missing(calls: pd.DataFrame, groups: tuple[Group, ...]) -> pd.DataFrame:
-    """Calls that a rank lacks though it made calls of the group before and after, or lacks all calls of the group."""
+    """Return the calls that a rank lacks between calls of the group that it made, or all calls of the group if it made
+    none."""
     lacking = [_lacking(calls[calls["group"] == number], group) for number, group in enumerate(groups)]
     rows = pd.concat([table.assign(group=number) for number, table in enumerate(lacking)]) if lacking else _none()
     return rows.groupby(["rank", "group", "kind"]).size().rename("count").reset_index()
@@ -109,7 +112,7 @@ def _none() -> pd.DataFrame:
 
 
 def _lacking(calls: pd.DataFrame, group: Group) -> pd.DataFrame:
-    """Columns rank and kind, one row a call of the group that a rank lacks."""
+    """Return columns rank and kind, with one row for each call of the group that a rank lacks."""
     made = calls.groupby("call").agg(end=("end_ns", "median"), kind=("kind", "first")).sort_values("end")
     place = pd.Series(np.arange(len(made)), index=made.index)[calls["call"]].to_numpy()
     there = np.zeros((max(group.traced) + 1, len(made)), dtype=bool)

@@ -1,4 +1,4 @@
-"""Which calls of the ranks of a group belong together: by their sequence numbers, else by their order."""
+"""Finds the calls of a group's ranks that belong together, by their sequence numbers or else by their order."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,18 +7,18 @@ import pandas as pd
 Ints = npt.NDArray[np.int64]
 
 UNEVEN = ("all-to-all", "send-receive")
-"""Kinds whose message may have another size on each rank."""
+"""Kinds whose messages may differ in size between ranks."""
 _LEAST_ALIKE = 0.5
-"""Ranks whose calls match less than this, step by step, are matched without regard to steps."""
+"""If a smaller fraction of a rank's calls matches within their steps, steps are ignored."""
 _MOST_CELLS = 1 << 26
-"""Longer sequences are matched only step by step."""
+"""Longer pairs of sequences are matched only within steps."""
 
 
 def keyed(calls: pd.DataFrame) -> pd.DataFrame:
-    """The calls of one group with `key`, which is equal on the calls of ranks that belong together.
+    """Return the calls of one group with a column `key`, which is equal for calls that belong together.
 
-    Without sequence numbers: by the order within each kind and size, where all ranks made as many of each; else by the
-    longest common sequence with the rank that made the most.
+    Without sequence numbers, calls are matched by their order within each kind and size if all ranks made equally many;
+    otherwise by the longest common subsequence with the rank that made the most calls.
     """
     calls = calls.sort_values(["rank", "start_ns"], kind="stable")
     if (calls["sequence"] >= 0).all():
@@ -33,7 +33,7 @@ def keyed(calls: pd.DataFrame) -> pd.DataFrame:
 
 
 def _what(calls: pd.DataFrame) -> Ints:
-    """A number for each kind, type and size of message."""
+    """Number each combination of kind, dtype and message size."""
     size = calls["bytes"].where(~calls["kind"].isin(UNEVEN), 0)
     return calls.assign(size=size).groupby(["kind", "dtype", "size"], sort=False).ngroup().to_numpy().astype(np.int64)
 
@@ -51,26 +51,26 @@ def _by_common_sequence(rank: Ints, what: Ints, step: Ints) -> Ints:
 
 
 def _matched(usual: Ints, usual_step: Ints, mine: Ints, step: Ints) -> Ints:
-    """Per call of a rank, the place of its counterpart in the usual sequence; -1: none."""
-    found = np.full(len(mine), -1, dtype=np.int64)
+    """Return the place of each call's counterpart in the usual sequence; -1 for none."""
+    places = np.full(len(mine), -1, dtype=np.int64)
     for number in np.unique(step):
         theirs, ours = np.flatnonzero(usual_step == number), np.flatnonzero(step == number)
         at = common(usual[theirs], mine[ours])
-        found[ours] = np.where(at >= 0, np.append(theirs, -1)[at], -1)
-    if (found >= 0).mean() >= _LEAST_ALIKE or len(usual) * len(mine) > _MOST_CELLS:
-        return found
-    return max(found, common(usual, mine), key=lambda at: np.count_nonzero(at >= 0))
+        places[ours] = np.where(at >= 0, np.append(theirs, -1)[at], -1)
+    if (places >= 0).mean() >= _LEAST_ALIKE or len(usual) * len(mine) > _MOST_CELLS:
+        return places
+    return max(places, common(usual, mine), key=lambda at: np.count_nonzero(at >= 0))
 
 
 def common(usual: Ints, mine: Ints) -> Ints:
-    """The longest common sequence: per element of `mine`, its place in `usual`, or -1."""
+    """Return the longest common subsequence: for each element of `mine` its place in `usual`, or -1."""
     if np.array_equal(usual, mine):
         return np.arange(len(mine))
     length = np.zeros((len(mine) + 1, len(usual) + 1), dtype=np.int32)
     for row, element in enumerate(mine):
         with_it = length[row, :-1] + (usual == element)
         length[row + 1, 1:] = np.maximum.accumulate(np.maximum(length[row, 1:], with_it))
-    found = np.full(len(mine), -1, dtype=np.int64)
+    places = np.full(len(mine), -1, dtype=np.int64)
     row, column = len(mine), len(usual)
     while row and column:
         if length[row, column] == length[row - 1, column]:
@@ -79,14 +79,14 @@ def common(usual: Ints, mine: Ints) -> Ints:
             column -= 1
         else:
             row, column = row - 1, column - 1
-            found[row] = column
-    return found
+            places[row] = column
+    return places
 
 
 def _with_leftovers(key: Ints, rank: Ints, what: Ints, step: Ints) -> Ints:
-    """Calls without a counterpart in the usual sequence are matched among themselves, by what they are and their step.
+    """Match the calls without a counterpart in the usual sequence among themselves, by kind, size and step.
 
-    The usual rank's calls that nobody else matched take part, so that calls in another order find each other.
+    They include the usual rank's calls that no other rank matched, so that calls in another order find each other.
     """
     alone = (key < 0) | (np.bincount(np.maximum(key, 0), weights=key >= 0, minlength=len(key))[np.maximum(key, 0)] == 1)
     rest = pd.DataFrame({"rank": rank[alone], "what": what[alone], "step": step[alone]})

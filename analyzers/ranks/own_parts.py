@@ -1,4 +1,4 @@
-"""Each rank's own time in each step, by what it goes to."""
+"""The own time of each rank in each step, by class."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,16 +21,19 @@ _CLASS_OF = {
 
 @dataclass(frozen=True, eq=False)
 class OwnParts:
-    """Ranks × steps: own time, and its parts by class, which sum to it; ns."""
+    """Own time and its parts by class, which sum to it, as arrays of ranks × steps in ns."""
 
     own: Floats
     parts: dict[str, Floats]
     idle: dict[str, Floats]
-    """The idle time by cause."""
+    """Idle time by cause."""
 
 
 def own_parts(ranks: Sequence[RankSummary], first: Sequence[int], steps: int) -> OwnParts:
-    """For `steps` steps from the `first` of each rank on. Time between steps belongs to the host, in the step after."""
+    """Return the own times of `steps` steps from the `first` of each rank.
+
+    Time between steps counts as the host's, in the step that follows.
+    """
     tables = [rank.steps.iloc[at : at + steps] for rank, at in zip(ranks, first, strict=True)]
     stacked = {name: np.array([table[name] for table in tables], dtype=float) for name in _NAMES}
     idle = _idle(ranks, first, steps)

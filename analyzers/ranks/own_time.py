@@ -1,4 +1,4 @@
-"""What a rank's time goes to, and how much of it is its own: not spent in communication that nothing hides."""
+"""The own time of a rank: time without exposed communication."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Occupied:
-    """When a rank computes, and when it computes or communicates, and when it does either or copies."""
+    """The times in which a rank computes; computes or communicates; and computes, communicates or copies."""
 
     compute: Covered
     communication: Covered
@@ -22,12 +22,12 @@ class Occupied:
     anything: Covered
 
     def own_until(self, time: Ints) -> Ints:
-        """Time until each moment without exposed communication."""
+        """Return the time without exposed communication until each moment."""
         start = np.minimum(time, 0)
         return time - self.either.within(start, time) + self.compute.within(start, time)
 
     def parts(self, begin: Ints, end: Ints) -> dict[str, Ints]:
-        """Columns of RANK_STEPS for spans of time."""
+        """Return the columns of RANK_STEPS for intervals of time."""
         compute, communication, either, anything = (
             covered.within(begin, end) for covered in (self.compute, self.communication, self.either, self.anything)
         )
@@ -41,7 +41,7 @@ class Occupied:
 
 
 def of_device(work: pd.DataFrame) -> Occupied:
-    """For the work of one device, rows of WORK."""
+    """Return the times of one device from its work, rows of WORK."""
     start = work["start_ns"].to_numpy(np.int64)
     end = start + work["duration_ns"].to_numpy()
     communicates = is_communication(work["name"])
@@ -50,6 +50,6 @@ def of_device(work: pd.DataFrame) -> Occupied:
 
 
 def occupied(compute: tuple[Ints, Ints], communication: tuple[Ints, Ints], anything: tuple[Ints, Ints]) -> Occupied:
-    """For starts and ends of computation, communication and both with copies, in any order."""
+    """Return the times from starts and ends of computation, communication, and both with copies, in any order."""
     either = [np.concatenate(pair) for pair in zip(compute, communication, strict=True)]
     return Occupied(Covered(*compute), Covered(*communication), Covered(*either), Covered(*anything))

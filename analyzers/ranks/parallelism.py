@@ -1,19 +1,19 @@
-"""What a group of ranks is for, seen from the kinds and phases of its collectives."""
+"""Infers the parallelism of a group of ranks from the kinds and phases of its collectives."""
 
 import pandas as pd
 
 LEAST_SHARE = 0.2
-"""A kind that makes up less of a group's calls is incidental (a norm of gradients, a barrier)."""
+"""A kind with a smaller fraction of a group's calls is incidental, such as a gradient norm or a barrier."""
 _TENSOR_CALLS = 4
-"""More all-reduces in a forward pass than a metric or a batch norm's statistics would need."""
+"""More all-reduces per forward pass than metrics and the statistics of batch norms need."""
 
 
 def parallelism(calls: pd.DataFrame, steps: int) -> str:
-    """data, fsdp, tensor, pipeline, expert, or "" for one group's calls of one rank, with their kinds and phases.
+    """Return data, fsdp, tensor, pipeline, expert or "", from one rank's calls of a group.
 
-    All-to-alls exchange tokens of experts (or rows of embeddings); sends and receives join stages of a pipeline.
-    Gathered and scattered weights are those of FSDP; the activations of tensor parallelism are reduced in the forward
-    pass, too; gradients are reduced in the backward pass alone.
+    All-to-alls exchange tokens of experts (or rows of embeddings). Sends and receives connect the stages of a pipeline.
+    FSDP gathers and scatters weights. Tensor parallelism reduces activations in the forward pass too; data parallelism
+    reduces gradients in the backward pass only.
     """
     kinds = calls["kind"].value_counts(normalize=True)
     common = set(kinds[kinds >= LEAST_SHARE].index)

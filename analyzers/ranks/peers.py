@@ -1,4 +1,4 @@
-"""The ranks that do the same as each rank, to compare it with."""
+"""The peers of each rank: ranks with the same work, to compare it with."""
 
 import numpy as np
 import numpy.typing as npt
@@ -9,18 +9,18 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 UNLIKE = 0.2
-"""Ranks whose numbers of calls of each kind differ by more than this part are not compared."""
+"""Ranks are not compared if their numbers of calls by kind differ by more than this fraction."""
 
 
 def peers(program: Program) -> list[list[int]]:
-    """Per rank, the other ranks that make about as many calls of each kind; all others where there are none.
+    """Return, for each rank, the other ranks with about as many calls of each kind; all others if there are none.
 
-    Stages of a pipeline make other calls than their neighbours; the ranks of one stage are compared.
+    The stages of a pipeline make different calls, so each rank is compared with those of its own stage.
     """
     number = _alike(_calls_by_kind(program))
     everyone = np.arange(program.ranks)
-    found = [everyone[(number == number[rank]) & (everyone != rank)].tolist() for rank in everyone]
-    return [mine or everyone[everyone != rank].tolist() for rank, mine in enumerate(found)]
+    alike = [everyone[(number == number[rank]) & (everyone != rank)].tolist() for rank in everyone]
+    return [mine or everyone[everyone != rank].tolist() for rank, mine in enumerate(alike)]
 
 
 def _calls_by_kind(program: Program) -> Ints:
@@ -31,7 +31,7 @@ def _calls_by_kind(program: Program) -> Ints:
 
 
 def _alike(counts: Ints) -> Ints:
-    """A number for each set of rows that differ little from the first row of the set."""
+    """Number the sets of rows that differ little from the first row of the set."""
     number = np.full(len(counts), -1)
     for row in range(len(counts)):
         if number[row] < 0:
@@ -41,6 +41,6 @@ def _alike(counts: Ints) -> Ints:
 
 
 def typical(own: Floats, ranks: list[int]) -> int:
-    """The rank among these whose own time is the median (the lower one of two)."""
+    """Return the rank whose own time is the median; the lower one of two."""
     total = own[ranks].sum(axis=1)
     return ranks[int(np.argsort(total, kind="stable")[(len(ranks) - 1) // 2])]

@@ -1,4 +1,4 @@
-"""What the ranks of a job do: their own time up to each collective, and the ends of their steps."""
+"""The program of a job's ranks: their own time up to each collective, and the ends of their steps."""
 
 from dataclasses import dataclass, replace
 
@@ -13,9 +13,9 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The calls of all ranks in order of rank and time, one entry a call in every array. Times are ns.
+    """The calls of all ranks in order of rank and time, one element per call in every array. Times are in ns.
 
-    Own time is time without exposed communication, since the start of the rank's first step.
+    Own time is time without exposed communication, from the start of the rank's first step.
     """
 
     rank: Ints
@@ -26,15 +26,15 @@ class Program:
     blocks: Bools
     kind: npt.NDArray
     transfer: Floats
-    """Per call of the job."""
+    """Transfer time of each call of the job."""
     order: Ints
     """The calls of the job in order of time."""
     start: Floats
-    """Per rank, when it begins its first step, on the job's clock."""
+    """Start of each rank's first step, on the job's clock."""
     own_step: Floats
-    """Ranks × steps: own time until the end of each step."""
+    """Own time until the end of each step, as ranks × steps."""
     step_at: Ints
-    """Per step, how many calls of the job, in order, come before its end."""
+    """For each step, the number of the job's calls, in order, before its end."""
 
     @property
     def ranks(self) -> int:
@@ -44,7 +44,7 @@ class Program:
         return slice(*np.searchsorted(self.rank, [rank, rank + 1]))
 
     def like(self, rank: int, peer: int) -> "Program":
-        """The program in which `rank` takes the own time that its peer takes."""
+        """Return the program in which `rank` takes the own time of its peer."""
         mine, other = self.rows_of(rank), self.rows_of(peer)
         own_step = self.own_step.copy()
         own_step[rank] = self.own_step[peer]
@@ -60,8 +60,11 @@ class Program:
 
 
 def program(calls: pd.DataFrame, starts: Floats, own_first: Floats, own_step: Floats, step_ends: Floats) -> Program:
-    """`calls` as `skew.arrivals` returns them; `own_first` the ranks' own time at the start of their first step;
-    `step_ends` when each step ends, on the job's clock."""
+    """Build the program from `calls`, as `skew.arrivals` returns them.
+
+    `own_first` is the ranks' own time at the start of their first step, `step_ends` the end of each step on the job's
+    clock.
+    """
     calls = calls.sort_values(["rank", "start_ns"], kind="stable")
     by_call = calls.groupby("call")
     order = by_call["arrival"].max().sort_values(kind="stable")

@@ -1,4 +1,4 @@
-"""The work of one rank, attributed and costed, without the tables of an analysis that a job does not need."""
+"""The attributed and costed work of one rank, without the tables of an analysis that a job does not use."""
 
 from dataclasses import dataclass, field
 
@@ -21,7 +21,7 @@ class RankWork:
     """The work of a rank."""
 
     work: pd.DataFrame = field(repr=False)
-    """WORK, in which `layer` is a row of `layers`."""
+    """WORK; `layer` is a row of `layers`."""
     steps: pd.DataFrame = field(repr=False)
     layers: np.ndarray
     """Paths of the layers."""
@@ -31,7 +31,7 @@ class RankWork:
 
 
 def rank_work(trace: Trace) -> RankWork:
-    """Raises InputError for a trace without work."""
+    """Analyze the work of a trace. Raises InputError for a trace without work."""
     items = work_items(trace)
     attributed = attribute(trace.host, items)
     device = run_device(trace.metadata, items, None)

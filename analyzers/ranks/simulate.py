@@ -1,8 +1,8 @@
-"""When the ranks of a job would end their steps, if their own time or their transfers were others.
+"""Simulates the steps of a job with other own times or transfers of its ranks.
 
-A rank arrives at a collective when it has done its own work up to there, and the collective before it on the stream has
-ended. A collective ends when the last rank has arrived and its transfer is done. A rank that computes nothing when a
-collective ends waits for that end before it goes on.
+A rank arrives at a collective when it has finished its own work up to there, and the previous collective on the stream
+has ended. A collective ends when the last rank has arrived and its transfer is done. A rank that computes nothing at
+the end of a collective waits for that end before it continues.
 """
 
 from dataclasses import dataclass, replace
@@ -20,20 +20,20 @@ NONE = -1
 
 @dataclass(frozen=True, eq=False)
 class Simulated:
-    """A simulated run. Times are ns on the job's clock."""
+    """A simulated run. Times are in ns on the job's clock."""
 
     start: float
     step_end: Floats
     step_rank: Ints
-    """Per step, the rank that ends it last."""
+    """The rank that ends each step last."""
     step_waited: Ints
-    """Per step, the call whose end that rank last waited for before; NONE."""
+    """For each step, the call whose end that rank waited for last; NONE."""
     arrival: Floats
-    """Per call, when its last rank arrived."""
+    """Arrival of the last rank at each call."""
     end: Floats
     last_rank: Ints
     waited: Ints
-    """Per call, the call whose end its last rank waited for before it arrived; NONE."""
+    """For each call, the call whose end its last rank waited for before it arrived; NONE."""
 
     @property
     def step_ns(self) -> Floats:
@@ -41,17 +41,18 @@ class Simulated:
 
 
 def step_times(program: Program) -> Floats:
-    """Nanoseconds of each step of the job: from the end of the one before on the last rank to its end on the last."""
+    """Return the time of each step in ns: from the end of the previous one on its last rank to its own end on its last
+    rank."""
     return simulate(program).step_ns
 
 
 def without(program: Program, rank: int, peer: int) -> Floats:
-    """Nanoseconds of each step if `rank` took the own time of its peer."""
+    """Return the time of each step in ns if `rank` takes the own time of its peer."""
     return step_times(program.like(rank, peer))
 
 
 def with_transfers(program: Program, factor: float | Floats) -> Floats:
-    """Nanoseconds of each step if transfers took `factor` times as long, for all calls or for each."""
+    """Return the time of each step in ns if transfers take `factor` times as long: one factor, or one for each call."""
     return step_times(replace(program, transfer=program.transfer * factor))
 
 
@@ -68,7 +69,8 @@ def simulate(program: Program) -> Simulated:
 
 
 class _Run:
-    """The state of a run: how far each rank is behind its own time, and when streams are free, and after which call."""
+    """The state of a run: the delay of each rank behind its own time, and since when and by which call each stream is
+    free."""
 
     def __init__(self, program: Program) -> None:
         calls, steps, streams = (

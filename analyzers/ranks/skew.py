@@ -1,4 +1,4 @@
-"""Who waits for whom: arrivals at each collective, the wait apart from the transfer, and the ranks that impose it."""
+"""Waiting times: arrivals at each collective, the wait separate from the transfer, and the ranks that cause it."""
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +11,11 @@ Floats = npt.NDArray[np.float64]
 
 
 def arrivals(calls: pd.DataFrame, clocks: Clocks) -> pd.DataFrame:
-    """The calls with `arrival`, `end` (of the job's call), `wait`, `imposed` and `transfer`, in ns on the job's clock.
+    """Return the calls with `arrival`, `end` (of the job's call), `wait`, `imposed` and `transfer`, in ns on the job's
+    clock.
 
-    The end of a call is the median over its ranks. Where no rank can leave before all have arrived, a rank arrived its
-    own duration before that end, whatever its clock says; elsewhere its clock says when.
+    The end of a call is the median over its ranks. In a kind that no rank can leave before all have arrived, a rank
+    arrives its own duration before that end, whatever its clock says; in other kinds its clock decides.
     """
     rank = calls["rank"].to_numpy()
     begin, end = (clocks.corrected(rank, calls[name].to_numpy()) for name in ("start_ns", "end_ns"))
@@ -27,9 +28,9 @@ def arrivals(calls: pd.DataFrame, clocks: Clocks) -> pd.DataFrame:
 
 
 def _imposed(calls: pd.DataFrame) -> Floats:
-    """The wait of the other ranks that each rank causes; these sum to all waits.
+    """Return the wait of other ranks that each rank causes; the sum is that of all waits.
 
-    Between two arrivals, those who are there wait for those who are not, who share that time equally.
+    Between two arrivals, the ranks that are there wait for those that are missing, which share that time equally.
     """
     call, arrival = calls["call"].to_numpy(), calls["arrival"].to_numpy()
     order = np.lexsort((arrival, call))

@@ -1,4 +1,4 @@
-"""The steps that all ranks have, when they begin and end on the job's clock, and the ranks' own time there."""
+"""The steps that all ranks have: their begin and end on the job's clock, and the ranks' own time there."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,34 +18,35 @@ Floats = npt.NDArray[np.float64]
 @dataclass(frozen=True, eq=False)
 class StepWindows:
     first: list[int]
-    """Per rank, its step that is the job's step 0."""
+    """The step of each rank that is the job's step 0."""
     steps: int
     start: Floats
-    """Per rank, when its first step begins."""
+    """Start of each rank's first step."""
     end: Floats
-    """Ranks × steps."""
+    """End of each step, as ranks × steps."""
     own_first: Floats
     own_step: Floats
-    """Ranks × steps: own time until the end."""
+    """Own time until the end of each step, as ranks × steps."""
 
     def numbered(self, calls: pd.DataFrame) -> pd.DataFrame:
-        """The calls in these steps, with the job's number of their step."""
+        """Return the calls in these steps, with the job's number of their step."""
         step = calls["step"].to_numpy() - np.asarray(self.first)[calls["rank"].to_numpy()]
         inside = (calls["step"].to_numpy() >= 0) & (step >= 0) & (step < self.steps)
         return calls.assign(step=np.where(inside, step, -1))[inside].reset_index(drop=True)
 
 
 def windows(ranks: Sequence[RankSummary], calls: pd.DataFrame, clocks: Clocks) -> StepWindows:
-    """`calls` are matched: calls of one collective are of one step of the job, however the ranks number their steps.
+    """Find the common steps from matched `calls`. A collective belongs to the same step of the job on all ranks,
+    however they number it.
 
-    Raises InputError where the ranks have no step in common.
+    Raises InputError if the ranks have no step in common.
     """
     first = _first_steps(len(ranks), calls)
     steps = min((len(rank.steps) - at for rank, at in zip(ranks, first, strict=True)), default=0)
     if steps < 1:
         raise InputError(
             "The traces have no step in common.",
-            "Some hold none, or they were recorded at different times.",
+            "Some traces hold no steps, or they were recorded at different times.",
             "Record the same steps on all ranks.",
         )
     rows = [rank.steps.iloc[at : at + steps] for rank, at in zip(ranks, first, strict=True)]
@@ -63,7 +64,7 @@ def windows(ranks: Sequence[RankSummary], calls: pd.DataFrame, clocks: Clocks) -
 
 
 def _first_steps(ranks: int, calls: pd.DataFrame) -> list[int]:
-    """By how many steps each rank began to record before the last one did."""
+    """Return the number of steps that each rank recorded before the last one began."""
     inside = calls[calls["step"] >= 0]
     usual = inside.groupby("call")["step"].transform("median")
     ahead = (inside["step"] - usual).groupby(inside["rank"]).median().reindex(range(ranks)).fillna(0.0)

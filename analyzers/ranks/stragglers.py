@@ -1,13 +1,13 @@
-"""Ranks that hold up the others: which, what they cost, and whether that is beyond chance.
+"""Ranks that hold up the others: which ones, and what they cost the job.
 
-A rank is named when all of these hold:
+A rank is named if all of these hold:
 
-- Its own time (without exposed communication) exceeds the median of its peers' by at least LEAST_EXCESS of a step.
-- That is no chance: the interval of its mean over steps (confidence 99 %, divided among the ranks) is above zero. Steps
-  far from the others count as at Tukey's fences: a pause of the machine says nothing about the rank. With fewer than
-  LEAST_STEPS steps, the excess is at least LEAST_ONCE of a step.
+- Its own time (without exposed communication) exceeds the median of its peers by at least LEAST_EXCESS of a step.
+- The excess is significant: the interval of its mean over the steps (confidence 99 %, divided among the ranks) is above
+  zero. Outlying steps are clipped at Tukey's fences, because a pause of the machine says nothing about the rank. With
+  fewer than LEAST_STEPS steps, the excess must be at least LEAST_ONCE of a step instead.
 - Among four or more ranks, it is an outlier: more than OUTLIER times the usual deviation between ranks.
-- The simulated job is faster by at least LEAST_COST of a step when the rank works like its typical peer.
+- The simulated job is faster by at least LEAST_COST of a step if the rank takes the own time of its typical peer.
 """
 
 from dataclasses import dataclass
@@ -36,19 +36,19 @@ _LEAST_FOR_SPREAD = 4
 
 @dataclass(frozen=True)
 class Cost:
-    """What a rank costs the job. `rank` and `peer` are positions."""
+    """The cost of a rank to the job. `rank` and `peer` are positions."""
 
     rank: int
     peer: int
     share: Interval
-    """Part of a step's time that is saved when the rank works like its peer."""
+    """Fraction of a step's time that is saved if the rank takes the own time of its peer."""
     excess_ns: float
-    """Own time in a step beyond the median of its peers."""
+    """Own time per step beyond the median of its peers."""
 
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """The costs of the ranks with the most excess, and which of them are named."""
+    """The costs of the ranks with the largest excess, and those of the ranks that are named."""
 
     step_ns: Floats
     """Simulated time of each step of the job."""
@@ -57,6 +57,7 @@ class Costs:
 
 
 def costs(program: Program, parts: OwnParts) -> Costs:
+    """Simulate the cost of the ranks with the largest excess, and select those to name."""
     base, others = step_times(program), peers(program)
     excess = np.array([parts.own[rank] - np.median(parts.own[mine], axis=0) for rank, mine in enumerate(others)])
     candidates = np.argsort(-excess.mean(axis=1), kind="stable")[:_MOST_SIMULATED]
@@ -76,7 +77,7 @@ def _cost(program: Program, parts: OwnParts, base: Floats, rank: int, others: li
 
 
 def _beyond_chance(excess: Floats, step_ns: float) -> npt.NDArray[np.bool_]:
-    """Per rank, whether its own time exceeds its peers' by more than chance and more than ranks differ anyway."""
+    """Return, for each rank, whether its excess is significant over the steps and an outlier among the ranks."""
     ranks, steps = excess.shape
     excess = _fenced(excess)
     mean = excess.mean(axis=1)
@@ -92,6 +93,6 @@ def _beyond_chance(excess: Floats, step_ns: float) -> npt.NDArray[np.bool_]:
 
 
 def _fenced(excess: Floats) -> Floats:
-    """Values of each rank beyond the quartiles by more than 1.5 times their distance are moved there."""
+    """Clip the values of each rank at 1.5 interquartile ranges beyond the quartiles."""
     low, high = np.quantile(excess, [0.25, 0.75], axis=1, keepdims=True)
     return np.clip(excess, low - 1.5 * (high - low), high + 1.5 * (high - low))

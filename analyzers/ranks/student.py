@@ -1,4 +1,4 @@
-"""Intervals of means, from few values."""
+"""Confidence intervals of means of few values."""
 
 import math
 from functools import lru_cache
@@ -13,7 +13,8 @@ _SPLITS = 200
 
 @lru_cache
 def quantile(confidence: float, degrees: int) -> float:
-    """Quantile of Student's t distribution: bisection of its distribution function, integrated by Simpson's rule."""
+    """Return a quantile of Student's t distribution by bisection of its distribution function, integrated by Simpson's
+    rule."""
     low, high = 0.0, 1e4
     for _ in range(80):
         middle = (low + high) / 2
@@ -22,7 +23,7 @@ def quantile(confidence: float, degrees: int) -> float:
 
 
 def _below(t: float, degrees: int) -> float:
-    """P(T <= t) for t >= 0: with t = sqrt(degrees) tan(angle), the density is a power of the cosine."""
+    """Return P(T <= t) for t >= 0: with t = sqrt(degrees) tan(angle), the density is a power of the cosine."""
     angle = np.linspace(0.0, math.atan(t / math.sqrt(degrees)), 2 * _SPLITS + 1)
     density = np.cos(angle) ** (degrees - 1)
     weights = np.ones(len(angle))
@@ -33,7 +34,7 @@ def _below(t: float, degrees: int) -> float:
 
 
 def mean_interval(values: npt.NDArray, confidence: float) -> Interval:
-    """The mean with its two-sided interval; infinitely wide for fewer than two values."""
+    """Return the mean with its two-sided interval, which is infinitely wide for fewer than two values."""
     mean = float(np.mean(values)) if len(values) else math.nan
     if len(values) < 2:
         return Interval(-math.inf, mean, math.inf)

@@ -1,4 +1,4 @@
-"""One rank's trace to what the job needs of it: its steps, its collectives and its work, in kilobytes."""
+"""Summarizes one rank's trace in kilobytes for the analysis of the job: its steps, its collectives and its work."""
 
 from dataclasses import dataclass, field
 
@@ -17,23 +17,23 @@ from tracekit.analyzers.ranks.tables import RANK_CALLS, RANK_IDLE, RANK_STEPS, R
 from tracekit.analyzers.trace import ProcessGroup, Trace
 
 MOST_WORK_ROWS = 400
-"""Rows of a rank's work that are kept, those with the most time; the others are summed in one."""
+"""Most rows of a rank's work, those with most time; one more row holds the sum of the others."""
 
 
 @dataclass(frozen=True)
 class RankSummary:
-    """What a job needs of one rank."""
+    """The summary of one rank."""
 
     rank: int | None
-    """None: the trace does not say."""
+    """Its rank in the job; None if the trace does not state it."""
     world_size: int | None
     host: str
     groups: tuple[ProcessGroup, ...]
     device_name: str
     gpu: str
-    """Id of the GPU; "": not known."""
+    """Id of the GPU; "" if unknown."""
     device_index: int
-    """-1: a CPU."""
+    """Index of the device; -1 for a CPU."""
     base_ns: int
     steps: pd.DataFrame = field(repr=False)
     idle: pd.DataFrame = field(repr=False)
@@ -43,7 +43,7 @@ class RankSummary:
 
 
 def summarize(trace: Trace) -> RankSummary:
-    """Raises InputError for a trace without work."""
+    """Summarize a trace. Raises InputError for a trace without work."""
     metadata, mine = trace.metadata, rank_work(trace)
     device = _main_device(mine.work) if mine.on_device else -1
     if mine.on_device:
@@ -71,14 +71,14 @@ def summarize(trace: Trace) -> RankSummary:
 
 
 def idle_by_cause(idle: Idle) -> pd.DataFrame:
-    """Columns step, cause and idle_ns."""
+    """Return columns step, cause and idle_ns."""
     step = idle.gaps["step"].to_numpy()[idle.parts["gap"].to_numpy(dtype=np.int64)]
     cause = idle.parts["cause"].astype(object).replace("", UNKNOWN)
     return pd.DataFrame({"step": step, "cause": cause.to_numpy(), "idle_ns": idle.parts["duration_ns"].to_numpy()})
 
 
 def _main_device(work: pd.DataFrame) -> int:
-    """The device with the most work: a rank drives one."""
+    """Return the device with most work, because a rank uses one."""
     devices, number = np.unique(work["device"].to_numpy(), return_inverse=True)
     return int(devices[np.bincount(number, work["duration_ns"].to_numpy()).argmax()])
 

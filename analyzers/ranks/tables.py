@@ -11,7 +11,7 @@ _OWN_SPAN = (
     Column("own_end_ns", "int64", "ns", "the rank's own time until the end"),
 )
 _STEP_TIMES = (
-    Column("compute_ns", "int64", "ns", "time in which the device (of a CPU: any thread) computes"),
+    Column("compute_ns", "int64", "ns", "time in which the device (on a CPU, any thread) computes"),
     Column("communication_ns", "int64", "ns", "time in which a collective runs, waiting for other ranks included"),
     Column("exposed_communication_ns", "int64", "ns", "communication while nothing is computed"),
     Column("exposed_copy_ns", "int64", "ns", "copies and sets while nothing is computed or communicated"),
@@ -33,7 +33,7 @@ RANK_IDLE = Table(
     "The idle time of one rank's steps by cause.",
     STEP,
     Column("cause", "category", "", "as in the table idle_causes"),
-    Column("idle_ns", "int64", "ns", "idle time for it"),
+    Column("idle_ns", "int64", "ns", "idle time with this cause"),
 )
 
 RANK_CALLS = Table(
@@ -51,7 +51,7 @@ RANK_CALLS = Table(
     Column("stream", "int64", "", "stream id; on a CPU the number of the thread"),
     _START,
     Column("end_ns", "int64", "ns", "end, after the base time of the rank's trace"),
-    Column("host_start_ns", "int64", "ns", "when the host issued it, after the base time; -1: not recorded"),
+    Column("host_start_ns", "int64", "ns", "time at which the host issued it, after the base time; -1: not recorded"),
     *_OWN_SPAN,
     Column("blocks", "bool", "", "whether nothing is computed when it ends: the next computation may wait for it"),
 )
@@ -77,13 +77,18 @@ RANKS = Table(
     Column("steps", "int64", "", "steps that all ranks have"),
     Column("wall_ns", "float64", "ns", "wall time of a step"),
     *(Column(column.name, "float64", column.unit, column.meaning) for column in _STEP_TIMES),
-    Column("overlap", "float64", "", "part of the communication that is hidden behind computation; NaN: none"),
+    Column("overlap", "float64", "", "fraction of the communication that overlaps with computation; NaN: none"),
     Column("own_ns", "float64", "ns", "time of a step without exposed communication"),
-    Column("imposed_ns", "float64", "ns", "time in a step that other ranks, summed, wait for this one"),
-    Column("waiting_ns", "float64", "ns", "time in a step that this rank waits for others, in collectives"),
-    Column("cost_share", "float64", "", "part of a step that is saved if this rank works like its typical peer"),
-    Column("clock_offset_ns", "int64", "ns", "what its clock is ahead of the job's, at the start"),
-    Column("clock_drift_ppm", "float64", "1e-6", "what its clock is faster than the job's"),
+    Column("imposed_ns", "float64", "ns", "time per step that other ranks, in sum, wait for this one"),
+    Column("waiting_ns", "float64", "ns", "time per step that this rank waits for others in collectives"),
+    Column(
+        "cost_share",
+        "float64",
+        "",
+        "fraction of a step that is saved if this rank takes the own time of its typical peer",
+    ),
+    Column("clock_offset_ns", "int64", "ns", "offset of its clock ahead of the job's, at the start"),
+    Column("clock_drift_ppm", "float64", "1e-6", "rate of its clock above that of the job's"),
 )
 
 COLLECTIVES = Table(
@@ -93,17 +98,17 @@ COLLECTIVES = Table(
     Column("sequence", "int64", "", "number of the call in its group, or in its kind of a group"),
     Column("kind", "category", "", 'all-reduce, all-gather, ...; "": unknown'),
     STEP,
-    Column("ranks", "int64", "", "ranks whose traces hold it"),
+    Column("ranks", "int64", "", "ranks whose traces contain it"),
     Column("bytes", "int64", "B", "size of the message; 0: not recorded"),
-    Column("start_ns", "int64", "ns", "when the first rank arrived, on the job's clock"),
-    Column("end_ns", "int64", "ns", "when it ended, on the job's clock"),
-    Column("skew_ns", "int64", "ns", "from the first to the last arrival"),
-    Column("wait_ns", "int64", "ns", "time that the ranks, summed, waited for the last one"),
-    Column("transfer_ns", "int64", "ns", "from the last arrival to the end"),
+    Column("start_ns", "int64", "ns", "arrival of the first rank, on the job's clock"),
+    Column("end_ns", "int64", "ns", "end, on the job's clock"),
+    Column("skew_ns", "int64", "ns", "time from the first to the last arrival"),
+    Column("wait_ns", "int64", "ns", "time that the ranks, in sum, waited for the last one"),
+    Column("transfer_ns", "int64", "ns", "time from the last arrival to the end"),
     Column("last_rank", "int64", "", "rank that arrived last"),
-    Column("algorithm_bandwidth", "float64", "B/s", "bytes over transfer time; NaN: bytes not recorded"),
+    Column("algorithm_bandwidth", "float64", "B/s", "bytes divided by transfer time; NaN: bytes not recorded"),
     Column("bus_bandwidth", "float64", "B/s", "algorithm bandwidth times the bytes that a link carries for each byte"),
-    Column("roof_fraction", "float64", "", "bus bandwidth over that of the link; NaN: link not known"),
+    Column("roof_fraction", "float64", "", "bus bandwidth divided by that of the link; NaN: link not known"),
 )
 
 GROUPS = Table(
@@ -111,21 +116,32 @@ GROUPS = Table(
     "The groups of ranks that communicate.",
     Column("name", "object", "", "name of the process group"),
     Column("size", "int64", "", "ranks in the group"),
-    Column("traced", "int64", "", "those whose traces are there"),
+    Column("traced", "int64", "", "ranks of the group with traces"),
     Column("ranks", "object", "", "the ranks, as text"),
-    Column("parallelism", "object", "", 'what the group is for: data, fsdp, tensor, pipeline, expert; "": unknown'),
+    Column(
+        "parallelism",
+        "object",
+        "",
+        'parallelism that the group serves: data, fsdp, tensor, pipeline, expert; "": unknown',
+    ),
     Column("calls", "int64", "", "collectives"),
-    Column("bytes", "int64", "B", "bytes of a rank's messages in a step"),
-    Column("wait_ns", "float64", "ns", "mean time in a step that a rank waits"),
-    Column("transfer_ns", "float64", "ns", "mean time in a step that its transfers take"),
-    Column("bus_bandwidth", "float64", "B/s", "bytes that links carry over the transfer time; NaN: not known"),
-    Column("overlap", "float64", "", "part of the calls' time in which their rank computes, 0 to 1"),
-    Column("regathered", "float64", "", "of FSDP: bytes gathered in the backward pass over those in the forward pass"),
+    Column("bytes", "int64", "B", "bytes of a rank's messages per step"),
+    Column("wait_ns", "float64", "ns", "mean time per step that a rank waits"),
+    Column("transfer_ns", "float64", "ns", "mean time per step of its transfers"),
+    Column("bus_bandwidth", "float64", "B/s", "bytes that links carry, divided by the transfer time; NaN: not known"),
+    Column("overlap", "float64", "", "fraction of the calls' time in which their rank computes, 0 to 1"),
+    Column(
+        "regathered",
+        "float64",
+        "",
+        "for FSDP, bytes gathered in the backward pass, divided by those in the forward pass; NaN: others",
+    ),
     Column(
         "imbalance",
         "float64",
         "",
-        "largest over mean load of a rank: of experts, bytes a step; of a pipeline, own time of a stage; NaN: others",
+        "largest load of a rank, divided by the mean: for experts bytes per step, for a pipeline own time of a stage; "
+        "NaN: others",
     ),
 )
 
@@ -140,21 +156,21 @@ GROUP_WAITS = Table(
 
 RANK_BY_STEP = Table(
     "ranks_by_step",
-    "Each rank and step of a job: where the rank's time went.",
+    "The time of each rank in each step of a job.",
     _RANK,
     STEP,
     _WALL,
     *_STEP_TIMES,
     Column("own_ns", "int64", "ns", "time without exposed communication"),
-    Column("imposed_ns", "float64", "ns", "time that other ranks, summed, wait for this one"),
+    Column("imposed_ns", "float64", "ns", "time that other ranks, in sum, wait for this one"),
     Column("waiting_ns", "float64", "ns", "time that it waits for other ranks in collectives"),
 )
 
 CRITICAL_PATH = Table(
     "critical_path",
-    "The chain of own time and transfers that makes up the steps of a job, over all ranks, as simulated.",
+    "The simulated chain of own time and transfers that makes up the steps of a job, over all ranks.",
     STEP,
-    Column("kind", "category", "", "own (time of a rank) or transfer (of a collective that all have reached)"),
+    Column("kind", "category", "", "own (time of a rank) or transfer (of a collective that all ranks have reached)"),
     Column("rank", "int64", "", "rank whose time it is; -1: a transfer"),
     Column("group", "int64", "", "row in job_groups of a transfer; -1: own time"),
     Column("start_ns", "float64", "ns", "start, on the job's clock"),

@@ -49,7 +49,7 @@ def test_a_trace_that_kills_every_worker_is_a_problem(monkeypatch):
 @needs_dask
 def test_what_is_no_cluster_is_said_so():
     for name in ("local:0", "local:", "local:many"):
-        with pytest.raises(InputError, match="is no cluster"):
+        with pytest.raises(InputError, match="is not a cluster"):
             list(cluster.summaries_of_cluster(name, []))
     with pytest.raises(InputError, match="cannot be reached"):
         list(cluster.summaries_of_cluster("nothing://here", []))

@@ -1,1 +1,1 @@
-"""The traces of a job's ranks: where they are, and how they are read by several processes."""
+"""Finds the traces of a job's ranks, and reads them in several processes."""

@@ -1,4 +1,4 @@
-"""The summaries of all ranks, made by the workers of a Dask cluster: of one that runs, or of one started here."""
+"""Summarizes all ranks on the workers of a Dask cluster, which is running already or started here."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,9 +16,9 @@ _EXAMPLES = "Say local:4 for four processes here, or the address of a scheduler:
 
 
 def summaries_of_cluster(cluster: str, paths: Sequence[str], *, use_cache: bool = True) -> Iterator[Answer]:
-    """One answer a path, in order. What a lost worker was reading is read again by another one.
+    """Yield one answer per path, in order. If a worker is lost, another one reads its trace again.
 
-    `cluster` is local:N, or the address of a scheduler whose workers see the same paths and have tracekit installed.
+    `cluster` is local:N, or the address of a scheduler. Its workers need tracekit and access to the same paths.
     """
     with _client(cluster) as client:
         for path, future in zip(paths, client.map(_summary, paths, use_cache=use_cache, pure=False), strict=True):
@@ -26,7 +26,7 @@ def summaries_of_cluster(cluster: str, paths: Sequence[str], *, use_cache: bool 
 
 
 def _summary(path: str, *, use_cache: bool) -> Answer:
-    """One worker reads one trace at a time, without processes of its own."""
+    """Summarize one trace on a worker, without processes of its own."""
     ALONE.set(True)
     try:
         return summary_of(path, use_cache)
@@ -71,5 +71,7 @@ def _connected(client: Any, address: str) -> Any:
 def _workers(cluster: str) -> int:
     number = cluster.removeprefix(LOCAL)
     if not number.isdecimal() or int(number) < 1:
-        raise InputError(f"{cluster} is no cluster.", f"{number or 'Nothing'} is no number of workers.", _EXAMPLES)
+        raise InputError(
+            f"{cluster} is not a cluster.", f"{number or 'Nothing'} is not a number of workers.", _EXAMPLES
+        )
     return int(number)

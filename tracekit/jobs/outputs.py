@@ -1,4 +1,4 @@
-"""What an analysis of a job's ranks leaves behind: a page, data, and the traces of three ranks for Perfetto."""
+"""Writes the outputs of an analysis of ranks: a page, data, and the traces of three ranks for Perfetto."""
 
 import os
 import tarfile
@@ -55,7 +55,8 @@ def links_to_reports(answer: RankFiles, folder: Path) -> dict[int, str]:
 
 
 def _write_traces(answer: RankFiles, target: Path) -> int:
-    """The traces of the slow, the fast and the median rank, without what identifies machines; how many there are."""
+    """Write the traces of the slow, the fast and the median rank, without what identifies machines; return their
+    number."""
     roles: dict[int, str] = {}
     for role, rank in answer.job.shown_ranks.items():
         roles.setdefault(rank, role)

@@ -1,4 +1,4 @@
-"""The traces of a job's ranks: from a folder, a pattern or a URL to a list of files, and the numbers of their ranks."""
+"""Finds the traces of a job's ranks by a folder, a pattern or a URL, and the numbers of their ranks."""
 
 import re
 from collections.abc import Sequence
@@ -16,19 +16,20 @@ _NUMBER = re.compile(r"\d+")
 
 
 def rank_files(where: str | Path | Sequence[str | Path]) -> list[str]:
-    """The traces in a folder, of a pattern such as "runs/rank*/trace.json.gz", of a URL with one, or of a list.
+    """Return the traces in a folder, of a pattern such as "runs/rank*/trace.json.gz", of a URL with a pattern, or of a
+    list.
 
-    Of a folder of run folders, the traces of the runs. Raises InputError when there are none.
+    A folder of run folders stands for the traces of its runs. Raises InputError if there are none.
     """
     if not isinstance(where, str | Path):
         return [str(each) for each in where]
-    found = _remote(str(where)) if is_url(str(where)) else _local(str(where))
-    if found:
-        return sorted(found, key=_natural)
+    files = _remote(str(where)) if is_url(str(where)) else _local(str(where))
+    if files:
+        return sorted(files, key=_natural)
     raise InputError(
         f"{shown(str(where))} holds no traces.",
-        "Looked for files that end in .json or .json.gz, and for run folders.",
-        "Name a folder with one trace a rank, or a pattern in quotes.",
+        "A folder is searched for files that end in .json or .json.gz, and for run folders.",
+        "Name a folder with one trace per rank, or a pattern in quotes.",
     )
 
 
@@ -58,7 +59,7 @@ def _remote(url: str) -> list[str]:
         system, path = fsspec.core.url_to_fs(url)
         names = system.glob(path) if re.search(r"[*?\[]", path) else _within(system, path)
         return [system.unstrip_protocol(name) for name in names]
-    except Exception as error:  # every driver has exceptions of its own
+    except Exception as error:  # each driver has its own exceptions
         why = f"{type(error).__name__}."
         raise InputError(f"{shown(url)} cannot be listed.", why, "Check the URL and your access.") from error
 
@@ -75,14 +76,14 @@ def _is_trace(name: str) -> bool:
 
 
 def _natural(path: str) -> list[Any]:
-    """rank-2 before rank-10."""
+    """Sort key that puts rank-2 before rank-10."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path)]
 
 
 def rank_numbers(said: Sequence[int | None], names: Sequence[str]) -> tuple[list[int], bool]:
-    """The ranks' numbers, and whether they had to be taken from the order of the files.
+    """Return the ranks' numbers, and whether they had to be taken from the order of the files.
 
-    As the traces say; where some do not, or two say the same, as the files' names do.
+    The traces state them. If some do not, or two state the same, the names of the files decide.
     """
     for numbers in (list(said), _named(names, _RANK), _named(names, _NUMBER)):
         if all(number is not None for number in numbers) and len(set(numbers)) == len(numbers):
@@ -91,6 +92,6 @@ def rank_numbers(said: Sequence[int | None], names: Sequence[str]) -> tuple[list
 
 
 def _named(names: Sequence[str], pattern: re.Pattern[str]) -> list[int | None]:
-    """The last number in each path that the pattern finds."""
-    found = [pattern.findall(re.sub(r"\.[a-z.]+\Z", "", name)) for name in names]
-    return [int(each[-1]) if each else None for each in found]
+    """Return the last number in each path that matches the pattern."""
+    matches = [pattern.findall(re.sub(r"\.[a-z.]+\Z", "", name)) for name in names]
+    return [int(each[-1]) if each else None for each in matches]

@@ -1,4 +1,4 @@
-"""The summaries of all ranks, made by several processes, each of which reads one trace at a time."""
+"""Summarizes all ranks in several processes, each of which reads one trace at a time."""
 
 import json
 import os
@@ -16,14 +16,14 @@ from tracekit.analyzers.readers.worker import receive, send
 from tracekit.jobs.worker import Answer, summary_of
 
 ALONE_BYTES = 8 << 20
-"""Fewer bytes are read here before a process has started."""
+"""A trace of fewer bytes is read in this process, because starting another takes longer."""
 _RUN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tracekit.jobs.worker import main; main()"
 _TRIES = 2
 _LOST = "The process that read it ended (killed, or out of memory)."
 
 
 def summaries(paths: Sequence[str], workers: int | None = None, *, use_cache: bool = True) -> Iterator[Answer]:
-    """One answer a path, in order. A path whose process ends before it answers is tried again."""
+    """Yield one answer per path, in order. If its process ends before it answers, a path is tried again."""
     workers = min(_cores() if workers is None else workers, len(paths))
     if workers < 2 or not sys.executable or (_bytes(paths) < ALONE_BYTES):
         yield from (summary_of(path, use_cache) for path in paths)
@@ -49,14 +49,14 @@ def _ask(idle: "SimpleQueue[_Worker]", path: str) -> Answer:
 
 
 class _Worker:
-    """A process, started when it is first asked, and again after it ended."""
+    """A process that is started for its first path, and again if it has ended."""
 
     def __init__(self, use_cache: bool) -> None:
         self._flag = b"1" if use_cache else b"0"
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, path: str) -> Answer | None:
-        """None: the process ended before it answered."""
+        """Return the answer for a path; None if the process ended before."""
         process = self._process = self._process or _started()
         assert process.stdin and process.stdout
         with suppress(OSError):
@@ -92,7 +92,7 @@ def _cores() -> int:
 
 
 def _bytes(paths: Sequence[str]) -> int:
-    """Of local files; a URL counts as a large one."""
+    """Return the total size of local files; a URL counts as a large one."""
     size: Callable[[str], int] = lambda path: ALONE_BYTES if is_url(path) else Path(path).stat().st_size  # noqa: E731
     total = 0
     for path in paths:

@@ -1,4 +1,4 @@
-"""Summarize ranks in a process of its own. A message on stdin is a path, one on stdout its pickled answer."""
+"""Summarizes ranks in a separate process, which reads paths from stdin and writes pickled answers to stdout."""
 
 import os
 import pickle
@@ -16,7 +16,7 @@ from tracekit.analyzers.readers.worker import receive, send
 
 @dataclass(frozen=True)
 class Answer:
-    """The summary of a rank's trace, or why there is none."""
+    """The summary of a rank's trace, or the reason why there is none."""
 
     path: str
     summary: RankSummary | None
@@ -24,7 +24,7 @@ class Answer:
 
 
 def summary_of(path: str, use_cache: bool = True) -> Answer:
-    """What cannot be read is an answer, too."""
+    """Summarize a trace; an error of reading it is an answer too."""
     try:
         if not use_cache:
             return Answer(path, summarize(readers.load(path)))
@@ -36,7 +36,7 @@ def summary_of(path: str, use_cache: bool = True) -> Answer:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process decides when it ends
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     ALONE.set(True)
