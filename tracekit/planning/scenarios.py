@@ -1,4 +1,4 @@
-"""Predicts the speed-up of an optimization as an interval, from the scenarios of its effect."""
+"""From a transform to a predicted speed-up, as an interval."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -13,26 +13,26 @@ from tracekit.optimizations.base import Optimization
 OUTCOMES: tuple[Outcome, ...] = ("low", "expected", "high")
 
 SLOWER, FASTER = 1.25, 0.8
-"""Factors on the host's times, between which the sensitivity to a drift of the host is measured."""
+"""Factors on the host's times between which the drift of a host is looked at."""
 
 Host = tuple[float, float]
-"""Factors on the host's time for launches, and on its time that the trace does not record (Baseline.hosts)."""
+"""Factors on the host's launching, and on its time without a record (Baseline.hosts)."""
 EXPECTED: Host = (1.0, 1.0)
 
 Scenario = tuple[Outcome, Host]
-"""The outcome of the optimization, and the host."""
+"""How the optimization turns out, and on which host."""
 
 
 @dataclass(frozen=True)
 class Scenarios:
-    """The latency of a step in each outcome of an optimization and, for the expected one, with other host times."""
+    """Latency of a step for each way that an optimization may turn out, and, as expected, for other host times."""
 
     after: Mapping[Outcome, Baseline]
     latency_ns: Mapping[Scenario, float]
     work: float
-    """The work of a step, relative to the baseline's."""
+    """How many times the baseline's work a step does."""
     hosts: tuple[Host, ...]
-    """The hosts that are possible by the evidence."""
+    """Those that the evidence leaves open."""
     evidence: Evidence
 
     @property
@@ -41,13 +41,12 @@ class Scenarios:
 
 
 def refusal(optimization: Optimization, base: Baseline) -> str | None:
-    """Return why the optimization cannot be applied to the run: its own objection, or too little memory on the GPU."""
+    """Why it cannot be done to this run: its own objection, or that the GPU's memory does not hold it."""
     return optimization.obstacle(base) or too_large(optimization.applied(base, "expected"), base)
 
 
 def too_large(after: Baseline, before: Baseline) -> str | None:
-    """Return why the run after the change does not fit in the GPU's memory; None if it fits, or did not fit before
-    either."""
+    """That the GPU does not hold what it held before, or more than that."""
     here, there = before.source.capture, after.source.capture
     if here is None or there is None:
         return None
@@ -59,23 +58,21 @@ def too_large(after: Baseline, before: Baseline) -> str | None:
 
 
 def predicted_speedup(optimization: Optimization, base: Baseline) -> Interval:
-    """Return the end-to-end speed-up of one step: latency before, divided by that after, times the relative work."""
+    """End-to-end speed-up of one step: latency before over after, times the work done."""
     return speedup(unchanged(base), scenarios(optimization, base))
 
 
 def scenarios(optimization: Optimization, base: Baseline) -> Scenarios:
-    """Simulate the run with the optimization, in all its outcomes."""
     after = {outcome: optimization.applied(base, outcome) for outcome in OUTCOMES}
     return simulated(after, base, optimization.work(base))
 
 
 def unchanged(base: Baseline) -> Scenarios:
-    """Simulate the unmodified run."""
     return simulated(dict.fromkeys(OUTCOMES, base), base, 1.0)
 
 
 def simulated(after: Mapping[Outcome, Baseline], base: Baseline, work: float) -> Scenarios:
-    """Simulate each outcome and, for the expected one, other host times."""
+    """Simulate each outcome, and the expected one with other host times."""
     latencies: dict[Scenario, float] = {(outcome, EXPECTED): run.latency_ns for outcome, run in after.items()}
     expected, hosts = after["expected"], {*base.hosts, (SLOWER, 1.0), (FASTER, 1.0)} - {EXPECTED}
     latencies |= {("expected", host): expected.simulate(expected.ops, *host) for host in hosts}
@@ -83,25 +80,25 @@ def simulated(after: Mapping[Outcome, Baseline], base: Baseline, work: float) ->
 
 
 def evidence(base: Baseline) -> Evidence:
-    """Return the kind of measurement that the predictions of the run start from."""
+    """What the predictions of a run start from."""
     if base.source.kind == "modelled":
         return "modelled"
     return "timed" if base.profiler_share is None else "profiled"
 
 
 def speedup(before: Scenarios, after: Scenarios) -> Interval:
-    """Return latency before, divided by that after, as an interval as wide as the errors of such predictions."""
+    """Before over after, as an interval as wide as such predictions were off."""
     expected = math.exp(_log_ratio(before, after, ("expected", EXPECTED)))
     return interval(expected, sources(before, after), widths(after.evidence))
 
 
 def sources(before: Scenarios, after: Scenarios) -> Sources:
-    """Return the uncertainty of the speed-up by source. Each scenario is the same before and after."""
+    """What the speed-up depends on that is not known: scenario by scenario, as it is the same before and after."""
     expected = _log_ratio(before, after, ("expected", EXPECTED))
 
     def ends(scenarios: Iterable[Scenario]) -> Ends:
-        changes = [_log_ratio(before, after, each) - expected for each in scenarios]
-        return max(0.0, -min(changes)), max(0.0, *changes)
+        found = [_log_ratio(before, after, each) - expected for each in scenarios]
+        return max(0.0, -min(found)), max(0.0, *found)
 
     slower, faster = (_log_ratio(before, after, ("expected", (factor, 1.0))) for factor in (SLOWER, FASTER))
     return Sources(
