@@ -4,8 +4,8 @@
 
 Rows: optimizations measured on an H200 (benchmarks/data), the blind rounds that were measured (rescored.csv), and
 published results, each predicted by today's model. Widths (tracekit/analyzers/prediction/uncertainty.py) are the
-smallest that hold 90 % of the rows, machines counting the same. How that holds for a machine, a family of models or an
-optimization that was left out stands in the file, too.
+smallest that hold 87.5 % of the rows, machines counting the same. How that holds for a machine, a family of models or
+an optimization that was left out stands in the file, too.
 """
 
 import argparse
@@ -18,6 +18,8 @@ from pathlib import Path
 
 import numpy as np
 from accuracy import published_cases, published_runs, speedup_rows
+from accuracy.rescored import sources_of
+from blind.hosts import HOST_LOGS
 from blind.plan import read
 from fitting.conformal import NAMES, Judged, fit, inside, spans, without_each
 
@@ -93,7 +95,7 @@ def _predicted(base: Baseline, name: str) -> tuple[float, Sources] | None:
         return None
     if refusal(optimization, base):
         return None
-    before, after = unchanged(base), scenarios(optimization, base)
+    before, after = unchanged(base, HOST_LOGS), scenarios(optimization, base, HOST_LOGS)
     return speedup(before, after).expected, sources(before, after)
 
 
@@ -104,13 +106,8 @@ def _of_rounds(evidence: str) -> Iterator[Judged]:
             for row in csv.DictReader(opened):
                 if row["expected"] and _OF_ROUND[row["evidence"]] == evidence:
                     residual = math.log(float(row["measured"]) / float(row["expected"]))
-                    name, machine = kind(row["optimization"]), file.parent.name
-                    yield Judged(evidence, machine, family(models[row["run"]]), name, residual, _sources(row))
-
-
-def _sources(row: Mapping[str, str]) -> Sources:
-    ends = {name: (float(row[f"{name}_down"]), float(row[f"{name}_up"])) for name in ("outcome", "host")}
-    return Sources(ends["outcome"], ends["host"], float(row["drift"]))
+                    name, machine = kind(row["optimization"]), f"{file.parent.name} of round {file.parents[1].name}"
+                    yield Judged(evidence, machine, family(models[row["run"]]), name, residual, sources_of(row))
 
 
 def _published(shared: Path) -> Iterator[Judged]:

@@ -150,15 +150,14 @@ class Baseline:
         host[:1] -= self.entry_ns
         return float(np.maximum(host - MOST_TO_LAUNCH_NS, 0.0).sum())
 
-    @property
-    def hosts(self) -> tuple[tuple[float, float], ...]:
-        """What the evidence leaves open about the host: factors on its launching, and on its time without a record.
+    def hosts(self, factors: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
+        """Return hosts with these factors: on launching, and on the time without a record.
 
-        That time is the script's or the profiler's: on the fastest host that fits a profiled step it is the profiler's.
+        That time is the script's or the profiler's: on a host faster than is expected of a profiled step, the
+        profiler's.
         """
-        without_record = 1.0 if self.profiler_share is None else 0.0
-        low, expected, high = self.host_range.low, self.host_range.expected, self.host_range.high
-        return (low, without_record), (expected, 1.0), (high, 1.0)
+        profiled = self.profiler_share is not None
+        return tuple((factor, 0.0 if profiled and factor < 1.0 else 1.0) for factor in factors)
 
     def simulate(self, ops: pd.DataFrame, host_factor: float = 1.0, unexplained: float = 1.0) -> float:
         """Latency of a step of these ops, in nanoseconds, on a host with these factors (see `hosts`)."""

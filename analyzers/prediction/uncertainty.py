@@ -1,14 +1,17 @@
-"""How wide the interval of a predicted speed-up is: what it depends on that is not known, each with a measured width.
+"""The width of the interval of a predicted speed-up: what it depends on that is not known, each with a measured width.
 
 `benchmarks/intervals.py` measures the widths (intervals.toml), by conformal prediction on what was measured.
 """
 
 import math
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Literal
+
+import numpy as np
 
 from tracekit.analyzers.interval import Interval
 
@@ -17,7 +20,7 @@ Evidence = Literal["timed", "profiled", "modelled"]
 Ends = tuple[float, float]
 """How far something may lower and raise the logarithm of a speed-up."""
 MOST_QUOTED = 2.0
-"""Of an interval whose upper end is more than this times the lower one, only what would narrow it is said."""
+"""Largest ratio of an interval's ends that a headline quotes. For a wider one it says what narrows it."""
 
 
 @dataclass(frozen=True)
@@ -25,41 +28,43 @@ class Sources:
     """What the logarithm of a predicted speed-up depends on, as far as that is left open."""
 
     outcome: Ends = (0.0, 0.0)
-    """How well the optimization turns out: its worst and its best modelled outcome."""
-    host: Ends = (0.0, 0.0)
-    """The host times that the evidence leaves open."""
-    drift: float = 0.0
-    """Change of the logarithm with that of the host's speed, 0 to 1: before the optimization the host sets the pace,
-    after it less. A host's speed differs between processes, and between minutes on a shared machine."""
+    """How far the worst and the best modelled outcome of the optimization lower and raise it."""
+    host: Mapping[float, float] = field(default_factory=dict)
+    """Logarithm of a factor on the host's times -> its change on such a host. A host's speed differs between machines,
+    between processes, and on a shared machine between minutes."""
 
 
 @dataclass(frozen=True)
 class Widths:
-    """Factors on the sources, and what repeats differ by."""
+    """Measured widths: of repeats (a logarithm), a factor on the outcome, and of the host's times (a logarithm)."""
 
     repeat: float
     outcome: float
     host: float
-    drift: float
 
 
 def interval(expected: float, sources: Sources, widths: Widths) -> Interval:
-    """The expected speed-up between its ends: independent sources add as squares."""
-    down, up = (_half(sources, widths, side) for side in (0, 1))
+    """Return the expected speed-up between its ends: independent sources add as squares."""
+    hosts = host_ends(sources.host, widths.host)
+    down, up = (
+        math.hypot(widths.repeat, widths.outcome * end, host) for end, host in zip(sources.outcome, hosts, strict=True)
+    )
     return Interval(expected * math.exp(-down), expected, expected * math.exp(up))
 
 
-def _half(sources: Sources, widths: Widths, side: int) -> float:
-    return math.hypot(
-        widths.repeat,
-        widths.outcome * sources.outcome[side],
-        widths.host * sources.host[side],
-        widths.drift * sources.drift,
-    )
+def host_ends(changes: Mapping[float, float], width: float) -> Ends:
+    """Return how far hosts up to exp(width) times as fast and as slow lower and raise the logarithm.
+
+    Between the simulated hosts the change is interpolated, and beyond them it is that of the outermost one.
+    """
+    known = sorted({0.0: 0.0, **changes}.items())
+    logs = [-width, *(log for log, _ in known if abs(log) < width), width]
+    reached = np.interp(logs, *zip(*known, strict=True))
+    return max(0.0, -float(reached.min())), max(0.0, float(reached.max()))
 
 
 @cache
 def widths(evidence: Evidence) -> Widths:
-    """Those of predictions that start from such evidence."""
+    """Return the widths of predictions that start from such evidence."""
     table = tomllib.loads((Path(__file__).parent / "intervals.toml").read_text(encoding="utf-8"))
-    return Widths(**{name: table[evidence][name] for name in ("repeat", "outcome", "host", "drift")})
+    return Widths(**{name: table[evidence][name] for name in ("repeat", "outcome", "host")})

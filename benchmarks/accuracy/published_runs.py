@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from blind.hosts import HOST_LOGS
+
 from accuracy import published_gpus
 from accuracy.published_cases import Case
 from tracekit.analyzers import analyze
@@ -62,13 +64,11 @@ class Predicted:
 
 def predicted(case: Case) -> Predicted:
     base = run(case.gpu, case.model, case.workload, case.batch, case.seq, case.dtype, case.attention)
-    before = scenarios(parse(case.already), base) if case.already else unchanged(base)
-    after = scenarios(parse("+".join(filter(None, [case.already, case.apply]))), base)
-    latencies = [before.latency_ns["expected", host] / 1e6 for host in before.hosts]
-    expected = latencies[1]
-    return Predicted(
-        case, Interval(min(latencies), expected, max(latencies)), speedup(before, after), sources(before, after)
-    )
+    before = scenarios(parse(case.already), base, HOST_LOGS) if case.already else unchanged(base, HOST_LOGS)
+    after = scenarios(parse("+".join(filter(None, [case.already, case.apply]))), base, HOST_LOGS)
+    hosts = (base.host_range.low, 1.0, base.host_range.high)
+    low, expected, high = (before.expected.simulate(before.expected.ops, host) / 1e6 for host in hosts)
+    return Predicted(case, Interval(low, expected, high), speedup(before, after), sources(before, after))
 
 
 @cache

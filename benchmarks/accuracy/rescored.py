@@ -3,7 +3,7 @@
 import csv
 import math
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 
@@ -55,10 +55,14 @@ def _rows(file: Path) -> list[dict[str, str]]:
         return [{**row, "machine": file.parent.name} for row in csv.DictReader(opened) if row["expected"]]
 
 
+def sources_of(row: Mapping[str, str]) -> Sources:
+    """Return what a row of rescored.csv depends on."""
+    hosts = {float(name.removeprefix("host_")): float(value) for name, value in row.items() if name.startswith("host_")}
+    return Sources((float(row["outcome_down"]), float(row["outcome_up"])), hosts)
+
+
 def _ends(row: dict[str, str]) -> tuple[float, float]:
-    outcome, host = ((float(row[f"{name}_down"]), float(row[f"{name}_up"])) for name in ("outcome", "host"))
-    sources = Sources(outcome, host, float(row["drift"]))
-    found = interval(float(row["expected"]), sources, widths(_EVIDENCE[row["evidence"]]))
+    found = interval(float(row["expected"]), sources_of(row), widths(_EVIDENCE[row["evidence"]]))
     return found.low, found.high
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hosts import HOST_LOGS
 from plan import Run, read
 from stating import stated
 
@@ -70,9 +71,9 @@ def _predicted(base: Baseline, name: str, measured: dict[str, Any]) -> dict[str,
         found["refused"] = str(why)
     if found["refused"]:
         return found
-    before, after = unchanged(base), scenarios(optimization, base)
+    before, after = unchanged(base, HOST_LOGS), scenarios(optimization, base, HOST_LOGS)
     predicted, held = speedup(before, after), sources(before, after)
-    values = (*held.outcome, *held.host, held.drift)
+    values = (*held.outcome, *held.host.values())
     numbers = {"low": predicted.low, "expected": predicted.expected, "high": predicted.high}
     numbers |= {"after_us": base.unprofiled_ns * math.exp(-math.log(predicted.expected / after.work)) / 1e3}
     return found | {
@@ -80,7 +81,7 @@ def _predicted(base: Baseline, name: str, measured: dict[str, Any]) -> dict[str,
     }
 
 
-_SOURCES = ("outcome_down", "outcome_up", "host_down", "host_up", "drift")
+_SOURCES = ("outcome_down", "outcome_up", *(f"host_{log:+g}" for log in HOST_LOGS))
 
 
 if __name__ == "__main__":

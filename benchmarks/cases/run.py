@@ -44,10 +44,12 @@ def main() -> int:
     known = cases(asked.set)
     _import([known[name] for name in asked.cases or known])
     rows: dict[str, Any] = {}
+    with multiprocessing.get_context("fork").Pool(1) as process:  # this one must not touch the GPU before it forks
+        versions = process.apply(_versions, (asked,))
     for name in asked.cases or known:
         rows[name] = _within(known[name], asked, end - time.perf_counter())
         print(_line(name, rows[name], asked.quiet), flush=True)
-        measured = _versions(asked) | {"cases": rows}
+        measured = versions | {"cases": rows}
         (asked.out / "measured.json").write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     return int(any("error" in row for row in rows.values()))
 

@@ -1,23 +1,26 @@
 """From a transform to a predicted speed-up, as an interval."""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.analyzers.prediction.uncertainty import Ends, Evidence, Sources, interval, widths
+from tracekit.analyzers.prediction.uncertainty import Evidence, Sources, interval, widths
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.optimizations.base import Optimization
 
 OUTCOMES: tuple[Outcome, ...] = ("low", "expected", "high")
 
-SLOWER, FASTER = 1.25, 0.8
-"""Factors on the host's times between which the drift of a host is looked at."""
-
 Host = tuple[float, float]
 """Factors on the host's launching, and on its time without a record (Baseline.hosts)."""
 EXPECTED: Host = (1.0, 1.0)
+
+_PARTS = (-1.0, -0.5, 0.5, 1.0)
+"""Hosts that are simulated, as parts of the width of what is known about the host."""
+
+_NOTHING = 1e-3
+"""Change of a logarithm that is none."""
 
 Scenario = tuple[Outcome, Host]
 """How the optimization turns out, and on which host."""
@@ -31,8 +34,8 @@ class Scenarios:
     latency_ns: Mapping[Scenario, float]
     work: float
     """How many times the baseline's work a step does."""
-    hosts: tuple[Host, ...]
-    """Those that the evidence leaves open."""
+    hosts: Mapping[float, Host]
+    """By the logarithm of how many times as slow they are."""
     evidence: Evidence
 
     @property
@@ -62,21 +65,25 @@ def predicted_speedup(optimization: Optimization, base: Baseline) -> Interval:
     return speedup(unchanged(base), scenarios(optimization, base))
 
 
-def scenarios(optimization: Optimization, base: Baseline) -> Scenarios:
+def scenarios(optimization: Optimization, base: Baseline, host_logs: Sequence[float] = ()) -> Scenarios:
     after = {outcome: optimization.applied(base, outcome) for outcome in OUTCOMES}
-    return simulated(after, base, optimization.work(base))
+    return simulated(after, base, optimization.work(base), host_logs)
 
 
-def unchanged(base: Baseline) -> Scenarios:
-    return simulated(dict.fromkeys(OUTCOMES, base), base, 1.0)
+def unchanged(base: Baseline, host_logs: Sequence[float] = ()) -> Scenarios:
+    return simulated(dict.fromkeys(OUTCOMES, base), base, 1.0, host_logs)
 
 
-def simulated(after: Mapping[Outcome, Baseline], base: Baseline, work: float) -> Scenarios:
-    """Simulate each outcome, and the expected one with other host times."""
+def simulated(
+    after: Mapping[Outcome, Baseline], base: Baseline, work: float, host_logs: Sequence[float] = ()
+) -> Scenarios:
+    """Simulate each outcome, and the expected one on other hosts: by default, as far as such evidence leaves open."""
     latencies: dict[Scenario, float] = {(outcome, EXPECTED): run.latency_ns for outcome, run in after.items()}
-    expected, hosts = after["expected"], {*base.hosts, (SLOWER, 1.0), (FASTER, 1.0)} - {EXPECTED}
-    latencies |= {("expected", host): expected.simulate(expected.ops, *host) for host in hosts}
-    return Scenarios(after, latencies, work, base.hosts, evidence(base))
+    width = widths(evidence(base)).host
+    logs = tuple(host_logs) or tuple(part * width for part in _PARTS)
+    expected, hosts = after["expected"], dict(zip(logs, base.hosts(tuple(map(math.exp, logs))), strict=True))
+    latencies |= {("expected", host): expected.simulate(expected.ops, *host) for host in hosts.values()}
+    return Scenarios(after, latencies, work, hosts, evidence(base))
 
 
 def evidence(base: Baseline) -> Evidence:
@@ -87,25 +94,24 @@ def evidence(base: Baseline) -> Evidence:
 
 
 def speedup(before: Scenarios, after: Scenarios) -> Interval:
-    """Before over after, as an interval as wide as such predictions were off."""
+    """Return before over after, as an interval as wide as such predictions were off.
+
+    Its lower end is at least 1 where no outcome and no host was simulated on which a step takes longer.
+    """
     expected = math.exp(_log_ratio(before, after, ("expected", EXPECTED)))
-    return interval(expected, sources(before, after), widths(after.evidence))
+    open_to = sources(before, after)
+    found = interval(expected, open_to, widths(after.evidence))
+    least = math.log(expected) - max(open_to.outcome[0], *(-change for change in open_to.host.values()))
+    sure = min(1.0, expected * math.exp(-widths(after.evidence).repeat))
+    return replace(found, low=max(found.low, sure)) if least > -_NOTHING else found
 
 
 def sources(before: Scenarios, after: Scenarios) -> Sources:
     """What the speed-up depends on that is not known: scenario by scenario, as it is the same before and after."""
     expected = _log_ratio(before, after, ("expected", EXPECTED))
-
-    def ends(scenarios: Iterable[Scenario]) -> Ends:
-        found = [_log_ratio(before, after, each) - expected for each in scenarios]
-        return max(0.0, -min(found)), max(0.0, *found)
-
-    slower, faster = (_log_ratio(before, after, ("expected", (factor, 1.0))) for factor in (SLOWER, FASTER))
-    return Sources(
-        outcome=ends((outcome, EXPECTED) for outcome in after.after),
-        host=ends(("expected", host) for host in after.hosts),
-        drift=abs(slower - faster) / math.log(SLOWER / FASTER),
-    )
+    outcomes = [_log_ratio(before, after, (outcome, EXPECTED)) - expected for outcome in after.after]
+    hosts = {log: _log_ratio(before, after, ("expected", host)) - expected for log, host in after.hosts.items()}
+    return Sources(outcome=(max(0.0, -min(outcomes)), max(0.0, *outcomes)), host=hosts)
 
 
 def _log_ratio(before: Scenarios, after: Scenarios, scenario: Scenario) -> float:
