@@ -5,10 +5,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.ranks.aligned import AlignedRanks
+from tracekit.analyzers.ranks.bucket_sizes import in_larger_buckets
 from tracekit.analyzers.ranks.result import WhatIf
 from tracekit.analyzers.ranks.simulate import with_transfers
 from tracekit.analyzers.ranks.stragglers import Costs
 
+LARGER_BUCKETS = 4
+"""Times as large as buckets are."""
 Floats = npt.NDArray[np.float64]
 
 
@@ -21,7 +24,8 @@ def what_ifs(job: AlignedRanks, cost: Costs, collectives: pd.DataFrame, faster: 
     last = collectives.groupby("step")["start_ns"].transform("max") == collectives["start_ns"]
     overlapped = np.where(last & (collectives["step"] >= 0), 0.0, 1.0)
     free = np.zeros(len(collectives))
-    factors = {"mend-link": faster, "overlap-last": overlapped, "free-transfers": free}
+    larger = in_larger_buckets(job, collectives, LARGER_BUCKETS)
+    factors = {"mend-link": faster, "larger-buckets": larger, "overlap-last": overlapped, "free-transfers": free}
     for change, factor in factors.items():
         if factor is not None:
             gains.append(_with_factors(job, cost, collectives, change, factor))

@@ -7,6 +7,7 @@ from tracekit.analyzers.idle_tables import CAUSE_MEANINGS
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.ranks.causes import Reason
 from tracekit.analyzers.ranks.result import Job, Straggler, WhatIf
+from tracekit.analyzers.ranks.what_ifs import LARGER_BUCKETS
 from tracekit.reports.names import printable, shortened
 from tracekit.reports.numbers import ABSENT, duration, percent, quantity
 from tracekit.reports.table_rows import rows_of
@@ -140,6 +141,7 @@ def gain(what: WhatIf) -> str:
     words = {
         "mend": f"mend rank {what.rank}",
         "mend-link": "mend the slow link",
+        "larger-buckets": f"gradient buckets of {LARGER_BUCKETS} times the size (bucket_cap_mb)",
         "overlap-last": "overlap the last collective of a step",
         "free-transfers": "transfers that take no time",
     }

@@ -1,0 +1,29 @@
+"""Neighbouring all-reduces as one, simulated."""
+
+import numpy as np
+import pytest
+from rank_summaries import MS, call, summary
+
+from tracekit.analyzers.ranks.bucket_sizes import _merged
+from tracekit.analyzers.ranks.job import analyze_ranks
+
+
+def job(kind):
+    calls = [call(10 * n, 10 * n + 5, kind=kind, phase="backward", sequence=n, group="g") for n in range(1, 9)]
+    return analyze_ranks([summary(n, calls, groups=[("g", (0, 1))]) for n in (0, 1)], range(2))
+
+
+def test_the_last_of_four_carries_the_bytes_of_all():
+    factors = _merged(np.array([5.0, 6.0, 7.0, 8.0, 9.0]), 4, 5.0)
+    assert factors.tolist() == [0.0, 0.0, 0.0, pytest.approx((26 - 3 * 5) / 8), 1.0]
+
+
+def test_short_calls_gain_what_a_call_takes():
+    """Eight exposed calls of 5 ms, all of which is what a call takes: in two buckets, six times that is saved."""
+    gain = {each.change: each.speedup for each in job("all-reduce").what_ifs}["larger-buckets"]
+    assert gain == pytest.approx(100 / 70, rel=0.02)
+    assert job("all-reduce").step_ns == pytest.approx(100 * MS)
+
+
+def test_only_data_parallelism_has_buckets():
+    assert "larger-buckets" not in {each.change for each in job("all-to-all").what_ifs}
