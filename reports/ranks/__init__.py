@@ -1,1 +1,1 @@
-"""A job of several ranks as text, JSON, a page, and traces to look at."""
+"""Writes the analysis of a job's ranks as text, JSON, a page, and traces for Perfetto."""

@@ -1,4 +1,4 @@
-"""Two jobs compared: what a mean step of a rank is made of in each."""
+"""Compares two jobs: the parts of a mean rank's step in each."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ _OF_THE_JOB = {"step of the job": "step_ns", "waiting for other ranks": "waiting
 
 
 def changes(before: Job, after: Job) -> list[dict[str, Any]]:
-    """Rows of part, before_us, after_us and change_us. The parts of a mean rank's step sum to its wall time."""
+    """Return rows of part, before_us, after_us and change_us. The parts of a mean rank's step sum to its wall time."""
     times = {name: [float(job.ranks[column].mean()) for job in (before, after)] for name, column in _MEANS.items()}
     times |= {name: [float(getattr(job, column)) for job in (before, after)] for name, column in _OF_THE_JOB.items()}
     return [
@@ -37,7 +37,7 @@ def _us(nanoseconds: float) -> float | None:
 
 
 def sentence(before: Job, after: Job) -> str:
-    """How much faster the job is, and whose doing it is."""
+    """Return how much faster the job is, and which ranks hold it up."""
     factor = before.step_ns / max(after.step_ns, 1.0)
     pace = f"{factor:.2f}× as fast as" if factor >= 1 else f"{1 / factor:.2f}× as slow as"
     names = [

@@ -17,7 +17,7 @@ _BINS = 24
 
 
 def heatmap(job: Job) -> dict[str, Any]:
-    """Own time of each rank and step beside the median of the ranks; of many ranks, those that differ most."""
+    """Return the own time of each rank and step relative to the median rank; of many ranks, those that differ most."""
     own = job.by_step.pivot(index="rank", columns="step", values="own_ns")
     excess = own - own.median(axis=0)
     kept = excess.abs().mean(axis=1).nlargest(MOST_ROWS).index.sort_values()
@@ -62,7 +62,8 @@ def _waiting(wait: float | None, most: float) -> dict[str, Any]:
 
 
 def histogram(job: Job) -> list[dict[str, Any]]:
-    """Collectives by how far apart their first and last rank arrive; bins grow by equal factors."""
+    """Return the number of collectives by the time between first and last arrival, in bins whose width grows by a
+    factor."""
     skew = job.collectives["skew_ns"].to_numpy(dtype=float)
     skew = skew[job.collectives["ranks"].to_numpy() > 1]
     if not len(skew):
@@ -82,7 +83,7 @@ def histogram(job: Job) -> list[dict[str, Any]]:
 
 
 def timelines(job: Job) -> dict[str, Any]:
-    """The collectives of the slow, the fast and the median rank in the step of median length."""
+    """Return the collectives of the slow, the fast and the median rank in the step of median length."""
     wall = job.by_step.groupby("step")["wall_ns"].max()
     step = int(wall.index.to_numpy()[(wall - wall.median()).abs().to_numpy().argmin()])
     calls = job.calls[job.calls["step"] == step]
@@ -99,7 +100,7 @@ def timelines(job: Job) -> dict[str, Any]:
 
 
 def _before(job: Job, step: int, position: dict[int, int]) -> float:
-    """Own time of the fast rank before its first collective of the step."""
+    """Return the own time of the fast rank before its first collective of the step."""
     mine = job.calls[(job.calls["step"] == step) & (job.calls["rank"] == position[job.shown_ranks["fast"]])]
     before = job.calls[(job.calls["step"] == step - 1) & (job.calls["rank"] == position[job.shown_ranks["fast"]])]
     if mine.empty or before.empty:
@@ -124,7 +125,7 @@ def _bars(calls: pd.DataFrame, begin: float, scale: float) -> list[dict[str, Any
 
 
 def path_parts(job: Job) -> list[dict[str, Any]]:
-    """Whose time the critical path is, the most first; the parts sum to the steps."""
+    """Return the parts of the critical path by rank, largest first; they sum to the steps."""
     path = job.critical_path
     total = float(path["duration_ns"].sum()) or 1.0
     own = path[path["kind"] == "own"].groupby("rank")["duration_ns"].sum().sort_values(ascending=False)

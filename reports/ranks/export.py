@@ -1,4 +1,4 @@
-"""A job of ranks as JSON and as tables, for other programs. Times are in microseconds."""
+"""Writes a job of ranks as JSON and as tables for other programs. Times are in microseconds."""
 
 import importlib.util
 import io
@@ -15,7 +15,7 @@ from tracekit.reports.untrusted import csv_table, json_text
 SCHEMA_VERSION = "1.0"
 TABLES = ("ranks", "by_step", "collectives", "groups", "problems")
 MOST_COLLECTIVES = 5_000
-"""Of more, JSON has those that ranks waited for longest; the Parquet file has all."""
+"""Most collectives in JSON, those that ranks waited for longest; the Parquet file has all."""
 _JOB = ("world_size", "hosts", "steps")
 _TIMES = ("step_ns", "communication_ns", "waiting_ns", "transfer_ns", "clock_error_ns")
 
@@ -62,7 +62,7 @@ def to_csv(job: Job, table: str) -> str:
 
 
 def to_parquet(job: Job) -> bytes | None:
-    """Return each rank and step as Parquet; None where pyarrow is not installed."""
+    """Return each rank and step as Parquet; None if pyarrow is not installed."""
     if importlib.util.find_spec("pyarrow") is None:
         return None
     sink = io.BytesIO()

@@ -1,4 +1,4 @@
-"""A job of ranks as one page that needs no other file and no network."""
+"""Writes a job of ranks as one page that needs no other file and no network."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,15 +14,15 @@ from tracekit.reports.table_rows import rows_of
 MOST_RANKS, MOST_GROUPS = 256, 64
 _STYLES = ("tokens", "page", "tables", "ranks", "paper")
 _HOW = (
-    "Calls of a collective are matched by process group and sequence number; where a trace has none, by their order.",
+    "Calls of a collective are matched by process group and sequence number or, without these, by their order.",
     "Clocks are aligned on the ends of collectives, which no rank leaves before all have arrived. The error is the "
-    "distance that 90 % of the ends keep from their collective's.",
-    "Own time is the time of a rank without communication that nothing hides: what the rank itself takes.",
+    "distance within which 90 % of the ends lie from that of their collective.",
+    "Own time is the time of a rank without exposed communication: the time that the rank itself needs.",
     "A rank's wait at a collective lasts until the last one arrives; the rest is transfer. The wait between two "
-    "arrivals is blamed on all who are still missing, in equal parts: the blame sums to the waits.",
+    "arrivals is attributed in equal parts to the ranks that are still missing; these parts sum to all waits.",
     "A rank's cost is the time that the simulated job saves if the rank takes the own time of its typical peer. "
-    "Intervals hold 80 % of means over as many steps.",
-    "A rank is named when its excess is beyond chance over the steps, beyond the spread between ranks, and costs 2 %.",
+    "Intervals are 80 % intervals of the mean over the steps.",
+    "A rank is named if its excess is significant over the steps, exceeds the spread between ranks, and costs 2 %.",
 )
 
 

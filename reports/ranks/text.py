@@ -1,4 +1,4 @@
-"""A job of ranks as text for a terminal."""
+"""Writes a job of ranks as text for a terminal."""
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
@@ -45,7 +45,7 @@ def _lines(job: Job) -> list[str]:
 
 
 def _ranks(job: Job) -> Table:
-    """The named ranks, and those that others wait for longest."""
+    """Return a table of the named ranks, and of those that others wait for longest."""
     view = Table(box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
     for name in (
         "rank",

@@ -1,4 +1,4 @@
-"""The sentences about a job of ranks."""
+"""Writes the sentences about a job of ranks."""
 
 import math
 from typing import Any
@@ -25,14 +25,14 @@ def time(nanoseconds: float) -> str:
 
 
 def interval(share: Interval) -> str:
-    """11.8 % [10.9–12.6]."""
+    """Format an interval of shares: 11.8 % [10.9–12.6]."""
     if share.low == share.high:
         return percent(share.expected)
     return f"{percent(share.expected)} [{100 * share.low:.1f}–{100 * share.high:.1f}]"
 
 
 def opening(job: Job) -> str:
-    """How many ranks, on how many hosts, how well their clocks agree, and how long a step takes."""
+    """Return the numbers of ranks and hosts, the error of their clocks, and the time of a step."""
     ranks = (
         f"{len(job.ranks):,} ranks"
         if len(job.ranks) == job.world_size
@@ -45,7 +45,7 @@ def opening(job: Job) -> str:
 
 
 def named(straggler: Straggler) -> str:
-    """Which rank, what it costs, and why."""
+    """Return which rank holds up the job, what it costs, and why."""
     host = f" (host {straggler.host})" if straggler.host >= 0 else ""
     return f"Rank {straggler.rank}{host} costs {interval(straggler.cost_share)} of a step: {because(straggler.reason)}."
 
@@ -82,7 +82,7 @@ def _more(reason: Reason) -> str:
 
 
 def communication(job: Job) -> str:
-    """What collectives take of a step: waiting and transfer."""
+    """Return the time of collectives per step: waiting and transfer."""
     total = job.ranks["imposed_ns"].sum()
     parts = []
     for each in job.stragglers[:2]:
@@ -120,14 +120,14 @@ def _again(regathered: float) -> str:
 
 
 def none_named(job: Job) -> str:
-    """What is said where no rank is named."""
+    """Return the sentence for a job in which no rank is named."""
     if "clocks-not-aligned" in set(job.problems["code"]):
         return "No rank is named: their clocks cannot be compared."
     return "No rank holds up the others by more than chance."
 
 
 def link(job: Job) -> str:
-    """The slow link, or ""."""
+    """Return the sentence about the slow link; "" without one."""
     slow = job.slow_link
     if slow is None:
         return ""
@@ -137,7 +137,7 @@ def link(job: Job) -> str:
 
 
 def gain(what: WhatIf) -> str:
-    """mend rank 37, 1.13×."""
+    """Format a gain: mend rank 37, 1.13×."""
     words = {
         "mend": f"mend rank {what.rank}",
         "mend-link": "mend the slow link",
@@ -149,7 +149,7 @@ def gain(what: WhatIf) -> str:
 
 
 def advice(job: Job) -> list[WhatIf]:
-    """The changes that are worth it; a limit is none."""
+    """Return the changes that are worth making, without mere limits."""
     able = [each for each in job.what_ifs if each.change != "free-transfers" and each.speedup >= _LEAST_GAIN]
     return able[:_MOST_ADVICE]
 
@@ -160,5 +160,5 @@ def next_line(job: Job) -> str:
 
 
 def rate(value: float) -> str:
-    """12.3 GB/s."""
+    """Format a bandwidth: 12.3 GB/s."""
     return quantity(value, "B/s")

@@ -122,7 +122,7 @@ def test_more_launches_regress_and_can_be_allowed(tracekit, folder):
         settings.write_text("[check]\nmarginn = 0.1\n")
         assert "marginn" in tracekit("check", "more.json", "--against", "main").output
         settings.write_text('[check]\nignore = ["flopz"]\n')
-        assert "'flopz' is no counter" in tracekit("check", "more.json", "--against", "main").output
+        assert "'flopz' is not a counter" in tracekit("check", "more.json", "--against", "main").output
     finally:
         settings.unlink()
 
@@ -220,7 +220,7 @@ def test_history_with_a_change_of_level(tracekit, folder):
     assert not re.findall(r"(?:src|href)=.?https?:", page)
     assert tracekit("history", "unknown").exit_code == 1
     file.write_text(file.read_text() + "broken\n")
-    assert "Line 13 is not one of ours" in tracekit("history", "changing").output
+    assert "Line 13 is not an entry of a history" in tracekit("history", "changing").output
 
 
 def test_the_self_test_of_given_runs(tracekit):

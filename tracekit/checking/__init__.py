@@ -1,1 +1,1 @@
-"""Gates: baselines by name, and the verdict on a run against one of them."""
+"""Saves baselines by name, and judges runs against them."""

@@ -1,4 +1,4 @@
-"""A baseline: a small JSON file in the repository, which holds what checks compare a run with."""
+"""A baseline: a small JSON file in the repository with the values that checks compare a run with."""
 
 import re
 from datetime import UTC, datetime
@@ -25,12 +25,12 @@ from tracekit.reports.untrusted import escaped_json
 FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}")
 _LEAST_PART = 1e-3
-"""Parts with less than this share of the step's work are not kept."""
+"""Parts with a smaller share of the step's work are not saved."""
 _TEXTS = ("family", "kernel", "op", "precision")
 
 
 class _Columns(Struct, forbid_unknown_fields=True):
-    """A table by columns. Texts are numbers of `texts`."""
+    """A table by columns. Texts are stored as indices into `texts`."""
 
     columns: dict[str, list[Any]]
     texts: list[str] = []
@@ -57,7 +57,7 @@ class Baseline(Struct, forbid_unknown_fields=True):
     tracekit: str
     name: str
     saved: str
-    """Date and time, UTC."""
+    """Date and time in UTC."""
     commit: str
     fingerprint: dict[str, str | int]
     counters: dict[str, list[float]]
@@ -69,7 +69,7 @@ class Baseline(Struct, forbid_unknown_fields=True):
 
 
 def path_of(name: str, folder: Path) -> Path:
-    """Return where the baseline of a name is. Raises InputError for a name that is no file name."""
+    """Return the path of a baseline. Raises InputError if its name cannot be that of a file."""
     if not _NAME.fullmatch(name):
         raise InputError(
             f"{name!r} cannot be the name of a baseline.", "It names a file.", "Use letters, digits, '-', '_' and '.'."
@@ -83,7 +83,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def save(measured: Recorded, name: str, folder: Path, commit: str) -> Path:
-    """Write a baseline, and return its file. One of the same name is replaced."""
+    """Write a baseline, replacing one of the same name, and return its file."""
     path = path_of(name, folder)
     held = Baseline(
         tracekit_baseline=FORMAT,
@@ -125,7 +125,8 @@ def read(name: str, folder: Path) -> Baseline:
 
 
 def as_recorded(held: Baseline, path: Path) -> Recorded:
-    """Return what the file holds as a check needs it. Raises InputError if its tables do not fit together."""
+    """Return the contents of the file in the form that a check needs. Raises InputError if its tables do not fit
+    together."""
     try:
         return Recorded(
             name=held.name,
@@ -144,7 +145,7 @@ def as_recorded(held: Baseline, path: Path) -> Recorded:
 
 
 def _text(held: Baseline) -> str:
-    """JSON with a line for each entry, so that a change of one is a small difference."""
+    """Return JSON with one line per entry, so that a changed entry is a small diff."""
     entries = msgspec.to_builtins(held)
     lines = [f"{_json(name)}: {_json(value)}" for name, value in entries.items() if name != "runs"]
     runs = ",\n".join(_json(run) for run in entries["runs"])
@@ -156,7 +157,7 @@ def _json(value: Any) -> str:
 
 
 def _trimmed(run: RunTimes) -> RunTimes:
-    """Without the parts that no check would judge."""
+    """Return the times without the parts that no check would judge."""
     parts = {}
     for kind, times in run.parts.items():
         least = _LEAST_PART * sum(map(np.median, times.values()))
@@ -185,7 +186,7 @@ def _step(step: StepSummary) -> _Step:
 
 
 def _values(column: Any) -> list[Any]:
-    """Numbers in short; None for NaN."""
+    """Return rounded numbers, with None for NaN."""
     if column.dtype.kind != "f":
         return column.tolist()
     return [None if not np.isfinite(value) else round(value, 3) for value in column.tolist()]
@@ -211,7 +212,7 @@ def _summary(held: Baseline) -> StepSummary:
     )
     layers = pd.DataFrame(step.layers.columns)
     if len(layers) and not (work["layer"] < len(layers)).all():
-        raise ValueError("work of layers that are not there")
+        raise ValueError("work of layers that the table of layers lacks")
     return StepSummary(
         source, step.unprofiled, step.wall_ns, step.steps, step.graph_share, pd.DataFrame(work), layers, dict(step.idle)
     )

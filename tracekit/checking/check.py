@@ -1,4 +1,4 @@
-"""A run against its baseline."""
+"""Checks a run against its baseline."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,21 +23,22 @@ Blocks = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says of a check."""
+    """The options of a check from the command line."""
 
     counters_only: bool = False
     accept: tuple[str, ...] = ()
     """Entries of the fingerprint that may differ."""
     baselines: Path | None = None
-    """Folder of the baselines; None: the configuration names it."""
+    """Folder of the baselines; None for that of the configuration."""
     use_cache: bool = True
     in_turn_s: float = 0.0
-    """Seconds for timing both runs anew, in turn; 0: the times in the traces are compared."""
+    """Seconds for timing both runs again in turn; 0 to compare the times in the traces."""
     say: Say = silent
 
 
 def check(runs: Sequence[str | Path], against: Sequence[str | Path] = (), options: Options = Options()) -> Check:
-    """Judge one or more runs of the same thing against a baseline, a name or runs; against budgets alone without one.
+    """Judge one or more runs of the same thing against a baseline, given by name or as runs; without one, against
+    budgets.
 
     Raises InputError if the runs cannot be compared, UnknownNameError if there is no such baseline.
     """
@@ -61,7 +62,7 @@ def folder_of(options: Options, settings: Configuration, root: Path) -> Path:
 
 
 def read_baseline(against: Sequence[str | Path], options: Options, settings: Configuration, root: Path) -> Recorded:
-    """Return what `against` names: a baseline, if there is one of that name, else a run, or several."""
+    """Return the baseline that `against` names, or else one or several runs."""
     folder = folder_of(options, settings, root)
     name = str(against[0])
     there = len(against) > 1 or Path(name).exists() or is_url(name)
@@ -80,7 +81,7 @@ def judge(
     notes: Sequence[str] = (),
     blocks: Blocks = (),
 ) -> Check:
-    """Return the verdict on runs that may be compared; with `blocks`, on latencies that were timed in turn."""
+    """Return the verdict on comparable runs; `blocks` are latencies that were timed in turn."""
     rules = settings.rules
     modelled = before.kind == after.kind == "modelled"
     basis: Basis | None = None if counters_only else basis_of(before.runs, after.runs, modelled=modelled)
@@ -136,7 +137,7 @@ def _against_budgets(after: Recorded, settings: Configuration, options: Options)
 
 
 def _refused_or_noted(before: Recorded, after: Recorded, settings: Configuration, options: Options) -> tuple[str, ...]:
-    """What is to be said of unlike fingerprints. Raises InputError where they forbid the comparison."""
+    """Return notes about different fingerprints. Raises InputError if they forbid the comparison."""
     accepted = {*settings.accept, *options.accept}
     other = unlike(before.fingerprint, after.fingerprint, accepted)
     differing = ", ".join(f"{name.replace('_', ' ')} {pair}" for name, pair in other.items())

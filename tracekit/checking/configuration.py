@@ -26,9 +26,9 @@ class Configuration(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     accept: list[str] = []
     """Entries of the fingerprint that may differ."""
     ignore: list[str] = []
-    """Counters that decide nothing."""
+    """Counters that do not affect the verdict."""
     counters: dict[str, float] = {}
-    """Relative increases that pass, by counter."""
+    """Allowed relative increases, by counter."""
     budget: Budget = Budget()
 
     @property
@@ -37,9 +37,9 @@ class Configuration(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def configuration(start: Path | None = None) -> tuple[Configuration, Path]:
-    """Return the settings of the nearest file above `start` (default: here), and the folder that it is in.
+    """Return the settings of the nearest file above `start` (default: here), and its folder.
 
-    Raises InputError if the section holds what is not known.
+    Raises InputError for unknown entries in the section.
     """
     here = (start or Path.cwd()).absolute()
     for folder in (here, *here.parents):
@@ -53,7 +53,7 @@ def configuration(start: Path | None = None) -> tuple[Configuration, Path]:
 
 
 def _section(path: Path, keys: tuple[str, ...]) -> Any:
-    """The section of a file; None: there is none."""
+    """Return the section of a file; None if it has none."""
     if not path.is_file():
         return None
     try:
@@ -75,7 +75,7 @@ def _converted(section: Any, path: Path) -> Configuration:
     for name in (*settings.ignore, *settings.counters, *settings.budget.counters):
         if name not in COUNTER_MEANINGS and not name.startswith(FAMILY):
             known = ", ".join(COUNTER_MEANINGS)
-            raise InputError(f"{path}: {name!r} is no counter.", f"Counters are {known}, {FAMILY}FAMILY.", _HINT)
+            raise InputError(f"{path}: {name!r} is not a counter.", f"Counters are {known}, {FAMILY}FAMILY.", _HINT)
     if not (0 < settings.level < 0.5 and 0 <= settings.margin < 1 and settings.run_spread >= 0):
         why = "level lies between 0 and 0.5, margin between 0 and 1, and run_spread is not negative."
         raise InputError(f"{path}: the section on checks cannot be used.", why, _HINT)

@@ -1,4 +1,4 @@
-"""The culprits of a regression: layer, op, cause, and the line of code where stacks were recorded."""
+"""Finds the culprits of a regression: layer, op, cause, and the line of code if stacks were recorded."""
 
 import numpy as np
 
@@ -15,8 +15,8 @@ _MOST = 10
 
 
 def culprits(verdict: Check, before: Recorded, after: Recorded) -> tuple[Culprit, ...]:
-    """Return what is behind each regression: the step, then counters, parts and budgets."""
-    found = [
+    """Return the culprit of each regression: first of the step, then of counters, parts and budgets."""
+    named = [
         *(_of_time(change, verdict, before, after) for change in verdict.times if change.outcome == "regressed"),
         *(
             _of_counter(each, before, after)
@@ -25,7 +25,7 @@ def culprits(verdict: Check, before: Recorded, after: Recorded) -> tuple[Culprit
         ),
         *(_of_budget(line) for line in verdict.budgets if line.outcome == "regressed"),
     ][:_MOST]
-    return tuple(_Source(after).placed(culprit) for culprit in found)
+    return tuple(_Source(after).placed(culprit) for culprit in named)
 
 
 def _of_time(change: TimeChange, verdict: Check, before: Recorded, after: Recorded) -> Culprit:
@@ -56,13 +56,13 @@ def _of_budget(line: BudgetLine) -> Culprit:
 
 
 class _Source:
-    """The lines of code of a run's layers and ops."""
+    """Finds the lines of code of a run's layers and ops."""
 
     def __init__(self, run: Recorded) -> None:
         self._run = run
 
     def placed(self, culprit: Culprit) -> Culprit:
-        """The culprit with the function that launched its work, where the trace names one."""
+        """Return the culprit with the function that launched its work, if the trace names one."""
         if culprit.location or not culprit.layer or self._run.trace is None:
             return culprit
         analysis = analyzed(self._run.trace)

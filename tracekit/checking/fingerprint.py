@@ -1,4 +1,4 @@
-"""What must be alike for two runs' times to be comparable."""
+"""The fingerprint of a run: the entries that must be equal for times to be comparable."""
 
 from collections.abc import Collection, Mapping
 
@@ -8,15 +8,15 @@ Fingerprint = dict[str, str | int]
 
 _CLOCKS = ("sm_clock_mhz", "memory_clock_mhz")
 _CLOCK_DRIFT = 0.03
-"""Clocks within this part of each other are alike."""
+"""Clocks count as equal within this fraction."""
 _SETTINGS = ("model", "workload", "batch_size", "seq_len", "new_tokens", "dtype", "attention", "weights")
 _VERSIONS = ("torch", "transformers", "cuda")
 WORK = ("model", "workload", "batch_size", "seq_len", "new_tokens", "weights")
-"""Entries of which counters depend as well, by intention."""
+"""Entries on which counters depend too."""
 
 
 def fingerprint(analysis: Analysis) -> Fingerprint:
-    """Return what is known of the device, the software and the settings of a run."""
+    """Return what the trace records about the device, the software and the settings of a run."""
     source, capture = analysis.source, analysis.source.capture
     known: Fingerprint = {
         "kind": source.kind,
@@ -39,7 +39,7 @@ def unlike(
 ) -> dict[str, str]:
     """Return the entries in which two fingerprints differ, each as "A and B".
 
-    What only one of them knows is no difference.
+    An entry that only one of them has is no difference.
     """
     both = [name for name in before if name in after and name not in accepted]
     return {name: f"{before[name]} and {after[name]}" for name in both if not _alike(name, before[name], after[name])}

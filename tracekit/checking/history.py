@@ -1,4 +1,4 @@
-"""The history of a baseline: one line of JSON for each baseline that was saved and each check that was recorded."""
+"""The history of a baseline: one line of JSON for each saved baseline and each recorded check."""
 
 import os
 from collections.abc import Sequence
@@ -66,8 +66,8 @@ def read_history(name: str, folder: Path) -> list[HistoryPoint]:
         try:
             points.append(msgspec.json.decode(line, type=HistoryPoint))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            why = f"Line {number} is not one of ours: {error}."
-            raise InputError(f"{path} cannot be read.", why, "Remove that line; the others stay.") from error
+            why = f"Line {number} is not an entry of a history: {error}."
+            raise InputError(f"{path} cannot be read.", why, "Remove that line; the others remain valid.") from error
     return points
 
 
@@ -98,7 +98,7 @@ def _file(name: str, folder: Path) -> Path:
 
 
 def _append(name: str, folder: Path, point: HistoryPoint) -> Path:
-    """Add one line in one write: two checks at once leave two lines."""
+    """Append one line in a single write, so that two checks at once leave two lines."""
     path = _file(name, folder)
     folder.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:

@@ -1,4 +1,4 @@
-"""Two runs timed anew, in turn, so that what drifts on the machine is in both."""
+"""Times two runs again, in turn, so that a drift of the machine affects both."""
 
 from pathlib import Path
 
@@ -14,9 +14,9 @@ Blocks = tuple[tuple[float, float], ...]
 
 
 def timed_in_turn(before: str | Path, after: str | Path, *, wall_s: float, say: Say = silent) -> Blocks:
-    """Build both runs from the settings in their folders, and time them in alternating blocks, in another process.
+    """Build both runs from the settings in their folders, and time them in alternating blocks in another process.
 
-    Raises InputError if a folder holds no settings, or those of a modelled run.
+    Raises InputError if a folder has no settings, or those of a modelled run.
     """
     settings = [_settings(Path(folder)) for folder in (before, after)]
     with Worker(say=say) as worker:
@@ -28,6 +28,6 @@ def _settings(folder: Path) -> Settings:
     settings = settings_of(folder)
     if settings.device == "model":
         raise InputError(
-            f"{folder} cannot be timed again.", "The run is modelled: nothing runs.", "Leave out --in-turn."
+            f"{folder} cannot be timed again.", "The run is modelled and cannot run here.", "Leave out --in-turn."
         )
     return settings

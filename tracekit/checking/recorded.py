@@ -1,4 +1,4 @@
-"""What a check needs of one or more runs: from their traces, or from a baseline's file."""
+"""The values of one or more runs that a check compares, from traces or from a baseline's file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Recorded:
     step: StepSummary
     """The mean step of the run of median length."""
     trace: str | Path | None = None
-    """Its trace; None: it comes from a baseline's file, or from standard input."""
+    """The trace of that run; None for a baseline's file or standard input."""
 
     @property
     def kind(self) -> str:
@@ -64,7 +64,7 @@ def recorded(paths: Sequence[str | Path], *, use_cache: bool = True) -> Recorded
 
 
 def analyzed(path: str | Path, *, use_cache: bool = True) -> Analysis:
-    """Analyze a trace. No recommendations are made, which would take longer than everything else."""
+    """Analyze a trace without recommendations, which would take longer than all else."""
     return analyze(cache.load(path) if use_cache else readers.load(path))
 
 

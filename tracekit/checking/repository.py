@@ -1,4 +1,4 @@
-"""The repository around a check: its commit, and the files that a trace's stacks name."""
+"""The repository around a check: its commit, and the files in a trace's stacks."""
 
 import re
 import subprocess
@@ -17,13 +17,13 @@ def commit_of(folder: Path) -> str:
 
 
 class Files:
-    """Finds the file of the repository that a stack names by another path."""
+    """Finds the file of the repository for a path in a stack of another machine."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
 
     def placed(self, culprit: Culprit) -> tuple[str, int] | None:
-        """Return the path of the culprit's file in the repository, and the line; None if there is no such file."""
+        """Return the culprit's file, relative to the repository, and its line; None if there is no such file."""
         stated = _LOCATION.fullmatch(culprit.location)
         if stated is None:
             return None

@@ -1,4 +1,4 @@
-"""What `tracekit baseline` does."""
+"""Carries out `tracekit baseline`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from tracekit.reports.numbers import quantity
 
 
 def save(name: str, runs: Sequence[str | Path], options: Options) -> str:
-    """Save runs as a baseline, and return what is to be said."""
+    """Save runs as a baseline, and return a message."""
     settings, root = configuration()
     folder = folder_of(options, settings, root)
     baseline_file.path_of(name, folder)  # a bad name is refused before anything is read
@@ -37,7 +37,7 @@ def listed(options: Options) -> str:
 
 
 def shown(name: str, options: Options) -> str:
-    """Return all that people read of a baseline."""
+    """Return the text of a baseline for people."""
     folder = folder_of(options, *configuration())
     held = baseline_file.read(name, folder)
     values = {counter: tuple(each) for counter, each in held.counters.items()}

@@ -1,4 +1,4 @@
-"""How often checks on this machine raise a false alarm: the same work against itself (A/A)."""
+"""Measures how often checks on this machine raise a false alarm: the same work against itself (A/A)."""
 
 import json
 import math
@@ -27,7 +27,7 @@ _WORK = Path(__file__).with_name("self_test_work.py")
 
 @dataclass(frozen=True)
 class SelfTest:
-    """Result of an A/A test."""
+    """The result of an A/A test."""
 
     what: str
     runs: int
@@ -35,11 +35,11 @@ class SelfTest:
     false_alarms: int
     inconclusive: int
     spread: float
-    """Standard deviation of the logarithm of the latency between runs."""
+    """Standard deviation between runs of the logarithm of the latency."""
     narrowest: float
-    """Half the mean interval of the latency: slower steps than this are noticed."""
+    """Half the mean width of the latency's interval: the smallest slowdown that a check notices."""
     in_order: tuple[int, int]
-    """False alarms and pairs, where the runs of one side came before those of the other."""
+    """False alarms, and pairs in which all runs of one side came before those of the other."""
 
     @property
     def most(self) -> float:
@@ -48,7 +48,7 @@ class SelfTest:
 
 
 def self_test(runs: Sequence[str]) -> str:
-    """Return what an A/A test says, of the given runs of the same thing or of work timed now on this CPU."""
+    """Return the text of an A/A test of the given runs of the same thing, or of work timed now on this CPU."""
     settings, _ = configuration()
     if runs:
         times = list(recorded(runs).runs)
@@ -112,7 +112,7 @@ def timed_run() -> RunTimes:
 
 
 def wilson(count: int, size: int, confidence: float = 0.95) -> float:
-    """Return the upper end of Wilson's interval of a share."""
+    """Return the upper end of Wilson's interval of a proportion."""
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     share = count / size
     middle, half = share + z**2 / (2 * size), z * math.sqrt(share * (1 - share) / size + z**2 / (4 * size**2))
@@ -120,7 +120,8 @@ def wilson(count: int, size: int, confidence: float = 0.95) -> float:
 
 
 def _judge(times: Sequence[RunTimes], group: Sequence[int], rules: Rules) -> tuple[bool, bool, float]:
-    """Whether a pair raises an alarm, whether its latency is inconclusive, and half the interval of the latency."""
+    """Return whether a pair raises an alarm, whether its latency is inconclusive, and half the width of its
+    interval."""
     sides = [[times[at] for at in half] for half in (group[:SIDE], group[SIDE:])]
     changes = compare_times(sides[0], sides[1], "runs", rules)
     latency = changes[0]

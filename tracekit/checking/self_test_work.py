@@ -1,6 +1,6 @@
-"""Fixed work of a CPU, timed in a process of its own by `self_test`: prints the steps' and the parts' times as JSON.
+"""Times fixed work on a CPU for `self_test`, in a process of its own, and prints the times of steps and parts as JSON.
 
-It imports nothing of tracekit, so that a process starts quickly.
+It imports nothing of tracekit, so that the process starts quickly.
 """
 
 import json
@@ -13,7 +13,7 @@ _SIZE, _PARTS = 160, 8
 
 
 def main(steps: int) -> None:
-    """Time steps of like parts: a product and a sum of arrays each."""
+    """Time steps of equal parts, each a matrix product and a sum."""
     random = np.random.default_rng(0)
     arrays = [random.standard_normal((_SIZE, _SIZE)) for _ in range(_PARTS)]
     times: list[list[int]] = [[] for _ in range(_PARTS)]

@@ -1,4 +1,4 @@
-"""The folders that a program may read: a path outside them is refused, whatever links lead there."""
+"""The folders that a program may read. A path outside them is refused, even if reached through links."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ _READ_IN_FOLDERS = (TRACE, RUN, VERIFY)
 
 @dataclass(frozen=True)
 class Roots:
-    """Folders, without links."""
+    """Folders with their links resolved."""
 
     folders: tuple[Path, ...]
 
     @classmethod
     def of(cls, folders: Sequence[str | Path]) -> "Roots":
-        """Resolve folders. Raises InputError for one that is none."""
+        """Resolve folders. Raises InputError for a path that is not a folder."""
         resolved = tuple(Path(folder).resolve() for folder in folders)
         for folder, path in zip(folders, resolved, strict=True):
             if not path.is_dir():
-                raise InputError(f"{folder} cannot be a root.", "It is no folder.", "Name folders with --root.")
+                raise InputError(f"{folder} cannot be a root.", "It is not a folder.", "Name folders with --root.")
         return cls(resolved)
 
     def path(self, text: str) -> Path:
@@ -39,7 +39,7 @@ class Roots:
         return resolved
 
     def folder(self, text: str) -> Path:
-        """Return a folder of which all files, their links followed, are inside. Raises InputError for anything else."""
+        """Return a folder whose files, with links followed, all lie inside. Raises InputError for anything else."""
         folder = self.path(text)
         for at, inside in enumerate(folder.rglob("*") if folder.is_dir() else ()):
             if at >= _MOST_FILES or not self.holds(inside):

@@ -1,4 +1,4 @@
-"""The server of the Model Context Protocol, over standard input and output."""
+"""Serves the Model Context Protocol over standard input and output."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -13,8 +13,8 @@ from tracekit.reports.untrusted import json_text, printable_lines
 
 _INSTRUCTIONS = (
     "tracekit reads traces of PyTorch programs. Begin with analyze; drill down with show and an id of its answer; ask "
-    "predict before a change and check after it. Intervals are 80 % predictions; an abstention means that nothing is "
-    f"known, not that nothing helps. {UNTRUSTED}"
+    "predict before a change and check after it. Intervals are 80 % predictions; an abstention means that the gain "
+    f"is unknown, not that nothing helps. {UNTRUSTED}"
 )
 
 
@@ -33,7 +33,7 @@ def server(tools: Tools, *, allow_write: bool = False) -> Any:
 
 
 def _explained(tool: Callable[..., Answer]) -> Callable[..., str]:
-    """The tool as the protocol calls it: JSON text, and errors with what, why and what to try."""
+    """Wrap a tool for the protocol: it returns JSON text, and errors as what, why and what to try."""
     exceptions = require("mcp.server.mcpserver.exceptions")
 
     @wraps(tool)

@@ -1,4 +1,4 @@
-"""The tools: the same answers as the commands', as plain values that are short enough for a model's context."""
+"""The tools: the answers of the commands as plain values, short enough for a model's context."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +28,7 @@ Answer = dict[str, Any]
 
 
 class Tools:
-    """The tools, confined to some folders. Without `allow_write` nothing is written but the cache."""
+    """The tools, confined to some folders. Without `allow_write`, they write nothing but the cache."""
 
     def __init__(self, roots: Roots, *, allow_write: bool = False) -> None:
         self._roots, self._allow_write = roots, allow_write
@@ -43,7 +43,7 @@ class Tools:
         return told(row_detail.row_detail(analyze(self._roots.path(trace)), row))
 
     def predict(self, trace: str, apply: str = "", gpu: str = "", batch_size: int = 0) -> Answer:
-        """Predict what optimizations (ids joined with +), another GPU or another batch size would make of a run."""
+        """Predict a run with optimizations (ids joined with +), on another GPU, or at another batch size."""
         predicted = predict(self._roots.path(trace), apply, gpu or None, batch_size or None)
         return told(prediction_export.to_dict(predicted))
 
@@ -56,7 +56,8 @@ class Tools:
         return told(answer)
 
     def ranks(self, folder: str) -> Answer:
-        """Find the rank that holds up a distributed job, from a folder with a trace of each: why, and what it costs."""
+        """Find the rank that holds up a distributed job, why, and what it costs, from a folder with a trace of each
+        rank."""
         return told(ranks_export.to_dict(ranks(self._roots.folder(folder), workers=1)))
 
     def check(self, runs: list[str], against: list[str], counters_only: bool = False) -> Answer:
@@ -81,7 +82,8 @@ class Tools:
         )
 
     def _existing(self, text: str) -> Path:
-        """A run that is there. A name without a baseline is said to be none, with those that there are."""
+        """Return an existing run. If there is neither a run nor a baseline of this name, the error lists the
+        baselines."""
         path = self._roots.path(text)
         if not path.exists():
             names = ", ".join(names_in(self._baselines())) or "none"
@@ -93,14 +95,15 @@ class Tools:
         return path
 
     def _baselines(self) -> Path:
-        """The folder of the baselines of the first root. Raises InputError if the settings lead out of the roots."""
+        """Return the folder of the baselines of the first root. Raises InputError if the settings lead out of the
+        roots."""
         settings, root = configuration(self._roots.folders[0])
         folder = folder_of(Options(), settings, root)
         return folder if self._roots.holds(folder) else self._roots.folders[0] / ".tracekit/baselines"
 
 
 def told(value: Any) -> Answer:
-    """Return an answer with short printable texts and short lists, and what is to be thought of the names in it."""
+    """Return an answer with short printable texts and short lists, and a warning about the names in it."""
     return {"untrusted": brief.UNTRUSTED, **_plain(value)}
 
 

@@ -15,7 +15,7 @@ MOST_POINTS = 2_000
 
 @dataclass(frozen=True)
 class Grid:
-    """Every GPU with every batch size, length and combination of optimizations; `settings` is what they share."""
+    """Each GPU with each batch size, length and combination of optimizations. `settings` are common to all points."""
 
     settings: Settings
     gpus: Sequence[GPU]
@@ -28,7 +28,7 @@ class Grid:
         return len(self.gpus) * len(self.batch_sizes) * len(self.seq_lens) * len(self.apply)
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Each length with each batch size."""
+        """Yield each length with each batch size."""
         for length in self.seq_lens:
             for batch in self.batch_sizes:
                 yield length, batch
@@ -37,16 +37,16 @@ class Grid:
 def grid(
     settings: Settings, gpus: Sequence[str], batch_sizes: Sequence[int], seq_lens: Sequence[int], apply: Sequence[str]
 ) -> Grid:
-    """Check and order the axes. Raises TracekitError for an unknown GPU or optimization, and for too many points."""
+    """Check and order the axes. Raises TracekitError for an unknown GPU or optimization, or too many points."""
     names = [NONE, *(name for name in dict.fromkeys(apply) if name != NONE)]
     for name in names[1:]:
         parse(name)
-    found = [hardware.find(name) for name in dict.fromkeys(gpus)]
-    made = Grid(settings, found, sorted(set(batch_sizes)), sorted(set(seq_lens)) or [0], names)
+    known = [hardware.find(name) for name in dict.fromkeys(gpus)]
+    made = Grid(settings, known, sorted(set(batch_sizes)), sorted(set(seq_lens)) or [0], names)
     if not gpus:
         raise InputError("No GPU is named.", "A sweep is modelled for GPUs.", "Add --gpu t4,l4.")
     if len(made) > MOST_POINTS:
         raise InputError(
-            f"{len(made):,} points are too many.", f"A sweep has up to {MOST_POINTS:,}.", "Leave some out."
+            f"The sweep has {len(made):,} points.", f"It may have up to {MOST_POINTS:,}.", "Leave some values out."
         )
     return made

@@ -1,4 +1,4 @@
-"""Predict every point of a grid: a modelled run for each GPU, batch size and length, and its optimizations from it."""
+"""Predicts every point of a grid: a modelled run for each GPU, batch size and length, and optimizations from it."""
 
 import tempfile
 from dataclasses import replace
@@ -29,11 +29,12 @@ from tracekit.sweeps.grid import Grid
 
 _FILE = "trace.json.gz"
 _SELECTING = ("bf16", "flash-attention", "efficient-attention", "cudnn-attention")
-"""What a GPU has or not that decides which ops a model runs."""
+"""Features of a GPU that decide which ops a model runs."""
 
 
 def sweep(grid: Grid, say: Say = silent) -> pd.DataFrame:
-    """The table SWEEP of a grid. Raises TracekitError when the model cannot run the workload at one of its points."""
+    """Return the table SWEEP of a grid. Raises TracekitError if the model cannot run the workload at one of its
+    points."""
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="tracekit-sweep-") as folder:
         for length, batch in grid.runs():
@@ -107,7 +108,8 @@ def _numbers(settings: Settings, before: Scenarios, after: Scenarios) -> dict[st
 
 
 def _items(settings: Settings) -> int:
-    """Tokens of a step: those that it makes, else those that it reads; samples where the model takes none."""
+    """Return the tokens of a step: those that it generates, else those that it reads; samples for a model without
+    tokens."""
     made = {"decode": 1, "generate": settings.new_tokens}.get(settings.workload)
     return settings.batch_size * (made or settings.seq_len or 1)
 

@@ -1,4 +1,4 @@
-"""Sweep a model, and write what a sweep leaves behind."""
+"""Sweeps a model and writes the outputs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,9 +34,8 @@ def sweep(
 ) -> pd.DataFrame:
     """Predict a model on GPUs, at batch sizes and lengths, with optimizations; return the table SWEEP.
 
-    Each axis is a value or a sequence of values. With `output`, a folder, the table and a page are written there.
-    Options are those of `profile` for a model by name, such as workload, dtype and attention. Raises TracekitError as
-    `profile` does.
+    Each axis is a value or a sequence of values. `output` is a folder for the table and a page. Other options are those
+    of `profile` for a model by name, such as workload, dtype and attention. Raises TracekitError as `profile` does.
     """
     require("torch")
     from tracekit.sweeps.modelled import sweep as predicted
