@@ -110,6 +110,10 @@ FUSION_PLAN = Table(
     "fusion_plan",
     "Groups of ops of a step that one kernel could replace, with a launch configuration for the GPU. Equal groups of all "
     "layers are one row.",
+    Column("number", "int64", "", "its number, by which `fuse --group` and `verify --apply fused:N` name it"),
+    Column("basis", "object", "", "how the groups were found: by data flow, or by launch order where no graph is kept"),
+    Column("kernel", "object", "", 'the kernel that `fuse` writes for it; "": none'),
+    Column("library", "object", "", 'what a library has for it; "": nothing that is known'),
     Column(
         "pattern", "object", "", "QKV projection, add + norm, rotary embedding, gated activation, cross entropy, ..."
     ),
@@ -121,6 +125,17 @@ FUSION_PLAN = Table(
     Column("launches_saved", "int64", "", "launches saved per step"),
     Column("bytes_saved", "float64", "B", "compulsory bytes saved per step"),
     Column("saved_ns", "int64", "ns", "expected device time saved per step"),
+    Column("bytes_before", "float64", "B", "compulsory bytes of the ops per step"),
+    Column("bytes_after", "float64", "B", "compulsory bytes of the kernels per step"),
+    Column("before_ns", "int64", "ns", "device time of the ops per step"),
+    Column("after_ns", "int64", "ns", "expected device time of the kernels per step"),
+    Column("after_low_ns", "int64", "ns", "its lower end"),
+    Column("after_high_ns", "int64", "ns", "its upper end"),
+    Column("measured_ns", "float64", "ns", "device time of the kernels per step as `fuse` timed them; NaN: not timed"),
+    Column(
+        "roof_fraction", "float64", "", "bandwidth that the timed kernel reached over that of a copy; NaN: not timed"
+    ),
+    Column("reason", "object", "", 'the limit of the GPU that chose the tile; "": a library chooses'),
     Column("tile", "object", "", "what one block computes: elements, or rows x columns x depth of a GEMM"),
     Column("grid", "int64", "", "blocks"),
     Column("warps", "int64", "", "warps of a block"),

@@ -1,4 +1,4 @@
-"""Write the generated pages, columns.md, cli.md and optimizations.md: `python docs/generate.py`.
+"""Write columns.md, cli.md, optimizations.md and the tiles in fusion.md: `python docs/generate.py`.
 
 A test fails when they are stale.
 """
@@ -67,7 +67,15 @@ def optimizations() -> str:
     return page(import_module("tracekit.optimizations").OPTIMIZATIONS)
 
 
+def fusion() -> str:
+    """The page on fused kernels, with its table of tiles."""
+    text = (HERE / "fusion.md").read_text(encoding="utf-8")
+    begin, end = text.index("<!-- tiles -->") + len("<!-- tiles -->"), text.index("<!-- end of tiles -->")
+    return text[:begin] + "\n\n" + run_path(str(HERE / "fusion_tiles.py"))["table"]() + "\n" + text[end:]
+
+
 if __name__ == "__main__":
+    (HERE / "fusion.md").write_text(fusion(), encoding="utf-8")
     (HERE / "optimizations.md").write_text(optimizations(), encoding="utf-8")
     (HERE / "columns.md").write_text(columns(), encoding="utf-8")
     (HERE / "cli.md").write_text(commands(), encoding="utf-8")

@@ -24,6 +24,10 @@ _SIBLINGS = {
 _ACTIVATIONS = {"silu", "gelu", "relu", "sigmoid", "tanh"}
 _REACH = 4
 """Rows after an activation among which its gate is searched."""
+_SIZES = 4
+"""Neighbours of a chain differ at most so many times in size; types and broadcast inputs make them differ."""
+_MOVING = ("copy", "gather", "embedding")
+"""Families of ops that compute nothing."""
 _APPENDING = 4
 """A copy that is so many times larger than its input appends to a cache, and is part of no group."""
 
@@ -44,8 +48,9 @@ def find_groups(ops: pd.DataFrame) -> list[Group]:
     numbers = chains(ops, within_layer=False)
     for members in np.split(np.arange(len(ops)), np.flatnonzero(np.diff(numbers)) + 1):
         kept = _without_appending(rows, [int(row) for row in members if row not in taken])
-        if len(kept) > 1:
-            groups.append(Group(_pattern(rows, kept), tuple(kept)))
+        for part in _of_one_size(rows, kept):
+            if len(part) > 1 and any(rows.family(row) not in _MOVING for row in part):
+                groups.append(Group(_pattern(rows, part), tuple(part)))
     return sorted(groups, key=lambda group: group.rows)
 
 
@@ -119,6 +124,28 @@ def _cross_entropies(rows: Rows) -> list[Group]:
         if "log_softmax" in pair and any(name.startswith("nll_loss") for name in pair):
             groups.append(Group(CROSS_ENTROPY, (row, row + 1)))
     return groups
+
+
+def _of_one_size(rows: Rows, members: list[int]) -> list[list[int]]:
+    """Part a chain where an op cannot read what the op before it wrote, because the one is far larger than the other.
+
+    A trace without a graph does not say which op reads what; numbers of rows, as a reduction makes them, go with all.
+    """
+    parts: list[list[int]] = []
+    for row in members:
+        fits = parts and _fits([rows.costs[each] for each in parts[-1]], rows.costs[row])
+        parts[-1].append(row) if fits else parts.append([row])
+    return parts
+
+
+def _fits(chain: list[Cost | None], after: Cost | None) -> bool:
+    known = [cost for cost in chain if cost is not None]
+    if after is None or len(known) < len(chain):
+        return False
+    largest, written = max(cost.bytes for cost in known), known[-1].write_bytes
+    if after.row or any(cost.row for cost in known):
+        return after.read_bytes <= _SIZES * largest
+    return 0 < written <= _SIZES * after.read_bytes and after.read_bytes <= _SIZES * max(written, known[-1].bytes)
 
 
 def _without_appending(rows: Rows, members: list[int]) -> list[int]:

@@ -16,6 +16,7 @@ from tracekit.analyzers.transforms.launch_config import LaunchConfig, of_element
 
 _NUMBER = re.compile(r"(\.|\b[A-Z]\w*?_)\d+(?=\.|$)")
 """The number of a layer: h.3, or GPT2Block_3 as torch.profiler numbers modules."""
+_AFTER = ("after_ns", "after_low_ns", "after_high_ns")
 _MOST = 40
 """Most rows of the plan; those that save most remain."""
 
@@ -47,7 +48,11 @@ class _Sum:
     groups: int = 0
     launches: int = 0
     bytes: int = 0
+    """Saved."""
     ns: float = 0.0
+    """Saved."""
+    bytes_before: int = 0
+    before_ns: float = 0.0
 
 
 def fusion_plan(base: Baseline) -> pd.DataFrame:
@@ -69,6 +74,8 @@ def fusion_plan(base: Baseline) -> pd.DataFrame:
         total.launches += int(launches[members].sum()) - 1
         total.bytes += kernels[same].bytes_saved
         total.ns += float(kernel_ns[members].sum()) * kernels[same].saved
+        total.bytes_before += sum(cost.bytes for cost in costs)
+        total.before_ns += float(kernel_ns[members].sum())
     ranked = sorted(sums.items(), key=lambda item: (-item[1].ns, item[0].pattern, item[0].layer))[:_MOST]
     return FUSION_PLAN.frame(_columns(ranked)) if ranked else FUSION_PLAN.empty()
 
@@ -140,11 +147,19 @@ def _columns(found: list[tuple[_Kind, _Sum]]) -> dict[str, list[object]]:
     configs = [kind.config for kind in kinds]
     return {
         **{name: [getattr(kind, name) for kind in kinds] for name in ("pattern", "layer", "layer_type", "ops")},
+        "number": list(range(1, len(found) + 1)),
+        "basis": ["launch order"] * len(found),
+        **{name: [""] * len(found) for name in ("kernel", "library", "reason")},
         "layers": [len(total.layers) for total in sums],
         "groups": [total.groups for total in sums],
         "launches_saved": [total.launches for total in sums],
         "bytes_saved": [float(total.bytes) for total in sums],
         "saved_ns": [round(total.ns) for total in sums],
+        "bytes_before": [float(total.bytes_before) for total in sums],
+        "bytes_after": [float(total.bytes_before - total.bytes) for total in sums],
+        "before_ns": [round(total.before_ns) for total in sums],
+        **{name: [round(total.before_ns - total.ns) for total in sums] for name in _AFTER},
+        **{name: [float("nan")] * len(found) for name in ("measured_ns", "roof_fraction")},
         **{
             name: [getattr(config, name) for config in configs]
             for name in ("tile", "grid", "warps", "stages", "shared_bytes", "registers", "occupancy")

@@ -14,6 +14,7 @@ from tracekit.analyzers.readers import load
 from tracekit.analyzers.readers.source import MAX_BYTES
 from tracekit.analyzers.results import Analysis, Projection
 from tracekit.analyzers.trace import Trace
+from tracekit.answers.fused_kernels import by_data_flow
 from tracekit.calibration.correction import corrected
 from tracekit.planning.after_measuring import after_measuring
 from tracekit.reports.notebook import show_in_notebooks
@@ -94,7 +95,7 @@ def _is_large(analysis: Analysis) -> bool:
 
 def _with_measurements(analysis: Analysis, path: str | Path) -> Analysis:
     """Add measurements of this run, and corrections by those of other runs on this machine. They are never cached."""
-    return after_measuring(replace(corrected(analysis), verified=verification_of(path)))
+    return by_data_flow(after_measuring(replace(corrected(analysis), verified=verification_of(path))), path)
 
 
 def _analyzed(trace: Trace, named: GPU | None, counters: pd.DataFrame | None) -> Analysis:

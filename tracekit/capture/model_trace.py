@@ -3,6 +3,7 @@
 The low and high ends of the latency are those of a fast and of a slow host for such a GPU. Nothing is measured.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,23 @@ _LONG_STEP = 20_000
 """Number of slots from which a step is recorded only once: all steps are alike, and the file would only grow."""
 
 
-def write(settings: Settings, gpu: GPU, path: Path, say: Say = silent, *, host: HostCosts | None = None) -> CaptureInfo:
+def write(
+    settings: Settings,
+    gpu: GPU,
+    path: Path,
+    say: Say = silent,
+    *,
+    host: HostCosts | None = None,
+    keep: Callable[[Recording], None] | None = None,
+) -> CaptureInfo:
     """Model the run on `gpu` and write the trace. Raises TracekitError if the GPU cannot run it.
 
     `host` gives the host time of ops; None stands for a machine that usually holds such a GPU.
+    `keep` is called with the recorded step.
     """
     run = fake_run.run(settings, gpu)
+    if keep:
+        keep(run.recording)
     steps = settings.steps if len(run.recording.call) < _LONG_STEP else 1
     about = settings.described() | {"steps": steps}
     return write_run(Modelled(run, about, gpu, host or assumed(gpu), steps), path, say)

@@ -41,13 +41,16 @@ def command(run: Path, top: int, apply: str, device: str, max_seconds: float) ->
       pip install 'tracekit[quantize]'      int8, int4 and fp8 (torchao)
       pip install 'tracekit[bitsandbytes]'  NF4, LLM.int8
       pip install 'tracekit[fused]'         fused kernels (liger-kernel)
+      pip install 'tracekit[fuse]'          fused:all, fused:N: the kernels that `fuse` writes (Triton)
 
     Example: tracekit verify runs/gpt2-h200-decode --apply cuda-graphs,half-precision+cuda-graphs
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    from tracekit.fusion.proof import interpret_without_gpu
     from tracekit.reports.verification_report import to_text
     from tracekit.verification.verify_run import verify_run
 
+    interpret_without_gpu()
     names = [name for name in apply.split(",") if name.strip()]
     options: dict[str, Any] = {"top": top, "device": device, "wall_s": max_seconds}
     verification = verify_run(run, names, **options, say=say, verbose=verbose())

@@ -1,10 +1,12 @@
 """Hand-written fused kernels for norms and for activations that are written op by op."""
 
 from functools import partial
+from typing import Self
 
 import numpy as np
 import pandas as pd
 
+from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.evidence import Evidence, Statement, Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
@@ -22,6 +24,8 @@ LIGER_LAUNCH = Interval(25.0, 20.0, 15.0)
 """Host time of a kernel of liger-kernel, an autograd.Function around a Triton launch, in plain launches: 90 to 100
 us on the host of an H200, where a plain launch took 5 us (Llama-1B, Mistral-7B and Qwen2). It applies to each
 norm, and to each half of a gated activation that it replaces."""
+WRITTEN_LAUNCH = Interval(8.0, 4.0, 2.0)
+"""Host time of a kernel that `tracekit fuse` wrote, in plain launches: a Triton launch without an autotuner."""
 CALLED = Interval(1.0, 0.5, 0.0)
 """Fraction of the host time of a chain's first op beyond a plain launch that the call of the module keeps."""
 
@@ -35,20 +39,32 @@ class FusedKernels(Optimization):
 
     The kernel saves 0.95 (0.3 to 1.0) of the traffic between the ops. Where torch has the kernel (GELU), it costs one
     plain launch; a kernel of liger-kernel costs 20 (15 to 25), because it is an autograd.Function around a Triton
-    launch (90 to 100 µs on an H200 host).
+    launch (90 to 100 µs on an H200 host). `fused:all` and `fused:N` apply the kernels that `tracekit fuse` writes for
+    the run, all of them or one row of its plan ([fusion](fusion.md)).
 
     *Hurts* where the host sets the pace (measured: decoding of Llama-1B, Mistral-7B and Qwen2 on an H200, 0.77 to 0.82
     times as fast).
     """
 
     id = "fused-kernels"
-    title = "Fused kernels"
     aliases = ("fused",)
     costs = Costs("less: no results in between", "rounding of the last digits", "a patch for each family of models")
     caveats = (
         "A run that waits for its host loses: a kernel of liger-kernel is launched through Python.",
         "Each family of models needs its own patch; check the outputs once.",
     )
+
+    def __init__(self, groups: str = "") -> None:
+        self.groups = groups
+        self.title = f"Fused kernels, written for the run ({groups})" if groups else "Fused kernels"
+
+    def with_argument(self, argument: str) -> Self:
+        """Return the kernels that `tracekit fuse` writes, of all groups of the plan or of one."""
+        if argument != "all" and not (argument.isdecimal() and int(argument) > 0):
+            raise InputError(
+                f"{argument!r} names no group of the plan.", "It must be a number or `all`.", "Write: fused:all"
+            )
+        return type(self)(argument)
 
     def objection(self, base: Baseline) -> str | None:
         if not _fusible(base).any():
@@ -64,7 +80,8 @@ class FusedKernels(Optimization):
         plain = plain_launch_ns(base)
         entered = (base.ops.host_ns.to_numpy()[starts] - plain).clip(min=0.0) * pick(CALLED, outcome)
         torch_has_it = ops.layer_type.isin(WRITTEN_OUT)
-        launch = np.where(torch_has_it, 1.0, pick(LIGER_LAUNCH, outcome)) * plain
+        launched = pick(WRITTEN_LAUNCH if self.groups else LIGER_LAUNCH, outcome)
+        launch = np.where(torch_has_it, 1.0, launched) * plain
         return ops.assign(host_ns=ops.host_ns.where(length == 1, entered + launch))
 
     def reason(self, base: Baseline) -> Statements:
@@ -82,6 +99,10 @@ class FusedKernels(Optimization):
         return "from liger_kernel.transformers import AutoLigerKernelForCausalLM  # pip install liger-kernel"
 
     def apply(self, subject: Subject) -> Subject:
+        if self.groups:
+            from tracekit.subjects.written_kernels import with_written_kernels
+
+            return with_written_kernels(subject, () if self.groups == "all" else (int(self.groups),))
         return with_fused_kernels(subject)
 
 

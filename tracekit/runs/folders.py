@@ -8,6 +8,9 @@ REPORT = "report.html"
 ANALYSIS = "analysis.json"
 RUN = "run.json"
 VERIFY = "verify.json"
+GRAPH = "graph.json.gz"
+KERNELS = "kernels"
+TIMED = "kernels.json"
 
 _SUFFIXES = (".gz", ".json", ".pt.trace")
 

@@ -1,5 +1,6 @@
 """Profiles a model by name: plans the run, captures a trace, analyzes it, and writes the outputs."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tracekit.analyzers import hardware
@@ -7,6 +8,7 @@ from tracekit.analyzers.results import Analysis
 from tracekit.capture.plan import plan
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Settings
+from tracekit.fusion import run_graph
 from tracekit.reports.files import check_writable
 from tracekit.runs.folders import TRACE
 from tracekit.runs.held_run import check_folder
@@ -53,8 +55,9 @@ def capture(settings: Settings, say: Say) -> None:
         assert asked is not None  # plan() refuses a modelled run without a GPU.
         gpu, host = calibrated_gpu(asked)
         say(f"host time: {host.source}")
-        model_trace.write(settings, gpu, path, say, host=host)
+        model_trace.write(settings, gpu, path, say, host=host, keep=partial(run_graph.keep, folder=settings.folder))
     else:
         from tracekit.capture import record
 
         record.write(settings, path, say)
+        run_graph.record(settings, settings.folder, say)

@@ -1,0 +1,115 @@
+"""The plan of fused kernels as a table, from the graph of a step and the times in its trace."""
+
+from collections import Counter
+from collections.abc import Mapping
+from math import ceil, prod
+from typing import Any
+
+import pandas as pd
+
+from tracekit.analyzers.fusion.graph import Graph
+from tracekit.analyzers.fusion.plan import Planned, plan
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.hardware.sm_limits import sm_limits
+from tracekit.analyzers.result_tables import FUSION_PLAN
+
+Timed = Mapping[str, tuple[float, float]]
+"""Key of a kernel (`key`) -> its measured time on this GPU in ns, and the fraction of the roof that it reached."""
+_MOST = 40
+_SPELLED = {"aten::_to_copy": "aten::copy_", "aten::clone": "aten::copy_", "aten::embedding": "aten::index_select"}
+"""Ops under the name of the one that launches their kernel, where a trace names that."""
+_COPIES_OF_GROUPS = ("pattern", "layer", "layer_type", "ops", "library", "groups")
+
+
+def table(graph: Graph, gpu: GPU, layer_ops: pd.DataFrame, steps: int, timed: Timed | None = None) -> pd.DataFrame:
+    """Return FUSION_PLAN by data flow. `layer_ops` (LAYER_OPS) holds the times of a trace of so many steps."""
+    rows = plan(graph, gpu, node_times(graph, layer_ops, steps))[:_MOST]
+    return FUSION_PLAN.frame(_columns(rows, gpu, timed or {})) if rows else FUSION_PLAN.empty()
+
+
+def node_times(graph: Graph, layer_ops: pd.DataFrame, steps: int) -> dict[int, float]:
+    """Return the kernel time of the nodes whose ops the trace names: ops of one name in one layer share theirs."""
+    if not steps or layer_ops.empty:
+        return {}
+    summed = layer_ops.groupby(["layer", "phase", "op"]).busy_ns.sum() / steps
+    times: dict[tuple[str, str, str], float] = {(str(a), str(b), str(c)): ns for (a, b, c), ns in summed.items()}
+    keys = {i: _key_of(graph, i, times) for i, node in enumerate(graph.nodes) if node.launches}
+    counts = Counter(keys.values())
+    return {i: times[key] / counts[key] for i, key in keys.items() if key in times}
+
+
+def _key_of(graph: Graph, node: int, times: Mapping[tuple[str, str, str], float]) -> tuple[str, str, str]:
+    each, name = graph.nodes[node], graph.calls[graph.nodes[node].call].name
+    layer = graph.layers[each.layer][0]
+    if each.forward >= 0:
+        layer = graph.layers[graph.nodes[each.forward].layer][0]
+    exact = layer, each.phase, name
+    return exact if exact in times else (layer, each.phase, _SPELLED.get(name, name))
+
+
+def key(planned: Planned) -> str:
+    """Return what names a kernel among the timed ones: its template, type and sizes."""
+    sizes = ", ".join(f"{name} {value}" for name, value in planned.sizes.items())
+    return f"{planned.template}, {planned.dtype}, {sizes}"
+
+
+def _columns(rows: list[Planned], gpu: GPU, timed: Timed) -> dict[str, list[Any]]:
+    measured = [timed.get(key(row)) for row in rows]
+    after = [row.after_ns for row in rows]
+    return {
+        **{name: [getattr(row, name) for row in rows] for name in _COPIES_OF_GROUPS},
+        "number": list(range(1, len(rows) + 1)),
+        "basis": ["data flow"] * len(rows),
+        "kernel": [row.template for row in rows],
+        "layers": [len(row.layers) for row in rows],
+        "launches_saved": [(row.each.launches_before - row.each.launches_after) * row.groups for row in rows],
+        "bytes_before": [float(row.each.bytes_before * row.groups) for row in rows],
+        "bytes_after": [float(row.each.bytes_after * row.groups) for row in rows],
+        "bytes_saved": [float((row.each.bytes_before - row.each.bytes_after) * row.groups) for row in rows],
+        "before_ns": [round(row.before_ns) for row in rows],
+        "after_ns": [round(each.expected) for each in after],
+        "after_low_ns": [round(each.low) for each in after],
+        "after_high_ns": [round(each.high) for each in after],
+        "saved_ns": [max(0, round(row.before_ns - each.expected)) for row, each in zip(rows, after, strict=True)],
+        "measured_ns": [
+            float("nan") if each is None else each[0] * row.groups for row, each in zip(rows, measured, strict=True)
+        ],
+        "roof_fraction": [float("nan") if each is None else each[1] for each in measured],
+        "reason": [row.tiles.reason if row.tiles else "" for row in rows],
+        **_launches(rows, gpu),
+    }
+
+
+def _launches(rows: list[Planned], gpu: GPU) -> dict[str, list[Any]]:
+    launches = [dict(row.tiles.launches[0]) if row.tiles else {} for row in rows]
+    warps = [launch.pop("num_warps", 0) for launch in launches]
+    tiles = [" x ".join(str(value) for value in launch.values()) for launch in launches]
+    columns = [int(row.sizes.get("columns", row.sizes.get("size", 1))) for row in rows]
+    held = [tile or (str(n) if row.tiles else "") for tile, n, row in zip(tiles, columns, rows, strict=True)]
+    registers = [_registers(tile, count) for tile, count in zip(held, warps, strict=True)]
+    limits = sm_limits(gpu)
+    return {
+        "tile": held,
+        "grid": [_grid(row, tile) for row, tile in zip(rows, tiles, strict=True)],
+        "warps": warps,
+        "stages": [1] * len(rows),
+        "shared_bytes": [4 * count for count in warps],
+        "registers": registers,
+        "occupancy": [
+            limits.occupancy(count, each, 4 * count) if count else 0.0
+            for count, each in zip(warps, registers, strict=True)
+        ],
+    }
+
+
+def _registers(tile: str, warps: int) -> int:
+    """Registers of a thread: three numbers of each element that it holds, and addresses."""
+    elements = prod(int(part) for part in tile.split(" x ")) if tile else 0
+    return min(255, 32 + 3 * ceil(elements / (32 * warps))) if warps else 0
+
+
+def _grid(row: Planned, tile: str) -> int:
+    if row.tiles is None:
+        return 0
+    rows, columns = int(row.sizes.get("rows", 1)), int(row.sizes.get("columns", 1))
+    return rows * (ceil(columns / int(tile)) if tile.isdecimal() and row.template != "cross_entropy" else 1)

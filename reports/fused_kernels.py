@@ -1,0 +1,44 @@
+"""The plan of fused kernels and what was written of it, as text."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tracekit.analyzers.fusion.plan import Planned
+from tracekit.analyzers.hardware import GPU
+from tracekit.reports.numbers import duration
+from tracekit.reports.untrusted import printable
+
+
+def plan_text(rows: Sequence[Planned], gpu: GPU) -> str:
+    """Return the plan, a line for each row."""
+    lines = [f"Fused kernels of one step on the {gpu.name}, those that save most first (times are modelled):", ""]
+    for number, row in enumerate(rows, 1):
+        after = row.after_ns
+        kernel = row.template or "no template"
+        lines.append(
+            f"{number:3d}.  {printable(row.pattern)}, {row.groups} × {printable(row.layer) or 'the model'}  ({kernel})"
+        )
+        lines.append(
+            f"      {duration(row.before_ns / 1e3)} → {duration(after.expected / 1e3)} "
+            f"({duration(after.low / 1e3)} to {duration(after.high / 1e3)}); {row.each.launches_before * row.groups} → "
+            f"{row.each.launches_after * row.groups} launches"
+        )
+        if row.library:
+            lines.append(f"      library: {row.library}")
+    return "\n".join(lines) + "\n"
+
+
+def results_text(results: Iterable[Any]) -> str:
+    """Return what became of each row: written and proved, timed, or why not."""
+    lines = []
+    for each in results:
+        name = f"{each.number:3d}.  {printable(each.planned.pattern)}"
+        if each.why:
+            lines.append(f"{name}: not written, {printable(each.why)}.")
+            continue
+        times = ""
+        if each.timed_ns:
+            before, after = duration(each.unfused_ns / 1e3), duration(each.timed_ns / 1e3)
+            times = f", {before} → {after} measured, {each.of_roof:.0%} of the roof"
+        lines.append(f"{name}: {each.path.name}, {each.checks} comparisons passed{times}.")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,57 @@
+"""`tracekit fuse`."""
+
+import os
+from pathlib import Path
+
+import click
+
+from tracekit.commands._output import say
+from tracekit.commands._reading import GPU_FILE
+
+
+@click.command()
+@click.argument("run", type=Path)
+@click.option("--group", "groups", type=click.IntRange(min=1), multiple=True, metavar="N", help="A row of the plan.")
+@click.option("--all", "everything", is_flag=True, help="Every row that has a kernel.")
+@click.option("--gpu", help="The GPU to write for.  [default: that of the run]")
+@click.option("--gpu-file", metavar="FILE", help=GPU_FILE)
+@click.option("-o", "--output", type=Path, metavar="DIRECTORY", help="[default: RUN/kernels]")
+def command(
+    run: Path, groups: tuple[int, ...], everything: bool, gpu: str | None, gpu_file: str | None, output: Path | None
+) -> None:
+    """Write fused kernels for RUN (a run's folder): one Triton file for each group of its plan.
+
+    Groups are ops that data connects, from the graph that `profile` keeps beside the trace. Without --group or --all,
+    the plan is printed. A file holds the kernel, a reference in PyTorch, and apply(model) and remove(model), with the
+    backward pass where the run trains. Each kernel is first compared with its reference: in fp32 and in the type of the
+    run, at odd sizes, in other layouts, with infinities, and by its gradients. This runs on the GPU, or without one in
+    Triton's interpreter. What fails is reported and not written. On the GPU of the run, each kernel is timed beside the
+    ops that it replaces; `verify --apply fused:all` measures the model with all of them.
+
+    Example: tracekit fuse runs/llama-3.2-1b-h100-sxm-prefill --all -o kernels/
+    """
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    from tracekit.fusion.proof import interpret_without_gpu
+
+    interpret_without_gpu()
+    from tracekit.analyzers import hardware
+    from tracekit.fusion import run_kernels
+    from tracekit.fusion.run_graph import gpu_of
+    from tracekit.reports.fused_kernels import plan_text, results_text
+    from tracekit.runs.folders import KERNELS
+    from tracekit.runs.settings_file import settings_of
+
+    chosen = hardware.selected(gpu or "", gpu_file or "") or gpu_of(settings_of(run), run)
+    if not groups and not everything:
+        rows, _ = run_kernels.rows_of(run, chosen)
+        click.echo(plan_text(rows, chosen), nl=False)
+        click.echo(f"\nWrite them with: tracekit fuse {run} --all")
+        return
+    target = output or run / KERNELS
+    results = run_kernels.write(run, chosen, groups, target, say)
+    click.echo(results_text(results), nl=False)
+    written = [each.path.name for each in results if each.path]
+    if written:
+        click.echo(f"\nWritten to {target}/: {', '.join(written)}")
+    if not all(each.path or not each.planned.template for each in results):
+        click.get_current_context().exit(1)

@@ -1,0 +1,185 @@
+"""Writes the kernels of a run's plan: proves each first, times it where there is a GPU, and reports what failed."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from typing import Any
+
+from tracekit import __version__
+from tracekit.analyzers.errors import InputError, TracekitError
+from tracekit.analyzers.fusion import graph as graphs
+from tracekit.analyzers.fusion.plan import Planned, plan
+from tracekit.analyzers.fusion.plan_table import key
+from tracekit.analyzers.hardware import GPU
+from tracekit.capture.numerics import torch_dtype
+from tracekit.capture.packages import require
+from tracekit.capture.progress import Say, silent
+from tracekit.capture.settings import Dtype
+from tracekit.fusion import proof
+from tracekit.fusion.writing import Written, load, text
+from tracekit.reports.files import write_atomically
+from tracekit.runs.folders import GRAPH, TIMED
+
+_DTYPES: dict[str, Dtype] = {"float": "fp32", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
+_SINCE = {"bf16": (8, 0), "fp16": (7, 0), "fp32": (7, 0)}
+"""The compute capability from which on Triton's kernels run in a type."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a row of the plan."""
+
+    number: int
+    planned: Planned
+    path: Path | None = None
+    checks: int = 0
+    why: str = ""
+    """Why no kernel was written; "": one was."""
+    timed_ns: float = 0.0
+    """One launch on this machine's GPU; 0: it was not timed."""
+    unfused_ns: float = 0.0
+    of_roof: float = 0.0
+
+
+def rows_of(folder: Path, gpu: GPU) -> tuple[list[Planned], bool]:
+    """Return the plan of a run by data flow, and whether the run trains. Raises InputError without a graph."""
+    if not (folder / GRAPH).is_file():
+        raise InputError(
+            f"{folder} holds no graph of its ops.",
+            "Kernels are found by the data between ops, which traces do not record.",
+            "Profile the model again: tracekit profile --model NAME keeps the graph beside the trace.",
+        )
+    graph = graphs.read(folder / GRAPH)
+    return plan(graph, gpu), graph.training
+
+
+def write(folder: Path, gpu: GPU, numbers: Sequence[int], target: Path, say: Say = silent) -> list[Result]:
+    """Write the kernels of these rows of a run's plan (none: of all rows with one), each after its proof."""
+    rows, trains = rows_of(folder, gpu)
+    _check_numbers(numbers, rows)
+    results = []
+    for number, planned in enumerate(rows, 1):
+        if numbers and number not in numbers:
+            continue
+        if planned.template or numbers:
+            say(f"{number}. {planned.pattern} of {planned.layer or 'the model'}")
+            results.append(_written(number, planned, gpu, trains, target))
+    _keep_times(results, folder, gpu)
+    return results
+
+
+def _check_numbers(numbers: Sequence[int], rows: Sequence[Planned]) -> None:
+    wrong = [number for number in numbers if not 1 <= number <= len(rows)]
+    if wrong:
+        raise InputError(
+            f"The plan has no group {wrong[0]}.", f"It has {len(rows)}.", "Leave out --group to write all of them."
+        )
+
+
+def _written(number: int, planned: Planned, gpu: GPU, trains: bool, target: Path) -> Result:
+    why = obstacle(planned, gpu)
+    if why:
+        return Result(number, planned, why=why)
+    source = text(_described(number, planned, gpu))
+    with TemporaryDirectory(prefix="tracekit-") as aside:
+        beside = Path(aside) / "kernel.py"
+        beside.write_text(source, encoding="utf-8")
+        kernel = load(beside, f"tracekit_kernel_{number}")
+        checks = prove(kernel, planned, trains)
+        failed = proof.failed(checks)
+        if failed:
+            first = f"{failed[0].name}: {failed[0].detail or f'{failed[0].error:.1f} times what is allowed'}"
+            why = f"{len(failed)} of {len(checks)} comparisons with the reference failed, the first: {first}"
+            return Result(number, planned, checks=len(checks), why=why)
+        times = _timed(kernel, planned, gpu)
+    path = target / f"{number:02d}_{planned.template}.py"
+    write_atomically(path, source)
+    return Result(number, planned, path, len(checks), "", *times)
+
+
+def obstacle(planned: Planned, gpu: GPU) -> str:
+    """Return why no kernel can be written for a row; "" if one can."""
+    if not planned.template:
+        return "no template does this group" + (f": {planned.library}" if planned.library else "")
+    dtype = _DTYPES.get(planned.dtype)
+    if dtype is None:
+        return f"its type, {planned.dtype}, is not supported: profile it with --dtype bf16, fp16 or fp32"
+    if gpu.compute_capability < _SINCE[dtype]:
+        return (
+            f"the {gpu.name} does not compute in {dtype}: profile it with --dtype {'fp16' if dtype == 'bf16' else '?'}"
+        )
+    return ""
+
+
+def prove(kernel: ModuleType, planned: Planned, trains: bool) -> list[proof.Check]:
+    """Prove a kernel in fp32 and in the type of the run."""
+    dtypes = dict.fromkeys((torch_dtype("fp32"), torch_dtype(_DTYPES[planned.dtype])))
+    device = "cuda" if require("torch.cuda").is_available() else "cpu"
+    return proof.prove(kernel, planned.template, tuple(dtypes), trains=trains, device=device)
+
+
+def _described(number: int, planned: Planned, gpu: GPU) -> Written:
+    after, each = planned.after_ns, planned.each
+    groups = planned.groups
+    lines = [
+        f"Group {number} of the plan, written by tracekit {__version__} for the {gpu.name}: {groups} in a step, of",
+        f"{planned.layer or 'the model'}, each in place of {each.launches_before} launches:",
+        *_wrapped(planned.ops),
+        f"Predicted: {each.bytes_before / 1e6:,.2f} MB become {each.bytes_after / 1e6:,.2f} MB, and "
+        f"{planned.before_ns / groups / 1e3:,.1f} us become {after.expected / groups / 1e3:,.1f} us "
+        f"({after.low / groups / 1e3:,.1f} to {after.high / groups / 1e3:,.1f}).",
+        *(_wrapped(f"Launches: {planned.tiles.reason}") if planned.tiles else ()),
+        *(_wrapped(f"Library: {planned.library}.") if planned.library else ()),
+        "Use: apply(model) puts it in place of the modules, remove(model) takes it out."
+        if planned.template not in ("masked_softmax", "embedding_position")
+        else "Use: call fused(...) where the model computes what reference(...) does.",
+    ]
+    launches = planned.tiles.launches if planned.tiles else ()
+    return Written(planned.template, planned.constants, launches, tuple(lines))
+
+
+def write_source(number: int, planned: Planned, gpu: GPU, folder: Path) -> Path:
+    """Write the kernel of a row without proof, and return its file."""
+    path = folder / f"{number:02d}_{planned.template}.py"
+    path.write_text(text(_described(number, planned, gpu)), encoding="utf-8")
+    return path
+
+
+def _wrapped(line: str) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(line, 110)
+
+
+def _timed(kernel: ModuleType, planned: Planned, gpu: GPU) -> tuple[float, float, float]:
+    """Return (time, time of the ops, fraction of the roof) of one launch; zeros where this GPU is not here."""
+    from tracekit.fusion.timing import is_here, time_of
+
+    return time_of(kernel, planned) if is_here(gpu) else (0.0, 0.0, 0.0)
+
+
+def _keep_times(results: Sequence[Result], folder: Path, gpu: GPU) -> None:
+    """Keep the times of this GPU in the run's folder, where the plan and the report find them."""
+    timed = {
+        key(each.planned): {"after_ns": each.timed_ns, "before_ns": each.unfused_ns, "roof_fraction": each.of_roof}
+        for each in results
+        if each.timed_ns
+    }
+    if timed:
+        write_atomically(folder / TIMED, json.dumps({"gpu": gpu.id, "kernels": timed}, indent=1) + "\n")
+
+
+def put_in(model: Any, paths: Sequence[Path]) -> Any:
+    """Apply written kernels to a model; kernels that are not for its modules change nothing."""
+    for number, path in enumerate(paths):
+        kernel = load(path, f"tracekit_applied_{number}")
+        apply: Callable[[Any], Any] | None = getattr(kernel, "apply", None)
+        if apply is not None:
+            try:
+                apply(model)
+            except ValueError as error:
+                raise TracekitError(f"{path.name} cannot be applied.", str(error)) from error
+    return model
