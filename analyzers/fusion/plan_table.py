@@ -31,8 +31,9 @@ def node_times(graph: Graph, layer_ops: pd.DataFrame, steps: int) -> dict[int, f
     """Return the kernel time of the nodes whose ops the trace names: ops of one name in one layer share theirs."""
     if not steps or layer_ops.empty:
         return {}
-    summed = layer_ops.groupby(["layer", "phase", "op"]).busy_ns.sum() / steps
-    times: dict[tuple[str, str, str], float] = {(str(a), str(b), str(c)): ns for (a, b, c), ns in summed.items()}
+    summed = layer_ops.groupby(["layer", "phase", "op"], as_index=False).busy_ns.sum()
+    places = zip(summed.layer.tolist(), summed.phase.tolist(), summed.op.tolist(), strict=True)
+    times: dict[tuple[str, str, str], float] = dict(zip(places, (summed.busy_ns / steps).tolist(), strict=True))
     keys = {i: _key_of(graph, i, times) for i, node in enumerate(graph.nodes) if node.launches}
     counts = Counter(keys.values())
     return {i: times[key] / counts[key] for i, key in keys.items() if key in times}

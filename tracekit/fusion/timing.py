@@ -33,7 +33,8 @@ def time_of(kernel: ModuleType, planned: Planned) -> tuple[float, float, float]:
     nbytes = sum(getattr(each, "nbytes", 0) for each in first)
     count = max(1, min(_MOST_SETS, round(_CACHE_BYTES / max(nbytes, 1))))
     sets = [first, *(example(dtype, "cuda", **planned.sizes) for _ in range(count - 1))]
-    best = min(getattr(kernel, "CONFIGS", ({},)), key=lambda launch: _with_launch(kernel, launch, sets))
+    launches: tuple[dict[str, int], ...] = getattr(kernel, "CONFIGS", ({},))
+    best = min(launches, key=lambda launch: _with_launch(kernel, launch, sets))
     after = _with_launch(kernel, best, sets)
     before = _ns(getattr(kernel, "unfused", kernel.reference), sets)
     return after, before, kernel.moved_bytes(*first) / after / copy_rate() * 1e9
