@@ -31,7 +31,8 @@ def generated(tmp_path_factory, tiny_config):
 
 def test_files(generated):
     folder, done = generated
-    assert {path.name for path in folder.iterdir()} == {"trace.json.gz", "report.html", "analysis.json", "run.json"}
+    written = {"trace.json.gz", "graph.json.gz", "report.html", "analysis.json", "run.json"}
+    assert {path.name for path in folder.iterdir()} == written
     assert str(folder) in done.stdout
     assert "tracekit analyze" in done.stdout
     assert "profiling 2 steps" in done.stderr

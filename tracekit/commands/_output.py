@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.runs.folders import ANALYSIS, REPORT, RUN, TRACE
+from tracekit.runs.folders import ANALYSIS, GRAPH, REPORT, RUN, TRACE
 
 FORCE = click.option("--force", is_flag=True, help="Replace an existing output, even if it holds something else.")
 
@@ -28,6 +28,6 @@ def show_outputs(analysis: "Analysis", folder: Path) -> None:
     from tracekit.reports import terminal
 
     click.echo(terminal.brief(analysis), nl=False)
-    written = [name for name in (REPORT, TRACE, ANALYSIS, RUN) if (folder / name).is_file()]
+    written = [name for name in (REPORT, TRACE, GRAPH, ANALYSIS, RUN) if (folder / name).is_file()]
     click.echo(f"\nWritten to {folder}/: {', '.join(written)}")
     click.echo(f"Next: tracekit open {folder}, or everything as text: tracekit analyze {folder}")

@@ -67,6 +67,7 @@ def command(seq_len: int | None, force: bool, **options: Any) -> None:
       trace.json.gz  the trace, which Perfetto and Chrome also open
       report.html    one page that works offline
       analysis.json  the same, as data
+      graph.json.gz  the ops and the tensors between them, for `fuse`
       run.json       the settings, to repeat the run
 
     Example: tracekit profile --model gpt2 --gpu t4 --workload decode
