@@ -1,0 +1,146 @@
+"""What tracekit says of the jobs that record.py recorded, and how right it was. Three steps, in this order:
+
+    python benchmarks/ranks_gpu/judge.py RESULTS predict    # scaling, from the traces of one GPU: predicted.json
+    python benchmarks/ranks_gpu/judge.py RESULTS verdict    # tracekit ranks on each job: verdicts.json
+    python benchmarks/ranks_gpu/judge.py RESULTS score      # opens many.json and planted.json, and compares
+
+The first two do not read what was measured on several GPUs, nor what was planted. Files are written into --into, to be
+committed before the third.
+"""
+
+import argparse
+import gzip
+import json
+import lzma
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tracekit
+
+HERE = Path(__file__).parent
+JOBS = ("ddp", "fsdp", "tensor")
+RANKS = (2, 4, 8)
+CAUSES = {"more-work": "more work", "slow-loader": "data loading"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("step", choices=["predict", "verdict", "score"])
+    parser.add_argument("--into", type=Path, default=HERE)
+    asked = parser.parse_args()
+    {"predict": predict, "verdict": verdict, "score": score}[asked.step](asked.results, asked.into)
+
+
+def predict(results: Path, into: Path) -> None:
+    predicted = []
+    with unpacked(results / "one.tar") as folder:
+        for path in sorted(folder.glob("*/rank-0.json.gz")):
+            for ranks in RANKS:
+                found = asdict(tracekit.scaling(path, ranks))
+                predicted.append({"workload": path.parent.name, **found})
+                print(f"{path.parent.name:18} {ranks} ranks: {found['one_us'] / found['latency_us']['expected']:.3f}")
+    write(into / "predicted.json", predicted)
+
+
+def verdict(results: Path, into: Path) -> None:
+    said: dict[str, Any] = {}
+    for kind in (*JOBS, "sweep"):
+        if not (results / f"{kind}.tar").exists():
+            continue
+        with unpacked(results / f"{kind}.tar") as folder:
+            for path in sorted(each for each in folder.iterdir() if each.is_dir()):
+                said[path.name] = _verdict(path)
+    write(into / "verdicts.json", said)
+
+
+def _verdict(folder: Path) -> dict[str, Any]:
+    job = tracekit.ranks(folder)
+    named = [
+        {"rank": each.rank, "cause": each.reason.cause, "op": each.reason.op, "cost": each.cost_share.expected}
+        for each in job.stragglers
+    ]
+    print(
+        f"{folder.name:10} {job.steps} steps of {job.step_ns / 1e6:.2f} ms, clocks ±{job.clock_error_ns / 1e3:.1f} µs"
+    )
+    print("           " + "; ".join(f"rank {each['rank']}: {each['cause']} {each['cost']:.1%}" for each in named))
+    rates = job.collectives[job.collectives["bus_bandwidth"].notna()]
+    by = rates.groupby(["kind", "bytes"], observed=True)["bus_bandwidth"].agg(["median", "size"]).reset_index()
+    return {
+        "named": named,
+        "step_ms": job.step_ns / 1e6,
+        "clock_error_us": job.clock_error_ns / 1e3,
+        "simulated_share": job.simulated_share,
+        "problems": job.problems["code"].tolist(),
+        "groups": job.groups["parallelism"].tolist(),
+        "bus_gbs": [[row.kind, int(row.bytes), row.median / 1e9, int(row.size)] for row in by.itertuples(index=False)],
+    }
+
+
+def score(results: Path, into: Path) -> None:
+    planted = json.loads((results / "planted.json").read_text())["jobs"]
+    verdicts = json.loads((into / "verdicts.json").read_text())
+    for name, fault in planted.items():
+        said = [(each["rank"], each["cause"]) for each in verdicts.get(name, {}).get("named", [])]
+        true = [] if fault["fault"] == "healthy" else [(fault["rank"], CAUSES[fault["fault"]])]
+        print(
+            f"{name:10} planted {true or 'nothing'}, said {said or 'nothing'}: {'right' if said == true else 'WRONG'}"
+        )
+    many = json.loads((results / "many.json").read_text())
+    _score_scaling(json.loads((results / "one.json").read_text()), many, into)
+    _score_bandwidth(many["sweep"], verdicts)
+
+
+def _score_scaling(one: dict[str, Any], many: dict[str, Any], into: Path) -> None:
+    alone = {row["workload"]: row["median_ms"] for row in one["times"]}
+    measured = {(row["workload"], row["ranks"]): row["median_ms"] for row in many["times"]}
+    for each in json.loads((into / "predicted.json").read_text()):
+        name, ranks = each["workload"], each["ranks"]
+        if (name, ranks) in measured:
+            true = alone[name] / measured[name, ranks]
+            said = min(1.0, each["one_us"] / each["latency_us"]["expected"])
+            one_gpu = f"one GPU {alone[name]:.2f} ms, by its trace {each['one_us'] / 1e3:.2f}"
+            print(f"{name:18} {ranks} GPUs: kept {true:.3f}, predicted {said:.3f}, {said / true - 1:+.1%}; {one_gpu}")
+
+
+def _score_bandwidth(sweep: list[dict[str, Any]], verdicts: dict[str, Any]) -> None:
+    """Rates of traces beside those of the sweep at that size, or between its sizes."""
+    for name, said in verdicts.items():
+        for kind, size, rate, calls in said["bus_gbs"]:
+            known = sorted((row["bytes"], row["bus_gbs"]) for row in sweep if row["kind"] == kind)
+            if known and known[0][0] <= size <= known[-1][0]:
+                sizes, rates = zip(*known, strict=True)
+                true = float(np.exp(np.interp(np.log(size), np.log(sizes), np.log(rates))))
+                print(
+                    f"{name:10} {kind:14} {size:>12,} B: {rate:7.1f} GB/s, NCCL {true:7.1f}, {rate / true - 1:+.1%} ({calls})"
+                )
+
+
+@contextmanager
+def unpacked(archive: Path) -> Iterator[Path]:
+    """A folder with the traces of an archive, as .json.gz."""
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(archive) as opened:
+        for member in opened:
+            data = opened.extractfile(member)
+            if data is None or ".." in member.name or not member.name.endswith(".json.xz"):
+                continue
+            target = Path(folder) / f"{member.name.removesuffix('.xz')}.gz"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(gzip.compress(lzma.decompress(data.read()), 6, mtime=0))
+        yield Path(folder)
+
+
+def write(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
