@@ -118,9 +118,8 @@ def _score_bandwidth(sweep: list[dict[str, Any]], verdicts: dict[str, Any]) -> N
             if known and known[0][0] <= size <= known[-1][0]:
                 sizes, rates = zip(*known, strict=True)
                 true = float(np.exp(np.interp(np.log(size), np.log(sizes), np.log(rates))))
-                print(
-                    f"{name:10} {kind:14} {size:>12,} B: {rate:7.1f} GB/s, NCCL {true:7.1f}, {rate / true - 1:+.1%} ({calls})"
-                )
+                beside = f"{rate:7.1f} GB/s, NCCL {true:7.1f}, {rate / true - 1:+.1%} ({calls})"
+                print(f"{name:10} {kind:14} {size:>12,} B: {beside}")
 
 
 @contextmanager
