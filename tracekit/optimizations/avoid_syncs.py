@@ -20,7 +20,7 @@ ALLOCATING = {"low": 0.2, "expected": 0.0, "high": 0.0}
 
 
 class AvoidSyncs(Optimization):
-    """A host that does not wait for the device in the middle of a step.
+    """The host no longer waits for the device in the middle of a step.
 
     The host no longer waits for the device if kernels follow in the step, and no longer reads back the values that it
     waited for; at best it does not read the last one either. The time of allocating and freeing disappears, except for
@@ -37,7 +37,7 @@ class AvoidSyncs(Optimization):
 
     def objection(self, base: Baseline) -> str | None:
         allocates = base.outside.total(_WAITS) > NOTABLE * base.unprofiled_ns
-        return None if _amid(base).any() or allocates else "Within a step the host waits for nothing."
+        return None if _amid(base).any() or allocates else "The host does not wait within a step."
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         """Remove the copies to the host that are waited for; at best also the last one of the step."""

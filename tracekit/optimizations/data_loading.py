@@ -20,13 +20,13 @@ _WITH_WORKERS = "_MultiProcessing"
 
 
 class DataLoading(LessHostWork):
-    """Batches made by worker processes while the GPU computes.
+    """Worker processes make batches while the GPU computes.
 
-    The time in `DataLoader.__next__` is divided by two workers at the low end and by eight as expected; of the
-    rest only what the remaining step does not cover stays. A loader that has workers already becomes 1.25, 2 or
-    any times as fast. Its batches are pinned, too, as `pinned-copies` predicts.
+    The time in `DataLoader.__next__` is divided by two workers at the low end and by eight as expected; of the rest,
+    only the part that exceeds the remaining step is left. A loader that already has workers becomes 1.25 or 2 times as
+    fast, at best so fast that the step hides it. Its batches are also pinned, as `pinned-copies` predicts.
 
-    *Refused* where data loading takes less than 1 % of the step.
+    *Refused* if data loading takes less than 1 % of the step.
     """
 
     id = "data-loading"

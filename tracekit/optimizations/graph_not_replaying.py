@@ -11,12 +11,12 @@ from tracekit.subjects.subject import Subject
 
 
 class GraphNotReplaying(CUDAGraphs):
-    """CUDA graphs that were asked for, and are replayed.
+    """CUDA graphs that the run requests, but does not replay.
 
-    What `cuda-graphs` gives, for a run that asks for graphs (`cudagraphify`, captures) and launches none: inputs
-    or a cache that are written to, or that move, keep `torch.compile` from replaying.
+    The prediction is that of `cuda-graphs`, for a run that requests graphs (`cudagraphify`, captures) and launches
+    none. `torch.compile` does not replay them if inputs or a cache are written to or move.
 
-    *Refused* where graphs are replayed, or were not asked for.
+    *Refused* if graphs are replayed, or were not requested.
     """
 
     id = "graph-not-replaying"

@@ -25,12 +25,12 @@ NOTABLE = 0.2
 
 
 class OffloadOverlap(Optimization):
-    """Weights that are copied from the host for each layer, copied while the layer before computes.
+    """Offloaded weights are copied from the host while the previous layer computes.
 
-    Copies to the device between kernels, four or more and a fifth of the busy time, are weights of a model that
-    is offloaded layer by layer: pinned, and copied while 30, 90 or 100 % of the kernels run.
+    Four or more copies to the device between kernels, with at least a fifth of the busy time, are weights of a model
+    that is offloaded layer by layer. They become pinned, and overlap with 30, 90 or 100 % of the kernels.
 
-    *Refused* where there are none.
+    *Refused* if there are no such copies.
     """
 
     id = "offload-overlap"

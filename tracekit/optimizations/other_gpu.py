@@ -18,7 +18,7 @@ _WORST_FIRST: dict[Outcome, Outcome] = {"low": "high", "expected": "expected", "
 
 
 class OtherGPU(Optimization):
-    """Not in the registry: it is asked for as --gpu. What is applied with it runs there."""
+    """Another GPU, which --gpu requests; it is not in the registry. Other optimizations apply to the run there."""
 
     id = "gpu"
 

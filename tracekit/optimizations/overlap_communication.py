@@ -22,12 +22,12 @@ SLOW = 0.3
 
 
 class OverlapCommunication(Optimization):
-    """Collectives that run while kernels compute, over links that are as fast as they can be.
+    """Collectives overlap with kernels, over the fastest links.
 
-    Exposed collectives proceed while 20, 50 or 100 % of the other kernels' time passes. A rate below 30 % of the
-    link's is said: then the link, or a slower rank, sets the pace.
+    Exposed collectives proceed during 20, 50 or 100 % of the other kernels' time. The reason reports a rate below 30 %
+    of the link's: then the link or a slower rank sets the pace.
 
-    *Refused* where less than 5 % of the step is exposed communication.
+    *Refused* if less than 5 % of the step is exposed communication.
     """
 
     id = "overlap-communication"

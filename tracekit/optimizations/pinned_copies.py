@@ -27,13 +27,12 @@ _OFFLOADED = {"offload-overlap": "it pins what it copies ahead."}
 
 
 class PinnedCopies(Optimization):
-    """Copies from page-locked host memory, which are faster and need no waiting.
+    """Copies to and from page-locked host memory, which are faster and asynchronous.
 
-    Copies between the device and pageable memory take what the kernel model says of pinned ones
-    (times 1.6, 1.15 or 1), and the host does not wait for those to the device; at best kernels hide them, as with
-    a prefetched batch.
+    Copies between the device and pageable memory take the modelled time of pinned copies (times 1.6, 1.15 or 1), and
+    the host does not wait for those to the device. At best they overlap with kernels, as with a prefetched batch.
 
-    *Refused* where such copies take less than 1 % of the step.
+    *Refused* if such copies take less than 1 % of the step.
     """
 
     id = "pinned-copies"

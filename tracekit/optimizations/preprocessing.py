@@ -13,13 +13,13 @@ _VIDEO = r"video|decord|av\.|cv2|imageio"
 
 
 class Preprocessing(LessHostWork):
-    """Host code around and inside the model, done on the GPU, ahead of time, or not at all.
+    """Host code around and inside the model moves to the GPU or out of the step, or is removed.
 
-    Functions of the host outside the model, and long stretches of Python inside it: at the low end nine tenths of
-    the largest function's time goes, as expected nine tenths of all. The evidence names the functions, their
-    callers, files and lines.
+    It consists of functions outside the model and of long stretches of Python inside it. Nine tenths of its time
+    disappear as expected, and nine tenths of the largest function's time at the low end. The evidence names the
+    functions, their callers, files and lines.
 
-    *Refused* where they take less than 1 % of the step.
+    *Refused* if they take less than 1 % of the step.
     """
 
     id = "preprocessing"

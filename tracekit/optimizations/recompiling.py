@@ -13,9 +13,9 @@ LEFT = Interval(0.3, 0.0, 0.0)
 
 
 class Recompiling(LessHostWork):
-    """Compiled once instead of again in measured steps.
+    """Code is compiled once, and not again in measured steps.
 
-    The compilation time inside the step disappears, with the kernels that it tries out; at the low end 30 % of it
+    The compilation time inside the step disappears, with the kernels that are tried out. At the low end 30 % of it
     remains, for a few variants of shapes.
 
     *Refused* if nothing is compiled in the step.
@@ -32,7 +32,7 @@ class Recompiling(LessHostWork):
         return pick(LEFT, outcome)
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        """Kernels that were tried out while compiling go with it."""
+        """Remove the kernels that were tried out during compilation."""
         tried, left = base.recorded.while_compiling(base.ops), self.left(base, outcome)
         times = {name: base.ops[name].where(~tried, base.ops[name] * left) for name in ("host_ns", "kernel_ns")}
         return base.ops.assign(**times, sync=base.ops.sync & (~tried | (left > 0)))
