@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def elsewhere(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Of each machine the calls, with their `ratio` by constants fitted on the others."""
+    """Return the calls of each machine, with their `ratio` by constants fitted on the other machines."""
     for machine, mine in rows.groupby("machine"):
         others = rows[rows["machine"] != machine]
         fit(others)

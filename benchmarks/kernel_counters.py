@@ -1,4 +1,4 @@
-"""What Nsight Compute measured of marked op calls, given to the ops that launched the kernels."""
+"""Assigns the counters that Nsight Compute measured in marked op calls to the ops that launched the kernels."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -27,7 +27,7 @@ def parted(counters: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def rows(launchers: Mapping[str, Sequence[Launcher]], counters: pd.DataFrame) -> Iterator[tuple[object, ...]]:
-    """Of each label's launchers, one a kernel in order, and the table COUNTERS of the same calls: a row an op call.
+    """Yield one row per op call, from the launchers of each label's kernels in order and COUNTERS of the same calls.
 
     FLOPs are those of the single and double precision and the tensor pipes: compilers set registers with
     half-precision instructions. A call that launched other kernels while it was measured is named and left out. Raises

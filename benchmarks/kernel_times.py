@@ -1,4 +1,4 @@
-"""From a trace of marked op calls to the time of each op's kernels, or to the op of each kernel."""
+"""Finds, in a trace of marked op calls, the time of each op's kernels and the op of each kernel."""
 
 import json
 import tempfile

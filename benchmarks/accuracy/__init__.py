@@ -1,1 +1,1 @@
-"""The chapters of docs/accuracy.md: each a module with `chapter(shared)`, listed in page.py."""
+"""The chapters of docs/accuracy.md. Each module has a function `chapter(shared)`, which page.py calls."""

@@ -1,4 +1,4 @@
-"""What a chapter hands to the page: its text, and the targets that it can judge."""
+"""The value that a chapter returns for the page: its text, and the targets that it judges."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

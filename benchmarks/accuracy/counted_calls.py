@@ -64,7 +64,7 @@ def listing(found: pd.DataFrame) -> str:
 
 
 def targets(found: pd.DataFrame) -> tuple[Target, ...]:
-    """Of the family that is furthest off, and of the product."""
+    """Return the largest error of a family of ops, and that of the matrix products."""
     read = (_large(found).groupby("family")["read"].median() - 1).abs()
     flops = (found["flops"][found["full_product"]] - 1).abs()
     worst = f"Counted bytes read, median call of the family furthest off ({read.idxmax()})"

@@ -1,4 +1,5 @@
-"""Why an op executes or moves something else than its formula says, by (label, op); "" for all ops of a label."""
+"""Reasons why the measured FLOPs or bytes of an op differ from its formula, by (label, op); "" for all ops of a
+label."""
 
 _TILE = "a tile has 8 columns or more for one row"
 _PASSES = "rows too long for shared memory are read again, for each pass"

@@ -1,4 +1,4 @@
-"""Where the model of kernels is worst, and why."""
+"""The largest errors of the kernel time model, and their causes."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -67,7 +67,7 @@ def _rows(found: list[Predicted]) -> str:
 
 
 def _step_times(found: list[Predicted]) -> str:
-    """Of the baselines; each once."""
+    """Return the distinct runs of the baselines."""
     once = {_setting(one)[0]: one for one in found}
     rows = [(run, f"{one.case.before:.2f}", _interval(one.before_ms), _error(one)) for run, one in once.items()]
     mean = fmean(abs(one.before_ms.expected / one.case.before - 1) for one in once.values())

@@ -1,4 +1,4 @@
-"""Why a prediction misses a published result, as far as that is known."""
+"""Known reasons why a prediction differs from a published result."""
 
 from accuracy.published_cases import Case
 

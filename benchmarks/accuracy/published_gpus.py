@@ -1,4 +1,4 @@
-"""GPUs of published results that tracekit's catalogue does not hold."""
+"""GPUs of published results that are not in tracekit's catalogue."""
 
 from dataclasses import replace
 

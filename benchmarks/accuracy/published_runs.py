@@ -1,4 +1,4 @@
-"""The runs that published results were measured on, modelled by tracekit, and what it predicts of them."""
+"""Models the runs of published results, and predicts their optimizations."""
 
 import json
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""How a forward of GPT-2 on a T4 divides into its parts: published, and modelled."""
+"""The time of each part of GPT-2's forward pass on a T4, published and modelled."""
 
 from accuracy.chapter import percent, table
 from accuracy.published_runs import run

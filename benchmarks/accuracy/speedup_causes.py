@@ -1,4 +1,4 @@
-"""Why a prediction misses what was measured on the H200, as far as that is known."""
+"""Known reasons why a prediction differs from the measurement on the H200."""
 
 from accuracy.speedup_rows import Row
 

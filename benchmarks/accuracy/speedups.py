@@ -116,7 +116,7 @@ def _losses(rows: Sequence[Row]) -> list[Row]:
 
 
 def _best_steps(rows: Sequence[Row]) -> list[bool]:
-    """Of runs with two single steps at least: whether none is faster than the one ranked first."""
+    """Return, for each run with at least two single steps, whether the one ranked first is the fastest."""
     return [_first(group).measured >= (1 - TIE) * _best(group) for group in _of_runs(row for row in rows if row.single)]
 
 

@@ -1,4 +1,4 @@
-"""What is ranked first, and the first advice, beside the best that was measured of a run."""
+"""Compares the first optimization of the ranking, and the first advice, with the best one measured in a run."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Advised:
     ranked: bool | None
     """The row with the largest expected gain of those that are recommended; None: all were refused."""
     first: bool | None
-    """Of the first advice, alone or as a part of a combination; None: it was not measured."""
+    """The same for the first advice, alone or in a combination; None: it was not measured."""
 
 
 def advised(rows: Iterable[Row]) -> list[Advised]:

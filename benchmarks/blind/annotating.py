@@ -1,4 +1,4 @@
-"""Ranges around phases and modules while a step is recorded, named as docs/capture.md describes."""
+"""Emits ranges around phases and modules while a step is recorded, named as in docs/capture.md."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext

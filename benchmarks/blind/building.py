@@ -1,4 +1,4 @@
-"""Models with random weights, on the device and in the dtype that a run asks for."""
+"""Builds models with random weights on the device and in the dtype of a run."""
 
 import importlib
 from typing import Any

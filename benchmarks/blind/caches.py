@@ -1,4 +1,4 @@
-"""The KV cache of a decode step: filled once, and set back to its first length before each round."""
+"""The KV cache of a decode step, which is filled once and reset to its first length before each round."""
 
 from inspect import signature
 from typing import Any

@@ -1,4 +1,4 @@
-"""The list of models, as models.toml has it."""
+"""The list of models in models.toml."""
 
 import tomllib
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class Model:
     """dense, moe, encoder, encoder-decoder, vision, audio, state-space or diffusion."""
     class_name: str
     workloads: tuple[str, ...]
-    """Of prefill (one forward pass), decode and train."""
+    """The workloads that the model supports: prefill (one forward pass), decode and train."""
     settings: dict[str, Any]
     held_out: bool = False
     """Drawn only when asked for, and never used for development."""

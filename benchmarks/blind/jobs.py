@@ -1,4 +1,4 @@
-"""What the process of a run does: records it, compiles it ahead, or measures its optimizations."""
+"""The work of a run's process: to record it, compile it ahead of time, or measure its optimizations."""
 
 import gc
 import traceback

@@ -1,4 +1,4 @@
-"""Predictions beside what was measured."""
+"""Joins predictions and measurements."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""What ran it: facts about the machine and the versions, asked without starting CUDA."""
+"""Reads facts about the machine and the versions without starting CUDA."""
 
 import os
 import platform

@@ -110,7 +110,7 @@ def _compile_ahead(plan: Plan, device: Device, asked: argparse.Namespace) -> Non
 
 
 def _rows(run: Run, device: Device, asked: argparse.Namespace) -> dict[str, Any]:
-    """Of a run that is traced: one row, "run"; else one an optimization."""
+    """Return the rows of a run: one named "run" while it is traced, else one for each optimization."""
     if asked.measure:
         work: Work = partial(measured, run, device)
         return answers(work, run.optimizations, asked.limit)

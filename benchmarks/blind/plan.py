@@ -1,4 +1,4 @@
-"""A plan: the runs of a round, each with the optimizations that are predicted and then measured."""
+"""The plan of a round: its runs, each with the optimizations to predict and then to measure."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -33,7 +33,7 @@ class Plan:
 
 
 _SECONDS = {"compile": 30, "": 8}
-"""Of a row that compiles, and of any other, on an H100."""
+"""Device seconds of a row that compiles, and of any other row, on an H100."""
 
 
 def in_pieces(runs: tuple[Run, ...], pieces: int) -> list[list[Run]]:

@@ -34,12 +34,12 @@ class Predicted:
     high: float | None = None
     """Speed-up of the work."""
     latency_us: float | None = None
-    """Of a step, as expected."""
+    """The expected latency of a step after the optimization, in µs."""
     baseline_us: float | None = None
-    """Of a step as it is, as the prediction understands it without a profiler."""
+    """The latency of an unmodified step without a profiler, in µs, as the prediction states it."""
     refused: str = ""
     first_advice: str = ""
-    """Of the run."""
+    """The first advice for the run."""
     plan: str = ""
     """The best plan for the run, its steps joined with "+"."""
 

@@ -1,4 +1,4 @@
-"""Work in processes of their own, which may fail or hang without taking the rest with them."""
+"""Runs work in separate processes, which may fail or hang without affecting the others."""
 
 import multiprocessing
 import time

@@ -1,4 +1,4 @@
-"""How a run is set up, and what an optimization changes in that, in plain PyTorch's terms."""
+"""The setup of a run, and the changes that an optimization makes to it, in plain PyTorch."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""What a run's record says beside its trace, put into the trace as tracekit's own captures do."""
+"""Adds the settings in a run's record to its trace, as tracekit's own captures do."""
 
 import gzip
 import json

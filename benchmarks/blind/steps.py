@@ -1,4 +1,4 @@
-"""From a setup to the step that is recorded and timed."""
+"""Builds the step that is recorded and timed from a setup."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

@@ -1,4 +1,4 @@
-"""Times of steps without a profiler, each from its call until the device has done its work."""
+"""Times steps without a profiler, each from its call until the device has finished."""
 
 import statistics
 import time

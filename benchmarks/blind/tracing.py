@@ -1,4 +1,4 @@
-"""A trace of some steps by torch.profiler, as a user records it."""
+"""Records some steps with torch.profiler, as a user does."""
 
 import gzip
 import json

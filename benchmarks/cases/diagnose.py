@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def diagnoses(folder: Path, number: int) -> dict[str, Any]:
-    """Of the cases that were recorded."""
+    """The cases that were recorded."""
     traces = {case: folder / f"{case.name}.json.gz" for case in cases(number).values()}
     return {case.name: diagnosis(trace, case) for case, trace in traces.items() if trace.exists()}
 

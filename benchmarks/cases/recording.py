@@ -1,4 +1,4 @@
-"""A trace of some steps of a script, recorded by torch.profiler as a user would."""
+"""Records some steps of a script with torch.profiler, as a user does."""
 
 import gzip
 import tempfile

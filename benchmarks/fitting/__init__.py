@@ -1,1 +1,1 @@
-"""Fitting the constants of the kernel time model, and writing them into the file that holds them."""
+"""Fits the constants of the kernel time model, and writes them into their file."""

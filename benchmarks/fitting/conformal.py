@@ -34,7 +34,7 @@ class Judged:
     evidence: str
     machine: str
     family: str
-    """Of the model."""
+    """The family of the model."""
     optimization: str
     residual: float
     """Logarithm of measured over predicted."""

@@ -1,4 +1,4 @@
-"""A pattern search over positive numbers: no gradient, no randomness, so that a fit can be repeated to the digit."""
+"""Minimizes over positive numbers by pattern search, without gradients or randomness, so that fits are reproducible."""
 
 from collections.abc import Callable, Mapping
 

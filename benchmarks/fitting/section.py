@@ -1,4 +1,4 @@
-"""Fitting one section of constants.toml through the model itself."""
+"""Fits one section of constants.toml through the model itself."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
@@ -12,7 +12,7 @@ from fitting.search import Constants, fitted
 from tracekit.analyzers.kernel_time import estimate
 
 _CAPS = {"rate": 1.03}
-"""Of the copy rate, a stream that only reads reaches a little more."""
+"""Rate of a stream that only reads, relative to the copy rate."""
 
 Key = Callable[[Row], Hashable]
 

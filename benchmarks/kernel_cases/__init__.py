@@ -1,1 +1,1 @@
-"""The op calls that measure_kernels.py times: one module a family, each a generator of cases."""
+"""The op calls that measure_kernels.py times: one module per family, each with a generator of cases."""

@@ -1,4 +1,4 @@
-"""A case: how to make the inputs of an op call, and the call."""
+"""A case: a function that makes the inputs of an op call, and the call."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

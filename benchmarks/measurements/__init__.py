@@ -1,1 +1,1 @@
-"""Kernel times that somebody measured: our own of an H200, and the public ones."""
+"""Measured kernel times: our own of an H200, and public ones."""

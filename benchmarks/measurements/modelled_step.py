@@ -1,4 +1,4 @@
-"""A timed step, recorded on fake tensors: what it asks of the host, and its latency for any host."""
+"""A timed step, recorded on fake tensors, with its host work and its latency for any host."""
 
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,1 +1,1 @@
-"""The chapters of docs/results.md: what was predicted, and what came out."""
+"""The chapters of docs/results.md: predictions beside measurements."""

@@ -1,4 +1,4 @@
-"""What `tracekit bench` said, beside what others published of the same configurations."""
+"""Results of `tracekit bench` beside published ones of the same configurations."""
 
 import runpy
 import sys

@@ -1,4 +1,4 @@
-"""Every optimization that was measured on its own, run by run."""
+"""Every optimization that was measured alone, by run."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What `tracekit verify` said: every optimization on three models, of each workload that it applies to."""
+"""Results of `tracekit verify`: every optimization on three models, for each workload that it applies to."""
 
 import textwrap
 from collections import defaultdict
@@ -22,7 +22,7 @@ _WORKLOADS = {
     "prefill-eager": "Prefill of 512 tokens, batch 1, attention written out",
     "prefill": "Prefill of 512 tokens in fp32, batch 1",
 }
-"""Of each a file a model, where it was run."""
+"""The result file of each model that was run, by workload."""
 _CHECK = " ²"
 _CHECK_NOTE = (
     "² Speculative decoding: the check of four drafted tokens; the draft model is in the predicted memory alone."
