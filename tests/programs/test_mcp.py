@@ -79,7 +79,7 @@ def test_compare_and_unknown_names(tools):
     assert tools.compare("base-0.json", "item.json")["a"]["name"] == "base-0.json"
     with pytest.raises(UnknownNameError):
         tools.predict("base-0.json", apply="no-such-thing")
-    with pytest.raises(InputError, match="is no folder"):
+    with pytest.raises(InputError, match="is not a folder"):
         Roots.of(["/nowhere/at/all"])
 
 
