@@ -20,6 +20,7 @@ import socket
 import time
 from pathlib import Path
 
+import environment  # noqa: F401  first
 import packing
 import planting
 import torch
@@ -28,11 +29,6 @@ import transformers.models.gpt2.modeling_gpt2
 import transformers.models.llama.modeling_llama
 from rank import run
 from torch import multiprocessing
-
-os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-for name, value in (("NCCL_NVLS_ENABLE", "0"), ("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"), ("MASTER_ADDR", "127.0.0.1")):
-    os.environ.setdefault(name, value)
-"""Multicast is off. A question whether there is a GPU must not start CUDA before this process forks."""
 
 PACKS = ("one", "ddp", "fsdp", "tensor", "sweep")
 _KILLED_AFTER_S = 20.0
