@@ -26,7 +26,7 @@ from tracekit.analyzers.verification import Verification
 
 @dataclass(frozen=True)
 class CounterSource:
-    """How much of the work has FLOPs and bytes that Nsight Compute measured."""
+    """The part of the work whose FLOPs and bytes Nsight Compute measured."""
 
     launches: int
     """Number of measured kernel launches."""
@@ -170,7 +170,7 @@ class Analysis(Displayed):
     fusion_plan: pd.DataFrame = field(default_factory=FUSION_PLAN.empty, repr=False)
     predicted_work: pd.DataFrame = field(default_factory=PREDICTED_WORK.empty, repr=False)
     memory_fit: MemoryFit | None = None
-    """How the run could be made to fit its GPU; None if it fits, or its peak is unknown."""
+    """The remedies that make the run fit in its GPU's memory; None if it fits, or its peak is unknown."""
     predicted_from: PredictedBaseline | None = None
     """The step that predictions start from; None if nothing can be predicted."""
     verified: Verification | None = None

@@ -26,7 +26,7 @@ GIVEN = {
     "efficient": ("l2",),
     "efficient-fp32": ("l2",),
 }
-"""What is not fitted: the rate of the units for exponentials, and what a backend's rows do not tell."""
+"""Constants that are not fitted: the rate of exponentials, and those that a backend's rows do not determine."""
 
 
 def main() -> None:

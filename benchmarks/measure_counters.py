@@ -78,7 +78,8 @@ def chosen() -> dict[str, Case]:
 
 
 def recorded(cases: dict[str, Case]) -> dict[str, list[Launcher]]:
-    """What launches each kernel of each call; a call that this GPU or PyTorch cannot run is named and left out."""
+    """Return the launchers of each kernel of each call. A call that this GPU or PyTorch cannot run is named and left
+    out."""
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True) as profiler:
         for number, (label, case) in enumerate(cases.items()):
             try:

@@ -1,4 +1,4 @@
-"""What a range costs the host: `python benchmarks/range_cost.py [--device cuda]`. Prints µs a module range."""
+"""Measures the host time of a module range in µs: `python benchmarks/range_cost.py [--device cuda]`."""
 
 import argparse
 import time

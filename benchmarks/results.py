@@ -1,4 +1,4 @@
-"""What optimizations gave on an H200, beside what was predicted: writes docs/results.md from benchmarks/data.
+"""Writes docs/results.md from benchmarks/data: the gains of optimizations on an H200 beside their predictions.
 
 python benchmarks/results.py
 """

@@ -36,7 +36,7 @@ def recommendation(advice: Recommendation) -> dict[str, Any]:
 
 
 def memory_fit(fit: MemoryFit | None) -> dict[str, Any] | None:
-    """How a run could be made to fit; None: it fits, or its peak is not known."""
+    """The remedies that make the run fit; None if it fits, or its peak is unknown."""
     if fit is None:
         return None
     remedies = [

@@ -34,12 +34,12 @@ class Card:
     """With what stands before it in the plan, joined with +."""
     title: str
     speedup: Interval
-    """Of it alone; in a plan, of what it adds to the steps before it."""
+    """The speed-up of it alone; in a plan, relative to the steps before it."""
     together: Interval | None
     """In a plan, of it and all before it; None: it stands by itself."""
     throughput: bool
     condition: str
-    """What it needs that the run does not have; "": nothing."""
+    """A requirement that the run does not meet; "" for none."""
     reason: tuple[Link, ...]
     explained: str
     evidence: tuple[tuple[Link, ...], ...]
@@ -47,7 +47,7 @@ class Card:
     costs: tuple[Fact, ...]
     caveats: tuple[str, ...]
     gain: MeasuredGain | None
-    """What was measured of it by itself; None: nothing was."""
+    """Its measured gain alone; None if it was not measured."""
     gain_together: MeasuredGain | None = None
     """And of it and all before it in the plan."""
 

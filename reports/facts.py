@@ -45,7 +45,7 @@ def key_figures(analysis: Analysis) -> list[Fact]:
 
 
 def _idle_for(analysis: Analysis) -> str:
-    """What most of the idle time is for."""
+    """Return the cause of most of the idle time."""
     if analysis.idle_causes.empty:
         return ""
     most = analysis.idle_causes.iloc[0]
@@ -93,7 +93,7 @@ def provenance(analysis: Analysis) -> list[Fact]:
 
 
 def _recorded_on(source: Source) -> list[Fact]:
-    """What the ops of a modelled run were recorded on."""
+    """Return how the ops of a modelled run were recorded."""
     words = {"cpu": "the CPU, with real tensors", "fake tensors": "fake tensors, which have shapes but no data"}
     recorded = words.get(source.capture.recorded_on) if source.capture else None
     return [Fact("Ops recorded on", recorded)] if recorded else []

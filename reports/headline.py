@@ -1,4 +1,4 @@
-"""What bounds the run and what to do next, in one sentence."""
+"""Writes one sentence about the bound of the run and the next thing to do."""
 
 from tracekit.analyzers.prediction.uncertainty import MOST_QUOTED
 from tracekit.analyzers.prediction.values import Check, MemoryFit, Recommendation
@@ -21,7 +21,7 @@ _NARROWED_BY = {
     "profiled": "how much, a step timed without the profiler tells (`tracekit run SCRIPT`)",
     "modelled": "how much, this machine's host tells (`tracekit calibrate`)",
 }
-"""What narrows an interval, by how the step was timed that it starts from."""
+"""How an interval becomes narrower, by how the step that it starts from was timed."""
 _HOPEFUL = 1.1
 """Expected speed-up from which on an optimization is mentioned, although none is sure to help."""
 

@@ -54,7 +54,7 @@ def _applied(prediction: Prediction) -> str:
 
 
 def _gains(prediction: Prediction) -> list[tuple[str, str]]:
-    """What the optimizations give where they are applied, then what they and the move there give together."""
+    """Return the gain of the optimizations on the predicted GPU, then that together with the change of GPU."""
     whole, there = _speedup(prediction), prediction.there
     if there is None:
         return [("speed-up", whole)]

@@ -1,4 +1,4 @@
-"""How long a run that generates takes for its first token and for each further one."""
+"""The time to the first token, and between tokens, of a run that generates."""
 
 from tracekit.analyzers.capture_info import Latency
 from tracekit.analyzers.results import Analysis

@@ -40,8 +40,11 @@ def with_program_ranges(host: pd.DataFrame, modules: Labelled, program: Labelled
 
 
 def _layers_among(host: pd.DataFrame, is_module: Bools, range_code: Rows) -> Bools:
-    """Which of the program's ranges are layers: not those around modules, and none of the backward pass by itself,
-    whose work belongs to the layers of the forward pass."""
+    """Select the program's ranges that are layers.
+
+    Ranges around modules are not, nor those in the backward pass only, whose work belongs to the layers of the forward
+    pass.
+    """
     is_range = range_code >= 0
     if not is_range.any():
         return is_range

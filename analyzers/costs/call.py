@@ -40,11 +40,14 @@ Access = Literal[
     "sort",
     "top-k",
 ]
-"""How a kernel accesses memory: linear, in whole vectors; indexed, an element at a time where inputs are broadcast or
-strided (cast: of several types, transposed: across the rows of an input); scattered, by an index an element (atomic:
-adding; put and set: into rows, as index_put_ and index_copy_ do it); joined, parts one after the other (interleaved:
-in short rows); random, drawn. Reductions: rows, along the innermost dim; columns, along another; search, rows
-with an index or a variance as their result; scan and sort, rows of the input's size; top-k, the first of them."""
+"""How a kernel accesses memory.
+
+linear: with vector loads. indexed: element by element, where inputs are broadcast or strided (cast: with several
+dtypes; transposed: across the rows of an input). scattered: by an index for each element (atomic: adding; put and set:
+into rows, as index_put_ and index_copy_ do). joined: parts one after the other (interleaved: in short rows). random:
+drawn. Reductions: rows, along the innermost dimension; columns, along another one; search, rows that give an index or a
+variance; scan and sort, results as large as the input; top-k, the largest elements.
+"""
 
 ELEMENT_BYTES: dict[Precision, float] = {
     "fp64": 8,
@@ -90,7 +93,7 @@ class Cost:
     weight_bytes: int = 0
     """Bytes of read_bytes that are a weight matrix, which does not grow with the batch."""
     work: Work | None = None
-    """What it computes; None: nothing but its bytes and FLOPs is known."""
+    """The computation as a typed value; None if only its bytes and FLOPs are known."""
     access: Access = "linear"
     row: int = 0
     """Elements that are reduced together; 0: not a reduction."""

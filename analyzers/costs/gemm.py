@@ -44,7 +44,8 @@ def fit(condition: bool, name: str) -> None:
 
 @costs("aten::mm")
 def mm(call: Arguments) -> Cost:
-    """Of a layer: activations times weights, or the gradient of the weights, whose left side is a transposed view."""
+    """Multiply in a layer: activations by weights, or for the weights' gradient, where the left side is a transposed
+    view."""
     a, b = call.tensor(0), call.tensor(1)
     (m, k), (inner, n) = _matrix(a.shape), _matrix(b.shape)
     fit(k == inner, call.name)

@@ -135,7 +135,7 @@ def index_fill(call: Arguments) -> Cost:
 
 @costs("aten::masked_select", "aten::nonzero")
 def select_by_value(call: Arguments) -> Cost:
-    """How much is written depends on the data: only the reads are counted."""
+    """Count only the reads, because the number of written elements depends on the data."""
     inputs = call.every(0, 2)
     return moves("gather", 0, inputs, [], call.tensor(0).dtype)
 

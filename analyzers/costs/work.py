@@ -38,7 +38,7 @@ class Product:
     """Rows that a router spread over `experts`, each to one; 0: nothing is routed."""
     experts: int = 0
     apart: int = 1
-    """Of each token so many rows go to different experts; 1: not known."""
+    """Number of experts that each token goes to; 1: not known."""
 
     def batched(self, factor: float) -> Self:
         if self.routed:

@@ -1,4 +1,4 @@
-"""What a change of a time or of a counter is due to."""
+"""Attributes a change of a time or of a counter to a layer, an op and a cause."""
 
 import re
 from dataclasses import replace
@@ -13,7 +13,7 @@ from tracekit.analyzers.counting.tables import FAMILY
 NOWHERE = ""
 NUMBER = re.compile(r"\.\d+(?=\.|$)")
 _MOST_OF_IT = 0.8
-"""Of the growth of like layers, what one of them must have to be named alone."""
+"""Fraction of the growth of similar layers that one of them must have to be named alone."""
 _COLUMN = {"flops": "flops", "bytes": "bytes", "kernels": "kernels", "launches": "kernels", "ops": "kernels"}
 
 

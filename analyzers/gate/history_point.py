@@ -4,7 +4,7 @@ from msgspec import Struct
 
 
 class HistoryPoint(Struct, frozen=True, kw_only=True):
-    """What was measured at one commit."""
+    """The values that were measured at one commit."""
 
     when: str
     """Date and time, UTC."""

@@ -17,7 +17,7 @@ Runs = Sequence[RunTimes]
 
 @dataclass(frozen=True)
 class Rules:
-    """How times are judged."""
+    """The rules by which times are judged."""
 
     level: float = 0.01
     """Most probability of a false alarm over all that is compared: half for the latency, a quarter for layers and ops,

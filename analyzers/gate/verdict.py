@@ -77,7 +77,7 @@ class BudgetLine:
 
 @dataclass(frozen=True)
 class Culprit:
-    """What a regression is due to: as far as known, the layer, op, cause and line of code."""
+    """The culprit of a regression: its layer, op, cause and line of code, as far as they are known."""
 
     what: str
     """"latency", "layer ...", "counter ..." or "budget ..."."""
@@ -98,7 +98,7 @@ class Check:
     baseline: str
     outcome: Outcome
     basis: Basis | None
-    """What the intervals are over; None: times were not compared."""
+    """The samples of the intervals; None if times were not compared."""
     counters_only: bool
     level: float
     """Probability with which a run that did not change is called regressed or improved, at most."""

@@ -13,7 +13,7 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.kernel_time.estimate import constants
 
 Between = Literal["nvlink", "host"]
-"""How GPUs of one host are connected: by NVLink (or another link of their vendor), or through its memory."""
+"""The connection between the GPUs of one host: NVLink (or another vendor's link), or the host's memory."""
 
 
 def collective_ns(message: Message, gpu: GPU, between: Between | None = None) -> float:

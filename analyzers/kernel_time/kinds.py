@@ -1,4 +1,4 @@
-"""Which kernel of PyTorch a memory-bound cost gets: the section of constants.toml for it."""
+"""The kind of PyTorch kernel that a memory-bound op runs, which is a section of constants.toml."""
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Lookup, Loss, Norm, Softmax

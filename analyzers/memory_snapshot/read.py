@@ -50,7 +50,7 @@ class Event(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True):
-    """What torch.cuda.memory._dump_snapshot() writes."""
+    """The file that torch.cuda.memory._dump_snapshot() writes."""
 
     segments: list[Segment]
     device_traces: list[list[Event]] = []

@@ -1,4 +1,4 @@
-"""What a snapshot says of each device: what is reserved and used, the most that was, and who allocated it."""
+"""Summarizes a snapshot by device: reserved and used memory, the peak, and the code that allocated it."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class DeviceMemory:
     peak: int
     """The most that was allocated at once while events were recorded; 0: none were."""
     before_recording: int
-    """Of the peak, what was allocated before recording began, and is known by size alone."""
+    """Part of the peak that was allocated before recording began, and of which only the size is known."""
     at_peak: tuple[tuple[str, int, int], ...]
     """(place in the code, bytes, allocations) at that moment, the largest first."""
     now: tuple[tuple[str, int, int], ...]

@@ -1,4 +1,4 @@
-"""What a group's calls tell about its parallelism: overlap, gathering again, and how evenly ranks are loaded."""
+"""Facts about a group by its parallelism: overlap, repeated gathering of weights, and balance of its ranks."""
 
 import numpy as np
 import numpy.typing as npt

@@ -133,7 +133,7 @@ def array_ends(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def count_events(text: bytes) -> int:
-    """How many events the text seems to hold: the number of its keys "ph"."""
+    """Return the apparent number of events in the text: the number of its keys "ph"."""
     return sum(1 for _ in _PHASE_KEY.finditer(text))
 
 

@@ -123,7 +123,7 @@ def _damage(source: Source, events: _Events, header: Header) -> list[Problem]:
 
 
 def _behind_the_end(left: Leftover, header: Header) -> list[Problem]:
-    """What follows the first list of events: further lists and documents, or text that holds no events."""
+    """Return problems of what follows the first list of events: further lists and documents, or text without events."""
     left.add(header.rest.encode("utf-8", "replace"))
     more = left.events + header.more_events
     where = f"{left.size:,} bytes behind the end of the first document" if left.events else "a second traceEvents"

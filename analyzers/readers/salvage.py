@@ -165,7 +165,7 @@ class _Salvage:
         return False
 
     def _joined(self, low: int, stop: int) -> int:
-        """How many pieces, from `low` on, are one event, perhaps the last one; else 0."""
+        """Return the number of pieces, from `low`, that form one event; 0 if they do not."""
         if not self.effort.repairs:
             return 0
         for high in range(low + 2, min(low + _MAX_JOINED_PIECES, stop) + 1):

@@ -45,7 +45,7 @@ class Predicted:
     """The step before the optimization, as modelled."""
     speedup: Interval
     sources: Sources
-    """What the speed-up depends on."""
+    """The settings that the speed-up depends on."""
 
     @property
     def error(self) -> float:

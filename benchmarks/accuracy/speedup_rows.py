@@ -38,7 +38,7 @@ class Row:
     predicted: Interval
     measured: float
     beside: float
-    """What the run without it took beside it, over its median beside all of the run's optimizations."""
+    """Latency of the run without the optimization, relative to its median beside all optimizations of the run."""
 
     @property
     def error(self) -> float:
@@ -136,7 +136,7 @@ def _as_profiled(analysis: Analysis) -> Analysis:
 
 @cache
 def _median_us(run: Run) -> float:
-    """What the run without optimizations took beside them."""
+    """Return the latency of the run without optimizations, as measured beside them."""
     return median(float(cell["before_us"]) for cell in cells() if _run(cell) == run and _is_clean(cell))
 
 

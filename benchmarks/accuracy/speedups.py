@@ -125,7 +125,7 @@ def _best_advice(rows: Sequence[Row]) -> list[bool]:
 
 
 def _followed(group: Sequence[Row]) -> float:
-    """What following the first recommendation gave."""
+    """Return the gain by the first recommendation."""
     first = _first(group)
     return first.measured if first.recommended else 1.0
 

@@ -7,7 +7,7 @@ from itertools import groupby
 from joined import TIE, Row
 
 WORTHWHILE = 1.03
-"""What promises less at its lower end is not recommended."""
+"""An optimization whose lower end is below this is not recommended."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ _RATE = 16_000
 
 
 def inputs(made: nn.Module, model: Model, batch: int, length: int, train: bool) -> dict[str, Any]:
-    """What one forward pass takes, with labels in training. Made on the model's device."""
+    """Return the inputs of one forward pass on the model's device, with labels in training."""
     first = next(made.parameters())
     with torch.device(first.device):
         if model.kind == "diffusion":

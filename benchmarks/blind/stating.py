@@ -49,7 +49,7 @@ def _info(run: Run, row: dict[str, Any], machine: dict[str, Any]) -> CaptureInfo
 
 
 def _both(row: dict[str, Any]) -> dict[str, Any]:
-    """What a step took, over both processes that timed it: the geometric mean of the medians, and the widest ends."""
+    """Return the latency of a step over both processes that timed it: the mean of the medians, and the widest ends."""
     first, again = row["step_ms"], row.get("again_ms", row["step_ms"])
     middle = (first["median"] * again["median"]) ** 0.5
     ends = {"p10": min(first["p10"], again["p10"]), "p90": max(first["p90"], again["p90"])}

@@ -55,7 +55,7 @@ def timed_in_turn(before: Any, after: Any, rounds: int) -> tuple[list[list[float
 
 
 def gain(before: list[list[float]], after: list[list[float]], work: float) -> dict[str, Any]:
-    """How many times faster the work is done: quartiles over rounds that followed each other."""
+    """Return the speed-up per unit of work as quartiles over consecutive rounds."""
     median = statistics.median
     return spread([work * median(one) / median(other) for one, other in zip(before, after, strict=True)])
 

@@ -19,7 +19,7 @@ class Case:
     advice: tuple[str, ...]
     """Ids of right advice, the best first."""
     unit: str
-    """What a script's step says how many of it has done."""
+    """The item of which a script's step reports how many it has processed."""
     steps: int
     """Recorded steps."""
     warm_up: int = 3

@@ -51,7 +51,7 @@ def time_in_turn(slow: Variant, mended: Variant, rounds: int, budget_s: float) -
 
 
 def gain(slow: Variant, mended: Variant) -> dict[str, float]:
-    """How many times faster an item is done, by rounds that followed each other."""
+    """Return the speed-up per item over consecutive rounds."""
     each = mended.items / slow.items
     return quartiles([each * before / after for before, after in zip(slow.times, mended.times, strict=True)])
 

@@ -64,7 +64,7 @@ def fit(rows: Sequence[Judged]) -> Floats:
 
 
 def inside(rows: Sequence[Judged], widths: Floats) -> npt.NDArray[np.bool_]:
-    """Which rows lie within their intervals."""
+    """Select the rows that lie within their intervals."""
     return _off(rows) <= _side(_halves(rows, widths), rows)
 
 

@@ -35,5 +35,5 @@ def copies() -> pd.DataFrame:
 
 
 def issue_us(rows: pd.DataFrame) -> float:
-    """What the host takes for a call, as the shortest messages show it."""
+    """Return the host time of a call, estimated from the shortest messages."""
     return float(rows["us"][rows["bytes"] <= _ISSUED_TO].median())

@@ -15,7 +15,7 @@ class Row:
     family: str
     """The class of op that errors are given for."""
     label: str
-    """What was measured, as its source names it."""
+    """The measured op, as its source names it."""
     gpu: GPU
     cost: Cost
     nanoseconds: float

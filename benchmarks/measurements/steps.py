@@ -29,7 +29,7 @@ class TimedStep:
     settings: Settings
     median_us: float
     process: str
-    """What else the process, or the machine, did: alone, beside compilation, narrow, or a trace's name."""
+    """Other activity of the process or the machine: alone, beside compilation, narrow, or the name of a trace."""
     phases_us: Mapping[str, float] = field(default_factory=dict)
 
     @property

@@ -102,7 +102,7 @@ def _ops() -> str:
 
 
 def _study(name: str) -> dict[str, Any]:
-    """What a study defines; it imports its neighbours."""
+    """Load the definitions of a study, which imports its neighbours."""
     sys.path.insert(0, str(_STUDIES))
     try:
         return runpy.run_path(str(_STUDIES / name))

@@ -37,7 +37,7 @@ _EPOCH_NS = 1_700_000_000_000_000_000
 
 @dataclass(frozen=True)
 class Planted:
-    """What is wrong with a job: the fault, the rank that has it, and by how much its own time grows."""
+    """The fault of a job: its kind, its rank, and the growth of that rank's own time."""
 
     fault: str
     rank: int

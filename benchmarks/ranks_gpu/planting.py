@@ -1,4 +1,4 @@
-"""Which job has which fault, on which rank: drawn at random."""
+"""Draws the faults of the jobs and their ranks at random."""
 
 import random
 import time

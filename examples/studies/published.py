@@ -1,4 +1,4 @@
-"""What others published of the studies repeated here: tokens per second at batch 1 over about 100 new tokens."""
+"""Published results of the studies repeated here: tokens per second at batch 1 over about 100 new tokens."""
 
 T4 = {
     ("gpt2", "fp32"): 76.3,

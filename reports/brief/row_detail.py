@@ -63,7 +63,8 @@ def _parent(analysis: Analysis, row: dict[str, Any]) -> str | None:
 
 
 def _around(analysis: Analysis, kind: str, rows: list[int]) -> dict[str, Any]:
-    """What belongs to the row: of a layer its children, ops and kernels, of an op its layers and kernels, and so on."""
+    """Return the rows that belong to a row: children, ops and kernels of a layer, layers and kernels of an op, and so
+    on."""
     work, layers = analysis.work, analysis.layers
     if kind == "cause":
         cause = analysis.idle_causes["cause"].iloc[rows[0]]

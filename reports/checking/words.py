@@ -1,4 +1,4 @@
-"""How changes are put into words."""
+"""Writes changes as sentences."""
 
 from tracekit.analyzers.gate.verdict import BudgetLine, Check, CounterChange, Culprit, Ratio, TimeChange
 from tracekit.reports.names import printable

@@ -1,4 +1,4 @@
-"""What the figures share: colours and symbols of bounds, and names escaped for Plotly."""
+"""Styles that the figures share: colours and symbols of bounds, and names escaped for Plotly."""
 
 import html
 from typing import Any

@@ -95,7 +95,7 @@ def communication(job: Job) -> str:
 
 
 def parallelisms(job: Job) -> list[str]:
-    """What the groups of FSDP, a pipeline and experts show, one line a kind: of the group that waits longest."""
+    """Return one line for each of FSDP, pipeline and expert parallelism, from the group that waits longest."""
     rows = rows_of(job.groups.sort_values("wait_ns", ascending=False, kind="stable"))
     first = {row.parallelism: row for row in reversed(rows)}
     return [line for kind in ("fsdp", "pipeline", "expert") if kind in first and (line := _shows(first[kind], job))]

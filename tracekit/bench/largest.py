@@ -43,7 +43,8 @@ def largest_batch(probe: Probe, capacity: int, start: int, likely: int | None = 
 
 
 def _most(low: int, high: int | None) -> int:
-    """What to try at most between a batch that fits and one that does not; None: none is known."""
+    """Return the batch size to try between the largest that fits and the smallest that does not; None if there
+    is none."""
     if high is None:
         return _GROWTH * low
     if low < high // _GROWTH:

@@ -1,4 +1,4 @@
-"""What a model makes of a text: its perplexity, and the tokens that it finds most likely."""
+"""Measures the output of a model on a text: its perplexity, and the most likely tokens."""
 
 import math
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def text_of(path: Path | None) -> str:
 
 @dataclass(frozen=True)
 class Quality:
-    """What a model makes of a text."""
+    """The output of a model on a text."""
 
     perplexity: float
     """Exponential of the mean negative log likelihood per token."""

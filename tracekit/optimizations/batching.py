@@ -30,7 +30,7 @@ from tracekit.subjects.subject import Subject
 FACTOR = 8
 """Growth of the batch that is predicted, unless a batch is given."""
 UNKNOWN = Interval(1.0, 0.5, 0.0)
-"""How far kernels without a known cost grow as their grids would, in the logarithm."""
+"""Exponent of the growth of kernels without a known cost, relative to that of their grids."""
 
 
 class Batching(Optimization):
@@ -113,8 +113,11 @@ class Batching(Optimization):
 
 
 def _unknown_growth(base: Baseline, factor: float, outcome: Outcome) -> npt.NDArray[np.float64]:
-    """How many times as long the kernels take of which only the grid is known, as those of a graph: at best none takes
-    longer, at worst each has so many times the blocks, which run in waves on the multiprocessors."""
+    """Return the growth of the time of kernels that are known by their grids only, as those of a CUDA graph.
+
+    At best none takes longer. At worst the number of blocks grows with the batch, and they run in waves on the
+    multiprocessors.
+    """
     grids, waves_of = base.recorded.grids(base.ops), base.gpu.sms
     more = np.ceil(grids * factor / waves_of) / np.ceil(np.maximum(grids, 1) / waves_of)
     worst = np.where(grids > 0, np.maximum(more, 1.0), max(factor, 1.0))

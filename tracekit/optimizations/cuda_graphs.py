@@ -27,8 +27,8 @@ on an H200), 0.3 to 0.6 in prefills of GPT-2, Llama-1B and T5."""
 
 
 BESIDE = Interval(0.0, 0.5, 1.0)
-"""How far kernels of several streams, which launches no longer hold up, come to run side by side: not at all, as far as
-streams and the GPU's rates allow, and as expected half of it (in the logarithm)."""
+"""Overlap of kernels in several streams that no longer wait for launches, in the logarithm: none at the low end, half
+as expected, and at the high end as much as the streams and the GPU's rates allow."""
 
 
 class Graphed(Optimization):

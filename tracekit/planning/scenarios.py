@@ -1,4 +1,4 @@
-"""From a transform to a predicted speed-up, as an interval."""
+"""Predicts the speed-up of an optimization as an interval, from the scenarios of its effect."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,29 +13,29 @@ from tracekit.optimizations.base import Optimization
 OUTCOMES: tuple[Outcome, ...] = ("low", "expected", "high")
 
 Host = tuple[float, float]
-"""Factors on the host's launching, and on its time without a record (Baseline.hosts)."""
+"""Factors on the host's time for launches, and on its time that the trace does not record (Baseline.hosts)."""
 EXPECTED: Host = (1.0, 1.0)
 
 _PARTS = (-1.0, -0.5, 0.5, 1.0)
-"""Hosts that are simulated, as parts of the width of what is known about the host."""
+"""The simulated hosts, as fractions of the width of what is known about the host."""
 
 _NOTHING = 1e-3
-"""Change of a logarithm that is none."""
+"""A smaller change of a logarithm counts as none."""
 
 Scenario = tuple[Outcome, Host]
-"""How the optimization turns out, and on which host."""
+"""The outcome of the optimization, and the host."""
 
 
 @dataclass(frozen=True)
 class Scenarios:
-    """Latency of a step for each way that an optimization may turn out, and, as expected, for other host times."""
+    """The latency of a step in each outcome of an optimization and, for the expected one, on other hosts."""
 
     after: Mapping[Outcome, Baseline]
     latency_ns: Mapping[Scenario, float]
     work: float
-    """How many times the baseline's work a step does."""
+    """The work of a step, relative to the baseline's."""
     hosts: Mapping[float, Host]
-    """By the logarithm of how many times as slow they are."""
+    """The simulated hosts, by the logarithm of their slowness."""
     evidence: Evidence
 
     @property
@@ -44,12 +44,15 @@ class Scenarios:
 
 
 def refusal(optimization: Optimization, base: Baseline) -> str | None:
-    """Why it cannot be done to this run: its own objection, or that the GPU's memory does not hold it."""
+    """Return why the optimization cannot be applied to the run: its own objection, or too little memory on the GPU."""
     return optimization.obstacle(base) or too_large(optimization.applied(base, "expected"), base)
 
 
 def too_large(after: Baseline, before: Baseline) -> str | None:
-    """That the GPU does not hold what it held before, or more than that."""
+    """Return why the run after the change does not fit in the GPU's memory.
+
+    None if it fits, or needs no more memory than before on the same GPU.
+    """
     here, there = before.source.capture, after.source.capture
     if here is None or there is None:
         return None
@@ -61,23 +64,26 @@ def too_large(after: Baseline, before: Baseline) -> str | None:
 
 
 def predicted_speedup(optimization: Optimization, base: Baseline) -> Interval:
-    """End-to-end speed-up of one step: latency before over after, times the work done."""
+    """Return the end-to-end speed-up of one step: latency before, divided by that after, times the relative work."""
     return speedup(unchanged(base), scenarios(optimization, base))
 
 
 def scenarios(optimization: Optimization, base: Baseline, host_logs: Sequence[float] = ()) -> Scenarios:
+    """Simulate the run with the optimization, in all its outcomes."""
     after = {outcome: optimization.applied(base, outcome) for outcome in OUTCOMES}
     return simulated(after, base, optimization.work(base), host_logs)
 
 
 def unchanged(base: Baseline, host_logs: Sequence[float] = ()) -> Scenarios:
+    """Simulate the unmodified run."""
     return simulated(dict.fromkeys(OUTCOMES, base), base, 1.0, host_logs)
 
 
 def simulated(
     after: Mapping[Outcome, Baseline], base: Baseline, work: float, host_logs: Sequence[float] = ()
 ) -> Scenarios:
-    """Simulate each outcome, and the expected one on other hosts: by default, as far as such evidence leaves open."""
+    """Simulate each outcome and, for the expected one, other hosts: by default, those that such evidence leaves
+    possible."""
     latencies: dict[Scenario, float] = {(outcome, EXPECTED): run.latency_ns for outcome, run in after.items()}
     width = widths(evidence(base)).host
     logs = tuple(host_logs) or tuple(part * width for part in _PARTS)
@@ -87,27 +93,27 @@ def simulated(
 
 
 def evidence(base: Baseline) -> Evidence:
-    """What the predictions of a run start from."""
+    """Return the kind of measurement that the predictions of the run start from."""
     if base.source.kind == "modelled":
         return "modelled"
     return "timed" if base.profiler_share is None else "profiled"
 
 
 def speedup(before: Scenarios, after: Scenarios) -> Interval:
-    """Return before over after, as an interval as wide as such predictions were off.
+    """Return latency before, divided by that after, as an interval as wide as the errors of such predictions.
 
-    Its lower end is at least 1 where no outcome and no host was simulated on which a step takes longer.
+    Its lower end is at least 1 if a step takes longer in no simulated outcome and on no simulated host.
     """
     expected = math.exp(_log_ratio(before, after, ("expected", EXPECTED)))
     open_to = sources(before, after)
-    found = interval(expected, open_to, widths(after.evidence))
+    gain = interval(expected, open_to, widths(after.evidence))
     least = math.log(expected) - max(open_to.outcome[0], *(-change for change in open_to.host.values()))
     sure = min(1.0, expected * math.exp(-widths(after.evidence).repeat))
-    return replace(found, low=max(found.low, sure)) if least > -_NOTHING else found
+    return replace(gain, low=max(gain.low, sure)) if least > -_NOTHING else gain
 
 
 def sources(before: Scenarios, after: Scenarios) -> Sources:
-    """What the speed-up depends on that is not known: scenario by scenario, as it is the same before and after."""
+    """Return the uncertainty of the speed-up by source. Each scenario is the same before and after."""
     expected = _log_ratio(before, after, ("expected", EXPECTED))
     outcomes = [_log_ratio(before, after, (outcome, EXPECTED)) - expected for outcome in after.after]
     hosts = {log: _log_ratio(before, after, ("expected", host)) - expected for log, host in after.hosts.items()}

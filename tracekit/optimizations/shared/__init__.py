@@ -1,1 +1,1 @@
-"""What several optimizations have in common."""
+"""Code that several optimizations share."""
