@@ -7,7 +7,7 @@ from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost, Family
 from tracekit.analyzers.costs.work import Precision, Product
 from tracekit.analyzers.fusion.graph import Graph
 from tracekit.analyzers.fusion.groups import family
-from tracekit.analyzers.fusion.patterns import Kernel
+from tracekit.analyzers.fusion.kernel import Kernel
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns

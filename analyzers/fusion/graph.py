@@ -43,6 +43,8 @@ class Node(msgspec.Struct, frozen=True, array_like=True):
     launches: bool
     forward: int = -1
     """Of a backward op: the position of the node that it is the gradient of; -1: none."""
+    numbers: tuple[float, ...] = ()
+    """Numbers among the first two arguments, such as an exponent; a trace does not record those beside tensors."""
 
 
 class Graph(msgspec.Struct, frozen=True, dict=True):

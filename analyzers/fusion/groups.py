@@ -34,8 +34,10 @@ class Found:
 
     @cached_property
     def outputs(self) -> tuple[int, ...]:
-        """Tensors of the group that are read outside."""
-        members, used = set(self.nodes), consumers(self.graph)
+        """Tensors of the group that are read outside; the gradients of its own ops are not outside."""
+        used = consumers(self.graph)
+        members = set(self.nodes)
+        members |= {i for i, node in enumerate(self.graph.nodes) if node.forward in members}
         made = [tensor for node in self.nodes for tensor in self.graph.nodes[node].outputs]
         kept = tuple(tensor for tensor in made if used[tensor] - members)
         return kept or tuple(made[-1:])

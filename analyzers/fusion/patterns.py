@@ -1,36 +1,12 @@
 """What a group of ops is, and the kernel that is written for it."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from tracekit.analyzers.fusion.graph import Graph
 from tracekit.analyzers.fusion.groups import Found, family, roots
+from tracekit.analyzers.fusion.kernel import Kernel, Sizes, is_generated, matrix
 
 ACTIVATIONS = {"silu", "gelu", "relu", "sigmoid", "tanh"}
-
-Sizes = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A group, and the template of its kernel; "" where none is known."""
-
-    found: Found
-    pattern: str
-    template: str = ""
-    constants: dict[str, Any] = field(default_factory=dict)
-    """Names in the template -> their values for this run."""
-    sizes: Sizes = field(default_factory=dict)
-    """Arguments of the template's `example` that make inputs of the run's size."""
-    library: str = ""
-    """What a library has for it, which is used or preferred."""
-
-    @property
-    def dtype(self) -> str:
-        """The type of the largest input of floating point, as the profiler spells it."""
-        tensors = [self.found.graph.tensors[each] for each in (*self.found.inputs, *self.found.outputs)]
-        floating = [each for each in tensors if each.dtype in ("float", "c10::Half", "c10::BFloat16", "double")]
-        return max(floating, key=lambda each: each.elements).dtype if floating else ""
 
 
 def kernels(groups: list[Found]) -> list[Kernel]:
@@ -100,7 +76,7 @@ def _cross_entropy(found: Found) -> Kernel | None:
         return None
     graph = found.graph
     node = next(node for node in found.nodes if graph.name(node) == "log_softmax")
-    rows, vocabulary = _matrix(graph, graph.nodes[node].inputs[0])
+    rows, vocabulary = matrix(graph, graph.nodes[node].inputs[0])
     head = graph.producers.get(roots(graph)[found.inputs[0]], -1)
     work = getattr(graph.cost(head), "work", None) if head >= 0 else None
     model = next((kind for path, kind in graph.layers if path == "(model)"), "")
@@ -127,7 +103,7 @@ def _dropout(found: Found) -> Kernel | None:
         return None
     layer = _layer_of(found, "add")
     children = found.graph.children(layer[0])
-    rows, columns = _matrix(found.graph, found.outputs[0])
+    rows, columns = matrix(found.graph, found.outputs[0])
     names = tuple(name for name, _ in children)
     dropouts = tuple(_last_dropout(found.graph, f"{layer[0]}.{name}") for name in names[1::2])
     known = len(names) == 4 and all(dropouts)
@@ -143,7 +119,7 @@ def _last_dropout(graph: Graph, layer: str) -> str:
 def _embedding(found: Found) -> Kernel | None:
     if found.names.count("embedding") < 2 or "add" not in found.names:
         return None
-    rows, columns = _matrix(found.graph, found.outputs[0])
+    rows, columns = matrix(found.graph, found.outputs[0])
     template = "" if found.graph.training else "embedding_position"
     return Kernel(found, "embedding + position", template, {}, {"rows": rows, "columns": columns})
 
@@ -158,7 +134,7 @@ def _norm(found: Found) -> Kernel | None:
     centered = graph.name(norm) == "native_layer_norm"
     at = {graph.layer(node) for node in norms}
     before = [node for node in found.nodes if graph.name(node) == "add" and graph.layer(node) not in at]
-    rows, columns = _matrix(graph, found.outputs[-1] if not centered else graph.nodes[norm].inputs[0])
+    rows, columns = matrix(graph, found.outputs[-1] if not centered else graph.nodes[norm].inputs[0])
     if not before:
         shape = graph.tensors[graph.nodes[norm].inputs[0]].shape
         sizes = {"rows": max(1, rows // shape[-2]), "heads": shape[-2], "size": columns} if len(shape) == 4 else {}
@@ -203,8 +179,8 @@ def _gated(found: Found) -> Kernel | None:
     layer, kind = _layer_of(found, "mul", found.nodes[-1])
     projections = [graph.layer(graph.producers[each]).rpartition(".")[2] for each in wide]
     last = [name for name, of_type in graph.children(layer) if of_type == "Linear" and name not in projections]
-    rows, columns = _matrix(graph, found.outputs[0])
-    known = len(last) == 1 and found.names == ("silu", "mul")
+    rows, columns = matrix(graph, found.outputs[0])
+    known = len(last) == 1 and is_generated(found)
     constants = {"LAYERS": (kind,), "NAMES": (*projections, *last)}
     template = "gated_activation" if known else ""
     return Kernel(found, "gated activation", template, constants, {"rows": rows, "columns": columns})
@@ -216,10 +192,13 @@ def _chain(found: Found) -> Kernel | None:
     if len(found.inputs) != 1 or found.reductions or found.inputs[0] not in graph.producers:
         return None
     kind = graph.layer_type(found.nodes[0])
-    rows, columns = _matrix(graph, found.outputs[0])
+    rows, columns = matrix(graph, found.outputs[0])
     if kind == "NewGELUActivation":
         return _gelu(found, rows, columns)
-    return Kernel(found, "pointwise chain", "", {}, {"rows": rows, "columns": columns})
+    layers = {graph.layer(node) for node in found.nodes}
+    alone = len(layers) == 1 and not graph.children(layers.pop()) and is_generated(found)
+    sizes = {"rows": rows, "columns": columns}
+    return Kernel(found, "pointwise chain", "pointwise_chain" if alone else "", {"LAYERS": (kind,)}, sizes)
 
 
 def _gelu(found: Found, rows: int, columns: int) -> Kernel:
@@ -249,10 +228,3 @@ def _layer_of(found: Found, name: str, node: int = -1) -> tuple[str, str]:
     graph = found.graph
     at = node if node >= 0 else next(each for each in reversed(found.nodes) if graph.name(each) == name)
     return graph.layer(at), graph.layer_type(at)
-
-
-def _matrix(graph: Graph, tensor: int) -> tuple[int, int]:
-    """Rows and columns of a tensor."""
-    shape = graph.tensors[tensor].shape
-    columns = shape[-1] if shape else 1
-    return graph.tensors[tensor].elements // max(columns, 1), columns

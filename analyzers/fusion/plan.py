@@ -9,7 +9,8 @@ from tracekit.analyzers.costs.call import ELEMENT_BYTES
 from tracekit.analyzers.fusion.estimate import PRECISIONS, Estimate, backward_of, estimate, ops_of
 from tracekit.analyzers.fusion.graph import Graph
 from tracekit.analyzers.fusion.groups import find
-from tracekit.analyzers.fusion.patterns import Kernel, kernels
+from tracekit.analyzers.fusion.kernel import Kernel
+from tracekit.analyzers.fusion.patterns import kernels
 from tracekit.analyzers.fusion.tiles import Tiles, of_template
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
@@ -37,6 +38,8 @@ class Planned:
     tiles: Tiles | None
     inputs: int
     outputs: int
+    first: Kernel
+    """The first of the groups."""
     layers: set[str] = field(default_factory=set)
     groups: int = 0
     before_ns: float = 0.0
@@ -100,4 +103,5 @@ def _planned(kernel: Kernel, each: Estimate, gpu: GPU) -> Planned:
         tiles=of_template(kernel.template, columns, element, gpu) if kernel.template else None,
         inputs=len(found.inputs),
         outputs=len(found.outputs),
+        first=kernel,
     )

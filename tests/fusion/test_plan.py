@@ -22,8 +22,8 @@ from tracekit.capture.op_graph import graph_of
 from tracekit.capture.plan import plan as planned
 from tracekit.capture.settings import Settings
 from tracekit.cli import main
-from tracekit.fusion import proof, run_kernels
-from tracekit.fusion.writing import Written, text
+from tracekit.fusion import pointwise, proof, run_kernels
+from tracekit.fusion.writing import Written, load, text
 from tracekit.runs.folders import GRAPH, TIMED
 
 H100 = hardware.find("h100")
@@ -40,12 +40,12 @@ class Step:
         self.tensors[len(self.tensors)] = Tensor(shape, "c10::BFloat16")
         return len(self.tensors) - 1
 
-    def op(self, name, inputs, *shape, layer=1, launches=True):
+    def op(self, name, inputs, *shape, layer=1, launches=True, numbers=()):
         shapes = json.dumps([list(self.tensors[each].shape) for each in inputs])
         types = json.dumps(["c10::BFloat16"] * len(inputs))
         self.calls.append(Call(name, shapes, types, "", json.dumps([""] * len(inputs))))
         made = self.tensor(*shape)
-        self.nodes.append(Node(len(self.calls) - 1, layer, "prefill", tuple(inputs), (made,), launches))
+        self.nodes.append(Node(len(self.calls) - 1, layer, "prefill", tuple(inputs), (made,), launches, -1, numbers))
         return made
 
     def graph(self):
@@ -175,7 +175,26 @@ def test_a_kernel_is_written_after_its_proof(run, tmp_path):
     source = path.read_text()
     assert 'LAYERS = ("LlamaMLP",)' in source
     assert "model.layers.*.mlp" in source
+    assert "v1 = gate * tl.sigmoid(gate)" in source  # from the ops
     compile(source, str(path), "exec")
+
+
+def test_the_body_of_a_chain_comes_from_its_ops(tmp_path):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    step = Step()
+    x = step.op("aten::mm", [step.tensor(64, 128), step.tensor(128, 128)], 64, 128)
+    cubed = step.op("aten::pow", [x], 64, 128, numbers=(3.0,))
+    scaled = step.op("aten::div", [cubed], 64, 128, numbers=(7.0,))
+    step.op("aten::mul", [step.op("aten::neg", [step.op("aten::sub", [scaled, x], 64, 128)], 64, 128), x], 64, 128)
+    (group,) = find(step.graph())
+    path = tmp_path / "chain.py"
+    path.write_text(text(Written("pointwise_chain", body=pointwise.body(group, ("x0",), "_gradient"))))
+    kernel = load(path, "chain")
+    inputs = torch.randn(5)
+    torch.testing.assert_close(kernel.reference(inputs), -((inputs**3) / 7.0 - inputs) * inputs)
+    checks = proof.prove(kernel, "pointwise_chain", (torch.float32,), trains=True, device="cpu")
+    assert proof.failed(checks) == []
 
 
 def test_what_fails_its_proof_is_not_written(run, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Numbers the tensors that ops read and write, and keeps a recording as the graph of its ops."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -32,6 +33,11 @@ class TensorNumbers:
         return self._numbers[tensor]
 
 
+def numbers_in(arguments: Sequence[Any]) -> tuple[float, ...]:
+    """Return the numbers among the first two arguments of a call."""
+    return tuple(float(each) for each in arguments[:2] if type(each) in (int, float))
+
+
 def graph_of(recording: Recording) -> Graph:
     """Return the graph of a recorded step."""
     layers, layer_of, phase_of = _places(recording)
@@ -40,13 +46,14 @@ def graph_of(recording: Recording) -> Graph:
     position = {slot: i for i, slot in enumerate(slots)}
     nodes, used = [], set[int]()
     for slot in slots:
-        inputs, outputs = recording.tensors[slot]
+        inputs, outputs, numbers = recording.tensors[slot]
         used.update(inputs, outputs)
         origin = -1
         if recording.node[slot] >= 0:
             origin = position.get(forward.get(recording.nodes[recording.node[slot]].sequence, -1), -2)
         call = recording.calls[recording.call[slot]]
-        nodes.append(Node(recording.call[slot], layer_of[slot], phase_of[slot], inputs, outputs, call.launches, origin))
+        place = layer_of[slot], phase_of[slot]
+        nodes.append(Node(recording.call[slot], *place, inputs, outputs, call.launches, origin, numbers))
     calls = tuple(Call(c.name, c.shapes, c.dtypes, c.strides, c.values) for c in recording.calls)
     tensors = {number: Tensor(*recording.shapes[number]) for number in sorted(used)}
     return Graph(calls, layers, tensors, tuple(nodes), bool(recording.nodes))

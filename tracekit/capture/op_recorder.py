@@ -14,7 +14,7 @@ from tracekit.capture.cuda_ops import aten, is_recorded, reads_back
 from tracekit.capture.fake_results import as_real
 from tracekit.capture.live_memory import LiveMemory
 from tracekit.capture.op_calls import element_type, op_call, tensors_in
-from tracekit.capture.op_graph import TensorNumbers
+from tracekit.capture.op_graph import TensorNumbers, numbers_in
 from tracekit.capture.op_signature import Signature, signature
 from tracekit.capture.recording import BackwardNode, Copies, RecordingBuilder
 
@@ -91,7 +91,8 @@ class OpRecorder(TorchDispatchMode):
             self._builder.pop()
 
     def _append(self, func: Any, args: Any, kwargs: Any, outputs: list[torch.Tensor], copies: Copies) -> None:
-        tensors = self._numbers.read(tensors_in((*args, *kwargs.values()))), self._numbers.written(outputs)
+        read = self._numbers.read(tensors_in((*args, *kwargs.values())))
+        tensors = read, self._numbers.written(outputs), numbers_in(args)
         func, args, kwargs = self._attention.as_cuda(func, args, kwargs)
         inputs = tensors_in((*args, *kwargs.values()))
         calls, key = self._builder.recording.calls, (signature(func, args, kwargs), element_type(inputs), copies)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+Operands = tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]
+"""The tensors that an op reads and writes, by their numbers, and the numbers among its first two arguments."""
 Copies = Literal["", "to host", "to device"]
 
 
@@ -81,8 +83,8 @@ class Recording:
     ranges: list[Range] = field(default_factory=list)
     """The ranges in order of opening."""
     nodes: list[BackwardNode] = field(default_factory=list)
-    tensors: list[tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
-    """Per slot, the numbers of the tensors that it reads and writes."""
+    tensors: list[Operands] = field(default_factory=list)
+    """Operands of each slot."""
     shapes: list[tuple[tuple[int, ...], str]] = field(default_factory=list)
     """Shape and type of each tensor, by its number."""
     gradients: list[ReadyGradient] = field(default_factory=list)
@@ -131,7 +133,7 @@ class RecordingBuilder:
         call: int,
         sequence: int = -1,
         node: int = -1,
-        tensors: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
+        tensors: Operands = ((), (), ()),
     ) -> int:
         """Append a slot and return its number."""
         recording = self.recording

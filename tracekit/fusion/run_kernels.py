@@ -11,6 +11,7 @@ from typing import Any
 from tracekit import __version__
 from tracekit.analyzers.errors import InputError, TracekitError
 from tracekit.analyzers.fusion import graph as graphs
+from tracekit.analyzers.fusion.kernel import is_generated
 from tracekit.analyzers.fusion.plan import Planned, plan
 from tracekit.analyzers.fusion.plan_table import key
 from tracekit.analyzers.hardware import GPU
@@ -18,7 +19,7 @@ from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.packages import require
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Dtype
-from tracekit.fusion import proof
+from tracekit.fusion import pointwise, proof
 from tracekit.fusion.writing import Written, load, text
 from tracekit.reports.files import write_atomically
 from tracekit.runs.folders import GRAPH, TIMED
@@ -138,7 +139,25 @@ def _described(number: int, planned: Planned, gpu: GPU) -> Written:
         else "Use: call fused(...) where the model computes what reference(...) does.",
     ]
     launches = planned.tiles.launches if planned.tiles else ()
-    return Written(planned.template, planned.constants, launches, tuple(lines))
+    return Written(planned.template, planned.constants, launches, tuple(lines), _body(planned))
+
+
+def _body(planned: Planned) -> str:
+    """Return the body that is generated from the group's ops; "": the template has the only one."""
+    found = planned.first.found
+    if planned.template == "gated_activation":
+        return pointwise.body(found, _projections(planned), "_gradients")
+    if planned.template == "pointwise_chain" and is_generated(found):
+        return pointwise.body(found, ("x0",), "_gradient")
+    return ""
+
+
+def _projections(planned: Planned) -> tuple[str, ...]:
+    """Return which input of the group is the gate, and which is multiplied with its activation."""
+    found, gate = planned.first.found, planned.constants["NAMES"][0]
+    graph = found.graph
+    leaves = [graph.layer(graph.producers[each]).rpartition(".")[2] for each in found.inputs]
+    return tuple("gate" if leaf == gate else "up" for leaf in leaves)
 
 
 def write_source(number: int, planned: Planned, gpu: GPU, folder: Path) -> Path:

@@ -1,0 +1,63 @@
+"""A group of ops with the kernel that is written for it, and which bodies of kernels can be generated."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tracekit.analyzers.fusion.graph import Graph
+from tracekit.analyzers.fusion.groups import Found
+
+GENERATED = {
+    "one": {"neg", "exp", "tanh", "sigmoid", "silu", "relu", "to_copy"},
+    "two": {"add", "sub", "mul", "div", "pow"},
+}
+"""Pointwise ops whose kernels are generated, by their number of operands."""
+
+Sizes = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A group, and the template of its kernel; "" where none is known."""
+
+    found: Found
+    pattern: str
+    template: str = ""
+    constants: dict[str, Any] = field(default_factory=dict)
+    """Names in the template -> their values for this run."""
+    sizes: Sizes = field(default_factory=dict)
+    """Arguments of the template's `example` that make inputs of the run's size."""
+    library: str = ""
+    """What a library has for it, which is used or preferred."""
+
+    @property
+    def dtype(self) -> str:
+        """The type of the largest input of floating point, as the profiler spells it."""
+        tensors = [self.found.graph.tensors[each] for each in (*self.found.inputs, *self.found.outputs)]
+        floating = [each for each in tensors if each.dtype in ("float", "c10::Half", "c10::BFloat16", "double")]
+        return max(floating, key=lambda each: each.elements).dtype if floating else ""
+
+
+def is_generated(found: Found) -> bool:
+    """Whether the body of a kernel can be generated: known ops on tensors of one shape and numbers."""
+    graph = found.graph
+    shapes = {matrix(graph, each) for each in (*found.inputs, *found.outputs)}
+    if not set(found.names) <= GENERATED["one"] | GENERATED["two"] or len(shapes) > 1 or len(found.outputs) > 1:
+        return False
+    return all(_has_numbers(graph, node) for node in found.nodes)
+
+
+def _has_numbers(graph: Graph, node: int) -> bool:
+    """Whether what is no tensor among an op's operands is a number: a small whole one, if it is an exponent."""
+    name, each = graph.name(node), graph.nodes[node]
+    if name in ("add", "sub") and graph.values(node)[2:3] not in ([], ["1"], ["1."]):
+        return False  # scaled by alpha
+    if name not in GENERATED["two"] or len(each.inputs) == 2:
+        return name != "pow"
+    return len(each.numbers) == 1 and (name != "pow" or each.numbers[0] in (2.0, 3.0, 4.0))
+
+
+def matrix(graph: Graph, tensor: int) -> tuple[int, int]:
+    """Rows and columns of a tensor."""
+    shape = graph.tensors[tensor].shape
+    columns = shape[-1] if shape else 1
+    return graph.tensors[tensor].elements // max(columns, 1), columns
