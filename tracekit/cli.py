@@ -17,18 +17,18 @@ _COMMANDS = Path(__file__).parent / "commands"
 
 
 class Verbs(click.Group):
-    """A group of subcommands, each of which tracekit/commands/VERB.py defines as `command`.
+    """A group of subcommands, each of which tracekit/commands/VERB.py defines as `command` (_ in a file's name is - in the verb).
 
     Exceptions are printed as an error with its cause and a hint, and end the process with status 1.
     """
 
     def list_commands(self, ctx: click.Context | None) -> list[str]:
-        return sorted(path.stem for path in _COMMANDS.glob("[a-z]*.py"))
+        return sorted(path.stem.replace("_", "-") for path in _COMMANDS.glob("[a-z]*.py"))
 
     def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        return import_module(f"tracekit.commands.{cmd_name}").command
+        return import_module(f"tracekit.commands.{cmd_name.replace('-', '_')}").command
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

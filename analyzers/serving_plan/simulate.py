@@ -1,0 +1,151 @@
+"""Simulate an engine that batches requests in flight over a paged KV cache, pass by pass.
+
+Each pass gives a token to every running request that has its prompt in the cache, and reads prompts of waiting
+requests. With chunked prefill both are one pass of at most so many tokens, and prompts are split; without it a pass
+reads whole prompts or decodes, prompts first. When no page is free, the request that came last gives its pages back and
+is read again.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tracekit.analyzers.serving_plan.requests import Request
+from tracekit.analyzers.serving_plan.step_times import StepTimes
+
+PAGE = 16
+"""Tokens of a page of the KV cache."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What limits a pass."""
+
+    times: StepTimes
+    pages: int
+    """Pages of the KV cache."""
+    most_requests: int = 256
+    most_tokens: int = 2048
+    """Tokens of a pass at most; a longer prompt has a pass of its own, unless prefill is chunked."""
+    chunked: bool = False
+
+
+@dataclass
+class Served:
+    """A request and what it got."""
+
+    request: Request
+    read: int = 0
+    """Tokens in the cache."""
+    tokens: list[float] = field(default_factory=list)
+    """When each of its tokens came, s."""
+
+    @property
+    def to_read(self) -> int:
+        """Tokens that are read before the next one is made: the prompt, and after it was put off what was made too."""
+        return self.request.prompt_tokens + len(self.tokens) - self.read
+
+    @property
+    def decodes(self) -> bool:
+        return bool(self.tokens) and self.to_read == 1
+
+    @property
+    def done(self) -> bool:
+        return len(self.tokens) >= self.request.output_tokens
+
+    @property
+    def pages(self) -> int:
+        return -(-self.read // PAGE)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The state after a pass."""
+
+    time_s: float
+    running: int
+    waiting: int
+    used_pages: int
+
+
+@dataclass(frozen=True)
+class Run:
+    served: list[Served]
+    refused: int
+    """Requests whose tokens do not fit the cache even alone."""
+    moments: list[Moment]
+    put_off: int
+    """How often a request gave its pages back."""
+
+
+def simulate(requests: Sequence[Request], engine: Engine) -> Run:
+    """Serve all requests, and return when each token came."""
+    fitting = [each for each in requests if _whole(each) <= engine.pages]
+    coming, waiting = deque(Served(each) for each in fitting), deque[Served]()
+    running: list[Served] = []
+    served, moments, put_off, now = list(coming), list[Moment](), 0, 0.0
+    while coming or waiting or running:
+        while coming and coming[0].request.arrival_s <= now:
+            waiting.append(coming.popleft())
+        if not waiting and not running:
+            now = coming[0].request.arrival_s
+            continue
+        put_off += _make_room(running, waiting, engine)
+        reading = _admit(running, waiting, engine)
+        decoding = [each for each in running if each.decodes] if engine.chunked or not reading else []
+        now += _pass_time(engine, decoding, sum(reading.values()))
+        _advance(decoding, running, reading, now)
+        running[:] = [each for each in running if not each.done]
+        moments.append(Moment(now, len(running), len(waiting), sum(each.pages for each in running)))
+    return Run(served, len(requests) - len(fitting), moments, put_off)
+
+
+def _whole(request: Request) -> int:
+    return -(-(request.prompt_tokens + request.output_tokens) // PAGE)
+
+
+def _make_room(running: list[Served], waiting: deque[Served], engine: Engine) -> int:
+    """Take pages back from the requests that came last until each of the others can get one more token."""
+    put_off = 0
+    while len(running) > 1 and sum(-(-(each.read + 1) // PAGE) for each in running) > engine.pages:
+        last = running.pop()
+        last.read = 0
+        waiting.appendleft(last)
+        put_off += 1
+    return put_off
+
+
+def _admit(running: list[Served], waiting: deque[Served], engine: Engine) -> dict[int, int]:
+    """Choose the prompts, by their place in `running`, and how many tokens of each this pass reads."""
+    budget = engine.most_tokens - (sum(each.decodes for each in running) if engine.chunked else 0)
+    free = engine.pages - sum(-(-(each.read + 1) // PAGE) for each in running)
+    reading: dict[int, int] = {}
+    for place, each in enumerate(running):
+        if not each.decodes and budget > 0:
+            reading[place] = min(each.to_read, budget)
+            budget -= reading[place]
+    while waiting and len(running) < engine.most_requests:
+        size, needed = waiting[0].to_read, -(-(waiting[0].to_read + 1) // PAGE)
+        fits = budget > 0 if engine.chunked else size <= budget or not reading
+        if needed > free or not fits:
+            break
+        reading[len(running)] = min(size, budget) if engine.chunked else size
+        budget, free = budget - reading[len(running)], free - needed
+        running.append(waiting.popleft())
+    return reading
+
+
+def _pass_time(engine: Engine, decoding: list[Served], prompt_tokens: int) -> float:
+    context = sum(each.read for each in decoding) / len(decoding) if decoding else 0.0
+    return engine.times.mixed(len(decoding), context, prompt_tokens)
+
+
+def _advance(decoding: list[Served], running: list[Served], reading: dict[int, int], now: float) -> None:
+    for each in decoding:
+        each.read += 1
+        each.tokens.append(now)
+    for place, size in reading.items():
+        each = running[place]
+        each.read += size
+        if each.to_read == 0:
+            each.tokens.append(now)

@@ -1,0 +1,54 @@
+"""How long a forward pass of an engine takes, between the points that were predicted."""
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+Point = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Seconds of a pass of decoding by (requests, tokens in the cache of each), and of a prompt by its tokens."""
+
+    decode_s: Mapping[Point, float]
+    prefill_s: Mapping[int, float]
+
+    def decode(self, requests: int, context: float) -> float:
+        """Return the time in which each of these requests gets one token."""
+        contexts = sorted({length for _, length in self.decode_s})
+        by_context = [self._at_context(requests, length) for length in contexts]
+        return _interpolated([float(each) for each in contexts], by_context, context)
+
+    def prefill(self, tokens: int) -> float:
+        """Return the time of a pass over the tokens of a prompt."""
+        sizes = sorted(self.prefill_s)
+        return _interpolated([float(each) for each in sizes], [self.prefill_s[each] for each in sizes], tokens)
+
+    def mixed(self, requests: int, context: float, prompt_tokens: int) -> float:
+        """Return the time of a pass over tokens of prompts and one token of each request.
+
+        Weights are read and kernels are launched once for both: a prompt adds what it takes beyond a pass over one
+        token.
+        """
+        if not requests:
+            return self.prefill(prompt_tokens)
+        more = self.prefill(prompt_tokens) - self.prefill(1) if prompt_tokens else 0.0
+        return self.decode(requests, context) + max(0.0, more)
+
+    def _at_context(self, requests: int, context: int) -> float:
+        batches = sorted(batch for batch, length in self.decode_s if length == context)
+        times = [self.decode_s[batch, context] for batch in batches]
+        return _interpolated([float(each) for each in batches], times, requests)
+
+
+def _interpolated(places: list[float], values: list[float], at: float) -> float:
+    """Return the value on the line between the two nearest places; beyond the last, on the line that leads there."""
+    if len(places) == 1:
+        return values[0]
+    if at <= places[0]:
+        return values[0]
+    after = min(bisect_right(places, at), len(places) - 1)
+    low, high = places[after - 1], places[after]
+    share = (at - low) / (high - low)
+    return max(0.0, values[after - 1] + share * (values[after] - values[after - 1]))

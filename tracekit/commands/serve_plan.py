@@ -1,0 +1,90 @@
+"""`tracekit serve-plan`."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tracekit.capture.settings import DTYPES, WEIGHTS
+from tracekit.commands._output import FORCE, say
+
+PAGE, TABLE = "serve_plan.html", "serve_plan.csv"
+
+
+@click.command("serve-plan")
+@click.option("--model", required=True, help="A model that decodes, as for `profile`.")
+@click.option("--gpu", required=True, help="A GPU that `tracekit gpus` lists.")
+@click.option(
+    "--requests",
+    "stream",
+    required=True,
+    metavar="FILE|poisson:RATE,PROMPT,OUTPUT",
+    help="A CSV file (arrival_s, prompt_tokens, output_tokens), or 200 requests drawn: RATE a second, mean tokens.",
+)
+@click.option(
+    "--apply",
+    default="none,chunked-prefill,cuda-graphs,cuda-graphs+chunked-prefill",
+    show_default=True,
+    help="Engines, separated by commas: chunked-prefill, and optimizations as `predict --apply` takes them.",
+)
+@click.option(
+    "--acceptance",
+    metavar="LOW-HIGH",
+    help="Also decode speculatively, at both ends of this share of drafted tokens that are accepted: 0.6-0.8.",
+)
+@click.option("--most-requests", type=click.IntRange(min=1), default=256, show_default=True, help="In flight.")
+@click.option("--most-tokens", type=click.IntRange(min=1), default=2048, show_default=True, help="Of one pass.")
+@click.option("--dtype", type=click.Choice(DTYPES), default="auto", show_default=True)
+@click.option("--weights", type=click.Choice(WEIGHTS), default="random", show_default=True)
+@click.option("-o", "--output", type=Path, metavar="DIRECTORY", default=Path("serve-plan"), show_default=True)
+@FORCE
+def command(output: Path, force: bool, stream: str, apply: str, acceptance: str | None, **options: Any) -> None:
+    """Predict how a model on a GPU serves a stream of requests, batched in flight over a paged KV cache.
+
+    Nothing runs: passes are modelled at a few batch sizes and lengths, and the engine is simulated pass by pass.
+
+    \b
+    Files, in the output folder:
+      serve_plan.html  each engine's rates and times, and its KV cache over time
+      serve_plan.csv   one row for each engine
+
+    Example: tracekit serve-plan --model llama-3.1-8b --gpu h100 --requests poisson:8,512,128 --acceptance 0.6-0.8
+    """
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    from tracekit.analyzers.serving_plan.requests import requests
+    from tracekit.reports.files import check_writable, write_atomically
+    from tracekit.reports.replacing import check_text
+    from tracekit.reports.serve_plan import to_csv, to_html, to_text
+    from tracekit.serving.plan import serve_plan
+
+    for name, words in ((PAGE, ("Serving",)), (TABLE, ("engine,tokens_per_s",))):
+        check_writable(output / name)
+        check_text(output / name, "a serving plan", words, force)
+    engines = [*(name.strip() for name in apply.split(",") if name.strip()), *_speculative(acceptance)]
+    plan = serve_plan(_question(requests(stream), engines, **options), say)
+    title = f"{options['model']} on {plan.gpu.name}, {stream}"
+    write_atomically(output / TABLE, to_csv(plan.table))
+    write_atomically(output / PAGE, to_html(plan.table, plan.over_time, title))
+    click.echo(to_text(plan.table, title), nl=False)
+    click.echo(f"\nWritten to {output}/: {PAGE}, {TABLE}")
+
+
+def _speculative(acceptance: str | None) -> list[str]:
+    if not acceptance:
+        return []
+    try:
+        low, high = sorted(float(part) for part in acceptance.split("-"))
+    except ValueError as error:
+        raise click.BadParameter(f"{acceptance!r}: give two shares, as in 0.6-0.8.") from error
+    if not 0 < low <= high < 1:
+        raise click.BadParameter(f"{acceptance!r}: shares are between 0 and 1.")
+    return [f"speculative-decoding:{share:g}" for share in dict.fromkeys((low, high))]
+
+
+def _question(stream: Any, engines: list[str], model: str, gpu: str, dtype: Any, weights: Any, **limits: int) -> Any:
+    from tracekit.capture.settings import Settings
+    from tracekit.serving.plan import Question
+
+    settings = Settings(model=model, gpu=gpu, dtype=dtype, weights=weights, device="model")
+    return Question(settings, gpu, stream, engines, **limits)

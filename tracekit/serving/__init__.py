@@ -1,0 +1,1 @@
+"""Serving a stream of requests: what an engine would give, by the models of kernels and host."""

@@ -1,0 +1,146 @@
+"""Predict how a stream of requests is served: passes are modelled, the engine is simulated."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from tracekit.analyzers import hardware
+from tracekit.analyzers.crossovers import NONE
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.serving_plan.requests import Request
+from tracekit.analyzers.serving_plan.simulate import PAGE, Engine, Run, simulate
+from tracekit.analyzers.serving_plan.step_times import StepTimes
+from tracekit.analyzers.serving_plan.summary import SERVE_PLAN, over_time, summary
+from tracekit.capture.progress import Say, silent
+from tracekit.capture.settings import Settings
+from tracekit.sweeps.grid import Grid, grid
+from tracekit.sweeps.modelled import sweep
+
+CHUNKED = "chunked-prefill"
+_BATCHES = (1, 8, 64)
+_SPARE = 0.9
+"""Part of the GPU's memory that engines use."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A model, a GPU, the requests, and the engines that are compared."""
+
+    settings: Settings
+    gpu: str
+    requests: Sequence[Request]
+    engines: Sequence[str]
+    """Optimizations joined with +, `chunked-prefill` among them; "none" is the plain engine."""
+    most_requests: int = 256
+    most_tokens: int = 2048
+
+
+@dataclass(frozen=True)
+class ServePlan:
+    """What each engine gives, and how it went over time."""
+
+    table: pd.DataFrame
+    over_time: dict[str, pd.DataFrame]
+    gpu: GPU
+
+
+def serve_plan(question: Question, say: Say = silent) -> ServePlan:
+    """Return the table SERVE_PLAN with a row for each engine. Raises TracekitError where the model cannot decode."""
+    gpu = hardware.find(question.gpu)
+    if not question.engines:
+        raise InputError("No engine is named.", "There is nothing to compare.", "Leave out --apply, or name some.")
+    changes = list(dict.fromkeys(_change(name) for name in question.engines))
+    decode = sweep(_grid(question, "decode", _batches(question), _contexts(question), changes), say)
+    prefill = sweep(_grid(question, "prefill", [1], _prompts(question), changes), say)
+    rows, runs = list[dict[str, Any]](), dict[str, pd.DataFrame]()
+    for name in question.engines:
+        of_decode, of_prefill = (_where_it_applies(table, _change(name)) for table in (decode, prefill))
+        refused = of_decode["refused"]
+        engine = None if refused.ne("").all() else _engine(question, name, of_decode, of_prefill, gpu)
+        if engine is None or not engine.pages:
+            rows.append(_not_served(name, refused.max() or "The weights leave no memory for a KV cache."))
+            continue
+        say(f"serving {len(question.requests):,} requests: {name}")
+        run = simulate(question.requests, engine)
+        rows.append(summary(name, run, engine, PAGE))
+        runs[name] = _with_share(run, engine)
+    table = SERVE_PLAN.frame({column.name: [row[column.name] for row in rows] for column in SERVE_PLAN.columns})
+    return ServePlan(table, runs, gpu)
+
+
+def _where_it_applies(sweep: pd.DataFrame, change: str) -> pd.DataFrame:
+    """Return the points with a change; where it cannot be applied, an engine does without it."""
+    without = sweep[sweep["apply"] == NONE].reset_index(drop=True)
+    changed = sweep[sweep["apply"] == change].reset_index(drop=True)
+    applies = changed["refused"] == ""
+    return changed.where(applies, without.assign(refused=changed["refused"]))
+
+
+def _change(name: str) -> str:
+    """Return what changes a pass."""
+    return "+".join(part for part in name.split("+") if part not in (CHUNKED, NONE)) or NONE
+
+
+def _grid(
+    question: Question, workload: Any, batches: Sequence[int], lengths: Sequence[int], changes: Sequence[str]
+) -> Grid:
+    settings = replace(question.settings, workload=workload)
+    return grid(settings, [question.gpu], batches, lengths, changes)
+
+
+def _batches(question: Question) -> list[int]:
+    most = min(question.most_requests, len(question.requests))
+    return sorted({*(size for size in _BATCHES if size < most), most})
+
+
+def _contexts(question: Question) -> list[int]:
+    longest = max(each.prompt_tokens + each.output_tokens for each in question.requests)
+    return sorted({max(16, longest // 4), longest})
+
+
+def _prompts(question: Question) -> list[int]:
+    longest = max(each.prompt_tokens for each in question.requests)
+    most = max(longest, min(question.most_tokens, sum(each.prompt_tokens for each in question.requests)))
+    return sorted({1, max(2, most // 4), most})
+
+
+def _engine(question: Question, name: str, decode: pd.DataFrame, prefill: pd.DataFrame, gpu: GPU) -> Engine:
+    """Return the engine. `rate` is tokens a second, so that a pass that gives several tokens counts as several."""
+    passes = {
+        (int(batch), int(length)): batch / rate
+        for batch, length, rate in zip(decode["batch_size"], decode["seq_len"], decode["rate"], strict=True)
+    }
+    prompts = {int(length): time / 1e9 for length, time in zip(prefill["seq_len"], prefill["latency_ns"], strict=True)}
+    return Engine(
+        times=StepTimes(passes, prompts),
+        pages=_pages(decode, gpu),
+        most_requests=question.most_requests,
+        most_tokens=question.most_tokens,
+        chunked=CHUNKED in name.split("+"),
+    )
+
+
+def _pages(decode: pd.DataFrame, gpu: GPU) -> int:
+    """Return the pages that fit: memory grows with the tokens that are held, as between the modelled points."""
+    tokens = (decode["batch_size"] * decode["seq_len"]).to_numpy(dtype=float)
+    held = decode["memory_bytes"].to_numpy(dtype=float)
+    low, high = int(tokens.argmin()), int(tokens.argmax())
+    if not math.isfinite(held[low]) or tokens[high] == tokens[low]:
+        return 0
+    per_token = max(1.0, (held[high] - held[low]) / (tokens[high] - tokens[low]))
+    fixed = held[low] - per_token * tokens[low]
+    return max(0, int((_SPARE * gpu.memory_bytes - fixed) / per_token) // PAGE)
+
+
+def _not_served(name: str, why: str) -> dict[str, Any]:
+    numbers = {column.name: float("nan") if column.dtype == "float64" else -1 for column in SERVE_PLAN.columns}
+    return numbers | {"engine": name, "problem": why}
+
+
+def _with_share(run: Run, engine: Engine) -> pd.DataFrame:
+    table = over_time(run)
+    return table.assign(kv=table["used_pages"] / engine.pages)
