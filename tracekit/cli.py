@@ -17,8 +17,9 @@ _COMMANDS = Path(__file__).parent / "commands"
 
 
 class Verbs(click.Group):
-    """A group of subcommands, each of which tracekit/commands/VERB.py defines as `command` (_ in a file's name is - in the verb).
+    """A group of subcommands, each of which tracekit/commands/VERB.py defines as `command`.
 
+    A hyphen in a verb is an underscore in the name of its file.
     Exceptions are printed as an error with its cause and a hint, and end the process with status 1.
     """
 

@@ -1,13 +1,18 @@
 """The simulated engine: what a request gets, alone and among others, with too small a cache, chunked or not."""
 
+import csv
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from tiny_models import write_model
 
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.serving_plan.requests import Request, requests
 from tracekit.analyzers.serving_plan.simulate import PAGE, Engine, simulate
 from tracekit.analyzers.serving_plan.step_times import StepTimes
 from tracekit.analyzers.serving_plan.summary import summary
+from tracekit.cli import main
 
 TIMES = StepTimes({(1, 64): 0.010, (8, 64): 0.017, (1, 512): 0.010, (8, 512): 0.017}, {1: 0.010, 101: 0.110})
 
@@ -70,3 +75,17 @@ def test_requests_are_read_and_what_is_none_is_refused(tmp_path):
     path.write_text("arrival_s,prompt_tokens,output_tokens\n0,0,3\n")
     with pytest.raises(InputError, match="served"):
         requests(str(path))
+
+
+def test_a_plan_of_a_tiny_model(tmp_path):
+    stream = tmp_path / "requests.csv"
+    stream.write_text("arrival_s,prompt_tokens,output_tokens\n0,20,6\n0.001,30,6\n")
+    words = ["serve-plan", "--model", str(write_model(tmp_path / "llama", "llama")), "--gpu", "h100"]
+    words += ["--requests", str(stream), "--apply", "none,cuda-graphs", "-o", str(tmp_path / "out")]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    with (tmp_path / "out" / "serve_plan.csv").open(newline="") as file:
+        plain, graphs = csv.DictReader(file)
+    assert float(graphs["tbt_p50_s"]) < float(plain["tbt_p50_s"])
+    assert plain["refused"] == "0" and int(plain["running_max"]) == 2
+    assert (tmp_path / "out" / "serve_plan.html").read_text().count("<figure>") == 2

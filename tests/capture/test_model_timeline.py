@@ -130,6 +130,18 @@ def test_tf32_is_of_matrix_products_alone() -> None:
     ]
 
 
+def test_convolutions_use_tf32_where_the_gpu_has_it() -> None:
+    convolution = replace(
+        MM,
+        name="aten::convolution",
+        shapes="[[8,64,56,56],[64,64,3,3],[],[],[],[],[],[],[]]",
+        dtypes='["float","float","","ScalarList","ScalarList","ScalarList","Scalar","ScalarList","Scalar"]',
+        values='["","","","[1, 1]","[1, 1]","[1, 1]","False","[0, 0]","1"]',
+    )
+    kernels = [kernel_of(convolution, gpu, tf32=False) for gpu in (hardware.find("a100"), T4)]
+    assert [kernel.name.split()[-1] for kernel in kernels if kernel] == ["tf32", "fp32"]
+
+
 def test_an_op_without_a_formula_is_an_operation_an_element() -> None:
     unknown = replace(MM, name="aten::of_tomorrow", read_bytes=4_000_000, write_bytes=4_000_000, elements=1_000_000)
     kernel = kernel_of(unknown, T4, tf32=False)

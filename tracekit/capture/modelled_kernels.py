@@ -11,6 +11,7 @@ from tracekit.analyzers.costs.work import Precision, Product
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.kernel_time.links import copy_ns
+from tracekit.capture.packages import require
 from tracekit.capture.recording import OpCall
 
 _PRECISIONS: dict[str, Precision] = {"double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
@@ -28,17 +29,27 @@ class ModelledKernel:
 
 
 def kernel_of(call: OpCall, gpu: GPU, *, tf32: bool) -> ModelledKernel | None:
-    """Return the kernel of `call` on `gpu`; None if it launches none. With `tf32`, fp32 matrix products run as TF32."""
+    """Return the kernel of `call` on `gpu`; None if it launches none. With `tf32`, matrix products of fp32 run in TF32.
+
+    Convolutions in fp32 run as TF32 where the GPU has it, unless torch.backends.cudnn.allow_tf32 is False.
+    """
     if call.copies:
         size = max(call.read_bytes, call.write_bytes)
         return ModelledKernel(_COPIES[call.copies], max(_COPY_NS, round(copy_ns(size, gpu, "pageable"))), "copy")
     if not call.launches:
         return None
     cost = cost_of_call(call)
-    if tf32 and cost.precision == "fp32" and cost.family in ("gemm", "convolution"):
+    if cost.precision == "fp32" and (
+        (tf32 and cost.family == "gemm") or (cost.family == "convolution" and _tf32_in(gpu))
+    ):
         cost = replace(cost, precision="tf32")
     name = f"modelled::{cost.family} {call.name} [{_size(call, cost)}] {cost.precision}"
     return ModelledKernel(name, max(1, round(estimate_ns(cost, gpu))), cost.family)
+
+
+def _tf32_in(gpu: GPU) -> bool:
+    """Whether cuDNN's convolutions of fp32 tensors use TF32, as they do by default."""
+    return gpu.runs_as("tf32") == "tf32" and bool(require("torch").backends.cudnn.allow_tf32)
 
 
 def cost_of_call(call: OpCall) -> Cost:
