@@ -24,8 +24,8 @@ START = Settings(model="gpt2", dtype="fp32", attention="eager")
 
 
 def test_configurations_are_types_attention_and_optimizations():
-    found = configuration("fp16+flash+graphs+int8")
-    assert (found.dtype, found.attention, found.optimizations) == ("fp16", "flash", "cuda-graphs+int8-weight-only")
+    parsed = configuration("fp16+flash+graphs+int8")
+    assert (parsed.dtype, parsed.attention, parsed.optimizations) == ("fp16", "flash", "cuda-graphs+int8-weight-only")
     assert configuration("base").change(START) == ""
 
 
@@ -63,8 +63,8 @@ def test_the_largest_batch_is_found_in_few_runs(most):
         peak = 1_000 + 10 * batch
         return peak if peak <= capacity else None
 
-    found = largest_batch(probe, capacity, 1)
-    assert 0.94 * most - 1 <= found <= most
+    largest = largest_batch(probe, capacity, 1)
+    assert 0.94 * most - 1 <= largest <= most
     assert len(runs) <= 11
 
 

@@ -82,9 +82,9 @@ def test_a_slower_host_is_slower_in_every_class_and_narrower() -> None:
 
 def test_of_a_gpu_that_is_not_here_nothing_is_known() -> None:
     for known in (None, calibration(2.0)):
-        found = apply.host_costs(known, A100)
-        assert found == host_costs.assumed(A100) and not found.calibrated
-        assert "tracekit calibrate" in found.source
+        costs = apply.host_costs(known, A100)
+        assert costs == host_costs.assumed(A100) and not costs.calibrated
+        assert "tracekit calibrate" in costs.source
         assert apply.as_calibrated(A100, known) == A100
 
 

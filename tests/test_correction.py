@@ -34,11 +34,11 @@ def record(**changes) -> Measurement:
 
 
 def test_one_measurement_counts_a_third():
-    found = correction([record()], "cuda-graphs", "decode")
-    assert found.factor == pytest.approx(1.2 ** (1 / 3))
-    assert (found.measurements, found.ratio) == (1, pytest.approx(1.2))
-    assert "1.20 times what was predicted" in str(found)
-    assert found.apply(Interval(1, 2, 3)).high == pytest.approx(3 * found.factor)
+    corrected = correction([record()], "cuda-graphs", "decode")
+    assert corrected.factor == pytest.approx(1.2 ** (1 / 3))
+    assert (corrected.measurements, corrected.ratio) == (1, pytest.approx(1.2))
+    assert "1.20 times what was predicted" in str(corrected)
+    assert corrected.apply(Interval(1, 2, 3)).high == pytest.approx(3 * corrected.factor)
 
 
 def test_several_runs_count_more_and_the_same_run_once():
@@ -67,7 +67,7 @@ def test_what_was_measured_here_changes_predictions():
     history.add(record(gpu=before.source.gpu.id, predicted=(1.0, 2.0, 3.0), measured=1.6))
     after, now = analyze(trace), predict(trace, "cuda-graphs")
     change = 0.8 ** (1 / 3)
-    found = {each.id: each for each in after.recommendations}["cuda-graphs"]
-    assert found.speedup.expected == pytest.approx(gain.expected * change)
-    assert any("Corrected by 0.93" in line for line in found.caveats)
+    advice = {each.id: each for each in after.recommendations}["cuda-graphs"]
+    assert advice.speedup.expected == pytest.approx(gain.expected * change)
+    assert any("Corrected by 0.93" in line for line in advice.caveats)
     assert now.speedup.expected == pytest.approx(foretold.speedup.expected * change)

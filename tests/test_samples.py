@@ -27,14 +27,14 @@ def analysis():
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
 def test_everything_is_attributed_and_counted_once(path, analysis):
-    found = analysis(path.name.removeprefix("h200_").removesuffix(".json.gz"))
-    assert found.source.kind == "measured"
-    assert found.source.gpu.id == "h200"
-    assert found.source.layers_from == "tracekit ranges"
-    assert min(found.coverage.op, found.coverage.layer, found.coverage.cost) >= 0.95
-    for busy in (found.layers.self_busy_ns, found.kernels.busy_ns, found.ops.busy_ns):
-        assert busy.sum() == found.timeline.busy_ns
-    assert not set(found.problems["code"]) - {"above-roof-l2"}
+    result = analysis(path.name.removeprefix("h200_").removesuffix(".json.gz"))
+    assert result.source.kind == "measured"
+    assert result.source.gpu.id == "h200"
+    assert result.source.layers_from == "tracekit ranges"
+    assert min(result.coverage.op, result.coverage.layer, result.coverage.cost) >= 0.95
+    for busy in (result.layers.self_busy_ns, result.kernels.busy_ns, result.ops.busy_ns):
+        assert busy.sum() == result.timeline.busy_ns
+    assert not set(result.problems["code"]) - {"above-roof-l2"}
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
@@ -51,11 +51,11 @@ def speedups(found):
 
 @pytest.mark.parametrize("name", ["gpt2_decode", "llama-1b_decode", "mistral-7b_decode", "qwen2-0.5b_decode"])
 def test_decoding_waits_for_the_host_and_is_told_so(name, analysis):
-    found = analysis(name)
-    assert found.bound.ranked()[0][0] == "launch"
-    assert {found.recommendations[0].id, found.recommendations[1].id} <= {"cuda-graphs", "compile", "max-autotune"}
+    result = analysis(name)
+    assert result.bound.ranked()[0][0] == "launch"
+    assert {result.recommendations[0].id, result.recommendations[1].id} <= {"cuda-graphs", "compile", "max-autotune"}
     for smaller in ("half-precision", "tf32", "int8-weight-only", "int4-weight-only"):
-        predicted = speedups(found)[smaller]
+        predicted = speedups(result)[smaller]
         assert predicted is None or 0.35 < predicted.low <= predicted.high < 1.1
 
 
@@ -71,9 +71,9 @@ def test_decoding_waits_for_the_host_and_is_told_so(name, analysis):
 )
 def test_what_was_predicted_was_measured(name, optimization, measured_us, analysis):
     """Latencies, since the host's speed differs between processes; how they were measured: docs/predictions.md."""
-    found = analysis(name)
-    predicted = speedups(found)[optimization]
-    before = found.latency.unprofiled.median_us
+    result = analysis(name)
+    predicted = speedups(result)[optimization]
+    before = result.latency.unprofiled.median_us
     assert 0.9 * before / predicted.high <= measured_us <= 1.1 * before / predicted.low
 
 
@@ -85,11 +85,11 @@ def test_layers_of_gpt2(analysis):
 
 def test_flops_of_gpt2_prefill(analysis):
     """2 FLOPs a weight and token in the blocks and the LM head, 4 a score of causal attention and head dimension."""
-    found = analysis("gpt2_prefill")
+    result = analysis("gpt2_prefill")
     products = 2 * 512 * (12 * 12 * 768 * 768 + 50257 * 768)
-    gemm = found.ops[found.ops.family == "gemm"].flops.sum()
+    gemm = result.ops[result.ops.family == "gemm"].flops.sum()
     assert gemm == products
-    attention = found.ops[found.ops.family == "attention"].flops.sum()
+    attention = result.ops[result.ops.family == "attention"].flops.sum()
     assert attention == pytest.approx(12 * 12 * 4 * 64 * 512 * 513 / 2, rel=0.01)
 
 
@@ -104,10 +104,10 @@ def test_phases_of_training(analysis):
 
 
 def test_another_gpu_is_projected(analysis):
-    found = analysis("gpt2_decode_eager_for-t4")
-    assert found.projection.gpu.id == "t4"
-    assert found.projection.latency_us.low > found.timeline.busy_ns / 1e3
-    assert found.projection.busy_us.expected > 1.5 * found.timeline.busy_ns / 1e3
+    result = analysis("gpt2_decode_eager_for-t4")
+    assert result.projection.gpu.id == "t4"
+    assert result.projection.latency_us.low > result.timeline.busy_ns / 1e3
+    assert result.projection.busy_us.expected > 1.5 * result.timeline.busy_ns / 1e3
     assert analysis("gpt2_decode").projection is None
 
 

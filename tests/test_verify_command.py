@@ -90,9 +90,9 @@ def verification(*names: str, versions: dict[str, str], **settings: object) -> V
 )
 def test_only_what_was_measured_in_the_same_way_stays(versions, settings, ids):
     earlier = verification("a", "b", versions={"torch": "2.11"}, output="a")
-    found = joined(earlier, verification("b", "c", versions=versions, **{"output": "a", **settings}))
-    assert [each.id for each in found.results] == ids
-    assert joined(None, found) == found
+    merged = joined(earlier, verification("b", "c", versions=versions, **{"output": "a", **settings}))
+    assert [each.id for each in merged.results] == ids
+    assert joined(None, merged) == merged
 
 
 def test_a_folder_without_a_run(tmp_path):
@@ -104,9 +104,9 @@ def test_a_folder_without_a_run(tmp_path):
 def test_a_model_of_ones_own_is_measured_and_left_as_it_is():
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()).eval()
     weights = model[0].weight.detach().clone()
-    found = tracekit.verify(model, {"input": torch.ones(2, 8)}, apply=["half-precision", "tf32"])
-    half, tf32 = found.results
+    verified = tracekit.verify(model, {"input": torch.ones(2, 8)}, apply=["half-precision", "tf32"])
+    half, tf32 = verified.results
     assert half.measured is not None and half.difference.relative < 0.05
     assert tf32.measured is None and "tensor cores" in tf32.error
-    assert found.unit == "steps"
+    assert verified.unit == "steps"
     torch.testing.assert_close(model[0].weight, weights, rtol=0, atol=0)

@@ -45,8 +45,8 @@ class Sample(NamedTuple):
 
 
 def samples(form):
-    found = sorted(path for folder in FOLDERS for glob in FORMATS[form] for path in folder.glob(glob))
-    small = [path for path in found if path.suffix != ".gz" or path.stat().st_size < LARGEST_BYTES]
+    paths = sorted(path for folder in FOLDERS for glob in FORMATS[form] for path in folder.glob(glob))
+    small = [path for path in paths if path.suffix != ".gz" or path.stat().st_size < LARGEST_BYTES]
     return [Sample(form, path, place, len(small)) for place, path in enumerate(small)]
 
 

@@ -104,8 +104,8 @@ def test_shares_of_the_run_sum_to_1_and_idle_is_launch():
     made = Handmade().host("range", step(0), 0, 200).host("op", "aten::neg", 1, 50, **NEG_100_MB)
     made.launched("neg", 2, 10, 60, blocks=5000)
     made.launched("Memcpy HtoD", 80, 90, 20, call="cudaMemcpyAsync", category="memcpy", bytes=100)
-    found = shares(analyze(made.trace()))
-    assert found == pytest.approx({"compute": 0, "memory": 0.3, "launch": 0.6, "latency": 0, "transfer": 0.1})
+    bound_shares = shares(analyze(made.trace()))
+    assert bound_shares == pytest.approx({"compute": 0, "memory": 0.3, "launch": 0.6, "latency": 0, "transfer": 0.1})
 
 
 def test_a_run_of_nothing_but_copies_waits_for_transfers():

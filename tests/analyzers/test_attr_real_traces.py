@@ -151,8 +151,8 @@ def test_time_inside_the_attentions_of_gpt2_is_that_of_a_brute_force(gpt2):
         for event, launched, _ in launching_names(events)
         if launched is not None and any(start <= launched < end for start, end in attentions)
     ]
-    found = analysis.layer_types.set_index("type").loc["GPT2Attention"]
-    assert found.busy_ns == sum(nanoseconds(event["dur"]) for event in inside)
+    row = analysis.layer_types.set_index("type").loc["GPT2Attention"]
+    assert row.busy_ns == sum(nanoseconds(event["dur"]) for event in inside)
 
 
 def test_flops_of_the_products_of_gpt2_are_those_of_its_shapes(gpt2):

@@ -107,9 +107,9 @@ def test_a_real_trace_of_two_ranks(shared: Path) -> None:
     """21 kernels: the buckets of a ResNet's gradients, 3 steps, and its buffers."""
     trace = load(shared_trace(shared, "a100_resnet-ddp_nccl"))
     work = analyze(trace).work
-    found = [each for each in messages(trace.host, work["name"], work["op"].to_numpy()) if each]
-    assert len(found) == 21
-    assert {each.ranks for each in found} == {2}
-    gradients = {each.bytes for each in found if each.kind == "all-reduce"}
+    collectives = [each for each in messages(trace.host, work["name"], work["op"].to_numpy()) if each]
+    assert len(collectives) == 21
+    assert {each.ranks for each in collectives} == {2}
+    gradients = {each.bytes for each in collectives if each.kind == "all-reduce"}
     assert sum(gradients) == 4 * 25_557_032
-    assert {each.bytes for each in found if each.kind == "broadcast"} == {53_120 * 4, 53 * 8}
+    assert {each.bytes for each in collectives if each.kind == "broadcast"} == {53_120 * 4, 53 * 8}

@@ -46,28 +46,30 @@ pairs = pytest.mark.parametrize(("a", "b"), PAIRS, ids=lambda path: path.name.sp
 
 @pairs
 def test_the_rows_sum_to_the_latencies_and_to_the_busy_time(a: Path, b: Path) -> None:
-    found = compared(a, b)
-    for side, name in ((found.a, "a_ns"), (found.b, "b_ns")):
-        assert found.difference[name].sum() == pytest.approx(side.latency_ns, rel=1e-12)
-        busy = found.difference[found.difference["kind"] == "busy"]
-        assert (found.difference["kind"] == "overlap").sum() == 1
-        roots = found.layers[found.layers["parent"] < 0]
-        for table in (busy, found.ops, found.kernels, roots):
+    comparison = compared(a, b)
+    for side, name in ((comparison.a, "a_ns"), (comparison.b, "b_ns")):
+        assert comparison.difference[name].sum() == pytest.approx(side.latency_ns, rel=1e-12)
+        busy = comparison.difference[comparison.difference["kind"] == "busy"]
+        assert (comparison.difference["kind"] == "overlap").sum() == 1
+        roots = comparison.layers[comparison.layers["parent"] < 0]
+        for table in (busy, comparison.ops, comparison.kernels, roots):
             assert table[name].sum() == pytest.approx(side.work_ns, rel=1e-9)
-        for table in (found.ops, found.kernels, roots):
+        for table in (comparison.ops, comparison.kernels, roots):
             assert table[name.replace("_ns", "_busy_ns")].sum() == pytest.approx(side.busy_ns, rel=1e-9)
-    assert found.difference["change_ns"].sum() == pytest.approx(found.change_ns, rel=1e-9)
-    assert found.layers["change_self_busy_ns"].sum() == pytest.approx(found.b.busy_ns - found.a.busy_ns, rel=1e-6)
-    assert found.difference["share"].sum() == pytest.approx(1.0)
+    assert comparison.difference["change_ns"].sum() == pytest.approx(comparison.change_ns, rel=1e-9)
+    assert comparison.layers["change_self_busy_ns"].sum() == pytest.approx(
+        comparison.b.busy_ns - comparison.a.busy_ns, rel=1e-6
+    )
+    assert comparison.difference["share"].sum() == pytest.approx(1.0)
 
 
 @pairs
 def test_kernels_flops_and_bytes_are_those_of_the_analyses(a: Path, b: Path) -> None:
-    found = compared(a, b)
+    comparison = compared(a, b)
     for path, side in ((a, "a"), (b, "b")):
         of = analysis(path)
         steps = len(of.timeline.steps) * of.work["device"].nunique()
-        for table in (found.ops, found.kernels, found.difference):
+        for table in (comparison.ops, comparison.kernels, comparison.difference):
             assert table[f"{side}_kernels"].sum() == pytest.approx(len(of.work) / steps)
             for column in ("flops", "bytes"):
                 assert table[f"{side}_{column}"].sum() == pytest.approx(of.work[column].sum() / steps)
@@ -95,28 +97,28 @@ def test_the_other_way_round_is_the_opposite(a: Path, b: Path) -> None:
 
 @pytest.mark.parametrize("path", [PAIRS[0][0], PAIRS[1][1], PAIRS[2][1], PAIRS[4][1]], ids=lambda path: path.name)
 def test_a_run_is_no_different_from_itself(path: Path) -> None:
-    found = compared(path, path)
-    assert found.speedup == 1.0
-    for table in (found.difference, found.layers, found.ops, found.kernels):
+    comparison = compared(path, path)
+    assert comparison.speedup == 1.0
+    for table in (comparison.difference, comparison.layers, comparison.ops, comparison.kernels):
         assert (table["change_ns"] == 0).all()
         if "match" in table:
             assert set(table["match"]) == {"name"}
-    assert (found.difference["share"] == 0).all()
-    assert found.notes == () or analysis(path).latency.unprofiled is None
+    assert (comparison.difference["share"] == 0).all()
+    assert comparison.notes == () or analysis(path).latency.unprofiled is None
 
 
 def test_other_attention_is_found_where_it_is() -> None:
     """GPT-2 decode, 12 layers: one fused attention kernel each against two products and a softmax."""
-    found = compared(*PAIRS[0])
-    assert set(found.layers["match"]) == {"name"}
-    family = found.difference.set_index("name")
+    comparison = compared(*PAIRS[0])
+    assert set(comparison.layers["match"]) == {"name"}
+    family = comparison.difference.set_index("name")
     assert family.loc["attention", ["a_kernels", "b_kernels"]].tolist() == pytest.approx([12, 0])
     assert family.loc["softmax", ["a_kernels", "b_kernels"]].tolist() == pytest.approx([0, 12])
     assert family.loc["gemm", ["a_kernels", "b_kernels"]].tolist() == pytest.approx([49, 49 + 24])
-    ops = found.ops.set_index(["a_name", "b_name"])
+    ops = comparison.ops.set_index(["a_name", "b_name"])
     assert ops.loc[("aten::_efficient_attention_forward", ""), "match"] == "only A"
     assert ops.loc[("aten::addmm", "aten::addmm"), ["a_kernels", "b_kernels"]].tolist() == pytest.approx([48, 48])
-    attention = found.layers[found.layers["a_path"].str.fullmatch(r"transformer\.h\.\d+\.attn")]
+    attention = comparison.layers[comparison.layers["a_path"].str.fullmatch(r"transformer\.h\.\d+\.attn")]
     assert len(attention) == 12
     assert (attention["change_ns"] < 0).all()
 
@@ -124,21 +126,21 @@ def test_other_attention_is_found_where_it_is() -> None:
 def test_work_of_a_rank_that_overlaps_more_is_compared_by_its_own_duration() -> None:
     """The products of rank 1 take longer, whatever the collective beside them: recounted from the traces."""
     ranks = [SHARED / "ranks" / f"rank-{rank}.json.gz" for rank in (0, 1)]
-    found = compared(*ranks)
-    families = found.difference[found.difference["kind"] == "busy"].set_index("name")
+    comparison = compared(*ranks)
+    families = comparison.difference[comparison.difference["kind"] == "busy"].set_index("name")
     for name, family in (("a_ns", analysis(ranks[0])), ("b_ns", analysis(ranks[1]))):
         gemm = family.work[(family.work["family"] == "gemm") & (family.work["category"] == "kernel")]
         steps = len(family.timeline.steps)
         assert families.loc["gemm", name] == pytest.approx(gemm["duration_ns"].sum() / steps)
     assert families.loc["gemm", "change_ns"] > 0
-    assert found.difference["change_ns"].sum() == pytest.approx(found.change_ns, rel=1e-9)
+    assert comparison.difference["change_ns"].sum() == pytest.approx(comparison.change_ns, rel=1e-9)
 
 
 def test_kernels_of_another_maker_are_matched_by_what_they_do() -> None:
-    found = compared(*PAIRS[4])
-    assert set(found.layers["match"]) == {"name"}
-    assert set(found.ops["match"]) == {"name"}
-    kernels = found.kernels[~found.kernels["match"].isin(["only A", "only B"])]
+    comparison = compared(*PAIRS[4])
+    assert set(comparison.layers["match"]) == {"name"}
+    assert set(comparison.ops["match"]) == {"name"}
+    kernels = comparison.kernels[~comparison.kernels["match"].isin(["only A", "only B"])]
     attention = kernels[kernels["family"] == "attention"].iloc[0]
     assert ("flash_fwd_kernel" in attention["a_name"], attention["b_name"]) == (True, "attn_fwd")
     matrix = kernels[kernels["b_name"].str.startswith("Cijk_")]
@@ -149,23 +151,23 @@ def test_kernels_of_another_maker_are_matched_by_what_they_do() -> None:
 
 def test_layers_are_matched_across_two_ways_of_naming_them() -> None:
     """tracekit's ranges name attributes, nn.Module events name classes: GPT2Block_3 is transformer.h.3."""
-    found = compared(*PAIRS[3])
-    blocks = found.layers[found.layers["a_type"] == "GPT2Block"]
+    comparison = compared(*PAIRS[3])
+    blocks = comparison.layers[comparison.layers["a_type"] == "GPT2Block"]
     assert blocks["a_path"].tolist() == [f"transformer.h.{i}" for i in range(12)]
     assert blocks["b_path"].tolist() == [f"GPT2LMHeadModel_0.GPT2Model_0.GPT2Block_{i}" for i in range(12)]
-    convolutions = found.layers[found.layers["a_type"] == "Conv1D"]
+    convolutions = comparison.layers[comparison.layers["a_type"] == "Conv1D"]
     assert len(convolutions) == 48
     assert convolutions["b_path"].str.contains("Conv1D").all()
     assert ((convolutions["a_kernels"] > 0) & (convolutions["b_kernels"] > 0)).all()
 
 
 def test_tables_have_the_declared_columns() -> None:
-    found = compared(*PAIRS[0])
+    comparison = compared(*PAIRS[0])
     tables = {
-        DIFFERENCE: found.difference,
-        COMPARED_LAYERS: found.layers,
-        COMPARED_OPS: found.ops,
-        COMPARED_KERNELS: found.kernels,
+        DIFFERENCE: comparison.difference,
+        COMPARED_LAYERS: comparison.layers,
+        COMPARED_OPS: comparison.ops,
+        COMPARED_KERNELS: comparison.kernels,
     }
     for table, frame in tables.items():
         assert list(frame.columns) == [column.name for column in table.columns]
@@ -230,12 +232,12 @@ def test_steps_are_normalized() -> None:
         timeline=replace(whole.timeline, steps=whole.timeline.steps.iloc[:1]),
         gaps=whole.gaps[whole.gaps["step"] == 0],
     )
-    found = compare(whole, cut)
-    assert found.speedup == 1.0
-    assert (found.a.steps, found.b.steps) == (3, 1)
-    assert found.a.kernels == pytest.approx(found.b.kernels)
-    assert np.allclose(found.kernels["a_kernels"], found.kernels["b_kernels"])
-    assert abs(found.b.busy_ns / found.a.busy_ns - 1) < 0.02
+    comparison = compare(whole, cut)
+    assert comparison.speedup == 1.0
+    assert (comparison.a.steps, comparison.b.steps) == (3, 1)
+    assert comparison.a.kernels == pytest.approx(comparison.b.kernels)
+    assert np.allclose(comparison.kernels["a_kernels"], comparison.kernels["b_kernels"])
+    assert abs(comparison.b.busy_ns / comparison.a.busy_ns - 1) < 0.02
 
 
 def test_without_flops_nothing_is_said_of_them() -> None:

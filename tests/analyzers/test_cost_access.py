@@ -15,9 +15,9 @@ def cost(name: str, *inputs: tuple[list[int], str, list[int] | None], values: li
     shapes, types, strides = ([one[index] for one in inputs] for index in range(3))
     steps = json.dumps([[] if one is None else one for one in strides])
     texts = [json.dumps(part) for part in (shapes, types, values or [])]
-    found = cost_of_signature(f"aten::{name}", *texts, strides_json=steps)
-    assert found is not None
-    return found
+    op_cost = cost_of_signature(f"aten::{name}", *texts, strides_json=steps)
+    assert op_cost is not None
+    return op_cost
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,14 @@ def test_copies() -> None:
 
 
 def test_what_expand_repeats_is_read_once() -> None:
-    found = cost("copy_", ([2, 4, 8], F, [32, 8, 1]), ([2, 4, 8], F, [8, 0, 1]))
-    assert (found.read_bytes, found.write_bytes) == (4 * 16, 4 * 64)
+    op_cost = cost("copy_", ([2, 4, 8], F, [32, 8, 1]), ([2, 4, 8], F, [8, 0, 1]))
+    assert (op_cost.read_bytes, op_cost.write_bytes) == (4 * 16, 4 * 64)
 
 
 def test_an_expanded_index_is_read_once_a_row() -> None:
     table, index = ([100, 64], F, [64, 1]), ([7, 64], L, [1, 0])
-    found = cost("gather", table, ([], "Scalar", None), index, values=["", "0", ""])
-    assert (found.read_bytes, found.access) == (4 * 7 * 64 + 8 * 7, "linear")
+    op_cost = cost("gather", table, ([], "Scalar", None), index, values=["", "0", ""])
+    assert (op_cost.read_bytes, op_cost.access) == (4 * 7 * 64 + 8 * 7, "linear")
     each = cost("gather", table, ([], "Scalar", None), ([100, 3], L, [3, 1]), values=["", "1", ""])
     assert (each.read_bytes, each.access) == (4 * 300 + 8 * 300, "scattered")
 
@@ -67,15 +67,15 @@ def test_cat_knows_whether_parts_follow_each_other() -> None:
 
 def test_what_lies_together_is_the_row_of_a_table_or_the_channels() -> None:
     index = ([7], L, [1])
-    found = cost("index_select", ([100, 64], F, [64, 1]), ([], "Scalar", None), index, values=["", "0", ""])
-    assert (found.run, found.access) == (64, "linear")
+    op_cost = cost("index_select", ([100, 64], F, [64, 1]), ([], "Scalar", None), index, values=["", "0", ""])
+    assert (op_cost.run, op_cost.access) == (64, "linear")
     image, kernel = [2, 16, 8, 8], [4, 16, 3, 3]
     steps = {"transposed": [1024, 64, 8, 1], "linear": [1024, 1, 128, 16]}
     for walk, strides in steps.items():
         inputs = [(image, H, strides), (kernel, H, None), ([4], H, None), *[([], "ScalarList", None)] * 3]
         values = ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"]
-        found = cost("conv2d", *inputs, ([], "Scalar", None), values=values)
-        assert (found.run, found.access) == (16, walk)
+        op_cost = cost("conv2d", *inputs, ([], "Scalar", None), values=values)
+        assert (op_cost.run, op_cost.access) == (16, walk)
 
 
 def test_reductions_know_their_rows() -> None:

@@ -18,19 +18,19 @@ HALF, LONG = torch.float16, torch.int64
 def cost(name: str, *inputs: tuple[object, str, str]) -> Cost:
     """Of a call with these (dims, type, value)."""
     shapes, types, values = (json.dumps(column) for column in zip(*inputs, strict=True))
-    found = cost_of_signature(f"aten::{name}", shapes, types, values)
-    assert found is not None
-    return found
+    op_cost = cost_of_signature(f"aten::{name}", shapes, types, values)
+    assert op_cost is not None
+    return op_cost
 
 
 FLAGS = ([], "Scalar", "False")
 
 
 def test_embedding_reads_rows_not_the_table() -> None:
-    found = record_one(lambda: aten.embedding(meta(50257, 768), meta(1, 512, dtype=LONG))).cost()
-    assert found.read_bytes == 512 * 768 * 4 + 512 * 8
-    assert found.write_bytes == 512 * 768 * 4
-    assert (found.flops, found.weight_bytes, found.family) == (0, 0, "embedding")
+    op_cost = record_one(lambda: aten.embedding(meta(50257, 768), meta(1, 512, dtype=LONG))).cost()
+    assert op_cost.read_bytes == 512 * 768 * 4 + 512 * 8
+    assert op_cost.write_bytes == 512 * 768 * 4
+    assert (op_cost.flops, op_cost.weight_bytes, op_cost.family) == (0, 0, "embedding")
 
 
 def test_gathers() -> None:
@@ -41,8 +41,8 @@ def test_gathers() -> None:
 
 
 def test_a_gather_reads_no_more_than_its_table() -> None:
-    found = record_one(lambda: aten.embedding(meta(2, 768), meta(1, 512, dtype=LONG))).cost()
-    assert found.read_bytes == 2 * 768 * 4 + 512 * 8
+    op_cost = record_one(lambda: aten.embedding(meta(2, 768), meta(1, 512, dtype=LONG))).cost()
+    assert op_cost.read_bytes == 2 * 768 * 4 + 512 * 8
 
 
 def test_scatters() -> None:
@@ -62,8 +62,8 @@ def test_index_whose_indices_are_not_recorded_has_no_cost() -> None:
 
 
 def test_setting_by_index_moves_the_values() -> None:
-    found = cost("index_put_", ([4, 5, 6], "float", ""), ([], "", ""), ([3, 5, 6], "float", ""), FLAGS)
-    assert (found.read_bytes, found.write_bytes) == (4 * 90, 4 * 90)
+    op_cost = cost("index_put_", ([4, 5, 6], "float", ""), ([], "", ""), ([3, 5, 6], "float", ""), FLAGS)
+    assert (op_cost.read_bytes, op_cost.write_bytes) == (4 * 90, 4 * 90)
 
 
 def test_gradient_of_an_embedding_adds_rows_to_what_a_fill_has_zeroed() -> None:
@@ -72,18 +72,18 @@ def test_gradient_of_an_embedding_adds_rows_to_what_a_fill_has_zeroed() -> None:
 
 
 def test_in_place_ops_read_two_and_write_one() -> None:
-    found = record_one(lambda: aten.add_(meta(8, 16), meta(8, 16))).cost()
-    assert (found.flops, found.read_bytes, found.write_bytes) == (128, 2 * 4 * 128, 4 * 128)
+    op_cost = record_one(lambda: aten.add_(meta(8, 16), meta(8, 16))).cost()
+    assert (op_cost.flops, op_cost.read_bytes, op_cost.write_bytes) == (128, 2 * 4 * 128, 4 * 128)
 
 
 def test_out_variants_do_not_read_their_output() -> None:
-    found = cost("mul", ([], "double", ""), ([4, 6], "float", ""), ([0], "c10::Half", ""))
-    assert (found.read_bytes, found.write_bytes) == (4 * 24, 2 * 24)
+    op_cost = cost("mul", ([], "double", ""), ([4, 6], "float", ""), ([0], "c10::Half", ""))
+    assert (op_cost.read_bytes, op_cost.write_bytes) == (4 * 24, 2 * 24)
 
 
 def test_a_list_of_reduced_dims_leaves_the_others() -> None:
-    found = cost("sum", ([8, 512, 768], "float", ""), ([], "ScalarList", "[0, 1]"), FLAGS, ([], "", ""))
-    assert (found.flops, found.write_bytes) == (8 * 512 * 768, 4 * 768)
+    op_cost = cost("sum", ([8, 512, 768], "float", ""), ([], "ScalarList", "[0, 1]"), FLAGS, ([], "", ""))
+    assert (op_cost.flops, op_cost.write_bytes) == (8 * 512 * 768, 4 * 768)
 
 
 def test_copies_and_casts() -> None:
@@ -108,18 +108,18 @@ def test_gradients_of_a_layer_norm() -> None:
         x = meta(2, 5, 8)
         return aten.native_layer_norm_backward(x, x, [8], rows, rows, weight, weight, [True, True, True])
 
-    found = record_one(run).cost()
-    assert found.read_bytes == 4 * (2 * 80 + 2 * 10 + 8)
-    assert found.write_bytes == nbytes(run())
+    op_cost = record_one(run).cost()
+    assert op_cost.read_bytes == 4 * (2 * 80 + 2 * 10 + 8)
+    assert op_cost.write_bytes == nbytes(run())
 
 
 @pytest.mark.parametrize(("training", "statistics"), [(True, 4), (False, 0)])
 def test_batch_norm(training: bool, statistics: int) -> None:
     channels = meta(8)
     run = lambda: aten.cudnn_batch_norm(meta(2, 8, 5, 5), *[channels] * 4, training, 0.1, 1e-5)  # noqa: E731
-    found = record_one(run).cost()
-    assert found.read_bytes == 4 * (400 + 4 * 8)
-    assert found.write_bytes == 4 * (400 + statistics * 8)
+    op_cost = record_one(run).cost()
+    assert op_cost.read_bytes == 4 * (400 + 4 * 8)
+    assert op_cost.write_bytes == 4 * (400 + statistics * 8)
 
 
 def test_losses() -> None:
@@ -151,13 +151,13 @@ def test_fused_adam(amsgrad: str, states: int) -> None:
     """An optimizer of 148 tensors, whose shapes the profiler elides: 16 to 20 bytes read a parameter."""
     types = ["TensorList"] * 6 + ["Scalar"] * 7
     values = [""] * 6 + ["0.001", "0.9", "0.999", "0.01", "1e-08", amsgrad, "False"]
-    found = cost_of_signature(
+    op_cost = cost_of_signature(
         "aten::_fused_adamw_", json.dumps([[]] * 13), json.dumps(types), json.dumps(values), list_elements=1000
     )
-    assert found is not None
-    assert found.read_bytes == 4 * 1000 * (2 + states)
-    assert found.write_bytes == 4 * 1000 * (1 + states)
-    assert found.family == "optimizer"
+    assert op_cost is not None
+    assert op_cost.read_bytes == 4 * 1000 * (2 + states)
+    assert op_cost.write_bytes == 4 * 1000 * (1 + states)
+    assert op_cost.family == "optimizer"
 
 
 def test_convolution_flops_are_torchs() -> None:
@@ -170,9 +170,9 @@ def test_convolution_flops_are_torchs() -> None:
 
 
 def test_a_convolution_is_a_gemm_for_each_group() -> None:
-    found = record_one(lambda: torch.conv2d(meta(2, 8, 5, 5), meta(12, 2, 3, 3), groups=4)).cost()
-    assert found.work == Product(4, 2 * 3 * 3, 12 // 4, 2 * 9, weight="b")
-    assert found.weight_bytes == 4 * 12 * 2 * 9
+    op_cost = record_one(lambda: torch.conv2d(meta(2, 8, 5, 5), meta(12, 2, 3, 3), groups=4)).cost()
+    assert op_cost.work == Product(4, 2 * 3 * 3, 12 // 4, 2 * 9, weight="b")
+    assert op_cost.weight_bytes == 4 * 12 * 2 * 9
 
 
 def test_convolution_backward() -> None:

@@ -71,14 +71,16 @@ def kernels(*rows):
 
 def test_among_like_kernels_the_kth_is_the_kth_and_begins_again():
     measured = kernels(("f<4>", 8, 128, 0), ("g", 8, 128, 0), ("f<4>", 8, 128, 0), ("f<4>", 9, 128, 0))
-    found = kernels(*[("void n::f<4u>(int)", 8, 128, 0)] * 3, ("f<4>", 9, 128, 0), ("f<4>", 9, 64, 0), ("h", 8, 128, 0))
-    assert match(found, measured).tolist() == [0, 2, 0, 3, -1, -1]
+    launched = kernels(
+        *[("void n::f<4u>(int)", 8, 128, 0)] * 3, ("f<4>", 9, 128, 0), ("f<4>", 9, 64, 0), ("h", 8, 128, 0)
+    )
+    assert match(launched, measured).tolist() == [0, 2, 0, 3, -1, -1]
 
 
 def test_each_device_begins_at_the_first():
     measured = kernels(("f", 8, 128, 0), ("f", 8, 128, 0))
-    found = kernels(("f", 8, 128, 0), ("f", 8, 128, 1), ("f", 8, 128, 0), ("f", 8, 128, 1))
-    assert match(found, measured).tolist() == [0, 0, 1, 1]
+    launched = kernels(("f", 8, 128, 0), ("f", 8, 128, 1), ("f", 8, 128, 0), ("f", 8, 128, 1))
+    assert match(launched, measured).tolist() == [0, 0, 1, 1]
 
 
 def test_short_names_match_what_whole_names_leave():
@@ -133,11 +135,11 @@ def test_measured_against_counted_by_family(prefill):
 
 
 def test_problems_say_what_is_measured_and_what_disagrees(prefill):
-    found = prefill.problems.set_index("code")
-    assert found["count"]["measured-counters"] == 235
-    assert "of 235 kernels, 99.8% of the busy time" in found["message"]["measured-counters"]
-    assert "FLOPs of attention × 3.5" in found["message"]["counters-disagree"]
-    assert "counters-unmatched" not in found.index
+    problems = prefill.problems.set_index("code")
+    assert problems["count"]["measured-counters"] == 235
+    assert "of 235 kernels, 99.8% of the busy time" in problems["message"]["measured-counters"]
+    assert "FLOPs of attention × 3.5" in problems["message"]["counters-disagree"]
+    assert "counters-unmatched" not in problems.index
 
 
 def test_a_model_of_two_layers_matches_most_of_one_of_twelve(shared):
@@ -148,8 +150,8 @@ def test_a_model_of_two_layers_matches_most_of_one_of_twelve(shared):
     assert (source.launches, source.unmatched, source.matched, source.kernels) == (49, 8, 211, 235)
     both = (analysis.work["counters"] >= 0) & (measured.work["flops"] > 1e6)
     assert np.allclose(analysis.work["flops"][both], measured.work["flops"][both], rtol=0.003)
-    found = analysis.problems.set_index("code")["count"]
-    assert (found["measured-counters"], found["counters-unmatched"]) == (211, 8)
+    problems = analysis.problems.set_index("code")["count"]
+    assert (problems["measured-counters"], problems["counters-unmatched"]) == (211, 8)
     for_others = analysis.work["counters"] < 0
     counted = analyze_files(PREFILL[0]).work
     assert analysis.work["bytes"][for_others].equals(counted["bytes"][for_others])

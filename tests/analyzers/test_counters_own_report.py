@@ -55,9 +55,9 @@ def test_cut_off_before_its_first_launch_ends_it_is_refused(tmp_path, percent):
 
 @pytest.mark.parametrize("percent", [70, 80, 99])
 def test_cut_off_later_it_gives_the_launch_before(tmp_path, report, percent):
-    found = load(cut(tmp_path, percent))
-    assert_frame_equal(found.counters, report.counters[:1], check_categorical=False)
-    assert set(found.problems["code"]) == {"no-timeline", "truncated"}
+    loaded = load(cut(tmp_path, percent))
+    assert_frame_equal(loaded.counters, report.counters[:1], check_categorical=False)
+    assert set(loaded.problems["code"]) == {"no-timeline", "truncated"}
 
 
 def test_the_sample_says_nothing_of_the_machine_that_made_it():

@@ -28,63 +28,63 @@ def test_a_step_of_gpt2_holds_what_its_report_says():
     path = COUNTERS / "h200_gpt2_prefill.ncu.csv.gz"
     _, _, rows = table_of(gzip.decompress(path.read_bytes()).decode())
     trace = load(path)
-    found = trace.counters
-    assert list(found.columns) == [column.name for column in TABLE.columns]
-    assert len(found) == len(rows) == len(trace.device) == 235
-    assert found["name"].tolist() == [row["Kernel Name"] for row in rows]
-    assert found["grid"].tolist() == [row["Grid Size"] for row in rows]
-    assert found["duration_ns"].tolist() == [number(row["gpu__time_duration.sum"]) for row in rows]
+    counters = trace.counters
+    assert list(counters.columns) == [column.name for column in TABLE.columns]
+    assert len(counters) == len(rows) == len(trace.device) == 235
+    assert counters["name"].tolist() == [row["Kernel Name"] for row in rows]
+    assert counters["grid"].tolist() == [row["Grid Size"] for row in rows]
+    assert counters["duration_ns"].tolist() == [number(row["gpu__time_duration.sum"]) for row in rows]
     fp32 = [
         sum(flops * number(row[FP32.format(op)]) for op, flops in (("fadd", 1), ("fmul", 1), ("ffma", 2)))
         for row in rows
     ]
-    assert found["fp32_flops"].tolist() == fp32
+    assert counters["fp32_flops"].tolist() == fp32
     for kind in ("read", "write"):
         moved = [number(row[f"dram__bytes_{kind}.sum"]) for row in rows]
-        assert found[f"dram_{kind}_bytes"].tolist() == moved
-    assert np.allclose(found["dram_bytes"], found["dram_read_bytes"] + found["dram_write_bytes"])
-    assert found["registers"].tolist() == [number(row["launch__registers_per_thread"]) for row in rows]
-    assert (found["blocks"] == [number(row["launch__grid_size"]) for row in rows]).all()
-    assert (found["threads_per_block"] == [number(row["launch__block_size"]) for row in rows]).all()
+        assert counters[f"dram_{kind}_bytes"].tolist() == moved
+    assert np.allclose(counters["dram_bytes"], counters["dram_read_bytes"] + counters["dram_write_bytes"])
+    assert counters["registers"].tolist() == [number(row["launch__registers_per_thread"]) for row in rows]
+    assert (counters["blocks"] == [number(row["launch__grid_size"]) for row in rows]).all()
+    assert (counters["threads_per_block"] == [number(row["launch__block_size"]) for row in rows]).all()
     active = [number(row["sm__warps_active.avg.pct_of_peak_sustained_active"]) / 100 for row in rows]
-    assert np.allclose(found["occupancy"], active)
+    assert np.allclose(counters["occupancy"], active)
 
 
 def test_sums_that_were_not_collected_follow_from_their_rates(shared):
     path = shared / "ncu" / "h200_gpt2-2layer_fp32_raw.csv.gz"
     _, _, rows = table_of(gzip.decompress(path.read_bytes()).decode())
-    found = load(path).counters
+    counters = load(path).counters
     assert "dram__bytes_read.sum" not in rows[0]
     seconds = np.array([number(row["gpu__time_duration.sum"]) for row in rows]) * 1e-9
     rate = np.array([number(row["dram__bytes.sum.per_second"]) for row in rows])
-    assert np.allclose(found["dram_bytes"], seconds * rate)
-    assert found["dram_read_bytes"].isna().all()
+    assert np.allclose(counters["dram_bytes"], seconds * rate)
+    assert counters["dram_read_bytes"].isna().all()
     # A sector of device memory is active for a cycle every 32 bytes.
-    assert np.allclose(found["dram_bytes"], [32 * number(row["dram__cycles_active.sum"]) for row in rows], rtol=1e-4)
-    first = found.iloc[14]
+    assert np.allclose(counters["dram_bytes"], [32 * number(row["dram__cycles_active.sum"]) for row in rows], rtol=1e-4)
+    first = counters.iloc[14]
     assert (first["grid"], first["precision"]) == ("(8, 36, 1)", "fp32")
     assert first["flops"] == pytest.approx(2 * 512 * 768 * 2304, rel=2e-3)
-    assert found["occupancy"].isna().all()
+    assert counters["occupancy"].isna().all()
 
 
 def test_attention_in_fp32_is_three_tensor_products(shared):
     """Twelve heads, 36 of 64 tiles of 64 x 64 under the causal mask, two products, three times in TF32."""
-    found = load(shared / "ncu" / "h200_gpt2-2layer_fp32_raw.csv.gz").counters.iloc[15]
-    assert found["tensor_flops"] == 3 * 12 * 36 * 2 * 2 * 64**3
-    assert found["precision"] == "tf32"
+    counters = load(shared / "ncu" / "h200_gpt2-2layer_fp32_raw.csv.gz").counters.iloc[15]
+    assert counters["tensor_flops"] == 3 * 12 * 36 * 2 * 2 * 64**3
+    assert counters["precision"] == "tf32"
 
 
 def test_details_of_a_t4(shared):
     trace = load(shared / "ncu" / "t4_details.csv")
-    found = trace.counters.iloc[0]
+    counters = trace.counters.iloc[0]
     assert len(trace.counters) == 1
-    assert found["name"].startswith("copy_blocked[v1,")
-    assert (found["blocks"], found["threads_per_block"], found["registers"]) == (1024, 256, 32)
-    assert found["duration_ns"] == 21_058_944
-    assert found["dram_bytes"] == pytest.approx(196_456_177_859.63 * 21_058_944e-9)
-    assert (found["dram_throughput"], found["sm_throughput"]) == pytest.approx((0.6184, 0.0130))
-    assert found["occupancy"] == pytest.approx(0.9626)
-    assert np.isnan(found["flops"])
+    assert counters["name"].startswith("copy_blocked[v1,")
+    assert (counters["blocks"], counters["threads_per_block"], counters["registers"]) == (1024, 256, 32)
+    assert counters["duration_ns"] == 21_058_944
+    assert counters["dram_bytes"] == pytest.approx(196_456_177_859.63 * 21_058_944e-9)
+    assert (counters["dram_throughput"], counters["sm_throughput"]) == pytest.approx((0.6184, 0.0130))
+    assert counters["occupancy"] == pytest.approx(0.9626)
+    assert np.isnan(counters["flops"])
     assert trace.metadata.devices[0].sms == 40
     assert trace.metadata.devices[0].compute_capability == (7, 5)
 
@@ -92,16 +92,16 @@ def test_details_of_a_t4(shared):
 def test_a_name_that_occurs_twice_is_known_by_section_and_unit(read):
     light, memory = "GPU Speed Of Light Throughput", "Memory Workload Analysis"
     cells = [(light, "Memory Throughput", "%", "61.84"), (memory, "Memory Throughput", "Gbyte/second", "2.50")]
-    found = read(details([[(light, "Duration", "usecond", "4.00"), *cells]])).counters
-    assert found["dram_bytes"].tolist() == [pytest.approx(2.5e9 * 4e-6)]
-    assert found["duration_ns"].tolist() == [4000]
+    counters = read(details([[(light, "Duration", "usecond", "4.00"), *cells]])).counters
+    assert counters["dram_bytes"].tolist() == [pytest.approx(2.5e9 * 4e-6)]
+    assert counters["duration_ns"].tolist() == [4000]
 
 
 def test_details_may_hold_the_names_of_the_tool(read):
     cells = [("Own", "gpu__time_duration.sum", "ns", "5"), ("Own", "dram__bytes_read.sum", "Kbyte", "1.5")]
-    found = read(details([cells, cells])).counters
-    assert found["dram_read_bytes"].tolist() == [1500, 1500]
-    assert found["duration_ns"].tolist() == [5, 5]
+    counters = read(details([cells, cells])).counters
+    assert counters["dram_read_bytes"].tolist() == [1500, 1500]
+    assert counters["duration_ns"].tolist() == [5, 5]
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,8 @@ def test_half_precision_is_packed_since_2025(read, derived, flops):
     metrics |= {TENSOR.format("fp16"): "", f"derived__smsp__sass_thread_inst_executed_op_hfma_pred_on{derived}": "inst"}
     values = {FP32.format(op): n for op, n in (("hadd", 10), ("hmul", 20), ("hfma", 40), ("fadd", 1), ("fmul", 2))}
     values |= {FP32.format("ffma"): 3, TENSOR.format("fp16"): 0}
-    found = read(raw(metrics, [values])).counters.iloc[0]
-    assert (found["fp16_flops"], found["fp32_flops"], found["flops"]) == (flops, 9, flops + 9)
+    counters = read(raw(metrics, [values])).counters.iloc[0]
+    assert (counters["fp16_flops"], counters["fp32_flops"], counters["flops"]) == (flops, 9, flops + 9)
 
 
 def test_operations_of_tensor_cores_are_counted_once(read):
@@ -180,23 +180,23 @@ def test_operations_of_tensor_cores_are_counted_once(read):
     values = {whole: "100", part.format("hmma"): "60", part.format("hgmma"): "40"} | {
         FP32.format(op): "0" for op in ("fadd", "fmul", "ffma")
     }
-    found = read(raw(dict.fromkeys(values, ""), [values])).counters.iloc[0]
-    assert (found["tensor_flops"], found["precision"]) == (100, "bf16")
+    counters = read(raw(dict.fromkeys(values, ""), [values])).counters.iloc[0]
+    assert (counters["tensor_flops"], counters["precision"]) == (100, "bf16")
     del values[whole]
     assert read(raw(dict.fromkeys(values, ""), [values])).counters["tensor_flops"].tolist() == [100]
 
 
 def test_old_reports_count_instructions_of_the_tensor_pipe(read):
     values = {"sm__inst_executed_pipe_tensor.sum": "10"} | {FP32.format(op): "1" for op in ("fadd", "fmul", "ffma")}
-    found = read(raw(dict.fromkeys(values, "inst"), [values])).counters.iloc[0]
-    assert (found["tensor_flops"], found["flops"], found["precision"]) == (5120, 5124, "")
+    counters = read(raw(dict.fromkeys(values, "inst"), [values])).counters.iloc[0]
+    assert (counters["tensor_flops"], counters["flops"], counters["precision"]) == (5120, 5124, "")
 
 
 def test_total_flops_are_unknown_without_the_tensor_cores(read):
     values = {FP32.format(op): "1" for op in ("fadd", "fmul", "ffma")}
-    found = read(raw(dict.fromkeys(values, "inst"), [values])).counters.iloc[0]
-    assert found["fp32_flops"] == 4
-    assert np.isnan(found["flops"])
+    counters = read(raw(dict.fromkeys(values, "inst"), [values])).counters.iloc[0]
+    assert counters["fp32_flops"] == 4
+    assert np.isnan(counters["flops"])
 
 
 def test_a_report_of_set_full_has_rates_a_cycle_and_a_clock(read):
@@ -210,10 +210,10 @@ def test_a_report_of_set_full_has_rates_a_cycle_and_a_clock(read):
     values |= {rate.format("dadd"): str(12_288 * 256 / (89_728 * 1.125))}
     units = dict.fromkeys(values, "inst/cycle") | {"gpu__time_duration.sum": "ns", clock: "Ghz", active: "%"}
     values |= {"gpu__time_duration.sum": "89728", clock: "1.125"}
-    found = read(raw(units, [{**values, active: "0"}, {**values, active: "3"}])).counters
-    assert found["fp64_flops"].tolist() == pytest.approx([12_288 * 256] * 2)
-    assert found["flops"][0] == pytest.approx(12_288 * 256) and found["precision"][0] == "fp64"
-    assert np.isnan(found["flops"][1])
+    counters = read(raw(units, [{**values, active: "0"}, {**values, active: "3"}])).counters
+    assert counters["fp64_flops"].tolist() == pytest.approx([12_288 * 256] * 2)
+    assert counters["flops"][0] == pytest.approx(12_288 * 256) and counters["precision"][0] == "fp64"
+    assert np.isnan(counters["flops"][1])
 
 
 def test_a_report_is_a_trace_of_one_step_without_a_timeline():

@@ -211,8 +211,8 @@ def test_missing_units_fall_back_to_the_units_that_do_the_work() -> None:
     ],
 )
 def test_driver_names(name: str, gpu_id: str | None) -> None:
-    found = resolve(name)
-    assert (found.id if found else None) == gpu_id
+    known = resolve(name)
+    assert (known.id if known else None) == gpu_id
 
 
 def test_every_listed_driver_name_resolves_to_its_own_row() -> None:

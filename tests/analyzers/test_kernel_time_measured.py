@@ -31,25 +31,25 @@ def errors(rows: list[Row]) -> dict[tuple[str, str], float]:
 
 def test_our_own_kernels() -> None:
     rows = [row for row in own.rows() if row.label not in own.NAIVE]
-    found = {family: error for (family, _), error in errors(rows).items() if family in _OWN}
-    assert found.keys() == _OWN.keys()
-    assert {family: error for family, error in found.items() if error > _OWN[family]} == {}
+    model_errors = {family: error for (family, _), error in errors(rows).items() if family in _OWN}
+    assert model_errors.keys() == _OWN.keys()
+    assert {family: error for family, error in model_errors.items() if error > _OWN[family]} == {}
     assert len(rows) > 2500
 
 
 def test_public_kernels(shared: Path) -> None:
     pytest.importorskip("pyarrow")
     rows = [row for row in public.rows(shared, 100, 3) if (row.source, row.family) != ("aiconfigurator", "gemm fp8")]
-    found = errors(rows)
-    assert {key: error for key, error in found.items() if error > _PUBLIC[key[0]]} == {}
-    assert np.mean(list(found.values())) < 0.12
-    assert len({gpu for _, gpu in found}) == 9
+    model_errors = errors(rows)
+    assert {key: error for key, error in model_errors.items() if error > _PUBLIC[key[0]]} == {}
+    assert np.mean(list(model_errors.values())) < 0.12
+    assert len({gpu for _, gpu in model_errors}) == 9
 
 
 def test_a_gpu_held_out_is_within_fifteen_percent() -> None:
-    found = pd.read_csv(_DATA / "held_out.csv")
-    assert found["calibrated"].mean() < 0.15
-    assert set(found["gpu"]) >= {"t4", "v100-pcie", "a100-80gb-sxm", "l4", "l40s", "h100-sxm", "h200"}
+    held_out = pd.read_csv(_DATA / "held_out.csv")
+    assert held_out["calibrated"].mean() < 0.15
+    assert set(held_out["gpu"]) >= {"t4", "v100-pcie", "a100-80gb-sxm", "l4", "l40s", "h100-sxm", "h200"}
 
 
 def test_measured_times_are_above_what_memory_allows() -> None:

@@ -15,8 +15,8 @@ def work(*rows: tuple[int, int, int]) -> pd.DataFrame:
 
 
 def test_the_call_itself_is_host_time():
-    found = launch_latency_ns(work((0, 7_000, 8_000), (1, 6_500, 6_500), (2, 8_500, 9_000)), HOST)
-    assert found == 2_000  # 2,000 and 2,500 after their calls; the third began before its call had returned
+    latency = launch_latency_ns(work((0, 7_000, 8_000), (1, 6_500, 6_500), (2, 8_500, 9_000)), HOST)
+    assert latency == 2_000  # 2,000 and 2,500 after their calls; the third began before its call had returned
 
 
 def test_queued_work_and_unknown_launches_tell_nothing():

@@ -133,8 +133,8 @@ def test_times_that_cannot_be(tmp_path):
     trace = made.load(tmp_path)
     assert trace.device["name"].tolist() == ["k", "zero", "long", "next"]
     assert trace.device["duration_ns"].tolist() == [5, 0, 2 * 10**9, 10**9]
-    found = dict(zip(trace.problems["code"], trace.problems["count"], strict=True))
-    assert found == {"implausible-time": 1, "negative-duration": 1, "capped-duration": 1, "no-host-events": 1}
+    problems = dict(zip(trace.problems["code"], trace.problems["count"], strict=True))
+    assert problems == {"implausible-time": 1, "negative-duration": 1, "capped-duration": 1, "no-host-events": 1}
 
 
 def test_pages_in_a_circle_end(tmp_path):

@@ -68,10 +68,10 @@ def test_a_kernel_with_its_counters_around_it_is_one_kernel(trace):
 
 def test_its_op_is_found_by_the_calls_that_launched_it(trace):
     """An Intel GPU is in none of our tables, so nothing is said of a roofline."""
-    found = analyze(trace)
-    assert found.ops["name"].tolist() == ["aten::mm"]
-    assert found.ops["flops"].tolist() == [2 * 8 * 16 * 32]
-    assert found.source.gpu is None
+    result = analyze(trace)
+    assert result.ops["name"].tolist() == ["aten::mm"]
+    assert result.ops["flops"].tolist() == [2 * 8 * 16 * 32]
+    assert result.source.gpu is None
 
 
 def test_copies_from_and_to_memory_that_the_driver_does_not_know(trace):

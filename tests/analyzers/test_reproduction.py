@@ -24,44 +24,44 @@ def _baseline(path: Path) -> Baseline | None:
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name.removesuffix(".json.gz"))
 def test_our_samples(path: Path) -> None:
-    found = _baseline(path)
-    assert found is not None and found.as_traced is not None
-    assert abs(found.as_traced.error) < 0.01
-    assert found.calibrated.holds or found.profiler_share
+    run = _baseline(path)
+    assert run is not None and run.as_traced is not None
+    assert abs(run.as_traced.error) < 0.01
+    assert run.calibrated.holds or run.profiler_share
 
 
 @pytest.mark.parametrize("name", [name for name in TRACES if name != "cpu_only"])
 def test_traces_of_other_people(name: str, shared: Path) -> None:
     """Of six kinds of GPU, with one thread that launches or two, steps that overlap, and streams side by side."""
-    found = _baseline(shared_trace(shared, name))
-    assert found is not None and found.as_traced is not None
-    assert found.as_traced.holds, found.as_traced
-    assert found.profiler_share is not None
+    run = _baseline(shared_trace(shared, name))
+    assert run is not None and run.as_traced is not None
+    assert run.as_traced.holds, run.as_traced
+    assert run.profiler_share is not None
 
 
 @pytest.mark.parametrize("name", NSYS)
 def test_reports_of_nsight_systems(name: str, shared: Path) -> None:
-    found = _baseline(shared / "nsys" / name)
-    assert found is not None and found.as_traced is not None
-    assert found.as_traced.holds, found.as_traced
+    run = _baseline(shared / "nsys" / name)
+    assert run is not None and run.as_traced is not None
+    assert run.as_traced.holds, run.as_traced
 
 
 def test_steps_that_overlap_take_the_time_until_the_next(shared: Path) -> None:
     """The device is done 185 ms after a step began, and the next begins after 96 ms."""
-    found = _baseline(shared_trace(shared, "v100_resnet-ddp_float-ts"))
-    assert found is not None and found.overlaps
-    assert found.stated_ns == pytest.approx(95.6e6, rel=0.01)
-    half = found.ops.assign(kernel_ns=found.ops.kernel_ns / 2)
-    assert found.simulate(half) == pytest.approx(found.latency_ns / 2, rel=0.05)
+    run = _baseline(shared_trace(shared, "v100_resnet-ddp_float-ts"))
+    assert run is not None and run.overlaps
+    assert run.stated_ns == pytest.approx(95.6e6, rel=0.01)
+    half = run.ops.assign(kernel_ns=run.ops.kernel_ns / 2)
+    assert run.simulate(half) == pytest.approx(run.latency_ns / 2, rel=0.05)
 
 
 def test_the_profiler_is_taken_off_an_imported_trace(shared: Path) -> None:
     """GPT-2 took 9.8 ms without a profiler on the machine that this trace, of 22 ms, is from."""
-    found = _baseline(shared_trace(shared, "h200_gpt2_fp32-eager_prefill"))
-    assert found is not None and found.profiler_share is not None
-    assert found.stated_ns == pytest.approx(22.1e6, rel=0.01)
-    low, high = (found.simulate(found.ops, factor) for factor in (found.host_range.low, found.host_range.high))
-    assert low < 9.8e6 < high and high < 0.65 * found.stated_ns
+    run = _baseline(shared_trace(shared, "h200_gpt2_fp32-eager_prefill"))
+    assert run is not None and run.profiler_share is not None
+    assert run.stated_ns == pytest.approx(22.1e6, rel=0.01)
+    low, high = (run.simulate(run.ops, factor) for factor in (run.host_range.low, run.host_range.high))
+    assert low < 9.8e6 < high and high < 0.65 * run.stated_ns
 
 
 def test_a_check_says_how_far_off_it_is() -> None:

@@ -15,10 +15,10 @@ BOUND_BY_THE_HOST = {-1.2: -0.3, -0.5: -0.2, 0.5: 0.4, 1.2: 1.0}
 
 
 def test_sources_add_as_squares_on_their_own_side():
-    found = interval(2.0, Sources(outcome=(0.2, 0.0), host=BOUND_BY_THE_HOST), WIDTHS)
-    assert found.expected == 2.0
-    assert math.log(2.0 / found.low) == pytest.approx(math.hypot(0.05, 0.1, 0.2))
-    assert math.log(found.high / 2.0) == pytest.approx(math.hypot(0.05, 0.4))
+    bounds = interval(2.0, Sources(outcome=(0.2, 0.0), host=BOUND_BY_THE_HOST), WIDTHS)
+    assert bounds.expected == 2.0
+    assert math.log(2.0 / bounds.low) == pytest.approx(math.hypot(0.05, 0.1, 0.2))
+    assert math.log(bounds.high / 2.0) == pytest.approx(math.hypot(0.05, 0.4))
     sure = interval(2.0, Sources(), WIDTHS)
     assert math.log(sure.high / sure.low) == pytest.approx(0.1)
 

@@ -15,8 +15,8 @@ WITHIN = 0.12
 
 
 def measured(model):
-    found = json.loads((ROOT / f"benchmarks/data/h200_verify/{model}-decode.json").read_text())
-    return {each["id"]: each["peak_memory_bytes"] for each in found["results"] if each["peak_memory_bytes"]}
+    answer = json.loads((ROOT / f"benchmarks/data/h200_verify/{model}-decode.json").read_text())
+    return {each["id"]: each["peak_memory_bytes"] for each in answer["results"] if each["peak_memory_bytes"]}
 
 
 @pytest.mark.parametrize("model", ["gpt2", "llama-1b", "mistral-7b"])

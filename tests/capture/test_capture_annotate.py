@@ -106,11 +106,15 @@ def test_a_profile_holds_nested_user_annotations(tmp_path):
         net(torch.ones(1, 4))
     recording.export_chrome_trace(str(tmp_path / "trace.json"))
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    found = [e for e in events if e.get("cat") == "user_annotation" and ranges.parse(e["name"])]
-    found.sort(key=lambda e: e["ts"])
-    assert [e["name"] for e in found] == ["step: 3", "phase: prefill", *(path.split(" > ")[-1] for path in EXPECTED)]
+    parsed_ranges = [e for e in events if e.get("cat") == "user_annotation" and ranges.parse(e["name"])]
+    parsed_ranges.sort(key=lambda e: e["ts"])
+    assert [e["name"] for e in parsed_ranges] == [
+        "step: 3",
+        "phase: prefill",
+        *(path.split(" > ")[-1] for path in EXPECTED),
+    ]
     for name, inside in [("step: 3", "phase: prefill"), (ROOT, "module: blocks.1 (Block)")]:
-        outer, inner = (next(e for e in found if e["name"] == wanted) for wanted in (name, inside))
+        outer, inner = (next(e for e in parsed_ranges if e["name"] == wanted) for wanted in (name, inside))
         assert outer["ts"] <= inner["ts"]
         assert inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"]
 

@@ -25,9 +25,9 @@ class FakeClock:
 
 def test_percentiles_are_those_of_numpy():
     samples = [5.0, 1.0, 4.0, 100.0, 2.0, 3.5]
-    found = latency.summarize(samples)
-    assert (found.median_us, found.samples) == (3.75, 6)
-    assert [found.p10_us, found.p90_us] == pytest.approx(np.percentile(samples, [10, 90]))
+    summary = latency.summarize(samples)
+    assert (summary.median_us, summary.samples) == (3.75, 6)
+    assert [summary.p10_us, summary.p90_us] == pytest.approx(np.percentile(samples, [10, 90]))
     assert latency.summarize([7.0]) == latency.Latency(7.0, 7.0, 7.0, 1)
 
 
@@ -39,10 +39,10 @@ def test_a_generation_is_timed_by_token():
             with phase(name, emitter):
                 clock.now += takes
 
-    found = latency.time_step(step, clock)
-    assert (found.step.median_us, found.step.samples) == (72.0, latency.MOST_SAMPLES)
-    assert found.phases["time_to_first_token"] == latency.Latency(50.0, 50.0, 50.0, latency.MOST_SAMPLES)
-    between = found.phases["time_between_tokens"]
+    times = latency.time_step(step, clock)
+    assert (times.step.median_us, times.step.samples) == (72.0, latency.MOST_SAMPLES)
+    assert times.phases["time_to_first_token"] == latency.Latency(50.0, 50.0, 50.0, latency.MOST_SAMPLES)
+    between = times.phases["time_between_tokens"]
     assert (between.median_us, between.p10_us, between.p90_us) == (11.0, 10.0, 12.0)
     assert between.samples == 2 * latency.MOST_SAMPLES
 

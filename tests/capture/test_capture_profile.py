@@ -53,10 +53,10 @@ def test_the_trace_says_what_was_run(generated):
 
 def test_the_trace_holds_the_steps_phases_and_modules_once(generated):
     names = tracekit.load(generated[0]).host["name"].astype(str)
-    found = [each for each in map(ranges.parse, names) if each]
-    assert sorted(path for kind, path, _ in found if kind == "step") == ["0", "1"]
-    assert [path for kind, path, _ in found if kind == "phase"] == ["prefill", "decode", "decode"] * 2
-    assert sum(found_one == ("module", "transformer.h.1.attn", "GPT2Attention") for found_one in found) == 6
+    parsed_ranges = [each for each in map(ranges.parse, names) if each]
+    assert sorted(path for kind, path, _ in parsed_ranges if kind == "step") == ["0", "1"]
+    assert [path for kind, path, _ in parsed_ranges if kind == "phase"] == ["prefill", "decode", "decode"] * 2
+    assert sum(found_one == ("module", "transformer.h.1.attn", "GPT2Attention") for found_one in parsed_ranges) == 6
 
 
 def test_the_run_can_be_repeated_from_its_settings(generated):

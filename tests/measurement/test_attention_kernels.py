@@ -66,22 +66,22 @@ def test_none_is_named_by_sdpa_alone(subject):
 
 @pytest.mark.parametrize(("name", "words"), [("efficient", "Memory-efficient"), ("cudnn", "cuDNN")])
 def test_what_the_backend_cannot_run_is_not_measured(subject, name, words):
-    found = verify(warm(subject("eager")), f"sdpa:{name}", Expected(None, None))
-    assert found.measured is None
-    assert f"{words} attention cannot run" in found.error
-    assert "No viable backend" in found.error
+    verified = verify(warm(subject("eager")), f"sdpa:{name}", Expected(None, None))
+    assert verified.measured is None
+    assert f"{words} attention cannot run" in verified.error
+    assert "No viable backend" in verified.error
 
 
 def test_what_the_backend_can_run_is_measured(subject):
-    found = verify(warm(subject("eager")), "sdpa:flash", Expected(None, None), budget_s=0.1)
-    assert found.error == ""
-    assert found.measured is not None
+    verified = verify(warm(subject("eager")), "sdpa:flash", Expected(None, None), budget_s=0.1)
+    assert verified.error == ""
+    assert verified.measured is not None
 
 
 def test_the_flash_attn_package_is_not_exchanged_for_another(subject):
-    found = verify(warm(subject("sdpa")), "sdpa:flash-attention-2", Expected(None, None))
-    assert found.measured is None
-    assert "FlashAttention2" in found.error
+    verified = verify(warm(subject("sdpa")), "sdpa:flash-attention-2", Expected(None, None))
+    assert verified.measured is None
+    assert "FlashAttention2" in verified.error
 
 
 def test_bench_and_profile_allow_the_same(subject):

@@ -12,11 +12,11 @@ from tracekit.verification.trial import unmeasured
 
 def test_the_check_is_predicted_beside_the_check_and_the_whole_is_told():
     expectations = Expectations(Path(__file__).parents[2] / "examples" / "traces" / "h200_llama-1b_decode.json.gz")
-    found = expectations.predict("speculative-decoding")
+    expected = expectations.predict("speculative-decoding")
     base = expectations._base
-    assert found.speedup == predicted_speedup(DraftCheck(), base)
-    assert found.whole == predicted_speedup(SpeculativeDecoding(), base)
-    assert 2.2 < found.speedup.expected < 2.7  # 2.44 was measured on an H200
+    assert expected.speedup == predicted_speedup(DraftCheck(), base)
+    assert expected.whole == predicted_speedup(SpeculativeDecoding(), base)
+    assert 2.2 < expected.speedup.expected < 2.7  # 2.44 was measured on an H200
 
 
 def test_the_whole_is_a_caveat():

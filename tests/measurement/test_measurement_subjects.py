@@ -64,9 +64,9 @@ def test_half_precision_is_of_the_same_weights(subject):
     assert {weight.dtype for weight in half.model.parameters()} == {torch.bfloat16}
     assert {weight.dtype for weight in plain.model.parameters()} == {torch.float32}
     assert half.model.model.rotary_emb.inv_freq.dtype == torch.float32
-    found = output_difference(output(plain), output(half), logits=True)
-    assert 0 < found.relative < 0.02
-    assert found.kl < 1e-3
+    difference = output_difference(output(plain), output(half), logits=True)
+    assert 0 < difference.relative < 0.02
+    assert difference.kl < 1e-3
 
 
 def test_tied_weights_stay_tied_and_shared_ones_are_not_copied(subject):
@@ -145,8 +145,8 @@ def test_weights_are_found_in_what_they_are_packed_in(subject):
     assert quantized
     plain = subject("llama", workload="decode")
     packed = parse("int8-weight-only").apply(plain)
-    found = output_difference(output(plain), output(packed), logits=True)
-    assert 0 < found.relative < 0.05
+    difference = output_difference(output(plain), output(packed), logits=True)
+    assert 0 < difference.relative < 0.05
 
 
 def test_batches_are_as_large_as_asked(subject):
@@ -158,19 +158,19 @@ def test_a_check_is_of_the_drafted_tokens_and_the_next(subject):
     plain = subject("llama", workload="decode")
     check = parse("speculative-decoding:0.5").apply(plain)
     assert check.tokens_a_step == 1 + 0.5 + 0.25 + 0.125 + 0.0625
-    found = output(check)
-    assert found.shape[1] == 5
-    torch.testing.assert_close(found[:, :1], output(plain), atol=1e-5, rtol=1e-4)
+    outputs = output(check)
+    assert outputs.shape[1] == 5
+    torch.testing.assert_close(outputs[:, :1], output(plain), atol=1e-5, rtol=1e-4)
 
 
 def test_difference_by_hand():
     before, after = torch.tensor([[0.0, 2.0]]), torch.tensor([[3.0, 2.0]])
-    found = output_difference(before, after, logits=True)
+    difference = output_difference(before, after, logits=True)
     p, q = torch.softmax(before, -1), torch.softmax(after, -1)
-    assert found.max_abs == 3.0
-    assert found.relative == pytest.approx(1.5)
-    assert found.kl == pytest.approx(float((p * (p / q).log()).sum()), rel=1e-5)
-    assert found.agreement == 0.0
+    assert difference.max_abs == 3.0
+    assert difference.relative == pytest.approx(1.5)
+    assert difference.kl == pytest.approx(float((p * (p / q).log()).sum()), rel=1e-5)
+    assert difference.agreement == 0.0
 
 
 def test_subjects_do_not_change(subject):

@@ -29,18 +29,18 @@ class Clock:
 
 @pytest.mark.parametrize("n", [6, 10, 20])
 def test_the_interval_holds_the_median_with_95_percent(n):
-    found = median_interval(list(range(n)))
-    low = int(found.low)
+    bounds = median_interval(list(range(n)))
+    low = int(bounds.low)
     outside = 2 * sum(comb(n, k) for k in range(low + 1)) / 2**n
     wider = 2 * sum(comb(n, k) for k in range(low + 2)) / 2**n
     assert outside <= 0.05 < wider
-    assert found.high == n - 1 - low
-    assert found.expected == (n - 1) / 2
+    assert bounds.high == n - 1 - low
+    assert bounds.expected == (n - 1) / 2
 
 
 def test_few_values_give_all_of_their_range():
-    found = median_interval([3.0, 1.0, 2.0])
-    assert (found.low, found.expected, found.high) == (1.0, 2.0, 3.0)
+    bounds = median_interval([3.0, 1.0, 2.0])
+    assert (bounds.low, bounds.expected, bounds.high) == (1.0, 2.0, 3.0)
 
 
 def test_a_drift_cancels():
@@ -53,10 +53,10 @@ def test_a_drift_cancels():
 
         return Runnable(run, nullcontext)
 
-    found = compare(step(300.0), step(100.0), clock, budget_s=0.01)
-    assert len(found.blocks_us) == BLOCKS
-    assert found.speedup.expected == pytest.approx(3.0, rel=0.03)
-    assert found.speedup.low <= found.speedup.expected <= found.speedup.high
+    comparison = compare(step(300.0), step(100.0), clock, budget_s=0.01)
+    assert len(comparison.blocks_us) == BLOCKS
+    assert comparison.speedup.expected == pytest.approx(3.0, rel=0.03)
+    assert comparison.speedup.low <= comparison.speedup.expected <= comparison.speedup.high
 
 
 class Watch(Clock):
@@ -71,21 +71,21 @@ def sleeping(seconds: float) -> Runnable:
 
 
 def test_slow_steps_are_timed_in_fewer_blocks_and_it_is_said():
-    found = compare(sleeping(0.02), sleeping(0.01), Watch(), wall_s=0.2)
-    assert FEWEST_BLOCKS <= len(found.blocks_us) < BLOCKS
-    (few,) = found.warnings
-    assert f"{len(found.blocks_us)} blocks were timed instead of 10" in few
+    comparison = compare(sleeping(0.02), sleeping(0.01), Watch(), wall_s=0.2)
+    assert FEWEST_BLOCKS <= len(comparison.blocks_us) < BLOCKS
+    (few,) = comparison.warnings
+    assert f"{len(comparison.blocks_us)} blocks were timed instead of 10" in few
 
 
 @pytest.mark.parametrize(("wall_s", "sure"), [(0.001, "75 % confidence"), (0.07, "confidence")])
 def test_few_blocks_hold_the_median_with_less_confidence(wall_s, sure):
-    found = compare(sleeping(0.006), sleeping(0.006), Watch(), wall_s=wall_s)
-    assert sure in found.warnings[0]
+    comparison = compare(sleeping(0.006), sleeping(0.006), Watch(), wall_s=wall_s)
+    assert sure in comparison.warnings[0]
 
 
 def test_quick_steps_are_timed_in_all_blocks():
-    found = compare(sleeping(0.0), sleeping(0.0), Watch(), budget_s=0.01)
-    assert len(found.blocks_us) == BLOCKS and not found.warnings
+    comparison = compare(sleeping(0.0), sleeping(0.0), Watch(), budget_s=0.01)
+    assert len(comparison.blocks_us) == BLOCKS and not comparison.warnings
 
 
 def test_a_slow_first_step_alone_does_not_take_blocks_away():
@@ -95,8 +95,8 @@ def test_a_slow_first_step_alone_does_not_take_blocks_away():
 
 
 def test_a_busy_machine_is_said_of_times_of_the_cpu():
-    found = compare(sleeping(0.01), sleeping(0.01), HostClock(), budget_s=0.01)
-    assert found.warnings[-1].startswith("The CPU was busy with other work")
+    comparison = compare(sleeping(0.01), sleeping(0.01), HostClock(), budget_s=0.01)
+    assert comparison.warnings[-1].startswith("The CPU was busy with other work")
 
 
 def test_progress_is_told_now_and_then(monkeypatch):

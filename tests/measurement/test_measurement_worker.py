@@ -26,8 +26,8 @@ def test_it_answers_from_one_other_process(worker):
 
 
 def test_what_is_raised_there_is_told_here(worker):
-    found = worker.call(floordiv, 1, 0)
-    assert found == Failure("ZeroDivisionError: integer division or modulo by zero")
+    answer = worker.call(floordiv, 1, 0)
+    assert answer == Failure("ZeroDivisionError: integer division or modulo by zero")
     explained = worker.call(parse, "cuda-graph")
     assert "cuda-graphs" in explained.hint
     with pytest.raises(TracekitError, match="not known"):
@@ -37,8 +37,8 @@ def test_what_is_raised_there_is_told_here(worker):
 
 def test_a_process_that_dies_is_replaced(worker):
     before = worker.call(os.getpid)
-    found = worker.call(os.kill, before, signal.SIGKILL)
-    assert isinstance(found, Failure) and "-9" in found.what
+    answer = worker.call(os.kill, before, signal.SIGKILL)
+    assert isinstance(answer, Failure) and "-9" in answer.what
     assert worker.call(os.getpid) not in (before, os.getpid())
 
 
@@ -50,9 +50,9 @@ def _shout_and_end(line: str) -> None:
 
 def test_what_it_prints_is_kept_back_until_it_dies(worker, capfd):
     worker.call(print, "a warning of an earlier call")
-    found = worker.call(_shout_and_end, "terminate called: out of memory")
-    assert found.why == "Its last output was: terminate called: out of memory"
-    assert "tracekit -v" in found.hint
+    answer = worker.call(_shout_and_end, "terminate called: out of memory")
+    assert answer.why == "Its last output was: terminate called: out of memory"
+    assert "tracekit -v" in answer.hint
     assert capfd.readouterr() == ("", "")
     silent = worker.call(os.abort)
     assert silent == Failure("The measuring process ended with status -6.")

@@ -164,8 +164,8 @@ def test_a_named_backend_replaces_the_one_that_is_used():
 
 def test_flash_attention_2_loses_where_the_host_sets_the_pace():
     decode = find("sdpa").applied(base("a100", tokens=1, precision="fp16", batch_size=1), "expected")
-    found = predicted_speedup(find("sdpa:flash-attention-2"), decode)
-    assert found.expected < 1
+    gain = predicted_speedup(find("sdpa:flash-attention-2"), decode)
+    assert gain.expected < 1
     after = find("sdpa:flash-attention-2").transform(decode, "low")
     layers = 4
     assert len(after) - len(decode.ops) == layers * (1 + 12 + 2 + 2)

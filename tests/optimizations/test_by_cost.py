@@ -11,8 +11,8 @@ SUM, PRODUCT = Cost(8, 64, 32, "pointwise", "fp32"), Cost(512, 256, 64, "gemm", 
 def test_one_object_is_looked_at_once():
     seen = []
     costs = pd.Series([SUM, PRODUCT, None, SUM, None], dtype=object)
-    found = each(lambda cost: seen.append(cost) or (cost.flops if cost else -1), costs, dtype=int)
-    assert found.tolist() == [8, 512, -1, 8, -1]
+    selected = each(lambda cost: seen.append(cost) or (cost.flops if cost else -1), costs, dtype=int)
+    assert selected.tolist() == [8, 512, -1, 8, -1]
     assert seen == [SUM, PRODUCT, None]
 
 
@@ -29,8 +29,8 @@ def test_a_column_among_others_is_read_as_its_own():
 
 def test_rows_keep_their_index():
     ops = pd.DataFrame({"cost": [PRODUCT, None, SUM, PRODUCT]}, index=[5, 3, 9, 7], dtype=object)
-    found = where(ops, lambda cost: cost is not None and cost.family == "gemm")
-    assert found.to_dict() == {5: True, 3: False, 9: False, 7: True}
+    selected = where(ops, lambda cost: cost is not None and cost.family == "gemm")
+    assert selected.to_dict() == {5: True, 3: False, 9: False, 7: True}
 
 
 def test_no_rows():

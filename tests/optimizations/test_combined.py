@@ -52,8 +52,8 @@ def test_an_interval_is_ordered_and_the_classes_sum_to_the_latency(chosen, basel
     together = combinable(chosen)
     if together is None or refusal(together, baseline):
         return
-    found = predicted_speedup(together, baseline)
-    assert 0 < found.low <= found.expected <= found.high
+    gain = predicted_speedup(together, baseline)
+    assert 0 < gain.low <= gain.expected <= gain.high
     after = together.applied(baseline, "expected")
     times = op_class_times(baseline, after)
     assert sum(each.before_ns for each in times) == round(baseline.stated_ns)

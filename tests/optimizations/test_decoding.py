@@ -101,19 +101,19 @@ def test_an_acceptance_rate_is_a_rate(argument):
 
 def test_in_flight_batching_fills_slots_and_pays_for_pages():
     run = find("sdpa").applied(decoding(batch_size=16), "expected")
-    found = predicted_speedup(find("paged-kv"), run)
-    assert found.expected == pytest.approx(0.95 / 0.6, rel=0.03)
-    assert 1 < found.low < found.expected < found.high <= 0.95 / 0.4 * 1.03
+    gain = predicted_speedup(find("paged-kv"), run)
+    assert gain.expected == pytest.approx(0.95 / 0.6, rel=0.03)
+    assert 1 < gain.low < gain.expected < gain.high <= 0.95 / 0.4 * 1.03
     assert "One request" in find("paged-kv").objection(find("sdpa").applied(decoding(), "expected"))
     assert find("paged-kv").throughput
 
 
 def test_the_check_of_a_draft_yields_its_tokens_less_what_its_mask_costs():
     run = with_growing_cache()
-    found = DraftCheck(0.7).transform(run, "expected")
+    transformed = DraftCheck(0.7).transform(run, "expected")
     tokens = tokens_a_pass(0.7, 4)
-    (attention,) = [cost.work for cost in found.cost if isinstance(cost.work, Attention)]
+    (attention,) = [cost.work for cost in transformed.cost if isinstance(cost.work, Attention)]
     assert (attention.queries, attention.kv_heads) == (5, 32)
-    assert len(found) == len(run.ops) + 3 + 8
+    assert len(transformed) == len(run.ops) + 3 + 8
     longer = run.ops.host_ns.sum() + (3 + 8) * 3.5 * plain_launch_ns(run)
-    assert found.host_ns.sum() * tokens == pytest.approx(longer)
+    assert transformed.host_ns.sum() * tokens == pytest.approx(longer)

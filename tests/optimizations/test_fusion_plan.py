@@ -65,7 +65,7 @@ def llama(gpu="h200", layers=3, tokens=16):
 
 
 def test_patterns_are_found_in_every_layer():
-    found = [(group.pattern, group.rows) for group in find_groups(llama(layers=2).ops)]
+    groups = [(group.pattern, group.rows) for group in find_groups(llama(layers=2).ops)]
     first = [
         ("add + norm", (0, 1, 2, 3)),
         ("QKV projection", (4, 5, 6)),
@@ -73,7 +73,7 @@ def test_patterns_are_found_in_every_layer():
         ("gate and up projection", (14, 16)),
         ("gated activation", (15, 17)),
     ]
-    assert found == first + [(pattern, tuple(row + 19 for row in rows)) for pattern, rows in first]
+    assert groups == first + [(pattern, tuple(row + 19 for row in rows)) for pattern, rows in first]
 
 
 def test_like_layers_are_one_row_that_sums_them():
@@ -98,10 +98,10 @@ def test_like_layers_are_one_row_that_sums_them():
 
 
 def test_the_plan_of_a_captured_run():
-    found = tracekit.analyze(TRACES / "h200_llama-1b_decode.json.gz").fusion_plan.set_index(["pattern", "layer"])
-    assert found.loc[("QKV projection", "model.layers.*.self_attn"), "layers"] == 16
-    assert found.loc[("rotary embedding", "model.layers.*.self_attn"), "launches_saved"] == 16 * 9
-    norms = found.loc["add + norm"]
+    result = tracekit.analyze(TRACES / "h200_llama-1b_decode.json.gz").fusion_plan.set_index(["pattern", "layer"])
+    assert result.loc[("QKV projection", "model.layers.*.self_attn"), "layers"] == 16
+    assert result.loc[("rotary embedding", "model.layers.*.self_attn"), "launches_saved"] == 16 * 9
+    norms = result.loc["add + norm"]
     # 2 a layer and 1 at the end, the first of which has no sum before it; 8 launches less each.
     assert norms.groups.sum() == 32
     assert norms.launches_saved.sum() == 8 * 32

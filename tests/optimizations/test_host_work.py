@@ -147,8 +147,8 @@ NEW = ("data-loading", "preprocessing", "recompiling", "avoid-syncs", "pinned-co
 @pytest.mark.parametrize("name", ["h200_llama-1b_bf16_decode", "h200_gpt2_fp32-eager_prefill", "mi300_bert-small"])
 def test_healthy_runs_get_none_of_it(shared, name: str):
     analysis, base = start(load(shared / "traces" / f"{name}.json.gz"))
-    found = {each.id for each in recommend(analysis, base).recommendations}
-    assert not found & {*NEW, "overlap-communication", "graph-not-replaying"}
+    advice = {each.id for each in recommend(analysis, base).recommendations}
+    assert not advice & {*NEW, "overlap-communication", "graph-not-replaying"}
 
 
 def test_verify_says_how_a_mend_of_a_script_is_measured():

@@ -30,8 +30,8 @@ def looping(gpu="h100"):
     rows |= {"category": ["memcpy", "kernel", "kernel"], "sync": [True, False, False], "launches": [1, EXPERTS, 1]}
     rows |= {"cost": [copy, cost, elementwise(ROWS * WIDTH, "fp32")], "kernel_ns": [2e3, 1e6, 1e4]}
     ops = run.ops.iloc[:3].assign(**{name: pd.Series(column) for name, column in rows.items()})
-    found = replace(run, ops=ops, stated_ns=0.0)
-    return replace(found, stated_ns=found.latency_ns)
+    changed = replace(run, ops=ops, stated_ns=0.0)
+    return replace(changed, stated_ns=changed.latency_ns)
 
 
 def test_bf16_has_one_kernel_for_all_experts_and_reads_nothing_back():

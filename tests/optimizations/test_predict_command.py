@@ -24,9 +24,9 @@ def invoke(*words):
 def as_json(*words):
     result = invoke(*words, "--format", "json")
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    jsonschema.validate(found, schema(), cls=jsonschema.Draft202012Validator)
-    return found
+    answer = json.loads(result.stdout)
+    jsonschema.validate(answer, schema(), cls=jsonschema.Draft202012Validator)
+    return answer
 
 
 def sums(found):
@@ -35,15 +35,15 @@ def sums(found):
 
 
 def test_a_measured_run_starts_from_its_unprofiled_latency():
-    found = as_json(DECODE, "--apply", "cuda-graphs+half-precision")
-    assert found["applied"] == ["half-precision", "cuda-graphs"]
-    assert (found["baseline"]["timed"], found["baseline"]["profiler_share"]) == ("unprofiled", None)
-    assert found["baseline"]["latency_us"] == 5774.208
-    assert found["baseline"]["memory_bytes"] == 618045952
-    assert found["baseline"]["calibrated"]["passed"] and found["baseline"]["as_traced"]["passed"]
+    answer = as_json(DECODE, "--apply", "cuda-graphs+half-precision")
+    assert answer["applied"] == ["half-precision", "cuda-graphs"]
+    assert (answer["baseline"]["timed"], answer["baseline"]["profiler_share"]) == ("unprofiled", None)
+    assert answer["baseline"]["latency_us"] == 5774.208
+    assert answer["baseline"]["memory_bytes"] == 618045952
+    assert answer["baseline"]["calibrated"]["passed"] and answer["baseline"]["as_traced"]["passed"]
     kept = 32 * 2**20
-    assert found["predicted"]["memory_bytes"] == (618045952 - kept) // 2 + kept
-    gain, latency = found["speedup"], found["predicted"]["latency_us"]
+    assert answer["predicted"]["memory_bytes"] == (618045952 - kept) // 2 + kept
+    gain, latency = answer["speedup"], answer["predicted"]["latency_us"]
     assert 3 < gain["low"] < gain["expected"] < 12
     assert gain["expected"] < gain["high"] < 2 * gain["expected"]
     assert latency["expected"] == pytest.approx(5774.208 / gain["expected"], rel=1e-3)
@@ -52,33 +52,33 @@ def test_a_measured_run_starts_from_its_unprofiled_latency():
 
 @pytest.mark.parametrize("asked", [(), ("--apply", "compile"), ("--gpu", "t4"), ("--batch-size", "4")])
 def test_the_classes_sum_to_the_latencies(asked):
-    found = as_json(PREFILL, *asked)
-    before, after = sums(found)
-    assert before == pytest.approx(found["baseline"]["latency_us"], abs=1e-3)
-    assert after == pytest.approx(found["predicted"]["latency_us"]["expected"], abs=2e-3)
+    answer = as_json(PREFILL, *asked)
+    before, after = sums(answer)
+    assert before == pytest.approx(answer["baseline"]["latency_us"], abs=1e-3)
+    assert after == pytest.approx(answer["predicted"]["latency_us"]["expected"], abs=2e-3)
 
 
 def test_an_imported_trace_starts_from_its_profiled_latency(shared):
-    found = as_json(shared / "traces/h200_gpt2_fp32-eager_prefill.json.gz", "--apply", "half-precision+sdpa")
-    assert found["baseline"]["timed"] == "profiled"
+    answer = as_json(shared / "traces/h200_gpt2_fp32-eager_prefill.json.gz", "--apply", "half-precision+sdpa")
+    assert answer["baseline"]["timed"] == "profiled"
     # Measured: 9.8 ms of 22 ms are left without the profiler.
-    assert found["baseline"]["profiler_share"] == pytest.approx(1 - 9.8 / 22.1, abs=0.1)
-    assert found["baseline"]["latency_us"] == pytest.approx(22136, rel=0.01)
-    assert found["baseline"]["as_traced"]["passed"]
-    assert "profiler" in [row["op_class"] for row in found["by_op_class"]]
-    assert "profiler" in found["caveats"][0]
-    assert found["predicted"]["memory_bytes"] is None
-    assert sums(found)[0] == pytest.approx(found["baseline"]["latency_us"], abs=1e-3)
+    assert answer["baseline"]["profiler_share"] == pytest.approx(1 - 9.8 / 22.1, abs=0.1)
+    assert answer["baseline"]["latency_us"] == pytest.approx(22136, rel=0.01)
+    assert answer["baseline"]["as_traced"]["passed"]
+    assert "profiler" in [row["op_class"] for row in answer["by_op_class"]]
+    assert "profiler" in answer["caveats"][0]
+    assert answer["predicted"]["memory_bytes"] is None
+    assert sums(answer)[0] == pytest.approx(answer["baseline"]["latency_us"], abs=1e-3)
 
 
 def test_without_apply_single_steps_and_the_plan_are_predicted():
-    found = as_json(DECODE)
-    single = {each["id"]: each for each in found["considered"]}
-    assert found["plan"] and found["plan"][0]["speedup"] == found["plan"][0]["cumulative"]
-    assert all(step["speedup"]["low"] >= 1.03 for step in found["plan"])
-    latency_steps = [step for step in found["plan"] if not step["throughput"]]
-    assert found["speedup"]["expected"] == latency_steps[-1]["cumulative"]["expected"]
-    assert sorted(found["applied"]) == sorted(step["name"] for step in latency_steps)
+    answer = as_json(DECODE)
+    single = {each["id"]: each for each in answer["considered"]}
+    assert answer["plan"] and answer["plan"][0]["speedup"] == answer["plan"][0]["cumulative"]
+    assert all(step["speedup"]["low"] >= 1.03 for step in answer["plan"])
+    latency_steps = [step for step in answer["plan"] if not step["throughput"]]
+    assert answer["speedup"]["expected"] == latency_steps[-1]["cumulative"]["expected"]
+    assert sorted(answer["applied"]) == sorted(step["name"] for step in latency_steps)
     best = max((each for each in single.values() if each["recommended"] and each["id"] != "batching"), key=_low)
     assert latency_steps[-1]["cumulative"]["low"] >= best["speedup"]["low"]
     assert single["llm-int8"]["speedup"]["high"] < 1
@@ -90,20 +90,20 @@ def _low(option):
 
 
 def test_a_batch_is_a_throughput():
-    found = as_json(DECODE, "--batch-size", "16")
-    assert (found["applied"], found["batch_size"], found["work_factor"]) == (["batching:16"], 16, 16.0)
-    assert 10 < found["speedup"]["expected"] <= 16
-    assert found["predicted"]["latency_us"]["expected"] >= found["baseline"]["latency_us"]
+    answer = as_json(DECODE, "--batch-size", "16")
+    assert (answer["applied"], answer["batch_size"], answer["work_factor"]) == (["batching:16"], 16, 16.0)
+    assert 10 < answer["speedup"]["expected"] <= 16
+    assert answer["predicted"]["latency_us"]["expected"] >= answer["baseline"]["latency_us"]
 
 
 def test_what_an_optimization_gives_at_a_batch_is_told_apart_from_the_batch():
-    found = as_json(DECODE, "--batch-size", "16", "--apply", "half-precision:fp16")
-    there = found["there"]
+    answer = as_json(DECODE, "--batch-size", "16", "--apply", "half-precision:fp16")
+    there = answer["there"]
     assert there["setting"] == ["batching:16"] and there["speedup"]["expected"] < 3
     assert there["speedup"]["expected"] == pytest.approx(
-        there["latency_us"]["expected"] / found["predicted"]["latency_us"]["expected"], rel=1e-3
+        there["latency_us"]["expected"] / answer["predicted"]["latency_us"]["expected"], rel=1e-3
     )
-    assert found["speedup"]["expected"] > 8
+    assert answer["speedup"]["expected"] > 8
     text = CliRunner().invoke(main, ["predict", str(DECODE), "--batch-size", "16", "--apply", "half-precision:fp16"])
     assert "a step without it at batch 16" in text.output and "in all" in text.output
 

@@ -30,8 +30,8 @@ def test_ids_are_unique():
 def test_an_interval_holds_its_expectation_and_the_transform_keeps_the_table(name, gpu, shape):
     baseline = base(gpu, batch_size=1, **shape)
     if BY_ID[name].objection(baseline) is None:
-        found = predicted_speedup(BY_ID[name], baseline)
-        assert 0 < found.low <= found.expected <= found.high
+        gain = predicted_speedup(BY_ID[name], baseline)
+        assert 0 < gain.low <= gain.expected <= gain.high
         assert list(BY_ID[name].transform(baseline, "expected").columns) == list(baseline.ops.columns)
 
 

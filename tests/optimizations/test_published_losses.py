@@ -41,10 +41,10 @@ def decode(tmp_path_factory):
     ],
 )
 def test_published_tokens_a_second(decode, model, dtype, name, published, tolerance):
-    found = predicted_speedup(find(name), decode(model, dtype))
-    assert found.expected == pytest.approx(published, abs=tolerance)
-    assert 0.95 * found.low <= published <= 1.05 * found.high
-    assert (found.expected < 1) == (published < 1) or abs(published - 1) < 0.05
+    gain = predicted_speedup(find(name), decode(model, dtype))
+    assert gain.expected == pytest.approx(published, abs=tolerance)
+    assert 0.95 * gain.low <= published <= 1.05 * gain.high
+    assert (gain.expected < 1) == (published < 1) or abs(published - 1) < 0.05
 
 
 def test_torchao_does_not_cover_conv1d(decode):

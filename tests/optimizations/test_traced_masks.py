@@ -31,8 +31,8 @@ def with_attention(cost, version="5.17.0", seq_len=LENGTH):
     costs = [cost if each.family == "softmax" else each for each in baseline.ops.cost]
     ops = baseline.ops.assign(cost=costs, kernel_ns=[estimate_ns(each, baseline.gpu) for each in costs])
     ops = ops[~ops.name.isin(("aten::bmm", "aten::div"))].reset_index(drop=True)
-    found = replace(baseline, ops=ops)
-    return replace(found, stated_ns=found.latency_ns)
+    changed = replace(baseline, ops=ops)
+    return replace(changed, stated_ns=changed.latency_ns)
 
 
 def test_the_math_backend_widens_everything():

@@ -13,19 +13,19 @@ TOKENS, WIDTH, HEADS = 64, 512, 8
 
 def with_written_norms(precision):
     """A norm op by op in place of each that is one."""
-    found = base(tokens=TOKENS, keys=TOKENS, width=WIDTH, heads=HEADS, layers=2, precision=precision)
+    changed = base(tokens=TOKENS, keys=TOKENS, width=WIDTH, heads=HEADS, layers=2, precision=precision)
     rows = []
-    for _, row in found.ops.iterrows():
+    for _, row in changed.ops.iterrows():
         names = ("pow", "mean", "add", "rsqrt", "mul", "mul") if row.layer_type == "LayerNorm" else ()
         norm = [row.replace({row["name"]: f"aten::{name}"}) for name in names]
         rows += [each.mask(each.index == "cost", elementwise(TOKENS * WIDTH, "fp32")) for each in norm] or [row]
-    return replace(found, ops=pd.DataFrame(rows).reset_index(drop=True).infer_objects())
+    return replace(changed, ops=pd.DataFrame(rows).reset_index(drop=True).infer_objects())
 
 
 def with_safe_softmax():
-    found = base(tokens=TOKENS, keys=TOKENS, width=WIDTH, heads=HEADS, layers=2, precision="fp32")
-    asked = found.ops.name.mask(found.ops.name == "aten::div", "aten::isneginf")
-    return replace(found, ops=found.ops.assign(name=asked))
+    changed = base(tokens=TOKENS, keys=TOKENS, width=WIDTH, heads=HEADS, layers=2, precision="fp32")
+    asked = changed.ops.name.mask(changed.ops.name == "aten::div", "aten::isneginf")
+    return replace(changed, ops=changed.ops.assign(name=asked))
 
 
 def casts(after):

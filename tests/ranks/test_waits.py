@@ -23,22 +23,22 @@ def calls(*rows, kind="all-reduce"):
 
 def test_those_who_are_there_wait_for_those_who_are_not():
     """Arrivals at 0, 10 and 30: rank 0 waits 10 for ranks 1 and 2, then ranks 0 and 1 wait 20 each for rank 2."""
-    found = arrivals(calls((0, 0, 0, 35), (0, 1, 10, 35), (0, 2, 30, 35)), clocks(3))
-    assert found["wait"].tolist() == [30, 20, 0]
-    assert found["imposed"].tolist() == [0, 5, 45]
-    assert found["transfer"].tolist() == [5, 5, 5]
+    timed = arrivals(calls((0, 0, 0, 35), (0, 1, 10, 35), (0, 2, 30, 35)), clocks(3))
+    assert timed["wait"].tolist() == [30, 20, 0]
+    assert timed["imposed"].tolist() == [0, 5, 45]
+    assert timed["transfer"].tolist() == [5, 5, 5]
 
 
 def test_an_arrival_is_a_duration_before_the_common_end():
     """The clock of rank 1 is 1,000 ahead: its duration says when it came, compared with that of rank 0."""
-    found = arrivals(calls((0, 0, 0, 30), (0, 1, 1020, 1030)), clocks(2))
-    assert found["wait"].tolist() == [20, 0]
+    timed = arrivals(calls((0, 0, 0, 30), (0, 1, 1020, 1030)), clocks(2))
+    assert timed["wait"].tolist() == [20, 0]
 
 
 def test_a_broadcast_is_timed_by_clocks():
     """Its root may leave before the others have come."""
-    found = arrivals(calls((0, 0, 0, 5), (0, 1, 20, 30), kind="broadcast"), clocks(2))
-    assert found["wait"].tolist() == [20, 0]
+    timed = arrivals(calls((0, 0, 0, 5), (0, 1, 20, 30), kind="broadcast"), clocks(2))
+    assert timed["wait"].tolist() == [20, 0]
 
 
 def program(own, transfer, step_own, blocks=True):
@@ -104,8 +104,8 @@ def test_quantiles_are_those_of_the_tables(confidence, degrees, value):
 
 
 def test_the_interval_of_a_mean():
-    found = mean_interval(np.array([1.0, 2.0, 3.0]), 0.95)
-    assert (found.low, found.expected, found.high) == pytest.approx(
+    bounds = mean_interval(np.array([1.0, 2.0, 3.0]), 0.95)
+    assert (bounds.low, bounds.expected, bounds.high) == pytest.approx(
         (2 - 4.303 / 3**0.5, 2, 2 + 4.303 / 3**0.5), abs=1e-3
     )
     assert mean_interval(np.array([1.0]), 0.95).low == -np.inf

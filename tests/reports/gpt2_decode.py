@@ -233,56 +233,56 @@ def _parent(path: str, paths: list[str]) -> int:
 
 
 def _layer_types(layers: pd.DataFrame) -> pd.DataFrame:
-    found = layers.loc[layers["type"] != ""].groupby("type", sort=False)
-    sums = found[["calls", *_TIMES, "self_duration_ns", "self_busy_ns", "share", "flops", "bytes"]].sum()
+    grouped = layers.loc[layers["type"] != ""].groupby("type", sort=False)
+    sums = grouped[["calls", *_TIMES, "self_duration_ns", "self_busy_ns", "share", "flops", "bytes"]].sum()
     return layer_result_tables.LAYER_TYPES.frame(
-        {"type": list(sums.index), "layers": found.size().to_numpy(), "bound": found["bound"].first().to_numpy()}
+        {"type": list(sums.index), "layers": grouped.size().to_numpy(), "bound": grouped["bound"].first().to_numpy()}
         | {name: sums[name].to_numpy() for name in sums.columns}
     )
 
 
 def _ops(work: pd.DataFrame) -> pd.DataFrame:
-    found = work.assign(name=work["family"].astype(str).map(lambda family: f"aten::{family}")).groupby("name")
-    sums = found[["busy_ns", "flops", "bytes"]].sum()
+    grouped = work.assign(name=work["family"].astype(str).map(lambda family: f"aten::{family}")).groupby("name")
+    sums = grouped[["busy_ns", "flops", "bytes"]].sum()
     return result_tables.OPS.frame(
         {
             "name": list(sums.index),
-            "family": found["family"].first().astype(object).to_numpy(),
-            "calls": found.size().to_numpy(),
-            "kernels": found.size().to_numpy(),
+            "family": grouped["family"].first().astype(object).to_numpy(),
+            "calls": grouped.size().to_numpy(),
+            "kernels": grouped.size().to_numpy(),
             **dict.fromkeys(_TIMES, sums["busy_ns"]),
-            "cpu_ns": found.size().to_numpy() * 9_000,
+            "cpu_ns": grouped.size().to_numpy() * 9_000,
             "share": sums["busy_ns"] / sums["busy_ns"].sum(),
             "flops": sums["flops"],
             "bytes": sums["bytes"],
             "intensity": sums["flops"] / sums["bytes"],
-            "roof_fraction": found["roof_fraction"].mean(),
-            "bound": found["bound"].first().to_numpy(),
+            "roof_fraction": grouped["roof_fraction"].mean(),
+            "bound": grouped["bound"].first().to_numpy(),
         }
     )
 
 
 def _kernels(work: pd.DataFrame) -> pd.DataFrame:
-    found = work.assign(name=work["name"].astype(str)).groupby("name")
-    sums = found[["busy_ns", "flops", "bytes"]].sum().assign(flops=found["flops"].sum(min_count=1))
+    grouped = work.assign(name=work["name"].astype(str)).groupby("name")
+    sums = grouped[["busy_ns", "flops", "bytes"]].sum().assign(flops=grouped["flops"].sum(min_count=1))
     return result_tables.KERNELS.frame(
         {
             "name": list(sums.index),
             "category": ["memcpy" if name.startswith("Memcpy") else "kernel" for name in sums.index],
-            "calls": found.size().to_numpy(),
+            "calls": grouped.size().to_numpy(),
             **dict.fromkeys(_TIMES, sums["busy_ns"]),
-            "mean_ns": found["duration_ns"].mean(),
-            "min_ns": found["duration_ns"].min(),
-            "max_ns": found["duration_ns"].max(),
-            "op": found["family"].first().astype(object).map(lambda family: f"aten::{family}").to_numpy(),
+            "mean_ns": grouped["duration_ns"].mean(),
+            "min_ns": grouped["duration_ns"].min(),
+            "max_ns": grouped["duration_ns"].max(),
+            "op": grouped["family"].first().astype(object).map(lambda family: f"aten::{family}").to_numpy(),
             "layer": ["GPT2Block"] * len(sums),
             "occupancy": np.full(len(sums), NAN),
             "share": sums["busy_ns"] / sums["busy_ns"].sum(),
             "flops": sums["flops"],
             "bytes": sums["bytes"],
             "intensity": sums["flops"] / sums["bytes"],
-            "roof_fraction": found["roof_fraction"].mean(),
-            "bound": found["bound"].first().to_numpy(),
+            "roof_fraction": grouped["roof_fraction"].mean(),
+            "bound": grouped["bound"].first().to_numpy(),
         }
     )
 

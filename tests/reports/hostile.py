@@ -27,9 +27,9 @@ def hostile(analysis: Analysis) -> Analysis:
     said = tuple(say("layers", *(_named(role, name) for role in ("layer", "launches", "time"))) for name in NAMES)
     nasty = Recommendation("x", SCRIPT, advice.speedup, said[:2], said, SCRIPT, (REVERSED,))
     capture = analysis.source.capture
-    found = verified(analysis).verified
+    verification = verified(analysis).verified
     assert capture is not None
-    assert found is not None
+    assert verification is not None
     return replace(
         analysis,
         source=replace(analysis.source, device_name=IMAGE, format=SCRIPT, gpu=analysis.source.gpu, capture=None),
@@ -51,7 +51,9 @@ def hostile(analysis: Analysis) -> Analysis:
         ),
         host_spans=analysis.host_spans.assign(name=_cycled(analysis.host_spans).astype("category")),
         plan=(_step(SCRIPT), _step(IMAGE)),
-        verified=replace(found, results=(replace(found.results[-1], id="x", title=QUOTES, error=SCRIPT),)),
+        verified=replace(
+            verification, results=(replace(verification.results[-1], id="x", title=QUOTES, error=SCRIPT),)
+        ),
         problems=analysis.problems.assign(message=IMAGE, advice=LONG, code=QUOTES),
         recommendations=(nasty,),
     )

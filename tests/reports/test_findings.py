@@ -127,8 +127,8 @@ def compact(analysis: Analysis) -> str:
 
 
 def test_hostile_names_are_data(analysis: Analysis) -> None:
-    found = json.loads(compact(hostile(analysis)))
-    names, categories = [event["name"] for event in found], [event["cat"] for event in found]
+    answer = json.loads(compact(hostile(analysis)))
+    names, categories = [event["name"] for event in answer], [event["cat"] for event in answer]
     assert (categories[0], categories[-1]) == ("tracekit findings begin", "tracekit findings end")
     assert categories.count("tracekit findings end") == 1
     assert not any("\u202e" in name or "\x1b" in name for name in names)

@@ -309,8 +309,8 @@ def test_an_empty_analysis_makes_a_page(analysis: Analysis) -> None:
 
 
 def tokens(scheme: int) -> dict[str, tuple[float, ...]]:
-    found = re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", embed.asset("tokens.css"))
-    return {each[0]: tuple(int(each[1 + scheme][at : at + 2], 16) / 255 for at in (1, 3, 5)) for each in found}
+    colours = re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", embed.asset("tokens.css"))
+    return {each[0]: tuple(int(each[1 + scheme][at : at + 2], 16) / 255 for at in (1, 3, 5)) for each in colours}
 
 
 def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:

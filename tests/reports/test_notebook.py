@@ -54,10 +54,10 @@ def displayed(value: object) -> dict[str, str]:
 def test_an_analysis_shows_itself(analysis: Analysis) -> None:
     bundle = displayed(analysis)
     assert bundle["text/plain"] == summary(analysis)
-    found = Tags(bundle["text/html"])
+    tags = Tags(bundle["text/html"])
     for said in (headline(analysis), "launch 87 %", "6.8–8.1×", "h.* × 12", "gemv2T_kernel_val<float>", "2.10 ms"):
-        assert said in found.text
-    assert found.attributes == {"style"}
+        assert said in tags.text
+    assert tags.attributes == {"style"}
 
 
 def test_a_recommendation_shows_itself(analysis: Analysis) -> None:
@@ -71,9 +71,9 @@ def test_a_comparison_shows_itself(analysis: Analysis) -> None:
     faster = replace(analysis, gaps=analysis.gaps.iloc[:0])
     bundle = displayed(compare(analysis, faster, ("before", "after")))
     assert "within the spread of their steps" in bundle["text/plain"]
-    found = Tags(bundle["text/html"])
-    assert "before" in found.text
-    assert "matrix products" in found.text
+    tags = Tags(bundle["text/html"])
+    assert "before" in tags.text
+    assert "matrix products" in tags.text
 
 
 @pytest.mark.parametrize("what", ["analysis", "recommendation", "comparison"])
@@ -82,11 +82,11 @@ def test_hostile_names_are_text(analysis: Analysis, what: str) -> None:
     comparison = hostile_comparison(compare(analysis, analysis))
     value = {"analysis": bad, "recommendation": bad.recommendations[0], "comparison": comparison}[what]
     text = displayed(value)["text/html"]
-    found = Tags(text)
-    assert not found.tags & {"script", "img", "a", "iframe", "link", "style"}
-    assert found.attributes <= {"style", "open"}
+    tags = Tags(text)
+    assert not tags.tags & {"script", "img", "a", "iframe", "link", "style"}
+    assert tags.attributes <= {"style", "open"}
     assert not re.search("[\u202a-\u202e\u2066-\u2069\x1b]", text)
-    assert SCRIPT in found.text
+    assert SCRIPT in tags.text
     assert len(text) < 200_000
 
 

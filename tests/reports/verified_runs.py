@@ -26,5 +26,5 @@ def verified(analysis: Analysis) -> Analysis:
         Verified(batching.id, batching.title, batching.speedup, Interval(4.1, 4.2, 4.3), before=BEFORE, after=BEFORE),
         Verified(fused.id, fused.title, fused.speedup, None, error="No patch is known for this model."),
     )
-    found = Verification("0.1.0", {}, 0, "NVIDIA H200", {}, 1, "tokens", 620_000_000, results)
-    return replace(analysis, verified=found)
+    verification = Verification("0.1.0", {}, 0, "NVIDIA H200", {}, 1, "tokens", 620_000_000, results)
+    return replace(analysis, verified=verification)
