@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tracekit.answers.what_if import predict
     from tracekit.capture.annotate import annotate
     from tracekit.jobs.holistic import hta
+    from tracekit.quantization.quantize import quantize
     from tracekit.runs.outputs import write_report as report
     from tracekit.runs.profile_run import profile
     from tracekit.sweeps.outputs import sweep
@@ -46,6 +47,7 @@ __all__ = [
     "load",
     "predict",
     "profile",
+    "quantize",
     "ranks",
     "report",
     "scaling",
@@ -70,6 +72,7 @@ _HOMES = {
     "load": "tracekit.analyzers.readers:load",
     "predict": "tracekit.answers.what_if:predict",
     "profile": "tracekit.runs.profile_run:profile",
+    "quantize": "tracekit.quantization.quantize:quantize",
     "ranks": "tracekit.answers.job_of_ranks:ranks",
     "report": "tracekit.runs.outputs:write_report",
     "scaling": "tracekit.answers.scaling:scaling",

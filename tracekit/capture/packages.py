@@ -10,6 +10,7 @@ EXTRAS = {
     "torch": "capture",
     "transformers": "capture",
     "huggingface_hub": "capture",
+    "safetensors": "capture",
     "nvtx": "capture",
     "torchao": "quantize",
     "bitsandbytes": "bitsandbytes",

@@ -1,0 +1,81 @@
+"""Weights of 4 and 8 bits in place of linear layers: error, saving, adapters."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import tracekit  # noqa: E402
+from tracekit.analyzers.errors import InputError  # noqa: E402
+from tracekit.quantization import packing  # noqa: E402
+from tracekit.quantization.layers import WeightOnlyLinear  # noqa: E402
+from tracekit.quantization.quantize import load, save  # noqa: E402
+
+
+def model():
+    torch.manual_seed(0)
+    body = torch.nn.Sequential(torch.nn.Linear(128, 96), torch.nn.ReLU(), torch.nn.Linear(96, 128))
+    return torch.nn.ModuleDict({"body": body, "odd": torch.nn.Linear(7, 3), "lm_head": torch.nn.Linear(128, 5)})
+
+
+@pytest.mark.parametrize(("to", "most"), [("int4", 0.15), ("int8", 0.01)])
+def test_a_model_computes_almost_the_same(to, most):
+    x, plain = torch.randn(3, 128), model()
+    expected = plain["body"](x)
+    quantized = tracekit.quantize(plain, to, group_size=16)["body"]
+    assert type(quantized[0]) is WeightOnlyLinear
+    error = (quantized(x) - expected).norm() / expected.norm()
+    assert 0 < error < most
+    assert quantized[0].packed.nbytes == 128 * 96 * (4 if to == "int4" else 8) // 8
+
+
+def test_heads_and_layers_that_no_group_divides_stay():
+    quantized = tracekit.quantize(model(), "int4", group_size=16)
+    assert type(quantized["lm_head"]) is type(quantized["odd"]) is torch.nn.Linear
+
+
+def test_it_is_saved_and_loaded(tmp_path):
+    x, quantized = torch.randn(3, 128), tracekit.quantize(model(), "int4", group_size=16, trainable="lora")
+    torch.nn.init.normal_(quantized["body"][0].lora_b)
+    save(quantized, tmp_path / "model.safetensors")
+    again = load(model(), tmp_path / "model.safetensors")
+    torch.testing.assert_close(again["body"](x), quantized["body"](x))
+
+
+def test_only_adapters_train():
+    quantized = tracekit.quantize(model(), "int4", group_size=16, trainable="lora")["body"]
+    x, optimizer = torch.randn(8, 128), torch.optim.SGD(quantized.parameters(), lr=0.05)
+    target, losses = torch.randn(8, 128), []
+    for _ in range(20):
+        loss = (quantized(x) - target).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0]
+    trained = {name for name, weight in quantized.named_parameters() if weight.requires_grad}
+    assert trained
+    assert all("lora_" in name for name in trained)
+
+
+def test_the_gradient_of_the_input_is_that_of_the_weights():
+    layer = WeightOnlyLinear.of(torch.randn(6, 64), None, 4, 16)
+    x = torch.randn(3, 64, requires_grad=True)
+    layer(x).sum().backward()
+    torch.testing.assert_close(x.grad, torch.ones(3, 6) @ layer.weight)
+
+
+def test_the_kernel_packs_alike():
+    kernel = pytest.importorskip("tracekit.fusion.kernels.weight_only_product")
+    weight = torch.randn(6, 128)
+    for bits in (4, 8):
+        for ours, its in zip(packing.pack(weight, bits, 32), kernel.pack(weight, bits, 32), strict=True):
+            assert torch.equal(ours, its)
+
+
+def test_errors_say_what_to_do(tmp_path):
+    with pytest.raises(InputError, match="no format"):
+        tracekit.quantize(model(), "int3")
+    with pytest.raises(InputError, match="group of 48"):
+        tracekit.quantize(model(), "int4", group_size=48)
+    with pytest.raises(InputError, match="no layers of int4"):
+        save(model(), tmp_path / "model.safetensors")

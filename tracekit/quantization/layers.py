@@ -1,0 +1,81 @@
+"""A linear layer with weights of 4 or 8 bits. Importing this module needs torch."""
+
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from tracekit.quantization.packing import pack, unpack
+
+RANK = 16
+"""Rank of an adapter."""
+
+
+class WeightOnlyLinear(nn.Module):
+    """A linear layer whose weights are packed, with a scale for each group of inputs, and may have an adapter.
+
+    On a GPU with Triton, a product of few rows reads the packed weights in one kernel; else they are unpacked first.
+    """
+
+    packed: torch.Tensor
+    scale: torch.Tensor
+
+    def __init__(self, packed: torch.Tensor, scale: torch.Tensor, bias: Any, bits: int, rank: int = 0) -> None:
+        super().__init__()
+        self.bits = bits
+        self.register_buffer("packed", packed)
+        self.register_buffer("scale", scale)
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), requires_grad=False)
+        self.lora_a: nn.Parameter | None = None
+        self.lora_b: nn.Parameter | None = None
+        if rank:
+            inputs = packed.shape[1] * 8 // bits
+            options: dict[str, Any] = {"dtype": scale.dtype, "device": scale.device}
+            self.lora_a = nn.Parameter(torch.randn(rank, inputs, **options) * inputs**-0.5)
+            self.lora_b = nn.Parameter(torch.zeros(len(packed), rank, **options))
+
+    @classmethod
+    def of(cls, weight: torch.Tensor, bias: Any, bits: int, group: int, rank: int = 0) -> "WeightOnlyLinear":
+        """Return the layer for weights of shape (outputs, inputs)."""
+        return cls(*pack(weight, bits, group), bias, bits, rank)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weights as they are multiplied."""
+        return unpack(self.packed, self.scale, self.bits)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = _Product.apply(x, self.packed, self.scale, self.bias, self.bits)
+        if self.lora_a is not None and self.lora_b is not None:
+            out = out + x @ self.lora_a.t() @ self.lora_b.t()
+        return out
+
+
+class _Product(torch.autograd.Function):
+    """The product with packed weights, whose gradient goes to the input alone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, packed: Any, scale: Any, bias: Any, bits: int) -> Any:
+        ctx.bits = bits
+        ctx.save_for_backward(packed, scale)
+        kernel = _kernel() if x.is_cuda else None
+        if kernel is not None:
+            return kernel.fused(x, packed, scale, bias, bits)
+        return nn.functional.linear(x, unpack(packed, scale, bits).to(x.dtype), bias)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        packed, scale = ctx.saved_tensors
+        return grads[0] @ unpack(packed, scale, ctx.bits).to(grads[0].dtype), None, None, None, None
+
+
+@cache
+def _kernel() -> ModuleType | None:
+    """Return the kernel for products of few rows; None without Triton."""
+    try:
+        from tracekit.fusion.kernels import weight_only_product
+    except ImportError:
+        return None
+    return weight_only_product
