@@ -54,8 +54,16 @@ def diagnosis(trace: Path, case: Case) -> dict[str, Any]:
         "steps": len(analysis.steps),
         "advice": [{"id": each.id, **_ends(each.speedup)} for each in analysis.recommendations],
         "does_not_fit": misfits,
-        **({"of_mend": _ends(tracekit.predict(trace, case.mended_by).speedup)} if case.mended_by else {}),
+        **(_of_mend(trace, case.mended_by) if case.mended_by else {}),
     }
+
+
+def _of_mend(trace: Path, mend: str) -> dict[str, Any]:
+    """Nothing where the mend is refused."""
+    try:
+        return {"of_mend": _ends(tracekit.predict(trace, mend).speedup)}
+    except tracekit.TracekitError:
+        return {}
 
 
 def _ends(gain: tracekit.Interval) -> dict[str, float]:
