@@ -57,7 +57,7 @@ def _norm(cost: Cost) -> str:
 def _lookup(cost: Cost) -> str:
     looked_up = elements(cost) / cost.run if cost.run else 0
     if isinstance(cost.work, Lookup) and cost.work.adds:
-        return "embedding-few" if looked_up <= _FEW_GRADIENTS else "embedding"
+        return "embedding-few" if 0 < looked_up <= _FEW_GRADIENTS else "embedding"
     if cost.access != "linear":
         return cost.access
     return "gather-few" if 0 < looked_up <= _FEW_LOOKUPS else "gather"
