@@ -18,7 +18,7 @@ from tracekit.analyzers.fusion.groups import find
 from tracekit.analyzers.fusion.plan import plan
 from tracekit.analyzers.fusion.tiles import of_elements, of_rows
 from tracekit.capture import fake_run
-from tracekit.capture.op_graph import graph_of
+from tracekit.capture.op_graph import graph_of, numbers_in
 from tracekit.capture.plan import plan as planned
 from tracekit.capture.settings import Settings
 from tracekit.cli import main
@@ -206,6 +206,11 @@ def test_what_fails_its_proof_is_not_written(run, tmp_path, monkeypatch):
     assert result.exit_code == 1
     assert "7.0 times what is allowed" in result.output
     assert not list(tmp_path.iterdir())
+
+
+def test_a_mask_of_infinities_does_not_spoil_the_graph():
+    assert numbers_in((object(), float("-inf"))) == ()
+    assert numbers_in((object(), 3, 4)) == (3.0,)
 
 
 def test_errors_say_what_to_do(run, tmp_path):

@@ -1,6 +1,7 @@
 """Numbers the tensors that ops read and write, and keeps a recording as the graph of its ops."""
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 import torch
@@ -34,8 +35,8 @@ class TensorNumbers:
 
 
 def numbers_in(arguments: Sequence[Any]) -> tuple[float, ...]:
-    """Return the numbers among the first two arguments of a call."""
-    return tuple(float(each) for each in arguments[:2] if type(each) in (int, float))
+    """Return the finite numbers among the first two arguments of a call; JSON has no others."""
+    return tuple(float(each) for each in arguments[:2] if type(each) in (int, float) and isfinite(each))
 
 
 def graph_of(recording: Recording) -> Graph:
