@@ -66,7 +66,7 @@ def test_flash_alone_runs_when_asked_for(tmp_path: Path) -> None:
 
 
 def test_flash_alone_cannot_run_with_a_mask(tmp_path: Path) -> None:
-    with pytest.raises(TracekitError, match="takes none"):
+    with pytest.raises(TracekitError, match="does not support masks"):
         _launched(settings_of("t5", tmp_path, dtype="bf16", attention="flash"))
 
 
