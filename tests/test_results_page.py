@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from outcomes import benched, verified
+from outcomes import benched, trained, verified
 
 from tracekit.bench.row import Row
 
@@ -22,6 +22,12 @@ def test_the_page_holds_what_was_verified():
         (row,) = re.findall(rf"^\| {re.escape(result['id'])} \|(.*)\|$", chapter.partition("Peak")[0], re.MULTILINE)
         found = re.search(r"[\d.]+", row.split("|")[-1])
         assert found and float(found[0]) == pytest.approx(result["measured"]["expected"], rel=0.05)
+
+
+def test_the_page_holds_the_trained_model():
+    chapter = trained.chapter()
+    assert chapter in PAGE
+    assert "| nf4 | 0.50–0.73× | 0.57× |" in chapter and "token frequencies alone give" in " ".join(chapter.split())
 
 
 def test_what_could_not_be_applied_says_why_and_a_loss_is_named():

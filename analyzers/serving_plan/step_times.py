@@ -13,6 +13,8 @@ class StepTimes:
 
     decode_s: Mapping[Point, float]
     prefill_s: Mapping[int, float]
+    overhead_s: float = 0.0
+    """Time of every pass outside the model: scheduling, page tables, sampling."""
 
     def decode(self, requests: int, context: float) -> float:
         """Return the time in which each of these requests gets one token."""
@@ -32,9 +34,9 @@ class StepTimes:
         token.
         """
         if not requests:
-            return self.prefill(prompt_tokens)
+            return self.overhead_s + self.prefill(prompt_tokens)
         more = self.prefill(prompt_tokens) - self.prefill(1) if prompt_tokens else 0.0
-        return self.decode(requests, context) + max(0.0, more)
+        return self.overhead_s + self.decode(requests, context) + max(0.0, more)
 
     def _at_context(self, requests: int, context: int) -> float:
         batches = sorted(batch for batch, length in self.decode_s if length == context)

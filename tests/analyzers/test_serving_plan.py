@@ -1,6 +1,7 @@
 """The simulated engine: what a request gets, alone and among others, with too small a cache, chunked or not."""
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,6 +63,7 @@ def test_times_lie_between_the_points():
     assert TIMES.decode(1, 100) == pytest.approx(0.010) and TIMES.decode(4, 64) == pytest.approx(0.013)
     assert TIMES.decode(15, 64) == pytest.approx(0.024) and TIMES.prefill(51) == pytest.approx(0.060)
     assert TIMES.mixed(1, 64, 101) == pytest.approx(0.110)
+    assert replace(TIMES, overhead_s=0.005).mixed(1, 64, 101) == pytest.approx(0.115)
 
 
 def test_requests_are_read_and_what_is_none_is_refused(tmp_path):

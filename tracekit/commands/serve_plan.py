@@ -35,6 +35,13 @@ PAGE, TABLE = "serve_plan.html", "serve_plan.csv"
 )
 @click.option("--most-requests", type=click.IntRange(min=1), default=256, show_default=True, help="In flight.")
 @click.option("--most-tokens", type=click.IntRange(min=1), default=2048, show_default=True, help="Of one pass.")
+@click.option(
+    "--overhead-ms",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="Time of a pass outside the model, as measured of an engine: scheduling, page tables, sampling.",
+)
 @click.option("--dtype", type=click.Choice(DTYPES), default="auto", show_default=True)
 @click.option("--weights", type=click.Choice(WEIGHTS), default="random", show_default=True)
 @click.option("-o", "--output", type=Path, metavar="DIRECTORY", default=Path("serve-plan"), show_default=True)
@@ -82,9 +89,18 @@ def _speculative(acceptance: str | None) -> list[str]:
     return [f"speculative-decoding:{share:g}" for share in dict.fromkeys((low, high))]
 
 
-def _question(stream: Any, engines: list[str], model: str, gpu: str, dtype: Any, weights: Any, **limits: int) -> Any:
+def _question(
+    stream: Any,
+    engines: list[str],
+    model: str,
+    gpu: str,
+    dtype: Any,
+    weights: Any,
+    overhead_ms: float,
+    **limits: int,
+) -> Any:
     from tracekit.capture.settings import Settings
     from tracekit.serving.plan import Question
 
     settings = Settings(model=model, gpu=gpu, dtype=dtype, weights=weights, device="model")
-    return Question(settings, gpu, stream, engines, **limits)
+    return Question(settings, gpu, stream, engines, overhead_s=overhead_ms / 1e3, **limits)

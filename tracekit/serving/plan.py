@@ -37,6 +37,8 @@ class Question:
     """Optimizations joined with +, `chunked-prefill` among them; "none" is the plain engine."""
     most_requests: int = 256
     most_tokens: int = 2048
+    overhead_s: float = 0.0
+    """Time of every pass outside the model."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def _engine(question: Question, name: str, decode: pd.DataFrame, prefill: pd.Dat
     }
     prompts = {int(length): time / 1e9 for length, time in zip(prefill["seq_len"], prefill["latency_ns"], strict=True)}
     return Engine(
-        times=StepTimes(passes, prompts),
+        times=StepTimes(passes, prompts, question.overhead_s),
         pages=_pages(decode, gpu),
         most_requests=question.most_requests,
         most_tokens=question.most_tokens,
