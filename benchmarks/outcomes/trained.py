@@ -14,7 +14,8 @@ wide, {parameters:.0f} M parameters, as OPT builds it, with nn.Linear) is traine
 SQLite's documentation until its perplexity on held-out text no longer falls: **{reached:.1f}**, where token
 frequencies alone give {unigram:.0f}. Decoding is of one token at batch 1 after 256. Perplexity, loss (nats a
 token) and the share of positions with the same most likely token as fp32 are those on the held-out text."""
-_FORMATS = """At this size a step waits for its host: every format is slower than fp32, and the GPU is busy for 6 to 31 %
+_FORMATS = """At this size a step waits for its host: every format is slower than fp32, and the GPU is busy for
+6 to 31 %
 of a step, and torchao's int8 and fp8 arithmetic add host time above all to a step of one row. What remains is
 memory and quality: int4 and NF4 hold a quarter of fp32 and choose another token at one position in 17 to 20;
 LLM.int8 and int8 weights at one in 90 to 110. AWQ chose no better than rounding to nearest here. Perplexities
