@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.transforms.outcome import remembered
 
 _PLAIN = 0.25
 """The fraction of a run's launches that take no longer than a plain one."""
@@ -20,6 +21,7 @@ _OF_MACHINE = 0.35
 beside an H200 are within it."""
 
 
+@remembered
 def with_plain_launch(base: Baseline) -> Baseline:
     """Return the run with the host time of a plain launch fixed, so that later transforms do not change it."""
     return base if base.plain_launch_ns is not None else replace(base, plain_launch_ns=plain_launch_ns(base))

@@ -14,7 +14,7 @@ from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.values import Costs
-from tracekit.analyzers.transforms.outcome import Outcome
+from tracekit.analyzers.transforms.outcome import Outcome, remembered
 from tracekit.analyzers.transforms.plain_launch import with_plain_launch
 from tracekit.subjects.subject import Subject
 
@@ -147,7 +147,7 @@ class Optimization(ABC):
         if capture is None:
             return after
         changed = self.settings(base, capture)
-        memory = self.memory(base, base.memory) if base.memory else None
+        memory = _memory_after(self, base)
         if memory:
             sizes = {"weight_bytes": memory.weights, "peak_memory_bytes": memory.peak}
             changed = msgspec.structs.replace(changed, **sizes)
@@ -163,6 +163,17 @@ class Optimization(ABC):
         Raises InputError for an invalid argument.
         """
         raise InputError(f"{self.id} takes no argument.", f"It was given {argument!r}.", f"Write: {self.id}")
+
+
+@remembered
+def _memory_after(optimization: Optimization, base: Baseline) -> Memory | None:
+    return optimization.memory(base, base.memory) if base.memory else None
+
+
+@remembered
+def run_after(optimization: Optimization, base: Baseline, outcome: Outcome) -> Baseline:
+    """Return `optimization.applied(base, outcome)`, which whoever asks again gets again."""
+    return optimization.applied(base, outcome)
 
 
 def refused(optimization: Optimization, why: str) -> TracekitError:

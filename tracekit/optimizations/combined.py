@@ -9,7 +9,7 @@ from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.transforms.outcome import Outcome
-from tracekit.optimizations.base import Optimization
+from tracekit.optimizations.base import Optimization, run_after
 from tracekit.subjects.subject import Subject
 
 
@@ -38,7 +38,7 @@ class Combined(Optimization):
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         for step in self.steps:
-            base = step.applied(base, outcome)
+            base = run_after(step, base, outcome)
         return base
 
     def reason(self, base: Baseline) -> Statements:
@@ -76,7 +76,7 @@ class Combined(Optimization):
         for step in self.steps:
             yield step, base
             if step is not self.steps[-1]:
-                base = step.applied(base, "expected")
+                base = run_after(step, base, "expected")
 
 
 def conflict(steps: tuple[Optimization, ...]) -> str | None:

@@ -160,6 +160,7 @@ def half_type(gpu: GPU) -> HalfType:
     return "bf16" if gpu.supports("bf16") else "fp16"
 
 
+@remembered
 def _kept_as_it_is(base: Baseline) -> int:
     """Return the bytes kept for the backward pass that a narrower dtype does not change.
 

@@ -11,6 +11,7 @@ from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import where
 from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.optimizations.base import run_after
 from tracekit.optimizations.compile import Compile
 from tracekit.optimizations.cuda_graphs import CUDAGraphs, Graphed
 from tracekit.optimizations.shared.evidence import say, share_of
@@ -51,10 +52,10 @@ class MaxAutotune(Graphed):
         if refused:
             return refused
         # What rules a graph out may be what compiling takes away.
-        return GRAPHS.objection(base) and GRAPHS.objection(COMPILE.applied(base, "expected"))
+        return GRAPHS.objection(base) and GRAPHS.objection(run_after(COMPILE, base, "expected"))
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        ops = GRAPHS.transform(COMPILE.applied(base, outcome), outcome)
+        ops = GRAPHS.transform(run_after(COMPILE, base, outcome), outcome)
         products = _products(ops)
         return ops.assign(kernel_ns=ops.kernel_ns.mask(products, ops.kernel_ns * pick(PRODUCT, outcome)))
 

@@ -8,7 +8,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.uncertainty import Evidence, Sources, interval, widths
 from tracekit.analyzers.transforms.outcome import Outcome
-from tracekit.optimizations.base import Optimization
+from tracekit.optimizations.base import Optimization, run_after
 
 OUTCOMES: tuple[Outcome, ...] = ("low", "expected", "high")
 
@@ -45,7 +45,7 @@ class Scenarios:
 
 def refusal(optimization: Optimization, base: Baseline) -> str | None:
     """Return why the optimization cannot be applied to the run: its own objection, or too little memory on the GPU."""
-    return optimization.obstacle(base) or too_large(optimization.applied(base, "expected"), base)
+    return optimization.obstacle(base) or too_large(run_after(optimization, base, "expected"), base)
 
 
 def too_large(after: Baseline, before: Baseline) -> str | None:
@@ -70,7 +70,7 @@ def predicted_speedup(optimization: Optimization, base: Baseline) -> Interval:
 
 def scenarios(optimization: Optimization, base: Baseline, host_logs: Sequence[float] = ()) -> Scenarios:
     """Simulate the run with the optimization, in all its outcomes."""
-    after = {outcome: optimization.applied(base, outcome) for outcome in OUTCOMES}
+    after = {outcome: run_after(optimization, base, outcome) for outcome in OUTCOMES}
     return simulated(after, base, optimization.work(base), host_logs)
 
 

@@ -7,7 +7,7 @@ from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.analyzers.transforms.plain_launch import with_plain_launch
 from tracekit.optimizations import OPTIMIZATIONS, in_order
-from tracekit.optimizations.base import Optimization
+from tracekit.optimizations.base import Optimization, run_after
 from tracekit.optimizations.combined import conflict
 from tracekit.planning.scenarios import OUTCOMES, Scenarios, simulated, speedup, too_large
 
@@ -148,7 +148,7 @@ class Search:
     def _after(self, ordered: Steps, outcome: Outcome) -> Baseline:
         key = (_key(ordered), outcome)
         if key not in self._applied:
-            self._applied[key] = ordered[-1].applied(self._after(ordered[:-1], outcome), outcome)
+            self._applied[key] = run_after(ordered[-1], self._after(ordered[:-1], outcome), outcome)
         return self._applied[key]
 
 
