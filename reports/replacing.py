@@ -32,14 +32,14 @@ def check_page(path: Path, kind: str, mark: str, force: bool) -> None:
         return
     stated = _PAGE_MARK.search(text)
     if f'{_GENERATOR} {kind}">' not in text or (stated[1] if stated else "") != mark:
-        raise _refused(path, f"the {kind} of this input")
+        raise refused(path, f"the {kind} of this input")
 
 
 def check_text(path: Path, what: str, words: Sequence[str], force: bool) -> None:
     """Raise TracekitError if `path` exists and does not contain all of `words`, which the new output contains."""
     text = _beginning(path)
     if not force and text is not None and not all(word in text for word in words):
-        raise _refused(path, what)
+        raise refused(path, what)
 
 
 def check_trace(path: Path, mark: str, force: bool) -> None:
@@ -53,7 +53,7 @@ def check_trace(path: Path, mark: str, force: bool) -> None:
     except InputError:
         pass
     if stated is None or stated[1].decode() != mark:
-        raise _refused(path, "this trace, annotated before")
+        raise refused(path, "this trace, annotated before")
 
 
 def check_not_input(path: Path, *inputs: str | Path) -> None:
@@ -79,7 +79,8 @@ def _beginning(path: Path) -> str | None:
         return file.read(_HEAD_BYTES).decode("utf-8", "replace")
 
 
-def _refused(path: Path, what: str) -> TracekitError:
+def refused(path: Path, what: str) -> TracekitError:
+    """Return the error that an existing output is not `what` would be written there."""
     return TracekitError(
         f"{path} exists, and is not {what}.",
         "It would be overwritten.",

@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Tests run side by side: models this small gain nothing from threads, which wait for each other busily.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # The same examples in every run of continuous integration, new ones in every other.
 settings.register_profile("tracekit", deadline=None, max_examples=25, derandomize="CI" in os.environ)
 settings.load_profile("tracekit")
@@ -43,6 +46,21 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("XDG_CACHE_HOME", str(shared_folder / "caches"))
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("configuration")))
         yield
+
+
+@pytest.fixture
+def same_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What is measured in a process of its own is measured in this one, which has imported PyTorch already."""
+    from same_process import SameProcess
+
+    from tracekit.bench import grid
+    from tracekit.measurement import jobs
+    from tracekit.verification import verify_run
+
+    for module in (grid, verify_run):
+        monkeypatch.setattr(module, "Worker", SameProcess)
+    yield
+    jobs._CACHE.runs.clear()
 
 
 @pytest.fixture(scope="session")

@@ -142,6 +142,7 @@ def test_reports_hold_every_row_and_no_markup_of_names():
     assert page.count("<figure>") == 2
 
 
+@pytest.mark.usefixtures("same_process")
 def test_a_bench_measures_what_is_missing_and_survives_what_fails(tmp_path):
     model = write_model(tmp_path / "llama", "llama")
     (tmp_path / "text.txt").write_text("Some text.")
@@ -162,6 +163,7 @@ def test_a_bench_measures_what_is_missing_and_survives_what_fails(tmp_path):
     assert (tmp_path / "out" / "bench.html").is_file()
 
 
+@pytest.mark.usefixtures("same_process")
 def test_a_bench_of_which_nothing_could_be_measured_failed(tmp_path):
     model = write_model(tmp_path / "model", "llama")
     command = ["bench", "--model", str(model), "--device", "cpu", "--seq-len", "8", "-o", str(tmp_path / "bench")]

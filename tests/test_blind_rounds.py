@@ -16,15 +16,29 @@ GPT2 = {"model": "gpt2", "workload": "decode", "batch": 1, "length": 512, "dtype
 TINY = ("--device", "cpu", "--tiny", "--rounds", "2")
 
 
-def script(name, *arguments):
-    command = [sys.executable, str(BLIND / f"{name}.py"), *map(str, arguments)]
+CALLS = """
+import runpy, sys
+sys.path.insert(0, {folder!r})
+for sys.argv in {calls!r}:
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as end:
+        assert not end.code, end.code
+"""
+
+
+def script(name, *calls):
+    """Run a script as often as there are lists of arguments, in one process, which imports PyTorch once."""
+    path = str(BLIND / f"{name}.py")
+    calls = [[path, *map(str, arguments)] for arguments in calls]
+    command = [sys.executable, "-c", CALLS.format(folder=str(BLIND), calls=calls)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
 
 def drawn(path, *arguments):
-    script("draw", *arguments, "-o", path)
+    script("draw", [*arguments, "-o", path])
     return json.loads(path.read_text())
 
 
@@ -93,9 +107,8 @@ def measured(tmp_path_factory):
     runs[1]["optimizations"] = ["fused-optimizer", "cuda-graphs"]
     (folder / "plan.json").write_text(json.dumps({"seed": 0, "held_out": False, "runs": runs}))
     out = folder / "cpu"
-    script("measure", folder / "plan.json", out, "--trace-only", *TINY)
-    script("predict", folder / "plan.json", out, out / "predictions.csv")
-    script("measure", folder / "plan.json", out, "--measure", *TINY)
+    script("measure", *([folder / "plan.json", out, stage, *TINY] for stage in ("--trace-only", "--measure")))
+    script("predict", [folder / "plan.json", out, out / "predictions.csv"])
     return folder
 
 
@@ -120,7 +133,7 @@ def test_nothing_is_predicted_from_a_cpus_trace(measured):
     said = rows(measured / "cpu" / "predictions.csv")
     assert len(said) == 8 and {row["evidence"] for row in said} == {"trace", "capture"}
     assert {row["refused"] for row in said} == {"The trace has no GPU work to predict from."}
-    text = script("score", measured)
+    text = script("score", [measured])
     assert "4 rows: 0 compared, 3 refused though they could be measured, 1 not measured" in text
 
 
@@ -129,7 +142,7 @@ def test_a_gpus_trace_is_predicted_and_scored(tmp_path):
     run = {**GPT2, "name": "r01", "model": "bert", "workload": "prefill", "optimizations": names}
     (tmp_path / "plan.json").write_text(json.dumps({"seed": 0, "held_out": False, "runs": [run]}))
     _traced(tmp_path / "h200")
-    script("predict", tmp_path / "plan.json", tmp_path / "h200", tmp_path / "h200" / "predictions.csv")
+    script("predict", [tmp_path / "plan.json", tmp_path / "h200", tmp_path / "h200" / "predictions.csv"])
     said = {
         row["optimization"]: row for row in rows(tmp_path / "h200" / "predictions.csv") if row["evidence"] == "capture"
     }
@@ -140,7 +153,7 @@ def test_a_gpus_trace_is_predicted_and_scored(tmp_path):
     gains = {"cuda-graphs": {"speedup": {"median": graphs / 1.25}, "before_ms": took, "after_ms": took}}
     gains["half-precision:bf16"] = {"error": "no memory"}
     (tmp_path / "h200" / "measured.json").write_text(json.dumps({"runs": {"r01": gains}}))
-    text = script("score", tmp_path)
+    text = script("score", [tmp_path])
     assert "3 rows: 1 compared, 0 refused though they could be measured, 2 not measured" in text
     assert "| cuda-graphs | 1 | 25 % | 25 % | 100 % |" in text and "no memory" in text
 

@@ -91,15 +91,18 @@ def assert_replaced_trace(target: Path, *arguments: object) -> None:
 def test_compare(tmp_path: Path, a: Path, b: Path, name: str) -> None:
     target = tmp_path / name
     assert_replaced(target, "compare", a, b, "-o", target)
-    assert_refused(target, "compare", a, write_tiny_trace(tmp_path / "third.json", kernel_us=6), "-o", target)
+    assert_refused(target, "compare", a, write_tiny_trace(tmp_path / "c.json", kernel_us=6), "-o", target)
+    (tmp_path / "other").mkdir()
+    assert_refused(target, "compare", a, write_tiny_trace(tmp_path / "other" / "b.json", kernel_us=6), "-o", target)
     target.write_text("something else")
     assert_refused(target, "compare", a, b, "-o", target)
     assert_refused(b, "compare", a, b, "-o", b)
 
 
-def test_tables(tmp_path: Path, a: Path) -> None:
+def test_tables(tmp_path: Path, a: Path, b: Path) -> None:
     target = tmp_path / "x.csv"
-    assert_replaced(target, "analyze", a, "-o", target)
+    assert call("analyze", a, "-o", target)[0] == call("analyze", a, "-o", target)[0] == 0
+    assert_refused(target, "analyze", b, "-o", target)
     assert_refused(target, "analyze", a, "-o", target, "--table", "layers")
     target.write_text("my,own,numbers\n1,2,3\n")
     assert_refused(target, "compare", a, write_tiny_trace(tmp_path / "third.json", kernel_us=6), "-o", target)
@@ -107,10 +110,19 @@ def test_tables(tmp_path: Path, a: Path) -> None:
     assert_refused(a, "analyze", a, "-o", a)
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_predictions(tmp_path: Path, a: Path, b: Path, form: str) -> None:
+    target = tmp_path / "x"
+    assert_replaced(target, "predict", a, "-o", target, "--format", form)
+    assert_refused(target, "predict", b, "-o", target, "--format", form)
+    assert_refused(target, "analyze", a, "-o", target, "--format", form)
+
+
 @pytest.mark.parametrize(("name", "form"), [("x.json", "json"), ("x.md", "markdown"), ("x.txt", "text")])
-def test_texts(tmp_path: Path, a: Path, name: str, form: str) -> None:
+def test_texts(tmp_path: Path, a: Path, b: Path, name: str, form: str) -> None:
     target = tmp_path / name
     assert_replaced(target, "analyze", a, "-o", target, "--format", form)
+    assert_refused(target, "analyze", b, "-o", target, "--format", form)
     target.write_text("something else")
     assert_refused(target, "analyze", a, "-o", target)
 

@@ -57,6 +57,7 @@ def test_a_name_that_is_not_known_is_refused_before_anything_is_built(run, name,
     assert ((run / "verify.json").read_bytes() if before else b"") == before
 
 
+@pytest.mark.usefixtures("same_process")
 def test_what_was_measured_is_kept_when_it_is_stopped_and_called_again(run):
     """Stopped at the second of two; then another optimization is measured."""
 

@@ -5,11 +5,13 @@ import sys
 
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import nn
 
 import tracekit
 from tracekit.analyzers import ranges
 from tracekit.analyzers.errors import TracekitError
+from tracekit.cli import main
 
 SCRIPT = """
 import sys
@@ -94,8 +96,8 @@ def test_a_script(script, tmp_path):
 
 @pytest.mark.parametrize(("args", "status"), [(["--raise", "0"], 1), (["7"], 7)])
 def test_a_script_that_fails_is_passed_on_and_its_trace_kept(script, tmp_path, args, status):
-    done = run(script, tmp_path, *args)
-    assert done.returncode == status
+    done = CliRunner().invoke(main, ["run", "-o", str(tmp_path), str(script), *args])
+    assert done.exit_code == status
     assert ("ValueError: of the script" in done.stderr) == ("--raise" in args)
     assert "runpy" not in done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"trace.json.gz", "run.json"}

@@ -1,7 +1,7 @@
 """Modelled latency of runs on an H200, beside what they took there: benchmarks/data/h200_latencies.csv."""
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -14,6 +14,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.host_costs import HostCosts, assumed
 from tracekit.calibration import apply
 from tracekit.calibration.value import decode
+from tracekit.capture import fake_run
 from tracekit.capture.model_trace import write
 from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings
@@ -35,6 +36,14 @@ def measured_us(model: str, workload: str, dtype: str, *processes: str) -> list[
     key = {"model": model, "workload": workload, "dtype": dtype, "batch_size": "1", "attention": "sdpa"}
     rows = [row for row in ROWS if key.items() <= row.items()]
     return [float(row["median_us"]) for row in rows if not processes or row["process"] in processes]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _recorded_once() -> Iterator[None]:
+    """A run is the same on every host: it is recorded once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fake_run, "run", cache(fake_run.run))
+        yield
 
 
 @pytest.fixture(scope="module")

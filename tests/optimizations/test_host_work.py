@@ -6,6 +6,7 @@ import numpy as np
 import op_lists
 import pytest
 
+import tracekit
 from tracekit.analyzers.errors import TracekitError
 from tracekit.analyzers.idle_tables import HOST_CAUSES
 from tracekit.analyzers.prediction.graph_use import GraphUse
@@ -13,7 +14,6 @@ from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.prediction.start import start
 from tracekit.analyzers.readers import load
 from tracekit.optimizations import OPTIMIZATIONS, find
-from tracekit.planning.recommend import recommend
 
 LOADED_NS = 50e6
 
@@ -111,32 +111,31 @@ def test_pageable_copies_become_pinned_ones():
     assert find("pinned-copies").objection(pinned)
 
 
-def analyzed(shared, name: str):
-    analysis, base = start(load(shared / "advice" / f"{name}.json.gz"))
-    return recommend(analysis, base), base
+def advised(shared, name: str):
+    return tracekit.analyze(shared / "advice" / f"{name}.json.gz")
 
 
 def test_a_detector_is_told_to_preprocess_elsewhere(shared):
-    analysis, base = analyzed(shared, "h100_owlv2")
+    _, base = start(load(shared / "advice" / "h100_owlv2.json.gz"))
     assert base.as_traced.holds
-    assert analysis.recommendations[0].id in ("preprocessing", "data-loading")
+    assert advised(shared, "h100_owlv2").recommendations[0].id in ("preprocessing", "data-loading")
     assert after("compile", base, "high") > base.outside.total()
 
 
 def test_a_loader_without_workers_is_told_to_take_some(shared):
-    analysis, base = analyzed(shared, "h100_resnet-dataloader")
-    assert base.as_traced.holds
+    analysis = advised(shared, "h100_resnet-dataloader")
+    assert analysis.predicted_from.as_traced.passed
     assert analysis.recommendations[0].id == "data-loading"
 
 
 def test_exposed_collectives_come_first(shared):
-    analysis, base = analyzed(shared, "mi300_resnet-train")
-    assert base.as_traced.holds
+    analysis = advised(shared, "mi300_resnet-train")
+    assert analysis.predicted_from.as_traced.passed
     assert analysis.recommendations[0].id == "overlap-communication"
 
 
 def test_a_graph_that_falls_back_is_told_why(shared):
-    analysis, _ = analyzed(shared, "mistral-7b_bf16-sdpa-graphs_decode_b1_c512")
+    analysis = advised(shared, "mistral-7b_bf16-sdpa-graphs_decode_b1_c512")
     assert analysis.recommendations[0].id == "graph-not-replaying"
     assert "cuda-graphs" not in [each.id for each in analysis.recommendations]
 
@@ -146,8 +145,7 @@ NEW = ("data-loading", "preprocessing", "recompiling", "avoid-syncs", "pinned-co
 
 @pytest.mark.parametrize("name", ["h200_llama-1b_bf16_decode", "h200_gpt2_fp32-eager_prefill", "mi300_bert-small"])
 def test_healthy_runs_get_none_of_it(shared, name: str):
-    analysis, base = start(load(shared / "traces" / f"{name}.json.gz"))
-    advice = {each.id for each in recommend(analysis, base).recommendations}
+    advice = {each.id for each in tracekit.analyze(shared / "traces" / f"{name}.json.gz").recommendations}
     assert not advice & {*NEW, "overlap-communication", "graph-not-replaying"}
 
 

@@ -1,5 +1,6 @@
 """The best plan, and the advice around it."""
 
+from functools import cache
 from itertools import combinations
 
 import pytest
@@ -22,6 +23,7 @@ RUNS = {
     "old": base("t4", tokens=64, width=1024, layers=2, precision="fp32", batch_size=1),
 }
 runs = pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+advised = cache(advise)
 FEW = [find(name) for name in ("half-precision", "tf32", "sdpa", "fused-kernels", "compile", "cuda-graphs")]
 
 
@@ -48,7 +50,7 @@ def test_no_combination_is_much_better_than_the_plan(run):
 
 @runs
 def test_each_step_is_worth_it_and_the_gains_chain(run):
-    plan = advise(run).plan
+    plan = advised(run).plan
     reached = 1.0
     for step in plan:
         assert step.speedup.low >= WORTHWHILE
@@ -64,7 +66,7 @@ def test_each_step_is_worth_it_and_the_gains_chain(run):
 
 @runs
 def test_nothing_that_loses_is_recommended_or_planned(run):
-    advice = advise(run)
+    advice = advised(run)
     losing = {each.id for each in advice.considered if each.speedup and each.speedup.expected < LOSING}
     assert not losing & {each.id for each in advice.recommendations}
     assert not losing & {step.name for step in advice.plan}
@@ -76,7 +78,7 @@ def test_nothing_that_loses_is_recommended_or_planned(run):
 
 
 def test_the_best_first_step_comes_first():
-    plan = advise(RUNS["launch-bound"]).plan
+    plan = advised(RUNS["launch-bound"]).plan
     assert plan[0].name in ("cuda-graphs", "max-autotune")
     assert "host and gaps" in explained(plan[0].explained)
 
@@ -109,12 +111,12 @@ def test_what_changes_nothing_is_in_no_plan():
 
 
 def test_every_optimization_is_considered_once():
-    assert [each.id for each in advise(RUNS["weights"]).considered] == [each.id for each in OPTIMIZATIONS]
+    assert [each.id for each in advised(RUNS["weights"]).considered] == [each.id for each in OPTIMIZATIONS]
 
 
 def test_what_gives_no_more_than_a_part_of_it_is_not_recommended():
     run = base("t4", tokens=512, width=2048, layers=2, precision="fp32", host_us=2.0, batch_size=1)
-    judged = {each.id: each for each in advise(run).considered}
+    judged = {each.id: each for each in advised(run).considered}
     assert judged["nf4"].speedup.low > WORTHWHILE
     assert judged["half-precision"].recommended
     assert (judged["nf4"].recommended, why(judged["nf4"])) == (

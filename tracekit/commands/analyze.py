@@ -12,13 +12,6 @@ from tracekit.reports.table_names import TABLES
 if TYPE_CHECKING:
     from tracekit.analyzers.results import Analysis
 
-_WORDS = {
-    "json": ('"schema_version"', '"layers_from"'),
-    "brief": ('"schema_version"', '"drill_down"'),
-    "markdown": ("| bound by |",),
-    "text": ("coverage", "of the busy time"),
-}
-"""Words that every analysis in a format contains."""
 _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown"}
 
 
@@ -55,8 +48,9 @@ def command(
 ) -> None:
     """Analyze TRACE (a file, a run's folder, or a URL): what bounds it, where its time goes, and what to do next."""
     from tracekit.answers.full_analysis import analyze
-    from tracekit.reports.files import check_writable, write_atomically
-    from tracekit.reports.replacing import check_not_input, check_text
+    from tracekit.reports.files import check_writable
+    from tracekit.reports.marked_text import write_text
+    from tracekit.reports.replacing import check_not_input, mark_of
 
     if output:
         check_writable(output)
@@ -71,8 +65,7 @@ def command(
     if output is None:
         click.echo(text, nl=False)
         return
-    check_text(output, "such an analysis", [text.partition("\n")[0]] if form == "csv" else _WORDS[form], force)
-    write_atomically(output, text)
+    write_text(output, text, form, "brief" if brief else "analysis", mark_of(trace), force)
     click.echo(f"Wrote {output}", err=True)
 
 

@@ -40,7 +40,8 @@ def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output
     """
     from tracekit.answers.two_runs import compare
     from tracekit.reports.files import check_writable, write_atomically
-    from tracekit.reports.replacing import check_not_input, check_page, check_text, mark_of
+    from tracekit.reports.marked_text import write_text
+    from tracekit.reports.replacing import check_not_input, check_page, mark_of
 
     form, mark = form or _EXTENSIONS.get(output.suffix if output else "", "text"), mark_of(a, b)
     if output:
@@ -53,17 +54,11 @@ def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output
     if output is None:
         click.echo(text, nl=False)
         return
-    if form != "html":
-        words = [text.partition("\n")[0]] if form == "csv" else _words(text, comparison)
-        check_text(output, "this comparison", words, force)
-    write_atomically(output, text)
+    if form == "html":
+        write_atomically(output, text)
+    else:
+        write_text(output, text, form, "comparison", mark, force)
     click.echo(f"Wrote {output}", err=True)
-
-
-def _words(text: str, comparison: "Comparison") -> list[str]:
-    """The words that every comparison of the same runs in the same format contains."""
-    names = (comparison.a.name, comparison.b.name)
-    return [word for word in (*names, '"within_spread"', "a step") if word in text]
 
 
 def _rendered(comparison: "Comparison", form: str, table: str, mark: str, colour: bool | None) -> str:

@@ -52,15 +52,15 @@ def command(
     Example: tracekit predict runs/gpt2-t4-decode --apply half-precision+cuda-graphs
     """
     from tracekit.answers.what_if import predict
-    from tracekit.reports.files import check_writable, write_atomically
+    from tracekit.reports.files import check_writable
+    from tracekit.reports.marked_text import write_text
     from tracekit.reports.prediction_export import to_json
     from tracekit.reports.prediction_text import to_text
-    from tracekit.reports.replacing import check_not_input, check_text
+    from tracekit.reports.replacing import check_not_input, mark_of
 
     if output:
         check_writable(output)
         check_not_input(output, trace)
-        check_text(output, "a prediction", ('"work_factor"',) if form == "json" else ("applied", "speed-up"), force)
     if data_parallel:
         if apply or batch_size:
             raise click.UsageError("--data-parallel is predicted alone, without --apply and --batch-size.")
@@ -71,7 +71,7 @@ def command(
     if output is None:
         click.echo(text, nl=False)
         return
-    write_atomically(output, text)
+    write_text(output, text, form, "scaling" if data_parallel else "prediction", mark_of(trace), force)
     click.echo(f"Wrote {output}", err=True)
 
 

@@ -1,6 +1,7 @@
 """Sweeps a model and writes the outputs."""
 
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +41,16 @@ def sweep(
     require("torch")
     from tracekit.sweeps.modelled import sweep as predicted
 
-    folder = Path(output) if output else None
+    folder, settings = Path(output) if output else None, Settings(model=model, **options)
+    title = f"{model}, {settings.workload}"
     if folder:
         check_writable(folder / PAGE)
-        check_text(folder / PAGE, "a sweep", ("Sweep – tracekit",), force)
+        check_text(folder / PAGE, "a sweep of this model", ("Sweep – tracekit", escape(title)), force)
         check_text(folder / TABLE, "a sweep", ("gpu,batch_size,seq_len,apply",), force)
     axes = (_several(gpu), _several(batch_size), _several(seq_len), _several(apply))
-    settings = Settings(model=model, **options)
     rows = predicted(grid(settings, *axes), say)
     if folder:
-        write_atomically(folder / PAGE, to_html(rows, f"{model}, {settings.workload}"))
+        write_atomically(folder / PAGE, to_html(rows, title))
         write_atomically(folder / TABLE, csv_table(public(rows)))
     return rows
 

@@ -1,0 +1,38 @@
+"""Text outputs that hold the mark of their input, so that a command replaces its own output and no other."""
+
+import re
+from pathlib import Path
+
+from tracekit.reports.files import write_atomically
+from tracekit.reports.replacing import refused
+
+_LINES = {"text": "\n[tracekit {}]\n", "markdown": "\n<!-- tracekit {} -->\n"}
+_LAST_LINE = re.compile(r"(?:\[|<!-- )tracekit (\w+ \w+)(?:\]| -->)\s*\Z")
+_FIRST_KEY = re.compile(r'\{\s*"tracekit_of": "(\w+ \w+)"')
+
+
+def write_text(path: Path, text: str, form: str, kind: str, mark: str, force: bool) -> None:
+    """Write the text with its kind ("analysis") and the mark of its input, after what `tracekit` printed.
+
+    Raises TracekitError if `path` exists and holds another kind, or one of another input. A table as CSV has no place
+    for a mark: only the same table is replaced.
+    """
+    if not force and path.exists():
+        held = path.read_text(encoding="utf-8", errors="replace")
+        same = held == text if form == "csv" else _stated(held, form) == f"{kind} {mark}"
+        if not same:
+            raise refused(path, "the same table" if form == "csv" else f"the {kind} of this input")
+    write_atomically(path, marked(text, form, f"{kind} {mark}"))
+
+
+def marked(text: str, form: str, label: str) -> str:
+    if form == "csv":
+        return text
+    if form in _LINES:
+        return text + _LINES[form].format(label)
+    return text.replace("{", f'{{\n "tracekit_of": "{label}",', 1)
+
+
+def _stated(text: str, form: str) -> str:
+    found = _LAST_LINE.search(text) if form in _LINES else _FIRST_KEY.match(text)
+    return found[1] if found else ""
