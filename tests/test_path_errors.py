@@ -44,7 +44,11 @@ def here(tmp_path, monkeypatch):
             "bench --model gpt2 --device cpu -o text",
             ("Cannot write text/", "no folder to write to", "with -o"),
         ),
-        ("analyze nosuch", ("nosuch does not exist.", "Check the path")),
+        ("analyze nosuch", ("nosuch does not exist.", "No file or folder", "Check the path")),
+        ("report nosuch", ("nosuch does not exist.", "No file or folder", "Check the path")),
+        ("compare nosuch text", ("nosuch does not exist.", "No file or folder", "Check the path")),
+        ("ranks nosuch", ("nosuch does not exist.", "No file or folder", "one trace per rank")),
+        ("check nosuch --against none", ("There is no baseline 'none'", "tracekit baseline save none")),
         ("open nosuch", ("nosuch does not exist.", "Name a run's folder")),
     ],
 )

@@ -107,7 +107,11 @@ def _resolve(path: Path) -> Path:
         )
     if path.is_dir():
         raise InputError(f"{path} is a folder without a {RUN_TRACE}.", "", "Name a trace file, or a folder of a run.")
-    raise InputError(f"{path} does not exist.", "", "Check the path.")
+    raise InputError(
+        f"{path} does not exist.",
+        "No file or folder has this name.",
+        "Check the path, or record a trace: tracekit profile --help.",
+    )
 
 
 def _checked(source: Source) -> Source:

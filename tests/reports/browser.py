@@ -1,11 +1,13 @@
 """Chromium, driven over its DevTools pipe with nothing but the standard library."""
 
+import atexit
 import json
 import os
 import shutil
 import subprocess
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,17 +30,63 @@ def chromium() -> str | None:
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-class Page:
-    """One page; `console` holds every message, error, and policy violation since it opened."""
+class Browser:
+    """A process of Chromium, which all pages share. Messages of a page that is closed are dropped."""
 
-    def __init__(self, path: Path, *, fragment: str = "", width: int = 1400, height: int = 1000) -> None:
-        self.console: list[str] = []
+    def __init__(self) -> None:
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self._process, self._write, self._read = _start(Path(self._profile.name))
         self._buffer, self._number = b"", 0
-        self._session = ""
-        target = self.send("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.pages: dict[str, Page] = {}
+        """By session."""
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._write)
+        os.close(self._read)
+        self._profile.cleanup()
+
+    def send(self, method: str, session: str = "", **params: Any) -> dict[str, Any]:
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": params}
+        if session:
+            message["sessionId"] = session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._receive()
+            if answer.get("id") == self._number:
+                assert "error" not in answer, answer
+                return answer["result"]
+
+    def _receive(self) -> dict[str, Any]:
+        while b"\0" not in self._buffer:
+            piece = os.read(self._read, 1 << 20)
+            assert piece, "Chromium is missing, or ended"
+            self._buffer += piece
+        message, self._buffer = self._buffer.split(b"\0", 1)
+        event = json.loads(message)
+        page = self.pages.get(event.get("sessionId", ""))
+        if page:
+            page.note(event.get("method"), event.get("params", {}))
+        return event
+
+
+@cache
+def browser() -> Browser:
+    return Browser()
+
+
+class Page:
+    """One page, with a profile of its own; `console` holds every message, error, and policy violation of it."""
+
+    def __init__(self, path: Path, *, fragment: str = "", width: int = 1400, height: int = 1000) -> None:
+        self.console: list[str] = []
+        self._profile = browser().send("Target.createBrowserContext")["browserContextId"]
+        target = browser().send("Target.createTarget", url="about:blank", browserContextId=self._profile)["targetId"]
+        self._session = browser().send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        browser().pages[self._session] = self
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
         self.resize(width, height)
@@ -49,11 +97,8 @@ class Page:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._process.kill()
-        self._process.wait()
-        os.close(self._write)
-        os.close(self._read)
-        self._profile.cleanup()
+        del browser().pages[self._session]
+        browser().send("Target.disposeBrowserContext", browserContextId=self._profile)
 
     def resize(self, width: int, height: int) -> None:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
@@ -75,28 +120,9 @@ class Page:
             time.sleep(0.05)
 
     def send(self, method: str, **params: Any) -> dict[str, Any]:
-        self._number += 1
-        message = {"id": self._number, "method": method, "params": params}
-        if self._session:
-            message["sessionId"] = self._session
-        os.write(self._write, json.dumps(message).encode() + b"\0")
-        while True:
-            answer = self._receive()
-            if answer.get("id") == self._number:
-                assert "error" not in answer, answer
-                return answer["result"]
+        return browser().send(method, self._session, **params)
 
-    def _receive(self) -> dict[str, Any]:
-        while b"\0" not in self._buffer:
-            piece = os.read(self._read, 1 << 20)
-            assert piece, "Chromium is missing, or ended"
-            self._buffer += piece
-        message, self._buffer = self._buffer.split(b"\0", 1)
-        event = json.loads(message)
-        self._note(event.get("method"), event.get("params", {}))
-        return event
-
-    def _note(self, method: str | None, params: dict[str, Any]) -> None:
+    def note(self, method: str | None, params: dict[str, Any]) -> None:
         if method == "Runtime.consoleAPICalled":
             self.console.append(" ".join(str(each.get("value")) for each in params["args"]))
         elif method == "Runtime.exceptionThrown":

@@ -17,7 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracekit
+from tracekit.analyzers import analyze as tables_of
 from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.readers import load
 from tracekit.analyzers.results import Analysis
 from tracekit.cli import main
 from tracekit.reports.findings.layer_spans import layer_spans
@@ -149,10 +151,9 @@ def test_any_layout_of_the_json(layout: str, tmp_path: Path) -> None:
     before = analyze(source)
     annotate(source, target, before)
     assert recorded(target)[-len(recorded(source)) :] == recorded(source)
-    after = analyze(target)
-    pd.testing.assert_frame_equal(before.work, after.work)
+    pd.testing.assert_frame_equal(before.work, tables_of(load(target)).work)
     again = tmp_path / "again.json"
-    annotate(target, again, after)
+    annotate(target, again, before)
     assert again.read_bytes() == target.read_bytes()
     kernel = next(event for event in recorded(source) if event.get("cat") == "kernel")
     step = next(event for event in ours(recorded(target)) if event["ph"] == "X")

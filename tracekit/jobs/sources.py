@@ -13,6 +13,7 @@ _TRACE = re.compile(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?\Z|\.(?:sqlite|nsys-re
 _NO_TRACE = re.compile(r"\A(?:analysis|run|verify|ranks|annotated|metadata)[\w.-]*\.json\Z")
 _RANK = re.compile(r"(?:rank|worker|r)[-_.]?(\d+)", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+")
+_WILD = re.compile(r"[*?\[]")
 
 
 def rank_files(where: str | Path | Sequence[str | Path]) -> list[str]:
@@ -26,9 +27,12 @@ def rank_files(where: str | Path | Sequence[str | Path]) -> list[str]:
     files = _remote(str(where)) if is_url(str(where)) else _local(str(where))
     if files:
         return sorted(files, key=_natural)
+    known = is_url(str(where)) or _WILD.search(str(where)) or Path(where).exists()
     raise InputError(
-        f"{shown(str(where))} holds no traces.",
-        "A folder is searched for files that end in .json or .json.gz, and for run folders.",
+        f"{shown(str(where))} {'holds no traces' if known else 'does not exist'}.",
+        "A folder is searched for files that end in .json or .json.gz, and for run folders."
+        if known
+        else "No file or folder has this name.",
         "Name a folder with one trace per rank, or a pattern in quotes.",
     )
 
@@ -57,7 +61,7 @@ def _remote(url: str) -> list[str]:
         ) from error
     try:
         system, path = fsspec.core.url_to_fs(url)
-        names = system.glob(path) if re.search(r"[*?\[]", path) else _within(system, path)
+        names = system.glob(path) if _WILD.search(path) else _within(system, path)
         return [system.unstrip_protocol(name) for name in names]
     except Exception as error:  # each driver has its own exceptions
         why = f"{type(error).__name__}."
