@@ -9,14 +9,10 @@ import torch
 from click.testing import CliRunner
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-import tracekit
-from tracekit.analyzers import hardware
 from tracekit.analyzers.errors import InputError
-from tracekit.capture import model_trace, models
+from tracekit.capture import models
 from tracekit.capture.model_errors import model_errors
 from tracekit.capture.model_kinds import kind_of
-from tracekit.capture.plan import plan
-from tracekit.capture.settings import Settings
 from tracekit.cli import main
 
 GPT2 = {"model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 64, "vocab_size": 100}
@@ -134,10 +130,9 @@ def test_pickled_weights_are_not_loaded(tmp_path, monkeypatch, name):
 def test_whisper_takes_spectrograms_and_a_prompt(tmp_path, workload):
     folder = folder_of(tmp_path / "model", WHISPER)
     assert kind_of(models.load_config(models.find(str(folder)))) == "a model of speech"
-    asked = Settings(model=str(folder), gpu="t4", device="model", seq_len=8, workload=workload, new_tokens=3)
-    model_trace.write(plan(asked), hardware.find("t4"), tmp_path / "trace.json.gz")
-    names = tracekit.load(tmp_path / "trace.json.gz").host["name"].cat.categories
-    assert any("WhisperDecoderLayer" in name for name in names)
+    done = profiled(folder, "--workload", workload, "--new-tokens", "3")
+    assert done.exit_code == 0, done.output
+    assert "WhisperDecoderLayer" in (tmp_path / "run" / "analysis.json").read_text()
 
 
 @pytest.mark.parametrize(("workload", "status"), [("prefill", 0), ("train", 0), ("decode", 1), ("generate", 1)])
