@@ -4,16 +4,18 @@ import pandas as pd
 
 LEAST_SHARE = 0.2
 """A kind with a smaller fraction of a group's calls is incidental, such as a gradient norm or a barrier."""
+_GATHERED = 0.5
+"""Fewer bytes gathered than this part of those reduced are no weights."""
 _TENSOR_CALLS = 4
 """More all-reduces per forward pass than metrics and the statistics of batch norms need."""
 
 
 def parallelism(calls: pd.DataFrame, steps: int) -> str:
-    """Return data, fsdp, tensor, pipeline, expert or "", from one rank's calls of a group.
+    """Return data, fsdp, tensor, pipeline, expert, or "" for one group's calls of one rank, by their kinds and phases.
 
-    All-to-alls exchange tokens of experts (or rows of embeddings). Sends and receives connect the stages of a pipeline.
-    FSDP gathers and scatters weights. Tensor parallelism reduces activations in the forward pass too; data parallelism
-    reduces gradients in the backward pass only.
+    All-to-alls exchange tokens of experts (or rows of embeddings); sends and receives join stages of a pipeline. FSDP
+    gathers weights and scatters gradients; gloo reduces them to all instead. Tensor parallelism reduces activations in
+    the forward pass, too (sequence parallelism scatters them); data parallelism reduces gradients in the backward pass.
     """
     kinds = calls["kind"].value_counts(normalize=True)
     common = set(kinds[kinds >= LEAST_SHARE].index)
@@ -21,10 +23,15 @@ def parallelism(calls: pd.DataFrame, steps: int) -> str:
         return "pipeline"
     if "all-to-all" in common:
         return "expert"
-    if {"all-gather", "reduce-scatter"} <= common:
-        return "fsdp"
     reduces = calls[calls["kind"].isin(["all-reduce", "reduce-scatter"])]
-    if reduces.empty:
-        return ""
-    forward = (reduces["phase"] == "forward").sum() / max(1, steps)
-    return "tensor" if forward >= _TENSOR_CALLS else "data"
+    if (reduces["phase"] == "forward").sum() / max(1, steps) >= _TENSOR_CALLS:
+        return "tensor"
+    if "all-gather" in common and ("reduce-scatter" in common or _gathers_what_it_reduces(calls)):
+        return "fsdp"
+    return "data" if len(reduces) else ""
+
+
+def _gathers_what_it_reduces(calls: pd.DataFrame) -> bool:
+    """Whether about as many bytes are gathered as reduced."""
+    sums = calls.groupby(calls["kind"].astype(str))["bytes"].sum()
+    return bool(sums.get("all-gather", 0) >= _GATHERED * sums.get("all-reduce", 0) > 0)

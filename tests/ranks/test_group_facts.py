@@ -4,10 +4,12 @@ from math import isnan
 
 import numpy as np
 import pandas as pd
+import pytest
 from rank_summaries import call, summary
 
 from tracekit.analyzers.ranks.group_facts import group_facts
 from tracekit.analyzers.ranks.job import analyze_ranks
+from tracekit.analyzers.ranks.parallelism import parallelism
 from tracekit.reports.ranks import words
 
 
@@ -15,6 +17,23 @@ def calls(*rows, **columns):
     """From (rank, step, kind, phase, bytes); each takes 10 ns, of which 4 are the rank's own."""
     table = pd.DataFrame(rows, columns=["rank", "step", "kind", "phase", "bytes"])
     return table.assign(**{"start_ns": 0, "end_ns": 10, "own_start_ns": 0, "own_end_ns": 4} | columns)
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind"),
+    [
+        ([("all-reduce", "backward", 100)] * 3 + [("all-gather", "forward", 1)], "data"),
+        ([("all-gather", "forward", 50), ("all-gather", "backward", 50), ("reduce-scatter", "backward", 100)], "fsdp"),
+        ([("all-gather", "forward", 50), ("all-gather", "backward", 50), ("all-reduce", "backward", 100)], "fsdp"),
+        ([("all-reduce", "forward", 9)] * 4 + [("all-reduce", "backward", 9)] * 4, "tensor"),
+        ([("all-gather", "forward", 9)] * 4 + [("reduce-scatter", "forward", 9)] * 4, "tensor"),
+        ([("all-to-all", "forward", 9)] * 2, "expert"),
+        ([("send-receive", "forward", 9)] * 2, "pipeline"),
+        ([("broadcast", "forward", 9)], ""),
+    ],
+)
+def test_what_a_group_is_for(rows, kind):
+    assert parallelism(calls(*((0, 0, *row) for row in rows)), steps=1) == kind
 
 
 def test_overlap_is_own_time_during_calls():
