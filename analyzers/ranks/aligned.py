@@ -36,6 +36,11 @@ class AlignedRanks:
     program: Program
 
     @property
+    def trains(self) -> bool:
+        """Whether a rank's work has a backward pass."""
+        return any((rank.work["phase"] == "backward").any() for rank in self.ranks)
+
+    @property
     def steps(self) -> int:
         return self.windows.steps
 

@@ -20,7 +20,7 @@ def in_larger_buckets(job: AlignedRanks, collectives: pd.DataFrame, times: int) 
     changed = False
     for number in collectives["group"].unique():
         one = job.calls[job.calls["group"] == number]
-        if parallelism(one[one["rank"] == one["rank"].iloc[0]], job.steps) != "data":
+        if parallelism(one[one["rank"] == one["rank"].iloc[0]], job.steps, trains=job.trains) != "data":
             continue
         rows = collectives[(collectives["group"] == number) & (collectives["kind"] == "all-reduce")]
         for _, step in rows[rows["step"] >= 0].groupby("step"):

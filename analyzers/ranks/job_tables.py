@@ -110,7 +110,7 @@ def groups_table(job: AlignedRanks, collectives: pd.DataFrame) -> pd.DataFrame:
         if one.empty:
             continue
         first = one[one["rank"] == one["rank"].iloc[0]]
-        kind = parallelism(first, steps)
+        kind = parallelism(first, steps, trains=job.trains)
         time = mine.loc[mine["bus_bandwidth"].notna(), "transfer_ns"].sum()
         carried = (mine["bus_bandwidth"] * mine["transfer_ns"]).sum()
         rows.append(

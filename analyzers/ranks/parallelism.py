@@ -10,12 +10,13 @@ _TENSOR_CALLS = 4
 """More all-reduces per forward pass than metrics and the statistics of batch norms need."""
 
 
-def parallelism(calls: pd.DataFrame, steps: int) -> str:
+def parallelism(calls: pd.DataFrame, steps: int, *, trains: bool) -> str:
     """Return data, fsdp, tensor, pipeline, expert, or "" for one group's calls of one rank, by their kinds and phases.
 
     All-to-alls exchange tokens of experts (or rows of embeddings); sends and receives join stages of a pipeline. FSDP
     gathers weights and scatters gradients; gloo reduces them to all instead. Tensor parallelism reduces activations in
     the forward pass, too (sequence parallelism scatters them); data parallelism reduces gradients in the backward pass.
+    A job that `trains` nothing has a forward pass only.
     """
     kinds = calls["kind"].value_counts(normalize=True)
     common = set(kinds[kinds >= LEAST_SHARE].index)
@@ -24,7 +25,8 @@ def parallelism(calls: pd.DataFrame, steps: int) -> str:
     if "all-to-all" in common:
         return "expert"
     reduces = calls[calls["kind"].isin(["all-reduce", "reduce-scatter"])]
-    if (reduces["phase"] == "forward").sum() / max(1, steps) >= _TENSOR_CALLS:
+    forward = (reduces["phase"] == "forward").sum() if trains else len(reduces)
+    if forward / max(1, steps) >= _TENSOR_CALLS:
         return "tensor"
     if "all-gather" in common and ("reduce-scatter" in common or _gathers_what_it_reduces(calls)):
         return "fsdp"

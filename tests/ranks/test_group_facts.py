@@ -33,7 +33,13 @@ def calls(*rows, **columns):
     ],
 )
 def test_what_a_group_is_for(rows, kind):
-    assert parallelism(calls(*((0, 0, *row) for row in rows)), steps=1) == kind
+    assert parallelism(calls(*((0, 0, *row) for row in rows)), steps=1, trains=True) == kind
+
+
+def test_without_a_backward_pass_reductions_are_those_of_activations():
+    reduced = [(0, 0, "all-reduce", "", 9)] * 4
+    assert parallelism(calls(*reduced), steps=1, trains=False) == "tensor"
+    assert parallelism(calls(*reduced), steps=4, trains=False) == "data", "one a step: a metric"
 
 
 def test_overlap_is_own_time_during_calls():
