@@ -14,9 +14,9 @@ from tracekit.analyzers.ranks.tables import RANK_WORK
 def job(kind):
     calls = [call(10 * n, 10 * n + 5, kind=kind, phase="backward", sequence=n, group="g") for n in range(1, 9)]
     ranks = [summary(n, calls, groups=[("g", (0, 1))]) for n in (0, 1)]
-    words = dict.fromkeys(("layer", "op", "family"), [""]) | {"phase": ["backward"]}
-    numbers = dict.fromkeys(("calls", "duration_ns"), [1]) | dict.fromkeys(("flops", "bytes"), [0.0])
-    return analyze_ranks([replace(rank, work=RANK_WORK.frame({**words, **numbers})) for rank in ranks], range(2))
+    columns = {column.name: [""] if column.dtype == "category" else [1] for column in RANK_WORK.columns}
+    work = RANK_WORK.frame(columns | {"phase": ["backward"]})
+    return analyze_ranks([replace(rank, work=work) for rank in ranks], range(2))
 
 
 def test_the_last_of_four_carries_the_bytes_of_all():
