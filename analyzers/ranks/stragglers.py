@@ -5,7 +5,7 @@ A rank is named if all of these hold:
 - Its own time (without exposed communication) exceeds the median of its peers by at least LEAST_EXCESS of a step.
 - The excess is significant: the interval of its mean over the steps (confidence 99 %, divided among the ranks) is above
   zero. Outlying steps are clipped at Tukey's fences, because a pause of the machine says nothing about the rank. With
-  fewer than LEAST_STEPS steps, the excess must be at least LEAST_ONCE of a step instead.
+  fewer than LEAST_STEPS steps, it must be at least LEAST_ONCE of a step in every one of them instead.
 - Among four or more ranks, it is an outlier: more than OUTLIER times the usual deviation between ranks.
 - The simulated job is faster by at least LEAST_COST of a step if the rank takes the own time of its typical peer.
 """
@@ -79,11 +79,11 @@ def _cost(program: Program, parts: OwnParts, base: Floats, rank: int, others: li
 def _beyond_chance(excess: Floats, step_ns: float) -> npt.NDArray[np.bool_]:
     """Return, for each rank, whether its excess is significant over the steps and an outlier among the ranks."""
     ranks, steps = excess.shape
-    excess = _fenced(excess)
+    least, excess = excess.min(axis=1), _fenced(excess)
     mean = excess.mean(axis=1)
     enough = mean >= LEAST_EXCESS * step_ns
     if steps < LEAST_STEPS:
-        enough &= mean >= LEAST_ONCE * step_ns
+        enough &= least >= LEAST_ONCE * step_ns
     else:
         confidence = 1 - (1 - CONFIDENCE) / ranks
         enough &= np.array([mean_interval(values, confidence).low > 0 for values in excess])
