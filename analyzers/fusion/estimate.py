@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost, Family
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Precision, Product
 from tracekit.analyzers.fusion.graph import Graph
 from tracekit.analyzers.fusion.groups import family
@@ -13,7 +13,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns
 
 ERROR = Interval(1.3, 1.0, 0.85)
-"""Time of a kernel that we write over that of PyTorch's kernels that move as much."""
+"""Time of a kernel that we write over that of PyTorch's pointwise kernels that move as much; norms are as fast."""
 PRECISIONS: dict[str, Precision] = {
     "float": "fp32",
     "c10::Half": "fp16",
@@ -99,9 +99,7 @@ def costs_after(kernel: Kernel, before: list[Cost]) -> list[Cost]:
     written = sum(_bytes(graph, tensor) for tensor in found.outputs if _is_kept(kernel, tensor))
     if kernel.pattern == "embedding + position":
         read += 2 * written
-    row = max((cost.row for cost in before), default=0) if found.reductions else 0
-    kind: Family = "norm" if row else "pointwise"
-    together = Cost(sum(cost.flops for cost in before), read, written, kind, precision, row=row)
+    together = Cost(sum(cost.flops for cost in before), read, written, "pointwise", precision)
     if not graph.training:
         return [together]
     largest = max((_bytes(graph, tensor) for tensor in (*found.inputs, *found.outputs)), default=0)
