@@ -4,7 +4,7 @@
 
 Rows: optimizations measured on an H200 (benchmarks/data), the blind rounds that were measured (rescored.csv), and
 published results, each predicted by today's model. Widths (tracekit/analyzers/prediction/uncertainty.py) are the
-smallest that hold 87.5 % of the rows, machines counting the same. How that holds for a machine, a family of models or
+smallest that hold 85 % of the rows, machines counting the same. How that holds for a machine, a family of models or
 an optimization that was left out stands in the file, too.
 """
 

@@ -116,7 +116,8 @@ def _predicted(analysis: Analysis, first: Recommendation) -> str:
     if gain.high <= MOST_QUOTED * gain.low:
         return f"predicted {speedup(gain)}{what}"
     timed = analysis.predicted_from.timed if analysis.predicted_from else "unprofiled"
-    return f"predicted at least {times(gain.low, gain.low)}{what}; {_NARROWED_BY[timed].format(id=first.id)}"
+    said = f"at least {times(gain.low, gain.low)}" if gain.low > 1 else f"about {times(gain.expected, gain.expected)}"
+    return f"predicted {said}{what}; {_NARROWED_BY[timed].format(id=first.id)}"
 
 
 def _not_predicted(failed: Check) -> str:

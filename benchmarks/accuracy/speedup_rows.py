@@ -18,7 +18,7 @@ from tracekit.analyzers.results import Analysis
 from tracekit.capture.models import find
 from tracekit.optimizations import parse
 from tracekit.planning.scenarios import predicted_speedup, refusal
-from tracekit.planning.search import WORTHWHILE
+from tracekit.planning.search import pays
 
 _ROOT = Path(__file__).parents[2]
 ROWS = _ROOT / "benchmarks" / "data" / "h200_speedups.csv"
@@ -54,7 +54,7 @@ class Row:
 
     @property
     def recommended(self) -> bool:
-        return self.predicted.low >= WORTHWHILE
+        return pays(self.predicted)
 
     @property
     def single(self) -> bool:

@@ -6,8 +6,8 @@ from itertools import groupby
 
 from joined import TIE, Row
 
-WORTHWHILE = 1.03
-"""An optimization whose lower end is below this is not recommended."""
+from tracekit.analyzers.interval import Interval
+from tracekit.planning.search import pays
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def _run(row: Row) -> tuple[str, str, str]:
 def _judged(rows: list[Row]) -> Advised:
     best = max(1.0, *(_gain(row) for row in rows)) / (1 + TIE)
     predicted = [row for row in rows if row.low is not None]
-    worth = [row for row in predicted if (row.low or 0.0) >= WORTHWHILE]
+    worth = [row for row in predicted if pays(Interval(row.low or 0.0, row.expected or 0.0, row.high or 0.0))]
     reached = max((row.expected or 0.0, _gain(row)) for row in worth)[1] if worth else 1.0
     advice = [_gain(row) for row in rows if rows[0].first_advice in row.kind.split("+")]
     return Advised(reached >= best if predicted else None, max(advice) >= best if advice else None)

@@ -6,12 +6,13 @@ from itertools import combinations
 import pytest
 from op_lists import base
 
+from tracekit.analyzers.interval import Interval
 from tracekit.optimizations import OPTIMIZATIONS, find, in_order
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.combined import Combined
 from tracekit.planning.advice import LOSING, advise
 from tracekit.planning.scenarios import predicted_speedup, refusal
-from tracekit.planning.search import LONGEST, WORTHWHILE, Search
+from tracekit.planning.search import LONGEST, WORTHWHILE, Search, pays
 from tracekit.reports.sentences import explained, why
 
 RUNS = {
@@ -35,7 +36,7 @@ def best_of_all(run, candidates):
             together = Combined(chosen)
             if refusal(together, run) is None:
                 gain = predicted_speedup(together, run)
-                best = max(best, gain.expected if gain.low >= WORTHWHILE else 1.0)
+                best = max(best, gain.expected if pays(gain) else 1.0)
     return best
 
 
@@ -53,7 +54,7 @@ def test_each_step_is_worth_it_and_the_gains_chain(run):
     plan = advised(run).plan
     reached = 1.0
     for step in plan:
-        assert step.speedup.low >= WORTHWHILE
+        assert pays(step.speedup)
         if step.throughput:
             assert step.cumulative is None
         else:
@@ -70,7 +71,7 @@ def test_nothing_that_loses_is_recommended_or_planned(run):
     losing = {each.id for each in advice.considered if each.speedup and each.speedup.expected < LOSING}
     assert not losing & {each.id for each in advice.recommendations}
     assert not losing & {step.name for step in advice.plan}
-    assert all(each.speedup.low >= WORTHWHILE for each in advice.recommendations)
+    assert all(pays(each.speedup) for each in advice.recommendations)
     refused = [each for each in advice.considered if each.speedup is None]
     assert all(each.objection and not each.explained for each in refused)
     told = [explained(each.explained) for each in advice.considered if each.speedup]
@@ -123,3 +124,17 @@ def test_what_gives_no_more_than_a_part_of_it_is_not_recommended():
         False,
         "Half precision is in it, and gives about as much or more alone.",
     )
+
+
+@pytest.mark.parametrize(
+    ("gain", "enough"),
+    [
+        (Interval(1.04, 1.05, 1.06), True),
+        (Interval(0.90, 1.95, 2.0), True),  # a loss is far below what is expected
+        (Interval(0.5, 1.5, 3.0), False),
+        (Interval(1.0, 1.06, 1.2), False),  # a small gain must be sure
+        (Interval(0.4, 0.9, 1.2), False),
+    ],
+)
+def test_what_pays_is_sure_or_large_where_a_loss_is_unlikely(gain, enough):
+    assert pays(gain) == enough

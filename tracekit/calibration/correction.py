@@ -9,7 +9,7 @@ from tracekit.analyzers.prediction.values import Considered, Recommendation
 from tracekit.analyzers.results import Analysis
 from tracekit.calibration import history
 from tracekit.calibration.history import Measurement
-from tracekit.planning.search import WORTHWHILE
+from tracekit.planning.search import pays
 
 MOST = 1.5
 """A prediction is changed by at most this factor, or its inverse."""
@@ -74,7 +74,7 @@ def corrected(analysis: Analysis) -> Analysis:
     if not known:
         return analysis
     recommended = [_recommendation(each, known) for each in analysis.recommendations]
-    kept = [each for each in recommended if each.speedup.low >= WORTHWHILE]
+    kept = [each for each in recommended if pays(each.speedup)]
     return replace(
         analysis,
         recommendations=tuple(kept),
@@ -94,5 +94,5 @@ def _considered(each: Considered, known: dict[str, Correction]) -> Considered:
         return each
     change = known[each.id]
     speedup = change.apply(each.speedup)
-    still = each.recommended and speedup.low >= WORTHWHILE
+    still = each.recommended and pays(speedup)
     return replace(each, speedup=speedup, recommended=still, notes=each.notes if still else (*each.notes, str(change)))

@@ -1,5 +1,6 @@
 """Searches for the best plan: a few optimizations together, whose combinations are simulated."""
 
+import math
 from collections.abc import Sequence
 
 from tracekit.analyzers.interval import Interval
@@ -14,6 +15,7 @@ from tracekit.planning.scenarios import OUTCOMES, Scenarios, simulated, speedup,
 WORTHWHILE = 1.03
 """An optimization whose lower end is below this is not recommended, alone or as a step of a plan. If it mends a mistake
 of the script, it costs nothing, so its expected gain decides."""
+_LARGE, _UNLIKELY = 1.1, 0.8
 LONGEST = 4
 """Most steps of a plan, not counting the one for throughput."""
 _TO_RANK: tuple[Outcome, ...] = ("low", "expected")
@@ -26,11 +28,22 @@ _PROMISING = 0.8
 Steps = tuple[Optimization, ...]
 
 
+def pays(gain: Interval) -> bool:
+    """Return whether a gain is sure, or large where a loss is unlikely.
+
+    A loss is unlikely, about one in ten, if no gain at all is at least 0.8 times as far from the expected gain (in the
+    logarithm) as the lower end, below which one measurement in sixteen falls.
+    """
+    if gain.low >= WORTHWHILE:
+        return True
+    return gain.expected >= _LARGE and math.log(gain.expected) >= _UNLIKELY * math.log(gain.expected / gain.low)
+
+
 def worthwhile(optimization: Optimization, gain: Interval) -> bool:
     """Return whether a gain is enough to recommend the optimization."""
     if optimization.mends_mistake:
         return gain.expected >= WORTHWHILE and gain.low >= 1.0
-    return gain.low >= WORTHWHILE
+    return pays(gain)
 
 
 class Search:
@@ -95,13 +108,13 @@ class Search:
     def _grown(self, pairs: Sequence[tuple[Steps, Optimization]]) -> list[Steps]:
         """Return each plan extended by one step, if that applies and gains enough."""
         grown = [(steps, (*steps, each)) for steps, each in pairs]
-        return [more for steps, more in grown if self._allowed(more) and self._gain(steps, more) >= WORTHWHILE]
+        return [more for steps, more in grown if self._allowed(more) and pays(self._gain(steps, more))]
 
     def _pruned(self, steps: Steps, start: Steps) -> Steps:
         """Remove the steps that gain too little once the later steps are applied."""
         for each in steps[len(start) :]:
             others = tuple(other for other in steps if other is not each)
-            if self._gain(others, steps) < WORTHWHILE and self._allowed(others):
+            if not pays(self._gain(others, steps)) and self._allowed(others):
                 return self._pruned(others, start)
         return steps
 
@@ -110,7 +123,7 @@ class Search:
         kept = start
         for step in steps[len(start) :]:
             more = (*kept, step)
-            if self._allowed(more) and self.gain(more, kept).low >= WORTHWHILE:
+            if self._allowed(more) and pays(self.gain(more, kept)):
                 kept = more
         return kept
 
@@ -126,9 +139,9 @@ class Search:
             self._refused[key] = refused is not None
         return self._refused[key]
 
-    def _gain(self, fewer: Steps, more: Steps) -> float:
-        """Return the lower end of the gain by the added steps."""
-        return speedup(self._simulated(fewer, _TO_RANK), self._simulated(more, _TO_RANK)).low
+    def _gain(self, fewer: Steps, more: Steps) -> Interval:
+        """Return the gain by the added steps. Its upper end is not simulated."""
+        return speedup(self._simulated(fewer, _TO_RANK), self._simulated(more, _TO_RANK))
 
     def _expected(self, steps: Steps) -> float:
         """Return the expected gain of the steps, by which plans are ranked."""
