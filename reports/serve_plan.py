@@ -75,7 +75,8 @@ def _cells(row: Mapping[Any, Any]) -> list[str]:
 
 
 def _remarks(table: pd.DataFrame) -> list[str]:
-    lines = [f"{printable(row.engine)}: {printable(row.problem)}" for row in table.itertuples() if row.problem]
+    pairs = zip(table["engine"].astype(str), table["problem"].astype(str), strict=True)
+    lines = [f"{printable(name)}: {printable(problem)}" for name, problem in pairs if problem]
     refused = int(table["refused"].clip(lower=0).max()) if len(table) else 0
     return [*lines, *([f"{refused:,} requests need more than the whole KV cache."] if refused else [])]
 
