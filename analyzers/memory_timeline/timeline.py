@@ -121,6 +121,5 @@ def _at_peak(
     held = [(kind, "", "", size, 0) for kind, size in before.items() if size]
     table = pd.concat([summed, pd.DataFrame(held, columns=list(summed))], ignore_index=True)
     table["share"] = table["bytes"] / max(1, table["bytes"].sum())
-    return AT_PEAK.frame(
-        table.sort_values("bytes", ascending=False, kind="stable", ignore_index=True).to_dict("series")
-    )
+    largest_first = table.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
+    return AT_PEAK.frame({str(name): column for name, column in largest_first.items()})
