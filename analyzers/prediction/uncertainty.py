@@ -57,9 +57,9 @@ def host_ends(changes: Mapping[float, float], width: float) -> Ends:
 
     Between the simulated hosts the change is interpolated, and beyond them it is that of the outermost one.
     """
-    known = sorted({0.0: 0.0, **changes}.items())
-    logs = [-width, *(log for log, _ in known if abs(log) < width), width]
-    reached = np.interp(logs, *zip(*known, strict=True))
+    known = dict(sorted({0.0: 0.0, **changes}.items()))
+    logs = [-width, *(log for log in known if abs(log) < width), width]
+    reached = np.interp(logs, list(known), list(known.values()))
     return max(0.0, -float(reached.min())), max(0.0, float(reached.max()))
 
 
