@@ -36,7 +36,7 @@ __all__ = ["Cost", "MalformedCall", "OpCall", "cost_of", "cost_of_signature", "p
 
 
 def cost_of(call: OpCall) -> Cost | None:
-    """The cost of a call; None for an op without a formula, or whose recorded inputs do not determine it."""
+    """Return the cost of a call; None for an op without a formula, or if its recorded inputs do not determine it."""
     formula = FORMULAS.get(call.name)
     if formula is None:
         return None
@@ -56,10 +56,11 @@ def cost_of_signature(
     list_elements: int | None = None,
     strides_json: str = "",
 ) -> Cost | None:
-    """`cost_of` the call recorded so; None also for text that is no signature. Never raises.
+    """Return the `cost_of` a call from its recorded signature; None also for text that is no signature. Never raises.
 
-    Traces leave out the element type of lists of tensors (cat, _foreach_*), float32 unless `list_dtype` tells, and
-    the shapes of lists with more than 30; give an optimizer's `list_elements`, the number of parameters, for those.
+    Traces do not record the element type of tensor lists (cat, _foreach_*), assumed to be float32 unless `list_dtype`
+    is given, nor the shapes of lists with more than 30 tensors. For these, an optimizer needs `list_elements`, the
+    number of parameters.
     """
     try:
         return cost_of(parse_call(name, shapes_json, dtypes_json, values_json, list_dtype, list_elements, strides_json))

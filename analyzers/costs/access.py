@@ -10,10 +10,10 @@ _HALF = ("float16", "bfloat16")
 
 
 def of_loop(inputs: Sequence[Tensor], out: Tensor) -> Access:
-    """The access of an element-wise kernel. `out` has the type of the arithmetic and the layout of the inputs.
+    """Return the access of an element-wise kernel. `out` has the type of the arithmetic and the layout of the inputs.
 
-    Kernels go through vectors when nothing is broadcast and all tensors have one type and one layout; a mask of bools
-    is read as it is.
+    Kernels use vector loads if nothing is broadcast and all tensors have one type and one layout. A mask of bools may
+    have its own type.
     """
     tensors = [tensor for tensor in inputs if tensor.shape]
     walked = [_steps(tensor, out.shape) for tensor in tensors]
@@ -27,7 +27,8 @@ def of_loop(inputs: Sequence[Tensor], out: Tensor) -> Access:
 
 
 def of_copy(source: Tensor, to: Tensor) -> Access:
-    """The access of a copy: as of a loop, but contiguous casts to 16 bits are vectorized too; other casts are not."""
+    """Return the access of a copy. It is that of an element-wise kernel, except that contiguous casts to 16 bits are
+    vectorized; other casts are not."""
     if to.dtype.name in _HALF and source.numel == to.numel and _steps(source, to.shape) == _steps(to, to.shape):
         return "linear"
     steps, written = _steps(source, to.shape), _steps(to, to.shape)
@@ -39,12 +40,12 @@ def of_copy(source: Tensor, to: Tensor) -> Access:
 
 
 def is_broadcast(tensor: Tensor, axis: int) -> bool:
-    """Whether all entries along `axis` are one element of memory (`expand`)."""
+    """Return whether all entries along `axis` are one element in memory (`expand`)."""
     return tensor.strides is not None and tensor.shape[axis] > 1 and tensor.strides[axis] == 0
 
 
 def _steps(tensor: Tensor, shape: Shape) -> Shape:
-    """The tensor's strides along `shape`; 0 where it is broadcast or there is one element."""
+    """Return the tensor's strides along `shape`; 0 where it is broadcast or has one element."""
     strides = tensor.strides if tensor.strides is not None else _contiguous(tensor.shape)
     padding = len(shape) - len(tensor.shape)
     own = [step if size > 1 else 0 for step, size in zip(strides, tensor.shape, strict=True)]
@@ -60,7 +61,7 @@ def _contiguous(shape: Shape) -> Shape:
 
 
 def _dense(steps: Shape, shape: Shape) -> bool:
-    """Whether the elements fill one stretch of memory, in some order of the dims."""
+    """Return whether the elements fill one contiguous range of memory, in some order of dims."""
     expected = 1
     for step, size in sorted((step, size) for step, size in zip(steps, shape, strict=True) if size > 1):
         if step != expected:
@@ -70,6 +71,6 @@ def _dense(steps: Shape, shape: Shape) -> bool:
 
 
 def _crosses(steps: Shape, shape: Shape) -> bool:
-    """Whether the innermost dim jumps: neighbours in the result are not neighbours here."""
+    """Return whether elements that are adjacent in the result are not adjacent in this tensor."""
     inner = next((step for step, size in zip(reversed(steps), reversed(shape), strict=True) if size > 1), 1)
     return inner > 1

@@ -21,14 +21,14 @@ class Arguments:
         return len(self._call.shapes)
 
     def optional(self, index: int) -> Tensor | None:
-        """Input `index` if it is a tensor, else None."""
+        """Return input `index` if it is a tensor, else None."""
         if not 0 <= index < len(self):
             return None
         dtype = dtypes.find(self._call.dtypes[index])
         return Tensor(_shape(self._call.shapes[index]), dtype, self._strides(index)) if dtype else None
 
     def _strides(self, index: int) -> Shape | None:
-        """The recorded strides; None where there are none, or they do not fit the shape."""
+        """Return the recorded strides; None if there are none or they do not fit the shape."""
         strides = self._call.strides[index] if index < len(self._call.strides) else None
         return _steps(strides, self._call.shapes[index])
 
@@ -39,7 +39,7 @@ class Arguments:
         return tensor
 
     def every(self, start: int = 0, stop: int | None = None) -> list[Tensor]:
-        """The tensors among the inputs in [start, stop)."""
+        """Return the tensors among the inputs in [start, stop)."""
         stop = len(self) if stop is None else min(stop, len(self))
         return [tensor for index in range(start, stop) if (tensor := self.optional(index)) is not None]
 
@@ -47,7 +47,8 @@ class Arguments:
         return 0 <= index < len(self) and self._call.dtypes[index].startswith(LIST)
 
     def tensors(self, index: int) -> list[Tensor]:
-        """The list of tensors at `index`. Traces do not record its element type: float32 unless parse_call was told."""
+        """Return the list of tensors at `index`. Traces do not record its element type: float32 unless parse_call was
+        given it."""
         if not self.is_list(index):
             raise MalformedCall(f"{self.name}: input {index} is not a list of tensors")
         element = dtypes.find(self._call.dtypes[index].removeprefix(LIST).strip("[]")) or FLOAT32
@@ -65,7 +66,7 @@ class Arguments:
         return 0 <= index < len(self) and self._call.dtypes[index] == "Scalar"
 
     def value(self, index: int) -> object:
-        """The recorded value, None where there is none."""
+        """Return the recorded value; None if there is none."""
         return self._call.values[index] if 0 <= index < len(self._call.values) else None
 
     def flag(self, index: int, default: bool = False) -> bool:
@@ -85,7 +86,7 @@ class Arguments:
         return value if isinstance(value, int | float) else default
 
     def integers(self, index: int) -> tuple[int, ...] | None:
-        """A list of ints, or one int as a list of one; None when not recorded."""
+        """Return a list of ints, or one int as a list; None if not recorded."""
         value = self.value(index)
         values = (value,) if isinstance(value, int) and not isinstance(value, bool) else value
         if not isinstance(values, tuple) or not all(type(item) is int for item in values):
@@ -93,7 +94,7 @@ class Arguments:
         return values
 
     def dtype(self, index: int) -> DType | None:
-        """The value of a `dtype=` argument."""
+        """Return the value of a `dtype=` argument."""
         value = self.value(index)
         if isinstance(value, str):
             return dtypes.find(value)
@@ -101,7 +102,7 @@ class Arguments:
 
 
 def _steps(strides: object, shape: object) -> Shape | None:
-    """Strides that fit the shape; else None."""
+    """Return the strides if they fit the shape; else None."""
     fits = isinstance(strides, tuple) and isinstance(shape, tuple) and len(strides) == len(shape)
     return strides if fits and isinstance(strides, tuple) and all(type(step) is int for step in strides) else None
 

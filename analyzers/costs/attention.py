@@ -15,11 +15,12 @@ _BACKENDS: dict[str, Backend] = {
     "_cudnn_attention": "cudnn",
     "_efficient_attention": "efficient",
 }
-"""The backend for a substring of the op's name."""
+"""Substring of the op's name -> its backend."""
 
 
 def allowed_positions(queries: int, keys: int, left: int | None, right: int | None, offset: int = 0) -> int:
-    """Number of (query, key) pairs with key - query - offset in [-left, right]; None: unbounded on that side.
+    """Return the number of (query, key) pairs with key - query - offset in [-left, right]; None: unbounded on that
+    side.
 
     Causal attention is right = 0, with offset 0 (top-left aligned) or keys - queries (bottom-right aligned).
     """
@@ -31,7 +32,7 @@ def allowed_positions(queries: int, keys: int, left: int | None, right: int | No
 
 
 def _sum_of_clamped(count: int, start: int, limit: int) -> int:
-    """The sum of clamp(start + i, 0, limit) for i in range(count)."""
+    """Return the sum of clamp(start + i, 0, limit) for i in range(count)."""
     rising_from = min(max(-start, 0), count)
     rising_to = min(max(limit - start, rising_from), count)
     ramp = rising_to - rising_from
@@ -39,7 +40,7 @@ def _sum_of_clamped(count: int, start: int, limit: int) -> int:
 
 
 def forward(call: Arguments, layout: Layout) -> Cost:
-    """The cost of softmax(q·kᵀ)·v. Each tensor is read once; the scores are not stored."""
+    """Return the cost of softmax(q·kᵀ)·v. Each tensor is read once; the scores are not stored."""
     q, k, v = (call.tensor(layout.query + i) for i in range(3))
     shape, pairs = _geometry(call, layout, q, k)
     head_dims = q.shape[-1] + v.shape[-1]
@@ -56,7 +57,7 @@ def forward(call: Arguments, layout: Layout) -> Cost:
 
 
 def backward(call: Arguments, layout: Layout) -> Cost:
-    """The cost of the gradients of q, k and v. The scores are recomputed from the saved statistics."""
+    """Return the cost of the gradients of q, k and v. The scores are recomputed from the saved statistics."""
     q, k, v = (call.tensor(layout.query + i) for i in range(3))
     shape, pairs = _geometry(call, layout, q, k)
     out = q.like((*q.shape[:-1], v.shape[-1]))
@@ -68,7 +69,7 @@ def backward(call: Arguments, layout: Layout) -> Cost:
 
 
 def _geometry(call: Arguments, layout: Layout, q: Tensor, k: Tensor) -> tuple[Attention, int]:
-    """The sizes, and the (query, key) pairs computed for each head of a sequence."""
+    """Return the sizes, and the number of (query, key) pairs computed per head and sequence."""
     batch, heads, queries = layout.sizes(call, q, layout.sequences_q)
     _, kv_heads, keys = layout.sizes(call, k, layout.sequences_k)
     if not kv_heads or heads % kv_heads or q.shape[-1] != k.shape[-1]:
@@ -82,7 +83,7 @@ def _geometry(call: Arguments, layout: Layout, q: Tensor, k: Tensor) -> tuple[At
 
 
 def _touched(call: Arguments, layout: Layout, shape: Attention, *tensors: Tensor) -> list[Tensor]:
-    """The keys and values that are read: a causal mask aligned to the top left hides those after the last query."""
+    """Return the keys and values that are read. A top-left aligned causal mask hides those after the last query."""
     causal, bottom_right = layout.causality(call)
     if not causal or bottom_right or shape.queries >= shape.keys:
         return list(tensors)

@@ -9,10 +9,11 @@ from tracekit.analyzers.costs.tensors import MalformedCall, Tensor
 
 @dataclass(frozen=True)
 class Layout:
-    """Positions in the op's schema; -1: it has no such input."""
+    """Positions in the op's schema; -1: the op has no such input."""
 
     causal: int
-    """A flag; with `mask_type`, a number: 0 none, 1 causal from the top left, 2 causal from the bottom right."""
+    """Position of the causal flag, or with `mask_type` of a number: 0 none, 1 causal from the top left, 2 from the
+    bottom right."""
     query: int = 0
     order: Literal["heads first", "heads last"] = "heads first"
     """[batch, heads, length, dim], or [batch, length, heads, dim] (packed: [all lengths, heads, dim])."""
@@ -21,14 +22,15 @@ class Layout:
     """Position of the flag that requests log-sum-exps; -1: always written; None: never."""
     mask_type: bool = False
     bottom_right: bool = False
-    """Causal attention of unequal lengths is aligned at the last query and key, as FlashAttention does since 2.1."""
+    """Whether causal attention of unequal lengths is aligned at the last query and key, as in FlashAttention since
+    2.1."""
     sequences_q: int = -1
-    """Cumulative lengths of packed sequences, [batch + 1]. The sequences are taken to be equally long."""
+    """Position of the cumulative lengths of packed sequences, [batch + 1]. Sequences are assumed to be equally long."""
     sequences_k: int = -1
     windows: tuple[int, int] = (-1, -1)
 
     def sizes(self, call: Arguments, tensor: Tensor, sequences: int) -> tuple[int, int, int]:
-        """batch, heads and length."""
+        """Return batch, heads and length."""
         cumulative = call.optional(sequences)
         if cumulative is not None and len(tensor.shape) in (3, 4):
             return _packed(tensor, cumulative)
@@ -40,7 +42,7 @@ class Layout:
         return (batch, first, second) if self.order == "heads first" else (batch, second, first)
 
     def causality(self, call: Arguments) -> tuple[bool, bool]:
-        """Whether a causal mask applies, and whether from the bottom right."""
+        """Return whether a causal mask applies, and whether it is aligned to the bottom right."""
         if self.mask_type:
             kind = call.integer(self.causal, 0)
             return kind in (1, 2), kind == 2
@@ -48,7 +50,7 @@ class Layout:
         return causal, self.bottom_right
 
     def window(self, call: Arguments) -> tuple[int | None, int | None]:
-        """Keys visible to the left and right of the diagonal; None: all."""
+        """Return the number of keys visible to the left and right of the diagonal; None: all."""
         left, right = (call.integer(index, -1) for index in self.windows)
         return (left if left >= 0 else None), (right if right >= 0 else None)
 
@@ -57,7 +59,7 @@ class Layout:
 
 
 def _packed(tensor: Tensor, cumulative: Tensor) -> tuple[int, int, int]:
-    """Batch, heads and length of packed sequences, all of the mean length: a lower bound if their lengths differ."""
+    """Return batch, heads and length of packed sequences with the mean length: a lower bound if lengths differ."""
     batch = cumulative.numel - 1
     *lengths, heads, _ = tensor.shape
     total = lengths[-1] * (lengths[0] if len(lengths) == 2 else 1)

@@ -1,4 +1,4 @@
-"""The cost of an op at another batch."""
+"""The cost of an op at another batch size."""
 
 from dataclasses import replace
 
@@ -7,7 +7,8 @@ from tracekit.analyzers.costs.work import Product, Reduce, grown
 
 
 def batched(cost: Cost, factor: float) -> Cost:
-    """The cost with `factor` times as many sequences: what they share, such as weights, is read and written once."""
+    """Return the cost with `factor` times as many sequences. Shared tensors, such as weights, are read and written
+    once."""
     if cost.family == "optimizer":
         return cost
     work = cost.work.batched(factor) if cost.work else None
@@ -26,7 +27,7 @@ def batched(cost: Cost, factor: float) -> Cost:
 
 
 def _weight_bytes(cost: Cost, after: object) -> int:
-    """More rows that are routed touch more experts."""
+    """Return the bytes of weights at the new batch. More routed rows use more experts."""
     before = cost.work
     if isinstance(before, Product) and isinstance(after, Product) and before.routed:
         return round(cost.weight_bytes * after.groups / before.groups)

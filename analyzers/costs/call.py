@@ -1,4 +1,4 @@
-"""An op call as a trace records it, and what it costs."""
+"""An op call as recorded in a trace, and its cost."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -40,13 +40,15 @@ Access = Literal[
     "sort",
     "top-k",
 ]
-"""How a kernel accesses memory.
+"""Memory access pattern of a kernel.
 
-linear: with vector loads. indexed: element by element, where inputs are broadcast or strided (cast: with several
-dtypes; transposed: across the rows of an input). scattered: by an index for each element (atomic: adding; put and set:
-into rows, as index_put_ and index_copy_ do). joined: parts one after the other (interleaved: in short rows). random:
-drawn. Reductions: rows, along the innermost dimension; columns, along another one; search, rows that give an index or a
-variance; scan and sort, results as large as the input; top-k, the largest elements.
+linear: vector loads. indexed: element by element, where inputs are broadcast or strided. cast: indexed, with several
+dtypes. transposed: indexed, across the rows of an input. scattered: an index per element. atomic: scattered and added.
+put and set: scattered into rows, as by index_put_ and index_copy_. joined: inputs one after the other. interleaved:
+joined in short rows. random: random numbers.
+
+Reductions: rows, along the innermost dimension. columns: along another dimension. search: rows that give an index or a
+variance. scan and sort: results as large as the input. top-k: the largest elements.
 """
 
 ELEMENT_BYTES: dict[Precision, float] = {
@@ -63,11 +65,11 @@ ELEMENT_BYTES: dict[Precision, float] = {
 
 @dataclass(frozen=True)
 class OpCall:
-    """`shapes[i]`, `dtypes[i]` and `values[i]` describe input i.
+    """An op call; `shapes[i]`, `dtypes[i]` and `values[i]` describe input i.
 
-    A tensor's shape is a tuple of ints and its dtype a torch C++ name ("float", "c10::Half"); a scalar has shape ()
-    and dtype "Scalar"; a list of tensors has a tuple of shapes and dtype "TensorList". Values are the decoded
-    concrete inputs, None where absent. Strides count elements; without them tensors are taken for contiguous.
+    A tensor's shape is a tuple of ints and its dtype a torch C++ name ("float", "c10::Half"). A scalar has shape () and
+    dtype "Scalar". A list of tensors has a tuple of shapes and dtype "TensorList". Values are the decoded concrete
+    inputs, None if absent. Strides count elements; tensors without strides are assumed to be contiguous.
     """
 
     name: str
@@ -89,22 +91,22 @@ class Cost:
     write_bytes: int
     family: Family
     precision: Precision
-    """The type that the arithmetic is done in."""
+    """Type of the arithmetic."""
     weight_bytes: int = 0
-    """Bytes of read_bytes that are a weight matrix, which does not grow with the batch."""
+    """Bytes of a weight matrix in read_bytes, which do not grow with the batch."""
     work: Work | None = None
-    """The computation as a typed value; None if only its bytes and FLOPs are known."""
+    """The computation as a typed value; None if only bytes and FLOPs are known."""
     access: Access = "linear"
     row: int = 0
-    """Elements that are reduced together; 0: not a reduction."""
+    """Number of elements that are reduced together; 0: not a reduction."""
     run: int = 0
-    """Contiguous elements: the row of a table, the channels that a convolution reduces; 0: unknown."""
+    """Number of contiguous elements: the row of a table, the channels that a convolution reduces; 0: unknown."""
     shared_read: int = 0
-    """Bytes of read_bytes, beside the weights, that all sequences share: biases, scales, statistics of channels."""
+    """Bytes of read_bytes, other than weights, that all sequences share: biases, scales, channel statistics."""
     shared_write: int = 0
     """Bytes of write_bytes that do not grow with the batch: gradients of parameters, sums over all sequences."""
     estimated: bool = False
-    """Bytes are those of the inputs that are known, a lower bound; FLOPs are unknown."""
+    """Whether bytes are a lower bound from the known inputs, and FLOPs are unknown."""
 
     @property
     def bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Convolutions: 2 FLOPs for each weight and position it is applied at; each gradient costs as much as the forward."""
+"""Convolutions: 2 FLOPs per weight and position; each gradient costs as much as the forward pass."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from tracekit.analyzers.costs.work import Product
 
 @dataclass(frozen=True)
 class Positions:
-    """Positions of a convolution op's parameters; -1: the op does not have it, and the default applies."""
+    """Positions of a convolution op's parameters; -1: the op lacks the parameter, and the default applies."""
 
     stride: int
     padding: int
@@ -76,7 +76,8 @@ def convolution(call: Arguments, at: Positions) -> Cost:
 
 @costs("aten::convolution_backward", "aten::convolution_backward_overrideable")
 def convolution_backward(call: Arguments) -> Cost:
-    """(grad_output, input, weight, bias_sizes, ..., transposed 7, ..., output_mask 10); all three when not recorded."""
+    """(grad_output, input, weight, bias_sizes, ..., transposed 7, ..., output_mask 10): without a mask, all three
+    gradients."""
     grad, x, weight = call.tensor(0), call.tensor(1), call.tensor(2)
     wants_input, wants_weight, wants_bias = _output_mask(call.value(10))
     applied = prod((x if call.flag(7) else grad).shape[2:])
@@ -96,7 +97,7 @@ def _channels_last(x: Tensor) -> bool:
 
 
 def _is_product(call: Arguments, at: Positions, weight: Tensor) -> bool:
-    """Whether the window is a single position with stride 1: a plain GEMM in any layout."""
+    """Return whether the window has one position and stride 1: a plain GEMM in any layout."""
     return prod(weight.shape[2:]) == 1 and set(_each(call, at.stride, weight.shape[2:], 1)) == {1}
 
 
@@ -107,7 +108,7 @@ def _output_mask(value: object) -> tuple[bool, bool, bool]:
 
 
 def _groups(call: Arguments, at: Positions, x: Tensor, weight: Tensor, transposed: bool) -> int:
-    """The number of groups, from the channels; for a transposed convolution, from the recorded value."""
+    """Return the number of groups from the channels; for a transposed convolution, from the recorded value."""
     rank = len(x.shape)
     if rank < 3 or len(weight.shape) != rank or not all(weight.shape):
         raise MalformedCall(f"{call.name}: {x.shape} with weights {weight.shape}")
@@ -119,7 +120,7 @@ def _groups(call: Arguments, at: Positions, x: Tensor, weight: Tensor, transpose
 
 
 def _spatial(call: Arguments, at: Positions, sizes: Shape, kernel: Shape, transposed: bool) -> Shape:
-    """The output's spatial sizes; raises MalformedCall when stride or padding are not recorded."""
+    """Return the output's spatial sizes. Raises MalformedCall if stride or padding are not recorded."""
     if call.value(at.padding) == "same":
         return sizes
     stride, dilation = _each(call, at.stride, sizes, 1), _each(call, at.dilation, sizes, 1)
@@ -133,7 +134,7 @@ def _spatial(call: Arguments, at: Positions, sizes: Shape, kernel: Shape, transp
 
 
 def _each(call: Arguments, index: int, sizes: Shape, default: int) -> Sequence[int]:
-    """One value per spatial dim; a single number applies to all of them."""
+    """Return one value per spatial dim; a single number applies to all."""
     if index < 0:
         return (default,) * len(sizes)
     values = call.integers(index)
@@ -143,7 +144,7 @@ def _each(call: Arguments, index: int, sizes: Shape, default: int) -> Sequence[i
 
 
 def _gemm(positions: int, weight: Shape, groups: int, transposed: bool) -> Product:
-    """The convolution as one matrix product a group."""
+    """Return the convolution as one GEMM per group."""
     outer, inner = weight[0] // groups, weight[1]
     taps = prod(weight[2:])
     n, k = (inner * taps, outer) if transposed else (outer, inner * taps)

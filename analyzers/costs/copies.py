@@ -1,6 +1,6 @@
 """Copies, casts, fills and rearrangements: no FLOPs.
 
-aten::to, contiguous and reshape have no cost of their own: when they do move data, a clone or copy_ inside them does.
+aten::to, contiguous and reshape have no cost: if they move data, they call clone or copy_, which has the cost.
 """
 
 from math import ceil, prod
@@ -14,7 +14,7 @@ from tracekit.analyzers.costs.tensors import MalformedCall, Tensor, broadcast, p
 
 @costs("aten::copy_")
 def copy_into(call: Arguments) -> Cost:
-    """(self, src): src may be broadcast and of another type."""
+    """(self, src): src may be broadcast and have another type."""
     to, source = call.tensor(0), call.tensor(1)
     broadcast(to.shape, source.shape)
     walk = access.of_copy(source, to)
@@ -22,7 +22,7 @@ def copy_into(call: Arguments) -> Cost:
 
 
 def _stored(source: Tensor) -> Tensor:
-    """The tensor without the elements that `expand` repeats."""
+    """Return the tensor without the elements that `expand` repeats."""
     kept = [1 if access.is_broadcast(source, axis) else size for axis, size in enumerate(source.shape)]
     return source.like(kept)
 
@@ -73,7 +73,7 @@ def repeat(call: Arguments) -> Cost:
 @costs("aten::constant_pad_nd", "aten::reflection_pad1d", "aten::reflection_pad2d")
 @costs("aten::replication_pad1d", "aten::replication_pad2d")
 def pad(call: Arguments) -> Cost:
-    """(self, pad): pairs for the last dim first; a negative pad crops."""
+    """(self, pad): pairs for the last dim come first; a negative pad crops."""
     x, pads = call.tensor(0), call.integers(1)
     if pads is None or len(pads) % 2 or len(pads) > 2 * len(x.shape):
         raise MalformedCall("pads are not recorded")
@@ -98,7 +98,7 @@ def draw(call: Arguments) -> Cost:
 
 @costs("aten::bernoulli_", "aten::bernoulli")
 def bernoulli(call: Arguments) -> Cost:
-    """(self, p): a tensor of probabilities is read; out of place, self holds them."""
+    """(self, p): reads a tensor of probabilities, which is self if the op is out of place."""
     x = call.tensor(0)
     probabilities = call.optional(1) if call.name.endswith("_") else x
     return moves("copy", 0, [probabilities], [x], x.dtype)
@@ -106,7 +106,7 @@ def bernoulli(call: Arguments) -> Cost:
 
 @costs("aten::zeros_like", "aten::ones_like", "aten::full_like", "aten::rand_like", "aten::randn_like")
 def fill_like(call: Arguments) -> Cost:
-    """(self, dtype, ...); full_like has the value first."""
+    """(self, dtype, ...); full_like has the value before dtype."""
     x = call.tensor(0)
     dtype = call.dtype(2 if call.name == "aten::full_like" else 1)
     return moves("copy", 0, [], [x.like(dtype=dtype)], x.dtype)
@@ -134,7 +134,7 @@ def scalar_tensor(call: Arguments) -> Cost:
 
 @costs("aten::arange")
 def arange(call: Arguments) -> Cost:
-    """(end), (start, end) or (start, end, step), followed by the tensor to write or by (dtype, layout, device, pin)."""
+    """(end), (start, end) or (start, end, step), followed by the output tensor or by (dtype, layout, device, pin)."""
     out = call.optional(len(call) - 1)
     bounds = [call.number(index, 0) for index in range(len(call) - (1 if out else 4))]
     if not 1 <= len(bounds) <= 3:

@@ -1,4 +1,4 @@
-"""Element types under all the names that traces use for them."""
+"""Element types and all names that traces use for them."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -17,7 +17,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class DType:
-    """An element type: its torch name and its size."""
+    """An element type: torch name and size."""
 
     name: str
     bytes: int
@@ -25,7 +25,7 @@ class DType:
 
     @property
     def precision(self) -> Precision:
-        """The precision of arithmetic on this type. Wide integers count as fp32."""
+        """Precision of arithmetic on this type. Wide integers count as fp32."""
         return _PRECISIONS.get(self.name, "fp8" if self.name.startswith("float8") else "fp32")
 
 
@@ -125,13 +125,13 @@ _LATER_SCALAR_TYPES = {
 
 
 def find(name: str) -> DType | None:
-    """The type of that name ("c10::Half", "long int", "torch.float16", "Float8_e4m3fn"); None when unknown."""
+    """Return the type with this name ("c10::Half", "long int", "torch.float16", "Float8_e4m3fn"); None if unknown."""
     plain = name.replace("c10::", "").replace("at::", "").removeprefix("torch.").lower()
     return DTYPES.get(_ALIASES.get(plain, plain))
 
 
 def from_scalar_type(number: int) -> DType | None:
-    """The type with that number in c10::ScalarType; None when it has none of a known size."""
+    """Return the type with this number in c10::ScalarType; None if its size is unknown."""
     if 0 <= number < len(_SCALAR_TYPES):
         return DTYPES[_SCALAR_TYPES[number]]
     name = _LATER_SCALAR_TYPES.get(number)

@@ -1,7 +1,7 @@
-"""Embedding tables of recommendation models: FBGEMM's table-batched lookups, and its moves of sparse features.
+"""Embedding tables of recommendation models: FBGEMM's table-batched lookups and sparse feature transformations.
 
-Schemas: pytorch/FBGEMM, fbgemm_gpu/codegen (embedding_*_split_template) and fbgemm_gpu/src/sparse_ops. Positions
-changed between releases, so indices and offsets are found by their place: two integer tensors behind a number.
+Schemas: pytorch/FBGEMM, fbgemm_gpu/codegen (embedding_*_split_template) and fbgemm_gpu/src/sparse_ops. Positions differ
+between releases, so indices and offsets are located as two integer tensors after a number.
 """
 
 from tracekit.analyzers.costs.arguments import Arguments
@@ -29,12 +29,12 @@ _OPTIMIZERS = (
     "approx_sgd",
 )
 _UPDATE_FLOPS = 6
-"""An element of a gradient: its sum, its square, the state, and the update."""
+"""FLOPs per gradient element: its sum, its square, the state, and the update."""
 _NOT_POOLED = 2
 
 
 def lookup(call: Arguments) -> Cost:
-    """Rows of tables, summed up in bags: one row of all tables' sums a sample, or the rows themselves."""
+    """Rows of tables, summed per bag: one row of all tables' sums per sample, or the rows themselves."""
     weights = call.tensor(_first_weights(call))
     at = _indices_at(call)
     indices, offsets = call.tensor(at), call.tensor(at + 1)
@@ -48,7 +48,7 @@ def lookup(call: Arguments) -> Cost:
 
 
 def update(call: Arguments) -> Cost:
-    """(gradient, weights, ...): each looked-up row is read, updated by the optimizer and written."""
+    """(gradient, weights, ...): reads, updates and writes each looked-up row."""
     gradient, weights = call.tensor(0), call.tensor(1)
     at = _indices_at(call)
     indices, offsets = call.tensor(at), call.tensor(at + 1)
@@ -61,13 +61,13 @@ def update(call: Arguments) -> Cost:
 
 
 def _first_weights(call: Arguments) -> int:
-    """The tables come first; autograd's placeholder, of at most one element, may stand before them."""
+    """Return the first tensor of weights. Autograd's placeholder, with at most one element, may precede it."""
     first = call.tensor(0)
     return 1 if first.numel <= 1 and call.optional(1) is not None else 0
 
 
 def _indices_at(call: Arguments) -> int:
-    """Where the indices stand, the offsets behind them."""
+    """Return the position of the indices; the offsets follow them."""
     for index in range(1, len(call) - 1):
         if call.is_scalar(index - 1) and _is_integer(call, index) and _is_integer(call, index + 1):
             return index
@@ -80,7 +80,8 @@ def _is_integer(call: Arguments, index: int) -> bool:
 
 
 def _first_number(call: Arguments) -> int:
-    """Position of the first number: the total width of a lookup, behind the offsets of the tables' columns."""
+    """Return the position of the first number: the total width of a lookup, which follows the tables' column
+    offsets."""
     return next((index for index in range(len(call)) if call.is_scalar(index)), len(call))
 
 
@@ -92,7 +93,7 @@ def _total_width(call: Arguments, before: int) -> int:
 
 
 def _tables(call: Arguments, before: int) -> int:
-    """Tables: one fewer than the column offsets, the integer tensor before the first number."""
+    """Return the number of tables: one less than the column offsets, the integer tensor before the first number."""
     columns = call.optional(min(_first_number(call), before) - 1)
     if columns is None or columns.numel < 2:
         raise MalformedCall(f"{call.name}: no column offsets")
@@ -121,7 +122,7 @@ costs("fbgemm::dense_embedding_codegen_lookup_function")(lookup)
 @costs("fbgemm::linearize_cache_indices", "fbgemm::lengths_range", payload=1)
 @costs("fbgemm::recat_embedding_grad_output_mixed_D_batch", payload=0)
 def move_sparse(call: Arguments, payload: int) -> Cost:
-    """Every input is read; those from `payload` on, up to the first that is no tensor, are written in another order."""
+    """Reads every input; rearranges and writes the tensors from `payload` to the first input that is not a tensor."""
     inputs, written = call.every(), []
     for index in range(payload, len(call)):
         if (tensor := call.optional(index)) is None:
@@ -145,7 +146,7 @@ def cumulative_sum(call: Arguments) -> Cost:
 
 @costs("fbgemm::bounds_check_indices")
 def bounds_check(call: Arguments) -> Cost:
-    """(rows_per_table, indices, offsets, ...): reads them; writes only what is out of bounds."""
+    """(rows_per_table, indices, offsets, ...): reads them; writes only entries out of bounds."""
     return moves("gather", 0, call.every(0, 3), [], call.tensor(1).dtype)
 
 

@@ -1,4 +1,4 @@
-"""Mixtures of experts in vLLM and SGLang: routing, products of the chosen experts, and the sum of their results.
+"""Mixtures of experts in vLLM and SGLang: routing, expert GEMMs, and the sum of their results.
 
 Schemas: vLLM, csrc/moe/torch_bindings.cpp and vllm/model_executor/layers/fused_moe/fused_moe.py.
 """
@@ -18,8 +18,8 @@ from tracekit.analyzers.costs.work import Product, Softmax, touched
 def fused_experts(call: Arguments) -> Cost:
     """(hidden[tokens, k], w1[experts, n1, k], w2[experts, k, n2], weights, ids[tokens, chosen], ...).
 
-    Each token goes through two products of each chosen expert. Those experts are read that so many tokens touch on
-    average, each of which chooses different ones.
+    Each token is multiplied by two matrices of each chosen expert. The number of experts read is the mean number that
+    this many tokens select, if each token chooses distinct experts.
     """
     hidden, w1, w2, ids = call.tensor(0), call.tensor(1), call.tensor(2), call.tensor(4)
     fit(len(w1.shape) == len(w2.shape) == 3 and len(ids.shape) == 2 and w1.shape[0] == w2.shape[0], call.name)
@@ -38,7 +38,7 @@ def fused_experts(call: Arguments) -> Cost:
 
 @costs("vllm::moe_forward", "vllm::moe_forward_shared")
 def moe_forward(call: Arguments) -> Cost:
-    """(hidden, router_logits, layer_name): the experts are not among the inputs, so bytes are a lower bound."""
+    """(hidden, router_logits, layer_name): experts are not among the inputs, so bytes are a lower bound."""
     hidden = call.tensor(0)
     return moves("gemm", 0, [hidden, call.optional(1)], [hidden], hidden.dtype, estimated=True)
 
@@ -46,7 +46,7 @@ def moe_forward(call: Arguments) -> Cost:
 @costs("_moe_C::topk_softmax", "sgl_kernel::topk_softmax", at=3)
 @costs("_moe_C::grouped_topk", at=0)
 def topk_softmax(call: Arguments, at: int) -> Cost:
-    """Softmax over the experts and the best of them; `at`: where the scores stand."""
+    """Softmax over the experts, and the top k. `at` is the position of the scores."""
     scores = call.tensor(at)
     best = call.every(0, at) or [scores.like(scores.shape[:1])]
     return moves("softmax", 5 * scores.numel, [scores], best, scores.dtype, row=scores.shape[-1], work=Softmax())

@@ -21,8 +21,8 @@ def product(
     out: DType | None = None,
     compute: DType | None = None,
 ) -> Cost:
-    """The cost of a @ b, reading `extra` as well, and `of_weights` (biases, scales), which all share. `out` and
-    `compute` are a's type unless given."""
+    """Return the cost of a @ b, which also reads `extra` and `of_weights` (biases, scales); all sequences share these.
+    `out` and `compute` default to a's type."""
     result = Tensor((work.groups, work.m, work.n), out or a.dtype)
     return moves(
         "gemm",
@@ -44,8 +44,7 @@ def fit(condition: bool, name: str) -> None:
 
 @costs("aten::mm")
 def mm(call: Arguments) -> Cost:
-    """Multiply in a layer: activations by weights, or for the weights' gradient, where the left side is a transposed
-    view."""
+    """A layer's GEMM: activations by weights, or the weights' gradient if the left operand is a transposed view."""
     a, b = call.tensor(0), call.tensor(1)
     (m, k), (inner, n) = _matrix(a.shape), _matrix(b.shape)
     fit(k == inner, call.name)
@@ -79,7 +78,7 @@ def baddbmm(call: Arguments) -> Cost:
 
 @costs("aten::addbmm", "aten::addbmm_")
 def addbmm(call: Arguments) -> Cost:
-    """Sums the products of a batch: one GEMM whose inner size is batch·k."""
+    """The sum of a batch of products: one GEMM whose inner size is batch·k."""
     added, a, b = call.tensor(0), call.tensor(1), call.tensor(2)
     each, read = _batched(a, b, call.name), _unless_zero_beta(call, 3, added)
     work = Product(1, each.m, each.n, each.groups * each.k, bias=read is not None, gradient=True)
@@ -139,10 +138,10 @@ def grouped_mm(call: Arguments) -> Cost:
 
 
 def grouped(call: Arguments, offsets: Tensor | None, *extra: Tensor | None, out: DType | None) -> Cost:
-    """Products of groups of unequal size, cut out of the rows, the columns or the inner size by `offsets`.
+    """Products of groups of unequal size; `offsets` divide the rows, the columns or the inner size.
 
-    The groups' sizes are data, but the FLOPs depend only on their sum, which is a size of the operands. Which experts
-    get rows is data, too: those are read that as many rows touch on average, where each goes to any expert.
+    Group sizes are data, but the FLOPs depend only on their sum, which is a size of the operands. The routing of rows
+    to experts is data too: the number of experts read is the mean number if each row selects any expert.
     """
     a, b = call.tensor(0), call.tensor(1)
     if len(a.shape) == len(b.shape) == 3:
@@ -154,7 +153,7 @@ def grouped(call: Arguments, offsets: Tensor | None, *extra: Tensor | None, out:
 
 
 def _routed(a: Tensor, b: Tensor, *extra: Tensor | None, out: DType | None) -> Cost:
-    """The weights are the operand with a matrix for each expert; the rows (or columns) of the other are routed."""
+    """The operand with a matrix per expert is the weights; the rows (or columns) of the other operand are routed."""
     weights, rows = (b, a.shape[-2]) if len(b.shape) == 3 else (a, b.shape[-1])
     experts, k, sides = weights.shape[0], a.shape[-1], (a.shape[-2], b.shape[-1])
     groups = touched(rows, experts)
@@ -171,7 +170,7 @@ def _routed(a: Tensor, b: Tensor, *extra: Tensor | None, out: DType | None) -> C
 def _gradients_of_experts(
     a: Tensor, b: Tensor, offsets: Tensor | None, *extra: Tensor | None, out: DType | None
 ) -> Cost:
-    """Each group of the inner size has its own result: the gradient of an expert's weights."""
+    """Gradients of experts' weights: each group of the inner size has its own result."""
     groups = max(1, offsets.numel) if offsets is not None else 1
     m, n, k = a.shape[0], b.shape[1], a.shape[1]
     result = Tensor((groups, m, n), out or a.dtype)
@@ -182,7 +181,7 @@ def _gradients_of_experts(
 
 
 def _is_transposed(tensor: Tensor) -> bool:
-    """Whether its columns are contiguous, by its strides."""
+    """Return whether the tensor's columns are contiguous, by its strides."""
     if tensor.strides is None or 1 in tensor.shape:
         return False
     return tensor.strides[0] == 1 < tensor.strides[1]
@@ -200,5 +199,5 @@ def _batched(a: Tensor, b: Tensor, name: str) -> Product:
 
 
 def _unless_zero_beta(call: Arguments, index: int, added: Tensor) -> Tensor | None:
-    """With beta = 0 the added tensor is not read."""
+    """Return the added tensor; None if beta = 0, because it is then not read."""
     return None if call.number(index, 1) == 0 else added

@@ -10,11 +10,11 @@ from tracekit.analyzers.costs.tensors import MalformedCall, Tensor, axes, broadc
 from tracekit.analyzers.costs.work import Lookup
 
 _WIDE_BYTES = 512
-"""Row size from which each thread of a warp copies a whole vector: such rows are copied linearly."""
+"""Row size from which each thread of a warp copies a whole vector. Such rows are copied linearly."""
 
 
 def _touched(table: Tensor, elements: Tensor) -> Tensor:
-    """The part of the table that a gather reads: as much as it returns, at most the whole table."""
+    """Return the part of the table that a gather reads: as much as it returns, but at most the table."""
     return elements.like(dtype=table.dtype) if elements.numel <= table.numel else table
 
 
@@ -37,7 +37,7 @@ def embedding_backward(call: Arguments) -> Cost:
 
 @costs("aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::embedding_bag")
 def embedding_bag(call: Arguments) -> Cost:
-    """(weight, indices, offsets, ...): one row of sums a bag."""
+    """(weight, indices, offsets, ...): one row of sums per bag."""
     table, indices, offsets = call.tensor(0), call.tensor(1), call.tensor(2)
     rows = table.like((indices.numel, table.shape[1]))
     bags = table.like((indices.shape[0] if len(indices.shape) == 2 else offsets.numel, table.shape[1]))
@@ -58,10 +58,10 @@ def index_select(call: Arguments) -> Cost:
 
 @costs("aten::gather")
 def gather(call: Arguments) -> Cost:
-    """(self, dim, index, sparse_grad): one element for each index, or whole rows where the index is expanded.
+    """(self, dim, index, sparse_grad): one element per index, or whole rows if the index is expanded.
 
-    Without recorded strides an index along dim 0 that is as wide as the table is taken for expanded: so does
-    `index_select` call it.
+    Without recorded strides, an index along dim 0 that is as wide as the table is assumed to be expanded, as when
+    `index_select` calls it.
     """
     x, index = call.tensor(0), call.tensor(2)
     out = x.like(index.shape)
@@ -82,7 +82,7 @@ def take(call: Arguments) -> Cost:
 
 @costs("aten::index", "aten::_unsafe_index")
 def index(call: Arguments) -> Cost:
-    """(self, indices). torch's profiler does not record the shapes of `indices`; then the cost is unknown."""
+    """(self, indices). torch's profiler does not record the shapes of `indices`; the cost is then unknown."""
     x, indices = call.tensor(0), [index.like(dtype=dtypes.INT64) for index in call.tensors(1)]
     out = x.like((*broadcast(*(index.shape for index in indices)), *x.shape[len(indices) :]))
     return moves("gather", 0, [_touched(x, out), *indices], [out], x.dtype)
@@ -90,7 +90,7 @@ def index(call: Arguments) -> Cost:
 
 @costs("aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index_put")
 def index_put(call: Arguments) -> Cost:
-    """(self, indices, values, accumulate): one element per value. A broadcast value does not tell how many."""
+    """(self, indices, values, accumulate): one element per value. A broadcast value does not determine the count."""
     values, accumulate = call.tensor(2), call.flag(3)
     if not values.shape:
         raise MalformedCall("how many elements are set is not recorded")
@@ -102,7 +102,7 @@ def index_put(call: Arguments) -> Cost:
 @costs("aten::scatter_", "aten::scatter", adds=False)
 @costs("aten::scatter_add_", "aten::scatter_add", "aten::scatter_reduce_", "aten::scatter_reduce", adds=True)
 def scatter(call: Arguments, adds: bool) -> Cost:
-    """(self, dim, index, src or value, ...): an element for each index; out of place copies self first."""
+    """(self, dim, index, src or value, ...): one element per index; out of place copies self first."""
     x, index = call.tensor(0), call.tensor(2)
     elements = x.like(index.shape)
     source = elements if call.optional(3) is not None and call.tensor(3).shape else None
@@ -142,7 +142,7 @@ def select_by_value(call: Arguments) -> Cost:
 
 @costs("aten::masked_scatter", "aten::masked_scatter_")
 def masked_scatter(call: Arguments) -> Cost:
-    """(self, mask, source): how much of source is read depends on the data; it is counted whole."""
+    """(self, mask, source): the part of source that is read depends on the data; all of it is counted."""
     x = call.tensor(0)
     return moves("gather", 0, [x, call.tensor(1), call.tensor(2)], [x], x.dtype)
 

@@ -14,7 +14,7 @@ _NO_REDUCTION = 0
 
 @costs("aten::nll_loss_forward", "aten::nll_loss2d_forward", "aten::nll_loss", "aten::nll_loss2d")
 def nll_loss(call: Arguments) -> Cost:
-    """(log_probabilities, target, weight, reduction, ...): gathers one log-probability a target."""
+    """(log_probabilities, target, weight, reduction, ...): gathers one log-probability per target."""
     x, target = call.tensor(0), call.tensor(1)
     picked = x.like(target.shape)
     out, weight = picked if call.integer(3, 1) == _NO_REDUCTION else x.like(()), call.optional(2)
@@ -33,7 +33,7 @@ def nll_loss(call: Arguments) -> Cost:
 
 @costs("aten::nll_loss_backward", "aten::nll_loss2d_backward")
 def nll_loss_backward(call: Arguments) -> Cost:
-    """(grad_output, self, target, ...): sets an element a target; zero_ inside it writes the zeros."""
+    """(grad_output, self, target, ...): sets one element per target; zero_ inside it writes the zeros."""
     grad, x, target, weight = call.tensor(0), call.tensor(1), call.tensor(2), call.optional(3)
     shared = [weight, *([] if grad.shape else [grad])]
     return moves(
@@ -43,7 +43,7 @@ def nll_loss_backward(call: Arguments) -> Cost:
 
 @costs("aten::cross_entropy_loss")
 def cross_entropy(call: Arguments) -> Cost:
-    """(self, target, weight, reduction, ...): log_softmax, then nll_loss on what it wrote."""
+    """(self, target, weight, reduction, ...): log_softmax, then nll_loss on its result."""
     x, target = call.tensor(0), call.tensor(1)
     classes = x.shape[1 if len(x.shape) > 1 else 0]
     rows = x.numel // max(classes, 1)

@@ -1,4 +1,4 @@
-"""The message of a collective, as a trace records it on the op that calls it."""
+"""The message of a collective, recorded on the op that calls it."""
 
 import json
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from tracekit.analyzers.costs import dtypes
 Kind = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", ""]
 
 GPUS_OF_A_HOST = 8
-"""Most ranks of one host. A larger group spans hosts, whose network is not known."""
+"""Largest number of ranks on one host. A larger group spans hosts, whose network is unknown."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """One call of a collective; what a trace does not say is "" or 0."""
+    """One call of a collective; values that the trace does not hold are "" or 0."""
 
     kind: Kind = ""
     bytes: int = 0
@@ -24,7 +24,7 @@ class Message:
 
     @property
     def carried(self) -> float:
-        """Bytes that a rank's link must carry in one direction, whatever the algorithm."""
+        """Bytes that a rank's link must transfer in one direction with any algorithm."""
         parts = {"all-reduce": 2 * (self.ranks - 1), "broadcast": self.ranks}.get(self.kind, self.ranks - 1)
         return self.bytes * parts / self.ranks
 
@@ -36,7 +36,8 @@ class Message:
 
 @lru_cache(maxsize=1 << 12)
 def message(values: str) -> Message:
-    """The message of a call's recorded values: name, elements sent and received, type, ranks, ... Never raises."""
+    """Return the message from a call's recorded values: name, elements sent and received, type, ranks, ... Never
+    raises."""
     try:
         name, sent, received, element, ranks, *_ = json.loads(values)
         dtype = dtypes.find(element)

@@ -1,6 +1,6 @@
-"""Normalizations: every element is read and written once; parameters and saved statistics count too.
+"""Normalizations: each element is read and written once, as are parameters and saved statistics.
 
-FLOPs an element: mean and variance 4 (sum; subtract, square, sum), normalize 2 (subtract, scale), affine 2.
+FLOPs per element: mean and variance 4 (sum; subtract, square, sum), normalize 2 (subtract, scale), affine 2.
 """
 
 from math import prod
@@ -14,14 +14,15 @@ from tracekit.analyzers.costs.work import Norm
 
 _STATISTICS, _NORMALIZE, _AFFINE = 4, 2, 2
 _BACKWARD = 13
-"""Normalize again 2, gradients of the affine 3, of the normalized value 1, its two sums 3, of the input 4."""
+"""FLOPs per element of the backward pass: normalize again 2, affine gradients 3, normalized value 1, its two sums 3,
+input 4."""
 _RMS_BACKWARD = 10
 
 
 @costs("aten::native_layer_norm", saved=2)
 @costs("aten::layer_norm")
 def layer_norm(call: Arguments, saved: int = 0) -> Cost:
-    """(input, normalized_shape, weight, bias, eps); `saved` statistics a row in float32."""
+    """(input, normalized_shape, weight, bias, eps); writes `saved` float32 statistics per row."""
     x, parameters = call.tensor(0), call.every(2, 4)
     flops = (_STATISTICS + _NORMALIZE) * x.numel + len(parameters) * x.numel
     row = _row_size(call, x)
@@ -89,7 +90,7 @@ def group_norm(call: Arguments) -> Cost:
 
 @costs("aten::native_group_norm")
 def native_group_norm(call: Arguments) -> Cost:
-    """(input, weight, bias, N, C, HxW, group, eps): two float32 statistics a sample and group."""
+    """(input, weight, bias, N, C, HxW, group, eps): two float32 statistics per sample and group."""
     x = call.tensor(0)
     statistics = Tensor((2, call.integer(3, 0), call.integer(6, 0)), FLOAT32)
     parameters = call.every(1, 3)
@@ -178,7 +179,7 @@ def _forward_flops(x: Tensor) -> int:
 
 
 def _row_size(call: Arguments, x: Tensor, normalized: int = 1) -> int:
-    """Elements normalized together: by normalized_shape, else by the weight, else the last dim."""
+    """Return the number of elements normalized together: by normalized_shape, else by the weight, else the last dim."""
     shape = call.integers(normalized)
     weight = call.optional(2) if normalized == 1 else None
     return prod(shape or (weight.shape if weight else x.shape[-1:]))

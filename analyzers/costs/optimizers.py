@@ -34,7 +34,7 @@ _FOREACH = {
 
 
 def foreach(call: Arguments, flops: int) -> Cost:
-    """The cost of a foreach op. torch.optim's addcmul multiplies the gradients by themselves: they are read once."""
+    """Return the cost of a foreach op. torch.optim's addcmul squares the gradients, which are read once."""
     lists = _lists(call)
     first = lists[0]
     apart = lists[:2] if "addcmul" in call.name else lists
@@ -60,7 +60,7 @@ def foreach_zero(call: Arguments) -> Cost:
 
 @costs("aten::_foreach_norm", "aten::_foreach_max")
 def foreach_norm(call: Arguments) -> Cost:
-    """One number per tensor."""
+    """Norms of a list of tensors: one number per tensor."""
     lists = call.tensors(0)
     numbers = [tensor.like(()) for tensor in lists]
     dtype = _first(lists).dtype
@@ -75,7 +75,7 @@ def unscale(call: Arguments) -> Cost:
 
 @costs("aten::_fused_adam_", "aten::_fused_adamw_")
 def fused_adam(call: Arguments) -> Cost:
-    """(self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, ..., amsgrad 11): the maxima are kept for amsgrad only."""
+    """(self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, ..., amsgrad 11): the maxima exist only with amsgrad."""
     return _fused(call, (2, 3, 4) if call.flag(11) else (2, 3), flops=14)
 
 
@@ -92,7 +92,7 @@ def fused_adagrad(call: Arguments) -> Cost:
 
 
 def _fused(call: Arguments, states: tuple[int, ...], flops: int) -> Cost:
-    """Reads the parameters, their gradients and states; writes the parameters and states."""
+    """Read the parameters, their gradients and states; write the parameters and states."""
     parameters, gradients = call.tensors(0), call.tensors(1)
     state = [tensor for index in states for tensor in call.tensors(index)]
     reads, writes = [*parameters, *gradients, *state], [*parameters, *state]

@@ -1,4 +1,4 @@
-"""A recorded signature, from the text of a trace to an OpCall."""
+"""Parses the signature of a call as a trace records it."""
 
 import json
 import re
@@ -21,10 +21,10 @@ def parse_call(
     list_elements: int | None = None,
     strides_json: str = "",
 ) -> OpCall:
-    """The call that a trace records as JSON text ("" where it recorded nothing). Raises MalformedCall.
+    """Return the call that a trace records as JSON text ("" if not recorded). Raises MalformedCall.
 
-    Of lists of tensors torch's profiler records no element type, and of lists with more than 30 no shapes ([]):
-    `list_dtype` and `list_elements` (the elements of all tensors of such a list together) stand in.
+    torch's profiler records no element type for tensor lists, and no shapes ([]) for lists with more than 30 tensors.
+    `list_dtype` and `list_elements` (the summed elements of such a list) replace them.
     """
     shapes, dtypes, values, strides = map(_array, (shapes_json, dtypes_json, values_json, strides_json))
     if len(shapes) != len(dtypes) or not all(isinstance(dtype, str) for dtype in dtypes):
@@ -60,7 +60,7 @@ def _frozen(item: Any, depth: int = 4) -> Any:
 
 
 def _decoded(value: Any) -> Any:
-    """A concrete input as a Python value: "[-1, 512]" -> (-1, 512), "True" -> True, "0." -> 0.0, "" -> None."""
+    """Return a concrete input as a Python value: "[-1, 512]" -> (-1, 512), "True" -> True, "0." -> 0.0, "" -> None."""
     if not isinstance(value, str):
         return _frozen(value)
     text = value.strip()

@@ -1,6 +1,6 @@
 """Element-wise ops: each input is read once at its own size, the broadcast result is written once.
 
-One FLOP for each arithmetic step; a root, an exponential or a trigonometric function is one step.
+Each arithmetic step is one FLOP, including roots, exponentials and trigonometric functions.
 """
 
 from typing import Literal
@@ -45,7 +45,7 @@ _BACKWARD_OPS: list[tuple[str, int, int]] = [
 
 
 def pointwise(call: Arguments, arity: int, flops: int, result: Result = "promoted") -> Cost:
-    """Inputs from `arity` on are parameters, or the tensor that an out= variant writes."""
+    """Cost of an element-wise op with `arity` inputs. Later inputs are parameters, or the output of an out= variant."""
     inputs = call.every(0, arity)
     kinds = [_kind(call.value(index)) for index in range(min(arity, len(call))) if call.is_scalar(index)]
     computed = promote(inputs, kinds)
@@ -78,7 +78,7 @@ def _in_place(name: str) -> bool:
 
 
 def _in_memory(inputs: list[Tensor]) -> list[Tensor]:
-    """The tensors that are read from memory. A 0-d tensor beside others is nearly always a Python number."""
+    """Return the tensors that are read from memory. A 0-d tensor beside others is almost always a Python number."""
     return [tensor for tensor in inputs if tensor.shape] or inputs
 
 
@@ -98,14 +98,15 @@ _register()
 
 @costs("aten::div", "aten::div_", "aten::divide", "aten::divide_")
 def divide(call: Arguments) -> Cost:
-    """(self, other): of integers gives floats; (self, other, rounding_mode), whose mode is not recorded, does not."""
+    """(self, other): integers give floats. (self, other, rounding_mode): integers stay integers; the mode is not
+    recorded."""
     rounds = len(call) == 3 and call.optional(2) is None
     return pointwise(call, arity=2, flops=1, result="promoted" if rounds else "floating")
 
 
 @costs("aten::where")
 def where(call: Arguments) -> Cost:
-    """(condition, self, other): the condition takes no part in type promotion, 0-d tensors are read from memory."""
+    """(condition, self, other): condition does not affect type promotion; 0-d tensors are read from memory."""
     inputs = [call.tensor(0), *call.every(1, 3)]
     kinds = [_kind(call.value(index)) for index in (1, 2) if call.is_scalar(index)]
     dtype = promote(inputs[1:], kinds)
@@ -117,7 +118,7 @@ def where(call: Arguments) -> Cost:
 
 @costs("aten::native_dropout")
 def native_dropout(call: Arguments) -> Cost:
-    """Dropout writes the result and a mask of bools; drawing, comparing and scaling are three FLOPs."""
+    """Dropout writes the result and a mask of bools, with three FLOPs per element: draw, compare, scale."""
     x = call.tensor(0)
     mask = x.like(dtype=dtypes.BOOL)
     return moves("pointwise", 3 * x.numel, [x], [x, mask], x.dtype, access="random")

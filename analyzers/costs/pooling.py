@@ -1,4 +1,4 @@
-"""Pooling and resampling: the input read once, the output written once."""
+"""Pooling and resampling: the input is read once, the output is written once."""
 
 from math import prod
 
@@ -13,7 +13,7 @@ from tracekit.analyzers.costs.tensors import MalformedCall, Shape, Tensor
 @costs("aten::max_pool1d", "aten::max_pool2d", "aten::max_pool3d", dilation=4, ceil_mode=5)
 @costs("aten::avg_pool1d", "aten::avg_pool2d", "aten::avg_pool3d", dilation=-1, ceil_mode=4)
 def pool(call: Arguments, dilation: int, ceil_mode: int, indices: bool = False) -> Cost:
-    """(self, kernel_size, stride, padding, ...): an empty stride is the kernel's size."""
+    """(self, kernel_size, stride, padding, ...): an empty stride equals the kernel size."""
     x, kernel = call.tensor(0), call.integers(1)
     rank = len(x.shape) - 2 if kernel and len(kernel) == 1 else len(kernel or ())
     if not kernel or min(kernel) < 1 or rank < 1:
@@ -67,6 +67,6 @@ def _resized(call: Arguments, x: Tensor) -> Tensor:
 @costs("aten::max_pool2d_with_indices_backward", indices=7)
 @costs("aten::avg_pool2d_backward", "aten::avg_pool3d_backward", "aten::_adaptive_avg_pool2d_backward", indices=-1)
 def pool_backward(call: Arguments, indices: int) -> Cost:
-    """(grad_output, self, ...): the gradient spread over an output of self's size."""
+    """(grad_output, self, ...): distributes the gradient over an output of self's size."""
     grad, x = call.tensor(0), call.tensor(1)
     return moves("reduction", x.numel, [grad, call.optional(indices)], [x], x.dtype)

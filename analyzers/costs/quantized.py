@@ -13,7 +13,7 @@ from tracekit.analyzers.costs.work import Product
 
 
 def scaled_product(a: Tensor, b: Tensor, scales: Sequence[Tensor]) -> Product:
-    """The product of matrices with one scale each, or one a row of `a` and a column of `b`."""
+    """Return the cost of a product of matrices with one scale each, or one per row of `a` and column of `b`."""
     m, n = a.shape[0], b.shape[1]
     by_row = len(scales) > 1 and (scales[0].numel, scales[1].numel) == (m, n) and max(m, n) > 1
     return Product(1, m, n, a.shape[1], weight="b", row_scales=by_row)
@@ -44,7 +44,7 @@ def int_mm(call: Arguments) -> Cost:
 
 @costs("aten::_weight_int8pack_mm")
 def weight_int8pack_mm(call: Arguments) -> Cost:
-    """a[m, k] by int8 weights[n, k] with a scale a row; the weights are widened to a's type first."""
+    """a[m, k] by int8 weights[n, k] with a scale per row; the weights are converted to a's type first."""
     a, weight, scales = call.tensor(0), call.tensor(1), call.tensor(2)
     fit(len(a.shape) == len(weight.shape) == 2 and a.shape[1] == weight.shape[1], call.name)
     work = Product(1, a.shape[0], weight.shape[0], a.shape[1], weight="b", stored="int8")
@@ -53,7 +53,7 @@ def weight_int8pack_mm(call: Arguments) -> Cost:
 
 @costs("aten::_weight_int4pack_mm", "aten::_weight_int4pack_mm_for_cpu")
 def weight_int4pack_mm(call: Arguments) -> Cost:
-    """a[m, k] by packed int4 weights, with a scale and a zero point a group: scales[k / group, n, 2]."""
+    """a[m, k] by packed int4 weights, with a scale and a zero point per group: scales[k / group, n, 2]."""
     a, weight, scales = call.tensor(0), call.tensor(1), call.tensor(3)
     fit(len(scales.shape) == 3, call.name)
     work = Product(1, prod(a.shape[:-1]), scales.shape[1], a.shape[-1], weight="b", stored="int4")

@@ -1,4 +1,4 @@
-"""Reductions, scans and sorts: the input read once, the reduced result written once; a FLOP an element and step."""
+"""Reductions, scans and sorts: the input is read once, the result is written once; one FLOP per element and step."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,8 @@ from tracekit.analyzers.costs.work import Reduce
 
 
 def reduce(call: Arguments, dims: int, keepdim: int, flops: int, *results: DType, searches: bool = False) -> Cost:
-    """A reduction over the dims recorded at input `dims` (all if there are none), with one result per type."""
+    """Return the cost of a reduction over the dims recorded at input `dims` (all if empty), with one result per
+    type."""
     x, over = call.tensor(0), call.integers(dims)
     shape = reduced(x.shape, over, call.flag(keepdim))
     written = [Tensor(shape, dtype) for dtype in results]
@@ -27,7 +28,7 @@ def reduce(call: Arguments, dims: int, keepdim: int, flops: int, *results: DType
 
 
 def _walk(shape: Shape, dims: Sequence[int] | None, searches: bool) -> Access:
-    """The access of a reduction: rows, unless the innermost dim is kept and another one is reduced."""
+    """Return the access of a reduction: rows, unless the innermost dim is kept and another one is reduced."""
     kept = {axis for axis, size in enumerate(shape) if size > 1} - axes(len(shape), dims)
     inner = max((axis for axis, size in enumerate(shape) if size > 1), default=-1)
     if inner in kept:
@@ -109,7 +110,7 @@ def cumulate(call: Arguments) -> Cost:
 
 @costs("aten::cummax", "aten::cummin", "aten::sort", "aten::sort_")
 def scan_with_index(call: Arguments) -> Cost:
-    """Values and their int64 indices, both of the input's shape."""
+    """Return the cost of a scan that gives values and their int64 indices, both of the input's shape."""
     x = call.tensor(0)
     walk: Access = "sort" if "sort" in call.name else "scan"
     return moves(
@@ -135,7 +136,7 @@ def topk(call: Arguments) -> Cost:
 
 
 def _along(call: Arguments, x: Tensor, dim: int) -> int:
-    """The size of the dim recorded at input `dim`, or of the last dim."""
+    """Return the size of the dim recorded at input `dim`, or of the last dim."""
     (axis,) = axes(len(x.shape), (call.integer(dim, -1),)) or {0}
     return x.shape[axis] if x.shape else 1
 

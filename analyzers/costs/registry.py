@@ -16,11 +16,11 @@ FORMULAS: dict[str, Formula] = {}
 
 
 class DuplicateFormulaError(ValueError):
-    """An op has two formulas."""
+    """Two formulas are registered for one op."""
 
 
 def costs(*names: str, **bound: Any) -> Callable[[Callable[..., Cost | None]], Callable[..., Cost | None]]:
-    """Register a formula for ops, with the keyword arguments of the formula that these ops share."""
+    """Register a formula for ops; `bound` are keyword arguments that it is called with."""
 
     def register(formula: Callable[..., Cost | None]) -> Callable[..., Cost | None]:
         for name in names:
@@ -47,8 +47,8 @@ def moves(
     shared_results: Iterable[Tensor | None] = (),
     estimated: bool = False,
 ) -> Cost:
-    """A cost that reads and writes whole tensors, computing in `dtype`. `shared` are those of `reads` beside the
-    weight that do not grow with the batch, `shared_results` those of `writes`."""
+    """Return the cost of reading and writing whole tensors with arithmetic in `dtype`. `shared` are the tensors of
+    `reads`, other than the weight, that do not grow with the batch; `shared_results` those of `writes`."""
     return Cost(
         flops=flops,
         read_bytes=total_bytes(reads),

@@ -1,8 +1,8 @@
-"""Attention of vLLM and SGLang over caches in pages, and the writes into these caches.
+"""Attention of vLLM and SGLang over paged KV caches, and writes into them.
 
 Schemas: vLLM, csrc/torch_bindings.cpp and vllm-project/flash-attention, csrc/flash_attn/flash_api_torch_lib.cpp;
-FlashAttention 3, hopper/flash_api.cpp. The lengths of sequences are data that a trace does not hold: all of them are
-taken for as long as the longest, which is recorded. Each is an upper bound, exact for sequences of one length.
+FlashAttention 3, hopper/flash_api.cpp. A trace does not hold sequence lengths, so all sequences are assumed to have the
+recorded maximum length. Costs are upper bounds, exact for equally long sequences.
 """
 
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ class Paged:
     query: int
     keys: int
     longest: int
-    """The length of the longest sequence of keys."""
+    """Maximum length of the key sequences."""
     sequences: int
     """Cumulative lengths of the queries, [batch + 1]; or block tables, [batch, ...]."""
     causal: int = -1
-    """-1: always."""
+    """Causal flag; -1: always causal."""
     window: int = -1
     """Keys visible to the left; -1: no such input."""
     backend: Backend = ""
@@ -47,7 +47,7 @@ class Paged:
 @costs("_C::paged_attention_v1", at=Paged(query=1, keys=2, longest=9, sequences=6, cumulative=False))
 @costs("_C::paged_attention_v2", at=Paged(query=4, keys=5, longest=12, sequences=9, cumulative=False))
 def paged_attention(call: Arguments, at: Paged) -> Cost:
-    """Queries of packed sequences, [tokens, heads, dim], on keys in pages."""
+    """Queries of packed sequences, [tokens, heads, dim], attend to paged keys."""
     q, keys, sequences = call.tensor(at.query), call.tensor(at.keys), call.tensor(at.sequences)
     if len(q.shape) != 3 or not sequences.shape:
         raise MalformedCall(f"{call.name}: {q.shape} is not tokens, heads and dim")
@@ -60,7 +60,7 @@ def paged_attention(call: Arguments, at: Paged) -> Cost:
 
 
 def _longest(call: Arguments, at: Paged) -> int:
-    """The recorded length; a window cuts it."""
+    """Return the recorded maximum length, limited by a window."""
     longest, window = call.integer(at.longest), call.integer(at.window, -1)
     return min(longest, window + 1) if window >= 0 else longest
 
@@ -97,7 +97,7 @@ def cpu_attention(call: Arguments) -> Cost:
 @costs("_C_cache_ops::reshape_and_cache", "_C_cache_ops::reshape_and_cache_flash", "_C::cpu_attn_reshape_and_cache")
 @costs("vllm::unified_kv_cache_update")
 def write_cache(call: Arguments) -> Cost:
-    """(key, value, caches, slots, ...): new keys and values go to their slots."""
+    """(key, value, caches, slots, ...): writes new keys and values to their slots."""
     key, value = call.tensor(0), call.tensor(1)
     element = cache.dtype if (cache := call.optional(2)) else key.dtype
     written = [each.like(dtype=element) for each in (key, value)]

@@ -1,6 +1,6 @@
 """Norms, activations, rotary embeddings and quantization of vLLM and SGLang.
 
-Schemas: vLLM, csrc/torch_bindings.cpp (most ops take the tensor that they write first); SGLang, sgl-kernel/csrc.
+Schemas: vLLM, csrc/torch_bindings.cpp (the first input of most ops is the output); SGLang, sgl-kernel/csrc.
 """
 
 from tracekit.analyzers.costs.arguments import Arguments
@@ -13,9 +13,9 @@ from tracekit.analyzers.costs.tensors import Tensor
 from tracekit.analyzers.costs.work import Norm, Product
 
 _RMS_FLOPS = 4
-"""Square and sum 2, scale 1, weight 1."""
+"""FLOPs per element: square and sum 2, scale 1, weight 1."""
 _ROTARY_FLOPS = 3
-"""Two products and a sum for each rotated element."""
+"""FLOPs per rotated element: two products and a sum."""
 
 
 @costs("_C::rms_norm", "_C::rms_norm_static_fp8_quant", "_C::rms_norm_dynamic_per_token_quant", "sgl_kernel::rmsnorm")
@@ -28,7 +28,7 @@ def rms_norm(call: Arguments) -> Cost:
 
 @costs("_C::fused_add_rms_norm", "sgl_kernel::fused_add_rmsnorm", "sgl_kernel::gemma_fused_add_rmsnorm")
 def fused_add_rms_norm(call: Arguments) -> Cost:
-    """(input, residual, weight, epsilon): both are updated; the sum is one FLOP more."""
+    """(input, residual, weight, epsilon): updates both tensors; the sum is one more FLOP."""
     x, residual, weight = (call.tensor(index) for index in range(3))
     return _normalized(_RMS_FLOPS + 1, [x, residual], weight, [x, residual])
 
@@ -59,7 +59,7 @@ def _normalized(flops: int, read: list[Tensor], weight: Tensor, written: list[Te
 @costs("_C::gelu_and_mul", "_C::gelu_tanh_and_mul", "_C::fatrelu_and_mul", activation=8)
 @costs("sgl_kernel::gelu_and_mul", "sgl_kernel::gelu_tanh_and_mul", activation=8)
 def gated_activation(call: Arguments, activation: int) -> Cost:
-    """(result[..., d], input[..., 2 d], ...): the activation of one half times the other."""
+    """(result[..., d], input[..., 2 d], ...): multiplies the activation of one half by the other half."""
     out, x = call.tensor(0), call.tensor(1)
     return moves("pointwise", (activation + 1) * out.numel, [x], [out], x.dtype)
 
@@ -73,7 +73,7 @@ def activation(call: Arguments) -> Cost:
 
 @costs("_C::rotary_embedding", "sgl_kernel::rotary_embedding")
 def rotary_embedding(call: Arguments) -> Cost:
-    """(positions, query, key or none, head_size, cos_sin_cache, ...): queries and keys are rotated in place."""
+    """(positions, query, key or none, head_size, cos_sin_cache, ...): rotates queries and keys in place."""
     positions, rotated, cache = call.tensor(0), call.every(1, 3), call.tensor(4)
     touched = cache.like((min(positions.numel, cache.shape[0]), *cache.shape[1:]))
     flops = _ROTARY_FLOPS * sum(each.numel for each in rotated)
@@ -83,7 +83,7 @@ def rotary_embedding(call: Arguments) -> Cost:
 @costs("_C::static_scaled_fp8_quant", "_C::dynamic_scaled_fp8_quant", "_C::dynamic_per_token_scaled_fp8_quant")
 @costs("_C::static_scaled_int8_quant", "_C::dynamic_scaled_int8_quant")
 def quantize(call: Arguments) -> Cost:
-    """(result, input, scale, ...): dynamic scales need the largest magnitude first, which is a FLOP more."""
+    """(result, input, scale, ...): dynamic scales need the largest magnitude, which is one more FLOP."""
     out, x = call.tensor(0), call.tensor(1)
     dynamic = "dynamic" in call.name
     return moves("pointwise", (2 + dynamic) * x.numel, [x], [out], x.dtype)
@@ -110,7 +110,7 @@ def cutlass_scaled_mm(call: Arguments) -> Cost:
 
 @costs("_C::onednn_mm")
 def onednn_mm(call: Arguments) -> Cost:
-    """(result[m, n], a[m, k], bias, handler): the handler keeps the weight, of a's type."""
+    """(result[m, n], a[m, k], bias, handler): the handler holds the weight, which has a's type."""
     out, a = call.tensor(0), call.tensor(1)
     weight = a.like((out.shape[-1], a.shape[-1]))
     bias, rows = call.optional(2), a.numel // max(1, a.shape[-1])
@@ -122,7 +122,7 @@ def onednn_mm(call: Arguments) -> Cost:
 @costs("vllm::rocm_unquantized_gemm", "vllm::rocm_unquantized_gemm_impl", at=1)
 @costs("sgl_kernel::weight_packed_linear", at=1)
 def packed_linear(call: Arguments, at: int) -> Cost:
-    """(input[m, k], weight[n, k], ...); what follows may be a bias."""
+    """(input[m, k], weight[n, k], ...); the next input may be a bias."""
     a, weight = call.tensor(0), call.tensor(at)
     if "weight_packed" in call.name and len(call) > 4:  # vLLM: (result, input, weight, bias, is_vnni)
         a, weight = call.tensor(1), call.tensor(2)

@@ -1,4 +1,5 @@
-"""Softmax and its logarithm; five FLOPs an element forward (maximum, difference, exponential, sum, scale), 4 back."""
+"""Softmax and log-softmax: five FLOPs per element forward (maximum, difference, exponential, sum, scale), 4
+backward."""
 
 from tracekit.analyzers.costs.arguments import Arguments
 from tracekit.analyzers.costs.call import Cost

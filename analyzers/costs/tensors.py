@@ -1,4 +1,4 @@
-"""Shapes and types as torch derives them: broadcasting, reduction, type promotion."""
+"""Shapes and types by torch's rules for broadcasting, reduction and type promotion."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ def total_bytes(tensors: Iterable[Tensor | None]) -> int:
 
 
 def broadcast(*shapes: Shape) -> Shape:
-    """The common shape; raises MalformedCall where two sizes differ and neither is 1."""
+    """Return the common shape. Raises MalformedCall if two sizes differ and neither is 1."""
     rank = max(map(len, shapes), default=0)
     padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     return tuple(_broadcast_size(set(sizes) - {1}) for sizes in zip(*padded, strict=True))
@@ -54,13 +54,13 @@ def _broadcast_size(sizes: set[int]) -> int:
 
 
 def without_batch(inputs: Iterable[Tensor], result: Shape) -> list[Tensor]:
-    """The inputs that are broadcast along the first dim of the result, and so shared by all sequences."""
+    """Return the inputs that are broadcast along the result's first dim, and so shared by all sequences."""
     first = result[0] if result else 1
     return [each for each in inputs if len(each.shape) < len(result) or (each.shape[:1] == (1,) and first > 1)]
 
 
 def axes(rank: int, dims: Sequence[int] | None) -> frozenset[int]:
-    """Dims as non-negative axes; None and an empty list mean all, as in torch's reductions."""
+    """Return dims as non-negative axes; None and an empty list mean all, as in torch's reductions."""
     if not dims:
         return frozenset(range(rank))
     if any(not -max(rank, 1) <= dim < max(rank, 1) for dim in dims):
@@ -69,16 +69,18 @@ def axes(rank: int, dims: Sequence[int] | None) -> frozenset[int]:
 
 
 def reduced(shape: Shape, dims: Sequence[int] | None, keepdim: bool) -> Shape:
-    """The shape after a reduction over dims."""
+    """Return the shape after a reduction over dims."""
     gone = axes(len(shape), dims)
     sizes = (1 if axis in gone else size for axis, size in enumerate(shape) if keepdim or axis not in gone)
     return tuple(sizes)
 
 
 def promote(tensors: Sequence[Tensor], scalars: Iterable[Kind] = ()) -> DType:
-    """torch.result_type: tensors with dims decide, then 0-d tensors and Python numbers of a higher kind.
+    """Return the type as torch.result_type does: tensors with dims decide, then 0-d tensors and Python numbers of a
+    higher kind.
 
-    A 0-d double beside other tensors is taken for a wrapped Python number, since a trace does not tell them apart.
+    A 0-d double beside other tensors is assumed to be a wrapped Python number, because a trace does not distinguish
+    them.
     """
     if not tensors:
         raise MalformedCall("no tensor among the inputs")
@@ -101,5 +103,5 @@ def _widest(dtypes: Sequence[DType]) -> DType | None:
 
 
 def floating(dtype: DType) -> DType:
-    """The type of a result that cannot be an integer: integers and bools become float32."""
+    """Return the type of a result that cannot be an integer: integers and bools become float32."""
     return dtype if dtype.kind >= Kind.FLOAT else FLOAT32

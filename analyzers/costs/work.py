@@ -1,6 +1,6 @@
-"""What an op computes, as it was called: the sizes and the facts that kernels, batches and formats of weights go by.
+"""The computation of an op call: the sizes and properties that kernel models, batching and weight formats need.
 
-Each kind of work knows itself at a larger batch (`batched`).
+Each kind of work has a method `batched` that gives it at a larger batch.
 """
 
 from dataclasses import dataclass, replace
@@ -10,14 +10,14 @@ from typing import Literal, Self
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4"]
 
 Backend = Literal["flash", "flash3", "cudnn", "efficient", ""]
-"""Kernels of fused attention."""
+"""Backends of fused attention."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product for each group: out[group, m, n] = a[group, m, k] · b[group, k, n].
+    """A matrix product per group: out[group, m, n] = a[group, m, k] · b[group, k, n].
 
-    Of a mixture of experts a group is an expert that is touched, and m the mean number of rows routed to one.
+    In a mixture of experts, a group is a selected expert, and m is the mean number of rows routed to it.
     """
 
     groups: int
@@ -25,20 +25,20 @@ class Product:
     n: int
     k: int
     bias: bool = False
-    """Something is added to it in the same kernel."""
+    """Whether the kernel also adds a tensor."""
     weight: Literal["a", "b", ""] = ""
-    """The operand that is a layer's weights."""
+    """The operand that holds a layer's weights."""
     stored: Precision | None = None
-    """The type that the weights are stored in; None: the one that they are multiplied in."""
+    """Storage type of the weights; None: the type of the multiplication."""
     row_scales: bool = False
-    """Each row of a, and each column of b, has a scale."""
+    """Whether each row of a and each column of b has a scale."""
     gradient: bool = False
-    """It is the gradient of weights: k runs over the sequences of the batch."""
+    """Whether the product is the gradient of weights: k runs over the sequences of the batch."""
     routed: int = 0
-    """Rows that a router spread over `experts`, each to one; 0: nothing is routed."""
+    """Number of rows that a router assigns to `experts`, one expert per row; 0: nothing is routed."""
     experts: int = 0
     apart: int = 1
-    """Number of experts that each token goes to; 1: not known."""
+    """Number of experts per token; 1: unknown."""
 
     def batched(self, factor: float) -> Self:
         if self.routed:
@@ -65,9 +65,9 @@ class Attention:
     head_dim: int
     causal: bool
     backend: Backend = ""
-    """The backend of the op that was called; empty: the one that PyTorch prefers on the GPU."""
+    """Backend of the called op; "": the one that PyTorch prefers on the GPU."""
     packed: bool = False
-    """Whether sequences of several lengths are packed into one tensor, which has kernels of its own."""
+    """Whether sequences of several lengths are packed into one tensor, for which there are separate kernels."""
 
     def batched(self, factor: float) -> Self:
         return replace(self, batch=grown(self.batch, factor))
@@ -78,7 +78,7 @@ class Norm:
     """Rows normalized by their own statistics."""
 
     centered: bool = True
-    """The mean is subtracted; RMS norms do not."""
+    """Whether the mean is subtracted; RMS norms do not."""
 
     def batched(self, factor: float) -> Self:
         return self
@@ -96,7 +96,7 @@ class Softmax:
 
 @dataclass(frozen=True)
 class Lookup:
-    """Rows of a table; `adds`: they are added up, as in bags or in the table's gradient."""
+    """Rows read from a table. `adds`: the rows are summed, as in bags or in the table's gradient."""
 
     adds: bool = False
 
@@ -116,7 +116,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Reduce:
-    """A reduction; `over_batch`: of all sequences to one result, which does not grow with them."""
+    """A reduction. `over_batch`: all sequences reduce to one result, which does not grow with the batch."""
 
     over_batch: bool = False
 
@@ -128,13 +128,13 @@ Work = Product | Attention | Norm | Softmax | Lookup | Loss | Reduce
 
 
 def grown(number: int, factor: float) -> int:
-    """`factor` times as much, at least 1; nothing stays nothing."""
+    """Return `number` times `factor`, at least 1; 0 stays 0."""
     return max(1, round(number * factor)) if number else 0
 
 
 def touched(rows: int, experts: int, apart: int = 1) -> int:
-    """Experts that at least one of so many rows goes to, where each goes to any, and `apart` of them to different ones:
-    the mean."""
+    """Return the mean number of experts that at least one of `rows` rows selects. Each row selects any expert, and
+    `apart` rows in turn select distinct ones."""
     if not experts or not rows:
         return 1
     missed = max(0.0, 1 - apart / experts) ** (rows / apart)

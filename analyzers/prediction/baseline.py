@@ -35,7 +35,7 @@ from tracekit.analyzers.trace import Trace
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """An op list (OP_LIST) whose simulation reproduces the step's latency; two are the same if they are one object."""
+    """An op list (OP_LIST) whose simulation reproduces the step's latency. Instances compare by identity."""
 
     ops: pd.DataFrame
     gpu: GPU
@@ -45,44 +45,46 @@ class Baseline:
     launch_latency_ns: float
     gap_ns: float
     host_range: Interval
-    """Factors on the host time that the evidence leaves open."""
+    """Range of the factor on host time that the evidence allows."""
     tail: HostTail | None = None
-    """None: the host does nothing after its last launch."""
+    """Host time after the last launch; None: the host does nothing after it."""
     overlaps: bool = False
-    """Steps follow each other without waiting for the device: a step's latency is then the time until the next."""
+    """Whether steps follow each other without waiting for the device. The latency is then the period between steps."""
     as_traced: Reproduction | None = None
-    """The step under the profiler, with nothing fitted: the check of the simulation itself."""
+    """The simulated step with the profiler and without fitted values, which checks the simulation; None: not
+    compared."""
     profiler_share: Interval | None = None
-    """Part of the traced host time that is the profiler's, where no time without one is known; None: known, or none."""
+    """Estimated fraction of the traced host time that the profiler took; None: the time without it is known, or there
+    was none."""
     predicted_memory: Memory | None = None
-    """What the step holds after optimizations; None: none was applied."""
+    """Memory of the step after optimizations; None: no optimization was applied."""
     plain_launch_ns: float | None = None
-    """Host time of one more launch in the run as it was before optimizations; None: none was applied."""
+    """Host time of one more launch before any optimization was applied; None: none was applied."""
     overlap: float = 1.0
-    """Busy time over the summed kernel time of all devices: below 1 where kernels overlap."""
+    """Busy time divided by the summed kernel time of all devices: below 1 where kernels overlap."""
     side_by_side: float = 1.0
-    """Part of the busy time that is left at best when launches hold no stream up; 1: there is one stream."""
+    """Smallest possible fraction of the busy time if launches never delay a stream; 1: there is one stream."""
     batch_by_shapes: int = 0
-    """Sequences or samples of a step by the shapes of its ops; 0: they do not tell."""
+    """Sequences or samples per step, derived from the shapes of its ops; 0: unknown."""
     least_memory_bytes: int = 0
-    """What the step holds at least, where its peak is not known; 0: nothing is known."""
+    """Lower bound of the step's memory, used where its peak is unknown; 0: unknown."""
     running: Running = NOTHING_KNOWN
-    """What the trace shows that the run does already."""
+    """Features that the traced run already uses, such as CUDA graphs."""
     fallback: MathFallback | None = None
-    """Fused attention fell back to the math path; None: not that the trace shows."""
+    """Reason why fused attention fell back to the math path; None: the trace shows no fallback."""
     outside: Outside = field(default_factory=Outside)
     """Host work outside the model."""
     recorded: Recorded = field(default_factory=Recorded)
-    """What the trace says of each op."""
+    """Facts that the trace recorded about each op."""
     graph_use: GraphUse = field(default_factory=GraphUse)
     host_causes: pd.DataFrame = field(default_factory=HOST_CAUSES.empty)
-    """HOST_CAUSES of the step that stands for all."""
+    """HOST_CAUSES of the representative step."""
     entry_ns: float = 0.0
-    """Host time before the first launch that goes into calling compiled code: launching, however long it takes."""
+    """Host time before the first launch that calls compiled code. It counts as launching, however long it takes."""
 
     @cached_property
     def trains(self) -> bool:
-        """Whether a step trains: as the capture says, or by a backward pass or an optimizer among its ops."""
+        """Whether a step trains, according to the capture or to a backward pass or an optimizer among its ops."""
         capture = self.source.capture
         if capture and capture.workload:
             return capture.workload == "train"
@@ -90,25 +92,26 @@ class Baseline:
 
     @property
     def batch_size(self) -> int:
-        """Sequences or samples of a step: as the capture says, or by the shapes of ops; 0: not known."""
+        """Sequences or samples per step, according to the capture or to the shapes of ops; 0: unknown."""
         capture = self.source.capture
         return capture.batch_size if capture and capture.batch_size else self.batch_by_shapes
 
     @cached_property
     def latency_ns(self) -> float:
-        """The simulated latency."""
+        """Simulated latency in nanoseconds."""
         return self.simulate(self.ops)
 
     @cached_property
     def memory(self) -> Memory | None:
-        """What the step holds; None: not known."""
+        """Memory of the step at its peak; None: unknown."""
         if self.predicted_memory is not None or self.source.capture is None:
             return self.predicted_memory
         return held(self.source.capture, self.ops, self.gpu, training=self.trains)
 
     @property
     def calibrated(self) -> Reproduction:
-        """The step without a profiler, beside its latency. Of an imported trace only the profiled latency is known."""
+        """The simulated step without a profiler, beside its latency. An imported trace has only the profiled
+        latency."""
         return Reproduction(self.latency_ns / 1e3, self.stated_ns / 1e3)
 
     @cached_property
@@ -122,49 +125,50 @@ class Baseline:
 
     @property
     def unprofiled_ns(self) -> float:
-        """Latency without a profiler: as stated, or simulated where the stated one holds a profiler's time.
+        """Latency without a profiler: the stated one, or the simulated one if the stated one includes a profiler's
+        time.
 
-        A profiler only adds time, so the stated latency is the most that it can be.
+        A profiler only adds time, so the stated latency is an upper bound.
         """
         return self.stated_ns if self.profiler_share is None else min(self.stated_ns, self.latency_ns)
 
     @property
     def idle_share(self) -> float:
-        """Part of the latency in which a device is idle, 0 to 1."""
+        """Fraction of the latency in which the device is idle, 0 to 1."""
         return 1 - self.occupied_ns / self.unprofiled_ns if self.unprofiled_ns else 0.0
 
     @cached_property
     def launching_ns(self) -> float:
-        """Host time of a step that goes into launching."""
+        """Host time of a step that launches take."""
         return float(self.ops.host_ns.sum() - self.other_host_ns)
 
     @cached_property
     def planning(self) -> Floats:
-        """Host time in which each op plans its kernel; it is no longer needed where shapes stay the same."""
+        """Host time in which each op plans its kernel. With static shapes, it is saved."""
         return self.recorded.planned(self.ops)
 
     @cached_property
     def other_host_ns(self) -> float:
-        """Host time of a step that no way of launching saves."""
+        """Host time of a step that remains however ops are launched."""
         host = self.ops.host_ns.to_numpy() - self.planning
         host[:1] -= self.entry_ns
         return float(np.maximum(host - MOST_TO_LAUNCH_NS, 0.0).sum())
 
     def hosts(self, factors: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
-        """Return hosts with these factors: on launching, and on the time without a record.
+        """Return hosts with these factors on launch time and on unexplained time.
 
-        That time is the script's or the profiler's: on a host faster than is expected of a profiled step, the
-        profiler's.
+        Unexplained time belongs to the script or to the profiler. On a host that is faster than expected under a
+        profiler, it belongs to the profiler.
         """
         profiled = self.profiler_share is not None
         return tuple((factor, 0.0 if profiled and factor < 1.0 else 1.0) for factor in factors)
 
     def simulate(self, ops: pd.DataFrame, host_factor: float = 1.0, unexplained: float = 1.0) -> float:
-        """Latency of a step of these ops, in nanoseconds, on a host with these factors (see `hosts`)."""
+        """Return the latency in nanoseconds of a step of these ops on a host with these factors (see `hosts`)."""
         host, kernel, sync = self.laid_out(ops, host_factor, unexplained)
 
         def until(steps: int) -> float:
-            """Latency of so many steps in a row."""
+            """Return the latency of this many consecutive steps."""
             rows = (np.tile(each, steps) for each in (host, kernel, sync))
             return self._simulated(*rows)
 
@@ -173,8 +177,8 @@ class Baseline:
     def laid_out(
         self, ops: pd.DataFrame, host_factor: float = 1.0, unexplained: float = 1.0
     ) -> tuple[Floats, Floats, Floats]:
-        """Host times and kernel times of these ops and of what the host does beside and after them, and where the host
-        waits for the device, as `simulate` takes them."""
+        """Return host times, kernel times and synchronisations of these ops as `simulate` takes them, including the
+        host work beside and after them."""
         kernel = ops.kernel_ns.to_numpy() + (ops.launches.to_numpy() - 1) * self.gap_ns
         host, sync = ops.host_ns.to_numpy() * host_factor, ops.sync.to_numpy()
         outside = self.outside.scaled(unexplained, ("unexplained",)).before_each(len(ops))
@@ -192,7 +196,7 @@ class Baseline:
 
 
 def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
-    """The calibrated baseline of a trace; None without device work or without a known GPU."""
+    """Return the calibrated baseline of a trace; None without device work or with an unknown GPU."""
     step = traced_step(trace, analysis)
     if step is None or analysis.source.gpu is None:
         return None
@@ -230,7 +234,8 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
 
 
 def _overlap(analysis: Analysis, step: TracedStep, kernel_ns: float) -> float:
-    """Busy time of a step over its summed kernel time. Where a step was also timed without a profiler, of all steps."""
+    """Return the busy time of a step divided by its summed kernel time; of all steps if a step was also timed
+    unprofiled."""
     steps = analysis.timeline.steps
     busy = float(steps.busy_ns.mean()) if analysis.latency.unprofiled else float(step.busy_ns)
     return busy / max(1, analysis.work.device.nunique()) / kernel_ns

@@ -1,4 +1,4 @@
-"""How many sequences, images or samples a step works on, by the shapes of its ops."""
+"""Derives the number of sequences, images or samples per step from the shapes of its ops."""
 
 import json
 from collections import Counter
@@ -19,15 +19,15 @@ _BATCH_FIRST = {
     "aten::miopen_convolution": 4,
     "aten::batch_norm": 4,
 }
-"""Ops whose first input has the batch as its first dimension, and the rank of that input."""
+"""Ops whose first input has the batch as its first dimension -> rank of that input."""
 _HANDLING = ("aten::copy_", "aten::clone")
 _TOKEN_RANK = 2
 _TOKENS = "aten::embedding"
-"""Its second input is [batch, length]; positions are looked up with a batch of 1."""
+"""Embedding lookup. Its second input is [batch, length]; position lookups have a batch of 1."""
 
 
 def batch_by_shapes(host: pd.DataFrame) -> int:
-    """The batch of a step; 0 where the shapes do not tell, or disagree."""
+    """Return the batch size of a step; 0 if the shapes do not determine it or disagree."""
     calls = host[host["name"].isin([*_BATCH_FIRST, _TOKENS]).to_numpy()]
     counted = Counter(zip(calls["name"].astype(str), calls["shapes"].astype(str), strict=True))
     votes: Counter[int] = Counter()
@@ -45,8 +45,8 @@ def batch_by_shapes(host: pd.DataFrame) -> int:
 
 
 def _of_handled_tokens(host: pd.DataFrame) -> int:
-    """The batch of the tokens, [batch, length] of integers, that are copied around graphs, whose own ops are not
-    recorded; 0: none are, or they disagree."""
+    """Return the batch size of the integer tensors [batch, length] that are copied before and after graph launches,
+    because ops inside graphs are not recorded. Return 0 if there are none or they disagree."""
     calls = host[host["name"].isin(_HANDLING).to_numpy()][["shapes", "dtypes"]].astype(str).drop_duplicates()
     sizes = {_of_tokens(*call) for call in calls.itertuples(index=False)} - {0}
     return sizes.pop() if len(sizes) == 1 else 0

@@ -1,4 +1,4 @@
-"""Whether a step without a marked phase decodes: one query attends to many keys."""
+"""Recognizes decoding in a step without a marked phase: one query attends to many keys."""
 
 import pandas as pd
 
@@ -6,7 +6,7 @@ from tracekit.analyzers.costs.work import Attention
 
 
 def with_decoding(ops: pd.DataFrame) -> pd.DataFrame:
-    """The op list (OP_LIST) with the phase "decode" where no phase is marked and all attention is of one query."""
+    """Return the op list (OP_LIST) with the phase "decode" if no phase is marked and all attention has one query."""
     if (ops["phase"] != "").any():
         return ops
     shapes = [cost.work for cost in ops["cost"] if cost is not None and isinstance(cost.work, Attention)]

@@ -14,18 +14,18 @@ _RECORDS = re.compile(r"StreamBeginCapture|GraphInstantiate", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class GraphUse:
-    """Numbers of host rows of a step that belong to CUDA graphs."""
+    """Counts of host rows of a step that belong to CUDA graphs."""
 
     requested: int = 0
-    """Ranges and frames of torch.compile's CUDA graphs."""
+    """Number of ranges and frames of torch.compile's CUDA graphs."""
     replayed: int = 0
-    """Launches of graphs."""
+    """Number of graph launches."""
     recorded: int = 0
-    """Captures that began."""
+    """Number of captures that began."""
 
     @property
     def falls_back(self) -> bool:
-        """Whether graphs are requested, or captured again, and none is replayed."""
+        """Whether graphs are requested or recaptured but never replayed."""
         return bool(self.requested or self.recorded) and not self.replayed
 
 

@@ -1,4 +1,4 @@
-"""Host times of a traced step, scaled to what they are without the profiler, which slows the host."""
+"""Scales the host times of a traced step to those without the profiler, which slows the host."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,16 +10,17 @@ if TYPE_CHECKING:
     from tracekit.analyzers.prediction.baseline import Baseline
 
 MOST_TO_LAUNCH_NS = 500_000.0
-"""Host time before a launch beyond this is no launching: data loading, compiling, Python of the caller."""
+"""Longest host time before a launch that counts as launching. Beyond it, time belongs to data loading, compiling, or
+the caller's Python."""
 _SAME = 0.03
-"""Host times whose simulations differ less than this explain a latency equally well: kernels under a profiler take
-as much longer or shorter."""
+"""Tolerance within which two host times explain a latency equally well: kernel times under a profiler vary as much."""
 _TOLD = 0.9
-"""Of the largest host time that explains a latency: one that must be larger than this is told by the latency."""
+"""Fraction of the largest host time that explains a latency. If the host time must exceed it, the latency determines
+it."""
 
 
 def modelled(raw: "Baseline") -> "Baseline":
-    """As far as the host of the modelled run may differ from the one that was assumed."""
+    """Return the baseline with the range by which the modelled run's host may differ from the assumed one."""
     capture = raw.source.capture
     if capture is None or not capture.host_op_low_us:
         host = raw.gpu.host_op_us
@@ -29,7 +30,8 @@ def modelled(raw: "Baseline") -> "Baseline":
 
 
 def profiled(raw: "Baseline", share: Interval) -> "Baseline":
-    """Host time as without a profiler, and never more than fits the step: a launch that found the queue full waited."""
+    """Return the baseline with unprofiled host time, limited to what fits the step: a launch into a full queue
+    waits."""
     most = _largest_host_factor(raw)
     low, expected, high = (min(1 - part, most) for part in (share.high, share.expected, share.low))
     open_range = Interval(low / expected, 1.0, high / expected) if expected else Interval(1.0, 1.0, 1.0)
@@ -37,12 +39,12 @@ def profiled(raw: "Baseline", share: Interval) -> "Baseline":
 
 
 def timed(raw: "Baseline", share: Interval) -> "Baseline":
-    """Host time scaled to the unprofiled latency; kernel time too, if the kernels alone exceed it.
+    """Scale host time to the unprofiled latency, and kernel time too if the kernels alone exceed it.
 
-    A step that waits for its kernels takes the same with any host time below some bound: what a profiler usually
-    takes is then taken off. On an H200's host 0.32 to 0.50 of the traced host time, 0.42 in the median, was left in
-    fifteen steps that the host decides. Where that is more than launches take on such machines, both are
-    estimates, and their geometric mean is taken.
+    If a step waits for its kernels, its latency is the same for all host times below some bound, so a profiler's usual
+    share is subtracted. On an H200's host, 0.32 to 0.50 (median 0.42) of the traced host time remained in fifteen
+    host-bound steps. If the remaining time exceeds typical launch times on such machines, both are estimates, and their
+    geometric mean is used.
     """
     raw = _fitting(raw)
     floor = raw.simulate(raw.ops, 0.0)
@@ -59,7 +61,7 @@ def timed(raw: "Baseline", share: Interval) -> "Baseline":
 
 
 def _fitting(raw: "Baseline") -> "Baseline":
-    """With no more work outside the model than fits the step: of what was recorded, some is the profiler's."""
+    """Limit the work outside the model to what fits the step: part of the recorded time is the profiler's."""
     bare = replace(raw, outside=Outside())
     least, floor = bare.simulate(bare.ops, 0.0), raw.simulate(raw.ops, 0.0)
     if floor <= raw.stated_ns:
@@ -68,7 +70,7 @@ def _fitting(raw: "Baseline") -> "Baseline":
 
 
 def _of_machine(raw: "Baseline") -> float:
-    """Factor on the host time at which launches take what they do on machines that the GPU sits in."""
+    """Return the factor on host time that gives the launch times of machines with this GPU."""
     launching = float(raw.ops.host_ns.clip(upper=MOST_TO_LAUNCH_NS).sum())
     return len(raw.ops) * raw.gpu.host_op_us.expected * 1e3 / launching if launching else 1.0
 
@@ -83,8 +85,8 @@ def _scaled(raw: "Baseline", factor: float) -> "Baseline":
 
 
 def _largest_host_factor(raw: "Baseline", part: float = 1.0) -> float:
-    """The largest factor on host time, up to 1, whose simulation stays within a part of the stated latency, found by
-    bisection."""
+    """Return the largest factor on host time, up to 1, whose simulated latency is at most `part` of the stated one.
+    Uses bisection."""
     low, high = 0.0, 1.0
     if raw.latency_ns <= raw.stated_ns * part:
         return 1.0

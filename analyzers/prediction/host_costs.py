@@ -1,4 +1,4 @@
-"""What ops cost the host of a machine, by class: assumed for the machines that a GPU sits in, or calibrated."""
+"""Host time per op class on a machine: assumed from its GPU, or calibrated."""
 
 import tomllib
 from collections.abc import Mapping
@@ -24,9 +24,13 @@ CLASSES = (
     "model",
     "sync",
 )
-"""Ops that launch, by what they compute (pointwise: all others); ops that launch nothing (view); recording an op for
-autograd; a node of the backward pass, and an op launched there; a tensor of a multi-tensor op (optimizer); a call of a
-module, and what one of the outermost takes beside (model); reading a value back (sync)."""
+"""Classes of ops by their host time.
+
+gemm, attention, norm, pointwise: ops that launch kernels; pointwise includes all others. view: ops that launch nothing.
+autograd: recording of an op. backward: a node of the backward pass. backward_op: an op launched in it. optimizer: one
+tensor of a multi-tensor op. module: a call of a module. model: extra time of an outermost module. sync: reading a value
+back.
+"""
 
 
 @dataclass(frozen=True)
@@ -35,11 +39,11 @@ class HostCosts:
 
     op_us: Mapping[str, float]
     base_us: float
-    """Host time of an average kernel-launching op of GPT-2, all around it included; the others scale with it."""
+    """Host time of an average kernel-launching op of GPT-2, including its surroundings. Other costs scale with it."""
     span: Interval
-    """Factors on all of them, from a fast such machine to a slow one."""
+    """Factors on all costs, from a fast machine with this GPU to a slow one."""
     source: str
-    """Where they come from, to be shown."""
+    """Origin of the costs, for display."""
     calibrated: bool = False
 
     def scaled(self, factor: float) -> "HostCosts":
@@ -48,7 +52,7 @@ class HostCosts:
 
 
 def assumed(gpu: GPU) -> HostCosts:
-    """Those of machines that such GPUs sit in; none of them was measured."""
+    """Return the assumed costs of machines with this GPU. None of them was measured."""
     host = gpu.host_op_us
     return HostCosts(
         op_us=_at(host.expected),
@@ -59,9 +63,9 @@ def assumed(gpu: GPU) -> HostCosts:
 
 
 def calibrated(probe_us: Mapping[str, Interval], when: str) -> HostCosts | None:
-    """Those of a machine by what was measured on it: class -> host time of a bare call. None if that tells nothing.
+    """Return the costs of a machine from measured host times of bare calls per class; None if these are not sufficient.
 
-    A bare call takes less than the same in a model, so that the ratio to the machine of the fit counts.
+    A bare call is faster than the same call in a model, so only the ratio to the reference machine is used.
     """
     reference, known = _table()["probe_us"], _table()["calibrated"]
     shared = [name for name in reference if name in probe_us]

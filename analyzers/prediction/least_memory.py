@@ -1,4 +1,4 @@
-"""Device memory that a run needs at least, by a trace of others: what the allocator recorded, and weights by shapes."""
+"""Lower bound of a run's device memory, for traces of others: from allocator records and from weight shapes."""
 
 from collections import Counter
 
@@ -9,12 +9,16 @@ from tracekit.analyzers.roofline.parameter_count import parameter_count
 from tracekit.analyzers.trace import Trace
 
 _ELEMENT = 2
-"""Bytes of a parameter that is trained, at least."""
+"""Smallest size in bytes of an element of a trained parameter."""
 
 
 def least_memory_bytes(trace: Trace, ops: pd.DataFrame, gpu: GPU) -> int:
-    """The largest of what torch had allocated (`profile_memory=True`), trained parameters with their gradients, and the
-    weights that products read; 0: none is known. What the GPU that ran it cannot hold did not lie there at once."""
+    """Return a lower bound of device memory in bytes; 0 if unknown.
+
+    It is the largest of PyTorch's allocated bytes (`profile_memory=True`), trained parameters with their gradients, and
+    the weights that products read. Values that exceed the GPU's memory are ignored, because they cannot have been
+    allocated at once.
+    """
     recorded = trace.metadata.peak_memory_bytes
     trained = 2 * _ELEMENT * (parameter_count(trace.host, None) or 0)
     by_shapes = max(trained, _weights(ops))
@@ -22,8 +26,8 @@ def least_memory_bytes(trace: Trace, ops: pd.DataFrame, gpu: GPU) -> int:
 
 
 def _weights(ops: pd.DataFrame) -> int:
-    """Bytes of the weights that one forward pass reads: there are at most as many passes as calls of the rarest
-    product."""
+    """Return the bytes of weights that one forward pass reads. The number of passes is at most the number of calls of
+    the rarest product."""
     if (ops["phase"] == "backward").any():
         return 0
     read = Counter(cost for cost in ops["cost"] if cost is not None and cost.family == "gemm" and cost.weight_bytes)

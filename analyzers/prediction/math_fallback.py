@@ -1,4 +1,4 @@
-"""Calls of scaled_dot_product_attention that fell back to PyTorch's math path, and why.
+"""Detects calls of scaled_dot_product_attention that fell back to PyTorch's math path, and the reason.
 
 Conditions: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp.
 """
@@ -19,24 +19,24 @@ Cause = Literal["bf16", "grouped-heads", "mixed-types", "layout", "head-dim", "m
 _MATH = "aten::_scaled_dot_product_attention_math"
 _HALVES = ("c10::Half", "c10::BFloat16")
 _ALIGNMENT = 16
-"""Bytes that a head, and a row of a mask, must be a multiple of."""
+"""Alignment in bytes that fused kernels require of a head and of a mask's row."""
 
 
 @dataclass(frozen=True)
 class MathFallback:
-    """Why fused kernels did not take the calls."""
+    """Properties of the calls that prevent fused kernels."""
 
     cause: Cause
     group: int = 1
-    """Query heads that share a head of keys."""
+    """Number of query heads that share a key head."""
     precision: Precision | None = None
-    """The type of the queries; None: not known."""
+    """Type of the queries; None: unknown."""
 
 
 def math_fallback(host: pd.DataFrame, gpu: GPU, capture: CaptureInfo | None) -> MathFallback | None:
-    """The fallback of most calls; None where the trace holds no call of the math path.
+    """Return the most frequent fallback; None if the trace has no call of the math path.
 
-    A modelled run records the ops of the math path without the call around them: its settings tell.
+    A modelled run records the math path's ops without the surrounding call, so its settings are used.
     """
     calls = host[(host["name"] == _MATH).to_numpy()]
     if calls.empty:

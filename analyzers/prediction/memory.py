@@ -1,4 +1,4 @@
-"""What a step holds in device memory, by what it is for."""
+"""Device memory of a step by purpose."""
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -13,45 +13,45 @@ from tracekit.analyzers.prediction.training_memory import TrainingMemory, traini
 from tracekit.analyzers.prediction.workspaces import workspace_bytes
 
 ADAM_MOMENTS = 2
-"""Tensors of the weights' size that Adam keeps."""
+"""Number of tensors of the weights' size that Adam keeps."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes that a step holds."""
+    """Bytes that a step allocates, by purpose."""
 
     weights: int = 0
     kv_cache: int = 0
     activations: int = 0
-    """All that a pass makes and drops; of training, what it keeps for the backward pass."""
+    """Temporary tensors of a pass; in training, the tensors saved for the backward pass."""
     gradients: int = 0
     optimizer_state: int = 0
     temporaries: int = 0
-    """What the optimizer makes and drops."""
+    """Temporary tensors of the optimizer."""
     workspaces: int = 0
-    """What libraries keep, whatever the batch."""
+    """Library workspaces, independent of the batch."""
     loss: int = 0
-    """What the backward pass makes and drops while all activations are there: above all, gradients of the logits."""
+    """Temporary tensors of the backward pass while all activations are allocated, mostly gradients of the logits."""
     tied_gradients: int = 0
-    """Gradients of a weight that is used twice, until they are added: made and dropped at the backward pass's end."""
+    """Gradients of a weight that is used twice, before they are added at the end of the backward pass."""
     buffers: int = 0
-    """Tensors of the model that are no weights, such as masks."""
+    """Tensors of the model that are not weights, such as masks."""
 
     @property
     def peak(self) -> int:
-        """The largest of three points: the loss, the end of the backward pass, and the optimizer's step."""
+        """The largest of three points: the loss, the end of the backward pass, and the optimizer step."""
         always = self.workspaces + self.weights + self.buffers + self.optimizer_state
         of_sequences = self.kv_cache + self.activations + self.loss
         return always + max(of_sequences, self.gradients + max(self.tied_gradients, self.temporaries))
 
 
 def held(capture: CaptureInfo, ops: pd.DataFrame, gpu: GPU, *, training: bool) -> Memory | None:
-    """What the run held at its measured (or modelled) peak; None when the capture does not say.
+    """Return the memory at the measured (or modelled) peak by purpose; None if the capture has no peak.
 
-    Weights and buffers are counted; the keys and values that attention read are the KV cache; training adds gradients
-    as large as the weights and, with an optimizer, its moments; libraries keep workspaces. The rest of the peak is
-    activations, copies of the cache included. Of training, what is held at each moment follows from the ops, and the
-    measured peak says how much it was at the largest of them.
+    Weights and buffers are counted. The keys and values that attention reads are the KV cache. Training adds gradients
+    as large as the weights and the optimizer's state. Libraries keep workspaces. The rest of the peak is activations,
+    including copies of the cache. In training, the ops determine the memory at each point, and the measured peak gives
+    the amount at the largest one.
     """
     if not capture.peak_memory_bytes:
         return None
@@ -67,12 +67,13 @@ def held(capture: CaptureInfo, ops: pd.DataFrame, gpu: GPU, *, training: bool) -
 
 
 def _taken(size: int, left: int) -> tuple[int, int]:
-    """As much of `size` as is left, and what is left then."""
+    """Return the smaller of `size` and `left`, and what then remains of `left`."""
     return min(size, left), left - min(size, left)
 
 
 def _training(always: Memory, left: int, known: TrainingMemory, copies: int) -> Memory:
-    """`copies`: tensors of the weights' size that the optimizer keeps."""
+    """Return the memory of a training step. `copies` is the number of tensors of the weights' size in the optimizer's
+    state."""
     gradients = min(always.weights, left)
     state, left = _taken(copies * always.weights, left - gradients)
     step = replace(always, gradients=gradients, optimizer_state=state)
@@ -90,16 +91,16 @@ def _measured_at_loss(step: Memory, left: int, known: TrainingMemory) -> Memory:
 
 
 def _measured_at_end(step: Memory, left: int, known: TrainingMemory) -> Memory:
-    """At the end of the backward pass, or at the optimizer's step."""
+    """Return the memory if the peak is at the end of the backward pass or at the optimizer step."""
     if known.tied_gradients > known.temporaries:
         return replace(step, tied_gradients=left, temporaries=min(known.temporaries, left))
     return replace(step, tied_gradients=min(known.tied_gradients, left), temporaries=left)
 
 
 def kv_cache_bytes(ops: pd.DataFrame) -> int:
-    """Bytes of the keys and values of all layers that decoding reads or a causal prefill makes; else 0.
+    """Return the bytes of all layers' keys and values that decoding reads or a causal prefill writes; else 0.
 
-    Attention written out reads heads that were repeated: what is appended to the cache tells how many it holds.
+    Attention without a fused kernel reads repeated heads; the entries appended to the cache tell how many it stores.
     """
     read: dict[str, int] = defaultdict(int)
     appended: dict[str, int] = defaultdict(int)
@@ -116,7 +117,8 @@ def _caches(cost: Cost, phase: str) -> bool:
 
 
 def _keys_and_values(cost: Cost) -> int:
-    """Bytes of keys and values that an op reads: of fused attention, or of either of its products written out."""
+    """Return the bytes of keys and values that fused attention, or one of the two products of unfused attention,
+    reads."""
     shape, element = cost.work, ELEMENT_BYTES[cost.precision]
     if isinstance(shape, Attention):
         return round(2 * element * shape.batch * shape.kv_heads * shape.keys * shape.head_dim)

@@ -1,4 +1,4 @@
-"""The tree of ops: which call of the program an op belongs to."""
+"""The tree of ops: maps each op to the outermost op that contains it."""
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +13,8 @@ READS_A_VALUE = ("aten::item", "aten::is_nonzero", "aten::_local_scalar_dense")
 
 
 def outermost(host: pd.DataFrame, ops: Ints, start: int, stop: int) -> Ints:
-    """Per op (a row of `host`, -1: none), the outermost op of its thread around it, or the op itself. All of them
-    begin from `start` to `stop`."""
+    """Return the outermost op on the same thread that contains each op (a row of `host`), or the op itself; -1 for -1.
+    All ops begin between `start` and `stop`."""
     times = host["start_ns"].to_numpy()
     rows = np.flatnonzero((times >= start) & (times <= stop) & (host["category"] == "op").to_numpy())
     if not len(rows):
@@ -31,7 +31,7 @@ def outermost(host: pd.DataFrame, ops: Ints, start: int, stop: int) -> Ints:
 
 
 def _places(host: pd.DataFrame, rows: npt.NDArray[np.integer], tracks: npt.NDArray, start: int, stop: int) -> Ints:
-    """One number for thread and time, in the order of both."""
+    """Return one number per row that sorts by thread, then by time."""
     track = np.searchsorted(tracks, host["thread"].to_numpy()[rows])
     since = host["start_ns"].to_numpy()[rows].astype(np.int64) - start
     return track * (stop - start + 1) + np.clip(since, 0, stop - start)

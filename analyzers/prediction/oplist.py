@@ -1,7 +1,7 @@
 """The op list: one step of a run as the ops that launched device work, in launch order.
 
-It is what predictions transform and simulate again. Host time between launches belongs to the op that launches next,
-so that views and Python are in it; time spent waiting for the device is taken out and marked as a synchronisation.
+Predictions transform the op list and simulate it again. Host time between two launches, including views and Python,
+belongs to the second op. Time spent waiting for the device is removed and marked as a synchronisation.
 """
 
 from dataclasses import dataclass, replace
@@ -48,26 +48,26 @@ OP_LIST = Table(
 
 @dataclass(frozen=True, eq=False)
 class Listed:
-    """A step as its op list, and the host work outside the model beside it."""
+    """A step as its op list, and the host work outside the model."""
 
     ops: pd.DataFrame
-    """OP_LIST, whose host time is without that work."""
+    """OP_LIST, whose host time excludes the work outside the model."""
     outside: Outside
     recorded: Recorded
     work: pd.DataFrame
-    """The step's rows of WORK on that device."""
+    """Rows of WORK of the step on the selected device."""
 
 
 def build(trace: Trace, analysis: Analysis) -> pd.DataFrame:
-    """The op list of `listed` alone."""
+    """Return the op list that `listed` gives."""
     return listed(trace, analysis).ops
 
 
 def listed(trace: Trace, analysis: Analysis, length_ns: int = 0) -> Listed:
-    """The step with the median wall time, on its busiest device; empty when no step has device work.
+    """Return the step with the median wall time on its busiest device; empty if no step has device work.
 
-    Devices work side by side: one of them, with the threads that launch its work, stands for all. `length_ns`: how
-    long the step lasts, where that is not its wall time.
+    Devices work in parallel: one of them, with the threads that launch its work, represents all. `length_ns` is the
+    duration of the step if it differs from its wall time.
     """
     step = typical_step(analysis)
     if step is None:
@@ -80,7 +80,8 @@ def listed(trace: Trace, analysis: Analysis, length_ns: int = 0) -> Listed:
 
 
 def typical_step(analysis: Analysis) -> "pd.Series[int] | None":
-    """The row of the steps' table with the median wall time, of those with device work; None: there is none."""
+    """Return the row of the steps' table with the median wall time among steps with device work; None if there is
+    none."""
     steps = analysis.timeline.steps[analysis.timeline.steps.kernels > 0]
     if analysis.source.device != "gpu" or steps.empty:
         return None
@@ -93,7 +94,7 @@ def _of_busiest_device(work: pd.DataFrame) -> pd.DataFrame:
 
 
 def _idle_before(everything: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """How long the device of this work had been idle before each item, in ns; steps before it count as well."""
+    """Return the idle time in nanoseconds of the device before each item of work, including work of earlier steps."""
     device = everything[everything.device == work.device.iloc[0]].sort_values("start_ns", kind="stable")
     start, duration = (device[name].to_numpy().astype(np.int64) for name in ("start_ns", "duration_ns"))
     busy_until = np.maximum.accumulate(np.append(0, (start + duration)[:-1]))
@@ -103,11 +104,11 @@ def _idle_before(everything: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np
 def _launch_end(
     trace: Trace, work: pd.DataFrame, step_start: int, idle_before: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """When the host had launched each item. A copy that its call waits for is launched before the call returns: what
-    the call does before the copy begins is the host's only while the device is idle.
+    """Return the time at which the host had launched each item.
 
-    Where the launch is not in the trace, the last known one of what started before stands in: it took no host time
-    that can be told, and a device start would make the host wait for the device.
+    A copy that its call waits for is launched before the call returns. Time in the call before such a copy begins is
+    host time only while the device is idle. If the trace lacks the launch of an item, the last known launch among items
+    that started before is used: its own host time is unknown, and its device start would make the host wait.
     """
     launch = work.launch.to_numpy()
     start, duration = (take(trace.host[name].to_numpy(), launch) for name in ("start_ns", "duration_ns"))
@@ -149,7 +150,7 @@ def _grouped(
 def _recorded(
     trace: Trace, head: pd.DataFrame, planned_ns: npt.NDArray[np.float64], launched_ns: npt.NDArray[np.int64]
 ) -> Recorded:
-    """The facts about each op, whose first pieces of work these are."""
+    """Return the recorded facts about each op, given the first item of work of each."""
     facts = {
         "copies": head.name.astype(object).where(head.category == "memcpy", "").to_numpy(),
         "planned_ns": planned_ns,
@@ -174,8 +175,8 @@ def _words(
     host_row: npt.NDArray[np.int64],
     calls: npt.NDArray[np.int64],
 ) -> "dict[str, pd.Series[str]]":
-    """As objects, as which equal words are told at once: from a type of its own for texts, pandas makes new ones
-    whenever they are read."""
+    """Return texts as Python objects, so that equal words are one object and compare fast. A pandas string column would
+    create new objects at each read."""
     layer = head.layer.to_numpy()
     module = take(analysis.layers.module.to_numpy(), layer)
     layer = np.where(module >= 0, module, layer)  # what transforms look for in a module may lie in several ranges of it
@@ -194,7 +195,7 @@ def _words(
 def _waiting(
     calls: pd.DataFrame, waited: npt.NDArray[np.int64], launched: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """For launches at these times: host time spent waiting in calls before each, and whether a wait follows each."""
+    """Return the host time spent waiting in calls before each launch, and whether a wait follows each launch."""
     ends = (calls.start_ns + calls.duration_ns).to_numpy()
     total = np.concatenate([[0], np.cumsum(waited)])
     follows = np.zeros(len(launched), dtype=bool)
@@ -204,7 +205,7 @@ def _waiting(
 
 
 def _at(column: pd.Series, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
-    """The texts of these rows of a column, each row's as one object; "" for -1 and less."""
+    """Return the texts at these rows of a column, one object per row; "" for negative rows."""
     codes, distinct = pd.factorize(np.maximum(rows, -1))
     texts = np.full(len(distinct), "", dtype=object)
     texts[distinct >= 0] = column.iloc[distinct[distinct >= 0]].astype(object)
@@ -212,7 +213,7 @@ def _at(column: pd.Series, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.object
 
 
 def _costs(trace: Trace, rows: npt.NDArray[np.int64], precision: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
-    """The cost of each op call, with the precision that its kernel really used; equal costs are one object."""
+    """Return the cost of each op call with the precision of its kernel. Equal costs are one object."""
     parameters = parameter_count(trace.host, trace.metadata.capture)
     known = price(trace.host, np.unique(rows[rows >= 0]), parameters)
     precisions, names = pd.factorize(precision)

@@ -1,4 +1,4 @@
-"""Host work outside the model: what no optimization of the model's ops removes, and where in a step it stands."""
+"""Host work outside the model, which no optimization of the model's ops removes, and its place in a step."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 TAIL = 1.0
-"""The place of what the host does after its last launch."""
+"""Place of host work after the last launch."""
 
 
 def _none() -> npt.NDArray:
@@ -24,15 +24,15 @@ def _none() -> npt.NDArray:
 
 @dataclass(frozen=True, eq=False)
 class Outside:
-    """Pieces of host work, in nanoseconds, by cause (one of OUTSIDE_MODEL) and place: the part of a step's ops that are
-    launched before it, 0 to 1. It stays at its place whatever becomes of the ops."""
+    """Host work in nanoseconds by cause (one of OUTSIDE_MODEL) and place. The place is the fraction of the step's ops
+    that are launched before it, 0 to 1; it stays the same when ops change."""
 
     cause: npt.NDArray[np.object_] = field(default_factory=_none)
     ns: Floats = field(default_factory=_none)
     place: Floats = field(default_factory=_none)
 
     def total(self, causes: Iterable[str] = OUTSIDE_MODEL) -> float:
-        """Time of these causes."""
+        """Return the time of these causes."""
         return float(self.ns[np.isin(self.cause, list(causes))].sum())
 
     @property
@@ -41,11 +41,11 @@ class Outside:
         return float(self.ns[self.place >= TAIL].sum())
 
     def scaled(self, factor: float, causes: Iterable[str] = OUTSIDE_MODEL) -> "Outside":
-        """With the time of these causes multiplied."""
+        """Return a copy in which the time of these causes is multiplied by `factor`."""
         return replace(self, ns=np.where(np.isin(self.cause, list(causes)), self.ns * factor, self.ns))
 
     def before_each(self, ops: int) -> Floats:
-        """Time before each of so many ops; after the last one, that of the tail."""
+        """Return the time before each of `ops` ops, and last the time after them."""
         times = np.zeros(ops + 1)
         rows = np.where(self.place >= TAIL, ops, np.minimum(self.place * ops + 0.5, ops - 1)).astype(np.int64)
         np.add.at(times, rows, self.ns)
@@ -55,8 +55,8 @@ class Outside:
 def outside_work(
     host: pd.DataFrame, by: Launching, launched: Ints, start: int, stop: int, host_ns: Floats
 ) -> tuple[Outside, Floats, Floats]:
-    """The work outside the model of a step from `start` to `stop`, whose ops were launched at these times in order; its
-    time before each op, and the time in which ops plan their kernels: together at most `host_ns`."""
+    """Return the work outside the model of a step from `start` to `stop`, given the launch times of its ops in order;
+    also its time before each op, and the time in which ops plan their kernels. The sum is at most `host_ns`."""
     begin, end = np.append(start, launched), np.append(launched, max(stop, launched[-1]))
     long = np.flatnonzero(end - begin >= LONG_GAP_NS)
     if not len(long):

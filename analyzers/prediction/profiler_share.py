@@ -1,22 +1,23 @@
-"""How much of the host time in a trace is the profiler's: estimated from what it recorded."""
+"""Estimates the fraction of a trace's host time that the profiler took."""
 
 from collections.abc import Mapping
 
 from tracekit.analyzers.interval import Interval
 
 SHARE = Interval(0.45, 0.58, 0.68)
-"""Of torch.profiler, in the host time of eager code with all ops and their shapes recorded. Measured on hosts of an
-H200: 0.54 to 0.68 in ten runs of ours (0.80 in one), 0.56 in one of others."""
+"""Share of torch.profiler in the host time of eager code with all ops and shapes recorded. On hosts of an H200: 0.54 to
+0.68 in ten of our runs (0.80 in one), 0.56 in one of others."""
 EAGER_OP_US = 10.0
-"""Host time a recorded op, the profiler's included, in those runs: 8.5 to 14.7 us."""
+"""Host time per recorded op, including the profiler's, in those runs: 8.5 to 14.7 µs."""
 _SLOWEST = 2.5
-"""How much more an op may take on a slow host; what a step takes beyond that is no dispatching of ops."""
+"""Factor on the host time per op of a slow host. Host time beyond it does not come from dispatching ops."""
 TRACED_CALL_US = Interval(0.3, 1.0, 2.5)
-"""What Nsight Systems takes to record a call of the CUDA API."""
+"""Time in µs that Nsight Systems takes to record a CUDA API call."""
 
 
 def profiler_share(host_ns: float, recorded: Mapping[str, int], format_: str) -> Interval:
-    """Part of a step's host time (0 to 1) that recording it took. `recorded`: category -> host rows of the step."""
+    """Return the fraction (0 to 1) of a step's host time that recording took. `recorded` maps category -> host rows of
+    the step."""
     if host_ns <= 0:
         return Interval(0.0, 0.0, 0.0)
     if format_ == "nsys":

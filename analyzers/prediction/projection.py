@@ -1,7 +1,7 @@
-"""A measured step on another GPU: every kernel's time scaled by modelled-there over modelled-here.
+"""Projects a measured step to another GPU: each kernel's time is multiplied by the ratio of modelled times.
 
-Of a collective only what it takes once all ranks have come is scaled, by the links between the GPUs. What it took
-beyond that it waited for other ranks, which no faster link shortens.
+For a collective, only the time after all ranks have arrived is scaled, by the links between the GPUs. The rest is
+waiting for other ranks, which a faster link does not shorten.
 """
 
 from dataclasses import replace
@@ -19,12 +19,12 @@ from tracekit.analyzers.prediction.workspaces import workspace_bytes
 from tracekit.analyzers.results import Projection
 
 KERNEL_ERROR = Interval(0.85, 1.0, 1.2)
-"""Modelled over real kernel time on a GPU that was held out of the fit."""
+"""Modelled over measured kernel time on a GPU that was held out of the fit."""
 
 
 def project(base: Baseline, gpu: GPU) -> Projection:
-    """The baseline's step on `gpu`, in microseconds. The host is taken as it is here; its range is that of machines
-    that such GPUs sit in, relative to those that the GPU here sits in."""
+    """Return the baseline's step on `gpu`, in microseconds. The expected host time stays; its range is that of machines
+    with `gpu` relative to machines with the baseline's GPU."""
     there = moved(base, gpu)
     kernel = there.ops.kernel_ns
 
@@ -45,12 +45,12 @@ def project(base: Baseline, gpu: GPU) -> Projection:
 
 
 def of_estimates(gpu: GPU) -> tuple[str, ...]:
-    """That the GPU's rates are estimates, as one sentence; none where they were measured."""
+    """Return a sentence that says that the GPU's rates are estimates; () if they were measured."""
     return (f"What the {gpu.name} sustains is {gpu.basis}.",) if gpu.is_estimated else ()
 
 
 def moved(base: Baseline, gpu: GPU) -> Baseline:
-    """The baseline on `gpu`, with the host of here."""
+    """Return the baseline on `gpu` with the same host."""
     ops = base.ops.assign(kernel_ns=_kernel_ns(base, gpu))
     source = replace(base.source, gpu=gpu)
     training = bool((base.ops.phase == "backward").any())
@@ -61,7 +61,7 @@ def moved(base: Baseline, gpu: GPU) -> Baseline:
 
 
 def host_range(here: GPU, there: GPU) -> Interval:
-    """Host time on machines that one GPU sits in, over that on machines that the other does; expected the same."""
+    """Return the range of host time on machines with one GPU relative to the other. The expected ratio is 1."""
     ends = (there.host_op_us.low / here.host_op_us.expected, there.host_op_us.high / here.host_op_us.expected, 1.0)
     return Interval(min(ends), 1.0, max(ends))
 
@@ -77,7 +77,7 @@ def _kernel_ns(base: Baseline, gpu: GPU) -> "pd.Series[float]":
 
 
 def _collective_ns(measured: float, message: Message, here: GPU, there: GPU) -> float:
-    """As measured, where the trace does not say what is moved."""
+    """Return the time of a collective on the other GPU; the measured time if the trace does not record its message."""
     if not message.known:
         return measured
     modelled = collective_ns(message, here)
@@ -86,7 +86,8 @@ def _collective_ns(measured: float, message: Message, here: GPU, there: GPU) -> 
 
 
 def of_collectives(base: Baseline) -> str:
-    """What is kept of the collectives' times, in sentences, each after a space; "" without any."""
+    """Return sentences about the parts of collective times that are not scaled, each after a space; "" if there are
+    none."""
     known = [message.known for message in base.ops.message[base.ops.message.notna()]]
     unknown = known.count(False)
     waiting = " Collectives keep the time that they waited for other ranks." if any(known) else ""
@@ -94,7 +95,7 @@ def of_collectives(base: Baseline) -> str:
 
 
 def _ratio(cost: Cost | None, here: GPU, there: GPU) -> float:
-    """Work of unknown cost is taken to be bound by memory."""
+    """Return the ratio of modelled times. Work of unknown cost is assumed to be memory-bound."""
     if cost is None:
         return here.bandwidth / there.bandwidth
     return estimate_ns(cost, there) / estimate_ns(cost, here)

@@ -1,4 +1,4 @@
-"""What a trace says of the ops of a step beside their op list."""
+"""Facts that a trace records about the ops of a step in addition to the op list."""
 
 from dataclasses import dataclass, field, replace
 
@@ -13,24 +13,24 @@ def _nothing(dtype: type = object) -> pd.Series:
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """Facts about each op as it was recorded, by the index of the op list before optimizations."""
+    """Recorded facts about each op, by the index of the op list before optimizations."""
 
     copies: pd.Series = field(default_factory=_nothing)
-    """Name of its copy; "": it is no copy."""
+    """Name of the op's copy; "": the op is not a copy."""
     planned_ns: pd.Series = field(default_factory=lambda: _nothing(float))
-    """Host time in which it plans its kernel for new shapes, a part of its host time."""
+    """Part of the op's host time, in nanoseconds, that plans its kernel for new shapes."""
     compiling: pd.Series = field(default_factory=lambda: _nothing(bool))
-    """It was launched while code was compiled, as what tries kernels out is."""
+    """Whether the op was launched during compilation, such as for autotuning."""
     blocks: pd.Series = field(default_factory=lambda: _nothing(int))
-    """Blocks of its first kernel's grid; -1: not recorded."""
+    """Number of blocks in the grid of the op's first kernel; -1: not recorded."""
     launched_ns: pd.Series = field(default_factory=lambda: _nothing(int))
-    """When the host had launched it, in the trace."""
+    """Time in the trace at which the host had launched the op."""
 
     def copy_of(self, ops: pd.DataFrame) -> "pd.Series[str]":
         return self.copies.reindex(ops.index).fillna("").astype(str)
 
     def planned(self, ops: pd.DataFrame) -> npt.NDArray[np.float64]:
-        """In nanoseconds, of each op's host time."""
+        """Return the planning time of each op in nanoseconds."""
         planned = self.planned_ns.reindex(ops.index).fillna(0.0).to_numpy(dtype=float)
         return np.minimum(planned, ops["host_ns"].to_numpy())
 
@@ -41,5 +41,5 @@ class Recorded:
         return self.blocks.reindex(ops.index, fill_value=-1).to_numpy(dtype=np.int64)
 
     def scaled(self, factor: float) -> "Recorded":
-        """With the host time multiplied."""
+        """Return a copy with host times multiplied by `factor`."""
         return replace(self, planned_ns=self.planned_ns * factor)

@@ -7,14 +7,14 @@ from tracekit.analyzers.costs.work import Product
 
 _NUMBERED = r"^(.*?\.\d+)(?:\.|$)"
 _FEWEST = 3
-"""Products of one shape, that many in a pass, belong to repeated blocks. Two may be coincidence."""
+"""Smallest number of equally shaped products in a pass that indicates repeated blocks. Two may be a coincidence."""
 
 
 def repeated_blocks(ops: pd.DataFrame) -> "pd.Series[str]":
-    """Return the name of the block of each row of an op list's forward pass; rows outside of blocks are left out.
+    """Return the block name of each row of an op list's forward pass; rows outside of blocks are left out.
 
-    A block is a numbered layer (`model.layers.3`). Where a trace names no layers, it is what repeats around a product
-    of one shape: a block begins where the ops before the first and before the second of these products begin to agree.
+    A block is a numbered layer (`model.layers.3`). If a trace names no layers, blocks are derived from products of one
+    shape: a block begins where the ops before the first product start to equal the ops before the second.
     """
     phases = ops.phase if (ops.phase == "backward").any() else pd.Series("", index=ops.index)
     forward = ops[phases == "forward"]
@@ -37,7 +37,7 @@ def _repeating(forward: pd.DataFrame) -> "pd.Series[str]":
 
 
 def _agreeing(signatures: list[object], anchors: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> int:
-    """Return how many ops before the first anchor are the same as before the second."""
+    """Return the number of ops before the first anchor that equal the ops before the second."""
     first, second = map(int, anchors[:2])
     count = 0
     while (

@@ -1,21 +1,21 @@
-"""How well a simulated step reproduces the step that was timed."""
+"""Compares a simulated step with the measured one."""
 
 from dataclasses import dataclass
 
 REPRODUCED = 0.05
-"""A simulation this near to what was timed reproduces it."""
+"""Largest relative error at which a simulation reproduces the measured time."""
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A step, simulated unchanged, beside the time that it took."""
+    """Simulated latency of an unchanged step, and its measured latency."""
 
     simulated_us: float
     stated_us: float
 
     @property
     def error(self) -> float:
-        """Simulated over stated, less 1."""
+        """Simulated divided by stated latency, minus 1."""
         return self.simulated_us / self.stated_us - 1 if self.stated_us else 0.0
 
     @property

@@ -1,4 +1,5 @@
-"""What a run does already, by its trace: replays graphs, runs generated code, trains, calls unaligned products."""
+"""Features that a run already uses according to its trace: CUDA graphs, generated code, training, unaligned
+products."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ import pandas as pd
 GENERATED = "triton_"
 _COMPILED_REGION = "Torch-Compiled Region"
 _UNALIGNED = re.compile(r"(?:_|\b)align[12](?:\D|$)")
-"""In names of CUTLASS kernels: elements that an operand is loaded by, of 8 that tensor units in 16 bits want."""
+"""Alignment of 1 or 2 elements per load in a CUTLASS kernel's name. Tensor cores need 8 in 16-bit types."""
 _MOSTLY = 0.5
 _TRAINS = re.compile(r"backward|_foreach_(?:addcdiv|lerp|addcmul|mul)_|_fused_(?:adam|sgd|adagrad)", re.IGNORECASE)
 _PHASES = frozenset({"backward", "optimizer"})
@@ -19,11 +20,11 @@ class Running:
     """Facts about the run that its op list does not hold."""
 
     graph_launches: int = 0
-    """Graph launches a step."""
+    """Number of graph launches per step."""
     graphed: float = 0.0
-    """Fraction of the kernel time that graphs replay."""
+    """Fraction of the kernel time in graph replays."""
     compiled: bool = False
-    """Kernels that torch.compile generated, or its regions, are among the work."""
+    """Whether the work includes regions of torch.compile or kernels that it generated."""
     unaligned: float | None = None
     """Fraction of the kernel time in products whose kernels load one or two elements at a time, by their names; None:
     the names do not tell."""
@@ -38,7 +39,7 @@ NOTHING_KNOWN = Running()
 
 
 def running(work: pd.DataFrame, steps: int, *, measured: bool) -> Running:
-    """The facts about `steps` steps of work (WORK). `measured`: its kernels have names of their own."""
+    """Return the facts about `steps` steps of work (WORK). `measured`: kernels have their real names."""
     busy = work["duration_ns"].to_numpy(dtype=float)
     total, in_graph = max(busy.sum(), 1.0), (work["graph"] >= 0).to_numpy()
     names = work["name"].astype("category")

@@ -1,4 +1,5 @@
-"""How many tensors autograd saves for the ops of a forward pass. Hooks on saved tensors cost Python time for each."""
+"""Counts the tensors that autograd saves for the ops of a forward pass. Each costs Python time in hooks on saved
+tensors."""
 
 import pandas as pd
 
@@ -37,17 +38,18 @@ _SAVED = {
     "baddbmm": 2,
     "convolution": 2,
 }
-"""By op, after PyTorch's derivatives.yaml. Ops that are in no table (views, sums, copies) save nothing."""
+"""Number of saved tensors by op, from PyTorch's derivatives.yaml. Ops that are not listed (views, sums, copies) save
+nothing."""
 _ATTENTION = 7
-"""Queries, keys, values, the result, the logarithm of its sums, and the state of the random numbers (two tensors)."""
+"""Queries, keys, values, the result, its log-sum-exps, and the random generator's state (two tensors)."""
 
 
 def saved_counts(ops: pd.DataFrame) -> "pd.Series[int]":
     """Return the number of tensors that autograd saves for each row of an op list's forward pass.
 
-    A product of two tensors, element by element, saves the factors whose partner has a gradient: both where they are
-    equally large or one is a weight, else the smaller one (a mask, a rotation), and none where one factor is a number.
-    Rows of other phases, and rows without a cost, are left out.
+    An element-wise product of two tensors saves each factor whose partner needs a gradient: both if they have equal
+    sizes or one is a weight, else the smaller one (a mask, a rotation), and none if one factor is a number. Rows of
+    other phases, and rows without a cost, are left out.
     """
     forward = ops[(ops.phase == "forward") & ops.cost.notna()]
     learned = forward.layer.isin(learned_layers(ops))

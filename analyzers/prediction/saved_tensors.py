@@ -1,6 +1,6 @@
-"""What autograd keeps of a forward pass for the backward pass, told from the op list.
+"""Estimates the bytes that autograd saves in a forward pass for the backward pass, from the op list.
 
-A trace has no identities of tensors: that an op keeps what another one keeps already is told from sizes and order.
+A trace does not identify tensors: sizes and order show whether an op's tensor is already saved by another op.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,8 @@ from tracekit.analyzers.costs.work import Attention, Product
 Keeps = Callable[[Cost], int]
 
 _LARGER = 1.6
-"""Less than this times its result is written: a norm adds statistics, a dropout in 16 bits a mask of half the size."""
+"""An op that writes less than this factor times a tensor's bytes may have written a tensor of that size: a norm adds
+statistics, a dropout in 16 bits adds a mask of half the size."""
 
 
 def _result(cost: Cost) -> int:
@@ -21,7 +22,7 @@ def _result(cost: Cost) -> int:
 
 
 def _input(cost: Cost) -> int:
-    """As large as the result; statistics that a norm writes are kept as well."""
+    """Return the bytes of the op's input, which is as large as the result, and of the statistics that a norm saves."""
     return cost.write_bytes
 
 
@@ -30,7 +31,8 @@ def _mask(cost: Cost) -> int:
 
 
 def _both(cost: Cost) -> int:
-    """Of two tensors as large as the result. One and a number keep nothing, one and a smaller one: `_Pass._scaled`."""
+    """Return the bytes of two tensors as large as the result. A factor that is a number saves nothing; for a smaller
+    factor, see `_Pass._scaled`."""
     return cost.read_bytes if cost.read_bytes >= 2 * cost.write_bytes else 0
 
 
@@ -45,12 +47,12 @@ _KEEPS: dict[str, Keeps] = {
     "mul": _both,
     "div": _both,
 }
-"""By op. Matrix products keep their inputs, attention its inputs and its result. What is in neither (views, sums,
-copies, gathers) keeps nothing that grows with the batch."""
+"""Op -> function that gives its saved bytes. Matrix products save their inputs, attention its inputs and its result.
+Ops that are not listed (views, sums, copies, gathers) save nothing that grows with the batch."""
 
 
 def saved_bytes(ops: pd.DataFrame) -> "pd.Series[int]":
-    """Per row of the forward pass of an op list, the bytes that are kept from then on; no other row is in it."""
+    """Return the saved bytes of each row with a cost in an op list's forward pass."""
     forward = ops[(ops.phase == "forward") & ops.cost.notna()]
     walk = _Pass(learned_layers(ops))
     rows = zip(forward.name, forward.layer, forward.cost, strict=True)
@@ -60,7 +62,7 @@ def saved_bytes(ops: pd.DataFrame) -> "pd.Series[int]":
 
 
 def learned_layers(ops: pd.DataFrame) -> set[str]:
-    """Layers whose products of tensors, element by element, have gradients of both factors: two products each."""
+    """Return the layers whose element-wise products of tensors have gradients of both factors: two products each."""
     multiplies = ops.name == "aten::mul"
     forward, backward = (
         ops.layer[multiplies & (ops.phase == phase)].value_counts() for phase in ("forward", "backward")
@@ -69,16 +71,16 @@ def learned_layers(ops: pd.DataFrame) -> set[str]:
 
 
 class _Pass:
-    """A forward pass, op after op. `learned`: layers in which both factors need a gradient."""
+    """A forward pass, processed op by op. `learned` holds the layers in which both factors need a gradient."""
 
     def __init__(self, learned: set[str]) -> None:
         self._learned = learned
         self._last_result = 0
-        """Bytes of the result of the op before, if that is kept."""
+        """Bytes of the previous op's result if it is saved, else 0."""
         self._multiplied: set[int] = set()
-        """Bytes of inputs of products, kept, since when nothing else of that size was written."""
+        """Bytes of saved inputs of products that no later op of the same size has overwritten."""
         self._squared: set[tuple[str, int]] = set()
-        """Layers, and bytes of what they took the squares of and have not used again."""
+        """Layer and bytes of each tensor that was squared and not used since."""
 
     def kept(self, name: str, layer: str, cost: Cost) -> int:
         if cost.family in ("gemm", "convolution"):
@@ -90,7 +92,7 @@ class _Pass:
         return kept
 
     def _product(self, cost: Cost) -> int:
-        """Its inputs, weights apart, unless another product or the op before keeps them."""
+        """Return the bytes of inputs other than weights that neither another product nor the previous op saves."""
         kept = 0
         for size in _multiplied(cost):
             shared = size == self._last_result or (cost.weight_bytes and size in self._multiplied)
@@ -110,7 +112,8 @@ class _Pass:
         return max(0, keeps(cost) - shared * cost.write_bytes) if keeps else 0
 
     def _scaled(self, layer: str, cost: Cost) -> int:
-        """A tensor times a smaller one, if that needs a gradient; a norm that took its squares keeps it already."""
+        """Return the bytes of a tensor that is multiplied with a smaller one, if that needs a gradient. A norm that
+        squared the tensor has saved it already."""
         if layer not in self._learned:
             return 0
         size = min(cost.read_bytes, cost.write_bytes)
@@ -127,17 +130,17 @@ def _kept_result(name: str, cost: Cost) -> int:
 
 
 def _attended(cost: Cost, shape: Attention) -> int:
-    """Queries, keys, values, and what it writes: its result, and the logarithm of the sum that divided each row."""
+    """Return the bytes of queries, keys, values, the result, and the log-sum-exp of each row."""
     return _rows(cost, shape, shape.heads * shape.queries + 2 * shape.kv_heads * shape.keys) + cost.write_bytes
 
 
 def _rows(cost: Cost, shape: Attention, rows: int) -> int:
-    """Bytes of so many rows of heads a sequence."""
+    """Return the bytes of `rows` rows of each head and sequence."""
     return round(ELEMENT_BYTES[cost.precision] * shape.batch * rows * shape.head_dim)
 
 
 def _multiplied(cost: Cost) -> list[int]:
-    """Bytes of each input of a product that is no weight."""
+    """Return the bytes of each input of a product that is not a weight."""
     shape, element = cost.work, ELEMENT_BYTES[cost.precision]
     if not isinstance(shape, Product):
         return [cost.read_bytes - cost.weight_bytes]

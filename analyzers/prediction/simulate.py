@@ -1,12 +1,12 @@
-"""Host and device timelines: ops in, latency out.
+"""Simulates a step: host and device timelines from the times of its ops.
 
-The host issues ops one after another; each takes its host time and, at its end, launches its kernel, which starts once
-the device is free and the launch has arrived:
+The host issues ops one after another. At the end of its host time, each op launches its kernel, which starts once the
+device is free and the launch has arrived:
 
     kernel_start = max(previous kernel_end + gap, host_end + launch_latency)
 
-A synchronisation makes the host wait for the device, and so does a full queue: launches go in blocks, each of which
-waits for the last but one. Ops that launch nothing have a kernel time of 0.
+A synchronisation makes the host wait for the device. So does a full queue: launches are grouped in blocks, and each
+block waits for the last but one. Ops that launch nothing have a kernel time of 0.
 """
 
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 SYNC_RETURN_NS = 5_000
-"""From the end of the last kernel to the return of the synchronisation that waited for it."""
+"""Time in nanoseconds from the end of the last kernel to the return of the synchronisation that waits for it."""
 QUEUED = 512
-"""Launches of a block: CUDA queues some 1,024 of them, then a launch waits."""
+"""Launches per block. CUDA queues about 1,024 launches before a launch blocks."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Simulation:
     kernel_start: Nanoseconds
     kernel_end: Nanoseconds
     latency_ns: int
-    """Until both the host is done and the device is idle."""
+    """Time in nanoseconds until the host is done and the device is idle."""
 
 
 def simulate(
@@ -74,7 +74,7 @@ def latency_ns(
     gap_ns: float = 0.0,
     sync: npt.ArrayLike | None = None,
 ) -> int:
-    """`simulate(...).latency_ns` alone, in less time: the running maximum at the end of each segment suffices."""
+    """Return `simulate(...).latency_ns` in less time: the running maximum at the end of each segment suffices."""
     host, kernel, waits = _arrays(host_ns, kernel_ns, sync)
     last = _ends(waits, kernel)
     first = np.append(0, last + 1)[:-1]
@@ -98,19 +98,19 @@ def latency_ns(
 def _arrays(
     host_ns: npt.ArrayLike, kernel_ns: npt.ArrayLike, sync: npt.ArrayLike | None
 ) -> tuple[Floats, Floats, Bools]:
-    """Host times, kernel times, and whether the host waits after each op."""
+    """Return host times, kernel times, and whether the host waits after each op."""
     host, kernel = np.asarray(host_ns, dtype=np.float64), np.asarray(kernel_ns, dtype=np.float64)
     return host, kernel, np.zeros(len(host), dtype=bool) if sync is None else np.asarray(sync, dtype=bool)
 
 
 def _segments(waits: Bools, kernel: Floats) -> list[slice]:
-    """The runs of ops between synchronisations, in blocks of launches."""
+    """Return the runs of ops between synchronisations, divided into blocks of launches."""
     stops = (_ends(waits, kernel) + 1).tolist()
     return [slice(a, b) for a, b in zip([0, *stops], stops, strict=False)]
 
 
 def _ends(waits: Bools, kernel: Floats) -> npt.NDArray[np.intp]:
-    """The last op of each run."""
+    """Return the last op of each run."""
     launched = np.cumsum(kernel > 0)
     full = (launched % QUEUED == 0) & (kernel > 0)
     return np.flatnonzero(np.append((waits | full)[:-1], True)[: len(waits)])
@@ -124,10 +124,10 @@ def _queue(
     latency: float,
     gap: float,
 ) -> Floats:
-    """One segment: rows of host start, host end, kernel start, kernel end.
+    """Simulate one segment; return rows of host start, host end, kernel start, kernel end.
 
-    end_i = max(end_{i-1} + gap, arrival_i) + k_i unrolls to W_i + max_{j <= i}(arrival_j - W_{j-1}) where W sums the
-    kernel times and gaps, so that a running maximum replaces the loop.
+    end_i = max(end_{i-1} + gap, arrival_i) + k_i equals W_i + max_{j <= i}(arrival_j - W_{j-1}) where W sums the kernel
+    times and gaps. A running maximum replaces the loop.
     """
     host_end = host_now + np.cumsum(host)
     launches = kernel > 0

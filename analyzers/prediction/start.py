@@ -1,4 +1,4 @@
-"""From a trace to what predictions start from."""
+"""The analysis and the baseline of a trace, from which predictions start."""
 
 from tracekit.analyzers.analysis import analyze
 from tracekit.analyzers.hardware import GPU
@@ -8,9 +8,9 @@ from tracekit.analyzers.trace import Trace
 
 
 def start(trace: Trace, gpu: GPU | None = None) -> tuple[Analysis, Baseline | None]:
-    """The analysis of a trace, and its baseline; None without device work or without a known GPU.
+    """Return the analysis of a trace, and its baseline; None without device work or with an unknown GPU.
 
-    `gpu` is the GPU that ran it, used only where the trace does not say. Raises InputError for a trace without work.
+    `gpu` is the GPU of the run, used only if the trace does not name it. Raises InputError for a trace without work.
     """
     analysis = analyze(trace, gpu)
     return analysis, baseline(trace, analysis)

@@ -1,4 +1,4 @@
-"""How far the streams of a step could run side by side."""
+"""Lower bound of a step's busy time if its streams run concurrently."""
 
 import numpy as np
 import pandas as pd
@@ -7,10 +7,10 @@ from tracekit.analyzers.hardware import GPU
 
 
 def side_by_side(ops: pd.DataFrame, work: pd.DataFrame, gpu: GPU) -> float:
-    """The least part of a step's busy time that its work takes when nothing holds its streams up, 0 to 1.
+    """Return the least fraction (0 to 1) of a step's busy time that its work takes if nothing delays its streams.
 
-    Each stream runs its own work (WORK) one after the other, and together they move no more bytes and do no more FLOPs
-    than the GPU can.
+    Each stream runs its own work (WORK) in order. Together, streams move no more bytes and do no more FLOPs than the
+    GPU can.
     """
     busy = float(ops.kernel_ns.sum())
     if work["stream"].nunique() < 2 or not busy:

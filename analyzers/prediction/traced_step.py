@@ -1,5 +1,4 @@
-"""The traced step beside its op list: how long it took, what the host did after its last launch, and what was
-recorded of the host."""
+"""The traced step: its duration, host time after its last launch, and the rows recorded on the host."""
 
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from tracekit.analyzers.trace import Trace
 
 @dataclass(frozen=True)
 class HostTail:
-    """What the host does after its last launch, in nanoseconds: until it waits for the device, and after that."""
+    """Host time in nanoseconds after the last launch: before the wait for the device, and after it."""
 
     before_ns: float = 0.0
     after_ns: float = 0.0
@@ -24,7 +23,7 @@ class HostTail:
         return HostTail(self.before_ns * factor, self.after_ns * factor, self.waits)
 
     def less(self, ns: float) -> "HostTail":
-        """Without so much of it, of what follows the wait first."""
+        """Return a copy with `ns` less time, subtracted first from the time after the wait."""
         after = max(self.after_ns - ns, 0.0)
         return HostTail(max(self.before_ns - (ns - self.after_ns + after), 0.0), after, self.waits)
 
@@ -32,19 +31,19 @@ class HostTail:
 @dataclass(frozen=True)
 class TracedStep:
     wall_ns: int
-    """From its start on the host to the end of its device work; of overlapping steps, their period."""
+    """Time from its start on the host to the end of its device work; if steps overlap, their period."""
     overlaps: bool
-    """The next step begins before its device work ends, so that host and device work on different steps."""
+    """Whether the next step begins before the step's device work ends."""
     tail: HostTail
     recorded: dict[str, int]
-    """Category of host rows (op, runtime, range, module) -> how many the step has."""
+    """Category of host rows (op, runtime, range, module) -> number of rows in the step."""
     busy_ns: int
     """Busy time of all devices."""
     graphs: GraphUse
 
 
 def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
-    """The step with the median wall time, of those with device work; None: there is none."""
+    """Return the step with the median wall time among steps with device work; None if there is none."""
     step = typical_step(analysis)
     if step is None:
         return None
@@ -58,7 +57,7 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
 
 
 def _tail(host: pd.DataFrame, launches: pd.DataFrame, stop: int) -> HostTail:
-    """Only the threads that launch are looked at. Without a launch in the trace nothing is known."""
+    """Return the host time after the last launch, on the threads that launch; None if the trace holds no launch."""
     if launches.empty:
         return HostTail()
     last = int((launches.start_ns + launches.duration_ns).max())

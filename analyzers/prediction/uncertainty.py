@@ -1,6 +1,6 @@
-"""The width of the interval of a predicted speed-up: what it depends on that is not known, each with a measured width.
+"""Width of the interval of a predicted speed-up: each unknown quantity contributes a measured width.
 
-`benchmarks/intervals.py` measures the widths (intervals.toml), by conformal prediction on what was measured.
+`benchmarks/intervals.py` measures the widths (intervals.toml), by conformal prediction on measured steps.
 """
 
 import math
@@ -16,27 +16,27 @@ import numpy as np
 from tracekit.analyzers.interval import Interval
 
 Evidence = Literal["timed", "profiled", "modelled"]
-"""A prediction starts from a trace and a latency without a profiler, from a trace alone, or from no measurement."""
+"""Evidence that a prediction starts from: a trace and a latency without a profiler, a trace alone, or a model."""
 Ends = tuple[float, float]
-"""How far something may lower and raise the logarithm of a speed-up."""
+"""Amounts by which the logarithm of a speed-up may be lower and higher."""
 MOST_QUOTED = 2.0
 """Largest ratio of an interval's ends that a headline quotes. For a wider one it says what narrows it."""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """What the logarithm of a predicted speed-up depends on, as far as that is left open."""
+    """Sources of uncertainty in the logarithm of a predicted speed-up."""
 
     outcome: Ends = (0.0, 0.0)
-    """How far the worst and the best modelled outcome of the optimization lower and raise it."""
+    """Amounts by which the worst and the best modelled outcome of the optimization lower and raise it."""
     host: Mapping[float, float] = field(default_factory=dict)
-    """Logarithm of a factor on the host's times -> its change on such a host. A host's speed differs between machines,
-    between processes, and on a shared machine between minutes."""
+    """Logarithm of a factor on host times -> change of the logarithm on such a host. Host speed differs between
+    machines, between processes, and over minutes on a shared machine."""
 
 
 @dataclass(frozen=True)
 class Widths:
-    """Measured widths: of repeats (a logarithm), a factor on the outcome, and of the host's times (a logarithm)."""
+    """Measured widths: of repeats (a logarithm), a factor on the outcome, and of host times (a logarithm)."""
 
     repeat: float
     outcome: float
@@ -44,7 +44,7 @@ class Widths:
 
 
 def interval(expected: float, sources: Sources, widths: Widths) -> Interval:
-    """Return the expected speed-up between its ends: independent sources add as squares."""
+    """Return the interval of a speed-up. Independent sources add as squares."""
     hosts = host_ends(sources.host, widths.host)
     down, up = (
         math.hypot(widths.repeat, widths.outcome * end, host) for end, host in zip(sources.outcome, hosts, strict=True)
@@ -53,9 +53,9 @@ def interval(expected: float, sources: Sources, widths: Widths) -> Interval:
 
 
 def host_ends(changes: Mapping[float, float], width: float) -> Ends:
-    """Return how far hosts up to exp(width) times as fast and as slow lower and raise the logarithm.
+    """Return how much hosts up to exp(width) times as fast and as slow lower and raise the logarithm.
 
-    Between the simulated hosts the change is interpolated, and beyond them it is that of the outermost one.
+    Between simulated hosts, the change is interpolated. Beyond them, it is that of the outermost host.
     """
     known = dict(sorted({0.0: 0.0, **changes}.items()))
     logs = [-width, *(log for log in known if abs(log) < width), width]
@@ -65,6 +65,6 @@ def host_ends(changes: Mapping[float, float], width: float) -> Ends:
 
 @cache
 def widths(evidence: Evidence) -> Widths:
-    """Return the widths of predictions that start from such evidence."""
+    """Return the widths of predictions from this evidence."""
     table = tomllib.loads((Path(__file__).parent / "intervals.toml").read_text(encoding="utf-8"))
     return Widths(**{name: table[evidence][name] for name in ("repeat", "outcome", "host")})

@@ -1,4 +1,4 @@
-"""What a prediction holds: small frozen values."""
+"""Frozen values that make up a prediction."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,23 +10,23 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.memory import Memory
 
 HOST_AND_GAPS = "host and gaps"
-"""The part of a step in which the device waits."""
+"""The part of a step in which the device is idle."""
 PROFILER = "profiler"
-"""The part of a profiled latency that is estimated to be the profiler's."""
+"""The estimated part of a profiled latency that the profiler took."""
 NOT_SIMULATED = "not simulated"
-"""What another latency has beyond its simulation."""
+"""The part of a latency that its simulation does not explain."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """The unmodified step, simulated, beside the latency that it is known to have."""
+    """Simulated latency of the unmodified step, and its known latency."""
 
     stated_us: float
     simulated_us: float
     error: float
-    """Simulated over stated, less 1."""
+    """Simulated divided by stated latency, minus 1."""
     passed: bool
-    """The error is at most 5 %."""
+    """Whether the error is at most 5 %."""
 
 
 @dataclass(frozen=True)
@@ -36,24 +36,24 @@ class PredictedBaseline:
     latency_us: float
     timed: Literal["unprofiled", "modelled", "profiled"]
     profiler_share: float | None
-    """Part of a profiled latency that is estimated to be the profiler's; None: none of it."""
+    """Estimated fraction of a profiled latency that the profiler took; None: none of it."""
     idle_share: float
-    """Part of the step without the profiler in which the GPU is idle, 0 to 1."""
+    """Fraction of the step without the profiler in which the GPU is idle, 0 to 1."""
     memory: Memory | None
-    """At the peak; None: not known."""
+    """Memory at the peak; None: unknown."""
     as_traced: Check | None
-    """The step under the profiler, nothing fitted; None: no step of the trace can be compared."""
+    """Check of the step under the profiler, without fitted values; None: no step of the trace can be compared."""
     calibrated: Check | None
-    """The step without a profiler, to which host times were fitted; None: it was not timed so."""
+    """Check of the step without a profiler, to which host times were fitted; None: it was not timed."""
 
     @property
     def failed(self) -> Check | None:
-        """The first check that the simulation of the unmodified step fails; None: none."""
+        """The first failed check of the unmodified step's simulation; None: none failed."""
         return next((check for check in (self.as_traced, self.calibrated) if check and not check.passed), None)
 
     @property
     def understood(self) -> bool:
-        """Whether the simulation of the unmodified step reproduces the times that are known."""
+        """Whether the simulation of the unmodified step reproduces the known times."""
         return self.failed is None
 
     @property
@@ -69,7 +69,7 @@ class PredictedBaseline:
 
 @dataclass(frozen=True)
 class OpClassTime:
-    """Time of a step's ops of one class, before and after, as expected. Classes and the host's sum to the latency."""
+    """Expected time of one class of ops in a step, before and after. The classes and the host sum to the latency."""
 
     op_class: str
     """A family of ops (gemm, attention, ...), memcpy, memset, other, `HOST_AND_GAPS`, `PROFILER` or `NOT_SIMULATED`."""
@@ -79,16 +79,16 @@ class OpClassTime:
 
 @dataclass(frozen=True)
 class Change:
-    """Where a predicted gain comes from."""
+    """The source of a predicted gain."""
 
     by_op_class: tuple[OpClassTime, ...]
     work: float = 1.0
-    """How many times the work a step then does."""
+    """Factor on the work per step."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What an optimization costs beside its gain, in the few words that fit a card."""
+    """The costs of an optimization in a few words, as a card shows them."""
 
     memory: str
     accuracy: str
@@ -104,12 +104,12 @@ class Remedy:
     title: str
     peak_bytes: int
     free_bytes: int
-    """Memory left at the peak; negative where it still does not fit."""
+    """Memory left at the peak; negative if the step still does not fit."""
     fits: bool
     saves: bool
-    """The peak is lower than before."""
+    """Whether the peak is lower than before."""
     speedup: Interval
-    """Of a step that would fit, against the step as it is."""
+    """Speed-up of the step with the remedy, assuming that the unchanged step fitted."""
 
 
 @dataclass(frozen=True)
@@ -122,11 +122,11 @@ class MemoryFit:
     largest_batch: int | None
     """The largest batch that fits; 0: none does; None: not known."""
     remedies: tuple[Remedy, ...]
-    """What lowers the peak: first what makes it fit, the fastest first."""
+    """Remedies that lower the peak: first those that make the run fit, fastest first."""
 
     @property
     def fitting(self) -> tuple[Remedy, ...]:
-        """The remedies that make it fit."""
+        """The remedies that make the run fit."""
         return tuple(remedy for remedy in self.remedies if remedy.fits)
 
 
@@ -135,7 +135,7 @@ class Recommendation(Displayed):
     id: str
     title: str
     speedup: Interval
-    """End to end, latency before over latency after (throughput after over before, for batching)."""
+    """End-to-end latency before divided by latency after (for batching, throughput after divided by before)."""
     reason: Statements
     evidence: Statements
     how_to: str
@@ -143,14 +143,14 @@ class Recommendation(Displayed):
     explained: Change | None = None
     costs: Costs | None = None
     throughput: bool = False
-    """Its gain is in throughput: a step takes longer, and does more."""
+    """Whether the gain is in throughput: a step takes longer but does more work."""
     condition: str = ""
-    """What it needs that this run does not have, such as a draft model; "": nothing."""
+    """Requirement that this run does not meet, such as a draft model; "": none."""
 
 
 @dataclass(frozen=True)
 class Considered:
-    """An optimization that was looked at, and why it is or is not recommended."""
+    """An optimization that was considered, and why it is or is not recommended."""
 
     id: str
     title: str
@@ -160,71 +160,71 @@ class Considered:
     explained: Change | None = None
     """None: nothing was predicted."""
     objection: str = ""
-    """Why it cannot be done to this run; "": it can."""
+    """Why the optimization cannot be applied to this run; "": it can."""
     notes: tuple[str, ...] = ()
-    """What keeps it from its gain, and how to remove that."""
+    """Reasons why the gain is limited, and how to remove them."""
 
 
 @dataclass(frozen=True)
 class PlanStep:
-    """One step of a plan. Each starts from what the steps before it made of the run."""
+    """One step of a plan, applied to the result of the steps before it."""
 
     name: str
     """The optimization's id, with its argument."""
     title: str
     speedup: Interval
-    """Of this step alone."""
+    """Speed-up of this step alone."""
     cumulative: Interval | None
-    """In latency, of it and all before it; None: its gain is in throughput."""
+    """Latency speed-up of this step and all before it; None: this step's gain is in throughput."""
     latency_us: Interval
-    """Of a step of the run, then."""
+    """Latency of a step of the run after this plan step."""
     throughput: bool
-    """Its gain is in throughput: a step takes longer, and does more."""
+    """Whether the gain is in throughput: a step takes longer but does more work."""
     memory_bytes: int | None
-    """At the peak, then; None: not known."""
+    """Peak memory after this plan step; None: unknown."""
     explained: Change
     how_to: str
     caveats: tuple[str, ...]
     costs: Costs | None = None
     condition: str = ""
-    """What it needs that this run does not have; "": nothing."""
+    """Requirement that this run does not meet; "": none."""
 
 
 @dataclass(frozen=True)
 class GainThere:
-    """What optimizations give on another GPU or at another batch, over the run as it would be there without them."""
+    """Gain of optimizations on another GPU or at another batch, relative to the run there without them."""
 
     setting: tuple[str, ...]
-    """Names of what moves the run there: gpu:ID, batching:N."""
+    """Names of the changes that move the run there: gpu:ID, batching:N."""
     latency_us: Interval
-    """Of the run there without them."""
+    """Latency of the run there without the optimizations."""
     speedup: Interval
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A run, and what it would be with optimizations, on another GPU, or at another batch."""
+    """A run, and its predicted step with optimizations, on another GPU, or at another batch."""
 
     applied: tuple[str, ...]
     """Names of the optimizations, in the order in which they are applied."""
     gpu: GPU
-    """Where the predicted step runs."""
+    """GPU of the predicted step."""
     batch_size: int | None
-    """Of the predicted step; None: not known."""
+    """Batch size of the predicted step; None: unknown."""
     baseline: PredictedBaseline
     latency_us: Interval
     memory: Memory | None
     speedup: Interval
-    """Latency before over after, times the work that a step then does."""
+    """Latency before divided by latency after, times the factor on the work per step."""
     work_factor: float
-    """How many times the baseline's work the predicted step does."""
+    """Work of the predicted step divided by the baseline's work."""
     by_op_class: tuple[OpClassTime, ...]
     how_to: tuple[str, ...]
     caveats: tuple[str, ...]
     considered: tuple[Considered, ...] = ()
-    """Each optimization alone."""
+    """Each optimization, predicted alone."""
     plan: tuple[PlanStep, ...] = ()
     memory_fit: MemoryFit | None = None
-    """How the predicted step could be made to fit; None: it fits, or its peak is not known."""
+    """Remedies that make the predicted step fit; None: it fits, or its peak is unknown."""
     there: GainThere | None = None
-    """None: nothing is applied beside another GPU or batch, or the run stays on its GPU and at its batch."""
+    """None: no optimization is combined with another GPU or batch, or the run stays on its GPU and at its batch."""

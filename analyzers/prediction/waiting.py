@@ -1,4 +1,4 @@
-"""Host calls that wait for the device, and how much of their time is waiting."""
+"""Finds host calls that wait for the device, and the part of their time spent waiting."""
 
 import re
 
@@ -14,10 +14,10 @@ from tracekit.analyzers.prediction.simulate import SYNC_RETURN_NS
 _NAMES = re.compile(r"Synchronize|^(?:cuda|hip)(?:Memcpy(?:WithStream)?|Free|HostFree|FreeHost)$")
 
 _NEVER_WAITS = re.compile(r"\bDtoD\b|\bPtoP\b|Device -> Device|Pinned")
-"""Copies that the host only launches: from device to device, and between the device and pinned memory."""
+"""Copies that the host only launches: between devices, and between device and pinned memory."""
 
 _CLOCK_ERROR = 0.01
-"""Part of a call's duration by which the clocks of host and device may differ."""
+"""Error of the host's and device's clocks, as a fraction of a call's duration."""
 
 
 def waiting_calls(
@@ -27,10 +27,10 @@ def waiting_calls(
     stop: int,
     copying: "pd.Series[int] | tuple[()]" = (),
 ) -> pd.DataFrame:
-    """Calls of these threads that wait for the device and begin from `start` to `stop`, in order of time; `copying`:
-    rows of calls that wait for their copies.
+    """Return the calls of these threads that wait for the device and begin between `start` and `stop`, in order of
+    time. `copying` holds the rows of calls that wait for their copies.
 
-    A call inside another one, as the driver's inside the runtime's, is left out.
+    A call inside another call is left out, such as a driver call inside a runtime call.
     """
     times = host.start_ns.to_numpy()
     runtime = host.iloc[np.flatnonzero((times >= start) & (times <= stop))]
@@ -42,14 +42,15 @@ def waiting_calls(
 
 
 def waits_for_device(names: pd.Series) -> npt.NDArray[np.bool_]:
-    """Which of these calls return when the device is done."""
+    """Return whether each call waits until the device is done."""
     return matching(names, _NAMES)
 
 
 def blocking_copies(host: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Which of this work are copies that mostly run before their calls return: those of pageable memory.
+    """Return which work items are copies that mostly run before their calls return: those of pageable memory.
 
-    A short copy within the device also ends before a slow host has returned from the call, but nothing waits for it.
+    A short copy within the device may also end before a slow host returns from the call, but the host does not wait for
+    it.
     """
     launch = work.launch.to_numpy()
     end = take((host.start_ns + host.duration_ns).to_numpy(), launch)
@@ -59,10 +60,10 @@ def blocking_copies(host: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.bo
 
 
 def waited_ns(calls: pd.DataFrame, work: pd.DataFrame, launched: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The part of each call's time until the device was done, and a usual return from it.
+    """Return the part of each call's time until the device was done, plus a typical return latency.
 
-    The rest is the host's: staging a copy from pageable memory, or a first call that sets things up. `launched` is when
-    the host had launched each piece of work.
+    The rest is host time, such as staging a copy from pageable memory or initialization in a first call. `launched` is
+    the time at which the host had launched each item of work.
     """
     begins, durations = calls.start_ns.to_numpy(), calls.duration_ns.to_numpy()
     done = np.append(np.sort((work.start_ns + work.duration_ns).to_numpy()), 0)

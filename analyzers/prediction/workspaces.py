@@ -1,4 +1,4 @@
-"""What a framework holds in device memory for its libraries, whatever the model and the batch."""
+"""Device memory that a framework allocates for its libraries, independent of model and batch."""
 
 from tracekit.analyzers.hardware import GPU
 
@@ -8,13 +8,14 @@ _BEFORE = (8 << 20) + (128 << 10)
 
 
 _TRAINING = 2
-"""cuBLAS handles of a training step: autograd runs the backward pass on a thread of its own, which has its own."""
+"""Number of cuBLAS handles in a training step: autograd runs the backward pass on a separate thread with its own
+handle."""
 
 
 def workspace_bytes(gpu: GPU, *, training: bool = False) -> int:
-    """The workspaces of cuBLAS, which PyTorch allocates with the first product of each handle and keeps.
+    """Return the bytes of cuBLAS workspaces, which PyTorch allocates with the first product of each handle and keeps.
 
-    Its defaults: 32 MiB from Hopper on, 8.125 MiB before. Of other vendors' libraries nothing is known: 0.
+    Defaults are 32 MiB from Hopper on and 8.125 MiB before. For other vendors the size is unknown: 0.
     """
     if gpu.vendor != "nvidia":
         return 0

@@ -1,1 +1,1 @@
-"""How a training step of one GPU scales over several that each do the same (DistributedDataParallel)."""
+"""Predicts how a training step scales from one GPU to several under DistributedDataParallel."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tracekit.analyzers.prediction.data_parallel.gradients import Gradient
 
 FIRST_BYTES, CAP_BYTES = 1 << 20, 25 << 20
-"""The defaults of torch."""
+"""Default bucket sizes of PyTorch."""
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,13 @@ class Bucket:
     """Gradients that are reduced together."""
 
     after: int
-    """Ops of the op list that were launched before its last gradient was ready."""
+    """Number of ops in the op list that were launched before the bucket's last gradient was ready."""
     bytes: int
     gradients: int
 
 
 def buckets(gradients: Sequence[Gradient], cap_bytes: int = CAP_BYTES) -> tuple[Bucket, ...]:
-    """In the order in which they are complete."""
+    """Return the buckets in the order in which they fill."""
     complete: list[Bucket] = []
     filling: dict[str, list[Gradient]] = {}
     started: set[str] = set()

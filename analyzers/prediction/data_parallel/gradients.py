@@ -19,13 +19,13 @@ class Gradient:
     """The gradient of one parameter."""
 
     after: int
-    """Ops of the op list that were launched before it was ready."""
+    """Number of ops in the op list that were launched before the gradient was ready."""
     bytes: int
     dtype: str
 
 
 def gradients(trace: Trace, analysis: Analysis, base: Baseline) -> tuple[Gradient, ...]:
-    """Those of the step that predictions start from; empty if it trains nothing, or its shapes were not recorded."""
+    """Return the gradients of the baseline's step; empty if it does not train or its shapes were not recorded."""
     step = typical_step(analysis)
     if step is None:
         return ()
@@ -46,7 +46,7 @@ def _texts(column: pd.Series, rows: np.ndarray) -> list[str]:
 
 
 def _size(shapes: str, types: str) -> tuple[int, str] | None:
-    """Bytes and type of the first tensor; None: not recorded."""
+    """Return bytes and type of the first tensor; None if they were not recorded."""
     try:
         shape, dtype = json.loads(shapes)[0], dtypes.find(json.loads(types)[0])
         count = int(np.prod([int(length) for length in shape], dtype=np.int64))

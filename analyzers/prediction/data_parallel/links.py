@@ -1,8 +1,8 @@
 """Time of an all-reduce over the GPUs of one host, or of many hosts.
 
-Between hosts of eight GPUs, each GPU has an adapter of 400 Gb/s. The rings of NCCL go through all of them, so that the
-hosts' adapters together or the links inside hosts set the rate, whichever is slower; a tree of hosts sets the latency.
-What adapters sustain, and the latency of a hop, are assumed: nothing over a network was measured.
+Hosts of eight GPUs are connected by one 400 Gb/s adapter per GPU. NCCL's rings use all adapters, so the slower of
+adapters and links inside hosts sets the rate. A tree over the hosts sets the latency. Sustained adapter bandwidth and
+latency per hop are assumed, not measured.
 """
 
 from math import ceil, log2
@@ -18,7 +18,7 @@ HOP_NS = 12e3
 
 
 def all_reduce_ns(size: int, ranks: int, gpu: GPU, link: Link) -> float:
-    """Nanoseconds of an all-reduce of `size` bytes."""
+    """Return the time in nanoseconds of an all-reduce of `size` bytes."""
     inside = min(ranks, GPUS_OF_A_HOST)
     on_host = collective_ns(Message("all-reduce", size, inside), gpu)
     if link == "nvlink" or ranks <= GPUS_OF_A_HOST:

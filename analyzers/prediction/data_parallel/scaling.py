@@ -1,8 +1,8 @@
-"""A training step of one GPU, predicted on several that each do the same work (DistributedDataParallel, NCCL).
+"""Predicts a training step on several GPUs from one on a single GPU (DistributedDataParallel, NCCL).
 
-To the step of one GPU are added: a copy of each gradient into its bucket and back, the collective of each bucket on a
-stream of its own, the host time of all these, and the kernels' slowdown beside collectives. Nothing is added for ranks
-that differ: on real machines, the slowest rank of each step sets the pace.
+Each GPU does the same work. Data parallelism adds a copy of each gradient into its bucket and back, a collective per
+bucket on a separate stream, host time for these, and a slowdown of kernels that run beside collectives. Differences
+between ranks are not modelled: on real machines, the slowest rank determines the latency of each step.
 """
 
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ from tracekit.analyzers.prediction.data_parallel.two_streams import Laid, Rows, 
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 
 BLOCKS = 24
-"""Multiprocessors that a collective of NCCL occupies: one for each of its channels."""
+"""Multiprocessors that an NCCL collective occupies, one per channel."""
 LAUNCHES_A_BUCKET, LAUNCHES_A_STEP = 5, 20
-"""Host time in plain launches of calling a collective, and of what DistributedDataParallel does each step; assumed."""
+"""Assumed host time, in plain launches, to call a collective and for DistributedDataParallel's work per step."""
 
 
 @dataclass(frozen=True)
 class Assumed:
-    """Factors on what is not known from the trace: time of transfers, of added host work; slowdown beside them."""
+    """Assumed factors on values that the trace does not hold: transfer time, added host time, and kernel slowdown."""
 
     transfer: float
     host: float
@@ -40,7 +40,7 @@ _SCENARIOS = (Assumed(0.85, 0.5, 0.0), Assumed(1.0, 1.0, 1.0), Assumed(1.3, 1.5,
 
 @dataclass(frozen=True)
 class Scaling:
-    """A step on `ranks` GPUs, each with the batch of the one GPU."""
+    """A training step on `ranks` GPUs, each with the batch of the single GPU."""
 
     ranks: int
     one_us: float
@@ -48,22 +48,22 @@ class Scaling:
     gradient_bytes: int
     buckets: int
     transfer_us: float
-    """Time of all collectives of a step."""
+    """Summed time of all collectives in a step."""
     exposed_us: float
-    """Time in a step that kernels wait for collectives."""
+    """Time in a step in which kernels wait for collectives."""
     copies_us: float
     host_us: float
-    """Host time that is added to a step."""
+    """Host time added to a step."""
 
     @property
     def efficiency(self) -> Interval:
-        """Throughput of a GPU over that of one alone (weak scaling)."""
+        """Throughput per GPU divided by the throughput of a single GPU (weak scaling)."""
         took = self.latency_us
         return Interval(*(min(1.0, self.one_us / time) for time in (took.high, took.expected, took.low)))
 
 
 def scaling(base: Baseline, gradients: Sequence[Gradient], ranks: int, link: Link = "nvlink") -> Scaling:
-    """Raises InputError where it cannot be predicted."""
+    """Return the predicted scaling. Raises InputError if it cannot be predicted."""
     _check(base, gradients, ranks, link)
     filled = buckets(gradients)
     transfers = [all_reduce_ns(bucket.bytes, ranks, base.gpu, link) for bucket in filled]
@@ -127,7 +127,7 @@ def _rows(
     transfers: Sequence[float],
     assumed: Assumed,
 ) -> Rows:
-    """The ops of the step, with what DistributedDataParallel adds."""
+    """Return the ops of the step with the work that DistributedDataParallel adds."""
     host, kernel, sync = base.laid_out(base.ops)
     zero = np.zeros(len(host))
     rows = Rows(host, kernel, zero, sync.astype(bool), zero.astype(bool))

@@ -1,7 +1,7 @@
-"""A step whose kernels and collectives run on two streams of a GPU.
+"""Simulates a step whose kernels and collectives run on two streams of a GPU.
 
-A collective starts when the kernels before it and the collective before it have ended. Kernels that run beside a
-collective are slower, since it occupies multiprocessors. Before an op that joins, kernels wait for all collectives.
+A collective starts when the kernels before it and the previous collective have ended. Kernels beside a collective are
+slower, because it occupies multiprocessors. Before an op that joins the streams, kernels wait for all collectives.
 """
 
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ class Rows:
     host: Floats
     kernel: Floats
     transfer: Floats
-    """Time of the collective that the op calls; 0: it calls none."""
+    """Time of the collective that the op calls; 0: the op calls none."""
     sync: Bools
-    """The host waits for the kernels after the op."""
+    """Whether the host waits for the kernels after the op."""
     joins: Bools
-    """Its kernel waits for all collectives before it."""
+    """Whether the op's kernel waits for all earlier collectives."""
 
     def repeated(self, times: int) -> "Rows":
         host, kernel, transfer = (np.tile(column, times) for column in (self.host, self.kernel, self.transfer))
@@ -35,14 +35,14 @@ class Rows:
 
 @dataclass(frozen=True)
 class Laid:
-    """How long the ops take, and how long kernels wait for collectives in it."""
+    """Latency of the ops, and the time in it that kernels wait for collectives."""
 
     latency_ns: float
     exposed_ns: float
 
 
 def lay_out(rows: Rows, *, launch_latency_ns: float, gap_ns: float, slowed: float) -> Laid:
-    """`slowed`: how many times as long kernels take beside a collective."""
+    """Return the simulated times. `slowed` is the factor on kernel time beside a collective."""
     host, device = 0.0, _Device(gap_ns, slowed)
     columns = (rows.host, rows.kernel, rows.transfer, rows.sync, rows.joins)
     for own, kernel, transfer, waits, joins in zip(*(column.tolist() for column in columns), strict=True):
@@ -59,14 +59,14 @@ def lay_out(rows: Rows, *, launch_latency_ns: float, gap_ns: float, slowed: floa
 
 
 class _Device:
-    """When the two streams of a GPU are free."""
+    """Times at which the two streams of a GPU become free."""
 
     def __init__(self, gap_ns: float, slowed: float) -> None:
         self._gap, self._slowed = gap_ns, slowed
         self.free = self.communicated = -np.inf
         self.exposed = 0.0
         self._collectives: list[tuple[float, float]] = []
-        """Starts and ends of those that later kernels may run beside."""
+        """Start and end of each collective that later kernels may overlap."""
 
     def join(self) -> None:
         if self.communicated > self.free:
