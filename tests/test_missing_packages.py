@@ -43,9 +43,12 @@ NEED_TORCH = {
     "calibrate": ["calibrate"],
     "profile": ["profile", "--model", "gpt2", "--gpu", "t4"],
     "run": ["run", "script.py"],
+    "serve-plan": ["serve-plan", "--model", "gpt2", "--gpu", "t4", "--requests", "poisson:1,8,2"],
     "sweep": ["sweep", "--model", "gpt2", "--gpu", "t4"],
     "verify": ["verify", "run"],
 }
+NEED_A_GRAPH = {"fuse"}
+"""They read a run that only a machine with torch can record; tests/fusion tries them."""
 NEED_NO_TORCH = {
     "analyze": ["analyze", "trace.json"],
     "annotate": ["annotate", "trace.json", "-o", "annotated.json"],
@@ -96,7 +99,7 @@ def command(words: list[str]) -> str:
 
 
 def test_every_command_is_tried():
-    assert sorted(NEED_TORCH | NEED_NO_TORCH | NEED_THEIR_EXTRA) == main.list_commands(None)
+    assert sorted({*NEED_TORCH, *NEED_NO_TORCH, *NEED_THEIR_EXTRA, *NEED_A_GRAPH}) == main.list_commands(None)
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,8 @@ def test_fields_gone(tmp_path, sample):
     """A key, a column or a table has another name everywhere, and another one in places."""
     chance, whole = random.Random(sample.path.name), sample.content()
     names = sorted(set((COLUMN if sample.form == "nsys" else KEY).findall(whole[:200_000])))
+    if not names:
+        pytest.skip("its fields have numbers, not names")
     everywhere, in_places = chance.sample(names, 2) if len(names) > 1 else names * 2
     check(tmp_path, whole.replace(everywhere, b"x" * len(everywhere)))
     others = [in_places, b"x" * len(in_places)]

@@ -54,7 +54,7 @@ def test_perfetto_takes_every_event_and_keeps_durations(trace: Path, written: li
     kernels = "SELECT count(*) AS n, sum(dur) AS ns, min(ts) AS first FROM slice WHERE category = 'kernel'"
     wrong, counted, timed = perfetto.query(node, engine, trace, problems, counts, kernels)
     assert wrong == []
-    slices, flows = (sum(event["ph"] == kind for event in written) for kind in "Xf")
+    slices, flows = (sum(event["ph"] in kinds for event in written) for kinds in ("Xi", "f"))
     assert counted == [{"slices": slices, "flows": flows}]
     expected = [event for event in written if event.get("cat") == "kernel"]
     total = sum(round(event["dur"] * 1000) for event in expected)
@@ -66,7 +66,7 @@ def test_chrome_takes_every_event(trace: Path, written: list[dict[str, Any]], tm
     chromium, polyfill = _program("chromium"), _package("webcomponents.js/webcomponents.min.js")
     opened = catapult.open_trace(chromium, polyfill, gzip.decompress(trace.read_bytes()).decode(), tmp_path)
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in written if e["name"] == "thread_name"}
-    slices = Counter(names[event["pid"], event["tid"]] for event in written if event["ph"] == "X")
+    slices = Counter(names[event["pid"], event["tid"]] for event in written if event["ph"] in "Xi")
     assert opened["warnings"] == []
     assert {name: count for name, count in opened["threads"].items() if count} == slices
     assert opened["flows"] == sum(event["ph"] == "f" for event in written)

@@ -56,7 +56,7 @@ def _run(spec: ModelSpec, settings: Settings, gpu: GPU) -> FakeRun:
         if training:
             step(NoRanges())
         builder = recorder.start()
-        for weight in model.parameters() if training else ():
+        for weight in filter(_is_trained, model.parameters() if training else ()):
             weight.register_post_accumulate_grad_hook(_noting_gradient(builder))
         with annotate(model, builder):
             step(builder)
@@ -68,6 +68,10 @@ def _run(spec: ModelSpec, settings: Settings, gpu: GPU) -> FakeRun:
         weight_bytes=sum(weight.nbytes for weight in weights),
         buffer_bytes=sum(buffer.nbytes for buffer in model.buffers()),
     )
+
+
+def _is_trained(weight: Any) -> bool:
+    return bool(weight.requires_grad)
 
 
 def _noting_gradient(builder: RecordingBuilder) -> Callable[[Any], None]:
