@@ -59,6 +59,9 @@ def command(output: Path, force: bool, stream: str, apply: str, acceptance: str 
     Example: tracekit serve-plan --model llama-3.1-8b --gpu h100 --requests poisson:8,512,128 --acceptance 0.6-0.8
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    from tracekit.capture.packages import require
+
+    require("torch")
     from tracekit.analyzers.serving_plan.requests import requests
     from tracekit.reports.files import check_writable, write_atomically
     from tracekit.reports.replacing import check_text
