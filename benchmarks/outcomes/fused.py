@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 
 _TINYGEMM = "PyTorch's int4"
-_DATA = Path(__file__).parents[1] / "data" / "h200_fused"
+_DATA = Path(__file__).parents[1] / "data"
 _HEAD = """## Fused kernels
 
 Kernels that [`tracekit fuse`](fusion.md) writes, by `benchmarks/fused_kernels.py`: device time of one group by CUPTI,
@@ -20,11 +20,19 @@ _WEIGHTS = (
 
 
 def chapter() -> str:
-    kernels, models = (json.loads((_DATA / f"{name}.json").read_text()) for name in ("kernels", "models"))
+    kernels, models = (json.loads((_DATA / "h200_fused" / f"{name}.json").read_text()) for name in ("kernels", "models"))
     rows = [row for row in kernels["rows"] if "after_us" in row]
     head = _HEAD.format(rate=kernels["copy_bytes_per_s"] / 1e9)
     parts = [head, _table(_kernels(rows)), _SUMS, _table(_sums(rows)), _MODELS, _table(_models(models["runs"]))]
-    return "\n\n".join([*parts, _WEIGHTS, _table(_weights(rows))])
+    return "\n\n".join([*parts, _WEIGHTS, _table(_weights(rows)), *_on_h100()])
+
+
+def _on_h100() -> list[str]:
+    """Return the kernels alone; models with them were not measured there."""
+    kernels = json.loads((_DATA / "h100_fused" / "kernels.json").read_text())
+    rows = [row for row in kernels["rows"] if "after_us" in row]
+    said = f"The same kernels on an H100, whose copies run at {kernels['copy_bytes_per_s'] / 1e9:,.0f} GB/s:"
+    return ["### On an H100", said, _table(_kernels(rows)), _table(_weights(rows))]
 
 
 def _table(lines: list[str]) -> str:
