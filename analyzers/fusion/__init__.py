@@ -1,1 +1,1 @@
-"""Groups of ops that one kernel could compute, found by the tensors that connect them."""
+"""Groups of ops that one kernel could compute, derived from the tensors that connect them."""

@@ -1,4 +1,4 @@
-"""What a group moves and takes as it is, and as one kernel."""
+"""Bytes and time of a group of ops, unfused and as one kernel."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,8 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns
 
 ERROR = Interval(1.3, 1.0, 0.85)
-"""Time of a kernel that we write over that of PyTorch's pointwise kernels that move as much; norms are as fast."""
+"""Time of our kernel divided by the time of PyTorch's pointwise kernels that move as many bytes; norms have the same
+rate."""
 PRECISIONS: dict[str, Precision] = {
     "float": "fp32",
     "c10::Half": "fp16",
@@ -31,23 +32,23 @@ _BACKWARD_TENSORS = {
     "pointwise_chain": 3,
     "dropout_residual": 2,
 }
-"""Tensors of the group's size that its backward pass reads and writes."""
+"""Number of tensors of the group's size that its backward pass reads and writes."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One group of a kind. Training counts its backward pass too."""
+    """Modelled time of one group of a kind. In training, it includes the backward pass."""
 
     bytes_before: int
     bytes_after: int
     launches_before: int
     launches_after: int
     modelled_ns: float
-    """Kernel time of the ops by the model of kernels."""
+    """Kernel time of the ops by the kernel model."""
     modelled_after_ns: float
 
     def after_ns(self, before_ns: float) -> Interval:
-        """Predicted time of the kernel where the ops take `before_ns`: measured time is scaled as the model's is."""
+        """Return the predicted kernel time if the ops take `before_ns`, scaled by the modelled ratio."""
         scale = before_ns / self.modelled_ns if self.modelled_ns else 1.0
         low, expected, high = (
             self.modelled_after_ns * scale * each for each in (ERROR.high, ERROR.expected, ERROR.low)
@@ -56,13 +57,13 @@ class Estimate:
 
 
 def ops_of(kernel: Kernel, backward: Mapping[int, Sequence[int]]) -> list[int]:
-    """Return the nodes that the kernel replaces: the group, and where the run trains the gradients of its ops."""
+    """Return the nodes that the kernel replaces: the group, and in training also the gradients of its ops."""
     nodes = list(kernel.found.nodes)
     return nodes + [other for node in nodes for other in backward.get(node, ())]
 
 
 def backward_of(graph: Graph) -> dict[int, list[int]]:
-    """Return each forward node -> the launching backward nodes that are its gradient."""
+    """Return each forward node -> the launching backward nodes of its gradient."""
     result: dict[int, list[int]] = {}
     for i, node in enumerate(graph.nodes):
         if node.forward >= 0 and node.launches:
@@ -85,7 +86,8 @@ def estimate(kernel: Kernel, gpu: GPU, backward: Mapping[int, Sequence[int]]) ->
 
 
 def costs_after(kernel: Kernel, before: list[Cost]) -> list[Cost]:
-    """Return what is launched in place of the ops: each tensor from outside is read once, each result written once."""
+    """Return the costs of the kernels that replace the ops. Each outside tensor is read once, each result is written
+    once."""
     found, graph = kernel.found, kernel.found.graph
     if kernel.template == "gelu_product" or kernel.pattern.startswith("packed"):
         return [_product_after(kernel, before)]
@@ -108,7 +110,8 @@ def costs_after(kernel: Kernel, before: list[Cost]) -> list[Cost]:
 
 
 def _is_kept(kernel: Kernel, tensor: int) -> bool:
-    """Whether the kernel writes a result: what only the old backward pass reads, such as masks, is computed again."""
+    """Return whether the kernel writes a result. Results that only the old backward pass reads, such as masks, are
+    recomputed."""
     graph = kernel.found.graph
     if not graph.training:
         return True
@@ -117,7 +120,8 @@ def _is_kept(kernel: Kernel, tensor: int) -> bool:
 
 
 def _product_after(kernel: Kernel, before: list[Cost]) -> Cost:
-    """Products that share an input read it once; a product with an epilogue writes the epilogue's result."""
+    """Return the cost of fused products. Products with one input read it once; one with an epilogue writes only its
+    result."""
     products = [cost for cost in before if isinstance(cost.work, Product)]
     shapes = [cost.work for cost in products if isinstance(cost.work, Product)]
     if kernel.template == "gelu_product":
@@ -134,7 +138,8 @@ def _product_after(kernel: Kernel, before: list[Cost]) -> Cost:
 
 
 def _loss_after(kernel: Kernel, precision: Precision) -> list[Cost]:
-    """One pass for the largest logit and the sum, one that writes the gradient in place of the logits."""
+    """Return the cost of a fused loss: one pass for maximum and sum, one that overwrites the logits with the
+    gradient."""
     logits = round(kernel.sizes["rows"] * kernel.sizes["vocabulary"] * ELEMENT_BYTES[precision])
     again = 2 if kernel.found.graph.training else 1
     written = logits if kernel.found.graph.training else 0

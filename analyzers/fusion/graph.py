@@ -1,4 +1,4 @@
-"""The ops of one step and the tensors between them, as capture keeps them beside a trace."""
+"""The ops of one step and the tensors between them, which capture writes beside a trace."""
 
 import gzip
 from functools import cached_property
@@ -14,7 +14,7 @@ from tracekit.analyzers.errors import InputError
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True):
-    """A distinct op call, in the profiler's spelling (JSON texts)."""
+    """A distinct op call, as the profiler writes it (JSON texts)."""
 
     name: str
     shapes: str
@@ -33,7 +33,7 @@ class Tensor(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Node(msgspec.Struct, frozen=True, array_like=True):
-    """An op call of the step. Tensors are numbered; a number is written by one node at most."""
+    """An op call of the step. Each tensor has a number, and at most one node writes it."""
 
     call: int
     layer: int
@@ -42,15 +42,15 @@ class Node(msgspec.Struct, frozen=True, array_like=True):
     outputs: tuple[int, ...]
     launches: bool
     forward: int = -1
-    """Of a backward op: the position of the node that it is the gradient of; -1: none."""
+    """For a backward op, the position of the forward node that it differentiates; -1: none."""
     numbers: tuple[float, ...] = ()
-    """Numbers among the first two arguments, such as an exponent; a trace does not record those beside tensors."""
+    """Numbers among the first two arguments, such as an exponent. A trace does not record numbers beside tensors."""
 
 
 class Graph(msgspec.Struct, frozen=True, dict=True):
     calls: tuple[Call, ...]
     layers: tuple[tuple[str, str], ...]
-    """Path and class of each module that is called, in the order of the first call; the first is no module."""
+    """Path and class of each called module in the order of first calls; the first entry stands for no module."""
     tensors: dict[int, Tensor]
     nodes: tuple[Node, ...]
     training: bool = False
@@ -62,11 +62,11 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def producers(self) -> dict[int, int]:
-        """Tensor -> the position of the node that writes it."""
+        """Tensor -> position of the node that writes it."""
         return {tensor: i for i, node in enumerate(self.nodes) for tensor in node.outputs}
 
     def name(self, node: int) -> str:
-        """The op's name: add for aten::add and aten::add_, native_dropout for aten::native_dropout."""
+        """Return the op's name: add for aten::add and aten::add_, native_dropout for aten::native_dropout."""
         return self.calls[self.nodes[node].call].name.removeprefix("aten::").strip("_")
 
     def cost(self, node: int) -> Cost | None:
@@ -79,12 +79,12 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         return self.layers[self.nodes[node].layer][1]
 
     def values(self, node: int) -> list[Any]:
-        """The concrete values of a call's arguments; "" where they are tensors."""
+        """Return the concrete values of a call's arguments; "" for tensors."""
         values: list[Any] = msgspec.json.decode(self.calls[self.nodes[node].call].values)
         return values
 
     def children(self, layer: str) -> list[tuple[str, str]]:
-        """Names and classes of a module's children, in the order of their first calls."""
+        """Return names and classes of a module's children in the order of their first calls."""
         prefix = f"{layer}."
         return [
             (path.removeprefix(prefix), kind)
@@ -98,7 +98,7 @@ def to_bytes(graph: Graph) -> bytes:
 
 
 def read(path: Path) -> Graph:
-    """Read a graph that `to_bytes` encoded. Raises InputError if it is none."""
+    """Return the graph that `to_bytes` encoded. Raises InputError if the file does not hold one."""
     try:
         return msgspec.json.decode(gzip.decompress(path.read_bytes()), type=Graph)
     except (msgspec.DecodeError, OSError, EOFError) as error:

@@ -11,12 +11,12 @@ _POINTWISE = ("pointwise", "copy", "gather", "embedding")
 _REDUCING = ("norm", "softmax", "reduction", "loss")
 _LIST_OPS = ("_foreach", "foreach", "_fused", "fused")
 _HALF = 2
-"""An op may work on so many parts of the group's elements, such as the halves of a rotary embedding."""
+"""Number of parts of the group's elements that an op may work on, such as the halves of a rotary embedding."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A group, by the positions of its nodes in the graph."""
+    """A group of ops, by the positions of its nodes in the graph."""
 
     graph: Graph
     nodes: tuple[int, ...]
@@ -27,14 +27,14 @@ class Found:
 
     @cached_property
     def inputs(self) -> tuple[int, ...]:
-        """Tensors that the group reads from outside, without views."""
+        """Tensors that the group reads from outside, other than views."""
         made = {tensor for node in self.nodes for tensor in self.graph.nodes[node].outputs}
         read = (roots(self.graph)[tensor] for node in self.nodes for tensor in self.graph.nodes[node].inputs)
         return tuple(dict.fromkeys(tensor for tensor in read if tensor not in made))
 
     @cached_property
     def outputs(self) -> tuple[int, ...]:
-        """Tensors of the group that are read outside; the gradients of its own ops are not outside."""
+        """Tensors of the group that outside nodes read, not counting the gradients of its own ops."""
         used = consumers(self.graph)
         members = set(self.nodes)
         members |= {i for i, node in enumerate(self.graph.nodes) if node.forward in members}
@@ -70,7 +70,7 @@ def find(graph: Graph) -> list[Found]:
 
 
 def siblings(graph: Graph) -> list[Found]:
-    """Return the products with weights that multiply one tensor."""
+    """Return groups of products with weights that multiply the same tensor."""
     of_input: dict[tuple[int, str], list[int]] = defaultdict(list)
     for node, each in enumerate(graph.nodes):
         cost = graph.cost(node)
@@ -86,7 +86,7 @@ def family(graph: Graph, node: int) -> str:
 
 
 def roots(graph: Graph) -> dict[int, int]:
-    """Return each tensor -> the tensor that it is a view of; itself if it is none."""
+    """Return each tensor -> the tensor that it is a view of, or itself."""
     known = graph.__dict__.get("_roots")
     if known is None:
         known = {tensor: tensor for tensor in graph.tensors}
@@ -98,7 +98,7 @@ def roots(graph: Graph) -> dict[int, int]:
 
 
 def consumers(graph: Graph) -> dict[int, set[int]]:
-    """Return each tensor -> the positions of the nodes that read it or a view of it."""
+    """Return each tensor -> positions of the nodes that read it or a view of it."""
     known: dict[int, set[int]] | None = graph.__dict__.get("_consumers")
     if known is None:
         known, root = defaultdict(set), roots(graph)
@@ -110,9 +110,9 @@ def consumers(graph: Graph) -> dict[int, set[int]]:
 
 
 def depths(graph: Graph) -> list[int]:
-    """Return for each node how many ops that cannot be fused are on the longest path to it.
+    """Return for each node the largest number of non-fusible ops on a path to it.
 
-    Nodes of one depth can be one kernel: none of them waits for something that waits for another.
+    Nodes of equal depth can be one kernel: none of them waits for an op that in turn waits for another of them.
     """
     of_tensor: dict[int, int] = {}
     result = []
@@ -129,7 +129,7 @@ def is_fusible(graph: Graph, node: int) -> bool:
 
 
 def spaces(graph: Graph) -> list[int]:
-    """Return for each node the elements of the largest tensor that it reads or writes, tables apart."""
+    """Return for each node the number of elements in the largest tensor that it reads or writes, other than tables."""
     sizes = []
     for i, node in enumerate(graph.nodes):
         read = () if family(graph, i) in ("embedding", "gather") else node.inputs
@@ -142,7 +142,7 @@ def _fusible(graph: Graph) -> list[int]:
 
 
 def _fits(graph: Graph, node: int, producer: int, space: list[int]) -> bool:
-    """Whether an op and one that it reads from go over the same elements, with one reduction between them."""
+    """Return whether an op and its producer iterate over the same elements, with at most one reduction between them."""
     large, small = max(space[node], space[producer]), min(space[node], space[producer])
     families = {family(graph, node), family(graph, producer)}
     if "embedding" in families and families & set(_REDUCING):
@@ -155,7 +155,7 @@ def _fits(graph: Graph, node: int, producer: int, space: list[int]) -> bool:
 
 
 def _is_statistic(graph: Graph, node: int) -> bool:
-    """Whether an op reads or writes one number for each row: results of a reduction along the last dimension."""
+    """Return whether an op reads or writes one number per row: results of a reduction along the last dimension."""
     each = graph.nodes[node]
     return any(
         graph.tensors[t].shape[-1:] == (1,) and graph.tensors[t].elements > 0 for t in (*each.inputs, *each.outputs)

@@ -1,4 +1,4 @@
-"""A group of ops with the kernel that is written for it, and which bodies of kernels can be generated."""
+"""A group of ops with its kernel template, and the ops for which kernel code can be generated."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,35 +10,35 @@ GENERATED = {
     "one": {"neg", "exp", "tanh", "sigmoid", "silu", "relu", "to_copy"},
     "two": {"add", "sub", "mul", "div", "pow"},
 }
-"""Pointwise ops whose kernels are generated, by their number of operands."""
+"""Pointwise ops for which code can be generated, by number of operands."""
 
 Sizes = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A group, and the template of its kernel; "" where none is known."""
+    """A group and its kernel template; "": none is known."""
 
     found: Found
     pattern: str
     template: str = ""
     constants: dict[str, Any] = field(default_factory=dict)
-    """Names in the template -> their values for this run."""
+    """Names in the template -> values for this run."""
     sizes: Sizes = field(default_factory=dict)
-    """Arguments of the template's `example` that make inputs of the run's size."""
+    """Arguments with which the template's `example` makes inputs of the run's size."""
     library: str = ""
-    """What a library has for it, which is used or preferred."""
+    """Library function that is used or preferred instead; "": none."""
 
     @property
     def dtype(self) -> str:
-        """The type of the largest input of floating point, as the profiler spells it."""
+        """Type of the largest floating-point input, as the profiler writes it."""
         tensors = [self.found.graph.tensors[each] for each in (*self.found.inputs, *self.found.outputs)]
         floating = [each for each in tensors if each.dtype in ("float", "c10::Half", "c10::BFloat16", "double")]
         return max(floating, key=lambda each: each.elements).dtype if floating else ""
 
 
 def is_generated(found: Found) -> bool:
-    """Whether the body of a kernel can be generated: known ops on tensors of one shape and numbers."""
+    """Return whether kernel code can be generated: known ops on tensors of one shape and numbers."""
     graph = found.graph
     shapes = {matrix(graph, each) for each in (*found.inputs, *found.outputs)}
     if not set(found.names) <= GENERATED["one"] | GENERATED["two"] or len(shapes) > 1 or len(found.outputs) > 1:
@@ -47,7 +47,7 @@ def is_generated(found: Found) -> bool:
 
 
 def _has_numbers(graph: Graph, node: int) -> bool:
-    """Whether what is no tensor among an op's operands is a number: a small whole one, if it is an exponent."""
+    """Return whether the non-tensor operands of an op are numbers; an exponent must be a small integer."""
     name, each = graph.name(node), graph.nodes[node]
     if name in ("add", "sub") and graph.values(node)[2:3] not in ([], ["1"], ["1."]):
         return False  # scaled by alpha
@@ -57,7 +57,7 @@ def _has_numbers(graph: Graph, node: int) -> bool:
 
 
 def matrix(graph: Graph, tensor: int) -> tuple[int, int]:
-    """Rows and columns of a tensor."""
+    """Return the number of rows and columns of a tensor."""
     shape = graph.tensors[tensor].shape
     columns = shape[-1] if shape else 1
     return graph.tensors[tensor].elements // max(columns, 1), columns

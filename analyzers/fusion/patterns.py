@@ -1,4 +1,4 @@
-"""What a group of ops is, and the kernel that is written for it."""
+"""Recognizes what groups of ops compute, and selects their kernels."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ ACTIVATIONS = {"silu", "gelu", "relu", "sigmoid", "tanh"}
 
 
 def kernels(groups: list[Found]) -> list[Kernel]:
-    """Return the kernels of the groups; a group that two kernels compute becomes two."""
+    """Return the kernels of the groups. A group that needs two kernels becomes two groups."""
     parts = _side_by_side([part for found in groups for part in _parts(found)])
     return [kernel for part in parts if (kernel := classify(part)) is not None]
 
 
 def classify(found: Found) -> Kernel | None:
-    """Return what a group is; None for one that no kernel is worth, such as index arithmetic."""
+    """Return the kernel of a group; None if no kernel is worthwhile, as for index arithmetic."""
     known = (_products, _cross_entropy, _softmax, _embedding, _dropout, _norm, _rotary, _gated, _chain)
     for pattern in known:
         kernel = pattern(found)
@@ -27,7 +27,7 @@ def classify(found: Found) -> Kernel | None:
 
 
 def _parts(found: Found) -> list[Found]:
-    """Part norms from what turns their result (rotary), and from the dropout or the embedding before them."""
+    """Split norms from rotary embeddings that use their results, and from dropouts or embeddings before them."""
     graph, names = found.graph, set(found.names)
     if not found.reductions or not ({"neg", "cat"} <= names or names & {"native_dropout", "embedding"}):
         return [found]
@@ -38,7 +38,7 @@ def _parts(found: Found) -> list[Found]:
 
 
 def _side_by_side(found: list[Found]) -> list[Found]:
-    """Join groups of the same ops in one module that share an input: queries and keys that are turned alike."""
+    """Join groups of equal ops in one module that share an input: the rotary embeddings of queries and keys."""
     result: list[Found] = []
     for each in found:
         before = next((i for i, other in enumerate(result) if _alike(other, each)), None)
@@ -116,7 +116,7 @@ def _embedding(found: Found) -> Kernel | None:
 
 
 def _norm(found: Found) -> Kernel | None:
-    """A norm: op by op or as one op, after a residual or alone."""
+    """Return a norm: several ops or one, with or without a residual before it."""
     graph = found.graph
     norms = [node for node in found.reductions if "Norm" in graph.layer_type(node)]
     if not norms:
@@ -135,7 +135,7 @@ def _norm(found: Found) -> Kernel | None:
 
 
 def _residual_norm(found: Found, add: int, centered: bool, sizes: Sizes) -> Kernel:
-    """The layer is one of a norm, attention, a norm and an MLP, which the kernel's placement knows."""
+    """Return a norm after a residual. The kernel can be placed in layers of norm, attention, norm and MLP."""
     graph, (layer, kind) = found.graph, _layer_of(found, "add", add)
     children = graph.children(layer)
     names, kinds = [name for name, _ in children], [kind for _, kind in children]
@@ -162,7 +162,7 @@ def _rotary(found: Found) -> Kernel | None:
 
 
 def _gated(found: Found) -> Kernel | None:
-    """An activation of one projection times another projection."""
+    """Return an activation of one projection times another projection."""
     graph = found.graph
     wide = [each for each in found.inputs if each in graph.producers and _is_product(graph, each)]
     if len(wide) != 2 or not set(found.names) & ACTIVATIONS or graph.name(found.nodes[-1]) != "mul":
@@ -178,7 +178,7 @@ def _gated(found: Found) -> Kernel | None:
 
 
 def _chain(found: Found) -> Kernel | None:
-    """What is left: an activation after a product, or any chain of pointwise ops on activations."""
+    """Return an activation after a product, or any chain of pointwise ops on activations."""
     graph = found.graph
     if len(found.inputs) != 1 or found.reductions or found.inputs[0] not in graph.producers:
         return None
@@ -215,7 +215,7 @@ def _is_product(graph: Graph, tensor: int) -> bool:
 
 
 def _layer_of(found: Found, name: str, node: int = -1) -> tuple[str, str]:
-    """Path and class of the module in which an op of this name runs, the last of the group."""
+    """Return path and class of the module in which an op of this name runs, the last one in the group."""
     graph = found.graph
     at = node if node >= 0 else next(each for each in reversed(found.nodes) if graph.name(each) == name)
     return graph.layer(at), graph.layer_type(at)

@@ -1,4 +1,4 @@
-"""The fused kernels that a step could run, like ones together, those that save most first."""
+"""The fused kernels that a step could run: equal ones are combined, and those that save most come first."""
 
 import re
 from collections.abc import Mapping
@@ -16,17 +16,17 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
-"""Of a layer among its like: h.3."""
+"""A layer's number, as in h.3."""
 
 
 @dataclass
 class Planned:
-    """One kernel of the plan, for all groups of a step that are alike."""
+    """One kernel of the plan, for all equal groups of a step."""
 
     pattern: str
     template: str
     layer: str
-    """Where it runs, with * for the numbers of layers."""
+    """The layer, with * instead of layer numbers."""
     layer_type: str
     ops: str
     dtype: str
@@ -34,26 +34,26 @@ class Planned:
     sizes: Mapping[str, Any]
     library: str
     each: Estimate
-    """One group, by the model of kernels."""
+    """Modelled time of one group."""
     tiles: Tiles | None
     inputs: int
     outputs: int
     first: Kernel
-    """The first of the groups."""
+    """Kernel of the first group."""
     layers: set[str] = field(default_factory=set)
     groups: int = 0
     before_ns: float = 0.0
-    """Kernel time of all groups, measured where a trace holds it."""
+    """Kernel time of all groups, measured if a trace holds it."""
 
     @property
     def after_ns(self) -> Interval:
-        """Predicted kernel time of all groups as kernels of their own."""
+        """Predicted time of the fused kernels of all groups."""
         one = self.each.after_ns(self.before_ns / self.groups)
         return Interval(one.low * self.groups, one.expected * self.groups, one.high * self.groups)
 
 
 def plan(graph: Graph, gpu: GPU, measured_ns: Mapping[int, float] | None = None) -> list[Planned]:
-    """Return the kernels of a step. `measured_ns` gives the kernel time of nodes, by their positions."""
+    """Return the kernels of a step. `measured_ns` holds the kernel time of nodes by position."""
     backward = backward_of(graph)
     rows: dict[tuple[Any, ...], Planned] = {}
     for kernel in kernels(find(graph)):
@@ -75,7 +75,7 @@ def _key(kernel: Kernel) -> tuple[Any, ...]:
 
 
 def _layer(kernel: Kernel) -> str:
-    """The module of the reduction, else the innermost that holds all of the group."""
+    """Return the module of the reduction, or else the innermost module that contains the whole group."""
     found = kernel.found
     if found.reductions:
         return found.graph.layer(found.reductions[0])

@@ -17,18 +17,19 @@ Timed = Mapping[str, tuple[float, float]]
 """Key of a kernel (`key`) -> its measured time on this GPU in ns, and the fraction of the roof that it reached."""
 _MOST = 40
 _SPELLED = {"aten::_to_copy": "aten::copy_", "aten::clone": "aten::copy_", "aten::embedding": "aten::index_select"}
-"""Ops under the name of the one that launches their kernel, where a trace names that."""
+"""Op -> the op that launches its kernel, under which a trace records it."""
 _COPIES_OF_GROUPS = ("pattern", "layer", "layer_type", "ops", "library", "groups")
 
 
 def table(graph: Graph, gpu: GPU, layer_ops: pd.DataFrame, steps: int, timed: Timed | None = None) -> pd.DataFrame:
-    """Return FUSION_PLAN by data flow. `layer_ops` (LAYER_OPS) holds the times of a trace of so many steps."""
+    """Return FUSION_PLAN from the data flow. `layer_ops` (LAYER_OPS) holds the times of a trace of `steps` steps."""
     rows = plan(graph, gpu, node_times(graph, layer_ops, steps))[:_MOST]
     return FUSION_PLAN.frame(_columns(rows, gpu, timed or {})) if rows else FUSION_PLAN.empty()
 
 
 def node_times(graph: Graph, layer_ops: pd.DataFrame, steps: int) -> dict[int, float]:
-    """Return the kernel time of the nodes whose ops the trace names: ops of one name in one layer share theirs."""
+    """Return the kernel time of nodes whose ops are in the trace. Ops with one name in one layer share their time
+    equally."""
     if not steps or layer_ops.empty:
         return {}
     summed = layer_ops.groupby(["layer", "phase", "op"], as_index=False).busy_ns.sum()
@@ -49,7 +50,7 @@ def _key_of(graph: Graph, node: int, times: Mapping[tuple[str, str, str], float]
 
 
 def key(planned: Planned) -> str:
-    """Return what names a kernel among the timed ones: its template, type and sizes."""
+    """Return the key that identifies a measured kernel: its template, type and sizes."""
     sizes = ", ".join(f"{name} {value}" for name, value in planned.sizes.items())
     return f"{planned.template}, {planned.dtype}, {sizes}"
 
@@ -104,7 +105,7 @@ def _launches(rows: list[Planned], gpu: GPU) -> dict[str, list[Any]]:
 
 
 def _registers(tile: str, warps: int) -> int:
-    """Registers of a thread: three numbers of each element that it holds, and addresses."""
+    """Return the registers per thread: three numbers per element, and addresses."""
     elements = prod(int(part) for part in tile.split(" x ")) if tile else 0
     return min(255, 32 + 3 * ceil(elements / (32 * warps))) if warps else 0
 

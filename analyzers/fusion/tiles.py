@@ -1,4 +1,4 @@
-"""Launches for a kernel on a GPU, best first, and the limit of its architecture that chose them."""
+"""Launch configurations of a kernel on a GPU, best first, and the architectural limit that determines them."""
 
 from dataclasses import dataclass
 from math import log2
@@ -7,33 +7,34 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.sm_limits import sm_limits
 
 _LATENCY_S = 5e-7
-"""Time of a read from device memory under load, on every architecture from Turing on."""
+"""Latency of a device memory read under load, on every architecture since Turing."""
 _LIVE = 3
-"""Numbers of an element that a kernel holds at a time, in registers."""
+"""Number of values per element that a kernel holds in registers at a time."""
 _BASE_REGISTERS = 32
 _VECTOR_BYTES = 16
-"""The longest load of a thread."""
+"""Largest load of a thread."""
 
 Launch = dict[str, int]
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Launches to try, best first; `num_warps` and what else the kernel takes."""
+    """Launch configurations to try, best first: `num_warps` and the kernel's other parameters."""
 
     launches: tuple[Launch, ...]
     reason: str
 
 
 def in_flight_bytes(gpu: GPU) -> float:
-    """Bytes that each multiprocessor must have on their way, so that the memory is never idle."""
+    """Return the bytes that each multiprocessor must have in flight to keep the memory busy."""
     return gpu.bandwidth / gpu.sms * _LATENCY_S
 
 
 def thread_bytes(gpu: GPU) -> int:
-    """Bytes that each thread should read at once: what is in flight, twice over, by half the threads that there can be.
+    """Return the bytes that each thread should read at once: twice the bytes in flight, divided by half the maximum
+    number of threads.
 
-    4 to 32 bytes: a short load wastes instructions, and more than two long ones wait for registers.
+    The result is 4 to 32: short loads waste instructions, and more than two long loads wait for registers.
     """
     limits = sm_limits(gpu)
     wanted = 2 * in_flight_bytes(gpu) / (limits.warps * limits.threads_of_a_warp / 2)
@@ -41,7 +42,7 @@ def thread_bytes(gpu: GPU) -> int:
 
 
 def of_rows(columns: int, element_bytes: int, gpu: GPU) -> Tiles:
-    """A block for each row, which it holds in registers."""
+    """Return one block per row, which holds the row in registers."""
     limits, each = sm_limits(gpu), thread_bytes(gpu)
     warps = _power(columns * element_bytes / (each * limits.threads_of_a_warp), 1, 1024 // limits.threads_of_a_warp)
     registers = _registers(columns, warps * limits.threads_of_a_warp)
@@ -55,7 +56,7 @@ def of_rows(columns: int, element_bytes: int, gpu: GPU) -> Tiles:
 
 
 def of_elements(element_bytes: int, gpu: GPU, name: str = "BLOCK") -> Tiles:
-    """Blocks of elements, each of 4 warps."""
+    """Return blocks of elements with 4 warps each."""
     limits, each = sm_limits(gpu), thread_bytes(gpu)
     block = _power(4 * limits.threads_of_a_warp * each / element_bytes, 256, 4096)
     launches = ({name: block, "num_warps": 4}, {name: 2 * block, "num_warps": 8}, {name: block // 2, "num_warps": 4})
@@ -63,7 +64,7 @@ def of_elements(element_bytes: int, gpu: GPU, name: str = "BLOCK") -> Tiles:
 
 
 def of_narrow_product(gpu: GPU) -> Tiles:
-    """Rows of weights, each read a part at a time, for a product of few rows."""
+    """Return blocks of weight rows, each read in parts, for a product of few rows."""
     limits, each = sm_limits(gpu), thread_bytes(gpu)
     at_once = 4 * limits.threads_of_a_warp * each
     rows = max(2, at_once // 512)
@@ -78,7 +79,7 @@ def of_narrow_product(gpu: GPU) -> Tiles:
 
 
 def of_vocabulary(gpu: GPU) -> Tiles:
-    """A part of a row of logits, at most as many as leaves registers for two blocks."""
+    """Return blocks over parts of a row of logits, small enough that two blocks fit the registers."""
     limits = sm_limits(gpu)
     warps = 8 if limits.warps >= 48 else 4
     block = _power(warps * limits.threads_of_a_warp * thread_bytes(gpu) / 2, 1024, 8192)
@@ -99,12 +100,13 @@ def _registers(columns: int, threads: int) -> int:
 
 
 def _power(wanted: float, least: int, most: int) -> int:
-    """The power of two nearest to what is wanted, within limits."""
+    """Return the power of two nearest to `wanted`, within limits."""
     return max(least, min(most, 1 << max(0, round(wanted) - 1).bit_length()))
 
 
 def of_template(template: str, columns: int, element_bytes: int, gpu: GPU) -> Tiles | None:
-    """Return the launches of a template's kernel for rows of `columns` elements; None if a library launches it."""
+    """Return the launch configurations of a template's kernel for rows of `columns` elements; None: a library launches
+    it."""
     if template in ("packed_projections", "gelu_product"):
         return None
     if template in ("gated_activation", "pointwise_chain", "dropout_residual"):

@@ -1,1 +1,1 @@
-"""Device memory over time: who holds it, by kind and by layer."""
+"""Device memory over time, by kind and by layer."""

@@ -1,4 +1,4 @@
-"""Pairs allocations with their frees, and finds the work that each was made for."""
+"""Pairs allocations with their frees, and assigns them to the work that follows."""
 
 from dataclasses import dataclass
 
@@ -17,17 +17,17 @@ class Allocations:
 
     begin_ns: Ints
     end_ns: Ints
-    """When it was freed; the end of the trace for what was not."""
+    """Time of the free; the end of the trace if there is none."""
     bytes: Ints
     freed: npt.NDArray[np.bool_]
     before: npt.NDArray[np.bool_]
-    """Allocated before the first event, and freed later."""
+    """Whether the block was allocated before the first event and freed later."""
     held_before: int
-    """Bytes that were allocated before the first event, and never freed."""
+    """Bytes that were allocated before the first event and never freed."""
 
 
 def allocations(moves: pd.DataFrame) -> Allocations:
-    """Return the blocks of a table MOVES."""
+    """Return the blocks of a MOVES table."""
     times, sizes = moves["time_ns"].to_numpy(), moves["bytes"].to_numpy()
     allocated, end = sizes > 0, int(times.max()) + 1
     freed_by = _freed_by(moves["address"].to_numpy(), allocated)
@@ -46,7 +46,7 @@ def allocations(moves: pd.DataFrame) -> Allocations:
 
 
 def _freed_by(addresses: Ints, allocated: npt.NDArray[np.bool_]) -> Ints:
-    """Return for each allocation the row of the next event at its address, if that is a free; else -1."""
+    """Return for each allocation the row of the next event at its address if that is a free; else -1."""
     order = np.lexsort((np.arange(len(addresses)), addresses))
     following = np.append(order[1:], -1)
     same = np.append(addresses[order[1:]] == addresses[order[:-1]], False) & ~allocated[following]
@@ -56,7 +56,7 @@ def _freed_by(addresses: Ints, allocated: npt.NDArray[np.bool_]) -> Ints:
 
 
 def launched_ns(analysis: Analysis, host: pd.DataFrame) -> pd.DataFrame:
-    """Return the work in the order of its launches: `time_ns` of the launch on the host, layer, phase and op."""
+    """Return the work in launch order: `time_ns` of the launch on the host, layer, phase and op."""
     work = analysis.work
     launch = np.where(work["launch"] >= 0, work["launch"], work["op"]).astype(np.int64)
     started = host["start_ns"].to_numpy()

@@ -1,7 +1,8 @@
-"""What a block is for, told from when it was allocated and freed.
+"""Derives the kind of a block from the times of its allocation and free.
 
-A trace does not name tensors: what is made in the forward pass and freed in the backward pass is an activation, what
-the backward pass leaves behind is a gradient, what the optimizer leaves behind is its state.
+A trace does not name tensors. A block that is allocated in the forward pass and freed in the backward pass is an
+activation. Blocks that remain after the backward pass are gradients, and those that remain after the optimizer are its
+state.
 """
 
 import numpy as np
@@ -26,7 +27,7 @@ _FORWARD, _BACKWARD, _OPTIMIZER = "forward", "backward", "optimizer"
 
 
 def kinds_of(blocks: Allocations, work: pd.DataFrame) -> npt.NDArray[np.object_]:
-    """Return the kind of each block. `work` is in the order of its launches."""
+    """Return the kind of each block. `work` is in launch order."""
     times, phases = work["time_ns"].to_numpy(), np.append(work["phase"].to_numpy(dtype=object), "")
     first, last = np.searchsorted(times, blocks.begin_ns), np.searchsorted(times, blocks.end_ns)
     made, ended = phases[first], np.where(blocks.freed, phases[np.maximum(last - 1, 0)], "")
@@ -52,7 +53,7 @@ def _select(chosen: list[tuple[npt.NDArray[np.bool_], str]], other: str) -> npt.
 
 
 def held_before(size: int, capture: CaptureInfo | None, *, trains: bool) -> dict[str, int]:
-    """Split what was allocated before: weights and buffers as counted, then the two moments of an optimizer."""
+    """Split the earlier allocations into weights, buffers and two moments of an optimizer."""
     parts: dict[str, int] = {}
     wanted = {"weights": capture.weight_bytes, "buffers": capture.buffer_bytes} if capture else {}
     if trains and capture:

@@ -1,4 +1,4 @@
-"""Device memory of a run, with what would lower its peak."""
+"""Device memory of a run, and optimizations that lower its peak."""
 
 from dataclasses import dataclass, field
 
@@ -14,9 +14,9 @@ class MemoryOfRun:
     name: str
     timeline: MemoryTimeline
     held: Memory | None
-    """What the step holds by kind, which remedies are predicted from; None: not known."""
+    """Memory of the step by kind, from which remedies are predicted; None: unknown."""
     capacity_bytes: int
-    """Memory of the GPU; 0: not known."""
+    """Memory of the GPU; 0: unknown."""
     modelled: bool
     remedies: tuple[Remedy, ...] = field(default=())
     """Single optimizations that lower the peak, the lowest peak first."""

@@ -1,4 +1,4 @@
-"""Device memory over time by kind, and who holds it at its peak."""
+"""Device memory over time by kind, and the layers that allocate it at the peak."""
 
 import re
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from tracekit.analyzers.trace import Trace
 
 _INDEX = re.compile(r"(?<![^./])\d+(?![^./])")
 _POINTS = 600
-"""Moments that are kept; of the moments between two of them, the one with most memory."""
+"""Maximum number of times that are kept. Of those in between, the one with the most memory is kept."""
 
 OVER_TIME = Table(
     "memory_over_time",
@@ -45,13 +45,13 @@ class MemoryTimeline:
     at_peak: pd.DataFrame = field(repr=False)
     peak_bytes: int
     peak_ns: int
-    """When, after the first event."""
+    """Time of the peak after the first event."""
     phase: str
-    """The phase at the peak; "": none."""
+    """Phase at the peak; "": none."""
 
 
 def memory_timeline(trace: Trace, analysis: Analysis, moves: pd.DataFrame) -> MemoryTimeline:
-    """Return the memory of a trace whose MOVES are not empty."""
+    """Return the memory of a trace with non-empty MOVES."""
     blocks, work = allocations(moves), launched_ns(analysis, trace.host)
     trains = bool((work["phase"] == "backward").any())
     before = held_before(blocks.held_before, trace.metadata.capture, trains=trains)
@@ -76,14 +76,14 @@ def memory_timeline(trace: Trace, analysis: Analysis, moves: pd.DataFrame) -> Me
 
 
 def _of_libraries(capture: CaptureInfo | None, seen: int) -> int:
-    """Return what libraries keep in a modelled run, whose events are those of tensors alone."""
+    """Return the library workspaces of a modelled run, whose events only cover tensors."""
     return max(0, capture.peak_memory_bytes - seen) if capture and capture.source == "modelled" else 0
 
 
 def _levels(
     blocks: Allocations, kinds: npt.NDArray[np.object_], before: dict[str, int]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the moments of all allocations and frees, and the bytes of each kind from then on."""
+    """Return the times of all allocations and frees, and the bytes of each kind from each time on."""
     code = np.array([KINDS.index(kind) for kind in kinds], dtype=np.int64)
     times = np.concatenate([blocks.begin_ns, blocks.end_ns[blocks.freed]])
     changes = np.zeros((len(times), len(KINDS)), dtype=np.int64)
@@ -95,7 +95,7 @@ def _levels(
 
 
 def _kept(total: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the rows that are shown: all, or of each of so many pieces the one with most."""
+    """Return the rows that are kept: all, or the one with the most memory in each of `_POINTS` intervals."""
     if len(total) <= _POINTS:
         return np.arange(len(total))
     edges = np.linspace(0, len(total), _POINTS + 1).astype(np.int64)

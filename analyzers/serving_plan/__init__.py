@@ -1,1 +1,1 @@
-"""A serving engine simulated: requests batched in flight, and a paged KV cache."""
+"""Simulates a serving engine with continuous batching and a paged KV cache."""

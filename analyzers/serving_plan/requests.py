@@ -1,4 +1,4 @@
-"""The requests of a serving run: read from a CSV file, or drawn."""
+"""The requests of a serving run, from a CSV file or drawn at random."""
 
 import csv
 import math
@@ -16,7 +16,7 @@ _HINT = "Give a CSV file with the columns " + ", ".join(COLUMNS) + ", or poisson
 
 @dataclass(frozen=True)
 class Request:
-    """A request: when it arrives, the tokens of its prompt, and the tokens that it asks for."""
+    """A request: its arrival time, and the number of prompt tokens and requested tokens."""
 
     arrival_s: float
     prompt_tokens: int
@@ -24,7 +24,7 @@ class Request:
 
 
 def requests(text: str) -> list[Request]:
-    """Return the requests of a file, or of poisson:RATE,PROMPT,OUTPUT (requests a second, mean tokens), by arrival.
+    """Return the requests of a file, or of poisson:RATE,PROMPT,OUTPUT (requests per second, mean tokens), by arrival.
 
     Raises InputError for anything else.
     """
@@ -35,7 +35,7 @@ def requests(text: str) -> list[Request]:
 
 
 def _drawn(text: str) -> list[Request]:
-    """200 requests with exponential times between arrivals; lengths are uniform within half of their means."""
+    """Return 200 requests with exponential times between arrivals and uniform lengths within 50 % of their means."""
     try:
         rate, prompt, output = (float(part) for part in text.removeprefix("poisson:").split(","))
         if not (0 < rate < math.inf and 1 <= prompt < 1e6 and 1 <= output < 1e6):

@@ -1,9 +1,9 @@
-"""Simulate an engine that batches requests in flight over a paged KV cache, pass by pass.
+"""Simulates an engine with continuous batching and a paged KV cache, pass by pass.
 
-Each pass gives a token to every running request that has its prompt in the cache, and reads prompts of waiting
-requests. With chunked prefill both are one pass of at most so many tokens, and prompts are split; without it a pass
-reads whole prompts or decodes, prompts first. When no page is free, the request that came last gives its pages back and
-is read again.
+Each pass generates a token for every running request whose prompt is in the cache, and prefills waiting requests. With
+chunked prefill, one pass does both, with a limit on its tokens, and prompts are split. Otherwise a pass either prefills
+whole prompts or decodes; prefill has priority. If no page is free, the latest request is preempted: it returns its
+pages and is prefilled again.
 """
 
 from collections import deque
@@ -14,35 +14,36 @@ from tracekit.analyzers.serving_plan.requests import Request
 from tracekit.analyzers.serving_plan.step_times import StepTimes
 
 PAGE = 16
-"""Tokens of a page of the KV cache."""
+"""Tokens per page of the KV cache."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """What limits a pass."""
+    """Limits of a pass."""
 
     times: StepTimes
     pages: int
-    """Pages of the KV cache."""
+    """Number of pages in the KV cache."""
     most_requests: int = 256
     most_tokens: int = 2048
-    """Tokens of a pass at most; a longer prompt has a pass of its own, unless prefill is chunked."""
+    """Maximum number of tokens per pass. Without chunked prefill, a longer prompt has a pass of its own."""
     chunked: bool = False
 
 
 @dataclass
 class Served:
-    """A request and what it got."""
+    """A request with its state and its generated tokens."""
 
     request: Request
     read: int = 0
-    """Tokens in the cache."""
+    """Number of tokens in the cache."""
     tokens: list[float] = field(default_factory=list)
-    """When each of its tokens came, s."""
+    """Time in seconds at which each token was generated."""
 
     @property
     def to_read(self) -> int:
-        """Tokens that are read before the next one is made: the prompt, and after it was put off what was made too."""
+        """Number of tokens to prefill before the next token: the prompt, and after a preemption also the generated
+        tokens."""
         return self.request.prompt_tokens + len(self.tokens) - self.read
 
     @property
@@ -72,14 +73,14 @@ class Moment:
 class Run:
     served: list[Served]
     refused: int
-    """Requests whose tokens do not fit the cache even alone."""
+    """Number of requests whose tokens do not fit the cache even alone."""
     moments: list[Moment]
     put_off: int
-    """How often a request gave its pages back."""
+    """Number of preemptions, in which a request returned its pages."""
 
 
 def simulate(requests: Sequence[Request], engine: Engine) -> Run:
-    """Serve all requests, and return when each token came."""
+    """Serve all requests, and return the time of each token."""
     fitting = [each for each in requests if _whole(each) <= engine.pages]
     coming, waiting = deque(Served(each) for each in fitting), deque[Served]()
     running: list[Served] = []
@@ -105,7 +106,7 @@ def _whole(request: Request) -> int:
 
 
 def _make_room(running: list[Served], waiting: deque[Served], engine: Engine) -> int:
-    """Take pages back from the requests that came last until each of the others can get one more token."""
+    """Preempt the latest requests until each of the others can generate one more token."""
     put_off = 0
     while len(running) > 1 and sum(-(-(each.read + 1) // PAGE) for each in running) > engine.pages:
         last = running.pop()
@@ -116,7 +117,7 @@ def _make_room(running: list[Served], waiting: deque[Served], engine: Engine) ->
 
 
 def _admit(running: list[Served], waiting: deque[Served], engine: Engine) -> dict[int, int]:
-    """Choose the prompts, by their place in `running`, and how many tokens of each this pass reads."""
+    """Return the prompts of this pass, by their index in `running`, and the number of tokens to prefill for each."""
     budget = engine.most_tokens - (sum(each.decodes for each in running) if engine.chunked else 0)
     free = engine.pages - sum(-(-(each.read + 1) // PAGE) for each in running)
     reading: dict[int, int] = {}

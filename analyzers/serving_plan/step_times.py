@@ -1,4 +1,4 @@
-"""How long a forward pass of an engine takes, between the points that were predicted."""
+"""Time of an engine's forward pass, interpolated between predicted points."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -9,29 +9,28 @@ Point = tuple[int, int]
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Seconds of a pass of decoding by (requests, tokens in the cache of each), and of a prompt by its tokens."""
+    """Seconds per decoding pass by (requests, tokens in the cache of each), and per prefill by its tokens."""
 
     decode_s: Mapping[Point, float]
     prefill_s: Mapping[int, float]
     overhead_s: float = 0.0
-    """Time of every pass outside the model: scheduling, page tables, sampling."""
+    """Time per pass outside the model: scheduling, page tables, sampling."""
 
     def decode(self, requests: int, context: float) -> float:
-        """Return the time in which each of these requests gets one token."""
+        """Return the time in seconds in which each request generates one token."""
         contexts = sorted({length for _, length in self.decode_s})
         by_context = [self._at_context(requests, length) for length in contexts]
         return _interpolated([float(each) for each in contexts], by_context, context)
 
     def prefill(self, tokens: int) -> float:
-        """Return the time of a pass over the tokens of a prompt."""
+        """Return the time in seconds to prefill a prompt with this many tokens."""
         sizes = sorted(self.prefill_s)
         return _interpolated([float(each) for each in sizes], [self.prefill_s[each] for each in sizes], tokens)
 
     def mixed(self, requests: int, context: float, prompt_tokens: int) -> float:
-        """Return the time of a pass over tokens of prompts and one token of each request.
+        """Return the time in seconds of a pass over prompt tokens and one token of each request.
 
-        Weights are read and kernels are launched once for both: a prompt adds what it takes beyond a pass over one
-        token.
+        Weights are read and kernels are launched once for both. A prompt adds its time beyond a pass over one token.
         """
         if not requests:
             return self.overhead_s + self.prefill(prompt_tokens)
@@ -45,7 +44,7 @@ class StepTimes:
 
 
 def _interpolated(places: list[float], values: list[float], at: float) -> float:
-    """Return the value on the line between the two nearest places; beyond the last, on the line that leads there."""
+    """Return the linear interpolation between the two nearest places; beyond the last, the extrapolation."""
     if len(places) == 1:
         return values[0]
     if at <= places[0]:

@@ -1,4 +1,4 @@
-"""What a simulated run gave: tokens a second, times to the first token and between tokens, use of the KV cache."""
+"""Results of a simulated run: tokens per second, time to first token, time between tokens, KV cache use."""
 
 import numpy as np
 import pandas as pd
@@ -53,7 +53,7 @@ def over_time(run: Run) -> pd.DataFrame:
 
 
 def _over_time(run: Run) -> float:
-    """Return the mean of the pages in use, by time."""
+    """Return the time-weighted mean of the pages in use."""
     if len(run.moments) < 2:
         return float(run.moments[0].used_pages) if run.moments else 0.0
     times = np.array([each.time_s for each in run.moments])

@@ -1,1 +1,1 @@
-"""Fused Triton kernels: their templates, how they are written for a run, proved, timed and put in a model."""
+"""Fused Triton kernels: templates, and how they are written for a run, checked, timed and applied to a model."""

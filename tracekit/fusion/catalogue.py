@@ -1,4 +1,4 @@
-"""What is known of each template, for its proof and its timing."""
+"""Properties of each template that its proof and its timing need."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ class Template:
 
     pattern: str
     odd: tuple[Sizes, ...]
-    """Arguments of its `example` that make small inputs of sizes that no tile divides."""
+    """Arguments of the template's `example` for small inputs whose sizes no tile divides."""
     gradients: tuple[int, ...] = ()
-    """Positions of the inputs that have gradients; (): it has no backward pass."""
+    """Positions of the inputs with gradients; (): the kernel has no backward pass."""
     activations: tuple[int, ...] = (0,)
-    """Positions of the inputs that may be of any layout, and may hold any value."""
+    """Positions of the inputs that may have any layout and any values."""
     small: Sizes | None = None
-    """Sizes for `gradcheck`, which calls the kernel for each element."""
+    """Sizes for `gradcheck`, which calls the kernel once per element."""
     reduced: str = "columns"
-    """The size over which it sums."""
+    """The size over which the kernel sums."""
     extremes: bool = True
-    """Whether infinities have a result to compare: an index or a loss of them has none."""
+    """Whether results are comparable for infinite inputs. An index or a loss is not."""
 
 
 TEMPLATES: dict[str, Template] = {

@@ -1,4 +1,4 @@
-"""The body of a kernel, generated from a group's pointwise ops: its value, its gradients, and its reference."""
+"""Generates kernel code from a group's pointwise ops: its value, its gradients, and its reference."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from tracekit.analyzers.fusion.groups import Found, roots
 from tracekit.analyzers.fusion.kernel import GENERATED
 
 Line = tuple[str, str]
-"""A name and the expression that it is set to."""
+"""A name and the expression that is assigned to it."""
 
 _VALUES = {
     "add": "{a} + {b}",
@@ -36,7 +36,7 @@ _SLOPES = {
     "relu": ("tl.where({a} > 0.0, {g}, 0.0)",),
     "to_copy": ("{g}",),
 }
-"""The gradient of each input, from that of the value (g), the value (v) and the inputs (a, b)."""
+"""Gradient of each input, from the gradient of the value (g), the value (v) and the inputs (a, b)."""
 _TORCH = {
     "neg": "-{a}",
     "exp": "torch.exp({a})",
@@ -63,7 +63,7 @@ class _Op:
 
 
 def body(found: Found, arguments: Sequence[str], gradient: str) -> str:
-    """Return the functions _body, `gradient` and _unfused of a group whose inputs have these names, in their order."""
+    """Return the functions _body, `gradient` and _unfused of a group. `arguments` names its inputs in order."""
     ops = _read(found, arguments)
     signature, result = ", ".join(arguments), ops[-1].value
     forward = [(op.value, _expression(_VALUES, op)) for op in ops]
@@ -104,7 +104,7 @@ def _expression(table: dict[str, str], op: _Op) -> str:
 
 
 def _backward(ops: Sequence[_Op], arguments: Sequence[str]) -> tuple[list[Line], list[str]]:
-    """Return the lines that compute the gradients, in reverse order of the ops, and the gradients of the arguments."""
+    """Return the lines that compute the gradients in reverse order of the ops, and the gradients of the arguments."""
     summed: dict[str, list[str]] = {ops[-1].value: ["grad"]}
     lines: list[Line] = []
     for op in reversed(ops):

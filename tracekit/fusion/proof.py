@@ -1,4 +1,4 @@
-"""Proves a kernel against its reference: sizes, layouts, extremes, gradients; on a GPU or by Triton's interpreter."""
+"""Checks a kernel against its reference: sizes, layouts, extremes, gradients; on a GPU or in Triton's interpreter."""
 
 import os
 import warnings
@@ -16,9 +16,9 @@ from tracekit.fusion.catalogue import TEMPLATES, Sizes, Template
 Inputs = tuple[Any, ...]
 
 _ROUNDINGS = 4
-"""Results of a kernel and of its reference may differ by so many roundings of their type."""
+"""Allowed difference between a kernel and its reference, in roundings of their type."""
 _STEPS = {"torch.int8": 1}
-"""Integers that come from rounding may differ by one."""
+"""Allowed difference of integers, which come from rounding."""
 _SEED = 1
 _LARGE = 1e3
 
@@ -30,7 +30,7 @@ class Check:
     name: str
     passed: bool
     error: float
-    """The largest difference, relative to what is allowed."""
+    """Largest difference, relative to the allowed difference."""
     detail: str = ""
 
 
@@ -40,13 +40,13 @@ def interpret() -> None:
 
 
 def interpret_without_gpu() -> None:
-    """Choose the interpreter where torch finds no GPU, before anything imports Triton."""
+    """Select the interpreter if torch has no GPU. Must be called before Triton is imported."""
     if not Path("/dev/nvidiactl").exists():
         interpret()
 
 
 def prove(kernel: ModuleType, template: str, dtypes: Sequence[Any], *, trains: bool, device: str) -> list[Check]:
-    """Return every comparison of the kernel with its reference; one that raises has failed."""
+    """Return every comparison of the kernel with its reference. One that raises an exception has failed."""
     torch, known = require("torch"), TEMPLATES[template]
     checks = [
         _tried(name, run)
@@ -106,7 +106,7 @@ def _later(
 
 
 def _compare(kernel: ModuleType, inputs: Inputs, length: int) -> tuple[float, str]:
-    """Compare with the reference in fp64."""
+    """Compare results with the reference in fp64."""
     results, truth = _several(kernel.fused(*inputs)), _several(kernel.reference(*map(_wide, inputs)))
     if len(results) != len(truth):
         return float("inf"), f"{len(results)} results in place of {len(truth)}"
@@ -115,7 +115,7 @@ def _compare(kernel: ModuleType, inputs: Inputs, length: int) -> tuple[float, st
 
 
 def _gradients(known: Template, kernel: ModuleType, inputs: Inputs, length: int) -> tuple[float, str]:
-    """Compare gradients with those of the reference in fp64, for one set of gradients of the results."""
+    """Compare gradients with those of the reference in fp64, for one set of output gradients."""
     torch = require("torch")
     wide, places = tuple(map(_wide, inputs)), [i for i in known.gradients if i < len(inputs)]
     ours = _gradients_of(kernel.fused, inputs, places)
@@ -137,7 +137,7 @@ def _gradients_of(function: Any, inputs: Inputs, places: list[int]) -> tuple[Any
 
 
 def _extremes(known: Template, kernel: ModuleType, inputs: Inputs, length: int) -> tuple[float, str]:
-    """Compare where inputs are large, zero or infinite: the same results are infinite and NaN."""
+    """Compare for large, zero and infinite inputs: the same results must be infinite and NaN."""
     torch, filled = require("torch"), []
     for i, each in enumerate(inputs):
         if i in known.activations:
@@ -158,7 +158,7 @@ def _extremes(known: Template, kernel: ModuleType, inputs: Inputs, length: int) 
 
 
 def _gradcheck(torch: Any, kernel: ModuleType, known: Template, device: str) -> tuple[float, str]:
-    """Compare gradients with differences of the results, in fp32: kernels compute in fp32 whatever they are given."""
+    """Compare gradients with finite differences in fp32, because kernels compute in fp32 for all types."""
     inputs = tuple(kernel.example(torch.float32, device, **(known.small or {})))
     places = [i for i in known.gradients if i < len(inputs)]
     for i in places:
@@ -172,7 +172,7 @@ def _gradcheck(torch: Any, kernel: ModuleType, known: Template, device: str) -> 
 
 
 def _laid_out(example: Callable[[], Inputs], known: Template, how: str) -> Inputs:
-    """The same values with elements, or rows, that are not side by side in memory."""
+    """Return the same values with elements or rows that are not contiguous."""
     torch = require("torch")
 
     def laid(x: Any) -> Any:
@@ -186,7 +186,7 @@ def _laid_out(example: Callable[[], Inputs], known: Template, how: str) -> Input
 
 
 def _error(got: Any, wanted: Any, length: int, eps: float) -> float:
-    """Return the largest difference over what is allowed by the type and the number of summands."""
+    """Return the largest difference, relative to that allowed for the type and the number of summands."""
     torch = require("torch")
     if not got.numel():
         return 0.0
@@ -200,7 +200,7 @@ def _error(got: Any, wanted: Any, length: int, eps: float) -> float:
 
 
 def _coarsest(inputs: Inputs) -> float:
-    """Return the distance between 1 and the next number in the shortest type of the inputs."""
+    """Return the largest machine epsilon among the types of the inputs."""
     torch = require("torch")
     return max(torch.finfo(x.dtype).eps for x in inputs if getattr(x, "is_floating_point", bool)())
 

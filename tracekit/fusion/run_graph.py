@@ -1,4 +1,4 @@
-"""The graph of a run's step: as its capture kept it, or recorded again on fake tensors from the run's settings."""
+"""The graph of a run's step: the one that capture wrote, or one recorded on fake tensors from the run's settings."""
 
 from pathlib import Path
 
@@ -22,7 +22,8 @@ def keep(recording: Recording, folder: Path) -> None:
 
 
 def record(settings: Settings, folder: Path, say: Say = silent) -> None:
-    """Record the graph of a measured run. A step that does not run on fake tensors leaves none, which `say` tells."""
+    """Record the graph of a measured run. If the step does not run on fake tensors, no graph is written and `say`
+    reports it."""
     from tracekit.capture import fake_run
 
     gpu = hardware.selected(settings.gpu, settings.gpu_file)
@@ -44,7 +45,7 @@ def graph_of_settings(settings: Settings, gpu: GPU) -> Graph:
 
 
 def gpu_of(settings: Settings, folder: Path) -> GPU:
-    """Return the GPU that a run was measured on, modelled for or is projected to."""
+    """Return the GPU that a run was measured on, modelled for or projected to."""
     gpu = hardware.selected(settings.gpu, settings.gpu_file)
     if gpu is None:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Writes the kernels of a run's plan: proves each first, times it where there is a GPU, and reports what failed."""
+"""Writes the kernels of a run's plan: checks each, times it if there is a GPU, and reports failures."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -26,27 +26,27 @@ from tracekit.runs.folders import GRAPH, TIMED
 
 _DTYPES: dict[str, Dtype] = {"float": "fp32", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
 _SINCE = {"bf16": (8, 0), "fp16": (7, 0), "fp32": (7, 0)}
-"""The compute capability from which on Triton's kernels run in a type."""
+"""Lowest compute capability at which Triton's kernels run in a type."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a row of the plan."""
+    """Result for one row of the plan."""
 
     number: int
     planned: Planned
     path: Path | None = None
     checks: int = 0
     why: str = ""
-    """Why no kernel was written; "": one was."""
+    """Why no kernel was written; "": one was written."""
     timed_ns: float = 0.0
-    """One launch on this machine's GPU; 0: it was not timed."""
+    """Time of one launch on this machine's GPU; 0: it was not timed."""
     unfused_ns: float = 0.0
     of_roof: float = 0.0
 
 
 def rows_of(folder: Path, gpu: GPU) -> tuple[list[Planned], bool]:
-    """Return the plan of a run by data flow, and whether the run trains. Raises InputError without a graph."""
+    """Return the plan of a run by data flow, and whether the run trains. Raises InputError if there is no graph."""
     if not (folder / GRAPH).is_file():
         raise InputError(
             f"{folder} holds no graph of its ops.",
@@ -58,7 +58,7 @@ def rows_of(folder: Path, gpu: GPU) -> tuple[list[Planned], bool]:
 
 
 def write(folder: Path, gpu: GPU, numbers: Sequence[int], target: Path, say: Say = silent) -> list[Result]:
-    """Write the kernels of these rows of a run's plan (none: of all rows with one), each after its proof."""
+    """Check and write the kernels of these rows of a run's plan; without numbers, of all rows that have a kernel."""
     rows, trains = rows_of(folder, gpu)
     _check_numbers(numbers, rows)
     results = []
@@ -102,7 +102,7 @@ def _written(number: int, planned: Planned, gpu: GPU, trains: bool, target: Path
 
 
 def obstacle(planned: Planned, gpu: GPU) -> str:
-    """Return why no kernel can be written for a row; "" if one can."""
+    """Return why no kernel can be written for a row; "": one can."""
     if not planned.template:
         return "no template does this group" + (f": {planned.library}" if planned.library else "")
     dtype = _DTYPES.get(planned.dtype)
@@ -116,7 +116,7 @@ def obstacle(planned: Planned, gpu: GPU) -> str:
 
 
 def prove(kernel: ModuleType, planned: Planned, trains: bool) -> list[proof.Check]:
-    """Prove a kernel in fp32 and in the type of the run."""
+    """Check a kernel in fp32 and in the type of the run."""
     dtypes = dict.fromkeys((torch_dtype("fp32"), torch_dtype(_DTYPES[planned.dtype])))
     device = "cuda" if require("torch.cuda").is_available() else "cpu"
     return proof.prove(kernel, planned.template, tuple(dtypes), trains=trains, device=device)
@@ -143,7 +143,7 @@ def _described(number: int, planned: Planned, gpu: GPU) -> Written:
 
 
 def _body(planned: Planned) -> str:
-    """Return the body that is generated from the group's ops; "": the template has the only one."""
+    """Return the code that is generated from the group's ops; "": the template's own code is used."""
     found = planned.first.found
     if planned.template == "gated_activation":
         return pointwise.body(found, _projections(planned), "_gradients")
@@ -161,7 +161,7 @@ def _projections(planned: Planned) -> tuple[str, ...]:
 
 
 def write_source(number: int, planned: Planned, gpu: GPU, folder: Path) -> Path:
-    """Write the kernel of a row without proof, and return its file."""
+    """Write the kernel of a row without a check, and return its file."""
     path = folder / f"{number:02d}_{planned.template}.py"
     path.write_text(text(_described(number, planned, gpu)), encoding="utf-8")
     return path
@@ -174,14 +174,14 @@ def _wrapped(line: str) -> list[str]:
 
 
 def _timed(kernel: ModuleType, planned: Planned, gpu: GPU) -> tuple[float, float, float]:
-    """Return (time, time of the ops, fraction of the roof) of one launch; zeros where this GPU is not here."""
+    """Return (time, time of the ops, fraction of the roof) of one launch; zeros if the GPU is not in this machine."""
     from tracekit.fusion.timing import is_here, time_of
 
     return time_of(kernel, planned) if is_here(gpu) else (0.0, 0.0, 0.0)
 
 
 def _keep_times(results: Sequence[Result], folder: Path, gpu: GPU) -> None:
-    """Keep the times of this GPU in the run's folder, where the plan and the report find them."""
+    """Write this GPU's times into the run's folder, from which the plan and the report read them."""
     timed = {
         key(each.planned): {"after_ns": each.timed_ns, "before_ns": each.unfused_ns, "roof_fraction": each.of_roof}
         for each in results
@@ -192,7 +192,7 @@ def _keep_times(results: Sequence[Result], folder: Path, gpu: GPU) -> None:
 
 
 def put_in(model: Any, paths: Sequence[Path]) -> Any:
-    """Apply written kernels to a model; kernels that are not for its modules change nothing."""
+    """Apply written kernels to a model. Kernels for other modules have no effect."""
     for number, path in enumerate(paths):
         kernel = load(path, f"tracekit_applied_{number}")
         apply: Callable[[Any], Any] | None = getattr(kernel, "apply", None)

@@ -1,4 +1,4 @@
-"""Times a kernel and the ops that it replaces on this machine's GPU, and keeps the launch that takes least."""
+"""Times a kernel and the ops that it replaces on this machine's GPU, and keeps the fastest launch configuration."""
 
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -11,14 +11,14 @@ from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.packages import require
 
 _CACHE_BYTES = 150e6
-"""Inputs rotate through so much memory, three times the largest L2, so that they are read from memory."""
+"""Total size of the inputs that alternate, three times the largest L2, so that each is read from device memory."""
 _MOST_SETS = 24
 _CALLS = 20
 _DTYPES: dict[str, Any] = {"float": "fp32", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
 
 
 def is_here(gpu: GPU) -> bool:
-    """Return whether this machine's GPU is this one."""
+    """Return whether this GPU is in this machine."""
     cuda = require("torch.cuda")
     if not cuda.is_available():
         return False
@@ -27,7 +27,7 @@ def is_here(gpu: GPU) -> bool:
 
 
 def time_of(kernel: ModuleType, planned: Planned) -> tuple[float, float, float]:
-    """Return the time of the kernel and of the ops in ns, and the bytes that it moves over those of a copy."""
+    """Return the time of the kernel and of the ops in ns, and the kernel's rate relative to a copy."""
     dtype, example = torch_dtype(_DTYPES[planned.dtype]), kernel.example
     first = example(dtype, "cuda", **planned.sizes)
     nbytes = sum(getattr(each, "nbytes", 0) for each in first)
@@ -46,7 +46,7 @@ def _with_launch(kernel: ModuleType, launch: dict[str, int], sets: Sequence[Any]
 
 
 def _ns(function: Callable[..., Any], sets: Sequence[Any]) -> float:
-    """Return the device time of one call, the sum of its kernels."""
+    """Return the device time of one call: the sum of its kernels."""
     torch, profiling = require("torch"), require("torch.profiler")
     with torch.no_grad():
         for inputs in sets[:3]:
@@ -60,7 +60,7 @@ def _ns(function: Callable[..., Any], sets: Sequence[Any]) -> float:
 
 
 def copy_rate() -> float:
-    """Return bytes per second, read and written, of a large copy: the roof of what moves memory."""
+    """Return bytes per second, read and written, of a large copy: the roof of memory-bound kernels."""
     torch = require("torch")
     source = torch.empty(1 << 29, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)

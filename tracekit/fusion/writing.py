@@ -1,4 +1,4 @@
-"""Writes a kernel's file: its template with the constants of a run, and the launches for its GPU."""
+"""Writes a kernel's file: its template with the constants of a run, and the launch configurations for its GPU."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,14 +15,14 @@ _BODY = re.compile(r"(?<=# body: written from the ops of the run\n).*?(?=\n+# en
 
 @dataclass(frozen=True)
 class Written:
-    """What is written: a template, the constants that it is given, and lines for its heading."""
+    """A kernel to write: a template, values for its constants, and lines for its docstring."""
 
     template: str
     constants: Mapping[str, Any] = field(default_factory=dict)
     launches: Iterable[Mapping[str, int]] = ()
     heading: tuple[str, ...] = ()
     body: str = ""
-    """Functions in place of the template's own body; "": that body."""
+    """Functions that replace the template's code; "": the template's code stays."""
 
 
 def text(written: Written) -> str:
@@ -40,7 +40,7 @@ def text(written: Written) -> str:
 
 
 def load(path: Path, name: str = "") -> ModuleType:
-    """Import a kernel's file. Raises TracekitError where Triton is missing."""
+    """Import a kernel's file. Raises TracekitError if Triton is missing."""
     spec = util.spec_from_file_location(name or path.stem, path)
     assert spec is not None and spec.loader is not None
     module = util.module_from_spec(spec)
@@ -55,7 +55,7 @@ def load(path: Path, name: str = "") -> ModuleType:
 
 
 def _with_constant(source: str, name: str, value: str) -> str:
-    """Set a constant of the module, which may go over several lines."""
+    """Set a constant of the module, whose value may span several lines."""
     pattern = re.compile(rf"^{name} = (?:\(\n.*?^\)|.*?)$", re.DOTALL | re.MULTILINE)
     changed, count = pattern.subn(lambda _: f"{name} = {value}", source, count=1)
     if not count:

@@ -1,1 +1,1 @@
-"""Serving a stream of requests: what an engine would give, by the models of kernels and host."""
+"""Predicts how a serving engine handles a stream of requests, from models of kernels and host."""

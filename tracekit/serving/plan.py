@@ -1,4 +1,4 @@
-"""Predict how a stream of requests is served: passes are modelled, the engine is simulated."""
+"""Predicts how a stream of requests is served: passes are modelled, the engine is simulated."""
 
 import math
 from collections.abc import Sequence
@@ -23,27 +23,27 @@ from tracekit.sweeps.modelled import sweep
 CHUNKED = "chunked-prefill"
 _BATCHES = (1, 8, 64)
 _SPARE = 0.9
-"""Part of the GPU's memory that engines use."""
+"""Fraction of the GPU's memory that engines use."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A model, a GPU, the requests, and the engines that are compared."""
+    """A model, a GPU, the requests, and the engines to compare."""
 
     settings: Settings
     gpu: str
     requests: Sequence[Request]
     engines: Sequence[str]
-    """Optimizations joined with +, `chunked-prefill` among them; "none" is the plain engine."""
+    """Optimizations joined with +, including `chunked-prefill`; "none" is the plain engine."""
     most_requests: int = 256
     most_tokens: int = 2048
     overhead_s: float = 0.0
-    """Time of every pass outside the model."""
+    """Time per pass outside the model."""
 
 
 @dataclass(frozen=True)
 class ServePlan:
-    """What each engine gives, and how it went over time."""
+    """Results of each engine, in total and over time."""
 
     table: pd.DataFrame
     over_time: dict[str, pd.DataFrame]
@@ -51,7 +51,7 @@ class ServePlan:
 
 
 def serve_plan(question: Question, say: Say = silent) -> ServePlan:
-    """Return the table SERVE_PLAN with a row for each engine. Raises TracekitError where the model cannot decode."""
+    """Return the table SERVE_PLAN with one row per engine. Raises TracekitError if the model cannot decode."""
     gpu = hardware.find(question.gpu)
     if not question.engines:
         raise InputError("No engine is named.", "There is nothing to compare.", "Leave out --apply, or name some.")
@@ -75,7 +75,7 @@ def serve_plan(question: Question, say: Say = silent) -> ServePlan:
 
 
 def _where_it_applies(sweep: pd.DataFrame, change: str) -> pd.DataFrame:
-    """Return the points with a change; where it cannot be applied, an engine does without it."""
+    """Return the points with a change; where it does not apply, the points without it."""
     without = sweep[sweep["apply"] == NONE].reset_index(drop=True)
     changed = sweep[sweep["apply"] == change].reset_index(drop=True)
     applies = changed["refused"] == ""
@@ -83,7 +83,7 @@ def _where_it_applies(sweep: pd.DataFrame, change: str) -> pd.DataFrame:
 
 
 def _change(name: str) -> str:
-    """Return what changes a pass."""
+    """Return the part of the engine's name that changes a pass."""
     return "+".join(part for part in name.split("+") if part not in (CHUNKED, NONE)) or NONE
 
 
@@ -111,7 +111,7 @@ def _prompts(question: Question) -> list[int]:
 
 
 def _engine(question: Question, name: str, decode: pd.DataFrame, prefill: pd.DataFrame, gpu: GPU) -> Engine:
-    """Return the engine. `rate` is tokens a second, so that a pass that gives several tokens counts as several."""
+    """Return the engine. `rate` is in tokens per second, so a pass may count as several tokens."""
     passes = {
         (int(batch), int(length)): batch / rate
         for batch, length, rate in zip(decode["batch_size"], decode["seq_len"], decode["rate"], strict=True)
@@ -127,7 +127,7 @@ def _engine(question: Question, name: str, decode: pd.DataFrame, prefill: pd.Dat
 
 
 def _pages(decode: pd.DataFrame, gpu: GPU) -> int:
-    """Return the pages that fit: memory grows with the tokens that are held, as between the modelled points."""
+    """Return the number of pages that fit. Memory per token is the slope between the modelled points."""
     tokens = (decode["batch_size"] * decode["seq_len"]).to_numpy(dtype=float)
     held = decode["memory_bytes"].to_numpy(dtype=float)
     low, high = int(tokens.argmin()), int(tokens.argmax())

@@ -1,1 +1,1 @@
-"""Templates of kernels. Each is a complete module; what is written for a run is one of them with its constants set."""
+"""Kernel templates. Each is a complete module; a kernel for a run is a template with its constants set."""

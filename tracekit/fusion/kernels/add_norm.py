@@ -1,7 +1,7 @@
-"""Residual + norm: one kernel adds the residual, keeps the sum, and normalizes it (RMS or layer norm).
+"""Residual + norm: one kernel adds the residual, writes the sum, and normalizes it (RMS or layer norm).
 
-It reads x and the residual once and writes the sum and its norm once. Unfused, the sum is written and read again, and
-a norm that is written op by op moves each row six more times.
+It reads x and the residual once and writes the sum and its norm once. Unfused, the sum is written and read again, and a
+norm made of separate ops moves each row six more times.
 """
 
 from types import MethodType
@@ -15,11 +15,11 @@ CENTERED = False
 LAYERS = ("LlamaDecoderLayer",)
 """Classes of the layers: a norm, attention, a residual, a norm, an MLP, a residual."""
 NAMES = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
-"""What such a layer calls its first norm, its attention, its second norm and its MLP."""
+"""Attributes of such a layer: its first norm, attention, second norm and MLP."""
 LAST_NORM = "norm"
-"""The norm after the last layer, in the module that holds the layers."""
+"""Attribute of the norm after the last layer, in the module that holds the layers."""
 CONFIGS = ({"num_warps": 8}, {"num_warps": 4}, {"num_warps": 16})
-"""Launches to try, best first. A block holds a row in its registers."""
+"""Launch configurations to try, best first. A block holds one row in registers."""
 CONFIG = CONFIGS[0]
 
 
@@ -58,7 +58,7 @@ def _backward(
     out_grad_ptr, sum_grad_ptr, sum_ptr, weight_ptr, mean_ptr, rstd_ptr, x_grad_ptr, weight_grad_ptr, bias_grad_ptr,
     rows, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, CENTERED: tl.constexpr,
 ):  # fmt: skip
-    """Each program goes over every so many rows, and sums its part of the weights' gradients in registers."""
+    """Each program processes every n-th row, and sums its part of the weights' gradients in registers."""
     column = tl.arange(0, BLOCK)
     inside = column < COLUMNS
     weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
@@ -100,7 +100,7 @@ def _run(x, residual, weight, bias, eps, save=False):
 
 
 def _rows(x):
-    """Return the tensor as rows, whose elements are side by side."""
+    """Return the tensor as a matrix whose rows are contiguous."""
     rows = x.reshape(-1, x.shape[-1])
     return rows if rows.stride(-1) == 1 else rows.contiguous()
 
@@ -132,7 +132,7 @@ def _multiprocessors(x):
 
 
 def fused(x, residual, weight, bias=None, eps=1e-6):
-    """Return the norm of x + residual, and the sum itself. A layer norm has a bias."""
+    """Return the norm of x + residual, and the sum. Only a layer norm has a bias."""
     if torch.is_grad_enabled() and (x.requires_grad or residual.requires_grad or weight.requires_grad):
         return _AddNorm.apply(x, residual, weight, bias, eps)
     return _run(x, residual, weight, bias, eps)[:2]
@@ -154,13 +154,12 @@ def example(dtype, device, rows=4, columns=2048):
 
 
 def moved_bytes(x, residual, weight, bias=None):
-    """Return the bytes that must move: each input once, the sum, its norm."""
+    """Return the least number of bytes to move: each input once, the sum, and its norm."""
     return 4 * x.nbytes + weight.nbytes + (bias.nbytes if CENTERED else 0)
 
 
 def apply(model):
-    """Let each layer add the residual and normalize in one kernel: after its attention, and after its MLP for the
-    layer that follows."""
+    """Fuse each residual of a layer with the norm after it: that after the attention, and that of the next layer."""
     for parent in model.modules():
         layers = getattr(parent, "layers", getattr(parent, "h", None))
         if not isinstance(layers, torch.nn.ModuleList) or not all(type(each).__name__ in LAYERS for each in layers):
@@ -196,6 +195,6 @@ def _norm(norm, x, residual):
 
 
 def _given(self, hidden_states):
-    """Return the norm that the layer before has computed; compute it if the input is another."""
+    """Return the norm that the previous layer computed; compute it if the input is another tensor."""
     total, normed = self.__dict__.pop("_normed", (None, None))
     return normed if total is hidden_states else type(self).forward(self, hidden_states)

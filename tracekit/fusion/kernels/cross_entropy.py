@@ -1,7 +1,7 @@
-"""Cross-entropy without logits in memory: the head and the loss, some rows at a time.
+"""Cross-entropy without all logits in memory: head and loss are computed for some rows at a time.
 
-The logits of all tokens are never there at once. Those of some rows are computed by the library's product; one kernel
-then turns each row into its loss and, in its place, into the gradient.
+The library's GEMM computes the logits of some rows. One kernel then computes each row's loss and overwrites its logits
+with their gradient.
 """
 
 from types import MethodType
@@ -11,17 +11,17 @@ import triton
 import triton.language as tl
 
 LAYERS = ("LlamaForCausalLM",)
-"""Classes of the models, which have a base model and a head."""
+"""Classes of the models with a base model and a head."""
 HEAD = "lm_head"
 CHUNK_BYTES = 1 << 28
-"""Memory of the logits that are there at a time."""
+"""Largest size of the logits that are in memory at a time."""
 IGNORED = -100
 CONFIGS = (
     {"BLOCK": 4096, "num_warps": 8},
     {"BLOCK": 8192, "num_warps": 16},
     {"BLOCK": 2048, "num_warps": 4},
 )
-"""Launches to try, best first: elements of a row that a block reads at a time."""
+"""Launch configurations to try, best first. BLOCK is the number of elements of a row that a block reads at a time."""
 CONFIG = CONFIGS[0]
 
 
@@ -30,7 +30,8 @@ def _loss_and_gradient(
     logits_ptr, label_ptr, loss_ptr, count_ptr, vocabulary,
     IGNORED: tl.constexpr, GRADIENT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One pass finds the largest logit and the sum of exponentials; a second writes the gradient over the logits."""
+    """The first pass computes the maximum and the sum of exponentials; the second overwrites the logits with the
+    gradient."""
     row = tl.program_id(0).to(tl.int64)
     logits_ptr += row * vocabulary
     label = tl.load(label_ptr + row)
@@ -56,7 +57,7 @@ def _loss_and_gradient(
 
 
 def rows_to_loss(logits, labels, count, gradient):
-    """Return the loss of each row. With `gradient`, the logits become the gradient of the mean loss."""
+    """Return the loss of each row. With `gradient`, the logits are overwritten with the gradient of the mean loss."""
     losses = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
     if len(logits):
         _loss_and_gradient[(len(logits),)](
@@ -96,7 +97,7 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def fused(hidden, weight, labels):
-    """Return the mean cross-entropy of the head's logits, hidden @ weight.T; labels of IGNORED count nothing.
+    """Return the mean cross-entropy of the head's logits, hidden @ weight.T, without rows whose label is IGNORED.
 
     Shapes: hidden (tokens, size), weight (vocabulary, size), labels (tokens).
     """
@@ -121,12 +122,12 @@ def example(dtype, device, rows=4, columns=64, vocabulary=5000):
 
 
 def moved_bytes(hidden, weight, labels):
-    """Return the bytes that must move without a gradient: both factors once."""
+    """Return the least number of bytes to move without a gradient: both factors once."""
     return hidden.nbytes + weight.nbytes + labels.nbytes
 
 
 def apply(model):
-    """Let each model compute the loss of its labels without its logits; without labels it is as before."""
+    """Let each model compute its loss without storing all logits. Without labels, the model is unchanged."""
     for module in model.modules():
         if type(module).__name__ in LAYERS:
             module.forward = MethodType(_with_loss, module)

@@ -1,7 +1,8 @@
-"""Check of drafted tokens: two small kernels find the model's own tokens and how many drafted ones they confirm.
+"""Verification of drafted tokens: two small kernels compute the model's tokens and the number of accepted drafted
+tokens.
 
-Unfused, an argmax over each row of logits, a comparison, a running product and a sum are launched, and the host reads
-the tokens to compare them. Here the logits are read once, by as many blocks as keep the GPU busy.
+Unfused, an argmax over each row of logits, a comparison, a cumulative product and a sum are launched, and the host
+reads the tokens to compare them. Here the logits are read once, by enough blocks to keep the GPU busy.
 """
 
 import torch
@@ -13,13 +14,13 @@ CONFIGS = (
     {"BLOCK": 2048, "num_warps": 4},
     {"BLOCK": 8192, "num_warps": 16},
 )
-"""Launches to try, best first: logits of a block."""
+"""Launch configurations to try, best first. BLOCK is the number of logits per block."""
 CONFIG = CONFIGS[0]
 
 
 @triton.jit
 def _largest(logits_ptr, value_ptr, index_ptr, vocabulary, row_stride, parts, BLOCK: tl.constexpr):
-    """Find the largest logit of a part of a row; of equal ones the first."""
+    """Compute the largest logit of a part of a row, and the first index that has it."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     column = part * BLOCK + tl.arange(0, BLOCK)
     logits = tl.load(logits_ptr + row * row_stride + column, mask=column < vocabulary, other=-float("inf"))
@@ -34,7 +35,7 @@ def _largest(logits_ptr, value_ptr, index_ptr, vocabulary, row_stride, parts, BL
 def _confirmed(
     value_ptr, index_ptr, draft_ptr, token_ptr, count_ptr, rows, parts, PARTS: tl.constexpr, ROWS: tl.constexpr
 ):
-    """Join the parts of each row, and count the drafted tokens before the first that differs."""
+    """Combine the parts of each row, and count the drafted tokens before the first difference."""
     row, part = tl.arange(0, ROWS), tl.arange(0, PARTS)
     inside = (row < rows)[:, None] & (part < parts)[None, :]
     at = row[:, None] * parts + part[None, :]
@@ -49,7 +50,7 @@ def _confirmed(
 
 
 def fused(logits, drafted):
-    """Return the model's tokens, and how many drafted ones it confirms, both on the device.
+    """Return the model's tokens and the number of accepted drafted tokens, both on the device.
 
     Shapes: logits (drafted tokens + 1, vocabulary), drafted (drafted tokens).
     """
@@ -81,5 +82,5 @@ def example(dtype, device, rows=4, vocabulary=5000):
 
 
 def moved_bytes(logits, drafted):
-    """Return the bytes that must move: the logits once."""
+    """Return the least number of bytes to move: the logits once."""
     return logits.nbytes + drafted.nbytes

@@ -1,7 +1,7 @@
 """Bias + dropout + residual: one kernel adds the bias, drops elements, and adds the residual.
 
-No mask is stored: the backward pass draws the same random numbers again, from the seed. Unfused, dropout writes its
-result and a mask, and the addition reads that result again.
+No mask is stored: the backward pass generates the same random numbers from the seed. Unfused, dropout writes its result
+and a mask, and the addition reads that result again.
 """
 
 from types import MethodType
@@ -13,15 +13,15 @@ import triton.language as tl
 LAYERS = ("GPT2Block",)
 """Classes of the layers: a norm, attention, a residual, a norm, an MLP, a residual."""
 NAMES = ("ln_1", "attn", "ln_2", "mlp")
-"""What such a layer calls its first norm, its attention, its second norm and its MLP."""
+"""Attributes of such a layer: its first norm, attention, second norm and MLP."""
 DROPOUTS = ("resid_dropout", "dropout")
-"""The dropout at the end of the attention, and at that of the MLP."""
+"""Attributes of the last dropout of the attention and of the MLP."""
 CONFIGS = (
     {"BLOCK": 1024, "num_warps": 4},
     {"BLOCK": 2048, "num_warps": 8},
     {"BLOCK": 512, "num_warps": 4},
 )
-"""Launches to try, best first: elements of a block."""
+"""Launch configurations to try, best first. BLOCK is the number of elements per block."""
 CONFIG = CONFIGS[0]
 
 
@@ -85,14 +85,14 @@ def fused(x, residual, bias=None, p=0.1, seed=None):
 
 
 def reference(x, residual, bias=None, p=0.1, seed=0):
-    """The same, with the elements that `seed` keeps: those that the kernel keeps of ones."""
+    """Return the same as `fused`, with the elements that the kernel keeps for `seed`."""
     ones = torch.ones(x.shape, dtype=torch.float32, device=x.device)
     kept = _run(ones, torch.zeros_like(ones), None, p, seed) != 0
     return residual + (x if bias is None else x + bias) * kept / (1.0 - p)
 
 
 def unfused(x, residual, bias=None, p=0.1, seed=0):
-    """What the model runs, which draws other random numbers."""
+    """Return the result of the model's ops, which use other random numbers."""
     return residual + torch.nn.functional.dropout(x if bias is None else x + bias, p)
 
 
@@ -102,12 +102,12 @@ def example(dtype, device, rows=4, columns=768):
 
 
 def moved_bytes(x, residual, bias=None, p=0.1, seed=0):
-    """Return the bytes that must move: both inputs and the sum."""
+    """Return the least number of bytes to move: both inputs and the sum."""
     return 3 * x.nbytes + (0 if bias is None else bias.nbytes)
 
 
 def apply(model):
-    """Let each layer drop and add its residuals in one kernel; the dropouts themselves let everything through."""
+    """Let each layer drop and add its residuals in one kernel; the model's dropouts become the identity."""
     for layer in model.modules():
         if type(layer).__name__ in LAYERS:
             layer.forward = MethodType(_layer, layer)

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 CONFIGS = ({"num_warps": 4}, {"num_warps": 2}, {"num_warps": 8})
-"""Launches to try, best first. A block adds the rows of one token."""
+"""Launch configurations to try, best first. A block adds the rows of one token."""
 CONFIG = CONFIGS[0]
 
 
@@ -47,5 +47,5 @@ def example(dtype, device, rows=4, columns=768, vocabulary=1000):
 
 
 def moved_bytes(tokens, positions, token_table, position_table):
-    """Return the bytes that must move: two rows in and one out for each token."""
+    """Return the least number of bytes to move: two rows are read and one is written per token."""
     return 3 * tokens.numel() * token_table.shape[1] * token_table.element_size() + tokens.nbytes

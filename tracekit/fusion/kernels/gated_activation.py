@@ -1,7 +1,7 @@
 """Gated activation: one kernel computes activation(gate) * up.
 
-It reads the gate and the up projection once and writes the product once; unfused, the activation is written and read
-again. Both inputs may be halves of one packed projection: rows may have any stride.
+It reads the gate and the up projection once and writes the product once. Unfused, the activation is written and read
+again. Rows may have any stride, so both inputs may be halves of one packed projection.
 """
 
 from types import MethodType
@@ -18,7 +18,7 @@ CONFIGS = (
     {"BLOCK": 2048, "num_warps": 8},
     {"BLOCK": 512, "num_warps": 4},
 )
-"""Launches to try, best first: elements of a row that a block computes."""
+"""Launch configurations to try, best first. BLOCK is the number of elements of a row per block."""
 CONFIG = CONFIGS[0]
 
 
@@ -70,7 +70,7 @@ def _backward(
 
 
 def _rows(x):
-    """Return the tensor as rows, whose elements are side by side."""
+    """Return the tensor as a matrix whose rows are contiguous."""
     rows = x.reshape(-1, x.shape[-1])
     return rows if rows.stride(-1) == 1 else rows.contiguous()
 
@@ -120,7 +120,7 @@ def example(dtype, device, rows=4, columns=8192):
 
 
 def moved_bytes(gate, up):
-    """Return the bytes that must move: both inputs and the product."""
+    """Return the least number of bytes to move: both inputs and the product."""
     return 3 * gate.nbytes
 
 

@@ -1,7 +1,7 @@
-"""Product + bias + GELU: the activation is computed in the epilogue of the product.
+"""GEMM + bias + GELU: the GEMM's epilogue computes the activation.
 
-No kernel of our own: torch._addmm_activation is the library's product with this epilogue (cuBLASLt), which writes the
-activation and never the product. It computes GELU by tanh, and has no backward pass: for inference.
+This is not a kernel of our own: torch._addmm_activation calls the library's GEMM with this epilogue (cuBLASLt), which
+writes only the activation. It uses the tanh approximation of GELU and has no backward pass, so it is for inference.
 """
 
 from types import MethodType
@@ -14,7 +14,7 @@ NAMES = ("c_fc", "act", "c_proj", "dropout")
 
 
 def fused(x, weight, bias):
-    """Return gelu(x @ weight + bias), by tanh. The weight is (inputs, outputs), as GPT-2 stores it."""
+    """Return gelu(x @ weight + bias) by the tanh approximation. The weight is (inputs, outputs), as in GPT-2."""
     rows = x.reshape(-1, x.shape[-1])
     if not x.is_cuda:  # the CPU's epilogue is the exact GELU
         return reference(x, weight, bias)
@@ -23,7 +23,7 @@ def fused(x, weight, bias):
 
 
 def reference(x, weight, bias):
-    """What GPT-2 computes, op by op."""
+    """Return the result of GPT-2's separate ops."""
     x = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight).view(*x.shape[:-1], weight.shape[1])
     return 0.5 * x * (1.0 + torch.tanh((2.0 / torch.pi) ** 0.5 * (x + 0.044715 * torch.pow(x, 3.0))))
 
@@ -35,13 +35,13 @@ def example(dtype, device, rows=4, columns=768, outputs=3072):
 
 
 def moved_bytes(x, weight, bias):
-    """Return the bytes that must move: both factors, the bias, the activation."""
+    """Return the least number of bytes to move: both factors, the bias, and the activation."""
     return x.nbytes + weight.nbytes + bias.nbytes + x.nbytes // x.shape[-1] * weight.shape[1]
 
 
 def apply(model):
-    """Let each MLP compute its first product and its activation in one kernel. Raises ValueError for a model that
-    trains."""
+    """Let each MLP compute its first GEMM and its activation in one kernel. Raises ValueError for a model in
+    training."""
     if model.training:
         raise ValueError("The product with GELU is for inference: call model.eval() first.")
     for module in model.modules():

@@ -1,7 +1,7 @@
 """Softmax with a mask: one kernel scales the scores, adds the mask, and normalizes each row.
 
-Where attention can run as a whole, torch.nn.functional.scaled_dot_product_attention is better: it never writes the
-scores. This kernel is for models that need the weights of their attention.
+If the model does not need attention weights, torch.nn.functional.scaled_dot_product_attention is better: it never
+writes the scores.
 """
 
 import torch
@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 CONFIGS = ({"num_warps": 4}, {"num_warps": 8}, {"num_warps": 2})
-"""Launches to try, best first. A block holds a row in its registers."""
+"""Launch configurations to try, best first. A block holds one row in registers."""
 CONFIG = CONFIGS[0]
 
 
@@ -101,5 +101,5 @@ def example(dtype, device, rows=4, heads=2, keys=512):
 
 
 def moved_bytes(scores, mask=None, scale=1.0):
-    """Return the bytes that must move: scores in, weights out, the mask once."""
+    """Return the least number of bytes to move: the scores, the weights, and the mask once."""
     return 2 * scores.nbytes + (0 if mask is None else mask.nbytes)

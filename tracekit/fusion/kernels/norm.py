@@ -1,6 +1,6 @@
-"""RMS norm of short rows, such as those of each head: one kernel, many rows in each block.
+"""RMS norm of short rows, such as those of each head: one kernel with many rows per block.
 
-It reads and writes each row once; a norm that is written op by op moves it six more times.
+It reads and writes each row once. A norm made of separate ops moves it six more times.
 """
 
 from types import MethodType
@@ -12,13 +12,13 @@ import triton.language as tl
 LAYERS = ("Qwen3RMSNorm",)
 """Classes of the norms."""
 LONGEST = 512
-"""Longest row, in elements: longer ones are for the kernel that adds the residual."""
+"""Longest row in elements. Longer rows use the kernel that adds the residual."""
 CONFIGS = (
     {"ELEMENTS": 2048, "num_warps": 4},
     {"ELEMENTS": 4096, "num_warps": 8},
     {"ELEMENTS": 1024, "num_warps": 4},
 )
-"""Launches to try, best first: elements of a block, in whole rows."""
+"""Launch configurations to try, best first. ELEMENTS is the number of elements per block, in whole rows."""
 CONFIG = CONFIGS[0]
 
 
@@ -27,7 +27,8 @@ def _forward(
     x_ptr, weight_ptr, out_ptr, rstd_ptr, rows, inner, outer_stride, inner_stride, eps,
     COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, SAVE: tl.constexpr,
 ):  # fmt: skip
-    """Row r is the (r % inner)th of the (r // inner)th token: heads of a packed projection lie apart."""
+    """Row r belongs to token r // inner and is its row r % inner, because the heads of a packed projection are not
+    adjacent."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows)[:, None] & (column < COLUMNS)
@@ -46,7 +47,7 @@ def _backward(
     grad_ptr, x_ptr, weight_ptr, rstd_ptr, x_grad_ptr, weight_grad_ptr, rows,
     COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program goes over every so many blocks of rows, and sums its part of the weight's gradient."""
+    """Each program processes every n-th block of rows, and sums its part of the weight's gradient."""
     column = tl.arange(0, BLOCK)[None, :]
     weight = tl.load(weight_ptr + column, mask=column < COLUMNS, other=0.0).to(tl.float32)
     weight_grad = tl.zeros([ROWS, BLOCK], tl.float32)
@@ -66,7 +67,7 @@ def _backward(
 
 
 def _blocks(columns):
-    """Return the rows and the columns of a block."""
+    """Return the number of rows and columns per block."""
     block = triton.next_power_of_2(columns)
     return max(1, CONFIG["ELEMENTS"] // block), block
 
@@ -86,7 +87,7 @@ def _run(x, weight, eps, save=False):
 
 
 def _strided(x):
-    """Return x, the number of rows of a token, and the strides of tokens and of the rows of a token."""
+    """Return x, the number of rows per token, and the strides of tokens and of rows."""
     if x.dim() == 4 and x.stride(-1) == 1 and x.stride(0) == x.shape[1] * x.stride(1):
         return x, x.shape[2], x.stride()[1:3]
     x = x.contiguous()
@@ -120,7 +121,7 @@ def _multiprocessors(x):
 
 
 def fused(x, weight, eps=1e-6):
-    """Return x, with each row divided by its root mean square, times the weight."""
+    """Return each row of x divided by its root mean square, times the weight."""
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
         return _Norm.apply(x, weight, eps)
     return _run(x, weight, eps)[0]
@@ -137,7 +138,7 @@ def example(dtype, device, rows=4, heads=16, size=128):
 
 
 def moved_bytes(x, weight):
-    """Return the bytes that must move: each row in and out."""
+    """Return the least number of bytes to move: each row is read and written once."""
     return 2 * x.nbytes + weight.nbytes
 
 

@@ -1,7 +1,7 @@
-"""RMS norm + quantize: one kernel normalizes a row, finds its largest value, and writes it in 8 bits.
+"""RMS norm + quantization: one kernel normalizes a row, computes its largest magnitude, and writes it in int8.
 
-It reads a row once and writes a quarter (fp32) or half (16 bits) of it; unfused, the norm is written, read for its
-largest value, and read again to be divided. Products of int8 that follow take the rows and their scales as they are.
+It reads a row once and writes a quarter (fp32) or half (16 bits) of its bytes. Unfused, the norm is written, read for
+its largest magnitude, and read again to be scaled. An int8 GEMM takes the rows and their scales directly.
 """
 
 import torch
@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 CONFIGS = ({"num_warps": 4}, {"num_warps": 8}, {"num_warps": 16})
-"""Launches to try, best first. A block holds a row in its registers."""
+"""Launch configurations to try, best first. A block holds one row in registers."""
 CONFIG = CONFIGS[0]
 LARGEST = 127.0
 
@@ -58,5 +58,5 @@ def example(dtype, device, rows=4, columns=2048):
 
 
 def moved_bytes(x, weight):
-    """Return the bytes that must move: the rows, a byte an element, a scale a row."""
+    """Return the least number of bytes to move: the rows, one byte per element, and one scale per row."""
     return x.nbytes + weight.nbytes + x.numel() + 4 * (x.numel() // x.shape[-1])

@@ -1,8 +1,8 @@
-"""Packed projections: layers that multiply one input become one product of the library.
+"""Packed projections: layers that multiply the same input become one GEMM of the library.
 
-No kernel of our own: the library's product of the joined weights reads the input once and is launched once. The
-layers' weights become views of the joined ones, so that no memory is added. For inference: gradients and optimizers
-need the weights apart.
+This is not a kernel of our own: one library GEMM with the joined weights reads the input once and has one launch. The
+layers' weights become views of the joined ones, so no memory is added. It is for inference, because gradients and
+optimizers need separate weights.
 """
 
 from types import MethodType
@@ -10,11 +10,11 @@ from types import MethodType
 import torch
 
 GROUPS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
-"""Names of layers of one parent that multiply one input, in the order in which they are called."""
+"""Names of layers of one parent that multiply the same input, in call order."""
 
 
 def fused(x, weight, bias, sizes):
-    """Return the projections of x, as views of one product."""
+    """Return the projections of x, as views of one GEMM's result."""
     return torch.nn.functional.linear(x, weight, bias).split(sizes, dim=-1)
 
 
@@ -31,12 +31,12 @@ def example(dtype, device, rows=4, columns=2048, sizes=(2048, 512, 512)):
 
 
 def moved_bytes(x, weight, bias, sizes):
-    """Return the bytes that must move: the input once, the weights, the projections."""
+    """Return the least number of bytes to move: the input once, the weights, and the projections."""
     return x.nbytes + weight.nbytes + x.nbytes // x.shape[-1] * sum(sizes)
 
 
 class _Joined:
-    """The joined weights of some layers, and the projections of the input that was multiplied last."""
+    """The joined weights of some layers, and the projections of the last input."""
 
     def __init__(self, layers):
         self.sizes = [len(layer.weight) for layer in layers]
@@ -59,7 +59,7 @@ class _Joined:
 
 
 def apply(model):
-    """Join the layers of each group. Raises ValueError for a model that trains."""
+    """Join the layers of each group. Raises ValueError for a model in training."""
     if model.training:
         raise ValueError("Packed projections are for inference: call model.eval() first.")
     for parent in model.modules():
@@ -74,7 +74,7 @@ def apply(model):
 
 
 def _alike(layers):
-    """Return whether the layers can be joined: of one input size, all with a bias or none."""
+    """Return whether the layers can be joined: they have one input size, and all or none have a bias."""
     return len({(layer.in_features, layer.bias is None) for layer in layers}) == 1
 
 

@@ -13,7 +13,7 @@ CONFIGS = (
     {"BLOCK": 2048, "num_warps": 8},
     {"BLOCK": 512, "num_warps": 4},
 )
-"""Launches to try, best first: elements of a block."""
+"""Launch configurations to try, best first. BLOCK is the number of elements per block."""
 CONFIG = CONFIGS[0]
 
 
@@ -103,7 +103,7 @@ def example(dtype, device, rows=4, columns=3072):
 
 
 def moved_bytes(x):
-    """Return the bytes that must move: the input and the result."""
+    """Return the least number of bytes to move: the input and the result."""
     return 2 * x.nbytes
 
 

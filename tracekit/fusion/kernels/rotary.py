@@ -1,7 +1,7 @@
-"""Rotary embedding: one kernel turns the queries and the keys of a token.
+"""Rotary embedding: one kernel rotates the queries and the keys of a token.
 
-It reads the queries, the keys, cos and sin once and writes both results once; unfused, each is halved, negated, joined,
-multiplied twice and added, in ten launches.
+It reads the queries, the keys, cos and sin once and writes both results once. Unfused, each is halved, negated,
+concatenated, multiplied twice and added, in ten launches.
 """
 
 from types import FunctionType, MethodType
@@ -11,10 +11,10 @@ import triton
 import triton.language as tl
 
 LAYERS = ("LlamaAttention",)
-"""Classes of the attention layers, which call the function below."""
+"""Classes of the attention layers, which call the function that `apply` replaces."""
 FUNCTION = "apply_rotary_pos_emb"
 CONFIGS = ({"num_warps": 4}, {"num_warps": 2}, {"num_warps": 8})
-"""Launches to try, best first. A block turns all heads of one token."""
+"""Launch configurations to try, best first. A block rotates all heads of one token."""
 CONFIG = CONFIGS[0]
 
 
@@ -91,7 +91,7 @@ class _Rotary(torch.autograd.Function):
 
 
 def fused(q, k, cos, sin):
-    """Return the queries and the keys, turned by the angle of each token."""
+    """Return the queries and the keys, rotated by the angle of each token."""
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad):
         return _Rotary.apply(q, k, cos, sin)
     return _run(q, k, cos, sin)
@@ -112,12 +112,12 @@ def example(dtype, device, rows=4, heads=(32, 8), size=64):
 
 
 def moved_bytes(q, k, cos, sin):
-    """Return the bytes that must move: queries and keys twice, cos and sin once."""
+    """Return the least number of bytes to move: queries and keys are read and written, cos and sin are read once."""
     return 2 * (q.nbytes + k.nbytes) + cos.nbytes + sin.nbytes
 
 
 def apply(model):
-    """Let each attention layer call the kernel; other models of the same Python module keep theirs."""
+    """Let each attention layer call the kernel. Other models of the same Python module keep the original function."""
     for module in model.modules():
         if type(module).__name__ in LAYERS:
             plain = type(module).forward

@@ -1,8 +1,8 @@
-"""Product with weights of 4 or 8 bits: one kernel reads the small weights, scales them, and multiplies.
+"""GEMM with weights of 4 or 8 bits: one kernel reads the quantized weights, scales them, and multiplies.
 
-A product of few rows takes as long as its weights take to be read: a quarter (4 bits) or half (8 bits) of 16 bits.
-Unfused, the weights are written in 16 bits first and read again. For many rows that is nothing, so from MOST_ROWS on
-the weights are scaled by one kernel and multiplied by the library.
+A GEMM of few rows takes the time to read its weights: a quarter (4 bits) or half (8 bits) of that with 16 bits.
+Unfused, the weights are first written in 16 bits and read again. With more than MOST_ROWS rows that cost is negligible:
+one kernel scales the weights, and the library multiplies.
 """
 
 import torch
@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 MOST_ROWS = 8
-"""Rows up to which the kernel multiplies itself."""
+"""Largest number of rows for which the kernel does the multiplication."""
 CONFIGS = (
     {"ROWS": 8, "BLOCK": 512, "num_warps": 4},
     {"ROWS": 4, "BLOCK": 1024, "num_warps": 4},
@@ -20,15 +20,16 @@ CONFIGS = (
     {"ROWS": 2, "BLOCK": 1024, "num_warps": 2},
     {"ROWS": 1, "BLOCK": 2048, "num_warps": 2},
 )
-"""Launches to try, best first: outputs of a block, and the bytes of each that it reads at a time."""
+"""Launch configurations to try, best first. ROWS is the number of outputs per block, BLOCK the bytes of each read at a
+time."""
 CONFIG = CONFIGS[0]
 
 
 @triton.jit
 def _nibbles(packed):
-    """Return the values of the low and of the high four bits, as numbers from -8 to 7.
+    """Return the values of the low and of the high four bits, from -8 to 7.
 
-    The bits go into the mantissa of a float between 1 and 2, which is cheaper than a conversion.
+    The bits are placed in the mantissa of a float between 1 and 2, which is cheaper than a conversion.
     """
     wide = packed.to(tl.int32)
     low = (((wide & 15) << 19) | 0x3F800000).to(tl.float32, bitcast=True)
@@ -42,7 +43,8 @@ def _product(
     K: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr, BIAS: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Bytes of a row of weights hold, with 4 bits, element j in their low half and element K / 2 + j in their high."""
+    """With 4 bits, a byte of a row of weights holds element j in its low half and element j + K / 2 in its high
+    half."""
     column = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = column < columns
     row = tl.program_id(1).to(tl.int64)
@@ -82,7 +84,7 @@ def _by_group(products, GROUP: tl.constexpr):
 def _scaled(
     weight_ptr, scale_ptr, out_ptr, K: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Write a row of weights in the type of the result."""
+    """Write a row of scaled weights in the type of the result."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = at < K * BITS // 8
@@ -99,9 +101,10 @@ def _scaled(
 
 
 def pack(weight, bits=4, group=64):
-    """Return the weights (outputs, inputs) in `bits` bits, two to a byte with 4, and a scale for each group of inputs.
+    """Return the weights (outputs, inputs) in `bits` bits, and a scale per group of inputs. With 4 bits, a byte holds
+    two.
 
-    The inputs must be a multiple of twice the group.
+    The number of inputs must be a multiple of twice the group.
     """
     rows, columns = weight.shape
     if columns % (2 * group) or group & (group - 1):
@@ -117,7 +120,7 @@ def pack(weight, bits=4, group=64):
 
 
 def unpack(packed, scale, bits=4):
-    """Return the weights that `pack` packed, in the type of the scales, in plain PyTorch."""
+    """Return the unpacked weights of `pack` in the type of the scales, in plain PyTorch."""
     values = packed
     if bits == 4:
         values = torch.cat([packed & 15, packed >> 4], dim=1).to(torch.int8) - 8
@@ -159,5 +162,5 @@ def example(dtype, device, rows=1, columns=64, inputs=256, bits=4, group=64):
 
 
 def moved_bytes(x, packed, scale, bias=None, bits=4):
-    """Return the bytes that must move: the packed weights, their scales, the input and the output."""
+    """Return the least number of bytes to move: the packed weights, their scales, the input and the output."""
     return packed.nbytes + scale.nbytes + x.nbytes + x.nbytes // x.shape[-1] * len(packed)
