@@ -34,5 +34,5 @@ def marked(text: str, form: str, label: str) -> str:
 
 
 def _stated(text: str, form: str) -> str:
-    found = _LAST_LINE.search(text) if form in _LINES else _FIRST_KEY.match(text)
-    return found[1] if found else ""
+    match = _LAST_LINE.search(text) if form in _LINES else _FIRST_KEY.match(text)
+    return match[1] if match else ""

@@ -58,7 +58,7 @@ class Estimate:
 
 def ops_of(kernel: Kernel, backward: Mapping[int, Sequence[int]]) -> list[int]:
     """Return the nodes that the kernel replaces: the group, and in training also the gradients of its ops."""
-    nodes = list(kernel.found.nodes)
+    nodes = list(kernel.group.nodes)
     return nodes + [other for node in nodes for other in backward.get(node, ())]
 
 
@@ -72,7 +72,7 @@ def backward_of(graph: Graph) -> dict[int, list[int]]:
 
 
 def estimate(kernel: Kernel, gpu: GPU, backward: Mapping[int, Sequence[int]]) -> Estimate:
-    graph = kernel.found.graph
+    graph = kernel.group.graph
     costs = [cost for node in ops_of(kernel, backward) if (cost := graph.cost(node)) is not None]
     after = costs_after(kernel, costs)
     return Estimate(
@@ -88,23 +88,23 @@ def estimate(kernel: Kernel, gpu: GPU, backward: Mapping[int, Sequence[int]]) ->
 def costs_after(kernel: Kernel, before: list[Cost]) -> list[Cost]:
     """Return the costs of the kernels that replace the ops. Each outside tensor is read once, each result is written
     once."""
-    found, graph = kernel.found, kernel.found.graph
+    group, graph = kernel.group, kernel.group.graph
     if kernel.template == "gelu_product" or kernel.pattern.startswith("packed"):
         return [_product_after(kernel, before)]
     precision = PRECISIONS.get(kernel.dtype, "fp32")
     if kernel.pattern == "cross entropy":
         return _loss_after(kernel, precision)
     tables = {
-        tensor for node in found.nodes if family(graph, node) == "embedding" for tensor in graph.nodes[node].inputs
+        tensor for node in group.nodes if family(graph, node) == "embedding" for tensor in graph.nodes[node].inputs
     }
-    read = sum(_bytes(graph, tensor) for tensor in found.inputs if tensor not in tables)
-    written = sum(_bytes(graph, tensor) for tensor in found.outputs if _is_kept(kernel, tensor))
+    read = sum(_bytes(graph, tensor) for tensor in group.inputs if tensor not in tables)
+    written = sum(_bytes(graph, tensor) for tensor in group.outputs if _is_kept(kernel, tensor))
     if kernel.pattern == "embedding + position":
         read += 2 * written
     together = Cost(sum(cost.flops for cost in before), read, written, "pointwise", precision)
     if not graph.training:
         return [together]
-    largest = max((_bytes(graph, tensor) for tensor in (*found.inputs, *found.outputs)), default=0)
+    largest = max((_bytes(graph, tensor) for tensor in (*group.inputs, *group.outputs)), default=0)
     moved = _BACKWARD_TENSORS.get(kernel.template, 3) * largest
     return [together, replace(together, read_bytes=moved // 2, write_bytes=moved - moved // 2)]
 
@@ -112,11 +112,11 @@ def costs_after(kernel: Kernel, before: list[Cost]) -> list[Cost]:
 def _is_kept(kernel: Kernel, tensor: int) -> bool:
     """Return whether the kernel writes a result. Results that only the old backward pass reads, such as masks, are
     recomputed."""
-    graph = kernel.found.graph
+    graph = kernel.group.graph
     if not graph.training:
         return True
     users = {i for i, node in enumerate(graph.nodes) if tensor in node.inputs and node.forward < 0 and node.launches}
-    return bool(users - set(kernel.found.nodes)) or tensor == graph.nodes[kernel.found.nodes[-1]].outputs[0]
+    return bool(users - set(kernel.group.nodes)) or tensor == graph.nodes[kernel.group.nodes[-1]].outputs[0]
 
 
 def _product_after(kernel: Kernel, before: list[Cost]) -> Cost:
@@ -141,8 +141,8 @@ def _loss_after(kernel: Kernel, precision: Precision) -> list[Cost]:
     """Return the cost of a fused loss: one pass for maximum and sum, one that overwrites the logits with the
     gradient."""
     logits = round(kernel.sizes["rows"] * kernel.sizes["vocabulary"] * ELEMENT_BYTES[precision])
-    again = 2 if kernel.found.graph.training else 1
-    written = logits if kernel.found.graph.training else 0
+    again = 2 if kernel.group.graph.training else 1
+    written = logits if kernel.group.graph.training else 0
     return [Cost(5 * logits, again * logits, written, "pointwise", precision)]
 
 

@@ -15,7 +15,7 @@ _HALF = 2
 
 
 @dataclass(frozen=True)
-class Found:
+class OpGroup:
     """A group of ops, by the positions of its nodes in the graph."""
 
     graph: Graph
@@ -47,29 +47,29 @@ class Found:
         return tuple(node for node in self.nodes if family(self.graph, node) in _REDUCING)
 
 
-def find(graph: Graph) -> list[Found]:
+def find(graph: Graph) -> list[OpGroup]:
     """Return the groups of two or more launches in the forward pass, in the order of their first ops."""
     space, depth, root = spaces(graph), depths(graph), roots(graph)
     members: dict[int, list[int]] = {}
-    group: dict[int, int] = {}
+    first_of: dict[int, int] = {}
     for node in _fusible(graph):
         producers = {graph.producers.get(root[tensor], -1) for tensor in graph.nodes[node].inputs}
         joined = sorted(
             {
-                group[producer]
+                first_of[producer]
                 for producer in producers
-                if producer in group and depth[producer] == depth[node] and _fits(graph, node, producer, space)
+                if producer in first_of and depth[producer] == depth[node] and _fits(graph, node, producer, space)
             }
         )
         first = joined[0] if joined else node
         merged = [each for number in joined for each in members.pop(number)] + [node]
         members[first] = sorted(merged)
-        group.update(dict.fromkeys(merged, first))
-    found = [Found(graph, tuple(nodes)) for nodes in members.values() if len(nodes) > 1]
-    return sorted([*found, *siblings(graph)], key=lambda each: each.nodes)
+        first_of.update(dict.fromkeys(merged, first))
+    groups = [OpGroup(graph, tuple(nodes)) for nodes in members.values() if len(nodes) > 1]
+    return sorted([*groups, *siblings(graph)], key=lambda each: each.nodes)
 
 
-def siblings(graph: Graph) -> list[Found]:
+def siblings(graph: Graph) -> list[OpGroup]:
     """Return groups of products with weights that multiply the same tensor."""
     of_input: dict[tuple[int, str], list[int]] = defaultdict(list)
     for node, each in enumerate(graph.nodes):
@@ -77,7 +77,7 @@ def siblings(graph: Graph) -> list[Found]:
         if each.forward < 0 and cost and isinstance(cost.work, Product) and cost.weight_bytes and each.inputs:
             activation = max(each.inputs, key=lambda tensor: roots(graph)[tensor] in graph.producers)
             of_input[roots(graph)[activation], graph.layer(node).rpartition(".")[0]].append(node)
-    return [Found(graph, tuple(nodes)) for nodes in of_input.values() if len(nodes) > 1]
+    return [OpGroup(graph, tuple(nodes)) for nodes in of_input.values() if len(nodes) > 1]
 
 
 def family(graph: Graph, node: int) -> str:

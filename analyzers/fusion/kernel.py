@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracekit.analyzers.fusion.graph import Graph
-from tracekit.analyzers.fusion.groups import Found
+from tracekit.analyzers.fusion.groups import OpGroup
 
 GENERATED = {
     "one": {"neg", "exp", "tanh", "sigmoid", "silu", "relu", "to_copy"},
@@ -19,7 +19,7 @@ Sizes = dict[str, Any]
 class Kernel:
     """A group and its kernel template; "": none is known."""
 
-    found: Found
+    group: OpGroup
     pattern: str
     template: str = ""
     constants: dict[str, Any] = field(default_factory=dict)
@@ -32,18 +32,18 @@ class Kernel:
     @property
     def dtype(self) -> str:
         """Type of the largest floating-point input, as the profiler writes it."""
-        tensors = [self.found.graph.tensors[each] for each in (*self.found.inputs, *self.found.outputs)]
+        tensors = [self.group.graph.tensors[each] for each in (*self.group.inputs, *self.group.outputs)]
         floating = [each for each in tensors if each.dtype in ("float", "c10::Half", "c10::BFloat16", "double")]
         return max(floating, key=lambda each: each.elements).dtype if floating else ""
 
 
-def is_generated(found: Found) -> bool:
+def is_generated(group: OpGroup) -> bool:
     """Return whether kernel code can be generated: known ops on tensors of one shape and numbers."""
-    graph = found.graph
-    shapes = {matrix(graph, each) for each in (*found.inputs, *found.outputs)}
-    if not set(found.names) <= GENERATED["one"] | GENERATED["two"] or len(shapes) > 1 or len(found.outputs) > 1:
+    graph = group.graph
+    shapes = {matrix(graph, each) for each in (*group.inputs, *group.outputs)}
+    if not set(group.names) <= GENERATED["one"] | GENERATED["two"] or len(shapes) > 1 or len(group.outputs) > 1:
         return False
-    return all(_has_numbers(graph, node) for node in found.nodes)
+    return all(_has_numbers(graph, node) for node in group.nodes)
 
 
 def _has_numbers(graph: Graph, node: int) -> bool:

@@ -3,64 +3,64 @@
 from typing import Any
 
 from tracekit.analyzers.fusion.graph import Graph
-from tracekit.analyzers.fusion.groups import Found, family, roots
+from tracekit.analyzers.fusion.groups import OpGroup, family, roots
 from tracekit.analyzers.fusion.kernel import Kernel, Sizes, is_generated, matrix
 
 _DROPOUT = "PyTorch's dropout and addition are faster than the kernel that draws again (measured)"
 ACTIVATIONS = {"silu", "gelu", "relu", "sigmoid", "tanh"}
 
 
-def kernels(groups: list[Found]) -> list[Kernel]:
+def kernels(groups: list[OpGroup]) -> list[Kernel]:
     """Return the kernels of the groups. A group that needs two kernels becomes two groups."""
-    parts = _side_by_side([part for found in groups for part in _parts(found)])
+    parts = _side_by_side([part for group in groups for part in _parts(group)])
     return [kernel for part in parts if (kernel := classify(part)) is not None]
 
 
-def classify(found: Found) -> Kernel | None:
+def classify(group: OpGroup) -> Kernel | None:
     """Return the kernel of a group; None if no kernel is worthwhile, as for index arithmetic."""
     known = (_products, _cross_entropy, _softmax, _embedding, _dropout, _norm, _rotary, _gated, _chain)
     for pattern in known:
-        kernel = pattern(found)
+        kernel = pattern(group)
         if kernel:
             return kernel
     return None
 
 
-def _parts(found: Found) -> list[Found]:
+def _parts(group: OpGroup) -> list[OpGroup]:
     """Split norms from rotary embeddings that use their results, and from dropouts or embeddings before them."""
-    graph, names = found.graph, set(found.names)
-    if not found.reductions or not ({"neg", "cat"} <= names or names & {"native_dropout", "embedding"}):
-        return [found]
-    norms = {graph.layer(node) for node in found.reductions}
-    inside = tuple(node for node in found.nodes if graph.layer(node) in norms)
-    outside = tuple(node for node in found.nodes if graph.layer(node) not in norms)
-    return [Found(graph, part) for part in (inside, outside) if len(part) > 1]
+    graph, names = group.graph, set(group.names)
+    if not group.reductions or not ({"neg", "cat"} <= names or names & {"native_dropout", "embedding"}):
+        return [group]
+    norms = {graph.layer(node) for node in group.reductions}
+    inside = tuple(node for node in group.nodes if graph.layer(node) in norms)
+    outside = tuple(node for node in group.nodes if graph.layer(node) not in norms)
+    return [OpGroup(graph, part) for part in (inside, outside) if len(part) > 1]
 
 
-def _side_by_side(found: list[Found]) -> list[Found]:
+def _side_by_side(groups: list[OpGroup]) -> list[OpGroup]:
     """Join groups of equal ops in one module that share an input: the rotary embeddings of queries and keys."""
-    result: list[Found] = []
-    for each in found:
+    result: list[OpGroup] = []
+    for each in groups:
         before = next((i for i, other in enumerate(result) if _alike(other, each)), None)
         if before is None:
             result.append(each)
         else:
-            result[before] = Found(each.graph, (*result[before].nodes, *each.nodes))
+            result[before] = OpGroup(each.graph, (*result[before].nodes, *each.nodes))
     return result
 
 
-def _alike(one: Found, other: Found) -> bool:
+def _alike(one: OpGroup, other: OpGroup) -> bool:
     graph = one.graph
     same = graph.layer(one.nodes[-1]) == graph.layer(other.nodes[-1]) and one.names == other.names
     return same and not one.reductions and bool(set(one.inputs) & set(other.inputs))
 
 
-def _products(found: Found) -> Kernel | None:
-    graph = found.graph
-    if graph.training or any(family(graph, node) != "gemm" for node in found.nodes):
+def _products(group: OpGroup) -> Kernel | None:
+    graph = group.graph
+    if graph.training or any(family(graph, node) != "gemm" for node in group.nodes):
         return None  # an optimizer needs the weights apart
-    names = tuple(graph.layer(node).rpartition(".")[2] for node in found.nodes)
-    works = [cost.work for node in found.nodes if (cost := graph.cost(node))]
+    names = tuple(graph.layer(node).rpartition(".")[2] for node in group.nodes)
+    works = [cost.work for node in group.nodes if (cost := graph.cost(node))]
     outputs = [getattr(work, "n", 0) for work in works]
     first: Any = works[0]
     pattern = "packed QKV projection" if len(names) == 3 else "packed gate and up projection"
@@ -68,75 +68,75 @@ def _products(found: Found) -> Kernel | None:
         return None
     sizes = {"rows": first.m, "columns": first.k, "sizes": tuple(outputs)}
     return Kernel(
-        found, pattern, "packed_projections", {"GROUPS": (names,)}, sizes, "the product of PyTorch, on joined weights"
+        group, pattern, "packed_projections", {"GROUPS": (names,)}, sizes, "the product of PyTorch, on joined weights"
     )
 
 
-def _cross_entropy(found: Found) -> Kernel | None:
-    if not any(name.startswith("nll_loss") for name in found.names):
+def _cross_entropy(group: OpGroup) -> Kernel | None:
+    if not any(name.startswith("nll_loss") for name in group.names):
         return None
-    graph = found.graph
-    node = next(node for node in found.nodes if graph.name(node) == "log_softmax")
+    graph = group.graph
+    node = next(node for node in group.nodes if graph.name(node) == "log_softmax")
     rows, vocabulary = matrix(graph, graph.nodes[node].inputs[0])
-    head = graph.producers.get(roots(graph)[found.inputs[0]], -1)
+    head = graph.producers.get(roots(graph)[group.inputs[0]], -1)
     work = getattr(graph.cost(head), "work", None) if head >= 0 else None
     model = next((kind for path, kind in graph.layers if path == "(model)"), "")
     constants = {"LAYERS": (model,), "HEAD": graph.layer(head).rpartition(".")[2] or "lm_head"}
     sizes = {"rows": rows, "columns": getattr(work, "k", 0), "vocabulary": vocabulary}
-    return Kernel(found, "cross entropy", "cross_entropy", constants, sizes, "liger-kernel has one too")
+    return Kernel(group, "cross entropy", "cross_entropy", constants, sizes, "liger-kernel has one too")
 
 
-def _softmax(found: Found) -> Kernel | None:
-    graph = found.graph
-    node = next((node for node in found.nodes if graph.name(node) == "softmax"), None)
+def _softmax(group: OpGroup) -> Kernel | None:
+    graph = group.graph
+    node = next((node for node in group.nodes if graph.name(node) == "softmax"), None)
     if node is None:
         return None
     shape = graph.tensors[graph.nodes[node].inputs[0]].shape
     if len(shape) != 4:
-        return Kernel(found, "softmax")
+        return Kernel(group, "softmax")
     library = "scaled_dot_product_attention is better where the weights themselves are not needed"
     sizes = {"rows": shape[2], "heads": shape[0] * shape[1], "keys": shape[3]}
-    return Kernel(found, "softmax with mask", "masked_softmax", {}, sizes, library)
+    return Kernel(group, "softmax with mask", "masked_softmax", {}, sizes, library)
 
 
-def _dropout(found: Found) -> Kernel | None:
-    if not {"native_dropout", "add"} <= set(found.names) or found.reductions:
+def _dropout(group: OpGroup) -> Kernel | None:
+    if not {"native_dropout", "add"} <= set(group.names) or group.reductions:
         return None
-    rows, columns = matrix(found.graph, found.outputs[0])
+    rows, columns = matrix(group.graph, group.outputs[0])
     sizes = {"rows": rows, "columns": columns}
-    return Kernel(found, "bias + dropout + residual", "", {}, sizes, _DROPOUT)
+    return Kernel(group, "bias + dropout + residual", "", {}, sizes, _DROPOUT)
 
 
-def _embedding(found: Found) -> Kernel | None:
-    if found.names.count("embedding") < 2 or "add" not in found.names:
+def _embedding(group: OpGroup) -> Kernel | None:
+    if group.names.count("embedding") < 2 or "add" not in group.names:
         return None
-    rows, columns = matrix(found.graph, found.outputs[0])
-    template = "" if found.graph.training else "embedding_position"
-    return Kernel(found, "embedding + position", template, {}, {"rows": rows, "columns": columns})
+    rows, columns = matrix(group.graph, group.outputs[0])
+    template = "" if group.graph.training else "embedding_position"
+    return Kernel(group, "embedding + position", template, {}, {"rows": rows, "columns": columns})
 
 
-def _norm(found: Found) -> Kernel | None:
+def _norm(group: OpGroup) -> Kernel | None:
     """Return a norm: several ops or one, with or without a residual before it."""
-    graph = found.graph
-    norms = [node for node in found.reductions if "Norm" in graph.layer_type(node)]
+    graph = group.graph
+    norms = [node for node in group.reductions if "Norm" in graph.layer_type(node)]
     if not norms:
         return None
     norm = norms[0]
     centered = graph.name(norm) == "native_layer_norm"
     at = {graph.layer(node) for node in norms}
-    before = [node for node in found.nodes if graph.name(node) == "add" and graph.layer(node) not in at]
-    rows, columns = matrix(graph, found.outputs[-1] if not centered else graph.nodes[norm].inputs[0])
+    before = [node for node in group.nodes if graph.name(node) == "add" and graph.layer(node) not in at]
+    rows, columns = matrix(graph, group.outputs[-1] if not centered else graph.nodes[norm].inputs[0])
     if not before:
         shape = graph.tensors[graph.nodes[norm].inputs[0]].shape
         sizes = {"rows": max(1, rows // shape[-2]), "heads": shape[-2], "size": columns} if len(shape) == 4 else {}
         named = {"LAYERS": (graph.layer_type(norm),)}
-        return Kernel(found, "norm", "norm" if sizes and not centered else "", named, sizes)
-    return _residual_norm(found, before[0], centered, {"rows": rows, "columns": columns})
+        return Kernel(group, "norm", "norm" if sizes and not centered else "", named, sizes)
+    return _residual_norm(group, before[0], centered, {"rows": rows, "columns": columns})
 
 
-def _residual_norm(found: Found, add: int, centered: bool, sizes: Sizes) -> Kernel:
+def _residual_norm(group: OpGroup, add: int, centered: bool, sizes: Sizes) -> Kernel:
     """Return a norm after a residual. The kernel can be placed in layers of norm, attention, norm and MLP."""
-    graph, (layer, kind) = found.graph, _layer_of(found, "add", add)
+    graph, (layer, kind) = group.graph, _layer_of(group, "add", add)
     children = graph.children(layer)
     names, kinds = [name for name, _ in children], [kind for _, kind in children]
     known = len(names) == 4 and "Norm" in kinds[0] and "Norm" in kinds[2] and "Norm" not in kinds[1] + kinds[3]
@@ -145,67 +145,67 @@ def _residual_norm(found: Found, add: int, centered: bool, sizes: Sizes) -> Kern
     if known and last:
         constants |= {"LAYERS": (kind,), "NAMES": tuple(names), "LAST_NORM": last[-1].rpartition(".")[2]}
     template = "add_norm" if known and last else ""
-    return Kernel(found, "residual + norm", template, constants, sizes, "liger-kernel has one for some models")
+    return Kernel(group, "residual + norm", template, constants, sizes, "liger-kernel has one for some models")
 
 
-def _rotary(found: Found) -> Kernel | None:
-    graph = found.graph
-    if not {"neg", "cat", "mul", "add"} <= set(found.names):
+def _rotary(group: OpGroup) -> Kernel | None:
+    graph = group.graph
+    if not {"neg", "cat", "mul", "add"} <= set(group.names):
         return None
-    shapes = [graph.tensors[each].shape for each in found.outputs]
+    shapes = [graph.tensors[each].shape for each in group.outputs]
     if len(shapes) != 2 or any(len(shape) != 4 for shape in shapes):
-        return Kernel(found, "rotary embedding")
+        return Kernel(group, "rotary embedding")
     (batch, q_heads, tokens, size), (_, k_heads, _, _) = shapes
     sizes = {"rows": batch * tokens, "heads": (q_heads, k_heads), "size": size}
-    constants = {"LAYERS": (_layer_of(found, "add")[1],)}
-    return Kernel(found, "rotary embedding", "rotary", constants, sizes, "liger-kernel has one for some models")
+    constants = {"LAYERS": (_layer_of(group, "add")[1],)}
+    return Kernel(group, "rotary embedding", "rotary", constants, sizes, "liger-kernel has one for some models")
 
 
-def _gated(found: Found) -> Kernel | None:
+def _gated(group: OpGroup) -> Kernel | None:
     """Return an activation of one projection times another projection."""
-    graph = found.graph
-    wide = [each for each in found.inputs if each in graph.producers and _is_product(graph, each)]
-    if len(wide) != 2 or not set(found.names) & ACTIVATIONS or graph.name(found.nodes[-1]) != "mul":
+    graph = group.graph
+    wide = [each for each in group.inputs if each in graph.producers and _is_product(graph, each)]
+    if len(wide) != 2 or not set(group.names) & ACTIVATIONS or graph.name(group.nodes[-1]) != "mul":
         return None
-    layer, kind = _layer_of(found, "mul", found.nodes[-1])
+    layer, kind = _layer_of(group, "mul", group.nodes[-1])
     projections = [graph.layer(graph.producers[each]).rpartition(".")[2] for each in wide]
     last = [name for name, of_type in graph.children(layer) if of_type == "Linear" and name not in projections]
-    rows, columns = matrix(graph, found.outputs[0])
-    known = len(last) == 1 and is_generated(found)
+    rows, columns = matrix(graph, group.outputs[0])
+    known = len(last) == 1 and is_generated(group)
     constants = {"LAYERS": (kind,), "NAMES": (*projections, *last)}
     template = "gated_activation" if known else ""
-    return Kernel(found, "gated activation", template, constants, {"rows": rows, "columns": columns})
+    return Kernel(group, "gated activation", template, constants, {"rows": rows, "columns": columns})
 
 
-def _chain(found: Found) -> Kernel | None:
+def _chain(group: OpGroup) -> Kernel | None:
     """Return an activation after a product, or any chain of pointwise ops on activations."""
-    graph = found.graph
-    if len(found.inputs) != 1 or found.reductions or found.inputs[0] not in graph.producers:
+    graph = group.graph
+    if len(group.inputs) != 1 or group.reductions or group.inputs[0] not in graph.producers:
         return None
-    kind = graph.layer_type(found.nodes[0])
-    rows, columns = matrix(graph, found.outputs[0])
+    kind = graph.layer_type(group.nodes[0])
+    rows, columns = matrix(graph, group.outputs[0])
     if kind == "NewGELUActivation":
-        return _gelu(found, rows, columns)
-    layers = {graph.layer(node) for node in found.nodes}
-    alone = len(layers) == 1 and not graph.children(layers.pop()) and is_generated(found)
+        return _gelu(group, rows, columns)
+    layers = {graph.layer(node) for node in group.nodes}
+    alone = len(layers) == 1 and not graph.children(layers.pop()) and is_generated(group)
     sizes = {"rows": rows, "columns": columns}
-    return Kernel(found, "pointwise chain", "pointwise_chain" if alone else "", {"LAYERS": (kind,)}, sizes)
+    return Kernel(group, "pointwise chain", "pointwise_chain" if alone else "", {"LAYERS": (kind,)}, sizes)
 
 
-def _gelu(found: Found, rows: int, columns: int) -> Kernel:
-    graph = found.graph
-    product = graph.producers[found.inputs[0]]
-    path = graph.layer(found.nodes[0]).rpartition(".")[0]
+def _gelu(group: OpGroup, rows: int, columns: int) -> Kernel:
+    graph = group.graph
+    product = graph.producers[group.inputs[0]]
+    path = graph.layer(group.nodes[0]).rpartition(".")[0]
     mlp = next(kind for each, kind in graph.layers if each == path)
     names = tuple(name for name, _ in graph.children(path))
     work: Any = getattr(graph.cost(product), "work", None)
     if graph.training or graph.name(product) != "addmm":
-        constants: dict[str, Any] = {"LAYERS": (graph.layer_type(found.nodes[0]),)}
+        constants: dict[str, Any] = {"LAYERS": (graph.layer_type(group.nodes[0]),)}
         sizes = {"rows": rows, "columns": columns}
-        return Kernel(found, "activation", "pointwise_chain", constants, sizes, "torch.nn.functional.gelu by tanh")
+        return Kernel(group, "activation", "pointwise_chain", constants, sizes, "torch.nn.functional.gelu by tanh")
     sizes = {"rows": rows, "columns": work.k, "outputs": columns}
     constants = {"LAYERS": (mlp,), "NAMES": names}
-    whole = Found(graph, (product, *found.nodes))
+    whole = OpGroup(graph, (product, *group.nodes))
     library = "the product of PyTorch with GELU as its epilogue"
     return Kernel(whole, "GELU epilogue", "gelu_product", constants, sizes, library)
 
@@ -214,8 +214,8 @@ def _is_product(graph: Graph, tensor: int) -> bool:
     return family(graph, graph.producers[tensor]) == "gemm"
 
 
-def _layer_of(found: Found, name: str, node: int = -1) -> tuple[str, str]:
+def _layer_of(group: OpGroup, name: str, node: int = -1) -> tuple[str, str]:
     """Return path and class of the module in which an op of this name runs, the last one in the group."""
-    graph = found.graph
-    at = node if node >= 0 else next(each for each in reversed(found.nodes) if graph.name(each) == name)
+    graph = group.graph
+    at = node if node >= 0 else next(each for each in reversed(group.nodes) if graph.name(each) == name)
     return graph.layer(at), graph.layer_type(at)

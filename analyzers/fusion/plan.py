@@ -71,22 +71,22 @@ def plan(graph: Graph, gpu: GPU, measured_ns: Mapping[int, float] | None = None)
 
 def _key(kernel: Kernel) -> tuple[Any, ...]:
     where = _NUMBER.sub("*", _layer(kernel)) if not kernel.template else ""
-    return kernel.pattern, kernel.template, kernel.found.names, repr(kernel.constants), repr(kernel.sizes), where
+    return kernel.pattern, kernel.template, kernel.group.names, repr(kernel.constants), repr(kernel.sizes), where
 
 
 def _layer(kernel: Kernel) -> str:
     """Return the module of the reduction, or else the innermost module that contains the whole group."""
-    found = kernel.found
-    if found.reductions:
-        return found.graph.layer(found.reductions[0])
-    paths = [found.graph.layer(node).split(".") for node in found.nodes]
+    group = kernel.group
+    if group.reductions:
+        return group.graph.layer(group.reductions[0])
+    paths = [group.graph.layer(node).split(".") for node in group.nodes]
     shared = [parts[0] for parts in zip(*paths, strict=False) if len(set(parts)) == 1]
     return ".".join(shared)
 
 
 def _planned(kernel: Kernel, each: Estimate, gpu: GPU) -> Planned:
-    found, layer = kernel.found, _layer(kernel)
-    kinds = dict(found.graph.layers)
+    group, layer = kernel.group, _layer(kernel)
+    kinds = dict(group.graph.layers)
     element = int(ELEMENT_BYTES[PRECISIONS.get(kernel.dtype, "fp32")])
     columns = next((kernel.sizes[name] for name in ("columns", "keys", "size") if name in kernel.sizes), 1)
     return Planned(
@@ -94,14 +94,14 @@ def _planned(kernel: Kernel, each: Estimate, gpu: GPU) -> Planned:
         template=kernel.template,
         layer=_NUMBER.sub("*", layer),
         layer_type=kinds.get(layer, ""),
-        ops=", ".join(found.names),
+        ops=", ".join(group.names),
         dtype=kernel.dtype,
         constants=kernel.constants,
         sizes=kernel.sizes,
         library=kernel.library,
         each=each,
         tiles=of_template(kernel.template, columns, element, gpu) if kernel.template else None,
-        inputs=len(found.inputs),
-        outputs=len(found.outputs),
+        inputs=len(group.inputs),
+        outputs=len(group.outputs),
         first=kernel,
     )

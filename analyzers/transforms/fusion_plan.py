@@ -142,14 +142,14 @@ def _layer(rows: Rows, members: list[int]) -> str:
     return ".".join(common)
 
 
-def _columns(found: list[tuple[_Kind, _Sum]]) -> dict[str, list[object]]:
-    kinds, sums = [kind for kind, _ in found], [total for _, total in found]
+def _columns(rows: list[tuple[_Kind, _Sum]]) -> dict[str, list[object]]:
+    kinds, sums = [kind for kind, _ in rows], [total for _, total in rows]
     configs = [kind.config for kind in kinds]
     return {
         **{name: [getattr(kind, name) for kind in kinds] for name in ("pattern", "layer", "layer_type", "ops")},
-        "number": list(range(1, len(found) + 1)),
-        "basis": ["launch order"] * len(found),
-        **{name: [""] * len(found) for name in ("kernel", "library", "reason")},
+        "number": list(range(1, len(rows) + 1)),
+        "basis": ["launch order"] * len(rows),
+        **{name: [""] * len(rows) for name in ("kernel", "library", "reason")},
         "layers": [len(total.layers) for total in sums],
         "groups": [total.groups for total in sums],
         "launches_saved": [total.launches for total in sums],
@@ -159,7 +159,7 @@ def _columns(found: list[tuple[_Kind, _Sum]]) -> dict[str, list[object]]:
         "bytes_after": [float(total.bytes_before - total.bytes) for total in sums],
         "before_ns": [round(total.before_ns) for total in sums],
         **{name: [round(total.before_ns - total.ns) for total in sums] for name in _AFTER},
-        **{name: [float("nan")] * len(found) for name in ("measured_ns", "roof_fraction")},
+        **{name: [float("nan")] * len(rows) for name in ("measured_ns", "roof_fraction")},
         **{
             name: [getattr(config, name) for config in configs]
             for name in ("tile", "grid", "warps", "stages", "shared_bytes", "registers", "occupancy")

@@ -61,13 +61,13 @@ def _changes(before: Parts, after: Parts) -> Iterator[tuple[Any, ...]]:
 def _by_part(ops: pd.DataFrame) -> Parts:
     codes, rows = alike(ops.layer_type, ops.cost, ops.category)
     layered = (ops.layer_type != "").any()
-    found: dict[str, _Work] = defaultdict(_Work)
+    by_key: dict[str, _Work] = defaultdict(_Work)
     one = zip(*(ops[name].to_numpy()[rows] for name in ("layer_type", "cost", "category")), strict=True)
     sums = zip(np.bincount(codes).tolist(), np.bincount(codes, ops.kernel_ns).tolist(), strict=True)
     for (layer_type, cost, category), (calls, ns) in zip(one, sums, strict=True):
-        work = found[(layer_type or "(no layer)") if layered else op_class(cost, category)]
+        work = by_key[(layer_type or "(no layer)") if layered else op_class(cost, category)]
         work.ns += ns
         if cost:
             work.bytes += calls * cost.bytes
             work.flops[cost.precision] += calls * cost.flops
-    return found
+    return by_key

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tracekit.analyzers.fusion.graph import Graph
-from tracekit.analyzers.fusion.groups import Found, roots
+from tracekit.analyzers.fusion.groups import OpGroup, roots
 from tracekit.analyzers.fusion.kernel import GENERATED
 
 Line = tuple[str, str]
@@ -62,9 +62,9 @@ class _Op:
     """Names of values, or numbers."""
 
 
-def body(found: Found, arguments: Sequence[str], gradient: str) -> str:
+def body(group: OpGroup, arguments: Sequence[str], gradient: str) -> str:
     """Return the functions _body, `gradient` and _unfused of a group. `arguments` names its inputs in order."""
-    ops = _read(found, arguments)
+    ops = _read(group, arguments)
     signature, result = ", ".join(arguments), ops[-1].value
     forward = [(op.value, _expression(_VALUES, op)) for op in ops]
     plain = [(op.value, _expression({**_VALUES, **_TORCH}, op)) for op in ops]
@@ -79,11 +79,11 @@ def body(found: Found, arguments: Sequence[str], gradient: str) -> str:
     )
 
 
-def _read(found: Found, arguments: Sequence[str]) -> list[_Op]:
-    graph, root = found.graph, roots(found.graph)
-    names = dict(zip(found.inputs, arguments, strict=True))
+def _read(group: OpGroup, arguments: Sequence[str]) -> list[_Op]:
+    graph, root = group.graph, roots(group.graph)
+    names = dict(zip(group.inputs, arguments, strict=True))
     ops = []
-    for number, node in enumerate(found.nodes, 1):
+    for number, node in enumerate(group.nodes, 1):
         each = graph.nodes[node]
         read = [names[root[tensor]] for tensor in each.inputs]
         ops.append(_Op(graph.name(node), f"v{number}", _inputs(graph, node, read)))

@@ -144,19 +144,19 @@ def _described(number: int, planned: Planned, gpu: GPU) -> Written:
 
 def _body(planned: Planned) -> str:
     """Return the code that is generated from the group's ops; "": the template's own code is used."""
-    found = planned.first.found
+    group = planned.first.group
     if planned.template == "gated_activation":
-        return pointwise.body(found, _projections(planned), "_gradients")
-    if planned.template == "pointwise_chain" and is_generated(found):
-        return pointwise.body(found, ("x0",), "_gradient")
+        return pointwise.body(group, _projections(planned), "_gradients")
+    if planned.template == "pointwise_chain" and is_generated(group):
+        return pointwise.body(group, ("x0",), "_gradient")
     return ""
 
 
 def _projections(planned: Planned) -> tuple[str, ...]:
     """Return which input of the group is the gate, and which is multiplied with its activation."""
-    found, gate = planned.first.found, planned.constants["NAMES"][0]
-    graph = found.graph
-    leaves = [graph.layer(graph.producers[each]).rpartition(".")[2] for each in found.inputs]
+    group, gate = planned.first.group, planned.constants["NAMES"][0]
+    graph = group.graph
+    leaves = [graph.layer(graph.producers[each]).rpartition(".")[2] for each in group.inputs]
     return tuple("gate" if leaf == gate else "up" for leaf in leaves)
 
 

@@ -45,5 +45,5 @@ def is_profiled(base: Baseline) -> bool:
     return base.profiler_share is not None
 
 
-def _check(found: Reproduction) -> Check:
-    return Check(found.stated_us, found.simulated_us, found.error, found.holds)
+def _check(reproduction: Reproduction) -> Check:
+    return Check(reproduction.stated_us, reproduction.simulated_us, reproduction.error, reproduction.holds)
