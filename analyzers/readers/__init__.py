@@ -17,19 +17,19 @@ class Reader(Protocol):
     FORMAT: str
 
     def sniff(self, head: bytes) -> bool:
-        """Returns whether a file that begins with `head` (decompressed) is of this format."""
+        """Return whether a file that begins with `head` (decompressed) is of this format."""
 
     def read(self, source: Source) -> Trace:
-        """Reads the trace. Raises InputError when the source holds no usable events."""
+        """Read the trace. Raises InputError if the source holds no usable events."""
 
 
 READERS: tuple[Reader, ...] = (kineto, ncu, ncu_report_file, nsys)
 
 
 def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
-    """Reads a trace file, the trace of a run folder, a URL (s3://, https://, ...), or stdin (`-`), compressed or not.
+    """Read a trace file, the trace of a run folder, a URL (s3://, https://, ...), or stdin (`-`), compressed or not.
 
-    Raises InputError when it is missing, empty, of no known format, too damaged, without usable events, or
+    Raises InputError if it is missing, empty, of no known format, too damaged, without usable events, or
     decompresses to more than `max_bytes`. Raises MissingPackageError for a URL without fsspec.
     """
     with open_source(path, max_bytes) as source:
@@ -46,6 +46,6 @@ def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
 
 
 def _with_trailing(trace: Trace, source: Source) -> Trace:
-    """The trace, with a problem row for bytes behind the end of the compressed data."""
+    """Return the trace with a problem row for bytes after the end of the compressed data."""
     trailing = problems.table([problems.problem("trailing-bytes", source.trailing_bytes)])
     return trace if trailing.empty else replace(trace, problems=problems.concat(trace.problems, trailing))

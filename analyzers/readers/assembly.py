@@ -36,7 +36,7 @@ class Tables:
 
 
 def assemble(parts: Sequence[EventColumns]) -> Tables | None:
-    """Builds the tables of all chunks (at least one); None when there is neither host nor device work."""
+    """Build the tables of all chunks (at least one); None if there is neither host nor device work."""
     pairs, unpaired = _paired(join([p.marks for p in parts]))
     host, device = join([*(p.host for p in parts), pairs]), join([p.device for p in parts])
     release_freed()
@@ -71,10 +71,10 @@ def assemble(parts: Sequence[EventColumns]) -> Tables | None:
 
 
 def _paired(marks: Columns) -> tuple[Columns, int]:
-    """Pairs begin (B) and end (E) events. Returns the host columns of the pairs, and the number of unpaired marks.
+    """Pair begin (B) and end (E) events. Return the host columns of the pairs, and the number of unpaired marks.
 
-    On a thread, ordered by time, a begin goes one level down, and an end comes back up. The two marks of a pair are
-    therefore neighbours among the marks of their thread and level.
+    On a thread, ordered by time, a begin adds a nesting level, and an end removes one. The two marks of a pair are
+    therefore adjacent among the marks of their thread and level.
     """
     order = np.lexsort((marks["start_ns"], marks["thread"].codes))
     rows = take(marks, order)
@@ -91,7 +91,7 @@ def _paired(marks: Columns) -> tuple[Columns, int]:
 
 
 def _without_outliers(host: Columns, device: Columns) -> tuple[Columns, Columns, int]:
-    """Keeps the rows within a month of the median start, and counts the others."""
+    """Keep the rows whose start is within a month of the median start, and count the others."""
     spans = [(c["start_ns"].min(), c["start_ns"].max()) for c in (host, device) if len(c["start_ns"])]
     if not spans or max(last for _, last in spans) - min(first for first, _ in spans) < _MONTH_NS:
         return host, device, 0
@@ -110,10 +110,10 @@ def _rebase(host: Columns, device: Columns) -> int:
 
 
 def _durations(host: Columns, device: Columns) -> Counter[str]:
-    """Replaces missing, negative and endless durations, and counts them by problem code.
+    """Replace missing, negative and unended durations, and count them by problem code.
 
-    Capped durations of the device are counted later. It gets `settled_ns`, the durations before any capping, and
-    `certain`, whether they were recorded.
+    Durations of the device that are capped are counted later. The device gets `settled_ns`, the durations before any
+    capping, and `certain`, whether they were recorded.
     """
     changed: Counter[str] = Counter()
     device["certain"] = device["duration_ns"] >= 0
@@ -134,9 +134,9 @@ def _count(mask: np.ndarray) -> int:
 
 
 def _cap_overtaken(device: Columns) -> np.ndarray:
-    """Caps the durations of rows ordered by start.
+    """Cap the durations of rows ordered by start.
 
-    Kernels of one CUDA graph may run at the same time under one stream id; unknown durations prove nothing.
+    Kernels of one CUDA graph may run concurrently under one stream id. Unknown durations are no evidence of later work.
     """
     one_launch = pd.Index(device["correlation"]).duplicated(keep=False) & (device["correlation"] >= 0)
     in_order = device["certain"] & (device["stream"] >= 0) & (device["graph"] < 0) & ~one_launch
@@ -147,7 +147,8 @@ def _cap_overtaken(device: Columns) -> np.ndarray:
 
 
 def _host_order(host: Columns) -> np.ndarray:
-    """Orders by thread, start, and longest first. Among equals a runtime call is innermost; others keep their order."""
+    """Order rows by thread, start, and longest first. Among equals a runtime call is innermost; others keep their
+    order."""
     is_runtime = host["category"] == _RUNTIME
     order = np.lexsort((is_runtime, -host["duration_ns"], host["start_ns"], host["thread"].codes))
     return narrowed(order)

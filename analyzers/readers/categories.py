@@ -9,7 +9,7 @@ Kind = Literal[
 
 HOST_KINDS: tuple[Kind, ...] = ("op", "range", "runtime", "module", "overhead", "python")
 PYTHON_FRAME = "python_frame"
-"""Category given to a call of a Python function that is no module."""
+"""Category of a call of a Python function that is not a module."""
 DEVICE_KINDS: tuple[Kind, ...] = ("kernel", "memcpy", "memset")
 
 _NAMED: dict[str, Kind] = {
@@ -62,7 +62,8 @@ _BACKENDS = ("gpu", "xpu", "mtia", "hpu", "privateuse1", "hip", "roctracer", "gl
 
 @lru_cache(maxsize=1024)
 def kind_of(category: str) -> Kind:
-    """Looks up known names in any case (traces of 2021 wrote `Kernel`), then backend prefix and suffix (xpu_memcpy)."""
+    """Return the kind of a category: look up known names in any case (traces of 2021 wrote `Kernel`), then the
+    backend's prefix and suffix (xpu_memcpy)."""
     name = category.lower()
     if name in _NAMED:
         return _NAMED[name]

@@ -11,7 +11,7 @@ _BARE_ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\[")
 _PHASE_KEY = re.compile(rb'"ph"\s*+:')
 
 BOUNDARY = re.compile(rb'\}[\s,]*+(?=\{\s*+"(?:ph|cat|name|args|pid|tid|ts|tts|dur|bp|s|sf|id|id2|scope|cname)"\s*+:)')
-"""The gap between two events. It may also match inside an event or in another array; then the pieces do not decode."""
+"""The gap between two events. It may also match inside an event or in another array; the pieces then fail to decode."""
 
 _AFTER_LAST_EVENT = rb'[\s,]*+(\])\s*+(?:,\s*+"|\}|\Z|[^\s,\]}{"])'
 _ARRAY_END = re.compile(rb"\}" + _AFTER_LAST_EVENT)
@@ -20,7 +20,7 @@ _EMPTY_ARRAY_END = re.compile(_AFTER_LAST_EVENT)
 HEAD_BYTES = 64 << 20
 CHUNK_BYTES = 4 << 20
 EVENT_BYTES = 16 << 20
-"""A chunk grows to this size while it holds no boundary; no event is longer."""
+"""Size up to which a chunk without a boundary grows. No event is longer."""
 _WINDOW_BYTES = 1 << 16
 
 
@@ -28,7 +28,7 @@ _WINDOW_BYTES = 1 << 16
 class Chunk:
     """The text of whole events. `before` is the gap between this chunk and the previous one.
 
-    The final chunk reaches to the end of the file.
+    The final chunk extends to the end of the file.
     """
 
     text: bytes
@@ -38,7 +38,7 @@ class Chunk:
 
 @dataclass
 class Leftover:
-    """Text that was counted but not read: its size in bytes, and how many events it seems to hold."""
+    """Text that was counted but not read: its size in bytes, and its apparent number of events."""
 
     size: int = 0
     events: int = 0
@@ -51,7 +51,7 @@ class Leftover:
 
 
 class Chunks:
-    """Iterates over chunks of about `CHUNK_BYTES`, each with whole events, and ends with the final chunk.
+    """Iterates over chunks of about `CHUNK_BYTES` with whole events; the final chunk comes last.
 
     `head` is the text before the events. `opened` says whether a list of events was seen.
     """
@@ -82,7 +82,7 @@ class Chunks:
         yield Chunk(last, True, between)
 
     def rest(self, limit: int) -> bytes:
-        """The text behind the last chunk, up to about `limit` bytes."""
+        """Return the text after the last chunk, up to about `limit` bytes."""
         parts = [self._between, *self._waiting]
         self._between, self._waiting = b"", []
         size = sum(map(len, parts))
@@ -92,7 +92,7 @@ class Chunks:
         return b"".join(parts)
 
     def drain(self) -> Leftover:
-        """Reads to the end of the file and counts what is there."""
+        """Read to the end of the file, and count the events there."""
         left = Leftover()
         for block in self._blocks:
             left.add(block)
@@ -100,7 +100,7 @@ class Chunks:
 
 
 def open_events(blocks: Iterator[bytes]) -> tuple[bytes, bytes, bool]:
-    """Splits the first blocks into (text before the events, beginning of the events, whether events were seen).
+    """Split the first blocks into (text before the events, beginning of the events, whether events were seen).
 
     A bare array has no text before its events.
     """
@@ -121,9 +121,9 @@ def open_events(blocks: Iterator[bytes]) -> tuple[bytes, bytes, bool]:
 
 
 def array_ends(text: bytes) -> Iterator[tuple[int, int]]:
-    """Offsets before and behind each `]` that may close the events.
+    """Return the offsets before and after each `]` that may close the events.
 
-    It may also be inside an event; then the text before it does not decode.
+    Such a bracket may also be inside an event; the text before it then fails to decode.
     """
     empty = _EMPTY_ARRAY_END.match(text)
     if empty:
@@ -138,7 +138,7 @@ def count_events(text: bytes) -> int:
 
 
 def _last_boundary(block: bytes) -> tuple[int, int] | None:
-    """Offsets behind the last event that is whole, and at the event after it."""
+    """Return the offsets after the last whole event, and at the event after it."""
     for start in (max(len(block) - _WINDOW_BYTES, 0), 0):
         for last in deque(BOUNDARY.finditer(block, start), maxlen=1):
             return last.start() + 1, last.end()

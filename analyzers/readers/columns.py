@@ -23,7 +23,7 @@ class Coded(Generic[Value]):
     values: list[Value]
 
     def map_codes(self, numbers: Sequence[int] | Sequence[float], dtype: str) -> np.ndarray:
-        """Maps each row to a number, given one number for each value."""
+        """Map each row to a number, given one number for each value."""
         return np.asarray(numbers, dtype=dtype)[self.codes] if len(numbers) else np.empty(0, dtype)
 
     def categorical(self) -> "pd.Categorical":
@@ -51,27 +51,27 @@ def coded(rows: Sequence[Value]) -> Coded[Value]:
 
 
 def coded_json(rows: Iterable[msgspec.Raw]) -> Coded[str]:
-    """Codes JSON texts without whitespace; an absent or null one is ""."""
+    """Code JSON texts without whitespace; an absent or null one is ""."""
     raw = coded(list(map(bytes, rows)))
     text = coded([_compact(value) for value in raw.values])
     return Coded(text.codes[raw.codes], text.values)
 
 
 def join(chunks: Sequence[Columns]) -> Columns:
-    """Joins the rows of all chunks in order. There must be at least one chunk; all have the same columns.
+    """Join the rows of all chunks in order. There must be at least one chunk; all have the same columns.
 
-    The chunks are emptied, so that there is never more than one column twice.
+    The chunks are emptied, so that at most one column is in memory twice.
     """
     return {name: _join_column([chunk.pop(name) for chunk in chunks]) for name in list(chunks[0])}
 
 
 def take(columns: Columns, rows: np.ndarray) -> Columns:
-    """Takes the rows of a mask or of an order."""
+    """Return the rows of a mask or of an order."""
     return {n: Coded(c.codes[rows], c.values) if isinstance(c, Coded) else c[rows] for n, c in columns.items()}
 
 
 def reorder(columns: Columns, rows: np.ndarray) -> None:
-    """Reorders the rows in place."""
+    """Reorder the rows in place."""
     for name in columns:
         columns |= take({name: columns[name]}, rows)
 
@@ -87,7 +87,7 @@ def _join_column(parts: list) -> np.ndarray | Coded:
 
 
 def narrowed(values: np.ndarray, *types: str) -> np.ndarray:
-    """Casts integers to the first of the types (int32 by default) that holds them and their negatives, if any does."""
+    """Cast integers to the first of the types (int32 by default) that holds them and their negatives, if any does."""
     largest = max(int(values.max()), -int(values.min())) if len(values) else 0
     fitting = (kind for kind in types or ("int32",) if largest <= np.iinfo(kind).max)
     return values.astype(next(fitting, values.dtype), copy=False)

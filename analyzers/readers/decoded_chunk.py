@@ -21,12 +21,12 @@ class DecodedChunk:
 
 
 def read_chunk(text: bytes, final: bool, effort: Effort) -> DecodedChunk:
-    """Reads any text. Raises TooDamagedError when the file is not worth reading on."""
+    """Read any text. Raises TooDamagedError if the file is too damaged to read on."""
     return _columns(decode_chunk(text, final, effort))
 
 
 def read_sound_chunk(text: bytes) -> DecodedChunk | None:
-    """Reads a chunk that is not the final one; None when it is not sound."""
+    """Read a chunk that is not the final one; None if it is damaged."""
     events = decode_sound(text)
     return None if events is None else _columns(Decoded(events))
 

@@ -1,4 +1,4 @@
-"""Decode the text of one chunk: at once where it is sound, otherwise event by event (see salvage.py)."""
+"""Decode the text of one chunk: at once if it is undamaged, otherwise event by event (see salvage.py)."""
 
 from dataclasses import dataclass, field
 from itertools import islice
@@ -14,8 +14,8 @@ END_TRIES = 8
 class Decoded:
     """The events of a chunk.
 
-    `tail` is the text behind the end of the list of events, None when the list goes on. `unread` is text at the end of
-    the chunk that is no whole event: it is read together with the next chunk. `repaired`, `bad_utf8` and `skipped`
+    `tail` is the text after the end of the list of events; None if the list continues. `unread` is text at the end of
+    the chunk that is not a whole event and is read together with the next chunk. `repaired`, `bad_utf8` and `skipped`
     count events.
     """
 
@@ -28,7 +28,7 @@ class Decoded:
 
 
 def decode_sound(text: bytes) -> list[Event] | None:
-    """The events, or None when the text is not sound."""
+    """Return the events; None if the text is damaged."""
     try:
         return decode_events(text)
     except BROKEN:
@@ -36,13 +36,14 @@ def decode_sound(text: bytes) -> list[Event] | None:
 
 
 def decode_whole(text: bytes) -> list[Event] | None:
-    """As `decode_sound`, for text that may be a part of an event: every event must have a known phase."""
+    """Return the same as `decode_sound` for text that may be a part of an event: every event must have a known
+    phase."""
     events = decode_sound(text.strip(BETWEEN_EVENTS))
     return None if events is None or any(event.ph not in PHASES for event in events) else events
 
 
 def decode_to_end(text: bytes) -> Decoded | None:
-    """The events before the end of their list, or None when there is no such end or they are not sound."""
+    """Return the events before the end of their list; None if there is no such end or they are damaged."""
     for before, behind in islice(array_ends(text), END_TRIES):
         events = decode_whole(text[:before])
         if events is not None:

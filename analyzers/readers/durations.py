@@ -1,4 +1,4 @@
-"""Cap durations that cannot be true: over a day, or past the end of later work on the same stream."""
+"""Cap impossible durations: over a day, or past the end of later work on the same stream."""
 
 import numpy as np
 
@@ -6,21 +6,22 @@ DAY_NS = 86_400 * 10**9
 
 
 def horizon(start_ns: np.ndarray, duration_ns: np.ndarray) -> int:
-    """Returns the last start, or end of what lasted at most a day. There must be at least one row."""
+    """Return the last start, or the last end of a row of at most a day, whichever is later. There must be at least one
+    row."""
     if duration_ns.max() > DAY_NS:
         duration_ns = np.where(duration_ns > DAY_NS, 0, duration_ns)
     return int((start_ns + duration_ns).max())
 
 
 def cap_days(start_ns: np.ndarray, duration_ns: np.ndarray, horizon_ns: int) -> np.ndarray:
-    """Lets durations over a day end at the horizon. Returns the same array where there are none."""
+    """Cap durations over a day at the horizon. Return the same array if there are none."""
     if duration_ns.max(initial=0) <= DAY_NS:
         return duration_ns
     return np.where(duration_ns > DAY_NS, np.maximum(horizon_ns - start_ns, 0), duration_ns)
 
 
 def cap_overtaken(start_ns: np.ndarray, duration_ns: np.ndarray, stream: np.ndarray) -> np.ndarray:
-    """Caps durations that end after later work of the stream has ended at the start of the next work.
+    """Cap durations that end after later work of the stream has ended at the start of the next work.
 
     Rows are ordered by start. `stream` numbers the streams; rows of -1 are neither capped nor evidence. Work of a
     stream completes in order, but may begin before its predecessor has ended (programmatic dependent launch): such an

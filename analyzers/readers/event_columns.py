@@ -1,4 +1,4 @@
-"""Turns the events of one chunk into columns."""
+"""Convert the events of one chunk to columns."""
 
 import re
 from collections import Counter
@@ -29,13 +29,13 @@ LARGEST_GRAPH_ID = 2**62
 """CUPTI counts graphs from 1; larger ids are damage."""
 
 LARGEST_SHARE = 1.01
-"""Shares above it are not believed; the rest is rounding of the profiler."""
+"""Largest credible share. Values slightly above 1 come from the profiler's rounding."""
 
 Thread = tuple[int | str, int | str]
 """pid and tid, as written: thread "1" is not thread 1."""
 
 _METRICS = "metrics: "
-"""Begins the names of events that an XPU's profiler puts around kernels to carry their counters."""
+"""Prefix of the names of events that an XPU's profiler records around kernels with their counters."""
 _NOT_ON_HOST = {*DEVICE_KINDS, "unknown"}
 _LAST_INTEGER = re.compile(r"(?<![\d-])-?\d{1,9}\Z")
 _INT32_MAX = 2**31 - 1
@@ -47,8 +47,8 @@ class EventColumns:
     """Columns as in HOST and DEVICE, but start_ns is absolute, and a duration_ns may be MISSING or NEGATIVE.
 
     `marks` are begin and end events in order, with the columns of `host` and `begins`; their category code may be -1
-    (no host work). `dropped` counts events without a possible start, `phaseless` events without a known phase, and
-    `impossible` values that no event can have.
+    (no host work). `dropped` counts events with an impossible start, `phaseless` events without a known phase, and
+    `impossible` values that cannot occur.
     """
 
     host: Columns
@@ -60,7 +60,7 @@ class EventColumns:
     phaseless: int
     impossible: int
     peak_memory: int = 0
-    """Most bytes that were allocated on one device; 0: not recorded."""
+    """Largest number of bytes that were allocated on one device; 0: not recorded."""
 
 
 def event_columns(events: Sequence[Event]) -> EventColumns:

@@ -106,19 +106,20 @@ _Args = TypeVar("_Args", HostArgs, DeviceArgs, CollectiveArgs, MemoryArgs, MoveA
 
 
 def decode_events(text: bytes) -> list[Event]:
-    """Decodes JSON objects separated by commas. Raises one of BROKEN."""
+    """Decode JSON objects separated by commas. Raises one of BROKEN."""
     return _decode_events(b"".join((b"[", text, b"]")))
 
 
 def decode_mistyped(text: bytes) -> Event:
-    """Decodes one JSON object; a field of another type becomes absent. Raises one of BROKEN."""
+    """Decode one JSON object; a field of another type becomes absent. Raises one of BROKEN."""
     return _known_fields(Event, _decode_fields(text))
 
 
 def decode_each(text: bytes) -> list[tuple[Event | None, bool]] | None:
-    """(event, whether its fields have their types) of each element of valid JSON; None when the JSON is not valid.
+    """Return (event, whether its fields have their types) for each element of valid JSON; None if the JSON is not
+    valid.
 
-    An element that is no object gives no event.
+    An element that is not an object gives no event.
     """
     try:
         text.decode()
@@ -140,7 +141,7 @@ def _decode_element(text: Raw) -> tuple[Event | None, bool]:
 
 
 def decode_args(kind: type[_Args], texts: Sequence[Raw]) -> list[_Args]:
-    """Decodes the arguments of many events; a value of another type becomes absent."""
+    """Decode the arguments of many events; a value of another type becomes absent."""
     text = b"[" + b",".join(texts) + b"]"
     sample = text[:_SAMPLE_BYTES]
     for old, new in _OLD_SPELLINGS:
@@ -172,6 +173,6 @@ def _known_fields(kind: Any, fields: dict[str, Raw]) -> Any:
 
 @cache
 def _field_decoders(kind: Any) -> list[tuple[str, str, Callable[[Raw], Any]]]:
-    """Lists (key in the JSON, name, decoder) for each field of a struct."""
+    """Return (key in the JSON, name, decoder) for each field of a struct."""
     fields = msgspec.structs.fields(kind)
     return [(f.encode_name, f.name, msgspec.json.Decoder(f.type, strict=False).decode) for f in fields]

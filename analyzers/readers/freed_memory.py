@@ -5,9 +5,9 @@ import sys
 
 
 def release_freed() -> None:
-    """Asks glibc to return memory that was freed between objects that live on; elsewhere it does nothing.
+    """Return freed memory between live objects to the system, if the C library is glibc.
 
-    After reading a big trace that is a third of the process.
+    After reading a large trace, this is a third of the process's memory.
     """
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -1,4 +1,4 @@
-"""Decompress gzip as a stream, with bounds on memory and on the total, as far as a damaged stream can be read."""
+"""Decompress gzip as a stream, with bounds on memory and total size. A damaged stream is read up to the damage."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ _GZIP_WINDOW = 31
 
 @dataclass
 class StreamEnd:
-    """How a stream ended, known after it was read.
+    """State at the end of a stream, known after reading it.
 
-    `damage` says why the data ended early, "" when it did not. `trailing_bytes` counts bytes behind the compressed
-    data; padding with zeros is not counted.
+    `damage` says why the data ended early, "" if they did not. `trailing_bytes` counts bytes after the compressed data,
+    other than padding with zeros.
     """
 
     damage: str = ""
@@ -26,9 +26,9 @@ class StreamEnd:
 
 
 def inflate(blocks: Iterator[bytes], limit: int, end: StreamEnd) -> Iterator[bytes]:
-    """Yields decompressed blocks, and notes in `end` why the stream ended early and how much follows its end.
+    """Yield decompressed blocks, and record in `end` why the stream ended early and how much follows its end.
 
-    Raises InputError as soon as more than `limit` bytes come out.
+    Raises InputError as soon as the output exceeds `limit` bytes.
     """
     members, total = _Members(), 0
     try:
@@ -70,7 +70,7 @@ class _Members:
 
 
 def _without_padding(blocks: Iterator[bytes]) -> int:
-    """The number of bytes, or 0 when all of them are 0."""
+    """Return the number of bytes, or 0 if all of them are 0."""
     size, padding = 0, True
     for block in blocks:
         size += len(block)

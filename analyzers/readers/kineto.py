@@ -32,7 +32,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(source: Source) -> Trace:
-    """Raises InputError when the source holds no events of a PyTorch profiler."""
+    """Read a trace. Raises InputError if the source holds no events of a PyTorch profiler."""
     with _no_garbage_collection():
         events = _read_events(source)
         tables = assemble(events.parts)
@@ -61,7 +61,7 @@ def read(source: Source) -> Trace:
 class _Events:
     """The columns of all chunks, and the text around the events.
 
-    `tail` is None when the end of the events is missing. `left` counts text far behind the events, beyond `tail`.
+    `tail` is None if the end of the events is missing. `left` counts text far after the events, beyond `tail`.
     """
 
     head: bytes
@@ -75,7 +75,8 @@ class _Events:
     _apart: int = 0
 
     def add(self, columns: EventColumns) -> None:
-        """Adds the columns of a chunk. Joins them now and then, because memory between many small arrays is lost."""
+        """Add the columns of a chunk. Columns are joined from time to time, because many small arrays fragment
+        memory."""
         self.parts.append(columns)
         self._apart += 1
         if self._apart == _JOINED:
@@ -123,7 +124,7 @@ def _damage(source: Source, events: _Events, header: Header) -> list[Problem]:
 
 
 def _behind_the_end(left: Leftover, header: Header) -> list[Problem]:
-    """Return problems of what follows the first list of events: further lists and documents, or text without events."""
+    """Return problems for text after the first list of events: further lists and documents, or text without events."""
     left.add(header.rest.encode("utf-8", "replace"))
     more = left.events + header.more_events
     where = f"{left.size:,} bytes behind the end of the first document" if left.events else "a second traceEvents"
@@ -157,7 +158,7 @@ def _text(raw: bytes) -> str:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Turns garbage collection off, because decoding makes millions of objects and no cycles."""
+    """Disable garbage collection during decoding, which creates millions of objects and no cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:

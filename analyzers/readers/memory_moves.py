@@ -1,4 +1,4 @@
-"""Every allocation and free that torch.profiler recorded (`profile_memory=True`), in a pass of its own."""
+"""Read every allocation and free that torch.profiler recorded (`profile_memory=True`), in a separate pass."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,8 @@ _CPU = 0
 
 
 def read_moves(path: str | Path, zero_ns: int) -> pd.DataFrame:
-    """Return MOVES of the device with the most memory; of the host, if no device has any. `zero_ns` is Metadata's."""
+    """Return MOVES of the device with the most memory, or of the host if no device has any. `zero_ns` is from
+    Metadata."""
     with open_source(path, MAX_BYTES) as source:
         events = list(_memory_events(Chunks(source.blocks())))
     us = starts_us([event.ts for event in events])

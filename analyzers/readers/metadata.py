@@ -23,7 +23,7 @@ SAFE_KEYS = frozenset(
         *("hip_runtime_version", "hip_driver_version", "roctracer_version", "rocprofiler_version"),
     )
 )
-"""Top-level keys of a trace that are passed on. Others may name the host or, set by anyone, hold its secrets."""
+"""Top-level keys of a trace that are copied to outputs. Others may hold host names or secrets."""
 
 _NOT_SECRET = {"traceName", "trace_id", "tracekit", "traceEvents"}
 _BETWEEN = " \t\r\n,"
@@ -53,7 +53,7 @@ class _Distributed(msgspec.Struct, frozen=True):
     pg_config: Any = ()
 
     def groups(self) -> tuple[ProcessGroup, ...]:
-        """The groups whose description can be read."""
+        """The groups whose description is readable."""
         try:
             groups = msgspec.convert(self.pg_config, tuple[_Group, ...], strict=False)
         except msgspec.ValidationError:
@@ -62,7 +62,7 @@ class _Distributed(msgspec.Struct, frozen=True):
 
 
 class _Known(msgspec.Struct):
-    """The keys that are read. Each is converted by itself, so that one of another type leaves the others."""
+    """The known keys. Each is converted separately, so that one of another type does not affect the others."""
 
     base_ns: Annotated[int, Meta(ge=0, le=2**62)] = field(default=0, name="baseTimeNanoseconds")
     devices: tuple[_Device, ...] = field(default=(), name="deviceProperties")
@@ -73,11 +73,11 @@ class _Known(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Header:
-    """The values that are kept from the top-level keys.
+    """Values of known top-level keys.
 
     `secrets` counts the entries that look like an environment or a secret. `unreadable` names known keys whose values
-    are of other types, and says where metadata before the events is broken. `whole` says that the document is closed.
-    `more_events` counts the events of further lists under the key traceEvents. `rest` is the text behind the document.
+    have another type, and says where metadata before the events is broken. `whole` says whether the document is closed.
+    `more_events` counts the events of further lists under the key traceEvents. `rest` is the text after the document.
     """
 
     base_ns: int
@@ -95,7 +95,7 @@ class Header:
 
 
 def read_header(head: str, tail: str) -> Header:
-    """Reads the text before the events ("" for a bare array) and the text after them."""
+    """Read the text before the events ("" for a bare array) and the text after them."""
     before, broken = entries(head)
     after, rest = entries(tail) if head else ({}, tail)
     merged = before | after
@@ -119,14 +119,14 @@ def read_header(head: str, tail: str) -> Header:
 
 
 def _host(known: _Known) -> str:
-    """A hash of the host's name, else the number of its node in the job."""
+    """Return a hash of the host's name, else the number of its node in the job."""
     if known.host_name:
         return xxhash.xxh3_64_hexdigest(known.host_name.encode("utf-8", "replace"))
     return "" if known.distributed.node is None else f"node {known.distributed.node}"
 
 
 def entries(text: str) -> tuple[dict[str, Any], str]:
-    """Returns the key-value pairs of a JSON object's text, as far as it can be read, and the text behind them."""
+    """Return the readable key-value pairs of a JSON object's text, and the text after them."""
     values: dict[str, Any] = {}
     at = 0
     while key := _KEY.match(text, at):
@@ -142,7 +142,7 @@ def entries(text: str) -> tuple[dict[str, Any], str]:
 
 
 def _clean(value: Any) -> Any:
-    """Replaces halves of surrogate pairs, which no file can hold."""
+    """Replace unpaired surrogates, which cannot be written to a file."""
     return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 

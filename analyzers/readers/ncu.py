@@ -1,6 +1,6 @@
 """Read a CSV report of Nsight Compute (`ncu --csv --page raw` or `--page details`) as a trace.
 
-A report measures kernels one by one and has no timeline. Its launches are laid end to end, in order, as one step.
+A report measures kernels separately and has no timeline. Its launches become one step, one after the other.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(source: Source) -> Trace:
-    """Raises InputError when no launch can be read."""
+    """Read a report. Raises InputError if no launch can be read."""
     try:
         launches = launches_of(b"".join(source.blocks()))
     except ValueError:
@@ -40,7 +40,7 @@ def read(source: Source) -> Trace:
 
 
 def trace_of(launches: Launches, damage: str = "") -> Trace:
-    """Makes a trace of nothing but these launches, with their counters."""
+    """Return a trace that consists of these launches, with their counters."""
     measured, impossible = counters(launches)
     return Trace(
         metadata=Metadata(format=FORMAT, devices=tuple(_devices(launches, measured))),
@@ -80,7 +80,7 @@ def _device(measured: pd.DataFrame) -> pd.DataFrame:
 
 
 def _devices(launches: Launches, measured: pd.DataFrame) -> Iterator[DeviceProperties]:
-    """Yields each device once, as its first launch describes it."""
+    """Yield each device once, as described by its first launch."""
     sms, memory = (
         np.nan_to_num(column(launches.metrics, name)) for name in ("launch__sm_count", "device__attribute_total_memory")
     )

@@ -1,4 +1,4 @@
-"""Read Nsight Compute's own files, `.ncu-rep`, with NVIDIA's Python module (the extra `ncu`)."""
+"""Read Nsight Compute's report files, `.ncu-rep`, with NVIDIA's Python module (the extra `ncu`)."""
 
 import tempfile
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(source: Source) -> Trace:
-    """Reads a report. Raises MissingPackageError without the module, InputError when it holds no launch."""
+    """Read a report. Raises MissingPackageError without the module, and InputError if the report holds no launch."""
     module = _module()
     with _as_file(source) as path:
         actions = list(_actions(module.load_report(str(path))))
@@ -64,7 +64,7 @@ def _module() -> ModuleType:
 
 @contextmanager
 def _as_file(source: Source) -> Iterator[Path]:
-    """Writes the source to a file, because the module reads nothing else."""
+    """Write the source to a file, because the module only reads files."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.ncu-rep"
         with path.open("wb") as file:
@@ -79,7 +79,7 @@ def _actions(context: Any) -> Iterator[dict[str, Any]]:
 
 
 def _measured(action: Any) -> dict[str, Any]:
-    """Returns metrics by name in base units, and the kernel's name; nothing where the file was cut off."""
+    """Return metrics by name in base units, and the kernel's name; nothing if the file is truncated there."""
     names = action.metric_names()
     if not names:
         return {}

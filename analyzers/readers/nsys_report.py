@@ -15,12 +15,12 @@ _EXPORT = "nsys export --type sqlite --output trace.sqlite"
 
 
 def has_report_suffix(path: Path) -> bool:
-    """Return whether the file name is that of a report. The format is undocumented and has no signature."""
+    """Return whether the file name has a report's suffix. The format is undocumented and has no signature."""
     return path.suffix.lower() in _SUFFIXES
 
 
 def read(path: Path) -> Trace:
-    """Exports the report and reads it. Raises InputError when nsys is not on the PATH, or cannot export it."""
+    """Export the report and read it. Raises InputError if nsys is not on the PATH or cannot export it."""
     command = shutil.which("nsys")
     if not command:
         raise InputError(
@@ -48,6 +48,6 @@ def _export(command: str, path: Path, exported: Path) -> None:
 
 
 def _renamed(source: Source, name: str) -> Source:
-    """Give the export the name of its report, which errors show."""
+    """Give the export the name of its report, which error messages show."""
     source.name = name
     return source

@@ -1,4 +1,4 @@
-"""Decode the chunks of a file in order, in several processes when there are many chunks."""
+"""Decode the chunks of a file in order, in several processes if there are many chunks."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tracekit.analyzers.readers.pool import DEPTH, Answer, Pool, spare_cores
 from tracekit.analyzers.readers.salvage import Effort
 
 ALONE_CHUNKS = 6
-"""The number of chunks that are decoded before workers start, because a worker takes a third of a second to start."""
+"""Number of chunks that are decoded before workers start, because a worker takes a third of a second to start."""
 
 
 @dataclass
@@ -26,10 +26,10 @@ class _Pending:
 
 
 def read_chunks(chunks: Chunks) -> Iterator[DecodedChunk]:
-    """Yields the decoded chunks in order. Only the last one has a tail, unless the end of the events is missing.
+    """Yield the decoded chunks in order. Only the last one has a tail, unless the end of the events is missing.
 
-    Workers decode sound chunks only; a damaged chunk, and what follows its end, is decoded here. Raises
-    TooDamagedError when the file is not worth reading on.
+    Workers decode undamaged chunks only. This process decodes a damaged chunk and the text after its end. Raises
+    TooDamagedError if the file is too damaged to read on.
     """
     with ExitStack() as stack:
         ahead = _Ahead(iter(chunks), stack)
@@ -48,7 +48,8 @@ def read_chunks(chunks: Chunks) -> Iterator[DecodedChunk]:
 
 
 class _Ahead:
-    """Reads ahead. Gives chunks to workers that have room, and decodes here while the next result is not ready."""
+    """Reads ahead. Gives chunks to workers with free slots, and decodes in this process while the next result is
+    pending."""
 
     def __init__(self, chunks: Iterator[Chunk], stack: ExitStack) -> None:
         self._chunks, self._stack = chunks, stack
@@ -63,11 +64,11 @@ class _Ahead:
             yield first.chunk, first.answer.result() if first.answer else first.decoded
 
     def text(self) -> bytes:
-        """The text that was read ahead."""
+        """Return the text that was read ahead."""
         return b"".join(p.chunk.before + p.chunk.text for p in self._pending)
 
     def _fill(self) -> bool:
-        """Reads ahead until the first chunk is ready or too many are waiting. Returns whether there is a first one."""
+        """Read ahead until the first chunk is ready or too many are waiting. Return whether there is a first one."""
         while not (self._pending and self._pending[0].ready) or self._has_room:
             if len(self._pending) >= self._limit or not self._start_next():
                 break

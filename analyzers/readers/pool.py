@@ -1,4 +1,4 @@
-"""Runs processes that decode chunks in parallel with this one.
+"""Run processes that decode chunks in parallel with this one.
 
 They are started as commands, not by multiprocessing, because the caller may be a script without a main guard, a
 daemonic process, or a process with threads and a GPU, with which fork or spawn does not work.
@@ -21,7 +21,7 @@ from tracekit.analyzers.readers.worker import receive, send
 
 MOST_WORKERS = 7
 DEPTH = 2
-"""The number of chunks that a worker has at a time: one waits while it decodes another."""
+"""Number of chunks that a worker has at a time: one waits while it decodes another."""
 
 _PIPE_BYTES = 1 << 20
 _RUN = (
@@ -33,7 +33,7 @@ Answer = Future[DecodedChunk | None]
 
 
 class _Worker:
-    """A process, and the two threads that feed it and take its answers in order."""
+    """A process, and the two threads that send it chunks and receive its answers in order."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-c", _RUN, json.dumps(sys.path)]
@@ -100,7 +100,7 @@ class Pool:
 
 
 ALONE: ContextVar[bool] = ContextVar("ALONE", default=False)
-"""True: other processes read other files, and this one has no cores to spare."""
+"""Whether other processes read other files, so that this one has no spare cores."""
 
 
 def spare_cores() -> int:

@@ -1,4 +1,4 @@
-"""Calls of Python functions, where a profiler recorded stacks: modules, and frames that are long enough to matter."""
+"""Calls of Python functions in profiles with stacks: modules, and frames that are long enough to explain a gap."""
 
 import re
 
@@ -7,14 +7,14 @@ from tracekit.analyzers.readers.events import Event
 
 MODULE_PREFIX = "nn.Module: "
 SHORTEST_FRAME_US = 100.0
-"""Shorter calls are not kept: they are most of the events of such a trace, and no long gap is explained by one."""
+"""Shortest call that is kept. Shorter ones are most of the events of such a trace, and cannot explain a long gap."""
 _GARBAGE_COLLECTION = "Python GC"
 _GRAPHS = "cudagraph_trees.py"
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def modules_and_frames(calls: list[Event]) -> list[Event]:
-    """The module calls, and the other calls that last; frames get the category PYTHON_FRAME."""
+    """Return the module calls, and the other long calls; the latter get the category PYTHON_FRAME."""
     modules = [call for call in calls if call.name.startswith(MODULE_PREFIX)]
     frames = [call for call in calls if _lasts(call) and not call.name.startswith(MODULE_PREFIX)]
     for frame in frames:

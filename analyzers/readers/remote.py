@@ -1,4 +1,4 @@
-"""Open traces behind URLs (s3://, https://, ...) with fsspec."""
+"""Open traces at URLs (s3://, https://, ...) with fsspec."""
 
 import re
 from collections.abc import Iterator
@@ -12,24 +12,24 @@ _SECRET = re.compile(r"(?<=//)[^/@]*@|[?#].*\Z", re.DOTALL)
 
 
 def is_url(path: object) -> bool:
-    """Whether a path has a scheme. A drive letter is not a scheme."""
+    """Return whether a path has a scheme. A drive letter is not a scheme."""
     return isinstance(path, str) and _URL.match(path) is not None
 
 
 def shown(url: str) -> str:
-    """Returns the URL without what may be secret: a query (presigned URLs), a password."""
+    """Return the URL without parts that may be secret: the query (presigned URLs) and the password."""
     return _SECRET.sub("", url)
 
 
 @contextmanager
 def open_url(url: str) -> Iterator[BinaryIO]:
-    """Opens the bytes behind a URL. Raises InputError, and MissingPackageError without fsspec or its driver."""
+    """Open the file at a URL. Raises InputError, and MissingPackageError without fsspec or its driver."""
     with _opened(url) as stream:
         yield cast(BinaryIO, _Stream(stream, url))
 
 
 class _Stream:
-    """Reads from a driver, whose failures become InputErrors."""
+    """Reads from a driver, whose exceptions become InputErrors."""
 
     def __init__(self, stream: Any, url: str) -> None:
         self._stream, self._url = stream, url

@@ -17,7 +17,7 @@ _BARE_QUOTE = re.compile(r'(?<!\\)"')
 
 
 def repaired_event(raw: bytes) -> tuple[Event | None, bool]:
-    """Returns (the event, whether it held bytes that are not UTF-8); the event is None when it is beyond repair."""
+    """Return (the event, whether it held bytes that are not UTF-8); the event is None if it cannot be repaired."""
     text = raw.decode("utf-8", "replace").strip(" \t\r\n,")
     for attempt in _attempts(text):
         mended = attempt.encode()
@@ -28,7 +28,7 @@ def repaired_event(raw: bytes) -> tuple[Event | None, bool]:
 
 
 def _attempts(text: str) -> Iterator[str]:
-    """Yields the text with more and more repairs. Quotes come last, because their repair guesses."""
+    """Yield the text with more and more repairs. Quotes come last, because their repair is a guess."""
     yield text
     text = _CONTROL.sub(" ", text)
     text = _ESCAPE.sub(lambda m: m[0] if m[1] else r"\\", text)
@@ -39,7 +39,7 @@ def _attempts(text: str) -> Iterator[str]:
 
 
 def _closing_escape(value: str) -> str:
-    """Returns a backslash when the value ends in one that would escape the closing quote."""
+    """Return a backslash if the value ends in one that would escape the closing quote."""
     return "\\" * ((len(value) - len(value.rstrip("\\"))) % 2)
 
 

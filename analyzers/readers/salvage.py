@@ -1,4 +1,4 @@
-"""Read the events of a damaged chunk: split it until the broken pieces are left, then repair or skip each of them."""
+"""Read the events of a damaged chunk: split it until only broken pieces remain, then repair or skip each of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ _REPAIR_COST = 5
 
 
 class TooDamagedError(Exception):
-    """The file holds so much damage that reading on would take long and give little."""
+    """The file is so damaged that reading on would take long and recover little."""
 
 
 @dataclass
 class Effort:
-    """The work that damaged events of one file may still cost, so that a hostile file ends soon."""
+    """Limits the work on damaged events of one file, so that a hostile file ends soon."""
 
     left: int = 1_000_000
     events: int = 0
@@ -41,7 +41,7 @@ class Effort:
 
     @property
     def repairs(self) -> bool:
-        """Whether a broken event is still repaired: not in a file where more than a few events are beyond repair."""
+        """Whether broken events are still repaired: not if more than a few events of the file are beyond repair."""
         return self.skipped <= 1000 + self.events // 100
 
     def spend(self, cost: int) -> None:
@@ -50,7 +50,7 @@ class Effort:
             raise TooDamagedError("Hundreds of thousands of its events are no valid JSON.")
 
     def skip(self, count: int, read_here: int) -> None:
-        """Counts skipped events. `read_here` counts the events that the current chunk gave so far."""
+        """Count skipped events. `read_here` is the number of events read from the current chunk so far."""
         self.skipped += count
         read = self.events + read_here
         if self.skipped > 1000 and self.skipped > read:
@@ -58,9 +58,9 @@ class Effort:
 
 
 def decode_chunk(chunk: bytes, final: bool, effort: Effort) -> Decoded:
-    """Decodes any text. A final chunk is expected to hold the end of the list of events.
+    """Decode any text. A final chunk should hold the end of the list of events.
 
-    Raises TooDamagedError when the file is not worth reading on.
+    Raises TooDamagedError if the file is too damaged to read on.
     """
     decoded = None
     if not final and (events := decode_sound(chunk)) is not None:
@@ -74,9 +74,10 @@ def decode_chunk(chunk: bytes, final: bool, effort: Effort) -> Decoded:
 
 
 class _Salvage:
-    """Splits a chunk at what looks like boundaries, into 16 parts again and again, until the broken pieces are left.
+    """Splits a chunk at apparent boundaries, into 16 parts again and again, until only broken pieces remain.
 
-    A boundary may have been inside an event. So a broken piece is tried by itself, repaired, then with its neighbours.
+    An apparent boundary may be inside an event. So a broken piece is tried by itself, repaired, then with its
+    neighbours.
     """
 
     def __init__(self, chunk: bytes, final: bool, effort: Effort) -> None:
@@ -116,7 +117,7 @@ class _Salvage:
         return self.chunk[self.starts[low] : self.stops[high - 1]]
 
     def _mend(self, broken: list[int]) -> None:
-        """Reads neighbouring broken pieces from the left."""
+        """Read adjacent broken pieces from the left."""
         at, stop = (broken[0], broken[-1] + 1) if broken else (0, 0)
         while at < stop and not self._done:
             taken = self._mend_one(at) or self._joined(at, stop)
@@ -128,18 +129,18 @@ class _Salvage:
             at += max(taken, 1)
 
     def _may_go_on(self, at: int, stop: int) -> bool:
-        """Whether the pieces may be the beginning of an event that ends in the next chunk (or was cut off)."""
+        """Return whether the pieces may be the beginning of an event that ends in the next chunk (or is truncated)."""
         at_end = stop == len(self.starts) and (at == stop - 1 or not self.final)
         return at_end and self.stops[stop - 1] - self.starts[at] < _MAX_UNREAD_BYTES
 
     def _leave(self, text: bytes) -> None:
-        """Leaves the text for the next chunk. At the end of the file it holds the event that was cut off."""
+        """Leave the text for the next chunk. At the end of the file it holds the truncated event."""
         self.out.unread = text
         if self.final:
             self._skip(max(count_events(text) - 1, 0))
 
     def _mend_one(self, piece: int) -> int:
-        """1 when the piece holds an event, perhaps the last one; else 0."""
+        """Return 1 if the piece holds an event, perhaps the last one; else 0."""
         self.effort.spend(1)
         text = self._text(piece, piece + 1)
         ended = decode_to_end(text)
@@ -157,7 +158,7 @@ class _Salvage:
         return 0
 
     def _read_to_end(self, way: Callable[[bytes], bool], text: bytes) -> bool:
-        """Reads the text before the end of the events in one of two ways, and makes the text behind it the tail."""
+        """Read the text before the end of the events in one of two ways; the text after it becomes the tail."""
         for before, behind in islice(array_ends(text), END_TRIES):
             if way(text[:before]):
                 self.out.tail = text[behind:]
@@ -182,7 +183,7 @@ class _Salvage:
         return 0
 
     def _read_each(self, text: bytes) -> bool:
-        """Reads valid JSON in which values have other types, element by element."""
+        """Read valid JSON in which values have other types, element by element."""
         elements = decode_each(text.strip(BETWEEN_EVENTS))
         if elements is None:
             return False
@@ -211,6 +212,6 @@ class _Salvage:
         self.effort.skip(count, len(self.out.events))
 
     def _end(self, last: Decoded, tail: bytes, piece: int) -> None:
-        """The events end inside `piece`: what follows it in the chunk belongs to the tail."""
+        """End the events inside `piece`: the rest of the chunk belongs to the tail."""
         self.out.events += last.events
         self.out.tail = tail + self.chunk[self.stops[piece] :]

@@ -17,12 +17,12 @@ _MAX_DEPTH = 16
 
 
 def is_secret_key(key: str) -> bool:
-    """Whether an entry of this name holds an environment or a secret."""
+    """Return whether an entry with this name holds an environment or a secret."""
     return bool(_KEY.search(key))
 
 
 def looks_secret(key: str, value: object) -> bool:
-    """Whether a top-level entry looks secret, by its key, its value, or anything in it."""
+    """Return whether a top-level entry looks secret, by its key, its value, or anything in the value."""
     return (isinstance(value, str) and bool(_RANDOM.match(value))) or _secret_entry(key, value, 0)
 
 

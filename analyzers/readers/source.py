@@ -27,9 +27,9 @@ _NAME_A_FILE = "Name a file, a run's folder, a URL, or - for standard input."
 class Source:
     """The decompressed bytes of one input.
 
-    `head` is its beginning, for sniffing; `blocks()` yields all of it, once. `path` is None for stdin, pipes and
-    URLs. After reading, `damage` says why the bytes ended early ("" when they did not), and `trailing_bytes` counts
-    bytes behind the end of the compressed data.
+    `head` is its beginning, from which the format is recognized; `blocks()` yields all of it, once. `path` is None for
+    stdin, pipes and URLs. After reading, `damage` says why the bytes ended early ("" if they did not), and
+    `trailing_bytes` counts bytes after the end of the compressed data.
     """
 
     def __init__(self, name: str, path: Path | None, stream: BinaryIO, max_bytes: int) -> None:
@@ -58,9 +58,9 @@ def _decompressed(stream: BinaryIO, max_bytes: int, end: StreamEnd) -> Iterator[
 
 @contextmanager
 def open_source(path: str | Path, max_bytes: int) -> Iterator[Source]:
-    """Opens a file, a run folder (its trace), a URL, or "-" (stdin).
+    """Open a file, a run folder (its trace), a URL, or "-" (stdin).
 
-    Raises InputError when it cannot be read or is empty, and MissingPackageError for a URL without fsspec.
+    Raises InputError if it cannot be read or is empty, and MissingPackageError for a URL without fsspec.
     """
     if str(path) == "-":
         yield _checked(Source("stdin", None, sys.stdin.buffer, max_bytes))
@@ -77,7 +77,7 @@ def open_source(path: str | Path, max_bytes: int) -> Iterator[Source]:
 
 
 def _opened(file: Path) -> tuple[BinaryIO, bool]:
-    """A stream of the file, and whether it is a regular one. A pipe is waited for only for `_PIPE_SECONDS`."""
+    """Return a stream of the file, and whether it is a regular one. Opening a pipe times out after `_PIPE_SECONDS`."""
     kind = file.stat().st_mode
     if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
         raise InputError(f"{file} is a device.", "A device is not a trace, and may never end.", _NAME_A_FILE)

@@ -1,6 +1,7 @@
-"""Decode chunks in a process of its own. A message on stdin or stdout is its length in 8 bytes, then its bytes.
+"""Decode chunks in a separate process. A message on stdin or stdout is its length in 8 bytes, then its bytes.
 
-In: the text of a chunk. Out: its `DecodedChunk`, or None when the chunk is not sound, pickled. It ends when stdin does.
+Input: the text of a chunk. Output: its `DecodedChunk`, or None if the chunk is damaged, pickled. The process ends when
+stdin does.
 """
 
 import gc
@@ -22,7 +23,7 @@ def send(stream: IO[bytes], message: bytes) -> None:
 
 
 def receive(stream: IO[bytes]) -> bytes | None:
-    """Returns the next message; None when the stream ended."""
+    """Return the next message; None if the stream ended."""
     length = stream.read(LENGTH_BYTES)
     if len(length) < LENGTH_BYTES:
         return None

@@ -1,6 +1,7 @@
 """Read the SQLite export of a report of Nsight Systems (nsys export --type sqlite), of any version.
 
-Tables and columns differ by version, and nsys makes them only when there is something to put in. What is there is read.
+Tables and columns differ by version, and nsys creates them only if there is data for them. All that are present are
+read.
 """
 
 import numpy as np
@@ -32,9 +33,9 @@ def sniff(head: bytes) -> bool:
 
 
 def read(source: Source) -> Trace:
-    """Reads an export.
+    """Read an export.
 
-    Raises InputError when it is no export of Nsight Systems, is damaged beyond reading, or holds no work.
+    Raises InputError if the file is not an export of Nsight Systems, is too damaged to read, or holds no work.
     """
     with open_database(source) as database:
         if not any(database.has(table) for table in _KNOWN):
@@ -100,7 +101,7 @@ def _joined(tables: list[Rows]) -> Rows:
 
 
 def _host(columns: Rows) -> tuple[pd.DataFrame, np.ndarray]:
-    """Returns HOST and the global id of each of its threads."""
+    """Return HOST and the global id of each of its threads."""
     if not columns:
         return HOST.empty(), np.empty(0, dtype=np.int64)
     tids, columns["thread"] = np.unique(columns.pop("globalTid"), return_inverse=True)

@@ -10,7 +10,7 @@ from tracekit.analyzers.readers.nsys.identity import Processes
 from tracekit.analyzers.readers.nsys.strings import Strings, categories, constant
 
 TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
-"""It holds calls of the driver, too."""
+"""Table of runtime calls. It also holds driver calls."""
 
 _VERSION = re.compile(r"_v\d{4,}\Z")
 _TEXTS = ("shapes", "dtypes", "values", "strides")
@@ -23,9 +23,9 @@ def read_calls(database: Database) -> Columns:
 
 
 def host_rows(calls: Columns, strings: Strings, processes: Processes) -> Rows:
-    """Returns HOST's columns with `start`, `end` and `globalTid` instead of its times and thread.
+    """Return HOST's columns with `start`, `end` and `globalTid` instead of its times and thread.
 
-    Names lose the version of the API that Nsight adds (_v7000).
+    The API version that Nsight adds to names is removed (_v7000).
     """
     rows = len(calls["start"])
     none = np.full(rows, -1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Read columns of an untrusted SQLite file: the ones that are there, as far as they can be read."""
+"""Read columns of an untrusted SQLite file: all that are present and readable."""
 
 import sqlite3
 import tempfile
@@ -16,11 +16,11 @@ from tracekit.analyzers.readers.source import Source
 
 MAGIC = b"SQLite format 3\0"
 MISSING = -(1 << 62)
-"""Stands for an integer that is absent, where -1 could be a value."""
+"""Sentinel for an absent integer where -1 may be a value."""
 
 Columns = dict[str, np.ndarray]
 Rows = dict[str, Any]
-"""Equally long columns of a table in the making: numpy arrays and categoricals."""
+"""Equally long columns of an unfinished table: numpy arrays and categoricals."""
 
 _TABLES = """
 SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 OR type = 'view'
@@ -36,7 +36,7 @@ _STEPS_PER_BYTE, _LEAST_STEPS = 50, 1 << 27
 
 @dataclass(frozen=True)
 class UnreadTable:
-    """A table that is there but lacks columns, so that its rows could not be read."""
+    """A table without some required columns, so that its rows could not be read."""
 
     table: str
     missing: tuple[str, ...]
@@ -46,8 +46,8 @@ class UnreadTable:
 class Database:
     """The tables and views of a file, with the names of their columns.
 
-    `damage` says what could not be read; "" when all could. `unread` lists the tables whose rows were lost because
-    columns are missing. Raises sqlite3.DatabaseError when not even the schema can be read.
+    `damage` says what could not be read, "" if nothing. `unread` lists the tables whose rows were lost because columns
+    are missing. Raises sqlite3.DatabaseError if the schema cannot be read.
     """
 
     def __init__(self, connection: sqlite3.Connection, size_bytes: int) -> None:
@@ -71,10 +71,11 @@ class Database:
         texts: tuple = (),
         required_texts: tuple = (),
     ) -> Columns:
-        """Reads columns as int64, each with its value for what is absent or no integer; texts as object, "" if absent.
+        """Read columns as int64, with a default for values that are absent or not integers; texts as object, "" if
+        absent.
 
-        Without the table, or without a required column, there are no rows. A table without a required column is noted
-        in `unread`.
+        Without the table, or without a required column, there are no rows. A table without a required column is added
+        to `unread`.
         """
         absent, texts = {**required, **(optional or {})}, (*texts, *required_texts)
         missing = [name for name in (*required, *required_texts) if name.lower() not in self._columns_named(table)]
@@ -90,7 +91,7 @@ class Database:
         return {**_filled(absent, rows), **_filled(dict.fromkeys(texts, ""), rows), **columns}
 
     def count(self, table: str, where: str = "1", damaged: int = 0) -> int:
-        """Counts rows of a table; 0 where it is missing, and `damaged` where it, or what `where` names, is damaged."""
+        """Count the rows of a table; 0 if it is missing. Return `damaged` if it, or a column in `where`, is damaged."""
         if not self.has(table):
             return 0
         try:
@@ -102,7 +103,7 @@ class Database:
         return self._columns.get(table.lower(), ())
 
     def _columns_of(self, table: str) -> tuple[str, ...]:
-        """Names in lower case, generated columns too; none for a view of what is missing."""
+        """Return the lower-case names of columns, including generated ones; none for a view of a missing table."""
         try:
             rows = self._connection.execute(f"PRAGMA table_xinfo({_quoted(table)})").fetchall()
         except sqlite3.OperationalError:
@@ -114,9 +115,9 @@ class Database:
             self.unread[table] = UnreadTable(table, tuple(missing), self.count(table, damaged=1))
 
     def _chunks(self, query: str) -> Iterator[list[tuple]]:
-        """Yields columns of rows, until the end or the first damage.
+        """Yield columns of rows, until the end or the first damage.
 
-        Pages that point in a circle, and views that make rows, end at more than fit in the file.
+        Cyclic pages, and views that generate rows, end after more rows than fit in the file.
         """
         left = self._most_rows
         try:
@@ -132,9 +133,9 @@ class Database:
 
 @contextmanager
 def open_database(source: Source) -> Iterator[Database]:
-    """Opens the database for reading only. Compressed files and stdin are first written to a temporary file.
+    """Open the database read-only. Compressed files and stdin are first written to a temporary file.
 
-    Raises InputError when the file is damaged beyond reading.
+    Raises InputError if the file is too damaged to read.
     """
     with _on_disk(source) as path, closing(_connected(path)) as connection:
         try:
@@ -152,7 +153,7 @@ def open_database(source: Source) -> Iterator[Database]:
 
 
 def _limit_steps(connection: sqlite3.Connection, size_bytes: int) -> None:
-    """Interrupts a query after more steps than reading the whole file takes: a view may ask for endless work."""
+    """Interrupt a query after more steps than reading the whole file takes, because a view may need unbounded time."""
     most = (_LEAST_STEPS + _STEPS_PER_BYTE * size_bytes) // _STEPS_AT_ONCE
     calls = count(1)
     connection.set_progress_handler(lambda: next(calls) > most, _STEPS_AT_ONCE)

@@ -1,4 +1,4 @@
-"""Read kernels, copies, sets, and CUDA graphs traced as a whole, as device rows."""
+"""Read kernels, copies, memory sets, and CUDA graphs that were traced as a whole, as device rows."""
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ _MEMORY_KINDS = {
 
 
 def kernels(database: Database, strings: Strings) -> Rows:
-    """Returns DEVICE's columns with `start`, `end`, `globalPid` and the process's own correlation, without times."""
+    """Return DEVICE's columns with `start`, `end`, `globalPid` and the process's correlation id, without times."""
     rows = database.read(
         KERNELS,
         _TIMES,
@@ -59,7 +59,7 @@ def kernels(database: Database, strings: Strings) -> Rows:
 
 
 def copies(database: Database) -> Rows:
-    """Returns copies, named as Kineto names them: Memcpy HtoD (Pinned -> Device)."""
+    """Return copies with the names that Kineto gives them: Memcpy HtoD (Pinned -> Device)."""
     kinds = dict.fromkeys(("copyKind", "srcKind", "dstKind"), -1)
     rows = database.read(COPIES, _TIMES, {**_WHERE, **_IN_GRAPH, **kinds, "bytes": -1})
     names = _distinct_names([rows[kind] for kind in kinds], _copy_name)
@@ -73,7 +73,7 @@ def sets(database: Database) -> Rows:
 
 
 def graphs(database: Database) -> Rows:
-    """Returns launches of CUDA graphs whose kernels were not traced one by one; each counts as one kernel."""
+    """Return launches of CUDA graphs whose kernels were not traced individually; each counts as one kernel."""
     rows = database.read(GRAPHS, _TIMES, {**_WHERE, "graphId": -1})
     names = _distinct_names([rows["graphId"]], lambda graph: f"CUDA graph {graph}" if graph >= 0 else "CUDA graph")
     return {**_common(rows, "kernel"), "name": names, "graph": np.clip(rows["graphId"], 0, LARGEST_GRAPH_ID)}
@@ -105,7 +105,7 @@ def _kernel_names(rows: Columns, strings: Strings) -> pd.Categorical:
 
 
 def _distinct_names(keys: list[Ints], name) -> pd.Categorical:  # type: ignore[no-untyped-def]
-    """Calls name(*keys) once for each distinct combination of keys."""
+    """Call name(*keys) once for each distinct combination of keys."""
     code, distinct = pd.factorize(pd.MultiIndex.from_arrays(keys))
     return categories(code, [name(*key) for key in distinct])
 
@@ -118,14 +118,14 @@ def _copy_name(kind: int, source: int, target: int) -> str:
 
 
 def _graph(rows: Columns) -> Columns:
-    """Returns ids of graphs and nodes. A graph's id is also the upper half of its nodes' ids; 0 is no graph."""
+    """Return ids of graphs and nodes. A graph's id is also the upper half of its nodes' ids; 0 is no graph."""
     node = np.where(rows["graphNodeId"] > 0, rows["graphNodeId"], -1)
     graph = np.where(rows["graphId"] > 0, rows["graphId"], node >> _GRAPH_ID_SHIFT)
     return {"graph": np.where((graph > 0) & (graph <= LARGEST_GRAPH_ID), graph, -1), "graph_node": node}
 
 
 def _product(sizes: list[Ints]) -> Ints:
-    """Multiplies sizes; -1 where one is not positive or the product does not fit."""
+    """Return the product of the sizes; -1 if one is not positive or the product overflows."""
     valid = np.all([(size > 0) & (size <= _INT32_MAX) for size in sizes], axis=0)
     exact = np.prod([np.where(valid, size, 1).astype(np.float64) for size in sizes], axis=0) < 2.0**62
     return np.where(valid & exact, np.prod([np.where(valid & exact, size, 1) for size in sizes], axis=0), -1)

@@ -1,7 +1,7 @@
 """Parse the names that torch.autograd.profiler.emit_nvtx gives to NVTX ranges.
 
-"aten::linear, seq = 3, op_id = 7, sizes = [[8, 768], [2304, 768], [2304]], input_op_ids = [(6,0)]"; each part but the
-name may be missing. Which torch versions write which parts differs; ranges of users carry an op_id, too.
+"aten::linear, seq = 3, op_id = 7, sizes = [[8, 768], [2304, 768], [2304]], input_op_ids = [(6,0)]"; every part except
+the name may be missing, depending on the torch version. Users' ranges have an op_id, too.
 """
 
 import re
@@ -20,7 +20,7 @@ _decode_shapes = msgspec.json.Decoder(list[list[int]]).decode
 
 @dataclass(frozen=True)
 class RangeName:
-    """`sequence` and `op_id` are -1, and `shapes` (as JSON text) "", where they are not given."""
+    """The parts of a name. `sequence` and `op_id` are -1, and `shapes` (as JSON text) "", if absent."""
 
     name: str
     is_op: bool
@@ -30,7 +30,7 @@ class RangeName:
 
 
 def parse(text: str) -> RangeName:
-    """Parses a name. An op has a sequence number, or is called namespace::name or detach; all else is a range."""
+    """Parse a name. A range is an op if it has a sequence number, or is called namespace::name or detach."""
     if "::" not in text and ", " not in text:
         return RangeName(text, is_op=False)
     parts = _PARTS.fullmatch(text)

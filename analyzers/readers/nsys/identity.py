@@ -1,4 +1,4 @@
-"""Tell the processes and threads of a report apart.
+"""Distinguish the processes and threads of a report.
 
 Correlation ids and autograd's sequence numbers repeat across processes.
 """
@@ -17,7 +17,7 @@ _LARGEST_PID = 0xFFFFFF
 
 
 def process_of(global_id: Ints) -> Ints:
-    """Returns the part of a globalTid or globalPid that tells processes (and machines) apart."""
+    """Return the part of a globalTid or globalPid that identifies the process (and machine)."""
     return global_id >> _THREAD_BITS
 
 
@@ -37,9 +37,9 @@ class Processes:
         self._known = np.unique(process_of(ids[ids >= 0]))
 
     def unique_ids(self, ids: Ints, global_id: Ints) -> Ints:
-        """Makes ids (32 bits; others are -1) unique across processes; those of the first process stay as recorded.
+        """Make ids (32 bits; others are -1) unique across processes; those of the first process stay as recorded.
 
-        Ids without a process belong to the only one, or to a process of their own.
+        Ids without a process belong to the only process, or to a separate one if there are several.
         """
         number = np.searchsorted(self._known, process_of(global_id))
         nowhere = len(self._known) if len(self._known) > 1 else 0
@@ -51,7 +51,7 @@ class Processes:
 
 
 def thread_names(database: Database, strings: Strings, global_tids: Ints, processes: int) -> tuple[str, ...]:
-    """Returns the names that people see: id and name, and the process in a report of several."""
+    """Return thread names for display: id and name, and the process if the report has several."""
     rows = database.read("ThreadNames", {"nameId": -1, "globalTid": -1}, {"priority": 0})
     order = np.argsort(rows["priority"], kind="stable")
     named = dict(zip(rows["globalTid"][order].tolist(), strings.of(rows["nameId"][order]), strict=True))

@@ -20,7 +20,7 @@ _DEFAULT_DOMAIN = 0
 
 
 def read_events(database: Database) -> Columns:
-    """Reads ranges, and the events that name a domain."""
+    """Read ranges, and the events that name a domain."""
     return database.read(
         TABLE,
         {"start": MISSING, "eventType": -1, "globalTid": -1},
@@ -30,14 +30,14 @@ def read_events(database: Database) -> Columns:
 
 
 def unknown_events(events: Columns) -> int:
-    """Counts events whose type is missing or unknown."""
+    """Count events whose type is missing or unknown."""
     return int((~np.isin(events["eventType"], _KNOWN_TYPES)).sum())
 
 
 def host_rows(events: Columns, strings: Strings, processes: Processes) -> Rows:
-    """Returns HOST's columns with `start`, `end` and `globalTid` instead of its times and thread.
+    """Return HOST's columns with `start`, `end` and `globalTid` instead of its times and thread.
 
-    Ops are told from other ranges by their names; a range of a named domain is called domain:name.
+    Names distinguish ops from other ranges. A range of a named domain is called domain:name.
     """
     texts = np.where(events["text"] != "", events["text"], strings.of(events["textId"]))
     is_range = np.isin(events["eventType"], _RANGES)
@@ -69,7 +69,7 @@ def _columns(parsed: list[RangeName], code: Ints, global_tid: Ints, processes: P
 
 
 def _in_domains(events: Columns, texts: np.ndarray, is_range: npt.NDArray[np.bool_]) -> np.ndarray:
-    """Returns the texts of ranges; a range of a named domain has the domain's name before its own."""
+    """Return the texts of ranges; a range of a named domain has the domain's name as a prefix."""
     domain = pd.MultiIndex.from_arrays([process_of(events["globalTid"]), events["domainId"]])
     made = np.flatnonzero(events["eventType"] == _NEW_DOMAIN)
     names = pd.Series(texts[made], index=domain[made])

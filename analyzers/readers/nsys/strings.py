@@ -1,4 +1,4 @@
-"""Look up the strings of a report by id, and make categories of them."""
+"""Look up the strings of a report by id, and convert them to categories."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ class Strings:
         self._values = np.append(rows["value"][first], "")
 
     def of(self, ids: Ints) -> npt.NDArray[np.object_]:
-        """Returns the string of each id; "" for unknown ones."""
+        """Return the string of each id; "" for unknown ids."""
         at = np.searchsorted(self._ids, ids)
         known = at < len(self._ids)
         known[known] = self._ids[at[known]] == ids[known]
@@ -28,7 +28,7 @@ class Strings:
 
 
 def categories(codes: Ints, values: Sequence[str]) -> pd.Categorical:
-    """Makes a category for each row from codes into values, which may repeat."""
+    """Return a category for each row from codes into values, which may repeat."""
     number, distinct = pd.factorize(np.asarray([*values, ""], dtype=object)[:-1])
     return pd.Categorical.from_codes(number[codes] if len(number) else codes, pd.Index(distinct, dtype=object))
 

@@ -1,4 +1,4 @@
-"""Read the machine of a report: its GPUs, and when the recording began."""
+"""Read the machine of a report: its GPUs, and the start time of the recording."""
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ def devices(database: Database) -> tuple[DeviceProperties, ...]:
 
 
 def gpu_of(database: Database, device: Ints, global_pid: Ints) -> Ints:
-    """Maps each process's own device number to a GPU; the number stays where the report does not map it."""
+    """Map each process's device number to a GPU; a number that the report does not map stays."""
     rows = database.read(_CUDA_DEVICES, {"gpuId": -1, "cudaId": -1, "pid": -1})
     known = pd.MultiIndex.from_arrays([rows["pid"], rows["cudaId"]])
     gpus = pd.Series(rows["gpuId"], index=known)[~known.duplicated()]
@@ -35,6 +35,6 @@ def gpu_of(database: Database, device: Ints, global_pid: Ints) -> Ints:
 
 
 def epoch_ns(database: Database) -> int:
-    """Returns when the report's clock was 0, in ns since 1970; 0 where it does not say."""
+    """Return the time at which the report's clock was 0, in ns since 1970; 0 if unknown."""
     rows = database.read(_SESSION, {"utcEpochNs": 0}, {"systemClockNs": 0})
     return int(rows["utcEpochNs"][0] - rows["systemClockNs"][0]) if len(rows["utcEpochNs"]) else 0

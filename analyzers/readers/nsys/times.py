@@ -1,4 +1,4 @@
-"""Convert starts and ends of rows to times after a common base, and leave out impossible ones."""
+"""Convert starts and ends of rows to times after a common base, and drop impossible ones."""
 
 from dataclasses import dataclass, field
 
@@ -24,7 +24,7 @@ class Timed:
 
 
 def timed(tables: list[Rows]) -> Timed:
-    """Keeps rows that start within a month of the median. What has not ended lasts until the recording ends."""
+    """Keep rows that start within a month of the median. Rows without an end last until the recording ends."""
     starts = np.concatenate([t["start"] for t in tables])
     starts = starts[starts != MISSING]
     if not len(starts):
@@ -67,12 +67,12 @@ def _duration(table: Rows) -> Ints:
 
 
 def _span(start: Ints, end: Ints) -> Ints:
-    """Returns end minus start without the overflow that an absurd end would give."""
+    """Return end minus start, without the overflow that an invalid end could cause."""
     return np.clip(end, -(1 << 62), 1 << 62) - start
 
 
 def _near(times: Ints, middle: int) -> npt.NDArray[np.bool_]:
-    """Whether times are within a month of the middle, by floats: they may be further apart than an int64 holds."""
+    """Return whether times are within a month of the middle. Floats avoid an int64 overflow."""
     return (times != MISSING) & (np.abs(times.astype(np.float64) - middle) < _MONTH_NS)
 
 
