@@ -28,7 +28,7 @@ class CaptureInfo(msgspec.Struct, frozen=True, kw_only=True):
     source: Literal["measured", "modelled"]
     device: Literal["cuda", "cpu", "model"]
     recorded_on: RecordedOn = ""
-    """How the ops of a modelled run were recorded: on fake tensors, or on the CPU with real ones."""
+    """Method by which a modelled run's ops were recorded: on fake tensors, or on the CPU with real ones."""
     gpu: str
     """The requested GPU, an id of gpus.toml or of `gpu_row`; "" if none was requested."""
     gpu_row: dict[str, Any] = {}

@@ -1,4 +1,5 @@
-"""Where a sweep flips: from which batch or length an optimization pays, what fits, and until when the host matters."""
+"""Crossovers of a sweep: the batch or length from which an optimization pays, up to which it fits, or up to which the
+host limits."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -42,7 +42,7 @@ class CounterSource:
 
 @dataclass(frozen=True)
 class Source:
-    """Where the numbers of an analysis come from."""
+    """The origin of an analysis's numbers."""
 
     kind: Literal["measured", "modelled", "imported"]
     """measured and modelled: captured by tracekit; imported: by another tool."""
@@ -83,7 +83,7 @@ class DeviceTime:
     """Time that the devices spend on each kind of work, summed over devices. Overlapping kinds each count in full."""
 
     span_ns: int
-    """From the start of a device's first work to the end of its last."""
+    """Time from the start of a device's first work to the end of its last."""
     compute_ns: int
     copy_ns: int
     communication_ns: int

@@ -53,7 +53,7 @@ class Verified:
     after: Latency | None = None
     predicted_peak_bytes: int | None = None
     peak_memory_bytes: int = 0
-    """With the optimization; 0 if it was not measured, as on a CPU."""
+    """Peak memory with the optimization; 0 if it was not measured, as on a CPU."""
     difference: Difference | None = None
     """None if it was not measured, or the inputs were different."""
     caveats: tuple[str, ...] = ()

@@ -36,7 +36,7 @@ def recommendation(advice: Recommendation) -> dict[str, Any]:
 
 
 def memory_fit(fit: MemoryFit | None) -> dict[str, Any] | None:
-    """The remedies that make the run fit; None if it fits, or its peak is unknown."""
+    """Return the remedies that make the run fit; None if it fits, or its peak is unknown."""
     if fit is None:
         return None
     remedies = [
@@ -88,7 +88,7 @@ def plan_step(step: PlanStep) -> dict[str, Any]:
 
 
 def facts(statements: Statements) -> list[dict[str, Any]]:
-    """The values that statements quote, with the cells that they are about."""
+    """Return the values that statements quote, with the table cells that hold them."""
     return [_fact(each.kind, value) for each in statements for value in each.evidence]
 
 
@@ -133,7 +133,7 @@ def _check(check: Check | None) -> dict[str, Any] | None:
 
 
 def memory(held: Memory | None) -> dict[str, Any] | None:
-    """Bytes by what they are for."""
+    """Return the bytes by purpose."""
     return {f"{name}_bytes": size for name, size in asdict(held).items()} if held else None
 
 

@@ -97,7 +97,7 @@ def _title(group: Sequence[Row]) -> str:
 
 
 def _columns_with_values(group: Sequence[Row]) -> list[str]:
-    """Names of the columns that hold a value for at least one row."""
+    """Return the names of the columns that hold a value for at least one row."""
     return [name for name, cell in _COLUMNS.items() if any(cell(row) != ABSENT for row in group)]
 
 

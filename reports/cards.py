@@ -1,4 +1,4 @@
-"""Recommendations as cards: what they give, why, how, what they cost, and when they hurt."""
+"""Recommendations as cards: gain, reason, instructions, costs, and caveats."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -15,9 +15,9 @@ from tracekit.reports.sentences import explained, pieces
 
 Rows = Mapping[tuple[str, str], str]
 _KEYS = {"layer_types": "type", "ops": "name", "kernels": "name", "idle_causes": "cause"}
-"""Tables with rows that evidence names, and the column that holds their keys."""
+"""Tables whose rows evidence refers to -> column with their keys."""
 _PLACES = {"idle_share": "timeline", "launches": "kernels-0"}
-"""Where the page shows values of the step."""
+"""Value of the step -> element of the page that shows it."""
 
 
 class Link(NamedTuple):
@@ -31,12 +31,12 @@ class Link(NamedTuple):
 class Card:
     id: str
     applied: str
-    """With what stands before it in the plan, joined with +."""
+    """Optimizations of this card and of the plan's earlier steps, joined with +."""
     title: str
     speedup: Interval
-    """The speed-up of it alone; in a plan, relative to the steps before it."""
+    """Speed-up of this optimization alone; in a plan, relative to the earlier steps."""
     together: Interval | None
-    """In a plan, of it and all before it; None: it stands by itself."""
+    """Speed-up of this step and all earlier ones in the plan; None: the card is not part of a plan."""
     throughput: bool
     condition: str
     """A requirement that the run does not meet; "" for none."""
@@ -49,11 +49,12 @@ class Card:
     gain: MeasuredGain | None
     """Its measured gain alone; None if it was not measured."""
     gain_together: MeasuredGain | None = None
-    """And of it and all before it in the plan."""
+    """Measured gain of this step and all earlier ones in the plan."""
 
 
 def cards(analysis: Analysis) -> tuple[list[Card], list[Card]]:
-    """Those of the plan, in its order, and those of the other recommendations; without a plan all are the first."""
+    """Return the cards of the plan in its order, and the cards of the other recommendations. Without a plan, the first
+    list holds all."""
     rows, gains = _rows(analysis), measured_gains(analysis)
     alone = {advice.id: _alone(advice, rows, of_advice(gains, advice.id)) for advice in analysis.recommendations}
     if not analysis.plan:
@@ -112,14 +113,14 @@ def _in_plan(step: PlanStep, alone: Card | None, gain: MeasuredGain | None, befo
 
 
 def _costs_of(costs: Costs | None, gain: MeasuredGain | None) -> Iterator[Fact]:
-    """The costs of an optimization in general, and the costs measured in this run."""
+    """Return the costs of an optimization in general, and the costs measured in this run."""
     measured = {"memory": gain.memory, "accuracy": gain.difference} if gain else {}
     for what, text in (asdict(costs) if costs else {}).items():
         yield Fact(what, measured.get(what) or text, "measured" if measured.get(what) else "")
 
 
 def _rows(analysis: Analysis) -> dict[tuple[str, str], str]:
-    """The anchor of each row by its table and key; for equal keys, that of the first."""
+    """Return the anchor of each row by its table and key; for equal keys, that of the first row."""
     anchors: dict[tuple[str, str], str] = {}
     for table, column in _KEYS.items():
         for row, key in enumerate(getattr(analysis, table)[column]):
@@ -128,7 +129,7 @@ def _rows(analysis: Analysis) -> dict[tuple[str, str], str]:
 
 
 def _paragraph(statements: Statements, rows: Rows) -> tuple[Link, ...]:
-    """The sentences for the statements, joined."""
+    """Return the joined sentences of the statements."""
     parts = [(Link(" ", ""), *_linked(statement, rows)) for statement in statements]
     return tuple(link for part in parts for link in part)[1:]
 

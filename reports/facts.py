@@ -1,4 +1,4 @@
-"""The figures under the headline, and where every number of the page comes from."""
+"""The figures under the headline, and the origin of every number on the page."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Fact:
 
 
 def key_figures(analysis: Analysis) -> list[Fact]:
-    """Latency, its parts, and memory: at most seven."""
+    """Return at most seven figures: latency, its parts, and memory."""
     capture, start, line = analysis.source.capture, analysis.predicted_from, analysis.timeline
     device = "GPU" if analysis.source.device == "gpu" else "CPU"
     busy_us = start.busy_us if start else line.busy_ns / max(1, len(line.steps)) / 1000
@@ -72,7 +72,7 @@ def covered(counters: CounterSource) -> str:
 
 
 def provenance(analysis: Analysis) -> list[Fact]:
-    """Device, settings, versions, and coverage; what is unknown is left out."""
+    """Return device, settings, versions, and coverage; unknown values are left out."""
     source, coverage = analysis.source, analysis.coverage
     facts = [
         Fact("Trace format", source.format),

@@ -52,7 +52,7 @@ def written(path: Path) -> Iterator[Path]:
 
 
 def _mode(path: Path) -> int:
-    """The permissions of the existing file, else those that the umask permits."""
+    """Return the permissions of the existing file, else those that the umask permits."""
     if path.exists():
         return path.stat().st_mode & 0o777
     mask = os.umask(0)

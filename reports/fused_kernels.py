@@ -1,4 +1,4 @@
-"""The plan of fused kernels and what was written of it, as text."""
+"""The plan of fused kernels, and the results of writing them, as text."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from tracekit.reports.untrusted import printable
 
 
 def plan_text(rows: Sequence[Planned], gpu: GPU) -> str:
-    """Return the plan, a line for each row."""
+    """Return the plan with one line per row."""
     lines = [f"Fused kernels of one step on the {gpu.name}, those that save most first (times are modelled):", ""]
     for number, row in enumerate(rows, 1):
         after = row.after_ns
@@ -29,7 +29,7 @@ def plan_text(rows: Sequence[Planned], gpu: GPU) -> str:
 
 
 def results_text(results: Iterable[Any]) -> str:
-    """Return what became of each row: written and proved, timed, or why not."""
+    """Return the result of each row: written and checked, timed, or why not."""
     lines = []
     for each in results:
         name = f"{each.number:3d}.  {printable(each.planned.pattern)}"

@@ -1,4 +1,4 @@
-"""Writes one sentence about the bound of the run and the next thing to do."""
+"""Writes one sentence that states the bound of the run and recommends the next step."""
 
 from tracekit.analyzers.prediction.uncertainty import MOST_QUOTED
 from tracekit.analyzers.prediction.values import Check, MemoryFit, Recommendation
@@ -21,9 +21,9 @@ _NARROWED_BY = {
     "profiled": "how much, a step timed without the profiler tells (`tracekit run SCRIPT`)",
     "modelled": "how much, this machine's host tells (`tracekit calibrate`)",
 }
-"""How an interval becomes narrower, by how the step that it starts from was timed."""
+"""Way to narrow a prediction's interval, by the evidence for the step that it starts from."""
 _HOPEFUL = 1.1
-"""Expected speed-up from which on an optimization is mentioned, although none is sure to help."""
+"""Smallest expected speed-up for which an uncertain optimization is mentioned."""
 
 
 def headline(analysis: Analysis) -> str:
@@ -57,13 +57,13 @@ def _subject(analysis: Analysis) -> str:
 
 
 def _root(analysis: Analysis) -> str:
-    """The class of the whole model; "" if the trace does not have exactly one."""
+    """Return the class of the whole model; "" if the trace does not have exactly one."""
     roots = analysis.layers[(analysis.layers["depth"] == 0) & (analysis.layers["type"] != "")]
     return shortened(str(roots["type"].iloc[0]), 40) if len(roots) == 1 else ""
 
 
 def main_bound(analysis: Analysis) -> str:
-    """The bound that the headline names; "mixed": none is large enough; "undetermined": it is not known."""
+    """Return the bound that the headline names; "mixed": none is large enough; "undetermined": it is unknown."""
     if analysis.undetermined:
         return "undetermined"
     main, share = analysis.bound.ranked()[0]
@@ -82,7 +82,7 @@ def _state(analysis: Analysis) -> str:
 
 
 def _as_recorded(analysis: Analysis, bound: str, share: float) -> str:
-    """The same share under the profiler, if the profiler's time was removed by an estimate."""
+    """Return the same share under the profiler, if the profiler's time was removed by an estimate."""
     start = analysis.predicted_from
     if start is None or start.timed != "profiled":
         return ""
@@ -111,7 +111,7 @@ def _next_step(analysis: Analysis) -> str:
 
 
 def _predicted(analysis: Analysis, first: Recommendation) -> str:
-    """The interval; of one that is too wide to say anything, the lower end and what narrows it."""
+    """Return the interval; if it is too wide to be useful, its lower end and how to narrow it."""
     gain, what = first.speedup, " in throughput" * first.throughput
     if gain.high <= MOST_QUOTED * gain.low:
         return f"predicted {speedup(gain)}{what}"
@@ -126,7 +126,7 @@ def _not_predicted(failed: Check) -> str:
 
 
 def _perhaps(analysis: Analysis) -> str:
-    """The optimization with the largest expected speed-up, if it may help but is not sure to."""
+    """Return the optimization with the largest expected speed-up among those that may help but are uncertain."""
     rejected = [each for each in analysis.considered if not each.recommended]
     hopeful = [each for each in rejected if each.speedup and each.speedup.expected >= _HOPEFUL]
     best = max(hopeful, key=lambda each: each.speedup.expected if each.speedup else 0.0, default=None)

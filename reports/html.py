@@ -106,14 +106,14 @@ def _embedded(drawn: Charts) -> dict[str, str]:
 
 
 def _ladder_measured(analysis: Analysis) -> dict[int, Interval]:
-    """The measured speed-up of the first steps of the plan together, by the index of the last of them."""
+    """Return the measured cumulative speed-ups of the plan's first steps, by the index of the last of these steps."""
     gains, names = measured_gains(analysis), [step.name for step in analysis.plan]
     gain_at = {at: of_steps(gains, names[: at + 1]) for at in range(len(names))}
     return {at: gain.measured for at, gain in gain_at.items() if gain and gain.measured}
 
 
 def _scale(analysis: Analysis) -> float:
-    """The end of the axis of speed-ups."""
+    """Return the end of the axis of speed-ups."""
     gains = [gain.measured for gain in measured_gains(analysis).values() if gain.measured]
     alone = [advice.speedup for advice in analysis.recommendations]
     added = [step.speedup for step in analysis.plan]
@@ -121,7 +121,7 @@ def _scale(analysis: Analysis) -> float:
 
 
 def _along(speedup: float, scale: float) -> float:
-    """The position of a speed-up on the axis from 1 to `scale`, as a fraction."""
+    """Return the position of a speed-up on the axis from 1 to `scale`, as a fraction."""
     return round(min(max((speedup - 1) / (scale - 1), 0.0), 1.0), 4) if scale > 1 else 0.0
 
 

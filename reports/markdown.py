@@ -23,7 +23,7 @@ _KIND = {
 
 
 def render(analysis: Analysis) -> str:
-    """Return Markdown: headline, key figures, bounds and recommendations; code, tables and problems are folded."""
+    """Return Markdown: headline, key figures, bounds and recommendations; code, tables and problems are collapsed."""
     return "\n\n".join(
         [
             f"**{prose(headline(analysis))}**",

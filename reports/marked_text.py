@@ -1,4 +1,4 @@
-"""Text outputs that hold the mark of their input, so that a command replaces its own output and no other."""
+"""Text outputs with a mark of their input, so that a command only overwrites its own earlier output."""
 
 import re
 from pathlib import Path
@@ -12,10 +12,10 @@ _FIRST_KEY = re.compile(r'\{\s*"tracekit_of": "(\w+ \w+)"')
 
 
 def write_text(path: Path, text: str, form: str, kind: str, mark: str, force: bool) -> None:
-    """Write the text with its kind ("analysis") and the mark of its input, after what `tracekit` printed.
+    """Write the text with its kind ("analysis") and the mark of its input.
 
-    Raises TracekitError if `path` exists and holds another kind, or one of another input. A table as CSV has no place
-    for a mark: only the same table is replaced.
+    Raises TracekitError if `path` exists and holds another kind, or the same kind for another input. CSV cannot hold a
+    mark, so only a file with the same table is replaced.
     """
     if not force and path.exists():
         held = path.read_text(encoding="utf-8", errors="replace")

@@ -17,7 +17,7 @@ HEAD = ("kind", "layer", "op", "bytes", "of the peak", "blocks")
 
 
 def to_text(run: MemoryOfRun) -> str:
-    """Return the peak by kind, who holds it, and the remedies."""
+    """Return the peak by kind, the layers that allocate it, and the remedies."""
     line = run.timeline
     at, of = (f" in {line.phase}" if line.phase else ""), _capacity(run)
     lines = [f"{'MODELLED: ' * run.modelled}{_size(line.peak_bytes)} at the peak{at}{of}"]
@@ -34,7 +34,7 @@ def to_text(run: MemoryOfRun) -> str:
 
 
 def to_json(run: MemoryOfRun) -> str:
-    """Return the same for programs. Sizes are in bytes, times in nanoseconds."""
+    """Return the same values for JSON. Sizes are in bytes, times in nanoseconds."""
     line = run.timeline
     told = {
         "schema_version": "1.0",

@@ -1,4 +1,4 @@
-"""Device memory over time as one page: a stacked area by kind, who holds the peak, and remedies."""
+"""Device memory over time as one page: a stacked area by kind, the allocations at the peak, and remedies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ _COLOURS = 9
 
 @dataclass(frozen=True)
 class MemoryPage:
-    """What the page shows. `over_time` has `time_ns` and a column of bytes for each kind."""
+    """Contents of the page. `over_time` has `time_ns` and a column of bytes for each kind."""
 
     title: str
     note: str
     over_time: pd.DataFrame
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
-    """Who holds the peak."""
+    """Rows of the table of allocations at the peak."""
     capacity_bytes: int = 0
     remedies: Sequence[Sequence[str]] = ()
-    """Title, predicted peak, what it takes, speed-up."""
+    """Title, predicted peak, requirements, speed-up."""
 
 
 def to_html(page: MemoryPage) -> str:
@@ -78,7 +78,7 @@ def _drawn(page: MemoryPage, classes: dict[str, str]) -> str:
 
 
 def _steps(x: Any, values: Any, scale: float) -> list[tuple[float, float]]:
-    """Memory stays what it is until the next event."""
+    """Return the points of a step curve: memory is constant until the next event."""
     base, points = _HEIGHT - _BOTTOM, list[tuple[float, float]]()
     for row, (at, value) in enumerate(zip(x, values, strict=True)):
         if row:

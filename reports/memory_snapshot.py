@@ -16,12 +16,12 @@ _ROWS, _NAME, _SHOWN = 15, 100, 40
 
 
 def to_text(devices: Sequence[DeviceMemory]) -> str:
-    """Return what each device holds and held, and who allocated it."""
+    """Return the current and peak memory of each device, and the call sites that allocated it."""
     return "\n".join(_text(device) for device in devices) + "\n" if devices else "The snapshot holds no memory.\n"
 
 
 def to_json(devices: Sequence[DeviceMemory]) -> str:
-    """Return the same for programs. Sizes are in bytes."""
+    """Return the same values for JSON. Sizes are in bytes."""
     return json_text({"schema_version": "1.0", "devices": [_plain(device) for device in devices]})
 
 

@@ -28,7 +28,7 @@ _WHAT = {
 
 
 def _parts(analysis: Analysis, capture: CaptureInfo) -> list[tuple[str, int]]:
-    """The known parts of the peak, with their sizes in bytes."""
+    """Return the known parts of the peak, with their sizes in bytes."""
     held = analysis.predicted_from.memory if analysis.predicted_from else None
     if held:
         return [(what, size) for name, what in _WHAT.items() if (size := getattr(held, name))]

@@ -1,4 +1,4 @@
-"""Where predictions move the parts of a step on the roofline, as a table and by the cards that they belong to."""
+"""Predicted changes of a step's parts on the roofline, as a table and by card."""
 
 from collections.abc import Iterator
 
@@ -23,16 +23,16 @@ MOVES = Table(
     Column("precision", "object", "", "in which most of the arithmetic is done, before → after"),
 )
 _MOVED = 0.01
-"""Less than this part of the time, or in either direction, is no move."""
+"""Smallest change, as a fraction of the step's time in either direction, that counts as a move."""
 
 
 def moves_table(analysis: Analysis) -> pd.DataFrame:
-    """MOVES, of what the page shows and moves something; the order of the cards, then of time."""
+    """Return MOVES for the predictions that change something, in the order of the cards, then of time."""
     return _moves(analysis)[[column.name for column in MOVES.columns]]
 
 
 def moves_by_card(analysis: Analysis) -> dict[str, tuple[str, pd.DataFrame]]:
-    """By what is applied, its label and its rows of `moves_table`."""
+    """Return the applied optimizations -> (label, rows of `moves_table`)."""
     rows = _moves(analysis)
     return {str(key): (group["prediction"].iloc[0], group) for key, group in rows.groupby("applied", sort=False)}
 
@@ -70,14 +70,14 @@ def _labels(analysis: Analysis) -> Iterator[tuple[str, str]]:
 
 
 def _changes(rows: pd.DataFrame) -> bool:
-    """Whether kernels do something else, or as much in another time."""
+    """Return whether the time of any part changes by more than `_MOVED` of the total."""
     total = max(1, int(rows["before_ns"].sum()))
     moved = (rows["after_ns"] - rows["before_ns"]).abs() > _MOVED * total
     return bool(moved.any())
 
 
 def _over(work: "pd.Series[float]", by: "pd.Series[float]") -> "pd.Series[float]":
-    """NaN where there is no work, or nothing to divide by."""
+    """Return the quotient; NaN if either value is not positive."""
     return (work.where(work > 0) / by.where(by > 0)).astype("float64")
 
 

@@ -156,7 +156,7 @@ def _folded(title: str, body: str) -> str:
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], names: int = 1) -> str:
-    """An HTML table; the first `names` columns are aligned left, the others right."""
+    """Return an HTML table; the first `names` columns are aligned left, the others right."""
     sides = ["left" if at < names else "right" for at in range(len(columns))]
     head = "".join(_cell(name, side, "th") for name, side in zip(columns, sides, strict=True))
     body = "".join(f"<tr>{''.join(map(_cell, row, sides))}</tr>" for row in rows)
@@ -168,5 +168,5 @@ def _cell(text: str, side: str, tag: str = "td") -> str:
 
 
 def _text(text: str) -> str:
-    """Escaped text, isolated so that its direction does not affect what is around it."""
+    """Return escaped text, isolated so that its direction does not affect the surrounding text."""
     return f"<bdi>{escape(printable(text))}</bdi>"

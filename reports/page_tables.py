@@ -44,7 +44,7 @@ _DURATION: tuple[str, str, Kind] = ("duration_ns", "durations", "time")
 
 
 def _without_copies(spec: Spec, frame: pd.DataFrame) -> Spec:
-    """The columns without durations, unless work overlaps: otherwise they equal the busy times."""
+    """Return the columns without durations, unless work overlaps: otherwise they equal the busy times."""
     overlaps = "duration_ns" in frame and bool((frame["duration_ns"] != frame["busy_ns"]).any())
     return spec if overlaps else [column for column in spec if column != _DURATION]
 

@@ -1,4 +1,4 @@
-"""A prediction in a terminal: the answer, where it comes from, and what else there is."""
+"""A prediction in a terminal: the answer, its sources, and alternatives."""
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
@@ -22,7 +22,7 @@ _TIMED = {
 
 
 def to_text(prediction: Prediction, *, width: int | None = None) -> str:
-    """Plain text, tables as wide as `width` (of the terminal, by default)."""
+    """Return plain text with tables of `width` columns (the terminal's width by default)."""
     return printed(lambda columns: _text(prediction, columns), width=width, colour=False)
 
 
@@ -63,7 +63,7 @@ def _gains(prediction: Prediction) -> list[tuple[str, str]]:
 
 
 def _where(there: GainThere) -> str:
-    """At which batch, and on which GPU."""
+    """Return the batch and the GPU of the gain."""
     named = [name.partition(":")[::2] for name in there.setting]
     return " ".join(f"on {value}" if kind == "gpu" else f"at batch {value}" for kind, value in named)
 

@@ -72,7 +72,7 @@ def _file(path: str | Path) -> Path:
 
 
 def _beginning(path: Path) -> str | None:
-    """The beginning of a file; None if it does not exist."""
+    """Return the beginning of a file; None if it does not exist."""
     if not path.exists():
         return None
     with path.open("rb") as file:
@@ -80,7 +80,7 @@ def _beginning(path: Path) -> str | None:
 
 
 def refused(path: Path, what: str) -> TracekitError:
-    """Return the error that an existing output is not `what` would be written there."""
+    """Return the error for an existing output that is not `what` the command would write."""
     return TracekitError(
         f"{path} exists, and is not {what}.",
         "It would be overwritten.",

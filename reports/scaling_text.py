@@ -10,7 +10,7 @@ _KINDS = ("latency_us", "efficiency")
 
 
 def to_text(scaling: Scaling) -> str:
-    """Three lines: the step before and after, the throughput, and what is added."""
+    """Return three lines: the step before and after, the throughput, and the added time."""
     took, kept = scaling.latency_us, scaling.efficiency
     return (
         f"{duration(scaling.one_us)} a step on one GPU, {duration(took.expected)} on each of {scaling.ranks} "

@@ -15,7 +15,7 @@ from tracekit.reports.numbers import duration, percent, quantity, significant
 _LONGEST_NAME = 400
 _MEMORY_BOUND = ("pointwise", "norm", "softmax", "reduction", "copy", "gather", "embedding", "loss")
 _NAMED = 3
-"""Number of classes of ops that an explanation names: those that change most."""
+"""Number of op classes that an explanation names: those with the largest changes."""
 _NEGLIGIBLE = 0.01
 """A change of less than this fraction of the step is not named."""
 
@@ -96,7 +96,7 @@ def explained(change: Change | None) -> str:
 
 
 def _spoken(times: tuple[OpClassTime, ...]) -> list[OpClassTime]:
-    """The simulated classes. Memory-bound classes are merged into one, because fusing moves time between them."""
+    """Return the simulated classes. Memory-bound classes are merged, because fusing moves time between them."""
     simulated = [each for each in times if each.op_class not in (PROFILER, NOT_SIMULATED)]
     bound = [each for each in simulated if each.op_class in _MEMORY_BOUND]
     together = OpClassTime("memory-bound ops", sum(e.before_ns for e in bound), sum(e.after_ns for e in bound))

@@ -24,7 +24,7 @@ _WIDTH, _HEIGHT, _LEFT, _BASE = 300, 120, 40, 100
 
 
 def to_text(table: pd.DataFrame, title: str, *, width: int | None = None) -> str:
-    """Return the table, and why engines that cannot serve do not."""
+    """Return the table, and the reasons why some engines cannot serve the requests."""
     return printed(lambda columns: _text(table, title, columns), width=width, colour=False)
 
 
@@ -82,7 +82,7 @@ def _remarks(table: pd.DataFrame) -> list[str]:
 
 
 def _panel(run: pd.DataFrame) -> str:
-    """The part of the KV cache in use over time, and the requests that wait, each on a scale of its own."""
+    """Return a panel of KV cache use and waiting requests over time, each with its own scale."""
     end, most = max(float(run["time_s"].iloc[-1]), 1e-9), max(int(run["waiting"].max()), 1)
     full = max(float(run["kv"].max()), 1e-9)
     lines = [

@@ -26,7 +26,7 @@ _MEASURES = (
 
 @dataclass(frozen=True)
 class _Scale:
-    """From a value to the height of a panel; logarithmic for what spans orders of magnitude."""
+    """Maps a value to a height in a panel; logarithmic if the values span orders of magnitude."""
 
     low: float
     high: float
@@ -60,7 +60,8 @@ def to_html(sweep: pd.DataFrame, title: str) -> str:
 
 
 def _group(gpu: str, rows: pd.DataFrame, x: str, other: str, lines: dict[str, str]) -> dict[str, object]:
-    """The panels of a GPU: a row a measure, a column a value of the other axis; a row shares its scale."""
+    """Return the panels of a GPU: one row per measure and one column per value of the other axis. A row shares its
+    scale."""
     measures = []
     for name, label, logarithmic in _MEASURES:
         scale = _scale(rows[name], logarithmic)

@@ -55,7 +55,7 @@ def full(analysis: Analysis, *, width: int | None = None, colour: bool | None = 
 
 
 def _lines(analysis: Analysis) -> list[tuple[str, str]]:
-    """Pairs of a label and a text; the headline is first, without a label."""
+    """Return pairs of a label and a text; the headline is first, without a label."""
     lines = [
         ("", headline(analysis)),
         ("source", _source(analysis)),
@@ -108,7 +108,7 @@ def _bounds(analysis: Analysis) -> str:
 
 
 def _devices(analysis: Analysis) -> list[str]:
-    """Shares of compute, copies and communication, if the devices did more than compute."""
+    """Return the shares of compute, copies and communication, if there is more than compute."""
     device = analysis.timeline.device
     if device is None or not device.communication_ns + device.copy_ns:
         return []
@@ -123,7 +123,7 @@ def _devices(analysis: Analysis) -> list[str]:
 
 
 def _own_time(analysis: Analysis) -> pd.DataFrame:
-    """Layer types by the time of their own kernels: with children, the root module would hold all of it."""
+    """Return layer types by the time of their own kernels: with its children, the root module would have all of it."""
     types = analysis.layer_types
     names = [f"{count} × {name}" for count, name in zip(types["layers"], types["type"], strict=True)]
     return types.assign(name=names, share=types["self_busy_ns"] / max(1, analysis.timeline.busy_ns))
@@ -149,7 +149,7 @@ def _advice(analysis: Analysis, rank: int) -> str:
 
 
 def _plan(analysis: Analysis) -> list[str]:
-    """The steps of the plan with their cumulative speed-ups, if there are at least two."""
+    """Return the steps of the plan with their cumulative speed-ups, if there are at least two."""
     if len(analysis.plan) < 2:
         return []
     steps = [

@@ -1,4 +1,4 @@
-"""The head of an analysis in a terminal: the headline, key lines, and what to do next."""
+"""The head of an analysis in a terminal: the headline, key lines, and the next step."""
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -13,7 +13,7 @@ from tracekit.reports.sentences import sentences
 
 COLOURS = {"compute": "red", "memory": "bright_blue", "launch": "yellow", "latency": "magenta", "transfer": "green"}
 _SHADES = {"compute": "█", "memory": "▓", "launch": "░", "latency": "▒", "transfer": "▚", "unknown": "·"}
-"""Characters that are distinct without colour, too."""
+"""Characters that are distinct without colour."""
 _ADVISED = 5
 _AXIS = 24
 _WIDE = 100
@@ -31,7 +31,7 @@ def head(analysis: Analysis, lines: list[tuple[str, str]], width: int) -> Render
 
 
 def _bound_bar(analysis: Analysis, width: int) -> Text:
-    """A bar of the step's time by bound, and its legend."""
+    """Return a bar of the step's time by bound, and its legend."""
     shares = [(name, share) for name, share in analysis.bound.ranked() if share > 0]
     length = max(20, min(60, width - 16))
     ends = [round(length * sum(share for _, share in shares[: n + 1])) for n in range(len(shares))]
@@ -45,7 +45,7 @@ def _bound_bar(analysis: Analysis, width: int) -> Text:
 
 
 def _advice(analysis: Analysis, width: int) -> RenderableType:
-    """The recommendations, with their intervals on an axis that begins at 1×."""
+    """Return the recommendations, with their intervals on an axis that begins at 1×."""
     if not analysis.recommendations:
         return Text("No recommendation: no optimization that tracekit knows is predicted to help.")
     first, gains = analysis.recommendations[:_ADVISED], measured_gains(analysis)
@@ -78,7 +78,7 @@ def _measured(gain: MeasuredGain | None) -> Text:
 
 
 def _interval(interval: Interval, axis: float) -> Text:
-    """A line from the lower to the upper end, with a mark at the expected value."""
+    """Return a line from the lower to the upper end, with a mark at the expected value."""
 
     def place(value: float) -> int:
         return round((_AXIS - 1) * (value - 1) / (axis - 1)) if axis > 1 else 0

@@ -54,14 +54,14 @@ def _table(analysis: Analysis, table: str, width: int) -> Table:
 
 
 def _longest(frame: pd.DataFrame, table: str) -> pd.DataFrame:
-    """The rows with the largest share: layers in tree order, other tables by time."""
+    """Return the rows with the largest share: layers in tree order, other tables by time."""
     chosen = frame["share"].nlargest(_ROWS).index
     longest = frame[frame.index.isin(chosen)] if table == "layers" else frame.loc[chosen]
     return longest[longest["busy_ns"] > 0]
 
 
 def _cells(name: str, row: Any, drawn: bool, counted: bool) -> list[Text]:
-    """The cells of one row; a bar is added if `drawn`, FLOPs and bytes if `counted`."""
+    """Return the cells of one row; a bar is added if `drawn`, FLOPs and bytes if `counted`."""
     colour = COLOURS.get(row.bound, "")
     bar = [Text(_bar(row.share), style=colour)] if drawn else []
     counts = (quantity(row.flops, "FLOP"), quantity(row.bytes, "B")) if counted else ()
@@ -70,7 +70,7 @@ def _cells(name: str, row: Any, drawn: bool, counted: bool) -> list[Text]:
 
 
 def _bar(share: float) -> str:
-    """A bar of block characters, in steps of an eighth of a block."""
+    """Return a bar of block characters, in steps of an eighth of a block."""
     eighths = round(8 * _BAR * min(1.0, share))
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
@@ -89,7 +89,7 @@ def _title(analysis: Analysis, table: str, rows: int) -> str:
 
 
 def _counters(analysis: Analysis) -> Table:
-    """Measured over counted FLOPs and bytes: the median kernel, and the range of 80 % of the kernels."""
+    """Return measured over counted FLOPs and bytes: the median kernel, and the range of 80 % of the kernels."""
     view = _headed("Measured by Nsight Compute over counted", "family")
     for column in ("kernels", "share", "FLOPs", "ratio", "80 % in", "bytes", "ratio", "80 % in"):
         view.add_column(column, justify="right", no_wrap=True)

@@ -81,7 +81,7 @@ def _table(results: Sequence[Verified], verification: Verification) -> Table:
 
 
 def _in_lines(name: str) -> str:
-    """`name` in several lines if it is long, broken after a "+"."""
+    """Return `name` in several lines if it is long, broken after a "+"."""
     if len(name) <= _NAME:
         return name
     parts = name.split("+")
@@ -141,7 +141,7 @@ def _named(verified: Verified) -> str:
 
 
 def _together(remarks: Iterable[tuple[str, str]]) -> list[str]:
-    """The remarks, each once, preceded by the names that it applies to."""
+    """Return the remarks, each once, preceded by the names that it applies to."""
     names_of: dict[str, list[str]] = {}
     for name, line in remarks:
         names_of.setdefault(line, []).append(name)

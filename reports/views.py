@@ -40,9 +40,9 @@ class Column:
 class Cell:
     text: str
     value: str
-    """The value to sort by: a number, or "" if unknown."""
+    """Value to sort by: a number, or "" if unknown."""
     title: str = ""
-    """The whole name, if the text is a shortened one."""
+    """Full name, if the text is a shortened one."""
     part: float = 0.0
     """A change as a fraction of the largest change in its column, -1 to 1."""
 
@@ -55,7 +55,7 @@ class Row:
     depth: int = 0
     parent: int = -1
     short: str = ""
-    """The name below its parent."""
+    """Name below the parent."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def table_view(
 
 
 def _colours(rows: pd.DataFrame) -> "pd.Series[str]":
-    """The CSS class of each row's colour: its bound, or the cause of its idle time."""
+    """Return the CSS class of each row's colour: its bound, or the cause of its idle time."""
     if "bound" in rows:
         return rows["bound"]
     return "gap-" + rows["cause"] if "cause" in rows else pd.Series("", index=rows.index)
@@ -108,7 +108,7 @@ def _sorted_by(spec: list[tuple[str, str, Kind]], tree: bool) -> int:
 
 
 def _chosen(frame: pd.DataFrame, row_limit: int) -> pd.DataFrame:
-    """The rows with the most time, in descending order; a tree keeps its order."""
+    """Return the rows with the most time, in descending order; a tree keeps its order."""
     if "busy_ns" not in frame:
         return frame.head(row_limit)
     longest = frame.nlargest(row_limit, "busy_ns")

@@ -26,7 +26,7 @@ def compare(a: Analysis, b: Analysis, names: tuple[str, str] = ("A", "B")) -> Co
 
 
 def compare_summaries(a: StepSummary, b: StepSummary, names: tuple[str, str] = ("A", "B")) -> Comparison:
-    """As `compare`, of steps that were summarized before."""
+    """Return the comparison of two summarized runs, as `compare` does for analyses."""
     timed = a.unprofiled is not None and b.unprofiled is not None
     side_a, side_b = _side(a, names[0], timed), _side(b, names[1], timed)
     pairs = layer_pairs(a.layers, b.layers)

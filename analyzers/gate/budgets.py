@@ -16,7 +16,7 @@ from tracekit.analyzers.gate.verdict import Basis, BudgetLine, Outcome, Ratio
 Floats = npt.NDArray[np.float64]
 
 _ENOUGH_RUNS = 3
-"""From so many runs on, their spread is seen, and need not be assumed."""
+"""Number of runs from which on their spread is measured rather than assumed."""
 
 
 class Budget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

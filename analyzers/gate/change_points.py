@@ -1,4 +1,4 @@
-"""Where a series of measurements changes its level."""
+"""Finds the points at which a series of measurements changes its level."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ Floats = npt.NDArray[np.float64]
 _PENALTY = 3.0
 """Times log n, in squared standard deviations, that a change must explain."""
 _TO_DEVIATION = 1.4826 / math.sqrt(2)
-"""From the median absolute difference of neighbours to their standard deviation."""
+"""Factor from the median absolute difference of neighbours to their standard deviation."""
 
 
 def change_points(values: Sequence[float], least_change: float = 0.01) -> list[int]:

@@ -8,7 +8,7 @@ from tracekit.analyzers.counting.tables import COUNTER_MEANINGS, FAMILY
 from tracekit.analyzers.gate.verdict import CounterChange, Outcome
 
 Values = dict[str, tuple[float, ...]]
-"""By counter, the distinct values of its steps, in order: a single one, if it is constant."""
+"""Counter -> distinct values in its steps, in order: a single value if it is constant."""
 
 _ROUNDING = 1e-9
 

@@ -44,8 +44,8 @@ def from_runs(before: Floats, after: Floats, level: float, *, together: bool) ->
 def from_steps(
     before: Floats, after: Floats, runs: tuple[int, int], spread: float, level: float, *, together: bool
 ) -> list[Ratio]:
-    """As `from_runs`, with one column a step; `runs` is how many runs they are from. `spread` is the assumed standard
-    deviation of the logarithm between runs."""
+    """Return the same as `from_runs` for one column per step; `runs` is the number of runs before and after. `spread`
+    is the assumed standard deviation of the logarithm between runs."""
     if together:
         before, after = _beyond_common(before, after)
     between = spread**2 * (1 / runs[0] + 1 / runs[1])
@@ -90,7 +90,7 @@ def _squares(values: Floats) -> Floats:
 
 
 def _beyond_common(before: Floats, after: Floats) -> tuple[Floats, Floats]:
-    """Without what all parts of a run have in common (a clock, a busy machine): the median of their changes."""
+    """Subtract the median change, which all parts of a run have in common (clock rate, load of the machine)."""
     if len(before) < _ENOUGH_FOR_MEDIAN:
         return before, after
     reference = before.mean(axis=1, keepdims=True)

@@ -11,7 +11,7 @@ from tracekit.analyzers.gate.student import digamma, trigamma, trigamma_inverse
 Floats = npt.NDArray[np.float64]
 
 _FEWEST = 5
-"""With fewer parts, each keeps its own variance."""
+"""Smallest number of parts whose variances are moderated."""
 
 
 def moderated(variances: Floats, df: float) -> tuple[Floats, float]:

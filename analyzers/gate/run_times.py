@@ -14,7 +14,7 @@ from tracekit.analyzers.results import Analysis
 
 Floats = npt.NDArray[np.float64]
 Parts = dict[str, dict[str, list[float]]]
-"""By kind (layer, op, phase) and name: own durations in ns, one a step."""
+"""Kind (layer, op, phase) -> name -> own durations in ns, one per step."""
 
 _NORMAL = NormalDist()
 _MOST_LATENCIES = 50

@@ -19,7 +19,7 @@ class DeviceMemory:
 
     device: int
     reserved: int
-    """From the driver, when the snapshot was taken."""
+    """Memory that the allocator had reserved from the driver at the time of the snapshot."""
     allocated: int
     awaiting_free: int
     """Released, but a stream may still use it."""

@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 SYNCHRONISING = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "barrier")
 PAIRED = ("send-receive",)
 LEAST_CALLS = 3
-"""With fewer shared collectives, an offset cannot be told from a late end."""
+"""Smallest number of shared collectives that distinguishes a clock offset from a late end."""
 _ROUNDS = 100
 _CERTAIN = 4.0
 """A drift counts if it exceeds this multiple of its standard error."""

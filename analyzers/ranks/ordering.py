@@ -9,7 +9,7 @@ Ints = npt.NDArray[np.int64]
 UNEVEN = ("all-to-all", "send-receive")
 """Kinds whose messages may differ in size between ranks."""
 _LEAST_ALIKE = 0.5
-"""If a smaller fraction of a rank's calls matches within their steps, steps are ignored."""
+"""Smallest fraction of a rank's calls that must match within their steps; below it, steps are ignored."""
 _MOST_CELLS = 1 << 26
 """Longer pairs of sequences are matched only within steps."""
 

@@ -16,7 +16,7 @@ class RunDevice:
     """The device that ran the work."""
 
     name: str
-    """As its driver reports it; "" if it is not recorded."""
+    """Name that the driver reports; "" if it is not recorded."""
     gpu: GPU | None
     """None if it is unknown, or a CPU."""
     problems: tuple[Problem, ...] = ()

@@ -20,7 +20,9 @@ _WEIGHTS = (
 
 
 def chapter() -> str:
-    kernels, models = (json.loads((_DATA / "h200_fused" / f"{name}.json").read_text()) for name in ("kernels", "models"))
+    kernels, models = (
+        json.loads((_DATA / "h200_fused" / f"{name}.json").read_text()) for name in ("kernels", "models")
+    )
     rows = [row for row in kernels["rows"] if "after_us" in row]
     head = _HEAD.format(rate=kernels["copy_bytes_per_s"] / 1e9)
     parts = [head, _table(_kernels(rows)), _SUMS, _table(_sums(rows)), _MODELS, _table(_models(models["runs"]))]

@@ -15,7 +15,7 @@ NAMED = {
     "cause": ("idle_causes", "cause"),
     "problem": ("problems", "code"),
 }
-"""By kind of id, the table of the analysis and the column that names its rows."""
+"""Kind of id -> table of the analysis, and the column that names its rows."""
 _LONGEST = 60
 """Longer names are replaced by their hash."""
 

@@ -1,4 +1,4 @@
-"""From the traces of a job's ranks to its answer."""
+"""Combines the traces of a job's ranks into one answer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ def ranks_and_files(
     cluster: str | None = None,
     use_cache: bool = True,
 ) -> RankFiles:
-    """As `ranks`, with the file of each rank."""
+    """Return the answer of `ranks`, with the file of each rank."""
     answers = _answers(rank_files(where), workers, cluster, use_cache)
     read = [(answer.summary, answer.path) for answer in answers if answer.summary is not None]
     lost = [f"{Path(answer.path).name} ({answer.why})" for answer in answers if answer.summary is None]

@@ -88,7 +88,7 @@ class Recording:
     shapes: list[tuple[tuple[int, ...], str]] = field(default_factory=list)
     """Shape and type of each tensor, by its number."""
     gradients: list[ReadyGradient] = field(default_factory=list)
-    """Of parameters, in the order in which they were ready."""
+    """Gradients of parameters, in the order in which they became ready."""
     moves: list[Move] = field(default_factory=list)
     peak_bytes: int = 0
     """The largest sum of live tensor storages, including parameters."""

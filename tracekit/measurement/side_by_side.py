@@ -55,7 +55,7 @@ class Measured:
     before: Latency
     after: Latency
     peak_memory_bytes: int
-    """With the optimization; 0 without a GPU."""
+    """Peak memory with the optimization; 0 without a GPU."""
     difference: Difference | None
     """None if the inputs of both were not the same."""
     warnings: tuple[str, ...] = ()

@@ -1,1 +1,1 @@
-"""From the effects of optimizations to advice: scenarios, the search for a plan, recommendations."""
+"""Turns the effects of optimizations into advice: scenarios, the search for a plan, recommendations."""
