@@ -79,7 +79,8 @@ def _short(label: str) -> str:
 
 
 def _scatter(rows: Sequence[Row]) -> str:
-    """Return a scatter plot of the change of perplexity against speed; if perplexity is missing, the relative difference of the outputs."""
+    """Return a scatter plot of the change of perplexity against speed; without perplexity, of the outputs'
+    difference."""
     points = [(row["config"], row["speedup"], loss) for row in rows if (loss := _loss(row, rows[0])) is not None]
     if len(points) < 2:
         return ""

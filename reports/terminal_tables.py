@@ -48,7 +48,7 @@ def _table(analysis: Analysis, table: str, width: int) -> Table:
     cut = middle_truncated if table == "layers" else shortened
     names = [cut(printable(name), limit) for name in _names(longest, table)]
     rows = [_cells(name, row, drawn, counted) for name, row in zip(names, rows_of(longest), strict=True)]
-    if rows:  # As one, of cells of many lines: that looks the same, and rich takes its time for each cell.
+    if rows:  # One row with multi-line cells looks the same and is faster, because rich is slow per cell.
         view.add_row(*(Text("\n").join(column) for column in zip(*rows, strict=True)))
     return view
 

@@ -42,7 +42,7 @@ def cost_of(call: OpCall) -> Cost | None:
         return None
     try:
         return formula(Arguments(call))
-    except (ValueError, IndexError, ArithmeticError):  # MalformedCall, or sizes and dims that fit no call
+    except (ValueError, IndexError, ArithmeticError):  # MalformedCall, or invalid sizes and dims
         return None
 
 

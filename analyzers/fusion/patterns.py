@@ -58,7 +58,7 @@ def _alike(one: OpGroup, other: OpGroup) -> bool:
 def _products(group: OpGroup) -> Kernel | None:
     graph = group.graph
     if graph.training or any(family(graph, node) != "gemm" for node in group.nodes):
-        return None  # an optimizer needs the weights apart
+        return None  # an optimizer needs separate weights
     names = tuple(graph.layer(node).rpartition(".")[2] for node in group.nodes)
     works = [cost.work for node in group.nodes if (cost := graph.cost(node))]
     outputs = [getattr(work, "n", 0) for work in works]

@@ -58,7 +58,7 @@ def _times(budget: Budget, runs: Sequence[RunTimes]) -> Iterator[tuple[str, floa
 
 
 def _matching(kind: str, pattern: str, runs: Sequence[RunTimes]) -> Mapping[str, list[str]]:
-    """Names that a pattern means, each with the names whose times it includes."""
+    """Return the names that match a pattern, each with the names whose times it includes."""
     names = sorted(set.union(set(), *(set(run.parts.get(kind, {})) for run in runs)))
     if kind != "layer":
         return {name: [name] for name in names if fnmatchcase(name, pattern)}

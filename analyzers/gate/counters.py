@@ -44,7 +44,8 @@ def _place(name: str, order: list[str]) -> int:
 def _change(
     name: str, before: tuple[float, ...], after: tuple[float, ...], tolerance: float, wanted: bool
 ) -> CounterChange:
-    """Counters that vary have changed where even the nearest steps of both sides differ."""
+    """Return the change of a counter. One that varies has changed only if no step of one side is close to one of the
+    other."""
     varies = len(before) > 1 or len(after) > 1
     outcome: Outcome = "pass"
     if after[0] > before[-1] * (1 + tolerance + _ROUNDING):

@@ -30,7 +30,8 @@ class RunTimes(Struct, frozen=True, kw_only=True):
     parts: Parts
 
     def latencies_ns(self, *, timed: bool) -> Floats:
-        """Latencies of steps: `timed` without the profiler, as their percentiles say; else those in the trace."""
+        """Return the latencies of steps: with `timed`, those without the profiler (from percentiles); else those of the
+        trace."""
         if not timed or self.unprofiled is None:
             return np.array(self.steps_ns, dtype=float)
         latency, size = self.unprofiled, max(1, min(self.unprofiled.samples, _MOST_LATENCIES))

@@ -51,7 +51,8 @@ def latency_in_turn(blocks: Sequence[tuple[float, float]], rules: Rules) -> Time
 
 
 def _latencies(before: Runs, after: Runs) -> tuple[list[Floats], list[Floats]]:
-    """The latencies of each run: timed without a profiler if all runs were, else those of the steps in the trace."""
+    """Return the latencies of each run: without a profiler if all runs were timed so, else those of the traced
+    steps."""
     timed = all(run.unprofiled for run in (*before, *after))
     of_before, of_after = ([run.latencies_ns(timed=timed) for run in side] for side in (before, after))
     return of_before, of_after
@@ -119,7 +120,7 @@ def _moved_itself(change: TimeChange, margin: float) -> TimeChange:
 
 
 def _shared(kind: str, before: Runs, after: Runs, least_share: float) -> list[str]:
-    """Parts that take time in every step of every run, and a share worth a word in one of the runs."""
+    """Return the parts that take time in every step of every run, and a relevant share in at least one run."""
     runs = (*before, *after)
     names = set.intersection(*(set(run.parts.get(kind, {})) for run in runs))
     total = max(sum(median(times) for times in run.parts.get(kind, {}).values()) for run in runs)

@@ -92,7 +92,7 @@ class Culprit:
 
 @dataclass(frozen=True)
 class Check:
-    """The verdict on a run, and what it stands on."""
+    """The verdict on a run, and its evidence."""
 
     run: str
     baseline: str

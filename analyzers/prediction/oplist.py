@@ -179,7 +179,7 @@ def _words(
     create new objects at each read."""
     layer = head.layer.to_numpy()
     module = take(analysis.layers.module.to_numpy(), layer)
-    layer = np.where(module >= 0, module, layer)  # what transforms look for in a module may lie in several ranges of it
+    layer = np.where(module >= 0, module, layer)  # several ranges of one module may hold the ops that transforms search
     kernel = head.name.astype(object)
     words = {
         "name": np.where(host_row >= 0, _at(trace.host.name, host_row), kernel),

@@ -5,7 +5,7 @@ import pandas as pd
 LEAST_SHARE = 0.2
 """A kind with a smaller fraction of a group's calls is incidental, such as a gradient norm or a barrier."""
 _GATHERED = 0.5
-"""Fewer bytes gathered than this part of those reduced are no weights."""
+"""Smallest ratio of gathered to reduced bytes at which the gathered tensors are weights."""
 _TENSOR_CALLS = 4
 """More all-reduces per forward pass than metrics and the statistics of batch norms need."""
 

@@ -17,7 +17,7 @@ from tracekit.analyzers.ranks.tables import RANK_CALLS, RANK_IDLE, RANK_STEPS, R
 from tracekit.analyzers.trace import ProcessGroup, Trace
 
 MOST_WORK_ROWS = 400
-"""Most rows of a rank's work, those with most time; one more row holds the sum of the others."""
+"""Largest number of rows of a rank's work: those with the most time, plus one row with the sum of the others."""
 
 
 @dataclass(frozen=True)

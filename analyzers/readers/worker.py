@@ -33,7 +33,7 @@ def receive(stream: IO[bytes]) -> bytes | None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends its workers
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     gc.disable()

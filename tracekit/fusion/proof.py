@@ -66,9 +66,9 @@ def _tried(name: str, run: Callable[[], tuple[float, str]]) -> Check:
     require("torch").manual_seed(_SEED)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # numpy's, of infinities in the interpreter
+            warnings.simplefilter("ignore", RuntimeWarning)  # numpy warns of infinities in the interpreter
             size, detail = run()
-    except Exception as error:  # whatever a kernel raises is a failure of it
+    except Exception as error:  # any exception of a kernel is a failed check
         return Check(name, False, float("inf"), f"{type(error).__name__}: {error}"[:300])
     return Check(name, size <= 1.0, size, detail)
 

@@ -105,7 +105,7 @@ def _host(columns: Rows) -> tuple[pd.DataFrame, np.ndarray]:
     if not columns:
         return HOST.empty(), np.empty(0, dtype=np.int64)
     tids, columns["thread"] = np.unique(columns.pop("globalTid"), return_inverse=True)
-    is_call = columns["category"] == "runtime"  # innermost of what has the same times
+    is_call = columns["category"] == "runtime"  # the innermost of rows with equal times
     order = np.lexsort((is_call, -columns["duration_ns"], columns["start_ns"], columns["thread"]))
     return _table(HOST, columns, order), tids
 

@@ -173,7 +173,7 @@ def _connected(path: Path) -> sqlite3.Connection:
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
-    connection.execute("PRAGMA writable_schema = ON")  # otherwise a file that was cut off is refused as a whole
+    connection.execute("PRAGMA writable_schema = ON")  # otherwise SQLite rejects a truncated file
     return connection
 
 

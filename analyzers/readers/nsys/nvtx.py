@@ -13,9 +13,9 @@ from tracekit.analyzers.readers.nsys.strings import Strings, categories
 Ints = npt.NDArray[np.int64]
 
 TABLE = "NVTX_EVENTS"
-_RANGES = (59, 60, 70, 71)  # push/pop and start/end, each of the library and of the older text interface
+_RANGES = (59, 60, 70, 71)  # push/pop and start/end, of the library and of the older text interface
 _NEW_DOMAIN = 75
-_KNOWN_TYPES = (*range(32, 40), 59, 60, *range(64, 77), 97, 98, 99)  # ranges, marks, and names of things
+_KNOWN_TYPES = (*range(32, 40), 59, 60, *range(64, 77), 97, 98, 99)  # ranges, marks, and names of objects
 _DEFAULT_DOMAIN = 0
 
 
