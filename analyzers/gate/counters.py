@@ -44,7 +44,7 @@ def _place(name: str, order: list[str]) -> int:
 def _change(
     name: str, before: tuple[float, ...], after: tuple[float, ...], tolerance: float, wanted: bool
 ) -> CounterChange:
-    """Return the change of a counter. One that varies has changed only if no step of one side is close to one of the
+    """Return the change of a counter. A varying counter has changed only if the ranges of both sides do not overlap."""
     other."""
     varies = len(before) > 1 or len(after) > 1
     outcome: Outcome = "pass"
