@@ -45,7 +45,6 @@ def _change(
     name: str, before: tuple[float, ...], after: tuple[float, ...], tolerance: float, wanted: bool
 ) -> CounterChange:
     """Return the change of a counter. A varying counter has changed only if the ranges of both sides do not overlap."""
-    other."""
     varies = len(before) > 1 or len(after) > 1
     outcome: Outcome = "pass"
     if after[0] > before[-1] * (1 + tolerance + _ROUNDING):
