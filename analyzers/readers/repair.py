@@ -1,4 +1,4 @@
-"""Repair the text of one event: NaN, stray or missing commas, control characters, quotes and backslashes in names."""
+"""Repair the text of an event: NaN, stray or missing commas, control characters, quotes and backslashes in names."""
 
 import re
 from collections.abc import Iterator
@@ -16,15 +16,18 @@ _VALUE = re.compile(r'(:\s*+")(.{0,2048}?)("\s*+(?:,\s*+"[^"]{1,64}"\s*+:|\}))',
 _BARE_QUOTE = re.compile(r'(?<!\\)"')
 
 
-def repaired_event(raw: bytes) -> tuple[Event | None, bool]:
-    """Return (the event, whether it held bytes that are not UTF-8); the event is None if it cannot be repaired."""
+def repaired_events(raw: bytes) -> tuple[list[Event], int, bool]:
+    """Return (events, objects beside them that are none, whether the text held bytes that are not UTF-8).
+
+    Several objects are found where the first key of one is damaged. There are no events if none can be repaired.
+    """
     text = raw.decode("utf-8", "replace").strip(" \t\r\n,")
     for attempt in _attempts(text):
-        mended = attempt.encode()
-        event = _decoded(mended)
-        if event and event.ph in PHASES:
-            return event, not _is_utf8(raw)
-    return None, False
+        objects = _decoded(attempt.encode())
+        events = [each for each in objects if each.ph in PHASES]
+        if events:
+            return events, len(objects) - len(events), not _is_utf8(raw)
+    return [], 0, False
 
 
 def _attempts(text: str) -> Iterator[str]:
@@ -43,16 +46,15 @@ def _closing_escape(value: str) -> str:
     return "\\" * ((len(value) - len(value.rstrip("\\"))) % 2)
 
 
-def _decoded(text: bytes) -> Event | None:
+def _decoded(text: bytes) -> list[Event]:
     try:
-        events = decode_events(text)
-        return events[0] if len(events) == 1 else None
+        return decode_events(text)
     except BROKEN:
         pass
     try:
-        return decode_mistyped(text)
+        return [decode_mistyped(text)]
     except BROKEN:
-        return None
+        return []
 
 
 def _is_utf8(raw: bytes) -> bool:

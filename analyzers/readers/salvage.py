@@ -14,7 +14,7 @@ from tracekit.analyzers.readers.decoding import (
     decode_whole,
 )
 from tracekit.analyzers.readers.events import PHASES, decode_each
-from tracekit.analyzers.readers.repair import repaired_event
+from tracekit.analyzers.readers.repair import repaired_events
 
 _FAN_OUT = 16
 _MENDED_AT_ONCE = 1024
@@ -198,13 +198,13 @@ class _Salvage:
 
     def _repaired(self, text: bytes) -> bool:
         self.effort.spend(_REPAIR_COST)
-        event, bad_utf8 = repaired_event(text) if len(text) <= _MAX_REPAIR_BYTES else (None, False)
-        if event is None:
+        events, others, bad_utf8 = repaired_events(text) if len(text) <= _MAX_REPAIR_BYTES else ([], 0, False)
+        if not events:
             return False
-        self.out.events.append(event)
+        self.out.events += events
         self.out.bad_utf8 += bad_utf8
         self.out.repaired += not bad_utf8
-        self._skip(max(count_events(text) - 1, 0))
+        self._skip(max(count_events(text) - len(events), others))
         return True
 
     def _skip(self, count: int) -> None:

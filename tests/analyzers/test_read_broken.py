@@ -63,6 +63,14 @@ def test_beyond_repair_is_skipped(tmp_path):
     assert damage(trace) == {"skipped-events": 1}
 
 
+def test_a_damaged_first_key_costs_no_event_but_its_own(tmp_path):
+    events = trace_text().split(",\n  ")
+    events[7] = events[7].replace('{"', '{"\\ud83d', 1)
+    trace = load_text(tmp_path, ",\n  ".join(events))
+    assert set(trace.host["name"]) >= {n for n in NAMES if n != "op7"}
+    assert len(trace.host) + damage(trace).get("skipped-events", 0) == len(NAMES)
+
+
 def test_the_last_event_broken_before_the_end(tmp_path):
     trace = load_text(tmp_path, trace_text(('"op39"', '"a"b"')))
     assert trace.host["name"].tolist() == [*NAMES[:-1], 'a"b']
