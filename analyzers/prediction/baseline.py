@@ -24,6 +24,7 @@ from tracekit.analyzers.prediction.oplist import listed, typical_step
 from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.prediction.profiler_share import profiler_share
 from tracekit.analyzers.prediction.recorded import Recorded
+from tracekit.analyzers.prediction.repeated_blocks import repeated_blocks
 from tracekit.analyzers.prediction.reproduction import Reproduction
 from tracekit.analyzers.prediction.running import NOTHING_KNOWN, Running, running, trains
 from tracekit.analyzers.prediction.simulate import Floats, latency_ns
@@ -89,6 +90,11 @@ class Baseline:
         if capture and capture.workload:
             return capture.workload == "train"
         return self.source.runtime == "training" or trains(self.ops)
+
+    @cached_property
+    def blocks(self) -> "pd.Series[str]":
+        """Name of the repeated block of each op of the forward pass that belongs to one."""
+        return repeated_blocks(self.ops)
 
     @property
     def batch_size(self) -> int:

@@ -10,7 +10,6 @@ from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
-from tracekit.analyzers.prediction.repeated_blocks import repeated_blocks
 from tracekit.analyzers.prediction.saved_counts import saved_counts
 from tracekit.analyzers.prediction.saved_tensors import saved_bytes
 from tracekit.analyzers.prediction.values import Costs
@@ -52,15 +51,14 @@ class GradientCheckpointing(Optimization):
     caveats = ("It costs time and saves memory: use it for a batch or a length that does not fit otherwise.",)
 
     def objection(self, base: Baseline) -> str | None:
-        if repeated_blocks(base.ops).empty:
+        if base.blocks.empty:
             return "The run does not train repeated blocks."
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        blocks = repeated_blocks(base.ops)
-        again = base.ops.loc[blocks.index]
+        again = base.ops.loc[base.blocks.index]
         saved = saved_counts(base.ops).reindex(again.index, fill_value=0)
-        added = pick(HOOKS, outcome) * saved + pick(WRAPPING, outcome) * blocks.nunique() / len(again)
+        added = pick(HOOKS, outcome) * saved + pick(WRAPPING, outcome) * base.blocks.nunique() / len(again)
         again = again.assign(phase="backward", host_ns=again.host_ns + added * plain_launch_ns(base))
         start = int(np.flatnonzero(base.ops.phase == "backward")[0])
         return pd.concat([base.ops.iloc[:start], again, base.ops.iloc[start:]], ignore_index=True)
@@ -68,7 +66,10 @@ class GradientCheckpointing(Optimization):
     def reason(self, base: Baseline) -> Statements:
         freed = of_step("freed", "share", 1 - _kept(base)[0])
         short = (say("memory-is-short"),) if self.needed(base) else ()
-        return (say("gradient-checkpointing", share_of(base, _again(base)), freed), *short)
+        return (
+            say("gradient-checkpointing", share_of(base, base.ops.index.to_series().isin(base.blocks.index)), freed),
+            *short,
+        )
 
     def evidence(self, base: Baseline) -> Statements:
         capture = base.source.capture
@@ -103,11 +104,6 @@ class GradientCheckpointing(Optimization):
         return replace(before, activations=round(before.activations * kept), loss=loss)
 
 
-def _again(base: Baseline) -> "pd.Series[bool]":
-    blocks = repeated_blocks(base.ops)
-    return pd.Series(base.ops.index.isin(blocks.index), base.ops.index)
-
-
 def _kept(base: Baseline) -> tuple[float, float]:
     """Return two fractions of the activations that the forward pass keeps.
 
@@ -117,7 +113,7 @@ def _kept(base: Baseline) -> tuple[float, float]:
     """
     saved = saved_bytes(base.ops)
     forward = base.ops.loc[saved.index]
-    block = repeated_blocks(base.ops).reindex(saved.index)
+    block = base.blocks.reindex(saved.index)
     written = pd.Series([cost.write_bytes for cost in forward.cost], index=forward.index, dtype=float)
     inputs = written.groupby(block).last()
     behind = saved[block.bfill().isna()].sum()

@@ -105,10 +105,10 @@ def speedup(before: Scenarios, after: Scenarios) -> Interval:
     Its lower end is at least 1 if a step takes longer in no simulated outcome and on no simulated host.
     """
     expected = math.exp(_log_ratio(before, after, ("expected", EXPECTED)))
-    open_to = sources(before, after)
-    gain = interval(expected, open_to, widths(after.evidence))
+    open_to, measured = sources(before, after), widths(after.evidence)
+    gain = interval(expected, open_to, measured)
     least = math.log(expected) - max(open_to.outcome[0], *(-change for change in open_to.host.values()))
-    sure = min(1.0, expected * math.exp(-widths(after.evidence).repeat))
+    sure = min(1.0, expected * math.exp(-measured.repeat))
     return replace(gain, low=max(gain.low, sure)) if least > -_NOTHING else gain
 
 

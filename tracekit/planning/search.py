@@ -13,9 +13,10 @@ from tracekit.optimizations.combined import conflict
 from tracekit.planning.scenarios import OUTCOMES, Scenarios, simulated, speedup, too_large
 
 WORTHWHILE = 1.03
-"""An optimization whose lower end is below this is not recommended, alone or as a step of a plan. If it mends a mistake
-of the script, it costs nothing, so its expected gain decides."""
+"""Lower end from which on a gain is sure. An optimization that mends a mistake of the script costs nothing, so its
+expected gain must reach this."""
 _LARGE, _UNLIKELY = 1.1, 0.8
+"""Smallest expected gain, and smallest distance of a loss from it, of an optimization whose gain is not sure."""
 LONGEST = 4
 """Most steps of a plan, not counting the one for throughput."""
 _TO_RANK: tuple[Outcome, ...] = ("low", "expected")
@@ -119,7 +120,7 @@ class Search:
         return steps
 
     def _sure(self, steps: Steps, start: Steps) -> Steps:
-        """Keep the steps that gain enough after those before them even at the lower end."""
+        """Keep the steps that gain enough after those before them, judged by all outcomes."""
         kept = start
         for step in steps[len(start) :]:
             more = (*kept, step)
@@ -145,7 +146,7 @@ class Search:
 
     def _expected(self, steps: Steps) -> float:
         """Return the expected gain of the steps, by which plans are ranked."""
-        return speedup(self._simulated((), _TO_RANK), self._simulated(steps, _TO_RANK)).expected
+        return self._gain((), steps).expected
 
     def _simulated(self, steps: Steps, outcomes: tuple[Outcome, ...]) -> Scenarios:
         ordered = in_order(steps)
