@@ -64,18 +64,15 @@ def of_elements(element_bytes: int, gpu: GPU, name: str = "BLOCK") -> Tiles:
 
 
 def of_narrow_product(gpu: GPU) -> Tiles:
-    """Return blocks of weight rows, each read in parts, for a product of few rows."""
-    limits, each = sm_limits(gpu), thread_bytes(gpu)
-    at_once = 4 * limits.threads_of_a_warp * each
-    rows = max(2, at_once // 512)
-    launches = [{"ROWS": rows, "BLOCK": 512, "num_warps": 4}, {"ROWS": 2 * rows, "BLOCK": 256, "num_warps": 4}]
-    launches += [
-        {"ROWS": max(1, rows // 2), "BLOCK": 1024, "num_warps": 4},
-        {"ROWS": rows, "BLOCK": 1024, "num_warps": 8},
-    ]
-    launches += [{"ROWS": max(1, rows // 2), "BLOCK": 512, "num_warps": 2}, {"ROWS": 1, "BLOCK": 2048, "num_warps": 2}]
+    """Return blocks of weight rows for a product of few rows. Each thread reads 16 bytes of each row at a time."""
+    rows = max(2, min(8, 4 * thread_bytes(gpu) // _VECTOR_BYTES))
+    tried = ((rows, 4), (rows // 2, 4), (rows, 2), (rows // 2, 2), (rows // 2, 1), (max(1, rows // 4), 4))
+    launches = tuple({"ROWS": each, "num_warps": warps} for each, warps in tried)
     units = "" if gpu.compute_capability >= (8, 0) else " Scales and inputs are fp16: there is no bf16."
-    return Tiles(tuple(launches), f"{_why_bytes(gpu)} 4 warps read {at_once} bytes of weights at a time.{units}")
+    what = (
+        f"A thread reads {_VECTOR_BYTES} bytes of each of {rows} rows, so that an input is read once for all of them."
+    )
+    return Tiles(launches, f"{_why_bytes(gpu)} {what}{units}")
 
 
 def of_vocabulary(gpu: GPU) -> Tiles:

@@ -21,7 +21,7 @@ def model():
 def test_a_model_computes_almost_the_same(to, most):
     x, plain = torch.randn(3, 128), model()
     expected = plain["body"](x)
-    quantized = tracekit.quantize(plain, to, group_size=16)["body"]
+    quantized = tracekit.quantize(plain, to, group_size=32)["body"]
     assert type(quantized[0]) is WeightOnlyLinear
     error = (quantized(x) - expected).norm() / expected.norm()
     assert 0 < error < most
@@ -29,12 +29,12 @@ def test_a_model_computes_almost_the_same(to, most):
 
 
 def test_heads_and_layers_that_no_group_divides_stay():
-    quantized = tracekit.quantize(model(), "int4", group_size=16)
+    quantized = tracekit.quantize(model(), "int4", group_size=32)
     assert type(quantized["lm_head"]) is type(quantized["odd"]) is torch.nn.Linear
 
 
 def test_it_is_saved_and_loaded(tmp_path):
-    x, quantized = torch.randn(3, 128), tracekit.quantize(model(), "int4", group_size=16, trainable="lora")
+    x, quantized = torch.randn(3, 128), tracekit.quantize(model(), "int4", group_size=32, trainable="lora")
     torch.nn.init.normal_(quantized["body"][0].lora_b)
     save(quantized, tmp_path / "model.safetensors")
     again = load(model(), tmp_path / "model.safetensors")
@@ -42,7 +42,7 @@ def test_it_is_saved_and_loaded(tmp_path):
 
 
 def test_only_adapters_train():
-    quantized = tracekit.quantize(model(), "int4", group_size=16, trainable="lora")["body"]
+    quantized = tracekit.quantize(model(), "int4", group_size=32, trainable="lora")["body"]
     x, optimizer = torch.randn(8, 128), torch.optim.SGD(quantized.parameters(), lr=0.05)
     target, losses = torch.randn(8, 128), []
     for _ in range(20):
@@ -58,7 +58,7 @@ def test_only_adapters_train():
 
 
 def test_the_gradient_of_the_input_is_that_of_the_weights():
-    layer = WeightOnlyLinear.of(torch.randn(6, 64), None, 4, 16)
+    layer = WeightOnlyLinear.of(torch.randn(6, 64), None, 4, 32)
     x = torch.randn(3, 64, requires_grad=True)
     layer(x).sum().backward()
     torch.testing.assert_close(x.grad, torch.ones(3, 6) @ layer.weight)

@@ -31,7 +31,7 @@ class WeightOnlyLinear(nn.Module):
         self.lora_a: nn.Parameter | None = None
         self.lora_b: nn.Parameter | None = None
         if rank:
-            inputs = packed.shape[1] * 8 // bits
+            inputs = packed.shape[1] * 32 // bits
             options: dict[str, Any] = {"dtype": scale.dtype, "device": scale.device}
             self.lora_a = nn.Parameter(torch.randn(rank, inputs, **options) * inputs**-0.5)
             self.lora_b = nn.Parameter(torch.zeros(len(packed), rank, **options))

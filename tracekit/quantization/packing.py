@@ -4,25 +4,26 @@ import torch
 
 
 def pack(weight: torch.Tensor, bits: int, group: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the weights (outputs, inputs) in `bits` bits, and their scales (outputs, groups).
+    """Return the weights (outputs, inputs) in `bits` bits, as words of 32, and their scales (outputs, groups).
 
-    With 4 bits, a byte holds element j of a row in its low half and element inputs / 2 + j in its high half, each plus
-    8. Inputs are a multiple of twice the group.
+    A run of 4 words holds 128 / bits inputs: word w has input 4 i + w in its i-th bits from below, plus half of the
+    range. Inputs are a multiple of the group.
     """
-    largest = 7 if bits == 4 else 127
+    half = 1 << (bits - 1)
     parts = weight.detach().float().reshape(len(weight), -1, group)
-    scale = (parts.abs().amax(-1, keepdim=True) / largest).clamp(min=1e-10).to(weight.dtype)
-    rounded = (parts / scale.float()).round().clamp(-largest - 1, largest).to(torch.int8).reshape(weight.shape)
-    if bits == 4:
-        low, high = (rounded + 8).to(torch.uint8).chunk(2, dim=1)
-        rounded = low | (high << 4)
-    return rounded.contiguous(), scale.squeeze(-1).contiguous()
+    scale = (parts.abs().amax(-1, keepdim=True) / (half - 1)).clamp(min=1e-10).to(weight.dtype)
+    values = (parts / scale.float()).round().clamp(-half, half - 1).to(torch.int32) + half
+    runs = values.reshape(len(weight), -1, 32 // bits, 4)
+    words = torch.zeros_like(runs[:, :, 0])
+    for i in range(32 // bits):
+        words |= runs[:, :, i] << (bits * i)
+    return words.reshape(len(weight), -1), scale.squeeze(-1).contiguous()
 
 
 def unpack(packed: torch.Tensor, scale: torch.Tensor, bits: int) -> torch.Tensor:
     """Return the weights that `pack` packed, in the type of their scales."""
-    values = packed
-    if bits == 4:
-        values = torch.cat([packed & 15, packed >> 4], dim=1).to(torch.int8) - 8
-    parts = values.to(scale.dtype).reshape(len(values), scale.shape[1], -1)
-    return (parts * scale.unsqueeze(-1)).reshape(values.shape)
+    runs = packed.reshape(len(packed), -1, 1, 4)
+    places = torch.arange(0, 32, bits, device=packed.device, dtype=torch.int32).reshape(-1, 1)
+    values = ((runs >> places) & ((1 << bits) - 1)) - (1 << (bits - 1))
+    parts = values.to(scale.dtype).reshape(len(packed), scale.shape[1], -1)
+    return (parts * scale.unsqueeze(-1)).reshape(len(packed), -1)

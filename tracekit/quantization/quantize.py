@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
 Format = Literal["int4", "int8", "nf4"]
 _BITS = {"int4": 4, "int8": 8}
+SMALLEST_GROUP = 32
+"""Inputs of the smallest group: those that a thread of the kernel reads at a time."""
 _LINEAR = ("Linear", "Conv1D")
-_METADATA = "tracekit"
+_METADATA = "tracekit packed weights, 2"
+"""Names the order in which weights are packed; another order has another number."""
 
 
 def quantize(
@@ -25,17 +28,18 @@ def quantize(
 
     Each group of `group_size` inputs has a scale of its own. nf4 uses the layers of bitsandbytes. With
     trainable="lora", a low-rank adapter beside each layer trains, and nothing else does. Layers whose inputs are no
-    multiple of twice the group stay as they are. Raises InputError if no layer can be quantized.
+    multiple of the group stay as they are. Raises InputError if no layer can be quantized.
     """
     if to not in (*_BITS, "nf4") or trainable not in (False, "lora"):
         raise InputError(f"{to!r} is no format.", "There are int4, int8 and nf4; trainable is False or 'lora'.")
     if to == "nf4" and trainable:
         raise InputError("Adapters on nf4 are those of peft.", "", "Measure them with: verify --apply nf4")
-    if group_size < 1 or group_size & (group_size - 1):
-        raise InputError(f"A group of {group_size} is not possible.", "It must be a power of two.", "Try 64 or 128.")
-    layers = [each for each in _layers(model) if to == "nf4" or _inputs(each[2]) % (2 * group_size) == 0]
+    if group_size < SMALLEST_GROUP or group_size & (group_size - 1):
+        why = f"It must be a power of two, and at least {SMALLEST_GROUP}."
+        raise InputError(f"A group of {group_size} is not possible.", why, "Try 64 or 128.")
+    layers = [each for each in _layers(model) if to == "nf4" or _inputs(each[2]) % group_size == 0]
     if not layers:
-        raise InputError("Nothing can be quantized.", "No linear layer's inputs divide by twice the group.")
+        raise InputError("Nothing can be quantized.", "No linear layer's inputs divide by the group.")
     if trainable:
         model.requires_grad_(False)
     for parent, name, layer in layers:
@@ -48,7 +52,7 @@ def save(model: "nn.Module", path: str | Path) -> None:
     from tracekit.quantization.layers import WeightOnlyLinear
 
     layers = {
-        name: [layer.bits, layer.packed.shape[1] * 8 // layer.bits // layer.scale.shape[1], layer.lora_a is not None]
+        name: [layer.bits, layer.packed.shape[1] * 32 // layer.bits // layer.scale.shape[1], layer.lora_a is not None]
         for name, layer in model.named_modules()
         if isinstance(layer, WeightOnlyLinear)
     }

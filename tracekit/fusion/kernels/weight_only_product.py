@@ -12,120 +12,118 @@ import triton.language as tl
 MOST_ROWS = 8
 """Largest number of rows for which the kernel does the multiplication."""
 CONFIGS = (
-    {"ROWS": 8, "BLOCK": 512, "num_warps": 4},
-    {"ROWS": 4, "BLOCK": 1024, "num_warps": 4},
-    {"ROWS": 16, "BLOCK": 256, "num_warps": 4},
-    {"ROWS": 4, "BLOCK": 512, "num_warps": 2},
-    {"ROWS": 8, "BLOCK": 1024, "num_warps": 8},
-    {"ROWS": 2, "BLOCK": 1024, "num_warps": 2},
-    {"ROWS": 1, "BLOCK": 2048, "num_warps": 2},
+    {"ROWS": 8, "num_warps": 4},
+    {"ROWS": 4, "num_warps": 4},
+    {"ROWS": 8, "num_warps": 2},
+    {"ROWS": 4, "num_warps": 2},
+    {"ROWS": 4, "num_warps": 1},
+    {"ROWS": 2, "num_warps": 4},
 )
-"""Launch configurations to try, best first. ROWS is the number of outputs per block, BLOCK the bytes of each read at a
-time."""
+"""Launch configurations to try, best first. ROWS is the number of outputs per block; each thread reads 16 bytes of each
+at a time."""
 CONFIG = CONFIGS[0]
+_MAGIC = 0x4B000000
+"""The bits of the float 2 ** 23, whose mantissa counts in ones."""
 
 
 @triton.jit
-def _nibbles(packed):
-    """Return the values of the low and of the high four bits, from -8 to 7.
+def _value(words, magic, i: tl.constexpr, BITS: tl.constexpr):
+    """Return value i of each word, in two instructions or three.
 
-    The bits are placed in the mantissa of a float between 1 and 2, which is cheaper than a conversion.
+    Its bits become the mantissa of a float without a conversion: 2 ** 23 plus the value, shifted by its place. `magic`
+    is 2 ** 23, not a constant, so that AND and OR are one instruction.
     """
-    wide = packed.to(tl.int32)
-    low = (((wide & 15) << 19) | 0x3F800000).to(tl.float32, bitcast=True)
-    high = (((wide & 240) << 15) | 0x3F800000).to(tl.float32, bitcast=True)
-    return low * 16.0 - 24.0, high * 16.0 - 24.0
+    VALUES: tl.constexpr = 32 // BITS
+    FIRST: tl.constexpr = 20 // BITS
+    if i >= FIRST:
+        words = words >> (BITS * (VALUES - FIRST))
+    place: tl.constexpr = BITS * (i if i < FIRST else i - (VALUES - FIRST))
+    half: tl.constexpr = 1 << (BITS - 1)
+    mask: tl.constexpr = (2 * half - 1) << place
+    bits = (words & mask) | magic
+    return bits.to(tl.float32, bitcast=True) * (1.0 / (1 << place)) - (8388608.0 / (1 << place) + half)
 
 
 @triton.jit
 def _product(
-    x_ptr, weight_ptr, scale_ptr, bias_ptr, out_ptr, columns, x_stride,
+    x_ptr, weight_ptr, scale_ptr, bias_ptr, out_ptr, columns, x_stride, magic,
     K: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr, BIAS: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    ROWS: tl.constexpr, RUNS: tl.constexpr,
 ):  # fmt: skip
-    """With 4 bits, a byte of a row of weights holds element j in its low half and element j + K / 2 in its high
-    half."""
+    """Multiply a row by the weights of ROWS outputs. A thread reads a run, the 4 words of `pack`, of each."""
+    run_length: tl.constexpr = 128 // BITS
+    runs: tl.constexpr = K // run_length
     column = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = column < columns
     row = tl.program_id(1).to(tl.int64)
-    bytes_of_row: tl.constexpr = K * BITS // 8
-    groups: tl.constexpr = K // GROUP
-    weight_at = weight_ptr + column.to(tl.int64)[:, None] * bytes_of_row
-    scale_at = scale_ptr + column[:, None] * groups
-    total = tl.zeros([ROWS, BLOCK // GROUP], tl.float32)
-    for start in range(0, bytes_of_row, BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        fits = at < bytes_of_row
-        packed = tl.load(weight_at + at[None, :], mask=inside[:, None] & fits[None, :], other=0)
-        group = start // GROUP + tl.arange(0, BLOCK // GROUP)
-        there = inside[:, None] & (group * GROUP < bytes_of_row)[None, :]
-        x = tl.load(x_ptr + row * x_stride + at, mask=fits, other=0.0).to(tl.float32)
-        scale = tl.load(scale_at + group[None, :], mask=there, other=0.0).to(tl.float32)
-        if BITS == 4:
-            low, high = _nibbles(packed)
-            second = tl.load(x_ptr + row * x_stride + K // 2 + at, mask=fits, other=0.0).to(tl.float32)
-            other = tl.load(scale_at + groups // 2 + group[None, :], mask=there, other=0.0).to(tl.float32)
-            total += _by_group(low * x[None, :], GROUP) * scale + _by_group(high * second[None, :], GROUP) * other
-        else:
-            total += _by_group(packed.to(tl.float32) * x[None, :], GROUP) * scale
-    out = tl.sum(total, axis=1)
+    word = tl.arange(0, 4)[None, None, :]
+    weight_at = weight_ptr + column.to(tl.int64)[None, :, None] * (4 * runs) + word
+    scale_at = scale_ptr + column[None, :] * (K // GROUP)
+    x_at = x_ptr + row * x_stride + word
+    total = tl.zeros([RUNS, ROWS], tl.float32)
+    for start in range(0, runs, RUNS):
+        run = start + tl.arange(0, RUNS)
+        fits = (run < runs)[:, None]
+        there = fits & inside[None, :]
+        words = tl.load(weight_at + run[:, None, None] * 4, mask=there[:, :, None], other=0)
+        scale = tl.load(scale_at + run[:, None] * run_length // GROUP, mask=there, other=0.0).to(tl.float32)
+        part = tl.zeros([RUNS, ROWS, 4], tl.float32)
+        for i in tl.static_range(32 // BITS):
+            at = (run * run_length + 4 * i)[:, None, None]
+            part += _value(words, magic, i, BITS) * tl.load(x_at + at, mask=fits[:, :, None], other=0.0).to(tl.float32)
+        total += tl.sum(part, axis=2) * scale
+    out = tl.sum(total, axis=0)
     if BIAS:
         out += tl.load(bias_ptr + column, mask=inside, other=0.0).to(tl.float32)
     tl.store(out_ptr + row * columns + column, out, mask=inside)
 
 
 @triton.jit
-def _by_group(products, GROUP: tl.constexpr):
-    """Return the sum of each group of a row."""
-    return tl.sum(tl.reshape(products, [products.shape[0], products.shape[1] // GROUP, GROUP]), axis=2)
-
-
-@triton.jit
 def _scaled(
-    weight_ptr, scale_ptr, out_ptr, K: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr, BLOCK: tl.constexpr
-):
+    weight_ptr, scale_ptr, out_ptr, magic, K: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr, RUNS: tl.constexpr
+):  # fmt: skip
     """Write a row of scaled weights in the type of the result."""
+    run_length: tl.constexpr = 128 // BITS
+    runs: tl.constexpr = K // run_length
     row = tl.program_id(0).to(tl.int64)
-    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < K * BITS // 8
-    packed = tl.load(weight_ptr + row * (K * BITS // 8) + at, mask=inside, other=0)
-    scale_at = scale_ptr + row * (K // GROUP) + at // GROUP
-    scale = tl.load(scale_at, mask=inside, other=0.0).to(tl.float32)
-    if BITS == 4:
-        low, high = _nibbles(packed)
-        other = tl.load(scale_at + K // 2 // GROUP, mask=inside, other=0.0).to(tl.float32)
-        tl.store(out_ptr + row * K + at, low * scale, mask=inside)
-        tl.store(out_ptr + row * K + K // 2 + at, high * other, mask=inside)
-    else:
-        tl.store(out_ptr + row * K + at, packed.to(tl.float32) * scale, mask=inside)
+    run = tl.program_id(1) * RUNS + tl.arange(0, RUNS)[:, None]
+    inside, word = run < runs, tl.arange(0, 4)[None, :]
+    words = tl.load(weight_ptr + (row * runs + run) * 4 + word, mask=inside, other=0)
+    scale = tl.load(scale_ptr + row * (K // GROUP) + run * run_length // GROUP, mask=inside, other=0.0).to(tl.float32)
+    for i in tl.static_range(32 // BITS):
+        at = out_ptr + row * K + run * run_length + 4 * i + word
+        tl.store(at, _value(words, magic, i, BITS) * scale, mask=inside)
 
 
 def pack(weight, bits=4, group=64):
-    """Return the weights (outputs, inputs) in `bits` bits, and a scale per group of inputs. With 4 bits, a byte holds
-    two.
+    """Return the weights (outputs, inputs) in `bits` bits, as words of 32, and their scales (outputs, groups).
 
-    The number of inputs must be a multiple of twice the group.
+    A run of 4 words holds 128 / bits inputs: word w has input 4 i + w in its i-th bits from below, plus half of the
+    range. The number of inputs must be a multiple of the group, which is a power of two of at least 32.
     """
     rows, columns = weight.shape
-    if columns % (2 * group) or group & (group - 1):
-        raise ValueError(f"{columns} inputs are no multiple of twice a group of {group}, or it is no power of two.")
-    largest = 7 if bits == 4 else 127
+    if columns % group or group & (group - 1) or group < 32:
+        raise ValueError(
+            f"{columns} inputs are no multiple of a group of {group}, or it is no power of two from 32 on."
+        )
+    half = 1 << (bits - 1)
     parts = weight.detach().float().reshape(rows, -1, group)
-    scale = (parts.abs().amax(-1, keepdim=True) / largest).clamp(min=1e-10).to(weight.dtype)
-    rounded = (parts / scale.float()).round().clamp(-largest - 1, largest).to(torch.int8).reshape(rows, columns)
-    if bits == 4:
-        low, high = (rounded + 8).to(torch.uint8).chunk(2, dim=1)
-        rounded = low | (high << 4)
-    return rounded.contiguous(), scale.squeeze(-1).contiguous()
+    scale = (parts.abs().amax(-1, keepdim=True) / (half - 1)).clamp(min=1e-10).to(weight.dtype)
+    values = (parts / scale.float()).round().clamp(-half, half - 1).to(torch.int32) + half
+    runs = values.reshape(rows, -1, 32 // bits, 4)
+    words = torch.zeros_like(runs[:, :, 0])
+    for i in range(32 // bits):
+        words |= runs[:, :, i] << (bits * i)
+    return words.reshape(rows, -1), scale.squeeze(-1).contiguous()
 
 
 def unpack(packed, scale, bits=4):
     """Return the unpacked weights of `pack` in the type of the scales, in plain PyTorch."""
-    values = packed
-    if bits == 4:
-        values = torch.cat([packed & 15, packed >> 4], dim=1).to(torch.int8) - 8
-    parts = values.to(scale.dtype).reshape(len(values), scale.shape[1], -1)
-    return (parts * scale.unsqueeze(-1)).reshape(values.shape)
+    runs = packed.reshape(len(packed), -1, 1, 4)
+    places = torch.arange(0, 32, bits, device=packed.device, dtype=torch.int32).reshape(-1, 1)
+    values = ((runs >> places) & ((1 << bits) - 1)) - (1 << (bits - 1))
+    parts = values.to(scale.dtype).reshape(len(packed), scale.shape[1], -1)
+    return (parts * scale.unsqueeze(-1)).reshape(len(packed), -1)
 
 
 def fused(x, packed, scale, bias=None, bits=4):
@@ -137,17 +135,17 @@ def fused(x, packed, scale, bias=None, bits=4):
     rows = rows if rows.stride(-1) == 1 else rows.contiguous()
     out = torch.empty(*x.shape[:-1], columns, dtype=x.dtype, device=x.device)
     if out.numel():
-        block = max(group, min(CONFIG["BLOCK"], triton.next_power_of_2(packed.shape[1])))
+        warps = min(CONFIG["num_warps"], triton.next_power_of_2(triton.cdiv(packed.shape[1], 128)))
         _product[(triton.cdiv(columns, CONFIG["ROWS"]), len(rows))](
-            rows, packed, scale, bias, out, columns, rows.stride(0), inputs, group, bits, bias is not None,
-            ROWS=CONFIG["ROWS"], BLOCK=block, num_warps=CONFIG["num_warps"],
+            rows, packed, scale, bias, out, columns, rows.stride(0), _MAGIC, inputs, group, bits, bias is not None,
+            ROWS=CONFIG["ROWS"], RUNS=32 * warps, num_warps=warps,
         )  # fmt: skip
     return out
 
 
 def _unpacked(packed, scale, inputs, group, bits):
     out = torch.empty(len(packed), inputs, dtype=scale.dtype, device=packed.device)
-    _scaled[(len(packed), triton.cdiv(packed.shape[1], 1024))](packed, scale, out, inputs, group, bits, 1024)
+    _scaled[(len(packed), triton.cdiv(packed.shape[1], 512))](packed, scale, out, _MAGIC, inputs, group, bits, 128)
     return out
 
 
