@@ -13,9 +13,9 @@ _CACHE_BYTES = 150e6
 _MOST_SETS = 24
 
 
-def sets_for(nbytes: int, device: str) -> int:
-    """Return how many sets of inputs of this size fill more than the cache."""
-    return 1 if device == "cpu" else max(1, min(_MOST_SETS, -(-int(_CACHE_BYTES) // max(nbytes, 1))))
+def sets_for(nbytes: int, device: str, most: int = _MOST_SETS) -> int:
+    """Return how many sets of inputs of this size fill more than the cache, at most `most`."""
+    return 1 if device == "cpu" else max(1, min(most, -(-int(_CACHE_BYTES) // max(nbytes, 1))))
 
 
 def kernel_us(function: Callable[..., Any], sets: Sequence[tuple[Any, ...]], device: str) -> tuple[float, float]:

@@ -66,7 +66,8 @@ def load(model: "nn.Module", path: str | Path) -> "nn.Module":
     with require("safetensors").safe_open(str(path), framework="pt") as stored:
         metadata = stored.metadata() or {}
     if _METADATA not in metadata:
-        raise InputError(f"{path} holds no quantized model.", "tracekit.quantization.quantize.save writes one.")
+        why = "Only what this version of tracekit.quantization.quantize.save wrote can be read."
+        raise InputError(f"{path} holds no quantized model.", why, "Quantize the model again, and save it.")
     wanted: dict[str, tuple[int, int, bool]] = json.loads(metadata[_METADATA])
     for name, (bits, group, adapted) in wanted.items():
         parent_name, _, leaf = name.rpartition(".")
