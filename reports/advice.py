@@ -113,6 +113,7 @@ def baseline(start: PredictedBaseline) -> dict[str, Any]:
         "latency_us": number(start.latency_us, 3),
         "timed": start.timed,
         "idle_share": number(start.idle_share, 6),
+        "host_speed": {"ratio": number(start.host_speed.ratio, 4), "source": start.host_speed.source},
         "profiler_share": None if start.profiler_share is None else number(start.profiler_share, 6),
         "memory_bytes": start.memory.peak if start.memory else None,
         "memory": memory(start.memory),

@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.host_speed import HostSpeed
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.values import Change, Check, Considered, GainThere, Prediction
 from tracekit.reports.console import paragraph, printed
@@ -18,6 +19,13 @@ _TIMED = {
     "unprofiled": "measured without a profiler",
     "modelled": "MODELLED: nothing was measured",
     "profiled": "as in the trace, under a profiler",
+}
+
+
+_HOSTS = {
+    "calls": "by the trace's launch calls",
+    "assumed": "assumed: usual beside such a GPU",
+    "modelled": "as the run was modelled",
 }
 
 
@@ -41,6 +49,7 @@ def _lines(prediction: Prediction) -> list[tuple[str, str]]:
         *_gains(prediction),
         ("memory", _memory(prediction)),
         ("why", explained(Change(prediction.by_op_class, prediction.work_factor))),
+        ("host", _host(prediction.baseline.host_speed)),
         ("check", _check(prediction)),
         *_listed("how to", prediction.how_to),
         *_listed("caveats", prediction.caveats),
@@ -104,6 +113,11 @@ def _parts(memory: Memory) -> str:
         "workspaces": memory.workspaces,
     }
     return ", ".join(f"{name} {quantity(size, 'B')}" for name, size in named.items() if size)
+
+
+def _host(speed: HostSpeed) -> str:
+    relative = f"a launch takes {speed.ratio:.2f} times as long as on the host of tracekit's H200 runs"
+    return f"{relative} ({_HOSTS[speed.source]})"
 
 
 def _check(prediction: Prediction) -> str:

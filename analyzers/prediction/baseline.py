@@ -16,6 +16,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.batch_size import batch_by_shapes
 from tracekit.analyzers.prediction.graph_use import GraphUse
 from tracekit.analyzers.prediction.host_calibration import MOST_TO_LAUNCH_NS, modelled, profiled, timed
+from tracekit.analyzers.prediction.host_speed import REFERENCE, HostSpeed, host_speed
 from tracekit.analyzers.prediction.launching import launch_latency_ns, queued_gap_ns
 from tracekit.analyzers.prediction.least_memory import least_memory_bytes
 from tracekit.analyzers.prediction.math_fallback import MathFallback, math_fallback
@@ -59,8 +60,7 @@ class Baseline:
     was none."""
     predicted_memory: Memory | None = None
     """Memory of the step after optimizations; None: no optimization was applied."""
-    plain_launch_ns: float | None = None
-    """Host time of one more launch before any optimization was applied; None: none was applied."""
+    host_speed: HostSpeed = REFERENCE
     overlap: float = 1.0
     """Busy time divided by the summed kernel time of all devices: below 1 where kernels overlap."""
     side_by_side: float = 1.0
@@ -230,6 +230,7 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         running=running(analysis.work, len(analysis.timeline.steps), measured=analysis.source.kind != "modelled"),
         fallback=math_fallback(trace.host, analysis.source.gpu, analysis.source.capture),
         overlap=_overlap(analysis, step, float(ops.kernel_ns.sum())),
+        host_speed=host_speed(analysis.work, trace.host, analysis.source.gpu),
     )
     raw = replace(raw, side_by_side=side_by_side(ops, of_step.work, raw.gpu))
     raw = replace(raw, as_traced=Reproduction(raw.latency_ns / 1e3, step.wall_ns / 1e3))

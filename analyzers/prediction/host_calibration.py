@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.host_speed import modelled_speed
 from tracekit.analyzers.prediction.outside import Outside
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ def modelled(raw: "Baseline") -> "Baseline":
         host = raw.gpu.host_op_us
     else:
         host = Interval(capture.host_op_low_us, capture.host_op_us, capture.host_op_high_us)
-    return replace(raw, host_range=Interval(host.low / host.expected, 1.0, host.high / host.expected))
+    host_range = Interval(host.low / host.expected, 1.0, host.high / host.expected)
+    return replace(raw, host_range=host_range, host_speed=modelled_speed(host))
 
 
 def profiled(raw: "Baseline", share: Interval) -> "Baseline":
@@ -57,14 +59,15 @@ def timed(raw: "Baseline", share: Interval) -> "Baseline":
     expected = min(max(usual, least), most) if open_to_less else most
     low, high = max(least, min(1 - share.high, expected)), max(min(1 - share.low, most), expected)
     open_range = Interval(low / expected, 1.0, high / expected) if expected else raw.host_range
-    return replace(_scaled(raw, expected), host_range=open_range)
+    speed = raw.host_speed.drifted(expected / (1 - share.expected))
+    return replace(_scaled(raw, expected), host_range=open_range, host_speed=speed)
 
 
 def _fitting(raw: "Baseline") -> "Baseline":
     """Limit the work outside the model to what fits the step: part of the recorded time is the profiler's."""
     bare = replace(raw, outside=Outside())
     least, floor = bare.simulate(bare.ops, 0.0), raw.simulate(raw.ops, 0.0)
-    if floor <= raw.stated_ns:
+    if floor <= max(raw.stated_ns, least):
         return raw
     return replace(raw, outside=raw.outside.scaled(max(0.0, raw.stated_ns - least) / (floor - least)))
 

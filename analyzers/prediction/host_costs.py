@@ -51,6 +51,11 @@ class HostCosts:
         return replace(self, op_us=scaled, base_us=self.base_us * factor)
 
 
+def reference_us() -> float:
+    """Return the host time of an average kernel-launching op of GPT-2 on the reference machine, in µs."""
+    return float(_table()["fit"]["base_us"])
+
+
 def assumed(gpu: GPU) -> HostCosts:
     """Return the assumed costs of machines with this GPU. None of them was measured."""
     host = gpu.host_op_us
@@ -72,7 +77,7 @@ def calibrated(probe_us: Mapping[str, Interval], when: str) -> HostCosts | None:
     if not shared:
         return None
     ratios = sorted(probe_us[name].expected / reference[name] for name in shared)
-    base_us = _table()["fit"]["base_us"] * known["ratio"] * ratios[len(ratios) // 2]
+    base_us = reference_us() * known["ratio"] * ratios[len(ratios) // 2]
     return HostCosts(
         op_us=_at(base_us),
         base_us=base_us,
@@ -83,8 +88,8 @@ def calibrated(probe_us: Mapping[str, Interval], when: str) -> HostCosts | None:
 
 
 def _at(base_us: float) -> dict[str, float]:
-    table = _table()
-    return {name: table["op_us"][name] * base_us / table["fit"]["base_us"] for name in CLASSES}
+    op_us = _table()["op_us"]
+    return {name: op_us[name] * base_us / reference_us() for name in CLASSES}
 
 
 @cache

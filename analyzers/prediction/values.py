@@ -7,6 +7,7 @@ from tracekit.analyzers.display import Displayed
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.host_speed import HostSpeed
 from tracekit.analyzers.prediction.memory import Memory
 
 HOST_AND_GAPS = "host and gaps"
@@ -37,6 +38,7 @@ class PredictedBaseline:
     timed: Literal["unprofiled", "modelled", "profiled"]
     profiler_share: float | None
     """Estimated fraction of a profiled latency that the profiler took; None: none of it."""
+    host_speed: HostSpeed
     idle_share: float
     """Fraction of the step without the profiler in which the GPU is idle, 0 to 1."""
     memory: Memory | None

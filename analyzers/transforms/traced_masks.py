@@ -11,7 +11,10 @@ mask:
 """
 
 import re
+import tomllib
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -30,30 +33,10 @@ from tracekit.analyzers.transforms.masked_attention import is_compiled, is_maske
 from tracekit.analyzers.transforms.outcome import Outcome, pick, remembered
 from tracekit.analyzers.transforms.written_attention import written_out
 
-FIRST = (5, 0)
-FIRST_OF_IMAGES = (5, 9)
-_LAYERS = ("gemm", "convolution", "attention")
 MENDED = (5, 18)
-"""Versions of transformers: the first that builds these masks for text models, the first that does so for image models,
-and the first that does not."""
-_WITHOUT = (
-    *("Cvt", "DINOv3", "DPT", "Data2VecVision", "Deberta", "Disentangled", "DonutSwin", "Hiera", "InternVLVision"),
-    *("LayoutLMSelf", "LayoutLMv2", "Levit", "Lxmert", "MarkupLM", "Mask2Former", "MaskFormerSwin", "MobileViT"),
-    *(
-        "OneFormer",
-        "Pixtral",
-        "Pvt",
-        "Reformer",
-        "SEWD",
-        "SamVision",
-        "Segformer",
-        "Swin",
-        "TimeSformer",
-        "Timesformer",
-    ),
-    *("VideoMAE", "VitDet", "VitPose", "Voxtral", "WavLM", "XLNet", "Yolos"),
-)
-"""First words of the attention classes of transformers whose models do not use masking_utils, and build no mask."""
+"""The first version of transformers that builds no such masks."""
+_LAYERS = ("gemm", "convolution", "attention")
+_CLASSES = Path(__file__).parent / "mask_classes.toml"
 KERNEL_ERROR = Interval(1.25, 1.0, 0.85)
 """Real time of the math backend's kernels, relative to the modelled one. ViT-large (batch 8) on an H200: 187 µs per
 layer for 178 in a graph, 98 for 89 compiled; BERT-large 120 for 116."""
@@ -121,14 +104,25 @@ def _written_out(base: Baseline, outcome: Outcome) -> pd.DataFrame:
 
 
 def _builds_masks(base: Baseline) -> bool:
-    version = re.match(r"(\d+)\.(\d+)", version_of(base))
-    capture = base.source.capture
-    if not version or capture is None:
+    """Return whether the model's attention is of a class that builds masks in the run's version of transformers."""
+    version = _number(version_of(base))
+    if not version or version >= MENDED:
         return False
-    if base.ops.layer_type.astype(str).str.startswith(_WITHOUT).any():
-        return False
-    first = FIRST if capture.seq_len else FIRST_OF_IMAGES
-    return first <= (int(version[1]), int(version[2])) < MENDED
+    building = {name for first, names in _classes().items() if first <= version for name in names}
+    return bool(base.ops.layer_type.isin(building).any())
+
+
+@cache
+def _classes() -> dict[tuple[int, ...], list[str]]:
+    """Return the attention classes that build masks, by the first version that did."""
+    with _CLASSES.open("rb") as file:
+        return {_number(first): names for first, names in tomllib.load(file).items()}
+
+
+def _number(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version; () if it does not begin with them."""
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    return tuple(map(int, numbers.groups())) if numbers else ()
 
 
 def version_of(base: Baseline) -> str:

@@ -53,7 +53,19 @@ def layer(tokens, keys, width, heads, precision):
     ]
 
 
-def base(gpu="h200", *, tokens=1, keys=512, width=4096, heads=32, layers=4, precision="bf16", host_us=20.0, **capture):
+def base(
+    gpu="h200",
+    *,
+    tokens=1,
+    keys=512,
+    width=4096,
+    heads=32,
+    layers=4,
+    precision="bf16",
+    host_us=20.0,
+    attention_type="Attention",
+    **capture,
+):
     """A measured baseline whose kernels take their modelled times."""
     device = hardware.find(gpu)
     ops = layer(tokens, keys, width, heads, precision) * layers
@@ -63,7 +75,7 @@ def base(gpu="h200", *, tokens=1, keys=512, width=4096, heads=32, layers=4, prec
             "name": [name for name, _, _ in ops],
             "call": [name for name, _, _ in ops],
             "layer": [f"h.{i // 12}.{kind}" for i, (_, kind, _) in enumerate(ops)],
-            "layer_type": [kind for _, kind, _ in ops],
+            "layer_type": [attention_type if kind == "Attention" else kind for _, kind, _ in ops],
             "phase": [""] * len(ops),
             "category": ["kernel"] * len(ops),
             "host_ns": [host_us * 1e3] * len(ops),

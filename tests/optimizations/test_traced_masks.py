@@ -25,9 +25,9 @@ def attention(*, causal=False, kv_heads=HEADS, precision="fp16"):
     return Cost(4 * LENGTH * HEADS * elements, read, 2 * HEADS * elements, "attention", precision, work=shape)
 
 
-def with_attention(cost, version="5.17.0", seq_len=LENGTH):
+def with_attention(cost, version="5.17.0", layer_type="BertSelfAttention"):
     """Layers whose attention is one fused op."""
-    baseline = base(**RUN, seq_len=seq_len, versions={"transformers": version} if version else {})
+    baseline = base(**RUN, attention_type=layer_type, versions={"transformers": version} if version else {})
     costs = [cost if each.family == "softmax" else each for each in baseline.ops.cost]
     ops = baseline.ops.assign(cost=costs, kernel_ns=[estimate_ns(each, baseline.gpu) for each in costs])
     ops = ops[~ops.name.isin(("aten::bmm", "aten::div"))].reset_index(drop=True)
@@ -65,8 +65,14 @@ def test_other_versions_stay_fused(version):
 
 def test_models_of_images_have_masks_since_5_9():
     assert find("compile").notes(with_attention(attention(), "5.5.0"))
-    assert not find("compile").notes(with_attention(attention(), "5.5.0", seq_len=0))
-    assert find("compile").notes(with_attention(attention(), "5.9.0", seq_len=0))
+    assert not find("compile").notes(with_attention(attention(), "5.5.0", "ViTAttention"))
+    assert find("compile").notes(with_attention(attention(), "5.9.0", "ViTAttention"))
+
+
+@pytest.mark.parametrize("layer_type", ["SwinAttention", "Dinov2SelfAttention", "AttentionOfMyOwn", ""])
+def test_models_that_build_their_own_masks_or_none_stay_fused(layer_type):
+    baseline = with_attention(attention(), layer_type=layer_type)
+    assert find("cuda-graphs").transform(baseline, "expected").cost.isin([attention()]).any()
 
 
 def test_the_loss_is_rejected_with_the_version_that_mends_it():
@@ -90,7 +96,8 @@ def test_a_decoder_stays_fused_without_its_causal_half_and_grouped_heads():
 
 
 def test_a_mask_that_only_recording_makes_comes_from_the_host():
-    options = {**RUN, "keys": RUN["tokens"], "seq_len": LENGTH, "versions": {"transformers": "5.17.0"}}
+    versions = {"transformers": "5.17.0"}
+    options = {**RUN, "keys": RUN["tokens"], "attention_type": "BertSelfAttention", "versions": versions}
     eager = base(**options, attention="eager")
     assert "number of the host" in find("cuda-graphs").objection(eager)
     assert find("cuda-graphs").objection(base(**options, attention="sdpa")) is None
@@ -120,8 +127,7 @@ def test_compiled_code_holds_the_numbers_of_the_host():
     assert find("compile").transform(copied, "expected").sync.sum() == 0
 
 
-def test_models_that_build_their_own_masks_have_none_of_the_library():
-    baseline = base(**RUN, seq_len=0, attention="eager", versions={"transformers": "5.17.0"})
-    swin = replace(baseline, ops=baseline.ops.assign(layer_type="SwinAttention"))
-    assert "mask" in str(find("cuda-graphs").objection(baseline))
-    assert find("cuda-graphs").objection(swin) is None
+def test_a_model_with_masks_of_its_own_has_none_of_the_library():
+    options = {**RUN, "attention": "eager", "versions": {"transformers": "5.17.0"}}
+    assert "mask" in str(find("cuda-graphs").objection(base(**options, attention_type="BertSelfAttention")))
+    assert find("cuda-graphs").objection(base(**options, attention_type="SwinAttention")) is None

@@ -15,7 +15,6 @@ from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.outcome import Outcome, remembered
-from tracekit.analyzers.transforms.plain_launch import with_plain_launch
 from tracekit.subjects.subject import Subject
 
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}
@@ -136,7 +135,6 @@ class Optimization(ABC):
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         """Return the run after the optimization, which is simulated, and from which a further one starts."""
-        base = with_plain_launch(base)
         after = replace(
             base,
             ops=self.transform(base, outcome),

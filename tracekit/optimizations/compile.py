@@ -31,12 +31,16 @@ from tracekit.optimizations.shared.mask_advice import advice as mask_advice
 from tracekit.optimizations.static_cache import appended
 from tracekit.subjects.subject import Subject
 
-LAUNCH = Interval(3.0, 2.2, 1.6)
+LAUNCH = Interval(3.1, 2.4, 1.7)
 """Host time of a launch in generated code, in plain launches of the run's host, whatever its eager code does around
-each. Seven decoding runs on the host of an H200: 1.8 to 2.3; four models on those of H100s: 2.0 to 2.8."""
-GUARDS = {"growing": Interval(160.0, 80.0, 40.0), "": Interval(24.0, 12.0, 6.0)}
-"""Host time of guards and of entering the compiled code, per call, in plain launches. With shapes that grow (decoding),
-all layers of the cache are checked: 0.4 to 0.55 ms on the host of an H200, by the intercept of seven runs."""
+each. Ten runs of blind rounds 02 and 03 on hosts of H200s: 1.7 to 3.1."""
+GUARDS = Interval(20.0, 10.0, 5.0)
+"""Host time of entering the compiled code, per call, in plain launches."""
+GUARDED = Interval(0.8, 0.55, 0.35)
+"""Host time of the guards of a layer with weights, per call, in plain launches: the cache lookup of GPT-2 takes 4.5 µs
+a GEMM, that of Mistral-7B 2.9."""
+APPENDED = Interval(1.0, 0.5, 0.25)
+"""Host time of putting a grown tensor back into its cache, in plain launches: Mistral-7B's 64 take 0.26 ms."""
 PRODUCTS = Interval(1.02, 1.0, 0.9)
 """Time of GEMMs relative to eager code. Without their bias, which is fused into what follows, they use other kernels
 (GPT-2's prefill on an H200 gained more than fusing alone gives)."""
@@ -61,9 +65,10 @@ class Compile(Optimization):
     """`torch.compile`: memory-bound ops are fused into Triton kernels, and Python leaves the step.
 
     Chains of memory-bound kernels become one kernel, across modules; appends to a growing cache stay kernels of their
-    own. The host time does not depend on that of the eager code: each launch that is left takes what 2.2 (1.6 to 3)
-    plain launches take on this host, and each call 12 (6 to 24) for its guards, or 80 (40 to 160) while decoding with a
-    cache that grows. The optimizer's step is not compiled. Unwrapping each weight of torchao takes the host time of 4.5
+    own. The host time does not depend on that of the eager code: each launch that is left takes what 2.4 (1.7 to 3.1)
+    plain launches take on this host. Each call takes 10 (5 to 20) to enter the compiled code and 0.55 (0.35 to 0.8) for
+    the guards of each layer with weights, and, while decoding with a cache that grows, 0.5 (0.25 to 1) for each tensor
+    put back into it. The optimizer's step is not compiled. Unwrapping each weight of torchao takes the host time of 4.5
     (2.5 to 8) plain launches; single numbers copied from the host become constants, without a
     wait. Products take 1.0 (0.9 to 1.02) of their time, because without their bias they use other kernels; fp32
     products with a bias on Hopper take 0.83 (0.75 to 1.0). Products in 16 bits with rows that are no multiple of 16
@@ -175,9 +180,16 @@ def _entry_ns(base: Baseline, outcome: Outcome) -> float:
 
     A graph breaks at each value that is read back.
     """
-    growing = bool((base.ops.phase == "decode").any()) and appended(base).any()
-    calls = pick(GUARDS["growing" if growing else ""], outcome) * (forward_passes(base) + values_read_back(base))
-    return (calls + _torchao_layers(base) * pick(UNWRAPPED, outcome)) * plain_launch_ns(base)
+    calls = pick(GUARDS, outcome) * (forward_passes(base) + values_read_back(base))
+    forward = base.ops.phase != "backward"
+    guarded = pick(GUARDED, outcome) * (where(base.ops, _has_weight) & forward).sum()
+    put_back = pick(APPENDED, outcome) * appended(base).sum() * (base.ops.phase == "decode").any()
+    unwrapped = pick(UNWRAPPED, outcome) * _torchao_layers(base)
+    return float(calls + guarded + put_back + unwrapped) * plain_launch_ns(base)
+
+
+def _has_weight(cost: Cost | None) -> bool:
+    return cost is not None and cost.family in ("gemm", "convolution") and cost.weight_bytes > 0
 
 
 def _torchao_layers(base: Baseline) -> int:

@@ -22,9 +22,9 @@ from tracekit.subjects.subject import Subject
 WRAPPING = Interval(8.0, 4.0, 2.0)
 """Host time of checkpointing one block (saving and restoring the random state, leaving and entering autograd), in
 plain launches."""
-HOOKS = Interval(4.8, 3.3, 2.2)
+HOOKS = Interval(6.9, 4.7, 3.2)
 """Host time of one tensor that a block saves, in plain launches: it is packed twice and unpacked once, in Python.
-Fitted to nine training runs whose pace the host sets (two H200, 0.45 to 0.83 times as fast)."""
+Fitted to ten training runs whose pace the host sets (three H200, 0.45 to 0.72 times as fast)."""
 SHORT = 0.85
 """Fraction of the GPU's memory above which a step leaves no room for a longer sequence or a larger batch."""
 _MOST = 0.5
@@ -35,7 +35,7 @@ class GradientCheckpointing(Optimization):
     """The backward pass runs each block's forward again instead of keeping its activations.
 
     Kernel time is 1.25 to 1.33 times as long where the backward pass takes twice as long as the forward pass. Host time
-    grows by four plain launches per block and by 3.3 (2.2 to 4.8) per saved tensor, because each passes through Python
+    grows by four plain launches per block and by 4.7 (3.2 to 6.9) per saved tensor, because each passes through Python
     (measured on H200 where the host sets the pace: 0.45 to 0.72 times as fast). What is kept shrinks to the input of
     each block and what lies outside of blocks; the loss, or the block that runs again, then sets the peak (GPT-2, batch
     16, 512 tokens, fp32: 2.0 GB kept instead of 10.3, and 3.3 GB for the loss).

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.transforms.outcome import Outcome
-from tracekit.analyzers.transforms.plain_launch import with_plain_launch
 from tracekit.optimizations import OPTIMIZATIONS, in_order
 from tracekit.optimizations.base import Optimization, run_after
 from tracekit.optimizations.combined import conflict
@@ -51,7 +50,7 @@ class Search:
     """Simulates combinations of optimizations of one run, each of them once."""
 
     def __init__(self, base: Baseline) -> None:
-        self.base = base = with_plain_launch(base)
+        self.base = base
         self._applied: dict[tuple[str, Outcome], Baseline] = {("", outcome): base for outcome in OUTCOMES}
         self._scenarios: dict[tuple[str, bool], Scenarios] = {}
         self._refused: dict[tuple[str, str], bool] = {}
