@@ -110,6 +110,8 @@ class Metadata:
     groups: tuple[ProcessGroup, ...] = ()
     peak_memory_bytes: int = 0
     """Most memory of one device that torch had allocated at any time; 0: not recorded."""
+    python_calls: int = 0
+    """Recorded calls of Python functions. The host table holds modules and long calls only."""
     capture: CaptureInfo | None = None
     """Present if tracekit wrote the trace."""
 

@@ -27,7 +27,8 @@ class Origin:
     thread: npt.NDArray
     time_ns: Ints
     """When the host issued the item: the start of its launch, or else of its op. If both are unknown, the launch delay
-    is assumed to be that of the next work on the device whose launch is known."""
+    is assumed to be that of the next work on the device whose launch is known. Work that was launched before the
+    recording began was issued before its first host row."""
     delay_ns: Ints
     """Time from the launch to the item's start; -1 if the launch is unknown."""
 
@@ -49,15 +50,25 @@ def trace_origin(host: pd.DataFrame, items: WorkItems, ops: Nest) -> Origin:
     op = np.where(op >= 0, op, _rows_by_id(host, (host["category"] == "op").to_numpy(), "external_id", wanted))
     source = np.where(launch >= 0, launch, op)
     delay = np.where(launch >= 0, np.maximum(items.start - take(start, launch), 0), -1)
+    earlier = int(start.min()) - 1 if len(start) else 0
+    guessed = np.where(_before_recording(host, items), earlier, items.start - _next_delay(items, delay))
     return Origin(
         launch=launch,
         graph=graphs.graph,
         captured=graphs.captured,
         op=op,
         thread=take(thread, source),
-        time_ns=np.where(source >= 0, take(start, source), items.start - _next_delay(items, delay)),
+        time_ns=np.where(source >= 0, take(start, source), guessed),
         delay_ns=delay,
     )
+
+
+def _before_recording(host: pd.DataFrame, items: WorkItems) -> npt.NDArray[np.bool_]:
+    """Return which items were launched before the first recorded call: their correlation ids, which count calls, are
+    smaller than that of any call."""
+    recorded = host["correlation"].to_numpy()[(host["category"] == "runtime").to_numpy()]
+    recorded = recorded[recorded >= 0]
+    return (items.correlation >= 0) & (items.correlation < (recorded.min() if len(recorded) else 0))
 
 
 def _next_delay(items: WorkItems, delay: Ints) -> Ints:

@@ -17,7 +17,8 @@ Ints = npt.NDArray[np.int64]
 LONG_CALL_NS = 100_000
 """A driver call that neither launches nor waits has a cause of its own if it takes at least this, in ns."""
 LONG_LAUNCH_NS = 500_000
-"""A launch that takes at least this long on an idle device, in ns, loads its kernel first."""
+"""A launch of a kernel that takes at least this long on an idle device, in ns, loads its kernel first. The launch of a
+graph takes time for each of its nodes."""
 
 LOADING = re.compile(
     r"^enumerate\((?:DataLoader|DataPipe)\)#|^torch/utils/data/dataloader\.py\(\d+\): __next__"
@@ -26,10 +27,12 @@ LOADING = re.compile(
 )
 _PROCESSOR = re.compile(r"pre_?process|image_processing|processing_\w+\.py|feature_extract|tokeniz", re.IGNORECASE)
 _COMPILING = re.compile(
-    r"\(dynamo_timed\)$|^(?:entire_frame_compile|backend_compile|inductor_compile|compile_fx_inner)$"
+    r"^(?!cudagraph).*\(dynamo_timed\)$|^(?:entire_frame_compile|backend_compile|inductor_compile|compile_fx_inner)$"
     r"|torch/_dynamo/convert_frame\.py|triton/compiler/compiler\.py"
     r"|triton_heuristics\.py\(\d+\): (?:autotune|bench|precomp)"
 )
+_RECORDS_GRAPHS = re.compile(r"^cudagraphify|torch/_dynamo/metrics_context\.py|StreamBeginCapture|GraphInstantiate")
+"""Recording of a CUDA graph. torch.compile then also logs the metrics of each graph, for milliseconds."""
 _COLLECTING = re.compile(r"^Python GC$|^<built-in function collect>$|^gc\.collect$")
 _ALLOCATES = re.compile(
     r"^(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostFree|FreeHost|HostRegister|HostUnregister)"
@@ -38,6 +41,7 @@ _ALLOCATES = re.compile(
 _SYNCHRONISES = re.compile(r"synchroni[sz]e|^(?:cuda|hip)Memcpy(?:WithStream)?$", re.IGNORECASE)
 _COPIES = re.compile(r"memcpy", re.IGNORECASE)
 _COLLECTIVE = re.compile(r"^(?:nccl|rccl|gloo|c10d)[:_]|record_param_comms|_c10d_functional", re.IGNORECASE)
+_GRAPH_LAUNCH = re.compile(r"GraphLaunch", re.IGNORECASE)
 _LOADS_KERNELS = re.compile(r"Lazy Function Loading|Module Loading", re.IGNORECASE)
 _MODULE_RANGE = re.compile(r"^module: ")
 FRAMEWORK_RANGE = re.compile(
@@ -104,11 +108,12 @@ def kinds(host: pd.DataFrame, nest: Nest, to_host: Bools, launches: Ints, module
     own = _own_kinds(host, to_host)
     bare = ~_contains(host, launches) & ~_contains(host, modules)
     parents, named = nest.parents(), is_range | frame | op
-    in_model, loading, compiling, processing = any_above(
+    in_model, loading, compiling, recording, processing = any_above(
         parents,
         is_in_model(host) | (op & matching(names, _BACKWARD)),
         named & matching(names, LOADING),
         is_compiling(host),
+        (named | (category == "runtime").to_numpy()) & matching(names, _RECORDS_GRAPHS),
         named & matching(names, _PROCESSOR) & bare,
     )
     framework = is_range & matching(names, FRAMEWORK_RANGE)
@@ -116,6 +121,7 @@ def kinds(host: pd.DataFrame, nest: Nest, to_host: Bools, launches: Ints, module
     (preparing,) = any_above(parents, written & bare & ~in_model)
     tests = {
         "compilation": compiling,
+        "setup": recording,
         UNKNOWN: own != CODE[UNKNOWN],
         "preprocessing": processing | (preparing & ~loading),
         "data-loading": loading,
@@ -146,7 +152,7 @@ def _calls(names: pd.Series, length: Ints, to_host: Bools) -> Codes:
         "sync": matching(names, _SYNCHRONISES) | to_host,
         "allocation": matching(names, _ALLOCATES),
         "transfer": matching(names, _COPIES),
-        "setup": length >= np.where(launch, LONG_LAUNCH_NS, LONG_CALL_NS),
+        "setup": ~matching(names, _GRAPH_LAUNCH) & (length >= np.where(launch, LONG_LAUNCH_NS, LONG_CALL_NS)),
         "dispatch": launch,
     }
     return first_true(tests, UNKNOWN)

@@ -206,7 +206,7 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
     step = traced_step(trace, analysis)
     if step is None or analysis.source.gpu is None:
         return None
-    of_step = listed(trace, analysis, step.wall_ns)
+    of_step = listed(trace, analysis, step.host_ns)
     ops, outside = of_step.ops, of_step.outside
     if not ops.kernel_ns.any():
         return None

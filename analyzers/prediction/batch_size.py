@@ -21,7 +21,11 @@ _BATCH_FIRST = {
 }
 """Ops whose first input has the batch as its first dimension -> rank of that input."""
 _HANDLING = ("aten::copy_", "aten::clone")
-_TOKEN_RANK = 2
+_CHOOSING = ("aten::topk", "aten::argmax", "aten::multinomial", "aten::sort")
+"""Ops that choose among logits [batch, vocabulary] of a floating-point type."""
+_FLOATING = ("float", "c10::BFloat16", "c10::Half", "double")
+_WHOLE = ("long int", "int")
+_MATRIX = 2
 _TOKENS = "aten::embedding"
 """Embedding lookup. Its second input is [batch, length]; position lookups have a batch of 1."""
 
@@ -39,26 +43,31 @@ def batch_by_shapes(host: pd.DataFrame) -> int:
             else:
                 votes[size] += count
     if not votes:
-        return max(tokens, default=0) or _of_handled_tokens(host)
+        return (
+            max(tokens, default=0) or _of_matrices(host, _HANDLING, _WHOLE) or _of_matrices(host, _CHOOSING, _FLOATING)
+        )
     size, most = votes.most_common(1)[0]
     return size if 2 * most > votes.total() else 0
 
 
-def _of_handled_tokens(host: pd.DataFrame) -> int:
-    """Return the batch size of the integer tensors [batch, length] that are copied before and after graph launches,
-    because ops inside graphs are not recorded. Return 0 if there are none or they disagree."""
-    calls = host[host["name"].isin(_HANDLING).to_numpy()][["shapes", "dtypes"]].astype(str).drop_duplicates()
-    sizes = {_of_tokens(*call) for call in calls.itertuples(index=False)} - {0}
+def _of_matrices(host: pd.DataFrame, names: tuple[str, ...], dtypes: tuple[str, ...]) -> int:
+    """Return the first dimension of the matrices of these types that ops with these names take first.
+
+    Ops inside graphs are not recorded, but those around the launches of graphs are: copies of tokens [batch, length],
+    and the choice of the next token. Return 0 if there are none or they disagree.
+    """
+    calls = host[host["name"].isin(names).to_numpy()][["shapes", "dtypes"]].astype(str).drop_duplicates()
+    sizes = {_rows(*call, dtypes) for call in calls.itertuples(index=False)} - {0}
     return sizes.pop() if len(sizes) == 1 else 0
 
 
-def _of_tokens(shapes: str, dtypes: str) -> int:
+def _rows(shapes: str, types: str, dtypes: tuple[str, ...]) -> int:
     try:
-        dims, dtype = json.loads(shapes)[0], json.loads(dtypes)[0]
+        dims, dtype = json.loads(shapes)[0], json.loads(types)[0]
     except (ValueError, IndexError, TypeError, KeyError):
         return 0
-    whole = isinstance(dims, list) and len(dims) == _TOKEN_RANK and all(type(size) is int for size in dims)
-    return max(dims[0], 0) if whole and dtype in ("long int", "int") else 0
+    matrix = isinstance(dims, list) and len(dims) == _MATRIX and all(type(size) is int for size in dims)
+    return max(dims[0], 0) if matrix and dtype in dtypes else 0
 
 
 def _batches(name: str, shapes: str) -> Iterator[int]:

@@ -6,7 +6,8 @@ device is free and the launch has arrived:
     kernel_start = max(previous kernel_end + gap, host_end + launch_latency)
 
 A synchronisation makes the host wait for the device. So does a full queue: launches are grouped in blocks, and each
-block waits for the last but one. Ops that launch nothing have a kernel time of 0.
+block waits for the last but one. Ops that launch nothing have a kernel time of 0. Kernels without host time of their
+own are nodes of a graph, which is a single launch.
 """
 
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ def simulate(
     host, kernel, waits = _arrays(host_ns, kernel_ns, sync)
     times = np.full((4, len(host)), -1.0)
     host_now, device_free, before = 0.0, -np.inf, -np.inf
-    for part in _segments(waits, kernel):
+    for part in _segments(waits, host, kernel):
         host_now, before = max(host_now, before), device_free
         times[:, part] = _queue(host[part], kernel[part], host_now, device_free, launch_latency_ns, gap_ns)
         host_now = times[1, part.stop - 1]
@@ -76,7 +77,7 @@ def latency_ns(
 ) -> int:
     """Return `simulate(...).latency_ns` in less time: the running maximum at the end of each segment suffices."""
     host, kernel, waits = _arrays(host_ns, kernel_ns, sync)
-    last = _ends(waits, kernel)
+    last = _ends(waits, host, kernel)
     first = np.append(0, last + 1)[:-1]
     work = np.where(kernel > 0, kernel + gap_ns, 0.0)
     issued, queued = np.cumsum(host), np.cumsum(work)
@@ -103,16 +104,16 @@ def _arrays(
     return host, kernel, np.zeros(len(host), dtype=bool) if sync is None else np.asarray(sync, dtype=bool)
 
 
-def _segments(waits: Bools, kernel: Floats) -> list[slice]:
+def _segments(waits: Bools, host: Floats, kernel: Floats) -> list[slice]:
     """Return the runs of ops between synchronisations, divided into blocks of launches."""
-    stops = (_ends(waits, kernel) + 1).tolist()
+    stops = (_ends(waits, host, kernel) + 1).tolist()
     return [slice(a, b) for a, b in zip([0, *stops], stops, strict=False)]
 
 
-def _ends(waits: Bools, kernel: Floats) -> npt.NDArray[np.intp]:
+def _ends(waits: Bools, host: Floats, kernel: Floats) -> npt.NDArray[np.intp]:
     """Return the last op of each run."""
-    launched = np.cumsum(kernel > 0)
-    full = (launched % QUEUED == 0) & (kernel > 0)
+    launches = (kernel > 0) & (host > 0)
+    full = (np.cumsum(launches) % QUEUED == 0) & launches
     return np.flatnonzero(np.append((waits | full)[:-1], True)[: len(waits)])
 
 

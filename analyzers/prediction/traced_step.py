@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.prediction.graph_use import GraphUse, graph_use
@@ -32,11 +33,14 @@ class HostTail:
 class TracedStep:
     wall_ns: int
     """Time from its start on the host to the end of its device work; if steps overlap, their period."""
+    host_ns: int
+    """Time in which the host issued it: its wall time; if steps overlap, until the host began the next step."""
     overlaps: bool
     """Whether the next step begins before the step's device work ends."""
     tail: HostTail
     recorded: dict[str, int]
-    """Category of host rows (op, runtime, range, module) -> number of rows in the step."""
+    """Category of host rows (op, runtime, range, module) -> number of rows in the step; also python_calls, estimated by
+    the step's part of the other rows, and graph_nodes, its work that graphs launched."""
     busy_ns: int
     """Busy time of all devices."""
     graphs: GraphUse
@@ -48,12 +52,25 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
     if step is None:
         return None
     start, wall = int(step.host_start_ns), int(step.wall_ns)
+    overlaps = int(step.start_ns) > start
+    issued = _until_next(analysis.timeline.steps, start, wall) if overlaps else wall
     times = trace.host.start_ns.to_numpy()
-    host = trace.host[(times >= start) & (times < start + wall)]
-    launches = analysis.work.launch[(analysis.work.step == step.step) & (analysis.work.launch >= 0)]
+    host = trace.host[(times >= start) & (times < start + issued)]
+    work = analysis.work[(analysis.work.step == step.step) & (analysis.work.launch >= 0)]
+    launches = work.launch
     recorded = {str(name): int(rows) for name, rows in host.category.value_counts().items() if rows}
-    tail = _tail(host, trace.host.iloc[launches.unique()], start + wall)
-    return TracedStep(wall, int(step.start_ns) > start, tail, recorded, int(step.busy_ns), graph_use(host))
+    recorded["python_calls"] = round(trace.metadata.python_calls * len(host) / max(1, len(trace.host)))
+    recorded["graph_nodes"] = int((work.graph >= 0).sum())
+    tail = _tail(host, trace.host.iloc[launches.unique()], start + issued)
+    return TracedStep(wall, issued, overlaps, tail, recorded, int(step.busy_ns), graph_use(host))
+
+
+def _until_next(steps: pd.DataFrame, start: int, wall: int) -> int:
+    """Return the time from `start` until the host began the next step; after the last step, the usual time, at most
+    its wall time."""
+    starts = steps.host_start_ns.to_numpy()
+    later = starts[starts > start]
+    return int(later[0]) - start if len(later) else min(wall, int(np.median(np.diff(starts))))
 
 
 def _tail(host: pd.DataFrame, launches: pd.DataFrame, stop: int) -> HostTail:

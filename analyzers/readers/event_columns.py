@@ -61,6 +61,8 @@ class EventColumns:
     impossible: int
     peak_memory: int = 0
     """Largest number of bytes that were allocated on one device; 0: not recorded."""
+    python_calls: int = 0
+    """Calls of Python functions, of which `host` holds the long ones."""
 
 
 def event_columns(events: Sequence[Event]) -> EventColumns:
@@ -81,6 +83,7 @@ def event_columns(events: Sequence[Event]) -> EventColumns:
         phaseless=groups.phaseless,
         impossible=impossible,
         peak_memory=peak_memory(groups.memory),
+        python_calls=len(groups.modules),
     )
 
 
@@ -104,6 +107,7 @@ def joined(parts: Sequence[EventColumns]) -> EventColumns:
         phaseless=sum(p.phaseless for p in parts),
         impossible=sum(p.impossible for p in parts),
         peak_memory=max((p.peak_memory for p in parts), default=0),
+        python_calls=sum(p.python_calls for p in parts),
     )
 
 

@@ -51,6 +51,7 @@ def read(source: Source) -> Trace:
         groups=header.groups,
         capture=header.capture,
         peak_memory_bytes=max(part.peak_memory for part in events.parts),
+        python_calls=sum(part.python_calls for part in events.parts),
     )
     rows = [*_damage(source, events, header), *tables.problems, *_lacking(tables.host, tables.device)]
     release_freed()

@@ -80,6 +80,22 @@ def test_external_id_names_the_op_where_no_launch_was_recorded():
     assert analysis.ops.set_index("name").busy_ns.to_dict() == {"(no op)": 2_000, "aten::x": 1_000}
 
 
+def test_work_launched_before_the_recording_is_in_no_step():
+    """The device still runs what was queued: correlation ids below that of the first recorded call."""
+    made = Handmade().device("earlier", 30, 5, correlation=3)
+    for at, correlation in ((10, 7), (110, 8)):
+        made.host("range", f"ProfilerStep#{correlation}", at, 90)
+        made.host("runtime", "cudaLaunchKernel", at + 40, 1, correlation=correlation)
+        made.device("k", at + 50, 5, correlation=correlation)
+    analysis = analyze(made.device("launch was lost", 180, 1, correlation=9).trace())
+    assert dict(zip(analysis.work.name, analysis.work.step, strict=True)) == {
+        "earlier": -1,
+        "k": 1,
+        "launch was lost": 1,
+    }
+    assert analysis.timeline.steps.kernels.tolist() == [1, 2]
+
+
 def test_stream_0_is_a_stream():
     work = analyze(Handmade().device("k", 0, 1, stream=0).trace()).work
     assert work.stream.tolist() == [0]

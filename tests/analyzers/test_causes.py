@@ -54,6 +54,19 @@ def test_each_cause_has_its_time_and_its_name(category: str, name: str, cause: s
     assert row["name"] == (name if category != "python" or "(" not in name else "torch.utils.data.dataloader.__next__")
 
 
+@pytest.mark.parametrize(("call", "cause"), [("cudaGraphLaunch", "dispatch"), ("cudaLaunchKernel", "setup")])
+def test_the_launch_of_a_graph_takes_long_without_loading_anything(call: str, cause: str):
+    assert causes(between(("runtime", call, 100, 9_000))).loc[cause, "idle_ns"] >= 9_000_000
+
+
+@pytest.mark.parametrize(
+    "name", ["cudagraphify.get_container (dynamo_timed)", "torch/_dynamo/metrics_context.py(238): finish"]
+)
+def test_recording_graphs_is_setup(name: str):
+    category = "python" if ".py" in name else "op"
+    assert causes(between((category, name, 100, 9_000))).loc["setup", "idle_ns"] == 9_000_000
+
+
 def test_an_op_that_works_long_before_it_launches_plans():
     row = causes(between(("op", "aten::_cudnn_attention_forward", 100, 9_950))).loc["planning"]
     assert (row["idle_ns"], row["name"]) == (9_900_000, "aten::_cudnn_attention_forward")

@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+from handmade import Handmade
 from kineto_files import TRACES, shared_trace
 
 from tracekit.analyzers import analyze, hardware
 from tracekit.analyzers.prediction.baseline import Baseline, baseline
+from tracekit.analyzers.prediction.profiler_share import profiler_share
 from tracekit.analyzers.prediction.reproduction import Reproduction
 from tracekit.analyzers.readers import load
 
@@ -62,6 +64,32 @@ def test_the_profiler_is_taken_off_an_imported_trace(shared: Path) -> None:
     assert run.stated_ns == pytest.approx(22.1e6, rel=0.01)
     low, high = (run.simulate(run.ops, factor) for factor in (run.host_range.low, run.host_range.high))
     assert low < 9.8e6 < high and high < 0.65 * run.stated_ns
+
+
+def test_replays_that_overlap_take_the_time_of_the_device() -> None:
+    """The host launches graphs of 600 nodes in 1 ms each, and the device takes 1.5 ms for each."""
+    made = Handmade()
+    for step in range(4):
+        begin = 1_000 * step
+        made.host("range", f"ProfilerStep#{step}", begin, 999)
+        made.host("runtime", "cudaGraphLaunch", begin + 5, 980, correlation=step + 1)
+        for node in range(600):
+            at = 1_000 + 1_500 * step + 2.5 * node
+            made.device("k", at, 2, correlation=step + 1, graph=1)
+    trace = made.trace()
+    run = baseline(trace, analyze(trace))
+    assert run is not None and run.overlaps and run.as_traced is not None
+    assert run.stated_ns == pytest.approx(1.5e6, rel=0.01)
+    assert run.as_traced.holds, run.as_traced
+
+
+def test_recording_python_and_nodes_of_graphs_takes_time() -> None:
+    plain = profiler_share(10e6, {"op": 100}, "kineto")
+    stacks = profiler_share(10e6, {"op": 100, "python_calls": 5_000}, "kineto")
+    nodes = profiler_share(1e6, {"graph_nodes": 400}, "kineto")
+    assert stacks.low > plain.low and stacks.expected == pytest.approx(plain.expected + 0.5)
+    assert nodes.expected == pytest.approx(0.52)
+    assert profiler_share(10e6, {"op": 100, "python_calls": 10**6}, "kineto").high < 1.0
 
 
 def test_a_check_says_how_far_off_it_is() -> None:

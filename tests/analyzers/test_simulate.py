@@ -44,6 +44,14 @@ def test_a_full_queue_holds_the_host_back():
     assert result.kernel_end[-2] == 1_000 + 5_000 + launches * 10_000
 
 
+def test_a_graph_is_one_launch_in_the_queue():
+    """Two replays of large graphs, and host work between them that does not wait for the first one."""
+    nodes = 3 * QUEUED
+    replay = [100_000] + [0] * (nodes - 1)
+    result = simulate([*replay, 10_000_000, *replay[1:], 0], [10_000] * 2 * nodes + [0], launch_latency_ns=0)
+    assert result.host_end[nodes] == 100_000 + 10_000_000
+
+
 def test_launch_bound_work_takes_the_host_time():
     result = simulate([20_000] * 100, [2_000] * 100, launch_latency_ns=5_000)
     assert result.latency_ns == 100 * 20_000 + 5_000 + 2_000

@@ -68,6 +68,13 @@ def test_the_batch_is_read_from_shapes(calls: list[tuple[str, str]], batch: int)
     assert batch_by_shapes(host) == batch
 
 
+def test_the_batch_of_a_graphed_decode_is_that_of_its_logits() -> None:
+    calls = [("aten::topk", "[[2,32000],[],[]]", '["float","Scalar"]'), ("aten::argmax", "[[2,40]]", '["float"]')]
+    host = pd.DataFrame(calls, columns=["name", "shapes", "dtypes"])
+    assert batch_by_shapes(host) == 2
+    assert batch_by_shapes(host.assign(dtypes='["long int"]')) == 0
+
+
 def test_batching_takes_the_batch_of_the_shapes() -> None:
     run = base("a100", batch_size=0)
     assert Batching().objection(run) is not None

@@ -49,6 +49,19 @@ def test_no_combination_is_much_better_than_the_plan(run):
     assert best_of_all(run, FEW) <= reached * WORTHWHILE**2
 
 
+def test_a_mistake_is_mended_before_something_that_gains_a_little_more(monkeypatch):
+    run = RUNS["device-bound"]
+    steps = Search(run).plan(FEW)
+    assert len(steps) > 1 and not any(step.mends_mistake for step in steps)
+    gains = {step.id: predicted_speedup(step, run).expected for step in steps}
+    close = [name for name, gain in gains.items() if gain >= max(gains.values()) ** 0.5]
+    for step in steps:
+        with monkeypatch.context() as patched:
+            patched.setattr(type(step), "mends_mistake", True)
+            first = Search(run).plan(FEW)[0]
+        assert (first.id == step.id) == (step is steps[0] or step.id in close)
+
+
 @runs
 def test_each_step_is_worth_it_and_the_gains_chain(run):
     plan = advised(run).plan

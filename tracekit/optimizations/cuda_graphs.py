@@ -34,9 +34,12 @@ as expected, and at the high end as much as the streams and the GPU's rates allo
 class Graphed(Optimization):
     """Base class of optimizations that replay graphs, in which no kernel waits for a launch."""
 
+    keeps_streams = True
+    """Whether the step's work stays on its streams, so that they come to run side by side."""
+
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         after = super().applied(base, outcome)
-        beside = after.side_by_side ** pick(BESIDE, outcome)
+        beside = after.side_by_side ** pick(BESIDE, outcome) if self.keeps_streams else 1.0
         ops = after.ops.assign(kernel_ns=after.ops.kernel_ns * beside)
         return replace(after, ops=ops, side_by_side=1.0, gap_ns=pick(NODE_NS, outcome))
 

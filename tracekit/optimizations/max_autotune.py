@@ -26,7 +26,8 @@ COMPILE, GRAPHS = Compile(), CUDAGraphs()
 class MaxAutotune(Graphed):
     """`torch.compile(mode="max-autotune")`: `compile`, then `cuda-graphs`, then tuned products.
 
-    Products take 0.97 (0.88 to 1.0) of their time; a Triton product is seldom faster than the library's.
+    Generated code runs on one stream, so that work of several streams does not come to overlap. Products take 0.97
+    (0.88 to 1.0) of their time; a Triton product is seldom faster than the library's.
 
     *Refused* on GPUs with fewer than 68 multiprocessors, for which inductor tunes no products, and where CUDA graphs
     are refused.
@@ -36,6 +37,7 @@ class MaxAutotune(Graphed):
     title = "torch.compile, max-autotune"
     aliases = ("autotune",)
     costs = Costs("about the same", "rounding of the last digits", "one line, and minutes for the first call")
+    keeps_streams = False
     contains = ("compile", "cuda-graphs")
     excludes: Mapping[str, str] = {"compile": "it compiles, too.", "cuda-graphs": "it records graphs, too."}
     caveats = (

@@ -37,6 +37,7 @@ class PadShapes(Optimization):
 
     id = "pad-shapes"
     title = "Padded shapes"
+    mends_mistake = True
     costs = Costs("a few rows more", "unchanged, with the padding masked", "one argument")
     caveats = ("Padding must not take part: mask padded tokens, and cut padded logits.",)
 

@@ -16,6 +16,8 @@ WORTHWHILE = 1.03
 expected gain must reach this."""
 _LARGE, _UNLIKELY = 1.1, 0.8
 """Smallest expected gain, and smallest distance of a loss from it, of an optimization whose gain is not sure."""
+_OF_THE_MOST = 0.5
+"""Fraction of the largest gain of a step, in the logarithm, from which on the mend of a mistake comes before it."""
 LONGEST = 4
 """Most steps of a plan, not counting the one for throughput."""
 _TO_RANK: tuple[Outcome, ...] = ("low", "expected")
@@ -58,14 +60,16 @@ class Search:
     def plan(self, candidates: Sequence[Optimization] = OPTIMIZATIONS, start: Steps = ()) -> Steps:
         """Return the best plan: at most `LONGEST` steps for latency, then at most one for throughput.
 
-        The first step gains most alone, and each gains enough after those before it. The plan begins with the steps in
-        `start`, whatever their gain. An optimization that needs something the run does not have is the only step, if
-        there is no other.
+        The plan begins with the steps in `start`, whatever their gain. Then come mends of mistakes that gain at least
+        half as much alone, in the logarithm, as the best step, and the others, the best one first. Each gains enough
+        after those before it. An optimization that needs something the run does not have is the only step, if there is
+        no other.
         """
         free = [each for each in candidates if not each.condition]
         latency = [each for each in free if not each.throughput]
         steps = self._sure(self._pruned(self._beam(latency, start), start), start)
         steps = self._with_mends(steps, [each for each in latency if each.mends_mistake])
+        steps = self._mends_first(steps[len(start) :], start)
         more = self._grown([(steps, each) for each in free if each.throughput])
         planned = self._sure(max(more, key=self._expected, default=steps), steps)
         return planned or self._conditional([each for each in candidates if each.condition])
@@ -82,6 +86,21 @@ class Search:
             if mend not in steps and self._allowed(more) and worthwhile(mend, self.gain(more, steps)):
                 steps = more
         return steps
+
+    def _mends_first(self, steps: Steps, start: Steps) -> Steps:
+        """Return `start` and the steps, beginning with mends of mistakes that gain enough alone.
+
+        Nobody wanted a mistake: it is mended before something else is done, unless that gains far more.
+        """
+        alone = {step: math.log(self._expected((step,))) for step in steps}
+        most = max(alone.values(), default=0.0)
+        mends = [step for step in steps if step.mends_mistake and alone[step] >= _OF_THE_MOST * most]
+        mends.sort(key=lambda step: -alone[step])
+        kept = start
+        for step in (*mends, *(each for each in steps if each not in mends)):
+            more = (*kept, step)
+            kept = more if self._allowed(more) and worthwhile(step, self.gain(more, kept)) else kept
+        return kept
 
     def gain(self, steps: Steps, before: Steps = ()) -> Interval:
         """Return the speed-up by `steps` relative to `before`, over all outcomes."""
