@@ -57,7 +57,7 @@ def _of_matrices(host: pd.DataFrame, names: tuple[str, ...], dtypes: tuple[str, 
     and the choice of the next token. Return 0 if there are none or they disagree.
     """
     calls = host[host["name"].isin(names).to_numpy()][["shapes", "dtypes"]].astype(str).drop_duplicates()
-    sizes = {_rows(*call, dtypes) for call in calls.itertuples(index=False)} - {0}
+    sizes = {_rows(shapes, types, dtypes) for shapes, types in zip(calls["shapes"], calls["dtypes"], strict=True)} - {0}
     return sizes.pop() if len(sizes) == 1 else 0
 
 
