@@ -77,6 +77,7 @@ def write_inputs(folder: Path) -> Path:
     """A folder with a script, the settings of a run, and traces."""
     (folder / "script.py").write_text("print('ran')\n")
     (folder / "kernels.ncu-rep").write_bytes(b"NVR\0" + bytes(64))
+    (folder / "trace.pftrace").write_bytes(b"\x0a\x02\x50\x01")
     (folder / "run").mkdir()
     settings = {"settings": {"model": "gpt2", "device": "cpu", "seq_len": 8}}
     (folder / "run" / "run.json").write_text(json.dumps(settings))
@@ -116,9 +117,8 @@ def test_commands_that_run_a_model_say_what_to_install(tmp_path, package, verbs)
 
 def test_the_other_commands_need_no_extra(tmp_path):
     codes = [command(words) for words in NEED_NO_TORCH.values()]
-    for verb, done in zip(
-        NEED_NO_TORCH, without([*EXTRAS, "fsspec", "ncu_report"], codes, write_inputs(tmp_path)), strict=True
-    ):
+    every = without([*EXTRAS, "fsspec", "ncu_report", "perfetto"], codes, write_inputs(tmp_path))
+    for verb, done in zip(NEED_NO_TORCH, every, strict=True):
         assert done.status == 0, (verb, done.stderr)
 
 
@@ -141,6 +141,7 @@ def test_python_functions_say_what_to_install(tmp_path):
         ("fsspec", command(["analyze", "https://example.org/trace.json"]), "remote"),
         ("s3fs", command(["analyze", "s3://bucket/trace.json"]), "remote"),
         ("ncu_report", command(["analyze", "kernels.ncu-rep"]), "ncu"),
+        ("perfetto", command(["analyze", "trace.pftrace"]), "perfetto"),
         ("mcp", command(NEED_THEIR_EXTRA["mcp"]), "mcp"),
         ("IPython", "import tracekit\ntracekit.load_ipython_extension", "notebook"),
     ],

@@ -22,6 +22,12 @@ READING = (
         "Shares and totals miss them. Export the trace again if they matter.",
     ),
     Kind(
+        "dropped-events",
+        "error",
+        "The recorder lost events: at least {count} packet{s} {were} dropped while recording.",
+        "Times and counts miss them. Record fewer steps, or with larger buffers.",
+    ),
+    Kind(
         "more-events",
         "warning",
         "{count} event{s} behind the end of the first list of events {were} not read ({detail}).",

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import pandas as pd
-
 from tracekit.analyzers import problems
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.problems import Problem, problem
@@ -15,6 +13,7 @@ from tracekit.analyzers.readers.assembly import assemble
 from tracekit.analyzers.readers.chunking import Chunks, Leftover
 from tracekit.analyzers.readers.event_columns import EventColumns, joined
 from tracekit.analyzers.readers.freed_memory import release_freed
+from tracekit.analyzers.readers.lacking import lacking
 from tracekit.analyzers.readers.metadata import Header, read_header
 from tracekit.analyzers.readers.parallel import read_chunks
 from tracekit.analyzers.readers.salvage import TooDamagedError
@@ -53,7 +52,7 @@ def read(source: Source) -> Trace:
         peak_memory_bytes=max(part.peak_memory for part in events.parts),
         python_calls=sum(part.python_calls for part in events.parts),
     )
-    rows = [*_damage(source, events, header), *tables.problems, *_lacking(tables.host, tables.device)]
+    rows = [*_damage(source, events, header), *tables.problems, *lacking(tables.host, tables.device)]
     release_freed()
     return Trace(metadata, tables.host, tables.device, problems.table(rows))
 
@@ -132,17 +131,6 @@ def _behind_the_end(left: Leftover, header: Header) -> list[Problem]:
     return [
         problem("more-events", more, where),
         problem("trailing-text", 0 if more else left.size),
-    ]
-
-
-def _lacking(host: pd.DataFrame, device: pd.DataFrame) -> list[Problem]:
-    shapes = host.loc[host["category"] == "op", "shapes"]
-    launches = host.loc[(host["category"] == "runtime") & (host["correlation"] >= 0), "correlation"]
-    return [
-        problem("no-device-events", int(device.empty)),
-        problem("no-host-events", int(host.empty)),
-        problem("duplicate-correlations", int(launches.duplicated().sum())),
-        problem("no-shapes", int(not shapes.empty and bool((shapes == "").all()))),
     ]
 
 

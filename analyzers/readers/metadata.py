@@ -118,6 +118,15 @@ def read_header(head: str, tail: str) -> Header:
     )
 
 
+def device_properties(text: str) -> tuple[DeviceProperties, ...]:
+    """Return the devices that Kineto's text describes; nothing if it is not readable."""
+    try:
+        described = msgspec.json.decode(text, type=tuple[_Device, ...], strict=False) if text else ()
+    except (msgspec.DecodeError, RecursionError):
+        return ()
+    return tuple(device.properties() for device in described)
+
+
 def _host(known: _Known) -> str:
     """Return a hash of the host's name, else the number of its node in the job."""
     if known.host_name:

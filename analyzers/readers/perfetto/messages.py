@@ -1,0 +1,24 @@
+"""Perfetto's message types, imported when a trace of it is read (the extra `perfetto`)."""
+
+from importlib import import_module
+from typing import Any
+
+from tracekit.analyzers.errors import MissingPackageError
+
+
+def messages() -> Any:
+    """Return Perfetto's module of messages. Raises MissingPackageError without the package."""
+    try:
+        return import_module("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    except ImportError as error:
+        raise MissingPackageError(
+            "A Perfetto trace needs Perfetto's Python package to be read.",
+            f"{'The package perfetto is not installed' if error.name == 'perfetto' else error}.",
+            "Install it with: pip install 'tracekit[perfetto]'. Or export JSON: export_chrome_trace('trace.json.gz').",
+        ) from error
+
+
+def decode_error() -> type[Exception]:
+    """Return the exception of bytes that are no message."""
+    error: type[Exception] = import_module("google.protobuf.message").DecodeError
+    return error
