@@ -53,6 +53,18 @@ def test_a_trace_of_pytorch_holds_what_its_json_holds(both, table):
     assert both[1].metadata.base_ns == files.BASE_NS + both[0].metadata.zero_ns
 
 
+@pytest.mark.parametrize("table", ["host", "device"])
+def test_a_file_of_pytorchs_own_writer_holds_what_its_json_holds(table):
+    """Made by examples/perfetto_by_torch.py."""
+    as_json, as_packets = (load(SAMPLE.with_name(f"h200_gpt2_prefill.{kind}.gz")) for kind in ("json", "pftrace"))
+    written, read = (getattr(trace, table).astype(object) for trace in (as_json, as_packets))
+    assert len(written) == len(read) > 200
+    for column in set(written.columns) - NOT_WRITTEN:
+        assert written[column].equals(read[column]), column
+    assert damage(as_packets) == {}
+    assert as_packets.metadata.base_ns == as_json.metadata.base_ns
+
+
 def test_categories_are_told_where_kineto_writes_none(tmp_path):
     trace = load(write(tmp_path, files.as_kineto(EVENTS)))
     assert dict(zip(trace.host["name"], trace.host["category"], strict=True)) == {
