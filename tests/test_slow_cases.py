@@ -19,11 +19,12 @@ def test_each_case_has_a_script_and_each_script_a_case(number):
     assert scripts == {case.script for case in cases(number).values()}
 
 
-def test_no_case_is_in_both_sets():
-    assert not cases(1).keys() & cases(2).keys()
+def test_no_case_is_in_two_sets():
+    names = [name for number in SETS for name in cases(number)]
+    assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize(("number", "mark"), [(1, "table"), (2, "second")])
+@pytest.mark.parametrize(("number", "mark"), [(1, "table"), (2, "second"), (3, "third")])
 def test_the_readme_shows_the_catalogue(number, mark):
     readme = (CASES / "README.md").read_text()
     assert _between(readme, mark) == table(number)
@@ -55,8 +56,10 @@ def test_the_page_of_diagnosis_shows_what_was_measured():
     text = (CASES.parents[1] / "docs" / "diagnosis.md").read_text()
     for mark, name in (("blind", BLIND), ("seen", SEEN)):
         assert _between(text, mark) == page(CASES / "h100", name)
-    if (second := CASES / "h100_second").exists():
-        assert _between(text, "second-blind") == page(second, BLIND, 2)
+    for mark, name in (("blind", BLIND), ("seen", SEEN)):
+        for number, folder in ((2, "second"), (3, "third")):
+            if (CASES / f"h100_{folder}" / name).exists():
+                assert _between(text, f"{folder}-{mark}") == page(CASES / f"h100_{folder}", name, number)
 
 
 def _between(text, mark):

@@ -1,4 +1,4 @@
-"""The cases of both sets; `python benchmarks/cases/catalogue.py SET` prints the table of one in README.md."""
+"""The cases of all sets; `python benchmarks/cases/catalogue.py SET` prints the table of one in README.md."""
 
 import sys
 import tomllib
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SETS = {1: ("cases.toml", "scripts"), 2: ("second.toml", "second")}
+SETS = {1: ("cases.toml", "scripts"), 2: ("second.toml", "second"), 3: ("third.toml", "third")}
 """The list of a set, and the folder of its scripts."""
 
 
