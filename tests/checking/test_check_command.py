@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from tiny_runs import write_run
 
-from tracekit.checking import baseline_file
+from tracekit.checking import baseline_file, self_test
 from tracekit.cli import main
 
 
@@ -229,3 +229,21 @@ def test_the_self_test_of_given_runs(tracekit):
     assert re.search(r"false alarms: \d+ \(", answer.output)
     few = tracekit("check", "--self-test", "base-0.json")
     assert "It needs 6 runs" in few.output
+
+
+WORK = """import json, sys
+assert sys.argv[1:3] == ["20", "cuda"] and open(sys.argv[3], "w")
+print(json.dumps([[100.0 + step for step in range(20)] for part in range(2)]))
+"""
+
+
+def test_the_self_test_on_a_gpu(tracekit, tmp_path, monkeypatch):
+    work = tmp_path / "work.py"
+    work.write_text(WORK)
+    monkeypatch.setattr(self_test, "_WORK", work)
+    first, second = self_test.timed_runs("cuda", 2)
+    assert first == second and first.steps_ns[:2] == [200.0, 202.0]
+    work.write_text("raise SystemExit('RuntimeError: Found no NVIDIA driver')")
+    failed = tracekit("check", "--self-test", "--device", "cuda")
+    assert failed.exit_code == 1
+    assert "Found no NVIDIA driver" in failed.output and "without --device" in failed.output

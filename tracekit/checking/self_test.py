@@ -6,7 +6,9 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist, stdev
@@ -22,6 +24,7 @@ SIDE = 3
 """Runs on each side of a pair."""
 PROCESSES, STEPS = 30, 20
 _SEED = 1
+_MOST_STARTING = 6
 _WORK = Path(__file__).with_name("self_test_work.py")
 
 
@@ -47,15 +50,15 @@ class SelfTest:
         return wilson(self.false_alarms, self.pairs)
 
 
-def self_test(runs: Sequence[str]) -> str:
-    """Return the text of an A/A test of the given runs of the same thing, or of work timed now on this CPU."""
+def self_test(runs: Sequence[str], device: str = "cpu") -> str:
+    """Return the text of an A/A test of the given runs of the same thing, or of work timed now on `device`."""
     settings, _ = configuration()
     if runs:
         times = list(recorded(runs).runs)
         what = f"{len(times)} runs"
     else:
-        times = [timed_run() for _ in range(PROCESSES)]
-        what = f"{PROCESSES} processes of {STEPS} steps on this machine's CPU"
+        times = timed_runs(device)
+        what = f"{PROCESSES} processes of {STEPS} steps on this machine's {'GPU' if device == 'cuda' else 'CPU'}"
     return described(tested(times, what, settings.rules))
 
 
@@ -98,14 +101,26 @@ def described(result: SelfTest) -> str:
     )
 
 
-def timed_run() -> RunTimes:
-    """Time the fixed work in a new process."""
-    command = [sys.executable, str(_WORK), str(STEPS)]
+def timed_runs(device: str, processes: int = PROCESSES) -> list[RunTimes]:
+    """Time the fixed work in new processes, one at a time. For a GPU, others start meanwhile: that takes longest."""
+    with tempfile.NamedTemporaryFile() as lock, ThreadPoolExecutor(_starting(device)) as pool:
+        arguments = [str(STEPS), *(["cuda", lock.name] if device == "cuda" else [])]
+        return list(pool.map(_timed_run, [arguments] * processes))
+
+
+def _starting(device: str) -> int:
+    """Return how many processes start at a time."""
+    return max(1, min(_MOST_STARTING, (os.cpu_count() or 1) // 2)) if device == "cuda" else 1
+
+
+def _timed_run(arguments: list[str]) -> RunTimes:
+    command = [sys.executable, str(_WORK), *arguments]
     alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=alone)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise TracekitError("The work of the self-test could not be timed.", f"It ended with: {last}.")
+        hint = "Run it on a machine with a GPU that torch can use, or without --device." if "cuda" in arguments else ""
+        raise TracekitError("The work of the self-test could not be timed.", f"It ended with: {last}.", hint)
     parts = {str(number): list(map(float, times)) for number, times in enumerate(json.loads(done.stdout))}
     steps = [sum(times) for times in zip(*parts.values(), strict=True)]
     return RunTimes(unprofiled=None, steps_ns=steps, parts={"layer": parts})

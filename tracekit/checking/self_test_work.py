@@ -1,4 +1,7 @@
-"""Times fixed work on a CPU for `self_test`, in a process of its own, and prints the times of steps and parts as JSON.
+"""Times fixed work for `self_test`, in a process of its own, and prints the times of steps and parts as JSON.
+
+    python self_test_work.py STEPS            # on a CPU
+    python self_test_work.py STEPS cuda LOCK  # on a GPU, while it holds the lock of the file LOCK
 
 It imports nothing of tracekit, so that the process starts quickly.
 """
@@ -6,25 +9,52 @@ It imports nothing of tracekit, so that the process starts quickly.
 import json
 import sys
 import time
+from itertools import pairwise
+from pathlib import Path
 
-import numpy as np
+_PARTS, _WARM_UP = 8, 3
+_CPU_SIZE, _GPU_SIZE = 160, 2048
 
-_SIZE, _PARTS = 160, 8
 
-
-def main(steps: int) -> None:
+def on_cpu(steps: int) -> list[list[float]]:
     """Time steps of equal parts, each a matrix product and a sum."""
+    import numpy as np
+
     random = np.random.default_rng(0)
-    arrays = [random.standard_normal((_SIZE, _SIZE)) for _ in range(_PARTS)]
-    times: list[list[int]] = [[] for _ in range(_PARTS)]
-    for step in range(steps + 3):
+    arrays = [random.standard_normal((_CPU_SIZE, _CPU_SIZE)) for _ in range(_PARTS)]
+    times: list[list[float]] = [[] for _ in range(_PARTS)]
+    for step in range(steps + _WARM_UP):
         for part, array in enumerate(arrays):
             start = time.perf_counter_ns()
-            np.tanh(array @ array / _SIZE).sum()
-            if step >= 3:  # the first ones warm up
+            np.tanh(array @ array / _CPU_SIZE).sum()
+            if step >= _WARM_UP:
                 times[part].append(time.perf_counter_ns() - start)
-    print(json.dumps(times))
+    return times
+
+
+def on_gpu(steps: int, lock: str) -> list[list[float]]:
+    """Time the same on the current GPU, by events. torch is imported before the lock is taken."""
+    import fcntl
+
+    import torch
+
+    with Path(lock).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        torch.manual_seed(0)
+        arrays = [torch.randn(_GPU_SIZE, _GPU_SIZE, device="cuda", dtype=torch.float16) for _ in range(_PARTS)]
+        measured = [_gpu_step(torch, arrays) for _ in range(steps + _WARM_UP)][_WARM_UP:]
+    return [list(times) for times in zip(*measured, strict=True)]
+
+
+def _gpu_step(torch, arrays) -> list[float]:  # type: ignore[no-untyped-def]
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(_PARTS + 1)]
+    marks[0].record()
+    for array, mark in zip(arrays, marks[1:], strict=True):
+        torch.tanh(array @ array / _GPU_SIZE).sum()
+        mark.record()
+    torch.cuda.synchronize()
+    return [1e6 * before.elapsed_time(after) for before, after in pairwise(marks)]
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    print(json.dumps(on_gpu(int(sys.argv[1]), sys.argv[3]) if "cuda" in sys.argv else on_cpu(int(sys.argv[1]))))

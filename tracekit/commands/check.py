@@ -54,6 +54,13 @@ def _outputs(command: "click.decorators.FC") -> "click.decorators.FC":
 @click.option(
     "--self-test", "self_testing", is_flag=True, help="Measure how often checks on this machine raise a false alarm."
 )
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Where --self-test times its work.",
+)
 @click.option("--no-cache", is_flag=True, help="Read the traces again, and do not use or write the cache.")
 @click.pass_context
 def command(
@@ -67,6 +74,7 @@ def command(
     in_turn_s: float,
     record: bool,
     self_testing: bool,
+    device: str,
     no_cache: bool,
     **files: Path | None,
 ) -> None:
@@ -88,7 +96,7 @@ def command(
     if self_testing:
         from tracekit.checking.self_test import self_test
 
-        click.echo(self_test(runs), nl=False)
+        click.echo(self_test(runs, device), nl=False)
         return
     if not runs:
         raise click.UsageError("Missing argument 'RUN...'.")
