@@ -1,6 +1,7 @@
 """Formats names for people: models, GPUs, and names that are too long to show in full."""
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def inside(path: str, above: str) -> str:
     return path.removeprefix(above).lstrip("./") if above and path.startswith(above) and path != above else path
 
 
+@lru_cache(1 << 13)
 def shortened(name: str, limit: int) -> str:
     """Return the name of a kernel, op or layer class in at most `limit` characters.
 

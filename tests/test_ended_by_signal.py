@@ -7,26 +7,34 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
+
+from tracekit.analyzers import cache
+from tracekit.cli import main
+from tracekit.reports.findings import write
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 
 _STALLED = """
 import pathlib, sys, time
-import {module} as module
+from tracekit.reports.findings import write
 
-def stalled(*args, **options):
+def stalled(*_):
     pathlib.Path({ready!r}).touch()
-    time.sleep(60)
+    time.sleep(600)
 
-{patch}
+write.events = stalled
 sys.argv = ["tracekit", *{arguments!r}]
 from tracekit.cli import main
 main(prog_name="tracekit")
 """
+_LONGEST_S = 300.0
 
 
 @pytest.fixture
@@ -50,55 +58,90 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
-def ended(tmp_path: Path, module: str, patch: str, arguments: Sequence[str], number: int) -> int:
-    """The exit status of a command that stalls in the patched function and is sent a signal there."""
-    ready = tmp_path / "ready"
-    code = _STALLED.format(module=module, patch=patch, arguments=[*map(str, arguments)], ready=str(ready))
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL)
-    for _ in range(600):
-        if ready.exists() or process.poll() is not None:
-            break
-        time.sleep(0.1)
-    assert ready.exists()
-    process.send_signal(number)
-    return process.wait(timeout=30)
+@pytest.fixture(autouse=True)
+def _signals_as_in_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that runs in the background inherits that Ctrl-C and hang-ups are ignored."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def signalled(number: int) -> Callable[..., Any]:
+    """A function in which a signal arrives."""
+
+    def function(*_: Any, **__: Any) -> None:
+        signal.raise_signal(number)
+        pytest.fail("the signal was ignored")
+
+    return function
+
+
+def status(*arguments: object) -> int:
+    return CliRunner().invoke(main, list(map(str, arguments))).exit_code
 
 
 def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_annotate(tmp_path: Path, trace: Path, number: int) -> None:
-    """Stalled while the findings are written."""
-    patch = "module.events = stalled"
-    arguments = ["annotate", trace, "-o", tmp_path / "out" / "found.json.gz"]
-    status = ended(tmp_path, "tracekit.reports.findings.write", patch, arguments, number)
-    assert status == {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 1}[number]
-    assert files(tmp_path / "out") == []
+@pytest.mark.parametrize(
+    ("number", "ended"), [(signal.SIGTERM, 143), (signal.SIGINT, 1), (signal.SIGHUP, 129)], ids=str
+)
+def test_annotate(tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, number: int, ended: int) -> None:
+    """Ended while the findings are written."""
+    monkeypatch.setattr(write, "events", signalled(number))
+    assert status("annotate", trace, "-o", tmp_path / "out" / "annotated.json.gz") == ended
+    assert (tmp_path / "out").is_dir() and files(tmp_path / "out") == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_trace_that_is_replaced_stays_whole(tmp_path: Path, trace: Path, number: int) -> None:
+def test_a_trace_that_is_replaced_stays_whole(trace: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     before = trace.read_bytes()
-    ended(
-        tmp_path, "tracekit.reports.findings.write", "module.events = stalled", ["annotate", trace, "-o", trace], number
-    )
+    monkeypatch.setattr(write, "events", signalled(number))
+    assert status("annotate", trace, "-o", trace) != 0
     assert (files(trace.parent), trace.read_bytes()) == (["trace.json.gz"], before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_report(tmp_path: Path, trace: Path, number: int) -> None:
-    """Stalled between writing the file and renaming it."""
-    arguments = ["report", trace, "-o", tmp_path / "out" / "page.html"]
-    ended(tmp_path, "tracekit.reports.files", "module.Path.replace = stalled", arguments, number)
-    assert files(tmp_path / "out") == []
+def test_report(tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Ended between writing the file and renaming it."""
+    monkeypatch.setattr(Path, "replace", signalled(number))
+    assert status("report", trace, "--no-cache", "-o", tmp_path / "out" / "page.html") != 0
+    assert (tmp_path / "out").is_dir() and files(tmp_path / "out") == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_cache(tmp_path: Path, trace: Path, number: int) -> None:
-    """Stalled in the middle of an entry."""
-    patch = "module.LEAST_ROWS = 1; module.store.save = lambda value, file: (file.write(b'x'), stalled())"
-    ended(tmp_path, "tracekit.analyzers.cache", patch, ["analyze", trace], number)
-    assert files(tmp_path / "cache") == []
+def test_the_cache(tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Ended in the middle of an entry."""
+
+    def half_saved(_: object, file: Any) -> None:
+        file.write(b"x")
+        signalled(number)()
+
+    monkeypatch.setattr(cache, "LEAST_ROWS", 1)
+    monkeypatch.setattr(cache, "store", _with(cache.store, save=half_saved))
+    assert status("analyze", trace) != 0
+    assert (tmp_path / "cache").is_dir() and files(tmp_path / "cache") == []
+
+
+def _with(module: ModuleType, **changed: object) -> ModuleType:
+    """A copy of a module with other attributes."""
+    copy = ModuleType(module.__name__)
+    vars(copy).update(vars(module) | changed)
+    return copy
+
+
+def test_a_process_ends_with_the_status_of_the_signal(tmp_path: Path, trace: Path) -> None:
+    ready, out = tmp_path / "ready", tmp_path / "out"
+    code = _STALLED.format(ready=str(ready), arguments=["annotate", str(trace), "-o", str(out / "annotated.json.gz")])
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + _LONGEST_S
+    while not ready.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert ready.exists()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=_LONGEST_S) == 143
+    assert files(out) == []

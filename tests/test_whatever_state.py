@@ -40,7 +40,7 @@ def test_every_percent_of_a_cut_file_is_read(tmp_path):
         assert "truncated" in set(load(path).problems["code"])
 
 
-@pytest.mark.parametrize("percent", [1, *range(15, 100, 14)])
+@pytest.mark.parametrize("percent", [1, *range(15, 100, 28)])
 def test_a_cut_file_is_analyzed(tmp_path, percent):
     text = sample_text()
     analysis = check(tmp_path, text[: len(text) * percent // 100])
@@ -57,7 +57,7 @@ def test_each_field_dropped(tmp_path, tenth):
         check(tmp_path, json.dumps(edited(trace, field, lambda _: DROPPED)))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_values_of_other_kinds(tmp_path, seed):
     chance = random.Random(seed)
     field, odd, share = chance.choice(FIELDS), chance.choice(ODD), chance.choice([1, 0.3, 0.02])
@@ -65,7 +65,7 @@ def test_values_of_other_kinds(tmp_path, seed):
     check(tmp_path, json.dumps(trace))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_bytes_changed_lost_and_repeated(tmp_path, seed):
     chance = random.Random(seed)
     content = bytearray(sample_text().encode())
@@ -78,7 +78,7 @@ def test_bytes_changed_lost_and_repeated(tmp_path, seed):
     check(tmp_path, bytes(content))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_events_lost_and_shuffled(tmp_path, seed):
     chance = random.Random(seed)
     trace, share = json.loads(sample_text()), chance.choice([0.02, 0.3, 0.9])
@@ -87,7 +87,7 @@ def test_events_lost_and_shuffled(tmp_path, seed):
     check(tmp_path, json.dumps({**trace, "traceEvents": events}))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_clocks_that_jump(tmp_path, seed):
     chance = random.Random(seed)
     trace = json.loads(sample_text())

@@ -36,14 +36,19 @@ def build(model: Model, dtype: str, device: str, attention: str = "", tiny: bool
 
 
 def _made(class_name: str, settings: dict[str, Any], attention: str) -> nn.Module:
-    module, _, own = class_name.rpartition(":")
-    if module:
-        return getattr(importlib.import_module(module), own)(**settings)
-    made = getattr(importlib.import_module("transformers"), own)
+    made = class_of(class_name)
+    if ":" in class_name:
+        return made(**settings)
     config = made.config_class(**settings)
     if attention:
         config._attn_implementation = attention
     return made(config)
+
+
+def class_of(class_name: str) -> Any:
+    """Import a model's class: MODULE:CLASS, or a class of transformers."""
+    module, _, own = class_name.rpartition(":")
+    return getattr(importlib.import_module(module or "transformers"), own)
 
 
 def _shrunk(settings: dict[str, Any]) -> dict[str, Any]:

@@ -19,11 +19,14 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import transformers
+from building import class_of
+from catalogue import models
 from draw import is_compiled
 from jobs import Device, measured, timed_again, traced, warmed
 from machine import facts
@@ -42,6 +45,7 @@ def main() -> int:
     plan, begin = read(asked.plan), time.monotonic()
     transformers.logging.set_verbosity_error()
     device = Device(asked.device, asked.tiny, asked.rounds)
+    _import_models(_chosen(plan, asked))
     if asked.measure and not asked.no_warm_up and any(map(_compiles, _chosen(plan, asked))):
         _compile_ahead(plan, device, asked)
     target = asked.out / ("measured.json" if asked.measure else "traced.json")
@@ -96,6 +100,14 @@ def _chosen(plan: Plan, asked: argparse.Namespace) -> list[Run]:
 
 def _compiles(run: Run) -> bool:
     return any(map(is_compiled, run.optimizations))
+
+
+def _import_models(runs: list[Run]) -> None:
+    """Import the models' classes for all processes, which are forks of this one. One that fails is a row that says why."""
+    catalogue = models()
+    for run in runs:
+        with suppress(ImportError, AttributeError):
+            class_of(catalogue[run.model].class_name)
 
 
 def _compile_ahead(plan: Plan, device: Device, asked: argparse.Namespace) -> None:

@@ -46,7 +46,7 @@ def test_cut_anywhere(tmp_path, page):
     data = SMALL[page].encode()
     whole = len(outcome(tmp_path / "a.csv", data).counters)
     seen = [
-        outcome(tmp_path / "a.csv", data[:end], analyzed=end % 9 == 0) for end in range(0, len(data), len(data) // 100)
+        outcome(tmp_path / "a.csv", data[:end], analyzed=end % 18 == 0) for end in range(0, len(data), len(data) // 100)
     ]
     sizes = [len(trace.counters) if trace else 0 for trace in seen]
     assert sizes == sorted(sizes)
@@ -184,7 +184,8 @@ SHARES = {
     ("percent", "share"), [("88", 0.88), ("100.4", 1.0), ("1234", None), ("9e11", None), ("-1", None)]
 )
 def test_a_share_above_100_percent_is_not_believed(tmp_path, metric, percent, share):
-    trace = outcome(tmp_path / "a.csv", raw({**METRICS, metric: "%"}, [{**ROWS[0], metric: percent}]))
+    report = raw({**METRICS, metric: "%"}, [{**ROWS[0], metric: percent}])
+    trace = outcome(tmp_path / "a.csv", report, analyzed=percent == "1234")
     (value,) = trace.counters[SHARES[metric]]
     codes = trace.problems.set_index("code")["count"]
     assert (value == share) if share else np.isnan(value)
@@ -201,8 +202,8 @@ def test_more_bytes_than_any_memory_moves_are_not_believed(tmp_path):
 @pytest.mark.parametrize("page", SMALL)
 def test_a_row_without_its_number_is_counted(tmp_path, page, number):
     head, row, rest = SMALL[page].partition('"1","7","python3"')
-    trace = outcome(tmp_path / "a.csv", head + f'"{number}","7","python3"' + rest)
-    whole = outcome(tmp_path / "a.csv", head + row + rest)
+    trace = outcome(tmp_path / "a.csv", head + f'"{number}","7","python3"' + rest, analyzed=False)
+    whole = outcome(tmp_path / "a.csv", head + row + rest, analyzed=False)
     assert "skipped-events" not in set(whole.problems["code"])
     assert trace.problems.set_index("code")["count"]["skipped-events"] == 1
 

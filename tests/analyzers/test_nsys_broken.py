@@ -77,7 +77,7 @@ def test_columns_dropped(shared, tmp_path, table):
         assert check(path, analyzed=place % 6 == 0) is not None, column
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_many_columns_dropped(shared, tmp_path, seed):
     chance, statements = random.Random(seed), []
     for table in READ:
@@ -105,7 +105,7 @@ def test_values_of_other_types(shared, tmp_path, name, value):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-@pytest.mark.parametrize("percent", range(1, 100, 14))
+@pytest.mark.parametrize("percent", [1, 29, 57, 99])
 def test_cut_off(shared, tmp_path, name, percent):
     content = shared_export(shared, name).read_bytes()
     path = tmp_path / "cut.sqlite"
@@ -116,7 +116,7 @@ def test_cut_off(shared, tmp_path, name, percent):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_bytes_changed(shared, tmp_path, name, seed):
     chance = random.Random(f"{name} {seed}")
     content = bytearray(shared_export(shared, name).read_bytes())

@@ -94,9 +94,15 @@ def test_a_slow_first_step_alone_does_not_take_blocks_away():
     assert len(compare(first, sleeping(0.0), Watch(), budget_s=0.01, wall_s=1.0).blocks_us) == BLOCKS
 
 
-def test_a_busy_machine_is_said_of_times_of_the_cpu():
-    comparison = compare(sleeping(0.01), sleeping(0.01), HostClock(), budget_s=0.01)
-    assert comparison.warnings[-1].startswith("The CPU was busy with other work")
+@pytest.mark.parametrize(("computing", "busy"), [(0.5, True), (1.0, False), (1.9, False)])
+def test_a_busy_machine_is_said_of_times_of_the_cpu(monkeypatch, computing, busy):
+    """A thread computes for half of the time, for all of it, or two threads do."""
+    began = time.perf_counter()
+    monkeypatch.setattr(pace.time, "process_time", lambda: computing * (time.perf_counter() - began))
+    comparison = compare(sleeping(0.0), sleeping(0.0), HostClock(), budget_s=0.01)
+    said = [line for line in comparison.warnings if line.startswith("The CPU was busy with other work")]
+    assert bool(said) == busy
+    assert not compare(sleeping(0.0), sleeping(0.0), Watch(), budget_s=0.01).warnings
 
 
 def test_progress_is_told_now_and_then(monkeypatch):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 show_in_notebooks()
 
-LEAST_WORK = 500
+LEAST_WORK = 30
 """Number of work items below which analyzing a trace is as fast as reading its analysis from the cache."""
 
 
