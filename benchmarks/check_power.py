@@ -62,8 +62,8 @@ def noisy(base: RunTimes, noise: Noise, random: np.random.Generator, slow: str =
 
 
 def rates(base: RunTimes, noise: Noise, runs: int, random: np.random.Generator) -> tuple[int, int, int]:
-    """Return, of PAIRS each: false alarms, regressions found, and regressions found in the right layer alone."""
-    rules, found, named = Rules(), 0, 0
+    """Count false alarms, detected regressions, and regressions detected in the right layer alone, among PAIRS pairs."""
+    rules, detected, named = Rules(), 0, 0
     judged = [
         compare_times(*([noisy(base, noise, random) for _ in range(runs)] for _ in range(2)), "runs", rules)
         for _ in range(PAIRS)
@@ -73,9 +73,9 @@ def rates(base: RunTimes, noise: Noise, runs: int, random: np.random.Generator) 
         before = [noisy(base, noise, random) for _ in range(runs)]
         changes = compare_times(before, [noisy(base, noise, random, slow) for _ in range(runs)], "runs", rules)
         regressed = {change.name for change in changes if change.outcome == "regressed" and change.kind == "layer"}
-        found += slow in regressed
+        detected += slow in regressed
         named += regressed == {slow}
-    return alarms, found, named
+    return alarms, detected, named
 
 
 def _layers(base: RunTimes, random: np.random.Generator) -> Iterator[str]:
@@ -86,19 +86,19 @@ def _layers(base: RunTimes, random: np.random.Generator) -> Iterator[str]:
 
 
 def planted(repeats: int) -> dict[str, tuple[int, int]]:
-    """Return how often a planted scalar read and a planted graph break are found, and are not where none is planted."""
+    """Count how often a scalar read and a graph break are detected where planted, and reported where not."""
     with tempfile.TemporaryDirectory() as folder:
         plain, read, broken, other = (
             counter_values([analyzed(path, use_cache=False).counts])
             for path in _recorded(Path(folder))
             for _ in range(1)
         )
-    found = {}
+    counts = {}
     for name, planted_in in (("scalar-reads", read), ("graph-breaks", broken)):
         hits = [_regressed(plain, planted_in, name) for _ in range(repeats)]
         misses = [_regressed(plain, other, name) for _ in range(repeats)]
-        found[name] = (sum(hits), sum(misses))
-    return found
+        counts[name] = (sum(hits), sum(misses))
+    return counts
 
 
 def _regressed(before: dict, after: dict, name: str) -> bool:
@@ -146,19 +146,19 @@ def main() -> None:
     print("| noise | runs a side | false alarms | at most (95 %) | 3 % in one layer found | and no other layer named |")
     print("|---|---:|---:|---:|---:|---:|")
     for factor, runs in ((1.0, 3), (1.0, 5), (2.0, 5), (2.0, 8)):
-        alarms, found, named = rates(base, Noise().times(factor), runs, random)
+        alarms, detected, named = rates(base, Noise().times(factor), runs, random)
         cells = (
             f"×{factor:g}",
             runs,
             f"{alarms} of {PAIRS}",
             f"{100 * wilson(alarms, PAIRS):.1f} %",
-            f"{found} of {PAIRS}",
+            f"{detected} of {PAIRS}",
             f"{named} of {PAIRS}",
         )
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
     if not options.skip_planted:
         for name, (hits, misses) in planted(1).items():
-            print(f"planted {name}: found {hits} of 1; where none is planted, {misses} of 1")
+            print(f"planted {name}: detected {hits} of 1; where none is planted, {misses} of 1")
 
 
 if __name__ == "__main__":

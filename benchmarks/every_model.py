@@ -38,13 +38,13 @@ def profiled(model: str, gpu: str) -> dict[str, object]:
     return json.loads(done.stdout.splitlines()[-1]) | {"wall": time.monotonic() - started}
 
 
-def row(model: str, found: dict) -> str:
-    if "error" in found:
-        return f"| `{model}` | {found['error']} |"
+def row(model: str, profile: dict) -> str:
+    if "error" in profile:
+        return f"| `{model}` | {profile['error']} |"
     return (
-        f"| `{model}` | {found['parameters'] / 1e6:,.0f} M | {found['dtype']} | {found['step_us'] / 1e3:,.2f} ms "
-        f"| {found['peak_bytes'] / 1e9:,.1f} GB | {found['bound']} "
-        f"| {found['seconds']:.1f} s | {found['rss'] / 1e9:.2f} GB |"
+        f"| `{model}` | {profile['parameters'] / 1e6:,.0f} M | {profile['dtype']} | {profile['step_us'] / 1e3:,.2f} ms "
+        f"| {profile['peak_bytes'] / 1e9:,.1f} GB | {profile['bound']} "
+        f"| {profile['seconds']:.1f} s | {profile['rss'] / 1e9:.2f} GB |"
     )
 
 
@@ -59,9 +59,9 @@ def main() -> int:
     print("|---|---|---|---|---|---|---|---|")
     wrong = 0
     for model in args.models or [spec.name for spec in bundled()]:
-        found = profiled(model, args.gpu)
-        print(row(model, found), flush=True)
-        wrong += "error" in found or found["seconds"] > MOST_SECONDS or found["rss"] > MOST_BYTES
+        profile = profiled(model, args.gpu)
+        print(row(model, profile), flush=True)
+        wrong += "error" in profile or profile["seconds"] > MOST_SECONDS or profile["rss"] > MOST_BYTES
     return min(wrong, 1)
 
 

@@ -27,11 +27,11 @@ def main() -> None:
     for between, rows in collectives().groupby("between"):
         unseen = pd.concat(elsewhere(rows))
         error = float(np.abs(unseen["ratio"][unseen["bytes"] >= TOLD_FROM] - 1).mean())
-        found, used = fit(rows), int((rows["bytes"] >= TOLD_FROM).sum())
-        print(f"{between:<8}{used:>4} calls  {error:6.1%}  {found}")
+        best, used = fit(rows), int((rows["bytes"] >= TOLD_FROM).sum())
+        print(f"{between:<8}{used:>4} calls  {error:6.1%}  {best}")
         if asked.write:
             source = f"{used} calls on two machines with h200"
-            values = {**_nested(found), "error": round(error, 3), "source": source}
+            values = {**_nested(best), "error": round(error, 3), "source": source}
             write(estimate.CONSTANTS, f"collective.{between}", values)
 
 
@@ -55,9 +55,9 @@ def fit(rows: pd.DataFrame) -> Constants:
         section.update(_nested(tried))
         return float(np.abs(np.log(ratios(told, issue))).mean())
 
-    found = fitted(loss, start)
-    section.update(_nested(found))
-    return found
+    best = fitted(loss, start)
+    section.update(_nested(best))
+    return best
 
 
 def ratios(rows: pd.DataFrame, issue: float) -> npt.NDArray[np.float64]:
@@ -68,9 +68,9 @@ def ratios(rows: pd.DataFrame, issue: float) -> npt.NDArray[np.float64]:
     return np.maximum(modelled, issue) / rows["us"].to_numpy()
 
 
-def _nested(found: Constants) -> dict[str, Value]:
-    kept = {name.removeprefix("kept."): value for name, value in found.items() if name.startswith("kept.")}
-    return {**{name: value for name, value in found.items() if not name.startswith("kept.")}, "kept": kept}
+def _nested(constants: Constants) -> dict[str, Value]:
+    kept = {name.removeprefix("kept."): value for name, value in constants.items() if name.startswith("kept.")}
+    return {**{name: value for name, value in constants.items() if not name.startswith("kept.")}, "kept": kept}
 
 
 if __name__ == "__main__":

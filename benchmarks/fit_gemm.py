@@ -79,11 +79,11 @@ def main() -> None:
 def fit_tf32(constants: Constants, batches: list[Batch], peaks: Peaks, asked: Asked) -> None:
     """Its start; the rest is as of all tensor units."""
     start = {"start_us": estimate.constants()["gemm"]["tf32"]["start_us"]}
-    found = fitted(lambda tried: _loss(batches, {**constants, **tried}, peaks), start)
-    error = mean_error(batches, {**constants, **found}, peaks)
-    print(f"tf32    {error:6.1%}  {found}", flush=True)
+    best = fitted(lambda tried: _loss(batches, {**constants, **tried}, peaks), start)
+    error = mean_error(batches, {**constants, **best}, peaks)
+    print(f"tf32    {error:6.1%}  {best}", flush=True)
     if asked.write:
-        write(estimate.CONSTANTS, "gemm.tf32", {**found, **provenance(batches, error)})
+        write(estimate.CONSTANTS, "gemm.tf32", {**best, **provenance(batches, error)})
 
 
 def provenance(batches: list[Batch], error: float) -> dict[str, float | str]:
@@ -113,7 +113,7 @@ def batched(rows: Iterable[Row]) -> list[Batch]:
         few = isinstance(row.cost.work, Product) and row.cost.work.m <= 64
         label = row.label if row.source == "neusight" else few
         groups[row.source, row.gpu.id, row.cost.precision, label].append(row)
-    return [_batch(found) for key, found in groups.items() if key[2:] != ("fp8", True)]
+    return [_batch(rows) for key, rows in groups.items() if key[2:] != ("fp8", True)]
 
 
 def _batch(rows: list[Row]) -> Batch:
@@ -136,12 +136,12 @@ def fit(units: str, batches: list[Batch], peaks: Peaks) -> tuple[Constants, Peak
 
 
 def fit_peaks(batches: list[Batch], constants: Constants, peaks: Peaks) -> Peaks:
-    found = dict(peaks)
+    best_peaks = dict(peaks)
     for key in {one.peak for one in batches}:
         mine = [one for one in batches if one.peak == key]
         best = fitted(lambda tried: _loss(mine, constants, {key: min(1.0, tried["peak"])}), {"peak": peaks[key]})  # noqa: B023
-        found[key] = round(min(1.0, best["peak"]), 2)
-    return found
+        best_peaks[key] = round(min(1.0, best["peak"]), 2)
+    return best_peaks
 
 
 def shipped_peaks(batches: list[Batch]) -> Peaks:

@@ -68,16 +68,16 @@ def _shape() -> tuple[HostCosts, float]:
     with tempfile.TemporaryDirectory() as folder:
         parts = [part for timed in narrow(Path(folder)) for part in modelled(timed).measured_parts()]
     groups = [[CLASSES.index(name) for name in names] for names in _GROUPS.values()]
-    work = np.array([[found[group].sum() for group in groups] for found, _ in parts])
+    work = np.array([[sums[group].sum() for group in groups] for sums, _ in parts])
     measured = np.array([microseconds for _, microseconds in parts])
 
     def ratios(tried: Constants) -> npt.NDArray[np.float64]:
         return work @ np.array([tried[name] for name in _GROUPS]) / measured
 
-    found = fitted(lambda tried: float(np.abs(np.log(ratios(tried))).mean()), {**_START, "module": 6.0, "model": 100.0})
-    op_us = {name: found[group] for group, names in _GROUPS.items() for name in names}
+    best = fitted(lambda tried: float(np.abs(np.log(ratios(tried))).mean()), {**_START, "module": 6.0, "model": 100.0})
+    op_us = {name: best[group] for group, names in _GROUPS.items() for name in names}
     costs = HostCosts(op_us={name: op_us[name] for name in CLASSES}, base_us=1.0, span=Interval(1, 1, 1), source="")
-    return costs, float(np.abs(ratios(found) - 1).mean())
+    return costs, float(np.abs(ratios(best) - 1).mean())
 
 
 def _base_us(steps: list[ModelledStep], host: HostCosts) -> float:

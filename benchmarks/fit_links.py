@@ -36,11 +36,11 @@ def fit(link: Link, names: tuple[str, ...], writes: bool) -> None:
         section.update(tried)
         return np.array([copy_ns(size, gpu, link) / 1e3 for size in rows["bytes"]]) / rows["us"].to_numpy()
 
-    found = fitted(lambda tried: float(np.abs(np.log(ratios(tried))).mean()), {one: section[one] for one in names})
-    error = float(np.abs(ratios(found) - 1).mean())
-    print(f"{link:<10}{len(rows):>4} copies  {error:6.1%}  {found}")
+    best = fitted(lambda tried: float(np.abs(np.log(ratios(tried))).mean()), {one: section[one] for one in names})
+    error = float(np.abs(ratios(best) - 1).mean())
+    print(f"{link:<10}{len(rows):>4} copies  {error:6.1%}  {best}")
     if writes:
-        values = {**found, "efficiency": section["efficiency"], "error": round(error, 3)}
+        values = {**best, "efficiency": section["efficiency"], "error": round(error, 3)}
         write(estimate.CONSTANTS, f"link.{name}", {**values, "source": f"{len(rows)} copies of h200"})
 
 

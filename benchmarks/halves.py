@@ -27,13 +27,13 @@ FILE = Path(__file__).parent / "data" / "halves.csv"
 
 def main() -> None:
     asked = arguments(__doc__)
-    found: dict[str, list[float]] = defaultdict(list)
+    errors: dict[str, list[float]] = defaultdict(list)
     for path, rows in sections(asked).items():
         for tested, error in judged(path, rows):
-            found[tested.family].append(error)
-    means = {family: float(np.mean(every)) for family, every in sorted(found.items())}
+            errors[tested.family].append(error)
+    means = {family: float(np.mean(every)) for family, every in sorted(errors.items())}
     for family, mean in means.items():
-        print(f"{family:<26}{len(found[family]):>5}{mean:>8.1%}")
+        print(f"{family:<26}{len(errors[family]):>5}{mean:>8.1%}")
     if asked.write:
         with FILE.open("w", newline="", encoding="utf-8") as file:
             out = csv.writer(file)

@@ -43,14 +43,14 @@ def main() -> None:
         if (row.source, row.family) != ("aiconfigurator", "gemm fp8")
     ]
     gpus = {row.gpu.id: row.gpu for row in tested}
-    found = [error for gpu in gpus.values() for error in without(gpu, tested, list(gpus.values()), asked)]
-    for family, gpu_id, count, calibrated, sheet in found:
+    rows = [error for gpu in gpus.values() for error in without(gpu, tested, list(gpus.values()), asked)]
+    for family, gpu_id, count, calibrated, sheet in rows:
         print(f"{family:<20}{gpu_id:<16}{count:>5}{calibrated:>8.1%}{sheet:>8.1%}")
     if asked.write:
         with FILE.open("w", newline="", encoding="utf-8") as file:
             out = csv.writer(file)
             out.writerow(("family", "gpu", "rows", "calibrated", "data_sheet"))
-            out.writerows((*row[:3], *(round(error, 4) for error in row[3:])) for row in found)
+            out.writerows((*row[:3], *(round(error, 4) for error in row[3:])) for row in rows)
 
 
 def without(gpu: GPU, tested: Sequence[Row], known: Sequence[GPU], asked: Asked) -> list[Error]:

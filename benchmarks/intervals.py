@@ -70,22 +70,22 @@ def _section(name: str, rows: list[Judged]) -> str:
     lines = [f"[{name}]", *(f"{key} = {value:.3f}" for key, value in zip(NAMES, widths, strict=True))]
     lines += [f"rows = {len(rows)}", f"inside = {inside(rows, widths).mean():.3f}"]
     lines += [f"span = {np.median(spans(rows, widths)):.2f}"]
-    lines += [f"left_out_{key} = {_mean(found):.3f}  # {len(found)}" for key, found in left_out.items()]
+    lines += [f"left_out_{key} = {_mean(by_group):.3f}  # {len(by_group)}" for key, by_group in left_out.items()]
     return "\n".join([*lines, ""])
 
 
-def _mean(found: Mapping[str, float]) -> float:
-    known = [value for value in found.values() if not math.isnan(value)]
+def _mean(widths: Mapping[str, float]) -> float:
+    known = [value for value in widths.values() if not math.isnan(value)]
     return sum(known) / len(known) if known else float("nan")
 
 
 def _on_h200(evidence: str) -> Iterator[Judged]:
     for row in speedup_rows.predicted_before():
         base = speedup_rows.baselines(timed=evidence == "timed").get(row.run)
-        found = _predicted(base, row.optimization) if base else None
-        if found:
-            residual = math.log(row.measured / found[0])
-            yield Judged(evidence, "h200", family(row.run[0]), kind(row.optimization), residual, found[1])
+        prediction = _predicted(base, row.optimization) if base else None
+        if prediction:
+            residual = math.log(row.measured / prediction[0])
+            yield Judged(evidence, "h200", family(row.run[0]), kind(row.optimization), residual, prediction[1])
 
 
 def _predicted(base: Baseline, name: str) -> tuple[float, Sources] | None:
@@ -112,13 +112,13 @@ def _of_rounds(evidence: str) -> Iterator[Judged]:
 
 def _published(shared: Path) -> Iterator[Judged]:
     for case in published_cases.cases(shared):
-        found = published_runs.predicted(case)
-        residual = math.log(case.speedup / found.speedup.expected)
-        yield Judged("modelled", case.gpu, family(case.model), kind(case.apply), residual, found.sources)
+        prediction = published_runs.predicted(case)
+        residual = math.log(case.speedup / prediction.speedup.expected)
+        yield Judged("modelled", case.gpu, family(case.model), kind(case.apply), residual, prediction.sources)
 
 
 def family(model: str) -> str:
-    """Of a model, by the first word of its name."""
+    """The family of a model: the first word of its name."""
     return (re.match(r"[a-z]+", model.lower()) or [model])[0]
 
 

@@ -42,5 +42,5 @@ def rows(launchers: Mapping[str, Sequence[Launcher]], counters: pd.DataFrame) ->
             continue
         pipes = part[["fp32_flops", "fp64_flops", "tensor_flops"]].sum(axis=1, skipna=False)
         measured = pd.DataFrame({"kernels": 1, "flops": pipes, **part[["dram_read_bytes", "dram_write_bytes"]]})
-        for launcher, found in measured.groupby(pd.Index(known, tupleize_cols=False), sort=False):
-            yield label, launcher.op, launcher.inputs, launcher.elements, *map(int, found.sum())
+        for launcher, counts in measured.groupby(pd.Index(known, tupleize_cols=False), sort=False):
+            yield label, launcher.op, launcher.inputs, launcher.elements, *map(int, counts.sum())

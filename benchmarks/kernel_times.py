@@ -41,13 +41,13 @@ def recorded_events(profiler: profile) -> list[Event]:
 
 def op_rows(cases: Sequence[Case], events: Sequence[Event], walls: Walls) -> Iterator[tuple[object, ...]]:
     """One row for each op of a case that started kernels, and for each time that the case called it."""
-    found: dict[tuple[int, str, str, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    by_op: dict[tuple[int, str, str, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for (number, state, repeat), op, count, us in _calls(events):
         key = (number, op["name"].removeprefix("aten::"), _inputs(op), count[0])
         if (state, repeat) != ("warm", "0"):
-            found[key][state].append(us)
-        found[key]["kernels"] = [count[1]]
-    for (number, op, inputs, _), times in sorted(found.items()):
+            by_op[key][state].append(us)
+        by_op[key]["kernels"] = [count[1]]
+    for (number, op, inputs, _), times in sorted(by_op.items()):
         case = cases[number]
         cold, warm = (median(times[state]) if times[state] else median(times["cold"]) for state in ("cold", "warm"))
         wall = walls.median_us(number) if case.label.startswith(_COPIES) else ""
@@ -56,11 +56,11 @@ def op_rows(cases: Sequence[Case], events: Sequence[Event], walls: Walls) -> Ite
 
 def launchers(events: Sequence[Event]) -> dict[int, list[tuple[int, str, str]]]:
     """By case, of each of its kernels in order: a number that tells op calls apart, the op's name and its inputs."""
-    found: dict[int, list[tuple[int, str, str]]] = defaultdict(list)
+    by_case: dict[int, list[tuple[int, str, str]]] = defaultdict(list)
     for mark, op, work in _launches(events):
         if work["cat"] == "kernel":
-            found[_number(mark)[0]].append((id(op), op["name"].removeprefix("aten::"), _inputs(op)))
-    return found
+            by_case[_number(mark)[0]].append((id(op), op["name"].removeprefix("aten::"), _inputs(op)))
+    return by_case
 
 
 def _calls(events: Sequence[Event]) -> Iterator[tuple[Any, Event, Any, float]]:
@@ -103,9 +103,9 @@ class _Ops:
         for event in events:
             if event.get("cat") == "cpu_op":
                 self._of_thread[event["tid"]].append(event)
-        for found in self._of_thread.values():
-            found.sort(key=lambda event: (event["ts"], -event["dur"]))
-        self._starts = {thread: [event["ts"] for event in found] for thread, found in self._of_thread.items()}
+        for ops in self._of_thread.values():
+            ops.sort(key=lambda event: (event["ts"], -event["dur"]))
+        self._starts = {thread: [event["ts"] for event in ops] for thread, ops in self._of_thread.items()}
 
     def innermost(self, thread: int, at: float) -> Event | None:
         number = bisect_right(self._starts.get(thread, []), at) - 1

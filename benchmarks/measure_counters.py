@@ -69,12 +69,12 @@ def main() -> None:
 def chosen() -> dict[str, Case]:
     """The case of each label, in the order of the groups."""
     seen: Counter[str] = Counter()
-    found = {}
+    by_label = {}
     for case in (case for cases in GROUPS.values() for case in cases()):
         if CASES.get(case.label) == seen[case.label]:
-            found[case.label] = case
+            by_label[case.label] = case
         seen[case.label] += 1
-    return found
+    return by_label
 
 
 def recorded(cases: dict[str, Case]) -> dict[str, list[Launcher]]:
@@ -89,12 +89,12 @@ def recorded(cases: dict[str, Case]) -> dict[str, list[Launcher]]:
                 torch.cuda.synchronize()
             except (RuntimeError, ValueError) as error:
                 print(f"{label}: {str(error).splitlines()[0][:100]}", flush=True)
-    found = launchers(recorded_events(profiler))
+    by_case = launchers(recorded_events(profiler))
     torch.cuda.empty_cache()
     return {
-        label: [Launcher(*launcher, elements=case.elements) for launcher in found[number]]
+        label: [Launcher(*launcher, elements=case.elements) for launcher in by_case[number]]
         for number, (label, case) in enumerate(cases.items())
-        if number in found
+        if number in by_case
     }
 
 

@@ -29,14 +29,14 @@ def oracle(path: Path) -> dict:
     from hta.trace_analysis import TraceAnalysis
 
     try:
-        found = TraceAnalysis(trace_files={0: str(path)}, trace_dir="/", include_last_profiler_step=True)
-        times = found.get_temporal_breakdown(visualize=False).iloc[0]
-        overlap = float(found.get_comm_comp_overlap(visualize=False)["comp_comm_overlap_pctg"].iloc[0])
+        analysis = TraceAnalysis(trace_files={0: str(path)}, trace_dir="/", include_last_profiler_step=True)
+        times = analysis.get_temporal_breakdown(visualize=False).iloc[0]
+        overlap = float(analysis.get_comm_comp_overlap(visualize=False)["comp_comm_overlap_pctg"].iloc[0])
     except (IndexError, KeyError, TypeError, ValueError, AssertionError) as error:
         return {"error": type(error).__name__}
     names = {"span": "kernel_time", "idle": "idle_time", "compute": "compute_time", "other": "non_compute_time"}
-    found = {f"{name}_us": round(float(times[f"{column}(us)"]), 3) for name, column in names.items()}
-    return found | {"overlap_percent": overlap if overlap == overlap else None}
+    row = {f"{name}_us": round(float(times[f"{column}(us)"]), 3) for name, column in names.items()}
+    return row | {"overlap_percent": overlap if overlap == overlap else None}
 
 
 def ours(path: Path) -> dict:

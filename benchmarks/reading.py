@@ -94,21 +94,21 @@ def run(way: Way) -> Run:
 def main(trace: str, runs: int, peers: str) -> None:
     """Print a table of the ways to read TRACE, as multiples of the first."""
     with tempfile.TemporaryDirectory() as folder:
-        found: dict[str, list[Run]] = {}
+        runs: dict[str, list[Run]] = {}
         for turn in range(runs + 1):  # the first warms up, and fills the cache
             for way in ways(trace, peers, Path(folder)):
-                if not any(each.failed for each in found.get(way.name, [])):
-                    found.setdefault(way.name, []).append(run(way))
+                if not any(each.failed for each in runs.get(way.name, [])):
+                    runs.setdefault(way.name, []).append(run(way))
             if not turn:
-                found = {name: [each for each in those if each.failed] for name, those in found.items()}
-    _print(trace, found)
+                runs = {name: [each for each in those if each.failed] for name, those in runs.items()}
+    _print(trace, runs)
 
 
-def _print(trace: str, found: dict[str, list[Run]]) -> None:
+def _print(trace: str, runs: dict[str, list[Run]]) -> None:
     click.echo(f"{Path(trace).stat().st_size / 1e6:.0f} MB, {os.cpu_count()} cores\n")
     click.echo("| way | wall s | × | CPU s | peak MB |\n|---|---|---|---|---|")
-    first = min(run.wall_s for run in next(iter(found.values())))
-    for name, those in found.items():
+    first = min(run.wall_s for run in next(iter(runs.values())))
+    for name, those in runs.items():
         best = min(those)
         if best.failed:
             click.echo(f"| {name} | skipped: {best.failed[:80]} | | | |")

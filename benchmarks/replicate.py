@@ -50,15 +50,15 @@ def replicate(source: Path, target: Path, megabytes: float) -> int:
 
 
 def _copies(text: str, events: list[dict]) -> Copies:
-    found = list(_SHIFTED.finditer(text))
-    keys = np.array([match["key"] for match in found])
-    numbers = np.array([int(match["number"]) for match in found], dtype=np.int64)
+    matches = list(_SHIFTED.finditer(text))
+    keys = np.array([match["key"] for match in matches])
+    numbers = np.array([int(match["number"]) for match in matches], dtype=np.int64)
     shifts = np.zeros_like(numbers)
     ids = keys != "ts"
     shifts[ids] = numbers[ids].max(initial=0) + 1
     shifts[~ids] = _span_us(events)
     pieces, at = [], 0
-    for match in found:
+    for match in matches:
         pieces += [text[at : match.start("number")].replace("%", "%%"), "%d"]
         at = match.end()
     return Copies("".join(pieces) + text[at:].replace("%", "%%"), numbers, shifts)

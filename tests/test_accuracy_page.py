@@ -14,18 +14,18 @@ from measurements.signatures import read, written
 def test_targets_stand_first_and_missing_measurements_are_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def found(shared: Path) -> Chapter:
+    def present(shared: Path) -> Chapter:
         return Chapter("Found", f"In {shared.name}.", (at_most("error", 0.1, 0.123), at_least("sign", 0.98, 1.0)))
 
     def absent(shared: Path) -> Chapter:
         raise NothingToCompareError(f"no file in {shared.name}.")
 
-    for name, chapter in (("found", found), ("absent", absent)):
+    for name, chapter in (("present", present), ("absent", absent)):
         module = ModuleType(f"accuracy.{name}")
         module.chapter = chapter  # type: ignore[attr-defined]
         module.__spec__ = page.__spec__
         monkeypatch.setitem(sys.modules, f"accuracy.{name}", module)
-    monkeypatch.setattr(page, "CHAPTERS", {"found": "Found", "absent": "Absent", "unwritten": "Unwritten"})
+    monkeypatch.setattr(page, "CHAPTERS", {"present": "Present", "absent": "Absent", "unwritten": "Unwritten"})
     text = page.assemble(tmp_path)
     assert text.index("| error | ≤ 10 % | 12.3 % | **missed** |") < text.index("## Found")
     assert "| sign | ≥ 98 % | 100.0 % | met |" in text
@@ -34,7 +34,8 @@ def test_targets_stand_first_and_missing_measurements_are_named(
 
 
 def test_a_share_inside_two_limits() -> None:
-    assert [within("inside", 0.8, 0.95, found).met for found in (0.79, 0.8, 0.95, 0.96)] == [False, True, True, False]
+    verdicts = [within("inside", 0.8, 0.95, measured).met for measured in (0.79, 0.8, 0.95, 0.96)]
+    assert verdicts == [False, True, True, False]
 
 
 def test_a_table_sets_numbers_flush_right() -> None:

@@ -33,8 +33,8 @@ def own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def calibration(factor: float = 1.0, **changes: object) -> Calibration:
-    """Of this machine, with a host that takes `factor` times as long as the one that the constants are of."""
-    found = Calibration(
+    """A calibration of this machine, whose host takes `factor` times as long as the host of the constants."""
+    own = Calibration(
         measured_at="2026-11-21T03:00:00+00:00",
         versions={"torch": "2.11.0"},
         processor=cpu_state().name,
@@ -43,7 +43,7 @@ def calibration(factor: float = 1.0, **changes: object) -> Calibration:
         device_name="NVIDIA H200",
         host_us={name: (us * factor,) * 3 for name, us in TABLE["probe_us"].items()},
     )
-    return msgspec.structs.replace(found, **changes)
+    return msgspec.structs.replace(own, **changes)
 
 
 def test_what_is_stored_is_found_again_for_its_gpu_alone(own_configuration: Path) -> None:
@@ -122,10 +122,10 @@ def test_calibrate_measures_the_host_that_runs_it(tmp_path: Path) -> None:
     target = tmp_path / "here.json"
     result = CliRunner().invoke(main, ["calibrate", "-o", str(target)])
     assert result.exit_code == 0, result.output
-    found = decode(target.read_bytes(), target)
-    assert set(TABLE["probe_us"]) <= set(found.host_us)
-    assert all(0 < low <= median <= high for low, median, high in found.host_us.values())
-    assert found.host_us["view"][1] < found.host_us["attention"][1] < found.host_us["optimizer"][1] * 64
+    measured = decode(target.read_bytes(), target)
+    assert set(TABLE["probe_us"]) <= set(measured.host_us)
+    assert all(0 < low <= median <= high for low, median, high in measured.host_us.values())
+    assert measured.host_us["view"][1] < measured.host_us["attention"][1] < measured.host_us["optimizer"][1] * 64
     assert load("") is None and load("h200") is None
 
 

@@ -14,7 +14,7 @@ SPIN = "void at::cuda::<unnamed>::spin_kernel(long)"
 
 
 def counters(*launches):
-    """Of (name, single precision, tensor cores, bytes read, bytes written)."""
+    """A table with a row for each (name, fp32 FLOPs, tensor core FLOPs, bytes read, bytes written)."""
     names = ["name", "fp32_flops", "tensor_flops", "dram_read_bytes", "dram_write_bytes"]
     return pd.DataFrame(launches, columns=names).assign(fp64_flops=0.0, fp16_flops=1e6)
 

@@ -91,8 +91,8 @@ def test_of_a_folder_the_trace_is_served(tmp_path: Path) -> None:
 )
 def test_nothing_else_is_served_to_nobody_else(trace: Path, path: str, headers: dict[str, str], status: int) -> None:
     with FileServer(trace, UI, 0) as server:
-        found, sent, body = answer_of(server, path, **headers)
-        assert found == status
+        answered, sent, body = answer_of(server, path, **headers)
+        assert answered == status
         assert CONTENT[:10] not in body
         assert "Access-Control-Allow-Origin" not in sent
         assert not server._server.fetched.is_set()

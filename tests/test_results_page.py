@@ -20,8 +20,8 @@ def test_the_page_holds_what_was_verified():
     stored = json.loads((STORED / "mistral-7b-decode.json").read_text())["results"]
     for result in (each for each in stored if each["measured"]):
         (row,) = re.findall(rf"^\| {re.escape(result['id'])} \|(.*)\|$", chapter.partition("Peak")[0], re.MULTILINE)
-        found = re.search(r"[\d.]+", row.split("|")[-1])
-        assert found and float(found[0]) == pytest.approx(result["measured"]["expected"], rel=0.05)
+        speedup = re.search(r"[\d.]+", row.split("|")[-1])
+        assert speedup and float(speedup[0]) == pytest.approx(result["measured"]["expected"], rel=0.05)
 
 
 def test_the_page_holds_the_trained_model():

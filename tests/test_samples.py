@@ -45,8 +45,8 @@ def test_the_simulated_baseline_takes_the_measured_time(path, analysis):
     assert base.latency_ns == pytest.approx(base.stated_ns, rel=0.05)
 
 
-def speedups(found):
-    return {considered.id: considered.speedup for considered in found.considered}
+def speedups(advice):
+    return {considered.id: considered.speedup for considered in advice.considered}
 
 
 @pytest.mark.parametrize("name", ["gpt2_decode", "llama-1b_decode", "mistral-7b_decode", "qwen2-0.5b_decode"])

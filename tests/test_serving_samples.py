@@ -52,7 +52,7 @@ def spans(events, category):
 
 
 def outermost(rows):
-    """Of spans of one thread, those in no other."""
+    """The spans of a thread that no other span contains."""
     kept, until = [], 0
     for row in rows:
         if row[1] >= until:
@@ -72,34 +72,34 @@ def samples():
 
 @each
 def test_every_batch_is_a_step(name, samples):
-    events, found = samples[name]
+    events, analysis = samples[name]
     marks = batches(events)
     assert [batch for batch, _, _ in marks] == BATCHES[name]
-    assert found.timeline.steps["wall_ns"].tolist() == [end - start for _, start, end in marks]
+    assert analysis.timeline.steps["wall_ns"].tolist() == [end - start for _, start, end in marks]
 
 
 @each
 def test_what_a_batch_does_is_the_phase_of_its_ops(name, samples):
-    events, found = samples[name]
+    events, analysis = samples[name]
     expected = dict.fromkeys([*PHASES[name], "(no phase)"], 0)
     marks = list(zip(batches(events), PHASES[name], strict=True))
     for _, start, end in outermost(spans(events, "cpu_op")):
         within = [phase for (_, begin, until), phase in marks if begin <= start < until]
         expected[within[0] if within else "(no phase)"] += end - start
-    phases = found.phases.set_index("name")
+    phases = analysis.phases.set_index("name")
     assert phases["busy_ns"].to_dict() == expected
     assert phases["calls"].to_dict() == {**Counter(PHASES[name]), "(no phase)": 0}
 
 
 @pytest.mark.parametrize("name", ["cpu_vllm", "cpu_sglang"])
 def test_modules_are_layers_and_sampling_comes_after_the_batch(name, samples):
-    events, found = samples[name]
+    events, analysis = samples[name]
     modules = [module for module, _, _ in spans(events, "python_function") if module.startswith("nn.Module: ")]
-    calls = found.layer_types.set_index("type")["calls"]
+    calls = analysis.layer_types.set_index("type")["calls"]
     for kind, count in {"LlamaDecoderLayer": 2 * 3, "RMSNorm": 5 * 3, "Sampler": 3}.items():
         assert sum(re.fullmatch(rf"nn\.Module: {kind}_\d+", module) is not None for module in modules) == count
         assert calls[kind] == count
-    sampled = found.work[found.work["layer"].isin(found.layers.index[found.layers["path"] == "Sampler_0"])]
+    sampled = analysis.work[analysis.work["layer"].isin(analysis.layers.index[analysis.layers["path"] == "Sampler_0"])]
     assert len(sampled) > 0 and (sampled["phase"] == "").all()
 
 

@@ -52,10 +52,10 @@ def test_crossovers_along_the_batch():
     plain = rows("none", [1.0] * 4, idle=[0.9, 0.5, 0.2, 0.01])
     int8, graphs = rows("int8", [0.8, 0.9, 1.1, 1.5]), rows("cuda-graphs", [3.0, 2.0, 1.01, 1.0])
     steady, wavering = rows("sdpa", [1.2] * 4), rows("compile", [1.2, 0.9, 1.2, 0.9])
-    found = [
+    points = [
         (each.apply, each.kind, each.axis, each.at) for each in crossovers(table(plain, int8, graphs, steady, wavering))
     ]
-    assert found == [
+    assert points == [
         ("none", "fits up to", "batch_size", 24),
         ("none", "host up to", "batch_size", 8),
         ("int8", "pays from", "batch_size", 4),
@@ -89,24 +89,24 @@ def tiny(tmp_path_factory):
 
 
 def test_a_sweep_has_every_point(tiny):
-    found, _ = tiny
-    assert len(found) == 2 * 2 * 2 * 4
-    assert found["gpu"].tolist() == ["t4"] * 16 + ["l4"] * 16
-    plain = found[found["apply"] == "none"]
+    points, _ = tiny
+    assert len(points) == 2 * 2 * 2 * 4
+    assert points["gpu"].tolist() == ["t4"] * 16 + ["l4"] * 16
+    plain = points[points["apply"] == "none"]
     assert plain["speedup"].tolist() == pytest.approx([1.0] * 8)
     assert (plain["latency_low_ns"] <= plain["latency_ns"]).all()
     batch = plain.set_index(["gpu", "seq_len", "batch_size"])
     assert batch.loc[("t4", 32, 4), "rate"] > 2 * batch.loc[("t4", 32, 1), "rate"]
-    refused = found[found["apply"] == "gradient-checkpointing"]
+    refused = points[points["apply"] == "gradient-checkpointing"]
     assert (refused["refused"] != "").all() and refused["speedup"].isna().all()
-    assert found[found["apply"] == "sdpa"]["refused"].eq("").all()
+    assert points[points["apply"] == "sdpa"]["refused"].eq("").all()
 
 
 def test_a_sweep_leaves_a_page_and_a_table(tiny):
-    found, folder = tiny
-    assert len(list(csv.DictReader(io.StringIO((folder / "sweep.csv").read_text())))) == len(found)
+    points, folder = tiny
+    assert len(list(csv.DictReader(io.StringIO((folder / "sweep.csv").read_text())))) == len(points)
     assert "gradient-checkpointing cannot be applied on t4" in (folder / "sweep.html").read_text()
-    assert "Modelled" in to_text(found, width=100)
+    assert "Modelled" in to_text(points, width=100)
 
 
 def test_axes_are_checked(tmp_path):

@@ -12,7 +12,7 @@ class NothingToCompareError(Exception):
 class Target:
     claim: str
     limit: str
-    found: str
+    measured: str
     met: bool
     seen: bool = False
     """Constants were set from these rows: it is no test, and is never called met."""
@@ -32,17 +32,17 @@ class Chapter:
     targets: tuple[Target, ...] = ()
 
 
-def at_most(claim: str, limit: float, found: float) -> Target:
+def at_most(claim: str, limit: float, measured: float) -> Target:
     """A target for a share, such as a mean error: 0.1 is 10 %."""
-    return Target(claim, f"≤ {percent(limit)}", percent(found, 1), found <= limit)
+    return Target(claim, f"≤ {percent(limit)}", percent(measured, 1), measured <= limit)
 
 
-def at_least(claim: str, limit: float, found: float) -> Target:
-    return Target(claim, f"≥ {percent(limit)}", percent(found, 1), found >= limit)
+def at_least(claim: str, limit: float, measured: float) -> Target:
+    return Target(claim, f"≥ {percent(limit)}", percent(measured, 1), measured >= limit)
 
 
-def within(claim: str, low: float, high: float, found: float) -> Target:
-    return Target(claim, f"{percent(low)} to {percent(high)}", percent(found, 1), low <= found <= high)
+def within(claim: str, low: float, high: float, measured: float) -> Target:
+    return Target(claim, f"{percent(low)} to {percent(high)}", percent(measured, 1), low <= measured <= high)
 
 
 def seen(*targets: Target) -> tuple[Target, ...]:

@@ -26,31 +26,31 @@ their neighbours (some of up to 4 MB) were kept."""
 def chapter(shared: Path) -> Chapter:
     if not FILE.is_file():
         raise NothingToCompareError(f"no {FILE.name}.")
-    found = _unseen()
-    told = found[found["bytes"] >= TOLD_FROM]
+    compared = _unseen()
+    told = compared[compared["bytes"] >= TOLD_FROM]
     errors = {str(name): float((rows["ratio"] - 1).abs().mean()) for name, rows in told.groupby("between")}
     targets = tuple(
         at_most(f"collectives ({name}), mean error on a machine not fitted on", 0.10, error)
         for name, error in errors.items()
     )
-    parts = (_INTRODUCTION, _table(found), _MISSES, written(shared))
+    parts = (_INTRODUCTION, _table(compared), _MISSES, written(shared))
     return Chapter("Collective communication", "\n\n".join(parts), targets)
 
 
 def _unseen() -> pd.DataFrame:
     """All calls, with their ratios; the constants in place are those of the file again."""
-    found = pd.concat([part for _, rows in collectives().groupby("between") for part in elsewhere(rows)])
+    compared = pd.concat([part for _, rows in collectives().groupby("between") for part in elsewhere(rows)])
     estimate.constants.cache_clear()
-    return found
+    return compared
 
 
-def _table(found: pd.DataFrame) -> str:
-    return table(("collective", "link", "ranks", "calls", *_SIZES), _rows(found), 5)
+def _table(compared: pd.DataFrame) -> str:
+    return table(("collective", "link", "ranks", "calls", *_SIZES), _rows(compared), 5)
 
 
-def _rows(found: pd.DataFrame) -> Iterator[tuple[object, ...]]:
-    size = pd.cut(found["bytes"], [0, TOLD_FROM - 1, _LONG, float("inf")], labels=_SIZES)
-    errors = (found["ratio"] - 1).abs()
-    for key, mine in errors.groupby([found["collective"], found["between"], found["ranks"]], sort=False):
+def _rows(compared: pd.DataFrame) -> Iterator[tuple[object, ...]]:
+    size = pd.cut(compared["bytes"], [0, TOLD_FROM - 1, _LONG, float("inf")], labels=_SIZES)
+    errors = (compared["ratio"] - 1).abs()
+    for key, mine in errors.groupby([compared["collective"], compared["between"], compared["ranks"]], sort=False):
         means = mine.groupby(size[mine.index], observed=False).mean()
         yield (*key, len(mine), *(percent(means[name], 1) for name in _SIZES))

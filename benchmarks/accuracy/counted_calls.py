@@ -45,28 +45,28 @@ def _over(measured: float, counted: int) -> float:
     return measured / counted if counted else np.nan
 
 
-def families(found: pd.DataFrame) -> str:
+def families(counted: pd.DataFrame) -> str:
     """One line a family, of the calls that read a megabyte or more: medians."""
-    groups = _large(found).groupby("family")
+    groups = _large(counted).groupby("family")
     lines = [(name, len(of), *map(_text, of[["flops", "read", "written"]].median())) for name, of in groups]
     return table(("family", "calls", "FLOPs", "bytes read", "bytes written"), lines, 4)
 
 
-def listing(found: pd.DataFrame) -> str:
+def listing(counted: pd.DataFrame) -> str:
     """One line a call, and why it is off."""
-    ratios = found[["flops", "read", "written"]].map(_text)
+    ratios = counted[["flops", "read", "written"]].map(_text)
     lines = [
         (f"`{op}` ({label})", *ratio, cause(label, op))
-        for label, op, ratio in zip(found["label"], found["op"], ratios.to_numpy(), strict=True)
+        for label, op, ratio in zip(counted["label"], counted["op"], ratios.to_numpy(), strict=True)
     ]
     head, *below = table(("op", "FLOPs", "bytes read", "bytes written", "why"), lines, 0).split("\n")
     return "\n".join((head, "| --- | ---: | ---: | ---: | --- |", *below[1:]))
 
 
-def targets(found: pd.DataFrame) -> tuple[Target, ...]:
+def targets(counted: pd.DataFrame) -> tuple[Target, ...]:
     """Return the largest error of a family of ops, and that of the matrix products."""
-    read = (_large(found).groupby("family")["read"].median() - 1).abs()
-    flops = (found["flops"][found["full_product"]] - 1).abs()
+    read = (_large(counted).groupby("family")["read"].median() - 1).abs()
+    flops = (counted["flops"][counted["full_product"]] - 1).abs()
     worst = f"Counted bytes read, median call of the family furthest off ({read.idxmax()})"
     return (
         at_most(worst, _READ_LIMIT, float(read.max())),
@@ -74,8 +74,8 @@ def targets(found: pd.DataFrame) -> tuple[Target, ...]:
     )
 
 
-def _large(found: pd.DataFrame) -> pd.DataFrame:
-    return found[found["counted_read_bytes"] >= _LARGE_BYTES]
+def _large(counted: pd.DataFrame) -> pd.DataFrame:
+    return counted[counted["counted_read_bytes"] >= _LARGE_BYTES]
 
 
 def _text(ratio: float) -> str:

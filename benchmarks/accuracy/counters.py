@@ -19,11 +19,11 @@ _LIMIT = 0.05
 def chapter(shared: Path) -> Chapter:  # noqa: ARG001
     """One line a family of kernels of a step, and one an op that was measured alone."""
     steps = pd.concat([_kernels(run).assign(run=run) for run in _RUNS])
-    found = calls()
+    counted = calls()
     text, met = f"{_INTRODUCTION}\n\n### Steps of GPT-2\n\n{_steps(steps)}", (_target(steps),)
-    if not found.empty:
-        alone = "\n\n".join((_ALONE, families(found), _EACH, listing(found)))
-        text, met = f"{text}\n\n### Ops alone\n\n{alone}", (*met, *targets(found))
+    if not counted.empty:
+        alone = "\n\n".join((_ALONE, families(counted), _EACH, listing(counted)))
+        text, met = f"{text}\n\n### Ops alone\n\n{alone}", (*met, *targets(counted))
     return Chapter("Counted FLOPs and bytes", text, met)
 
 
@@ -40,8 +40,8 @@ def _kernels(run: str) -> pd.DataFrame:
 
 def _steps(kernels: pd.DataFrame) -> str:
     lines = []
-    for (run, family), found in kernels.groupby(["run", "family"]):
-        whole = found[(found["counted_bytes"] > 0) & found["bytes"].notna()]
+    for (run, family), rows in kernels.groupby(["run", "family"]):
+        whole = rows[(rows["counted_bytes"] > 0) & rows["bytes"].notna()]
         if len(whole):
             flops, moved = _ratio(whole, "flops"), _ratio(whole, "bytes")
             lines.append((run.removeprefix("h200_"), family, len(whole), flops, moved))

@@ -36,9 +36,9 @@ their optimizations of what they took."""
 
 def chapter(shared: Path) -> Chapter:
     reproduced = dict(_reproductions(shared))
-    found, others = _runs(full()), _runs(unseen())
-    alone = [run for run in found if run.alone]
-    errors, unseen_errors = ([abs(run.error) for run in runs] for runs in (found, others))
+    known, others = _runs(full()), _runs(unseen())
+    alone = [run for run in known if run.alone]
+    errors, unseen_errors = ([abs(run.error) for run in runs] for runs in (known, others))
     targets = (
         at_least("unmodified steps simulated within 5 %", 1.0, _share(one.holds for one in reproduced.values())),
         *seen(
@@ -51,7 +51,7 @@ def chapter(shared: Path) -> Chapter:
         at_most("the same, of runs that nothing was fitted on", 0.10, fmean(unseen_errors)),
     )
     sections = ("### Steps simulated unchanged", _REPRODUCED, _reproduction_table(reproduced))
-    modelled_runs = ("### Modelled runs", _LATENCIES, _run_table(found), _UNSEEN, _unseen_table(others))
+    modelled_runs = ("### Modelled runs", _LATENCIES, _run_table(known), _UNSEEN, _unseen_table(others))
     text = "\n\n".join([*sections, *modelled_runs])
     return Chapter("Host and device timelines", text, targets)
 
@@ -86,9 +86,9 @@ def _interval(step: ModelledStep, host: HostCosts) -> Interval:
 
 def _calibrated() -> HostCosts:
     measured = json.loads(_CALIBRATION.read_text(encoding="utf-8"))
-    found = calibrated({name: Interval(*times) for name, times in measured["host_us"].items()}, "")
-    assert found is not None
-    return found
+    calibration = calibrated({name: Interval(*times) for name, times in measured["host_us"].items()}, "")
+    assert calibration is not None
+    return calibration
 
 
 def _reproductions(shared: Path) -> Iterator[tuple[str, Reproduction]]:
@@ -108,21 +108,21 @@ def _reproductions(shared: Path) -> Iterator[tuple[str, Reproduction]]:
             yield path.name.removesuffix(".json.gz"), base.as_traced
 
 
-def _reproduction_table(found: Mapping[str, Reproduction]) -> str:
+def _reproduction_table(reproductions: Mapping[str, Reproduction]) -> str:
     rows = (
         (name, f"{one.simulated_us:,.0f}", f"{one.stated_us:,.0f}", percent(one.error, 1))
-        for name, one in found.items()
+        for name, one in reproductions.items()
     )
     return table(("trace", "simulated, µs", "took, µs", "error"), rows, 3)
 
 
-def _run_table(found: list[_Run]) -> str:
+def _run_table(runs: list[_Run]) -> str:
     head = ("run", "measured, µs", "processes", "modelled", "error", "alone", "calibrated", "error")
-    return table(head, (_cells(run) for run in found), 7)
+    return table(head, (_cells(run) for run in runs), 7)
 
 
-def _unseen_table(found: list[_Run]) -> str:
-    rows = ((run.name, f"{run.measured:,.0f}", _shown(run.expected), percent(run.error)) for run in found)
+def _unseen_table(runs: list[_Run]) -> str:
+    rows = ((run.name, f"{run.measured:,.0f}", _shown(run.expected), percent(run.error)) for run in runs)
     return table(("run", "measured, µs", "modelled", "error"), rows, 3)
 
 

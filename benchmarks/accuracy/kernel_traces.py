@@ -18,7 +18,7 @@ _LEFT_OUT = ("h200_gpt2_decode_eager_for-t4", "h200_compile-and-graph")
 
 def steps() -> list[Step]:
     """The steps of examples/traces, none of which a constant was fitted on."""
-    found = []
+    steps = []
     for file in sorted(_TRACES.glob("h200_*.json.gz")):
         name = file.name.removesuffix(".json.gz")
         trace = load(file)
@@ -30,12 +30,12 @@ def steps() -> list[Step]:
             continue
         modelled = sum(estimate_ns(cost, base.gpu) for cost in ops["cost"]) / 1e3
         measured = ops["kernel_ns"].sum() / 1e3
-        found.append((name, modelled, measured))
-    return found
+        steps.append((name, modelled, measured))
+    return steps
 
 
-def written(found: list[Step]) -> str:
-    rows = [(name, f"{a:,.0f}", f"{b:,.0f}", percent(a / b - 1)) for name, a, b in found]
+def written(steps: list[Step]) -> str:
+    rows = [(name, f"{a:,.0f}", f"{b:,.0f}", percent(a / b - 1)) for name, a, b in steps]
     head = ("trace", "modelled", "measured", "error")
     return f"{_INTRODUCTION}\n\n{table(head, rows, 3)}"
 

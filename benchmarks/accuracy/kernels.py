@@ -42,8 +42,8 @@ def chapter(shared: Path) -> Chapter:
 
 def held_out() -> Held:
     """Family and GPU -> error with the sustained rates known, and without; from held_out.py."""
-    found = pd.read_csv(_DATA / "held_out.csv")
-    return {(row.family, row.gpu): (row.calibrated, row.data_sheet) for row in found.itertuples()}
+    cells = pd.read_csv(_DATA / "held_out.csv")
+    return {(row.family, row.gpu): (row.calibrated, row.data_sheet) for row in cells.itertuples()}
 
 
 def errors(rows: Sequence[Row]) -> np.ndarray:
@@ -81,10 +81,10 @@ def _of_traces(real: Sequence[tuple[str, float, float]]) -> Target:
 
 def _public(rows: Sequence[Row], held: Held) -> str:
     lines = []
-    for (gpu, family), found in grouped(rows).items():
-        ratio = np.median([estimate_ns(row.cost, row.gpu) / row.nanoseconds for row in found])
+    for (gpu, family), cell in grouped(rows).items():
+        ratio = np.median([estimate_ns(row.cost, row.gpu) / row.nanoseconds for row in cell])
         out = [percent(error, 1) for error in held.get((family, gpu), ())] or ["", ""]
-        lines.append((gpu, family, len(found), percent(errors(found).mean(), 1), f"{ratio:.2f}", *out))
+        lines.append((gpu, family, len(cell), percent(errors(cell).mean(), 1), f"{ratio:.2f}", *out))
     head = ("GPU", "op class", "rows", "mean error", "median ratio", "held out", "data sheet only")
     return "### Public kernels\n\n" + table(head, lines, 5)
 
@@ -92,11 +92,11 @@ def _public(rows: Sequence[Row], held: Held) -> str:
 def _own(rows: Sequence[Row]) -> str:
     halves = {row.family: percent(row.error, 1) for row in pd.read_csv(_DATA / "halves.csv").itertuples()}
     lines = []
-    for (_, family), found in grouped(rows).items():
-        error = errors(found)
-        ratio = np.median([estimate_ns(row.cost, row.gpu) / row.nanoseconds for row in found])
+    for (_, family), cell in grouped(rows).items():
+        error = errors(cell)
+        ratio = np.median([estimate_ns(row.cost, row.gpu) / row.nanoseconds for row in cell])
         numbers = (percent(error.mean(), 1), percent(float(np.quantile(error, 0.9))), f"{ratio:.2f}")
-        lines.append((family, len(found), *numbers, halves.get(family, "")))
+        lines.append((family, len(cell), *numbers, halves.get(family, "")))
     head = ("op class", "op calls", "mean error", "nine in ten below", "median ratio", "other half")
     return table(head, lines, 5)
 

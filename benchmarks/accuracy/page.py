@@ -38,12 +38,12 @@ def _chapter(module: str, title: str, shared: Path) -> Chapter:
     if find_spec(f"accuracy.{module}") is None:
         return Chapter(title, "Not compared yet.")
     try:
-        found: Chapter = import_module(f"accuracy.{module}").chapter(shared)
+        written: Chapter = import_module(f"accuracy.{module}").chapter(shared)
     except NothingToCompareError as why:
         return Chapter(title, f"Not compared in this run: {why}")
-    return found
+    return written
 
 
 def _targets(targets: Iterable[Target]) -> list[str]:
-    rows = [(one.claim, one.limit, one.found, one.verdict) for one in targets]
-    return ["## Targets\n", table(["target", "limit", "found", ""], rows, 0) + "\n"] if rows else []
+    rows = [(one.claim, one.limit, one.measured, one.verdict) for one in targets]
+    return ["## Targets\n", table(["target", "limit", "measured", ""], rows, 0) + "\n"] if rows else []

@@ -24,28 +24,28 @@ does."""
 def chapter(shared: Path) -> Chapter:
     if not (shared / TABLE).exists():
         raise NothingToCompareError(f"{TABLE} is not in {shared}.")
-    found = [predicted(case) for case in cases(shared)]
+    predictions = [predicted(case) for case in cases(shared)]
     sections = [
         _INTRO,
-        _by_optimization(found),
-        "### Worst misses\n\n" + _worst(found),
-        "### Every row\n\n" + _rows(found),
-        "### Step times\n\n" + _step_times(found),
+        _by_optimization(predictions),
+        "### Worst misses\n\n" + _worst(predictions),
+        "### Every row\n\n" + _rows(predictions),
+        "### Step times\n\n" + _step_times(predictions),
         "### Where a forward of GPT-2 on a T4 spends its time\n\n" + split(),
     ]
     targets = seen(
-        at_least("sign of published speed-ups right", 0.98, _share(one.right_sign for one in found)),
-        at_most("published speed-up, mean error", 0.10, fmean(one.error for one in found)),
-        within("published speed-up inside its interval", 0.80, 0.95, _share(one.inside for one in found)),
+        at_least("sign of published speed-ups right", 0.98, _share(one.right_sign for one in predictions)),
+        at_most("published speed-up, mean error", 0.10, fmean(one.error for one in predictions)),
+        within("published speed-up inside its interval", 0.80, 0.95, _share(one.inside for one in predictions)),
     )
     return Chapter("Published end-to-end results", "\n\n".join(sections), targets)
 
 
-def _by_optimization(found: list[Predicted]) -> str:
+def _by_optimization(predictions: list[Predicted]) -> str:
     groups: dict[str, list[Predicted]] = {}
-    for one in found:
+    for one in predictions:
         groups.setdefault(one.case.apply, []).append(one)
-    groups["all"] = found
+    groups["all"] = predictions
     head = ["optimization", "rows", "mean error", "sign right", "inside"]
     return table(head, ([name, *_summary(group)] for name, group in groups.items()), 4)
 
@@ -55,20 +55,22 @@ def _summary(group: list[Predicted]) -> list[str]:
     return [str(len(group)), percent(fmean(one.error for one in group), 1), *(percent(share) for share in shares)]
 
 
-def _worst(found: list[Predicted]) -> str:
-    worst = sorted(found, key=lambda one: -one.error)[:_WORST]
+def _worst(predictions: list[Predicted]) -> str:
+    worst = sorted(predictions, key=lambda one: -one.error)[:_WORST]
     rows = ([*_setting(one), f"{one.case.speedup:.2f}", _interval(one.speedup), cause(one.case)] for one in worst)
     return table(["run", "optimization", "published", "predicted", "cause"], rows, 0)
 
 
-def _rows(found: list[Predicted]) -> str:
-    rows = ([*_setting(one), f"{one.case.speedup:.2f}", _interval(one.speedup), percent(one.error)] for one in found)
+def _rows(predictions: list[Predicted]) -> str:
+    rows = (
+        [*_setting(one), f"{one.case.speedup:.2f}", _interval(one.speedup), percent(one.error)] for one in predictions
+    )
     return table(["run", "optimization", "published", "predicted", "error"], rows, 3)
 
 
-def _step_times(found: list[Predicted]) -> str:
+def _step_times(predictions: list[Predicted]) -> str:
     """Return the distinct runs of the baselines."""
-    once = {_setting(one)[0]: one for one in found}
+    once = {_setting(one)[0]: one for one in predictions}
     rows = [(run, f"{one.case.before:.2f}", _interval(one.before_ms), _error(one)) for run, one in once.items()]
     mean = fmean(abs(one.before_ms.expected / one.case.before - 1) for one in once.values())
     text = (

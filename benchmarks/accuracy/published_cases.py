@@ -38,8 +38,8 @@ def cases(shared: Path) -> list[Case]:
     """Every published pair that an optimization of ours stands between, of the CSV and of the two tables in words."""
     published = pd.read_csv(shared / TABLE).fillna("")
     groups = published.groupby(["source", "gpu", "model", "task", "batch", "seq"], sort=False)
-    found = [case for _, rows in groups for case in _of_setting(rows)]
-    return [*found, *TOKENS_A_SECOND]
+    speedups = [case for _, rows in groups for case in _of_setting(rows)]
+    return [*speedups, *TOKENS_A_SECOND]
 
 
 def _of_setting(rows: pd.DataFrame) -> Iterator[Case]:

@@ -81,12 +81,12 @@ def run(gpu: str, model: str, workload: str, batch: int, seq: int, dtype: str, a
         asked = Settings(model=_named(model, folder), gpu=target.id, device="model", **options)  # type: ignore[arg-type]
         model_trace.write(plan(asked), target, folder / "trace.json.gz")
         trace = load(folder / "trace.json.gz")
-        found = baseline(trace, analyze(trace, None))
-    assert found is not None
-    ops = found.ops[found.ops.phase != "optimizer"]  # the published steps of training end with the backward pass
+        base = baseline(trace, analyze(trace, None))
+    assert base is not None
+    ops = base.ops[base.ops.phase != "optimizer"]  # the published steps of training end with the backward pass
     host = target.host_op_us
     open_range = Interval(host.low / host.expected, 1.0, host.high / host.expected)
-    return replace(found, ops=ops, gpu=target, host_range=open_range)
+    return replace(base, ops=ops, gpu=target, host_range=open_range)
 
 
 def _named(model: str, folder: Path) -> str:

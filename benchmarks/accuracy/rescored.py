@@ -62,8 +62,8 @@ def sources_of(row: Mapping[str, str]) -> Sources:
 
 
 def _ends(row: dict[str, str]) -> tuple[float, float]:
-    found = interval(float(row["expected"]), sources_of(row), widths(_EVIDENCE[row["evidence"]]))
-    return found.low, found.high
+    gain = interval(float(row["expected"]), sources_of(row), widths(_EVIDENCE[row["evidence"]]))
+    return gain.low, gain.high
 
 
 def _error(row: dict[str, str]) -> float:

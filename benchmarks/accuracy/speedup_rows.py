@@ -73,25 +73,25 @@ def cells() -> list[dict[str, str]]:
 
 def predicted_before() -> list[Row]:
     """Measured in a process without a profiler, and predicted, not refused, before that."""
-    found = []
+    rows = []
     for cell in cells():
         if _is_clean(cell) and cell["predicted_expected"] and not cell["objection"]:
             ends = (float(cell[f"predicted_{end}"]) for end in ("low", "expected", "high"))
             gain = float(cell["measured_speedup"])
             beside = float(cell["before_us"]) / _median_us(_run(cell))
-            found.append(Row(cell["round"], _run(cell), cell["optimization"], Interval(*ends), gain, beside))
-    return found
+            rows.append(Row(cell["round"], _run(cell), cell["optimization"], Interval(*ends), gain, beside))
+    return rows
 
 
 def predicted_now(rows: Iterable[Row]) -> list[Row]:
     """The same by today's model, from a step of the traces that were predicted from."""
-    found = []
+    now = []
     for row in rows:
         base = baselines().get(row.run)
         gain = _gain(row.optimization, base) if base else None
         if gain:
-            found.append(replace(row, predicted=gain))
-    return found
+            now.append(replace(row, predicted=gain))
+    return now
 
 
 def _gain(name: str, base: Baseline) -> Interval | None:
@@ -105,7 +105,7 @@ def _gain(name: str, base: Baseline) -> Interval | None:
 @cache
 def baselines(timed: bool = True) -> dict[Run, Baseline]:
     """The runs, from their traces and what they took without a profiler; or, not `timed`, from their traces alone."""
-    found = {}
+    baselines_of_runs = {}
     for path in sorted(_TRACES.glob("*.json.gz")):
         trace = load(path)
         capture = trace.metadata.capture
@@ -116,8 +116,8 @@ def baselines(timed: bool = True) -> dict[Run, Baseline]:
         analysis = analyze(trace, None)
         base = baseline(trace, _as_timed(analysis, run) if timed else _as_profiled(analysis))
         if base:
-            found[run] = base
-    return found
+            baselines_of_runs[run] = base
+    return baselines_of_runs
 
 
 def _as_timed(analysis: Analysis, run: Run) -> Analysis:

@@ -82,10 +82,10 @@ def _introduction() -> str:
 
 
 def _rounds(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    found: dict[str, list[Row]] = defaultdict(list)
+    by_round: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        found[row.round].append(row)
-    return sorted(found.items())
+        by_round[row.round].append(row)
+    return sorted(by_round.items())
 
 
 def _summaries(rows: Sequence[Row]) -> str:
@@ -151,8 +151,8 @@ def _by(name: str, rows: Sequence[Row], key: Callable[[Row], str]) -> str:
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         groups[key(row)].append(row)
-    found = ([name, len(group), *_shares(group)] for name, group in sorted(groups.items()))
-    return table([name, "rows", "mean error", "sign right", "inside"], found, 4)
+    lines = ([name, len(group), *_shares(group)] for name, group in sorted(groups.items()))
+    return table([name, "rows", "mean error", "sign right", "inside"], lines, 4)
 
 
 def _shares(group: Sequence[Row]) -> list[str]:
@@ -165,13 +165,13 @@ def _shares(group: Sequence[Row]) -> list[str]:
 
 def _worst(rows: Sequence[Row]) -> str:
     worst = sorted(rows, key=lambda row: -row.error)[:_WORST]
-    found = ([_title(row), row.optimization, _shown(row.predicted), f"{row.measured:.2f}", cause(row)] for row in worst)
-    return table(["run", "optimization", "predicted", "measured", "cause"], found, 0)
+    lines = ([_title(row), row.optimization, _shown(row.predicted), f"{row.measured:.2f}", cause(row)] for row in worst)
+    return table(["run", "optimization", "predicted", "measured", "cause"], lines, 0)
 
 
 def _rows(before: Sequence[Row], now: Sequence[Row]) -> str:
     later = {(row.round, row.run, row.optimization): row.predicted for row in now}
-    found = (
+    lines = (
         [
             row.round,
             _title(row),
@@ -183,7 +183,7 @@ def _rows(before: Sequence[Row], now: Sequence[Row]) -> str:
         ]
         for row in before
     )
-    return table(["round", "run", "optimization", "predicted before", "predicted now", "measured", "error"], found, 4)
+    return table(["round", "run", "optimization", "predicted before", "predicted now", "measured", "error"], lines, 4)
 
 
 def _title(row: Row) -> str:

@@ -102,16 +102,16 @@ def _eligible(run: Run, model: Model) -> list[str]:
     if run.workload == "train":
         checkpointed = [] if model.kind == "diffusion" or model.name == "resnet-50" else ["gradient-checkpointing"]
         return ["compile", "fused-optimizer", *checkpointed, "batching"]
-    found = ["compile", "batching"]
+    names = ["compile", "batching"]
     if run.workload != "decode" or model.static_cache:
-        found += ["cuda-graphs", "compile+cuda-graphs"]
+        names += ["cuda-graphs", "compile+cuda-graphs"]
     if run.dtype == "fp32":
-        found += ["half-precision:bf16", "half-precision:bf16+compile"]
+        names += ["half-precision:bf16", "half-precision:bf16+compile"]
     if run.attention == "eager":
-        found += ["sdpa", "sdpa+compile"]
+        names += ["sdpa", "sdpa+compile"]
     if run.workload == "decode" and model.kind in ("dense", "moe") and model.static_cache:
-        found += ["static-cache", "static-cache+compile"]
-    return found
+        names += ["static-cache", "static-cache+compile"]
+    return names
 
 
 def _rarest(names: list[str] | tuple[str, ...], used: Counter[str], chance: random.Random, count: int = 1) -> list[str]:

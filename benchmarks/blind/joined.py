@@ -83,28 +83,28 @@ def _of_machine(folder: Path, runs: dict[str, Run]) -> Iterator[Row]:
     measured = json.loads((folder / "measured.json").read_text(encoding="utf-8"))["runs"]
     with (folder / "predictions.csv").open(newline="", encoding="utf-8") as file:
         for said in csv.DictReader(file):
-            found = measured.get(said["run"], {}).get(said["optimization"], {"error": "not measured"})
-            yield _row(folder.name, runs[said["run"]], said, found)
+            measurement = measured.get(said["run"], {}).get(said["optimization"], {"error": "not measured"})
+            yield _row(folder.name, runs[said["run"]], said, measurement)
 
 
-def _row(machine: str, run: Run, said: dict[str, str], found: dict[str, Any]) -> Row:
+def _row(machine: str, run: Run, said: dict[str, str], measurement: dict[str, Any]) -> Row:
     low, expected, high = (float(said[name]) if said[name] else None for name in ("low", "expected", "high"))
     return Row(
         machine=machine,
         run=run,
         optimization=said["optimization"],
         evidence=said["evidence"],
-        measured=None if "error" in found else found["speedup"]["median"],
-        failed=found.get("error", ""),
+        measured=None if "error" in measurement else measurement["speedup"]["median"],
+        failed=measurement.get("error", ""),
         low=low,
         expected=expected,
         high=high,
         refused=said["refused"],
         first_advice=said["first_advice"],
         stated_ms=_milliseconds(said["baseline_us"]),
-        beside_ms=None if "error" in found else found["before_ms"]["median"],
+        beside_ms=None if "error" in measurement else measurement["before_ms"]["median"],
         predicted_ms=_milliseconds(said["latency_us"]),
-        after_ms=None if "error" in found else found["after_ms"]["median"],
+        after_ms=None if "error" in measurement else measurement["after_ms"]["median"],
     )
 
 

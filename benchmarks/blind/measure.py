@@ -49,15 +49,15 @@ def main() -> int:
     if asked.measure and not asked.no_warm_up and any(map(_compiles, _chosen(plan, asked))):
         _compile_ahead(plan, device, asked)
     target = asked.out / ("measured.json" if asked.measure else "traced.json")
-    found = {"machine": facts(asked.device), "seed": plan.seed, "tiny": asked.tiny, "runs": {}}
+    results = {"machine": facts(asked.device), "seed": plan.seed, "tiny": asked.tiny, "runs": {}}
     for run in _chosen(plan, asked):
         late = time.monotonic() - begin > asked.budget
-        found["runs"][run.name] = _late(run) if late else _rows(run, device, asked)
-        print(f"{time.monotonic() - begin:4.0f} s  {_line(run, found['runs'][run.name])}", flush=True)
-        _write(found, target)
+        results["runs"][run.name] = _late(run) if late else _rows(run, device, asked)
+        print(f"{time.monotonic() - begin:4.0f} s  {_line(run, results['runs'][run.name])}", flush=True)
+        _write(results, target)
     if not asked.measure:
-        _time_again(plan, device, asked, found["runs"], begin)
-        _write(found, target)
+        _time_again(plan, device, asked, results["runs"], begin)
+        _write(results, target)
     return 0
 
 
@@ -103,7 +103,7 @@ def _compiles(run: Run) -> bool:
 
 
 def _import_models(runs: list[Run]) -> None:
-    """Import the models' classes for all processes, which are forks of this one. One that fails is a row that says why."""
+    """Import the models' classes once, before this process forks. An import that fails here fails again in its run."""
     catalogue = models()
     for run in runs:
         with suppress(ImportError, AttributeError):
@@ -133,9 +133,9 @@ def _late(run: Run) -> dict[str, Any]:
     return {name: {"error": "not measured: the budget of time was spent"} for name in run.optimizations}
 
 
-def _write(found: dict[str, Any], target: Path) -> None:
+def _write(results: dict[str, Any], target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    target.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 def _line(run: Run, rows: dict[str, Any]) -> str:

@@ -85,12 +85,12 @@ def predicted(trace: Path, run: Run, evidence: str) -> Iterator[Predicted]:
     for name in run.optimizations:
         said = {"run": run.name, "optimization": name, "evidence": evidence, "first_advice": first, "plan": plan}
         try:
-            found = tracekit.predict(trace, name)
+            prediction = tracekit.predict(trace, name)
         except tracekit.TracekitError as why:
             yield Predicted(**said, refused=" ".join((why.why or why.what).split()))
             continue
-        gain = found.speedup
-        took = {"latency_us": found.latency_us.expected, "baseline_us": found.baseline.unprofiled_us}
+        gain = prediction.speedup
+        took = {"latency_us": prediction.latency_us.expected, "baseline_us": prediction.baseline.unprofiled_us}
         yield Predicted(**said, low=gain.low, expected=gain.expected, high=gain.high, **took)
 
 

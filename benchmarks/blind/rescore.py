@@ -63,22 +63,20 @@ def _rows(run: Run, traced: dict[str, Any], measured: dict[str, Any], folder: Pa
 def _predicted(base: Baseline, name: str, measured: dict[str, Any]) -> dict[str, Any]:
     gain, step_ms = measured["speedup"]["median"], measured["after_ms"]["median"]
     absent = dict.fromkeys(("low", "expected", "high", "after_us", *_SOURCES), "")
-    found = {"measured": gain, "measured_after_us": round(1e3 * step_ms, 1), **absent, "refused": ""}
+    row = {"measured": gain, "measured_after_us": round(1e3 * step_ms, 1), **absent, "refused": ""}
     try:
         optimization = parse(name)
-        found["refused"] = refusal(optimization, base) or ""
+        row["refused"] = refusal(optimization, base) or ""
     except TracekitError as why:
-        found["refused"] = str(why)
-    if found["refused"]:
-        return found
+        row["refused"] = str(why)
+    if row["refused"]:
+        return row
     before, after = unchanged(base, HOST_LOGS), scenarios(optimization, base, HOST_LOGS)
     predicted, held = speedup(before, after), sources(before, after)
     values = (*held.outcome, *held.host.values())
     numbers = {"low": predicted.low, "expected": predicted.expected, "high": predicted.high}
     numbers |= {"after_us": base.unprofiled_ns * math.exp(-math.log(predicted.expected / after.work)) / 1e3}
-    return found | {
-        key: f"{number:.4g}" for key, number in (numbers | dict(zip(_SOURCES, values, strict=True))).items()
-    }
+    return row | {key: f"{number:.4g}" for key, number in (numbers | dict(zip(_SOURCES, values, strict=True))).items()}
 
 
 _SOURCES = ("outcome_down", "outcome_up", *(f"host_{log:+g}" for log in HOST_LOGS))

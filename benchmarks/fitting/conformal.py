@@ -76,12 +76,12 @@ def spans(rows: Sequence[Judged], widths: Floats) -> Floats:
 def without_each(rows: Sequence[Judged], key: Callable[[Judged], str]) -> dict[str, float]:
     """Group -> part of its rows within intervals that were fitted on the other groups."""
     names = sorted({key(row) for row in rows})
-    found = {}
+    shares = {}
     for name in names:
         rest = [row for row in rows if key(row) != name]
         group = [row for row in rows if key(row) == name]
-        found[name] = float(inside(group, fit(rest)).mean()) if rest else float("nan")
-    return found
+        shares[name] = float(inside(group, fit(rest)).mean()) if rest else float("nan")
+    return shares
 
 
 def _weights(rows: Sequence[Judged]) -> Floats:

@@ -25,7 +25,7 @@ def write(file: Path, section: str, values: Mapping[str, Value]) -> None:
 
 
 def _extent(lines: list[str], section: str) -> tuple[int, int]:
-    headers = [(number, found[1]) for number, line in enumerate(lines) if (found := _SECTION.fullmatch(line))]
+    headers = [(number, header[1]) for number, line in enumerate(lines) if (header := _SECTION.fullmatch(line))]
     start = next(number for number, name in headers if name == section) + 1
     return start, next((number for number, _ in headers if number >= start), len(lines))
 

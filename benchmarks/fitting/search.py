@@ -12,10 +12,10 @@ def fitted(loss: Callable[[Constants], float], start: Mapping[str, float], sweep
     least = loss(best)
     for step in _STEPS:
         for _ in range(sweeps):
-            found, least_found = _sweep(loss, best, least, step)
-            if found == best:
+            candidate, least_now = _sweep(loss, best, least, step)
+            if candidate == best:
                 break
-            best, least = found, least_found
+            best, least = candidate, least_now
     return {name: float(f"{value:.3g}") for name, value in best.items()}
 
 
@@ -23,8 +23,8 @@ def _sweep(loss: Callable[[Constants], float], best: Constants, least: float, st
     for name in best:
         for factor in (step, 1 / step):
             tried = {**best, name: best[name] * factor}
-            found = loss(tried)
-            if found < least * (1 - 1e-6):
-                best, least = tried, found
+            now = loss(tried)
+            if now < least * (1 - 1e-6):
+                best, least = tried, now
                 break
     return best, least

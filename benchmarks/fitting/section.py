@@ -33,15 +33,15 @@ def fit(path: str, rows: Sequence[Row], key: Key, given: Sequence[str] = ()) -> 
     def capped(tried: Constants) -> Constants:
         return {name: min(value, _CAPS.get(name, value)) for name, value in tried.items()}
 
-    found = capped(fitted(lambda tried: mean(np.abs(np.log(ratios(capped(tried)))), rows, key), start))
-    return found, mean(np.abs(np.array(ratios(found)) - 1), rows, key)
+    best = capped(fitted(lambda tried: mean(np.abs(np.log(ratios(capped(tried)))), rows, key), start))
+    return best, mean(np.abs(np.array(ratios(best)) - 1), rows, key)
 
 
 def fit_and_write(path: str, rows: Sequence[Row], key: Key, given: Sequence[str] = (), writes: bool = True) -> None:
-    found, error = fit(path, rows, key, given)
-    print(f"{path:<26}{len(rows):>5} rows  {error:6.1%}  {found}", flush=True)
+    best, error = fit(path, rows, key, given)
+    print(f"{path:<26}{len(rows):>5} rows  {error:6.1%}  {best}", flush=True)
     if writes:
-        write(estimate.CONSTANTS, path, {**found, **provenance(rows, error)})
+        write(estimate.CONSTANTS, path, {**best, **provenance(rows, error)})
 
 
 def provenance(rows: Sequence[Row], error: float) -> dict[str, float | str]:
@@ -61,4 +61,4 @@ def mean(values: Sequence[float], rows: Sequence[Row], key: Key) -> float:
     groups: dict[Hashable, list[float]] = defaultdict(list)
     for value, row in zip(values, rows, strict=True):
         groups[key(row)].append(value)
-    return float(np.mean([np.mean(found) for found in groups.values()]))
+    return float(np.mean([np.mean(errors) for errors in groups.values()]))

@@ -20,18 +20,18 @@ def table() -> pd.DataFrame:
 
 
 def collectives() -> pd.DataFrame:
-    """Those between ranks, with `between` and `message`."""
-    found = table()
-    found = found[found["collective"] != "copy"]
-    calls = zip(found["collective"], found["bytes"], found["ranks"], strict=True)
-    messages = pd.Series([Message(*call) for call in calls], index=found.index, dtype=object)
-    return found.assign(between=found["link"].map(BETWEEN), message=messages)
+    """Collectives between ranks, with `between` and `message`."""
+    rows = table()
+    rows = rows[rows["collective"] != "copy"]
+    calls = zip(rows["collective"], rows["bytes"], rows["ranks"], strict=True)
+    messages = pd.Series([Message(*call) for call in calls], index=rows.index, dtype=object)
+    return rows.assign(between=rows["link"].map(BETWEEN), message=messages)
 
 
 def copies() -> pd.DataFrame:
     """Copies from one GPU to another that take longer than their issue: bytes and us."""
-    found = table()
-    return found[(found["collective"] == "copy") & (found["bytes"] >= 4 * TOLD_FROM)]
+    rows = table()
+    return rows[(rows["collective"] == "copy") & (rows["bytes"] >= 4 * TOLD_FROM)]
 
 
 def issue_us(rows: pd.DataFrame) -> float:

@@ -54,10 +54,10 @@ def cost_of(label: str, op: str, inputs: str, elements: str) -> Cost | None:
 
 def links() -> pd.DataFrame:
     """Copies between host and device: label, bytes, device time and wall time in microseconds."""
-    found = table()
-    found = found[found["label"].isin(_LINKS)]
-    size = found["inputs"].str.extract(r"\[(\d+)\]")[0].astype(int)
-    return found.assign(bytes=size)[["label", "bytes", "cold_us", "warm_us", "wall_us"]].astype({"wall_us": float})
+    copies = table()
+    copies = copies[copies["label"].isin(_LINKS)]
+    size = copies["inputs"].str.extract(r"\[(\d+)\]")[0].astype(int)
+    return copies.assign(bytes=size)[["label", "bytes", "cold_us", "warm_us", "wall_us"]].astype({"wall_us": float})
 
 
 def _in_a_model(cost: Cost, cold: float, warm: float) -> float:

@@ -33,12 +33,12 @@ _FAMILIES: dict[str, tuple[Family, int]] = {"add": ("pointwise", 2), "ln": ("nor
 
 def folder(shared: Path) -> Path:
     """Where the files are, or what is missing."""
-    found = shared / "calibration"
-    if not found.is_dir():
-        raise TracekitError(f"{found} does not exist.", hint="Give the folder of the public measurements: --shared.")
+    folder = shared / "calibration"
+    if not folder.is_dir():
+        raise TracekitError(f"{folder} does not exist.", hint="Give the folder of the public measurements: --shared.")
     if not find_spec("pyarrow"):
         raise TracekitError("The public measurements are Parquet files.", hint="pip install pyarrow")
-    return found
+    return folder
 
 
 def rows(shared: Path, sample: int, seed: int) -> Iterator[Row]:

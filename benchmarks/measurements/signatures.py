@@ -39,7 +39,7 @@ def written(shapes: list[Any], types: list[str], values: list[str], strides: lis
 
 def read(text: str) -> tuple[str, str, str, str]:
     """Shapes, types, values and strides as the JSON text of a trace."""
-    inputs = [found for token in text.split() for found in _inputs(token)]
+    inputs = [tensor for token in text.split() for tensor in _inputs(token)]
     columns = zip(*inputs, strict=True) if inputs else [[]] * 4
     shapes, types, values, strides = (json.dumps(list(column), separators=(",", ":")) for column in columns)
     return shapes, types, values, strides

@@ -69,14 +69,14 @@ def _there(row: Row, published: Published) -> str:
     """99.6/s, 1.04× (A100), of tokens generated; the order of a configuration's parts does not matter."""
     if row.workload == "train":
         return ABSENT
-    found = []
+    gains = []
     for gpu, numbers in published.items():
         rates = {(name, frozenset(config.split("+"))): rate for (name, config), rate in numbers.items()}
         rate, first = (rates.get((row.model, frozenset(name.split("+")))) for name in (row.config, row.first))
         if rate:
             gain = f", {times(rate / first, rate / first)}" if first and row.config != row.first else ""
-            found.append(f"{rate:g}/s{gain} ({gpu})")
-    return "; ".join(found) or ABSENT
+            gains.append(f"{rate:g}/s{gain} ({gpu})")
+    return "; ".join(gains) or ABSENT
 
 
 def _split(published: Mapping[str, Any]) -> str:

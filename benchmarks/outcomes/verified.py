@@ -63,13 +63,13 @@ def _inside(runs: Iterable[Verification]) -> str:
 
 def _warned(run: Verification) -> str:
     """The recommendation that nobody should follow."""
-    (found,) = (each for each in run.results if each.id == "llm-int8")
-    assert found.predicted and found.measured and found.before and found.after
-    size = from_to(run.peak_memory_bytes, found.peak_memory_bytes, lambda number: quantity(number, "B"))
+    (int8,) = (each for each in run.results if each.id == "llm-int8")
+    assert int8.predicted and int8.measured and int8.before and int8.after
+    size = from_to(run.peak_memory_bytes, int8.peak_memory_bytes, lambda number: quantity(number, "B"))
     return (
         "**A bad idea, known before it was tried:** LLM.int8 on GPT-2 was predicted at "
-        f"{speedup(found.predicted)} of the speed and measured at {measured(found.measured)}: "
-        f"{from_to(found.before.median_us, found.after.median_us, duration)} a token. It does save memory: {size}."
+        f"{speedup(int8.predicted)} of the speed and measured at {measured(int8.measured)}: "
+        f"{from_to(int8.before.median_us, int8.after.median_us, duration)} a token. It does save memory: {size}."
     )
 
 
@@ -77,9 +77,9 @@ def _across(runs: Sequence[Verification], cell: Cell) -> str:
     """A row an optimization, two columns a run: predicted and measured."""
     rows: dict[str, list[str]] = defaultdict(lambda: [ABSENT] * (2 * len(runs)))
     for place, run in enumerate(runs):
-        for found in run.results:
-            if found.measured:
-                rows[found.id][2 * place : 2 * place + 2] = cell(run, found)
+        for result in run.results:
+            if result.measured:
+                rows[result.id][2 * place : 2 * place + 2] = cell(run, result)
     head = [text for run in runs for text in (f"{_short(run)}: predicted", "measured")]
     ordered = sorted(rows, key=_rank)
     return table(["optimization", *head], ([name, *rows[name]] for name in ordered), len(head))
@@ -91,28 +91,28 @@ def _rank(name: str) -> tuple[int, int]:
     return len(parts), [each.id for each in OPTIMIZATIONS].index(parts[0].partition(":")[0])
 
 
-def _gain(_: Verification, found: Verified) -> tuple[str, str]:
-    assert found.measured
-    mark = _CHECK if _of_a_check(found) else ""
-    return speedup(found.predicted) if found.predicted else ABSENT, measured(found.measured) + mark
+def _gain(_: Verification, result: Verified) -> tuple[str, str]:
+    assert result.measured
+    mark = _CHECK if _of_a_check(result) else ""
+    return speedup(result.predicted) if result.predicted else ABSENT, measured(result.measured) + mark
 
 
-def _memory(_: Verification, found: Verified) -> tuple[str, str]:
-    expected = quantity(found.predicted_peak_bytes, "B") if found.predicted_peak_bytes else ABSENT
-    return expected, quantity(found.peak_memory_bytes, "B")
+def _memory(_: Verification, result: Verified) -> tuple[str, str]:
+    expected = quantity(result.predicted_peak_bytes, "B") if result.predicted_peak_bytes else ABSENT
+    return expected, quantity(result.peak_memory_bytes, "B")
 
 
-def _of_a_check(found: Verified) -> bool:
-    return found.id.startswith("speculative-decoding")
+def _of_a_check(result: Verified) -> bool:
+    return result.id.startswith("speculative-decoding")
 
 
 def _not_applied(runs: Sequence[Verification]) -> str:
     """Each reason once, with what it keeps from which models."""
     said: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
-        for found in run.results:
-            if found.error:
-                said[why_not(found)][found.id].append(model(run.settings["name"]))
+        for result in run.results:
+            if result.error:
+                said[why_not(result)][result.id].append(model(run.settings["name"]))
     return "\n".join(f"- {_what(names, len(runs))}: {why}" for why, names in said.items())
 
 

@@ -44,9 +44,10 @@ def predict(results: Path, into: Path) -> None:
     with unpacked(results / "one.tar") as folder:
         for path in sorted(folder.glob("*/rank-0.json.gz")):
             for ranks in RANKS:
-                found = asdict(tracekit.scaling(path, ranks))
-                predicted.append({"workload": path.parent.name, **found})
-                print(f"{path.parent.name:18} {ranks} ranks: {found['one_us'] / found['latency_us']['expected']:.3f}")
+                prediction = asdict(tracekit.scaling(path, ranks))
+                predicted.append({"workload": path.parent.name, **prediction})
+                speedup = prediction["one_us"] / prediction["latency_us"]["expected"]
+                print(f"{path.parent.name:18} {ranks} ranks: {speedup:.3f}")
     write(into / "predicted.json", predicted)
 
 

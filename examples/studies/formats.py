@@ -14,6 +14,6 @@ ROWS = {
 }
 
 if __name__ == "__main__":
-    found = [row for model, names in ROWS.items() for row in run([model], names, f"studies/formats-{model}")]
-    show(found, A100, "an A100")
+    rows = [row for model, names in ROWS.items() for row in run([model], names, f"studies/formats-{model}")]
+    show(rows, A100, "an A100")
     print(", ".join(f"{model} {name}: {size} GB published" for (model, name), size in A100_GB.items()))

@@ -87,19 +87,19 @@ def test_around_is_the_last_started_range_still_open(spans, asked):
     host, rows = host_table(spans)
     nest = Nest(host, np.ones(len(host), dtype=bool))
     tracks, times = (np.array(column, dtype=np.int64) for column in zip(*asked, strict=True))
-    for track, time, found in zip(tracks, times, nest.around(tracks, times), strict=True):
+    for track, time, row_around in zip(tracks, times, nest.around(tracks, times), strict=True):
         still_open = [i for i, (s, d, t) in enumerate(rows) if t == track and s <= time < s + d]
-        assert found == (still_open[-1] if still_open else -1)
+        assert row_around == (still_open[-1] if still_open else -1)
 
 
 @given(st.lists(st.tuples(st.integers(-1, 20), st.booleans()), min_size=1, max_size=20))
 def test_nearest_ancestor(tree):
     parent = np.array([min(above, i - 1) for i, (above, _) in enumerate(tree)], dtype=np.int64)
     mask = np.array([wanted for _, wanted in tree])
-    for row, found in enumerate(nearest(parent, mask)):
+    for row, nearest_row in enumerate(nearest(parent, mask)):
         while row >= 0 and not mask[row]:
             row = parent[row]
-        assert found == row
+        assert nearest_row == row
 
 
 @given(SPANS)

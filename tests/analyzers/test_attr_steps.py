@@ -1,4 +1,4 @@
-"""Steps: marked, found where something repeats itself, overlapping on the device, and cut off by the recording."""
+"""Steps: marked by the profiler, inferred from repetition, overlapping on the device, and cut off by the recording."""
 
 import pytest
 from handmade import Handmade

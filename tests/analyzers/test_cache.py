@@ -29,9 +29,9 @@ def kept(tmp_path, monkeypatch):
 @pytest.fixture
 def reads(monkeypatch):
     """The files that were really read."""
-    found, load = [], readers.load
-    monkeypatch.setattr(readers, "load", lambda path, **more: found.append(path) or load(path, **more))
-    return found
+    reads, load = [], readers.load
+    monkeypatch.setattr(readers, "load", lambda path, **more: reads.append(path) or load(path, **more))
+    return reads
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a trace says of a collective: read from the arguments of its op, found for its kernel, moved to another GPU."""
+"""What a trace says of a collective: read from its op's arguments, matched to its kernel, and moved to another GPU."""
 
 from pathlib import Path
 

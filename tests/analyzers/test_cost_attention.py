@@ -150,13 +150,13 @@ def test_memory_efficient_mask_types() -> None:
     """0: none, 1: causal from the top left, 2: from the bottom right."""
     shapes = json.dumps([[1, 4, 2, 8], [1, 10, 2, 8], [1, 10, 2, 8], *[[]] * 7])
     types = json.dumps(["float"] * 3 + [""] * 5 + ["Scalar", "Scalar"])
-    found = []
+    visible = []
     for kind in ("0", "1", "2"):
         values = json.dumps([""] * 8 + ["0.", kind])
         cost = cost_of_signature("aten::_efficient_attention_forward", shapes, types, values)
         assert cost is not None
-        found.append(cost.flops // (2 * 2 * 16))
-    assert found == [40, 1 + 2 + 3 + 4, 7 + 8 + 9 + 10]
+        visible.append(cost.flops // (2 * 2 * 16))
+    assert visible == [40, 1 + 2 + 3 + 4, 7 + 8 + 9 + 10]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ HALF, LONG = torch.float16, torch.int64
 
 
 def cost(name: str, *inputs: tuple[object, str, str]) -> Cost:
-    """Of a call with these (dims, type, value)."""
+    """The cost of a call; each input is its (dims, type, value)."""
     shapes, types, values = (json.dumps(column) for column in zip(*inputs, strict=True))
     op_cost = cost_of_signature(f"aten::{name}", shapes, types, values)
     assert op_cost is not None
@@ -67,8 +67,8 @@ def test_setting_by_index_moves_the_values() -> None:
 
 
 def test_gradient_of_an_embedding_adds_rows_to_what_a_fill_has_zeroed() -> None:
-    found = record_one(lambda: aten.embedding_dense_backward(meta(2, 7, 16), meta(2, 7, dtype=LONG), 100, -1, False))
-    assert (found.cost().read_bytes, found.cost().write_bytes) == (4 * 14 * 16 + 8 * 14, 4 * 14 * 16)
+    call = record_one(lambda: aten.embedding_dense_backward(meta(2, 7, 16), meta(2, 7, dtype=LONG), 100, -1, False))
+    assert (call.cost().read_bytes, call.cost().write_bytes) == (4 * 14 * 16 + 8 * 14, 4 * 14 * 16)
 
 
 def test_in_place_ops_read_two_and_write_one() -> None:
@@ -213,7 +213,7 @@ def _cost(call: Recorded) -> Cost | None:
     "name", ["h100_bert-small", "mi300_bert-small", "h200_gpt2_fp32-eager_prefill", "h200_llama-1b_bf16_decode"]
 )
 def test_the_kernels_of_real_traces_have_costs(shared: Path, name: str) -> None:
-    """Of every kernel the op that launched it, through the text that the trace holds."""
+    """Each kernel has the cost of the op that launched it, computed from the inputs as the trace writes them."""
     trace = json.loads(gzip.decompress((shared / "traces" / f"{name}.json.gz").read_bytes()))
     ops = {event["args"].get("External id"): event for event in trace["traceEvents"] if event.get("cat") == "cpu_op"}
     kernels = [event for event in trace["traceEvents"] if event.get("cat") == "kernel"]

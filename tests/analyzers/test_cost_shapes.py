@@ -61,6 +61,6 @@ def test_promotion_with_a_number_of_no_dims(dtype: torch.dtype, number: torch.dt
 
 
 def _tensor(dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-    found = dtypes.find(CPP_NAMES[dtype])
-    assert found is not None
-    return Tensor(shape, found)
+    entry = dtypes.find(CPP_NAMES[dtype])
+    assert entry is not None
+    return Tensor(shape, entry)

@@ -41,16 +41,16 @@ def test_shapes_nest_for_lists_of_tensors() -> None:
 def test_sizes_of_all_spellings(dtype: torch.dtype) -> None:
     short = str(dtype).removeprefix("torch.")
     for spelling in (CPP_NAMES[dtype], str(dtype), short, short.capitalize()):
-        found = dtypes.find(spelling)
-        assert found is not None, spelling
-        assert (found.name, found.bytes) == (short, dtype.itemsize)
+        entry = dtypes.find(spelling)
+        assert entry is not None, spelling
+        assert (entry.name, entry.bytes) == (short, dtype.itemsize)
 
 
 def test_scalar_type_numbers() -> None:
     for dtype, number in SCALAR_TYPES.items():
-        found = dtypes.from_scalar_type(number)
-        assert found is not None
-        assert f"torch.{found.name}" == str(dtype)
+        entry = dtypes.from_scalar_type(number)
+        assert entry is not None
+        assert f"torch.{entry.name}" == str(dtype)
     assert dtypes.from_scalar_type(99) is None
 
 
@@ -113,7 +113,7 @@ def test_a_second_formula_for_an_op_is_refused() -> None:
 
 
 def test_lists_that_the_profiler_elides() -> None:
-    """Of more than 30 tensors it records [], and never a list's element type."""
+    """The profiler writes [] for a list of more than 30 tensors, and never writes a list's element type."""
     elided = ("aten::_foreach_add_", "[[],[],[]]", '["TensorList","TensorList","Scalar"]', '["","","1"]')
     assert cost_of_signature(*elided) is None
     cost = cost_of_signature(*elided, list_dtype="c10::BFloat16", list_elements=1000)

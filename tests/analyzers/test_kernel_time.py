@@ -65,7 +65,7 @@ def moved(family: Family, read: int, write: int, access: Access = "linear", row:
 
 
 def convolution(batch: int, channels: int, side: int, out: int, window: int, precision: Precision) -> Cost:
-    """Of stride 1, with padding that keeps the sides, and channels last."""
+    """The cost of a convolution of stride 1 whose padding keeps the size of the image, in channels-last layout."""
     positions, depth, size = batch * side * side, channels * window * window, _BYTES[precision]
     return Cost(
         flops=2 * positions * out * depth,

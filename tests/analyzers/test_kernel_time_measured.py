@@ -26,7 +26,7 @@ def errors(rows: list[Row]) -> dict[tuple[str, str], float]:
     groups: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in rows:
         groups[row.family, row.gpu.id].append(abs(estimate_ns(row.cost, row.gpu) / row.nanoseconds - 1))
-    return {key: float(np.mean(found)) for key, found in groups.items()}
+    return {key: float(np.mean(errors)) for key, errors in groups.items()}
 
 
 def test_our_own_kernels() -> None:

@@ -56,9 +56,9 @@ def changed(shared, name, folder, *statements):
 
 def columns(shared, name, table):
     with sqlite3.connect(f"file:{shared_export(shared, name)}?immutable=1", uri=True) as connection:
-        found = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+        names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
     connection.close()
-    return found
+    return names
 
 
 @pytest.mark.parametrize("name", SAMPLES)

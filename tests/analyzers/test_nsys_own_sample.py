@@ -22,9 +22,9 @@ def recorded(tmp_path_factory):
     path.write_bytes(gzip.decompress(SAMPLE.read_bytes()))
     of_range = "FROM NVTX_EVENTS, StringIds WHERE id = textId AND eventType = 59"
     with sqlite3.connect(path) as connection:
-        found = connection.execute(f"SELECT value, end - start {of_range} ORDER BY start, -end").fetchall()
+        ranges = connection.execute(f"SELECT value, end - start {of_range} ORDER BY start, -end").fetchall()
     connection.close()
-    return found
+    return ranges
 
 
 def test_every_range_is_there(recorded):

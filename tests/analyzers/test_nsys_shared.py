@@ -66,7 +66,7 @@ def test_projected_ranges(trace, analysis, stats):
     rows = trace.host.iloc[table["row"]]
     groups = table.assign(range=with_op_id(rows).to_numpy(), cpu=rows["duration_ns"].to_numpy()).groupby("range")
     duration, items = groups["duration_ns"], groups["items"]
-    found = {
+    own = {
         "Total Proj Time (ns)": duration.sum(),
         "Total Range Time (ns)": groups["cpu"].sum(),
         "Range Instances": duration.size(),
@@ -80,13 +80,13 @@ def test_projected_ranges(trace, analysis, stats):
         "Avg Range Lvl": groups["level"].mean(),
         "Avg Num Child": groups["children"].mean(),
     }
-    expected = stats("nvtx_gpu_proj_sum").set_index("Range").sort_index()[list(found)]
+    expected = stats("nvtx_gpu_proj_sum").set_index("Range").sort_index()[list(own)]
     assert len(expected) == 3212
-    pd.testing.assert_frame_equal(pd.DataFrame(found), expected, check_names=False, check_index_type=False)
+    pd.testing.assert_frame_equal(pd.DataFrame(own), expected, check_names=False, check_index_type=False)
 
 
 def test_kernels_of_each_range(trace, analysis, stats):
-    """Of every pair of a kernel's call and a range on its thread, those where one contains the other."""
+    """A kernel belongs to each range of its thread that contains the call that launched it."""
     host = trace.host.assign(end_ns=trace.host["start_ns"] + trace.host["duration_ns"])
     kernels = analysis.work[(analysis.work["category"] == "kernel") & (analysis.work["launch"] >= 0)]
     calls = host.iloc[kernels["launch"]]
@@ -95,8 +95,8 @@ def test_kernels_of_each_range(trace, analysis, stats):
     ranges, names = ranges[["thread", "start_ns", "end_ns"]].to_numpy().T[:, :, None], with_op_id(ranges).to_numpy()
     thread, start, end = calls[["thread", "start_ns", "end_ns"]].to_numpy().T
     pairs = np.argwhere((ranges[0] == thread) & (ranges[1] <= start) & (ranges[2] >= end))
-    found = [(names[r], thread[k], kernel[k], ran_ns[k]) for r, k in pairs]
-    found = pd.DataFrame(found, columns=["range", "thread", "kernel", "ns"])
+    inside = [(names[r], thread[k], kernel[k], ran_ns[k]) for r, k in pairs]
+    inside = pd.DataFrame(inside, columns=["range", "thread", "kernel", "ns"])
     expected = stats("nvtx_kern_sum").rename(columns={"Kern Inst": "Instances"})
     outside = expected["NVTX Range"].isna()
     assert (
@@ -106,7 +106,7 @@ def test_kernels_of_each_range(trace, analysis, stats):
     expected = expected[~outside]
     thread = expected["PID"].map({111: 0, 112: 1})
     keyed = expected.set_index([expected["NVTX Range"], thread, expected["Kernel Name"]])
-    assert_sums(found.groupby(["range", "thread", "kernel"])["ns"], keyed)
+    assert_sums(inside.groupby(["range", "thread", "kernel"])["ns"], keyed)
 
 
 def test_the_table_of_ranges_is_the_sum_of_the_projections(trace, analysis):

@@ -29,7 +29,7 @@ def swept(trace, steps):
     communicates = device["name"].astype(str).str.contains("nccl")
     kinds = np.where(communicates, 1, np.where(device["category"] == "kernel", 0, 2))
     spans = list(zip(device["start_ns"], device["end"], kinds, strict=True))
-    found = []
+    steps_ns = []
     for begin, wall in zip(steps["start_ns"], steps["wall_ns"], strict=True):
         inside = [(max(a, begin), min(b, begin + wall), kind) for a, b, kind in spans if a < begin + wall and b > begin]
         changes = sorted([(a, 1, kind) for a, _, kind in inside] + [(b, -1, kind) for _, b, kind in inside])
@@ -38,8 +38,8 @@ def swept(trace, steps):
             times[next((k for k in range(3) if open_now[k]), 3)] += time - last
             open_now[kind] += change
             last = time
-        found.append(times)
-    return found
+        steps_ns.append(times)
+    return steps_ns
 
 
 @pytest.mark.parametrize("number", [0, 1])

@@ -29,10 +29,10 @@ def is_alive(pid):
 
 def until(condition, seconds=60):
     end = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.02)
-    return found
+    return value
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists() or os.cpu_count() == 1, reason="needs /proc and two cores")

@@ -34,7 +34,7 @@ def test_our_samples(path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in TRACES if name != "cpu_only"])
 def test_traces_of_other_people(name: str, shared: Path) -> None:
-    """Of six kinds of GPU, with one thread that launches or two, steps that overlap, and streams side by side."""
+    """They are from six kinds of GPU; some launch from two threads, overlap steps, or use several streams."""
     run = _baseline(shared_trace(shared, name))
     assert run is not None and run.as_traced is not None
     assert run.as_traced.holds, run.as_traced

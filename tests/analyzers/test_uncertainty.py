@@ -50,23 +50,23 @@ def conformal():
 
 @pytest.fixture(scope="module")
 def rows(conformal):
-    """Of two machines, one of which has few rows and a host whose speed changes."""
+    """Rows of two machines; the second has fewer rows, and a host whose speed changes."""
     draw = np.random.default_rng(1)
-    found = []
+    judged = []
     for machine, count, spread in (("a", 80, 0.0), ("b", 20, 0.5)):
         for i in range(count):
             sources = Sources(outcome=(0.1, 0.1), host={log: log * (i % 2) for log in (-1.0, 1.0)})
             off = draw.normal(0.0, 0.03) + spread * (i % 2) * draw.uniform(0.5, 1.0)
-            found.append(conformal.Judged("timed", machine, "f", f"o{i % 2}", off, sources))
-    return found
+            judged.append(conformal.Judged("timed", machine, "f", f"o{i % 2}", off, sources))
+    return judged
 
 
 def test_the_widths_hold_nine_tenths_and_find_what_drifts(conformal, rows):
-    found = conformal.fit(rows)
+    widths = conformal.fit(rows)
     by_machine = {name: [row for row in rows if row.machine == name] for name in "ab"}
-    inside = {name: conformal.inside(some, found).mean() for name, some in by_machine.items()}
+    inside = {name: conformal.inside(some, widths).mean() for name, some in by_machine.items()}
     assert (inside["a"] + inside["b"]) / 2 >= conformal.COVERAGE - 1e-9
-    assert dict(zip(conformal.NAMES, found, strict=True))["host"] > 0.2
+    assert dict(zip(conformal.NAMES, widths, strict=True))["host"] > 0.2
 
 
 def test_a_machine_that_was_left_out_is_held_less_often(conformal, rows):

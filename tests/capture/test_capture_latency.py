@@ -70,8 +70,8 @@ def test_a_slow_step_is_sampled_a_few_times(monkeypatch):
     ],
 )
 def test_the_answer_of_nvidia_smi(answer, state):
-    found = environment.parse_state("GPU", answer)
-    assert (found.driver, found.sm_clock_mhz, found.memory_clock_mhz) == state
+    state_of_gpu = environment.parse_state("GPU", answer)
+    assert (state_of_gpu.driver, state_of_gpu.sm_clock_mhz, state_of_gpu.memory_clock_mhz) == state
 
 
 def test_versions_name_what_the_run_depends_on():

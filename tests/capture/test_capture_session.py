@@ -40,7 +40,7 @@ sys.exit(int(sys.argv[-1]))
 
 def modules_of(trace):
     parsed = [ranges.parse(name) for name in trace.host.sort_values("start_ns")["name"]]
-    return [(path, kind) for found in parsed if found for what, path, kind in [found] if what == "module"]
+    return [(path, kind) for mark in parsed if mark for what, path, kind in [mark] if what == "module"]
 
 
 def test_a_block(tmp_path):

@@ -44,10 +44,10 @@ def run(settings, steps=1):
 
 
 def shapes(kwargs):
-    found = {name: tuple(value.shape) for name, value in kwargs.items() if isinstance(value, torch.Tensor)}
+    shapes = {name: tuple(value.shape) for name, value in kwargs.items() if isinstance(value, torch.Tensor)}
     if "past_key_values" in kwargs:
-        found["cached"] = kwargs["past_key_values"].get_seq_length()
-    return found
+        shapes["cached"] = kwargs["past_key_values"].get_seq_length()
+    return shapes
 
 
 def test_prefill_is_one_forward_over_the_prompt(tiny_gpt2):

@@ -146,8 +146,8 @@ def test_files_for_other_programs(tracekit, tmp_path):
     comment = files["markdown"].read_text()
     assert comment.startswith("<!-- tracekit check main -->")
     sarif = json.loads(files["sarif"].read_text())["runs"][0]
-    found = {each["ruleId"]: each for each in sarif["results"]}
-    assert set(found) <= {rule["id"] for rule in sarif["tool"]["driver"]["rules"]}
+    results = {each["ruleId"]: each for each in sarif["results"]}
+    assert set(results) <= {rule["id"] for rule in sarif["tool"]["driver"]["rules"]}
     places = [each["locations"][0]["physicalLocation"] for each in sarif["results"] if "locations" in each]
     assert {"artifactLocation": {"uri": "train.py"}, "region": {"startLine": 40}} in places
     suite = Xml.parse(files["junit"]).getroot()

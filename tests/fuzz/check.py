@@ -165,6 +165,6 @@ def _whole_lines(text: bytes, original: bytes) -> int:
         if line.startswith(b'"') and next(csv.reader([line.decode()]))[0].isdigit()
     ]
     header = next(line for line in original.split(b"\n") if line.startswith(b'"ID"'))
-    _, found, below = text.partition(header)
-    lines = below.split(b"\n") if found else []
+    _, header_there, below = text.partition(header)
+    lines = below.split(b"\n") if header_there else []
     return sum(lines.count(row) for row in rows)

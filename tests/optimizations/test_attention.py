@@ -54,13 +54,13 @@ def with_ops(baseline, rows):
 
 def test_a_backward_pass_is_found_and_becomes_one_op():
     baseline = with_ops(base(), BACKWARD)
-    (found,) = written_out(baseline)
-    assert (found.first, found.last) == (0, 6)
+    (pattern,) = written_out(baseline)
+    assert (pattern.first, pattern.last) == (0, 6)
     assert list(covered(baseline)) == [True] * 7 + [False]
     element, matrix = 2, HEADS * TOKENS * HEAD
-    assert found.cost.flops == 5 * HEADS * TOKENS * TOKENS * HEAD
-    assert found.cost.read_bytes == 5 * element * matrix
-    assert found.cost.write_bytes == 3 * element * matrix
+    assert pattern.cost.flops == 5 * HEADS * TOKENS * TOKENS * HEAD
+    assert pattern.cost.read_bytes == 5 * element * matrix
+    assert pattern.cost.write_bytes == 3 * element * matrix
     after = find("sdpa").transform(baseline, "expected")
     assert len(after) == 2
     assert after.host_ns.iloc[0] == pytest.approx(0.45 * 70_000)
@@ -96,8 +96,8 @@ POSITIONS = (("aten::arange", SMALL), ("aten::add", SMALL))
 
 def test_copies_of_heads_go_with_the_attention_that_needs_them():
     baseline = with_ops(base(), FORWARD)
-    (found,) = written_out(baseline)
-    assert (found.begin, found.first, found.last, found.end) == (1, 3, 7, 8)
+    (pattern,) = written_out(baseline)
+    assert (pattern.begin, pattern.first, pattern.last, pattern.end) == (1, 3, 7, 8)
     after = find("sdpa").transform(baseline, "expected")
     assert list(after.name) == ["aten::cat", "aten::scaled_dot_product_attention", "aten::copy_"]
     assert after.host_ns.iloc[1] == pytest.approx(0.45 * 6 * 10_000)
@@ -106,9 +106,9 @@ def test_copies_of_heads_go_with_the_attention_that_needs_them():
 
 def test_attention_without_a_mask_is_of_all_to_all():
     baseline = with_ops(base(), [row for row in FORWARD if row[0] != "aten::add"])
-    (found,) = written_out(baseline)
-    assert not found.cost.work.causal
-    assert found.cost.flops == 4 * HEADS * TOKENS * TOKENS * HEAD
+    (pattern,) = written_out(baseline)
+    assert not pattern.cost.work.causal
+    assert pattern.cost.flops == 4 * HEADS * TOKENS * TOKENS * HEAD
 
 
 def test_a_mask_for_attention_written_out_is_not_built_for_fused():

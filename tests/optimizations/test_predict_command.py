@@ -29,8 +29,8 @@ def as_json(*words):
     return answer
 
 
-def sums(found):
-    rows = found["by_op_class"]
+def sums(export):
+    rows = export["by_op_class"]
     return sum(row["before_us"] for row in rows), sum(row["after_us"] for row in rows)
 
 

@@ -13,7 +13,7 @@ from tracekit.optimizations import find, parse
 from tracekit.planning.scenarios import predicted_speedup
 
 PRODUCTS = 4
-"""Of a layer of op_lists: its other two products multiply activations."""
+"""Products with weights in a layer of op_lists; its other two multiply activations."""
 
 
 def renamed(baseline, **columns):

@@ -204,8 +204,8 @@ def test_sides_are_named_after_their_runs(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "trace.json.gz").write_bytes(A.read_bytes())
-    found = compare_runs(folder, folder / "trace.json.gz")
-    assert (found.a.name, found.b.name) == (str(folder), str(folder / "trace.json.gz"))
+    compared = compare_runs(folder, folder / "trace.json.gz")
+    assert (compared.a.name, compared.b.name) == (str(folder), str(folder / "trace.json.gz"))
     assert compare_runs(folder, B).a.name == "mine"
 
 

@@ -46,9 +46,9 @@ def test_the_schema_refuses_what_it_does_not_name(analysis: Analysis) -> None:
 
 def test_every_field_is_described_with_its_unit() -> None:
     def fields(node: dict, path: str = "") -> list[tuple[str, dict]]:
-        found = [(f"{path}/{name}", part) for name, part in node.get("properties", {}).items()]
+        here = [(f"{path}/{name}", part) for name, part in node.get("properties", {}).items()]
         inner = [*node.get("properties", {}).items(), *([("[]", node["items"])] if "items" in node else [])]
-        return found + [each for name, part in inner for each in fields(part, f"{path}/{name}")]
+        return here + [each for name, part in inner for each in fields(part, f"{path}/{name}")]
 
     described = fields(schema())
     assert len(described) > 120

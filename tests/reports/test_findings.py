@@ -1,4 +1,4 @@
-"""A trace with its findings: what was recorded is as it was, and what was found can be read beside it."""
+"""An annotated trace: the recorded events are unchanged, and viewers show the findings beside them."""
 
 import gzip
 import json
@@ -55,9 +55,9 @@ def annotated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_was_recorded_is_as_it_was(annotated: Path) -> None:
-    found, before = recorded(annotated), recorded(SAMPLE)
-    assert found[-len(before) :] == before
-    assert ours(found) == found[: -len(before)]
+    events, before = recorded(annotated), recorded(SAMPLE)
+    assert events[-len(before) :] == before
+    assert ours(events) == events[: -len(before)]
 
 
 def test_the_analysis_is_the_same(annotated: Path) -> None:
@@ -181,7 +181,7 @@ def test_other_formats_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_command(tmp_path: Path, annotated: Path) -> None:
-    target = tmp_path / "new" / "found.json.gz"
+    target = tmp_path / "new" / "annotated.json.gz"
     result = CliRunner().invoke(main, ["annotate", str(SAMPLE), "-o", str(target)])
     assert (result.exit_code, result.stdout) == (0, "")
     assert ours(recorded(target))[1:] == ours(recorded(annotated))[1:]
@@ -223,7 +223,7 @@ def test_layers_of_streams_at_once_stay_nested() -> None:
     layers = pd.DataFrame({"path": ["", "a", "b"], "parent": [-1, 0, 0], "depth": [0, 1, 1]})
     work = pd.DataFrame({"start_ns": [0, 5, 8, 30], "duration_ns": [10, 10, 4, 5], "layer": [1, 2, 0, -1]})
     spans = layer_spans(work, layers)
-    found = list(zip(spans.layer.tolist(), spans.start_ns.tolist(), spans.end_ns.tolist(), strict=True))
-    assert found == [(0, 0, 15), (1, 0, 5), (2, 5, 8)]
+    rows = list(zip(spans.layer.tolist(), spans.start_ns.tolist(), spans.end_ns.tolist(), strict=True))
+    assert rows == [(0, 0, 15), (1, 0, 5), (2, 5, 8)]
     few = layer_spans(work, layers, most=1)
     assert (few.layer.tolist(), few.deepest) == ([0], 0)

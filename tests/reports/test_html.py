@@ -351,11 +351,11 @@ def test_steps_of_the_plan_measured_together(analysis: Analysis) -> None:
     of_run = verified(analysis)
     assert of_run.verified is not None
     both = Verified("half-precision+cuda-graphs", "Both", Interval(7, 8.9, 10.2), Interval(2.5, 2.61, 2.7))
-    found = replace(of_run, plan=steps, verified=replace(of_run.verified, results=(*of_run.verified.results, both)))
-    text = re.sub(r"(<[^>]*>|\s)+", " ", render(found))
+    measured = replace(of_run, plan=steps, verified=replace(of_run.verified, results=(*of_run.verified.results, both)))
+    text = re.sub(r"(<[^>]*>|\s)+", " ", render(measured))
     assert "2. Half precision 1.10–1.30× 7.0–10× 2.61× 206 µs" in text
     assert "2.61× measured with all before it, less than predicted" in text
-    order = [gain.title for gain in measured_gains(found).values()]
+    order = [gain.title for gain in measured_gains(measured).values()]
     assert order == ["CUDA graphs", "Batching", "Both", "Fused kernels"]
 
 

@@ -51,12 +51,12 @@ def test_perfetto_finds_nothing_wrong(answers: dict[str, list[dict]]) -> None:
 
 def test_counters_can_be_queried(answers: dict[str, list[dict]]) -> None:
     """The area under the curves is the FLOPs and bytes of the trace."""
-    found = {row["name"]: row["area"] for row in answers["area"]}
+    areas = {row["name"]: row["area"] for row in answers["area"]}
     work = tracekit.analyze(SAMPLE).work
-    assert set(found) == {"arithmetic TFLOP/s", "memory GB/s", "queue length", "roof fraction %"}
-    assert found["arithmetic TFLOP/s"] * 1e3 == pytest.approx(work["flops"].sum(), rel=1e-4)
-    assert found["memory GB/s"] == pytest.approx(work["bytes"].sum(), rel=1e-4)
-    assert found["queue length"] == pytest.approx(work["delay_ns"].sum(), rel=1e-4)
+    assert set(areas) == {"arithmetic TFLOP/s", "memory GB/s", "queue length", "roof fraction %"}
+    assert areas["arithmetic TFLOP/s"] * 1e3 == pytest.approx(work["flops"].sum(), rel=1e-4)
+    assert areas["memory GB/s"] == pytest.approx(work["bytes"].sum(), rel=1e-4)
+    assert areas["queue length"] == pytest.approx(work["delay_ns"].sum(), rel=1e-4)
 
 
 def test_layers_nest_and_recommendations_can_be_read(answers: dict[str, list[dict]]) -> None:

@@ -77,8 +77,8 @@ def _program(name: str) -> str:
 
 
 def _package(path: str) -> Path:
-    found = NODE_MODULES / path
-    return found if found.exists() else _absent(f"{found} is absent: {INSTALL}")
+    program = NODE_MODULES / path
+    return program if program.exists() else _absent(f"{program} is absent: {INSTALL}")
 
 
 def _absent(what: str) -> NoReturn:
