@@ -62,7 +62,7 @@ def noisy(base: RunTimes, noise: Noise, random: np.random.Generator, slow: str =
 
 
 def rates(base: RunTimes, noise: Noise, runs: int, random: np.random.Generator) -> tuple[int, int, int]:
-    """Count false alarms, detected regressions, and regressions detected in the right layer alone, among PAIRS pairs."""
+    """Count false alarms, detected regressions, and regressions detected in the right layer alone, of PAIRS."""
     rules, detected, named = Rules(), 0, 0
     judged = [
         compare_times(*([noisy(base, noise, random) for _ in range(runs)] for _ in range(2)), "runs", rules)

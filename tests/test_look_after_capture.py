@@ -19,7 +19,6 @@ SAMPLE = Path(__file__).parents[1] / "examples" / "traces" / "h200_gpt2_prefill.
 @pytest.fixture(autouse=True)
 def everything_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    monkeypatch.setattr(full_analysis, "LEAST_WORK", 1)
     monkeypatch.setattr(cache, "LEAST_ROWS", 1)
 
 

@@ -172,9 +172,9 @@ def test_a_pipe_is_read_once(tmp_path, trace_path):
         assert written.result() == trace_path.stat().st_size
 
 
-@pytest.mark.parametrize(("options", "entries"), [([], 1), (["--no-cache"], 0)])
+@pytest.mark.parametrize(("options", "entries"), [([], 2), (["--no-cache"], 0)])
 @pytest.mark.parametrize("verb", ["analyze", "report"])
-def test_the_commands_keep_a_trace_unless_told_not_to(kept, shared, tmp_path, verb, options, entries):
+def test_the_commands_keep_a_trace_and_its_analysis_unless_told_not_to(kept, shared, tmp_path, verb, options, entries):
     trace = shutil.copy(shared_trace(shared, "cpu_only"), tmp_path)
     assert CliRunner().invoke(main, [verb, str(trace), *options]).exit_code == 0
     assert len(list(kept.glob("*"))) == entries
@@ -190,8 +190,7 @@ def test_an_analysis_is_what_it_was(shared, tmp_path, name):
     assert_frame_equal(again.work, once.work)
 
 
-def test_an_analysis_is_kept_for_each_gpu(kept, shared, monkeypatch):
-    monkeypatch.setattr(full_analysis, "LEAST_WORK", 1)
+def test_an_analysis_is_kept_for_each_gpu(kept, shared):
     path = shared_trace(shared, "h100_bert-small")
     asked = [full_analysis.analyze(path, gpu) for gpu in (None, "t4", "v100-sxm", None, "t4")]
     assert len(list(kept.iterdir())) == 4  # the trace, and three analyses

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 show_in_notebooks()
 
-LEAST_WORK = 30
-"""Number of work items below which analyzing a trace is as fast as reading its analysis from the cache."""
-
 
 def analyze(
     path: str | Path,
@@ -53,7 +50,7 @@ def analyze(
     if measured is not None:
         trace = cache.load(path, max_bytes=max_bytes)
         return _with_measurements(_analyzed(trace, named, measured), path)
-    analysis = _recalled(path, lambda: _analyzed(cache.load(path, max_bytes=max_bytes), named, None), _is_large, named)
+    analysis = _recalled(path, lambda: _analyzed(cache.load(path, max_bytes=max_bytes), named, None), named)
     return _with_measurements(analysis, path)
 
 
@@ -66,31 +63,22 @@ def analyze_into(
 ) -> Analysis:
     """Analyze a trace, and call `write` with the analysis to write `target`, which may be the trace itself.
 
-    The analysis is also cached as that of the target. `gpu` and `gpu_file` are those of `analyze`.
+    The analysis is cached as that of the target, and as that of the trace unless the target replaces it. `gpu` and
+    `gpu_file` are those of `analyze`.
     """
     named = hardware.selected(gpu, gpu_file)
-    read, worth = (load, _never) if str(trace) == str(target) else (cache.load, _is_large)
-    recalled = _recalled(trace, lambda: _analyzed(read(trace), named, None), worth, named)
+    replaced = str(trace) == str(target)
+    read = load if replaced else cache.load
+    recalled = _recalled(trace, lambda: _analyzed(read(trace), named, None), named, keep=not replaced)
     analysis = _with_measurements(recalled, trace)
     write(analysis)
-    _recalled(target, lambda: recalled, _is_large, named)
+    _recalled(target, lambda: recalled, named)
     return analysis
 
 
-def _recalled(
-    path: str | Path, make: Callable[[], Analysis], worth: Callable[[Analysis], bool], named: GPU | None = None
-) -> Analysis:
+def _recalled(path: str | Path, make: Callable[[], Analysis], named: GPU | None, *, keep: bool = True) -> Analysis:
     gpu = "" if named is None else named.id if named == hardware.known(named.id) else repr(named)
-    return cache.recall(path, Analysis, make, worth=worth, options=gpu, code=Path(__file__).parents[1])
-
-
-def _never(_: Analysis) -> bool:
-    """Do not cache the analysis of a file that is about to be replaced."""
-    return False
-
-
-def _is_large(analysis: Analysis) -> bool:
-    return len(analysis.work) >= LEAST_WORK
+    return cache.recall(path, Analysis, make, worth=lambda _: keep, options=gpu, code=Path(__file__).parents[1])
 
 
 def _with_measurements(analysis: Analysis, path: str | Path) -> Analysis:
