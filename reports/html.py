@@ -1,5 +1,6 @@
 """The HTML report of an analysis: one page that needs no other file and no network."""
 
+from functools import cache
 from typing import Any
 
 import jinja2
@@ -136,8 +137,9 @@ def _printable_value(value: Any) -> Any:
     return printable_lines(value) if type(value) is str else value
 
 
+@cache
 def environment() -> jinja2.Environment:
-    """Return the Jinja environment, in which every value is escaped and made printable."""
+    """Return the Jinja environment, in which every value is escaped and made printable. It compiles a template once."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tracekit.reports"),
         autoescape=True,
