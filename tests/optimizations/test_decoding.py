@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from op_lists import base, elementwise
 
@@ -66,8 +67,28 @@ def test_a_static_cache_alone_loses_while_the_host_sets_the_pace():
     assert predicted_speedup(find("static-cache"), with_growing_cache()).high < 1
     memory = find("static-cache").memory(with_growing_cache(), Memory(weights=5, kv_cache=400))
     assert memory == Memory(weights=5, kv_cache=400)
-    assert "sdpa" in find("static-cache").objection(decoding())
+    assert "No growing" in find("static-cache").objection(decoding())
     assert "No growing" in find("static-cache").objection(base())
+
+
+def written_out_with_growing_cache():
+    """Layers whose attention is products and a softmax; each layer appends to its keys and values."""
+    run = decoding()
+    cat = run.ops.iloc[[0]].assign(name="aten::cat", cost=[elementwise(32 * KEYS * HEAD, "bf16", "copy")])
+    rows = [row for i in range(len(run.ops)) for row in [*[cat] * 2 * (i % 12 == 2), run.ops.iloc[[i]]]]
+    return replace(run, ops=pd.concat(rows, ignore_index=True))
+
+
+@pytest.mark.parametrize("first", ["nothing", "compile"])
+def test_a_static_cache_is_written_in_place_where_attention_is_written_out(first):
+    run = written_out_with_growing_cache()
+    run = find(first).applied(run, "expected") if first != "nothing" else run
+    assert find("static-cache").objection(run) is None
+    after = find("static-cache").transform(run, "expected")
+    written = after[after.name == "aten::index_copy_"]
+    assert [cost.write_bytes for cost in written.cost] == [2 * 32 * HEAD] * 8
+    assert (after.name == "mask").sum() == 0  # attention that is written out has its mask already
+    assert len(after) - len(run.ops) == (0 if first == "compile" else 4 * 5)
 
 
 def test_tokens_that_a_pass_yields():

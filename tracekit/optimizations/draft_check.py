@@ -13,7 +13,7 @@ from tracekit.analyzers.transforms.masked_attention import with_masks
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.retime import put, retimed
 from tracekit.optimizations.speculative_decoding import CHECKED, SpeculativeDecoding, tokens_a_pass, with_rows
-from tracekit.optimizations.static_cache import INDEXING, MASK_OPS
+from tracekit.optimizations.static_cache import MASK_OPS, PREPARING
 
 
 class DraftCheck(SpeculativeDecoding):
@@ -29,7 +29,7 @@ class DraftCheck(SpeculativeDecoding):
         checked = retimed(base.ops[decoding], lambda cost: with_rows(cost, CHECKED + 1), base.gpu, outcome)
         ops = put(base.ops, checked)
         run = replace(base, ops=ops)
-        host = pick(INDEXING, outcome)
+        host = pick(PREPARING, outcome)
         masked = with_masks(run, where(ops, _is_attention) & decoding, outcome, host=host)
         made = [Extra("mask", moving(1024, 1024), host=host)] * MASK_OPS
         ops = with_extras(replace(run, ops=masked), {int(decoding.to_numpy().argmax()): made}, {})

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
-from tracekit.analyzers.costs.work import Attention
+from tracekit.analyzers.costs.work import Attention, Product
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
@@ -13,9 +13,11 @@ from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import distinct, each, where
 from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
-from tracekit.analyzers.transforms.masked_attention import is_compiled, with_masks
+from tracekit.analyzers.transforms.masked_attention import is_compiled, is_masked, with_masks
 from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.analyzers.transforms.retime import put, retimed
+from tracekit.analyzers.transforms.written_attention import covered
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.evidence import of_step, say, share_of
 from tracekit.optimizations.shared.host_work import named_causes
@@ -24,9 +26,14 @@ from tracekit.subjects.subject import Subject
 LENGTH = Interval(1.5, 1.0, 1.0)
 """Positions of the cache relative to those in use, because attention reads and masks all of them. At best it is just
 long enough."""
-INDEXING = Interval(5.0, 3.5, 2.2)
-"""Host time of each op that a static cache, or a mask, adds, in plain launches: on the host of an H200, a layer
-takes 24 (GPT-2) to 33 (grouped heads) plain launches more than with a growing cache."""
+INDEXING = Interval(1.8, 1.0, 0.5)
+"""Host time of each op that finds the place to write, in plain launches: with attention written out, which has a mask
+anyway, layers of four models on hosts of H200s take 0 to 54 µs more than with a growing cache."""
+PREPARING = Interval(5.0, 3.5, 2.2)
+"""Host time of each op that prepares a mask, keys or values, in plain launches."""
+MASKED_CALL = Interval(17.0, 12.5, 8.0)
+"""Host time that a call of fused attention with a mask adds, in plain launches: on the host of an H200, a layer takes
+24 (GPT-2) to 33 (grouped heads) plain launches more than with a growing cache."""
 _INDEX_OPS = ("aten::arange", "aten::add", "aten::add_", "index_copy_ (checks)", "index_copy_ (checks)")
 """Ops of transformers' StaticLayer.update besides the two writes, which compute where to write."""
 MASK_OPS = 8
@@ -36,11 +43,13 @@ MASK_OPS = 8
 class StaticCache(Optimization):
     """A KV cache of fixed size, written in place.
 
-    Two concatenations per layer, which copy the whole cache, become writes of one token. Five ops compute the position,
-    and attention needs a mask up to the end of the cache: one op converts it to numbers, one aligns it for kernels
-    other than cuDNN's, and grouped keys and values are repeated for each query head (two copies). Each of these ops
-    takes the host time of 3.5 (2.2 to 5) plain launches (24 to 33 per layer, measured on an H200 host), and eight more
-    make the mask of a forward pass. The cache is as long as needed, at the lower end 1.5 times as long.
+    Two concatenations per layer, which copy the whole cache, become writes of one token. Five ops of one (0.5 to 1.8)
+    plain launch each compute the position, and fused attention needs a mask up to the end of the cache: one op converts
+    it to numbers, one aligns it for kernels other than cuDNN's, and grouped keys and values are repeated for each query
+    head (two copies). Each of these takes the host time of 3.5 (2.2 to 5) plain launches and the call with a mask 12.5
+    (8 to 17) more (24 to 33 per layer in all, measured on an H200 host); eight ops make the mask of a forward pass.
+    Attention that is written out has its mask already. The cache is as long as needed, at the lower end 1.5 times as
+    long.
 
     *Hurts* alone, because it adds launches. CUDA graphs need it while decoding.
     """
@@ -55,8 +64,6 @@ class StaticCache(Optimization):
     )
 
     def objection(self, base: Baseline) -> str | None:
-        if (base.ops.phase == "decode").any() and not _attentions(base):
-            return "Attention is written out op by op: use sdpa first."
         if not appended(base).any():
             return "No growing KV cache is appended to while decoding."
         return None
@@ -91,16 +98,23 @@ class StaticCache(Optimization):
 def appended(base: Baseline) -> "pd.Series[bool]":
     """Return the two concatenations (keys, values) of each layer while decoding.
 
-    They are those that are as large as what attention reads.
+    They are those that are as large as what fused attention reads. Attention that is written out reads repeated heads;
+    there, they are as large as the largest, if it holds more than one token for each head.
     """
     appends = base.ops.phase == "decode"
     if appends.any():
         appends &= (base.ops.name == "aten::cat") & base.ops.cost.notna()
     if not appends.any():
         return appends
-    read = [_key_elements(shape) for shape in _attentions(base)]
     written = each(_written, base.ops.cost, dtype=float)
-    return appends & (written >= min(read, default=float("inf")) / 2)
+    return appends & (written >= _smallest_append(base, float(written[appends].max())) / 2)
+
+
+def _smallest_append(base: Baseline, largest: float) -> float:
+    if fused := [_key_elements(shape) for shape in _attentions(base)]:
+        return min(fused)
+    scores = _scores(base)
+    return largest if scores and largest > scores.groups * scores.k else float("inf")
 
 
 def _written(cost: Cost | None) -> float:
@@ -113,12 +127,20 @@ def _attentions(base: Baseline) -> list[Attention]:
     return [shape for shape in shapes if isinstance(shape, Attention)]
 
 
+def _scores(base: Baseline) -> Product | None:
+    """Return the first product of the heads' queries (m = 1, k: their size) and keys (n) that is written out."""
+    shapes = (cost.work for cost in distinct(base.ops.cost[base.ops.phase == "decode"]))
+    products = (shape for shape in shapes if isinstance(shape, Product) and not shape.weight and shape.groups > 1)
+    return next((shape for shape in products if shape.m == 1 and shape.n > 1 and shape.k > 1), None)
+
+
 def _key_elements(shape: Attention) -> int:
     return shape.batch * shape.kv_heads * shape.keys * shape.head_dim
 
 
 def _keys(base: Baseline) -> int:
-    return max((shape.keys for shape in _attentions(base)), default=0)
+    scores = _scores(base)
+    return max((shape.keys for shape in _attentions(base)), default=scores.n if scores else 0)
 
 
 def on_static_cache(base: Baseline, outcome: Outcome) -> pd.DataFrame:
@@ -128,18 +150,23 @@ def on_static_cache(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     keys = _keys(base)
     if not keys:
         return base.ops
-    appends, host = appended(base), pick(INDEXING, outcome)
+    appends = appended(base)
     decoding = where(base.ops, _decodes) & (base.ops.phase == "decode")
     longer = retimed(base.ops[decoding], lambda cost: _padded(cost, pick(LENGTH, outcome)), base.gpu, outcome)
     shorter = retimed(base.ops[appends], lambda cost: _one_token(cost, keys), base.gpu, outcome)
     ops = put(put(base.ops, longer), shorter)
-    ops = ops.assign(name=ops.name.mask(appends, "aten::index_copy_"))
-    ops = with_masks(replace(base, ops=ops), decoding, outcome, host=host)
-    return _with_indices(replace(base, ops=ops), keys, host)
+    longer_ns = ops.kernel_ns.mask(covered(base) & (ops.phase == "decode"), ops.kernel_ns * pick(LENGTH, outcome))
+    ops = ops.assign(name=ops.name.mask(appends, "aten::index_copy_"), kernel_ns=longer_ns)
+    if not is_compiled(base):
+        masking_ns = pick(MASKED_CALL, outcome) * plain_launch_ns(base)
+        ops = ops.assign(host_ns=ops.host_ns + masking_ns * (decoding & ~is_masked(ops)))
+    ops = with_masks(replace(base, ops=ops), decoding, outcome, host=pick(PREPARING, outcome))
+    return _with_indices(replace(base, ops=ops), keys, pick(INDEXING, outcome))
 
 
 def _with_indices(base: Baseline, keys: int, host: float) -> pd.DataFrame:
-    """Add the ops that compute the position to write, per layer, and those that build the mask of a pass.
+    """Add the ops that compute the position to write, per layer, and those that build the mask of a pass, which
+    attention that is written out has already.
 
     Generated code has them in the kernels that write.
     """
@@ -148,8 +175,9 @@ def _with_indices(base: Baseline, keys: int, host: float) -> pd.DataFrame:
         return base.ops
     added = [Extra(name, moving(8, 8, "fp32"), host=host) for name in _INDEX_OPS]
     before = {int(row): list(added) for row in places[::2]}
-    first = int((base.ops.phase == "decode").to_numpy().nonzero()[0][0])
-    before[first] = before.get(first, []) + [Extra("mask", moving(2 * keys, 2 * keys, "fp16"))] * MASK_OPS
+    if _attentions(base):
+        first = int((base.ops.phase == "decode").to_numpy().nonzero()[0][0])
+        before[first] = before.get(first, []) + [Extra("mask", moving(2 * keys, 2 * keys, "fp16"))] * MASK_OPS
     return with_extras(base, before, {})
 
 
