@@ -20,6 +20,13 @@ class Covered:
         """Return starts and ends of the union's parts, in order."""
         return self._start, self._end
 
+    def common(self, other: "Covered") -> "Covered":
+        """Return the time that both cover."""
+        edges = np.unique(np.concatenate([*self.spans(), *other.spans()]))
+        begin, end = edges[:-1], edges[1:]
+        both = self.at(begin) & other.at(begin)
+        return Covered(begin[both], end[both])
+
     def at(self, time: Ints) -> npt.NDArray[np.bool_]:
         """Return whether each time is covered. Parts include their starts, but not their ends."""
         part = np.searchsorted(self._start, time, "right") - 1

@@ -77,7 +77,7 @@ def aligned(ranks: Sequence[RankSummary], numbers: Sequence[int]) -> AlignedRank
         windows=at,
         calls=calls,
         own=own_parts(ranks, at.first, at.steps),
-        program=program(calls, at.start, at.own_first, at.own_step, at.end.max(axis=0)),
+        program=program(calls, at),
     )
 
 

@@ -42,10 +42,11 @@ class Reason:
     flops_ratio: float = float("nan")
 
 
-def reason(ranks: Sequence[RankSummary], parts: OwnParts, rank: int, others: list[int]) -> Reason:
-    """Return the cause of a rank's excess over the `others`. Ranks are given by position."""
+def reason(ranks: Sequence[RankSummary], parts: OwnParts, rank: int, others: list[int], of: str = "") -> Reason:
+    """Return the cause of a rank's excess over the `others`: in the class `of`, or in the largest one. Ranks are given
+    by position."""
     excess = {name: _beyond(parts.parts[name], rank, others) for name in CLASSES}
-    name = max(excess, key=lambda each: excess[each])
+    name = of or max(excess, key=lambda each: excess[each])
     total = sum(value for value in excess.values() if value > 0) or 1.0
     share, time = excess[name] / total, excess[name]
     if name == "compute":

@@ -22,7 +22,7 @@ def group_facts(calls: pd.DataFrame, kind: str, own: Floats) -> dict[str, float]
 def _overlap(calls: pd.DataFrame) -> float:
     """The part of the calls' time in which their rank computes."""
     time = float((calls["end_ns"] - calls["start_ns"]).sum())
-    return float((calls["own_end_ns"] - calls["own_start_ns"]).sum()) / time if time else float("nan")
+    return float((calls["device_end_ns"] - calls["device_start_ns"]).sum()) / time if time else float("nan")
 
 
 def _regathered(calls: pd.DataFrame) -> float:

@@ -69,7 +69,7 @@ def analyze_ranks(ranks: Sequence[RankSummary], numbers: Sequence[int], notes: p
 
 
 def _straggler(job: AlignedRanks, cost: Cost) -> Straggler:
-    why = reason(job.ranks, job.own, cost.rank, peers(job.program)[cost.rank])
+    why = reason(job.ranks, job.own, cost.rank, peers(job.program)[cost.rank], cost.of)
     return Straggler(job.numbers[cost.rank], job.hosts[cost.rank], cost.share, why)
 
 

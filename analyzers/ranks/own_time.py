@@ -1,4 +1,4 @@
-"""The own time of a rank: time without exposed communication."""
+"""The times in which a rank computes, communicates and copies, and its time without exposed communication."""
 
 from dataclasses import dataclass
 

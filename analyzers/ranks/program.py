@@ -6,39 +6,58 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.ranks.step_windows import StepWindows
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
-    """The calls of all ranks in order of rank and time, one element per call in every array. Times are in ns.
+class Pace:
+    """Times of the ranks until moments of them, from the start of each rank's first step, in ns."""
 
-    Own time is time without exposed communication, from the start of the rank's first step.
-    """
+    own: Floats
+    """What the rank takes by itself."""
+    device: Floats
+    """What its device takes if the host is never late."""
+
+    def shifted(self, own: Floats, device: Floats) -> "Pace":
+        """Return the pace with times taken off; the device's stays a part of the rank's."""
+        device = self.device - device
+        return Pace(np.maximum(self.own - own, device), device)
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """The calls of all ranks in order of rank and time, one element per call in every array. Times are in ns."""
 
     rank: Ints
     call: Ints
+    step: Ints
     stream: Ints
-    own_start: Floats
-    own_end: Floats
+    start: Pace
+    end: Pace
+    synced: Floats
+    """Own time beyond the device's at the host's last wait for the device since the previous call; NaN: none."""
     blocks: Bools
     kind: npt.NDArray
     transfer: Floats
     """Transfer time of each call of the job."""
     order: Ints
     """The calls of the job in order of time."""
-    start: Floats
+    begin: Floats
     """Start of each rank's first step, on the job's clock."""
-    own_step: Floats
-    """Own time until the end of each step, as ranks × steps."""
+    step_end: Pace
+    """Until the end of each step, as ranks × steps."""
+    step_synced: Floats
+    """As `synced`, since the step's last call, as ranks × steps."""
     step_at: Ints
     """For each step, the number of the job's calls, in order, before its end."""
 
     @property
     def ranks(self) -> int:
-        return len(self.start)
+        return len(self.begin)
 
     def rows_of(self, rank: int) -> slice:
         return slice(*np.searchsorted(self.rank, [rank, rank + 1]))
@@ -46,42 +65,89 @@ class Program:
     def like(self, rank: int, peer: int) -> "Program":
         """Return the program in which `rank` takes the own time of its peer."""
         mine, other = self.rows_of(rank), self.rows_of(peer)
-        own_step = self.own_step.copy()
-        own_step[rank] = self.own_step[peer]
-        starts, ends = self.own_start.copy(), self.own_end.copy()
-        if np.array_equal(self.kind[mine], self.kind[other]):
-            starts[mine], ends[mine] = self.own_start[other], self.own_end[other]
-        else:
-            factor = own_step[peer, -1] / max(self.own_step[rank, -1], 1.0)
-            starts[mine], ends[mine] = starts[mine] * factor, ends[mine] * factor
-        start = self.start.copy()
-        start[rank] = min(start[rank], start[peer])
-        return replace(self, own_start=starts, own_end=ends, own_step=own_step, start=start)
+        alike = np.array_equal(self.kind[mine], self.kind[other])
+        factor = self.step_end.own[peer, -1] / max(self.step_end.own[rank, -1], 1.0)
+
+        def taken(of: Floats) -> Floats:
+            of = of.copy()
+            of[mine] = of[other] if alike else of[mine] * factor
+            return of
+
+        def of_steps(of: Floats) -> Floats:
+            of = of.copy()
+            of[rank] = of[peer]
+            return of
+
+        begin = self.begin.copy()
+        begin[rank] = min(begin[rank], begin[peer])
+        return replace(
+            self,
+            start=Pace(taken(self.start.own), taken(self.start.device)),
+            end=Pace(taken(self.end.own), taken(self.end.device)),
+            synced=taken(self.synced),
+            begin=begin,
+            step_end=Pace(of_steps(self.step_end.own), of_steps(self.step_end.device)),
+            step_synced=of_steps(self.step_synced),
+        )
+
+    def lighter(self, rank: int, saved: Floats, *, on_device: bool) -> "Program":
+        """Return the program in which `rank` takes `saved` ns less in each step, of its device's work or its host's.
+
+        The host's time is saved at the start of a step, and the device's evenly in it.
+        """
+        rows = np.flatnonzero(self.rank == rank)
+        step = self.step[rows]
+        before, total = np.r_[0, np.cumsum(saved)], self.step_end.own[rank]
+        first = np.r_[0, total[:-1]]
+
+        def taken(own: Floats) -> Floats:
+            part = np.clip((own - first[step]) / np.maximum(total - first, 1.0)[step], 0.0, 1.0) if on_device else 1.0
+            off = np.zeros(len(self.rank))
+            off[rows] = before[step] + saved[step] * part
+            return off
+
+        off_start, off_end = taken(self.start.own[rows]), taken(self.end.own[rows])
+        steps = np.zeros_like(self.step_end.own)
+        steps[rank] = before[1:]
+        on = float(on_device)
+        return replace(
+            self,
+            start=self.start.shifted(off_start, on * off_start),
+            end=self.end.shifted(off_end, on * off_end),
+            synced=np.maximum(self.synced - (1 - on) * off_start, 0.0),
+            step_end=self.step_end.shifted(steps, on * steps),
+            step_synced=np.maximum(self.step_synced - (1 - on) * steps, 0.0),
+        )
 
 
-def program(calls: pd.DataFrame, starts: Floats, own_first: Floats, own_step: Floats, step_ends: Floats) -> Program:
-    """Build the program from `calls`, as `skew.arrivals` returns them.
-
-    `own_first` is the ranks' own time at the start of their first step, `step_ends` the end of each step on the job's
-    clock.
-    """
+def program(calls: pd.DataFrame, at: StepWindows) -> Program:
+    """Build the program from `calls`, as `skew.arrivals` returns them, in the steps `at`."""
     calls = calls.sort_values(["rank", "start_ns"], kind="stable")
-    by_call = calls.groupby("call")
-    order = by_call["arrival"].max().sort_values(kind="stable")
+    order = calls.groupby("call")["arrival"].max().sort_values(kind="stable")
     transfer = np.zeros(int(calls["call"].max()) + 1 if len(calls) else 0)
-    transfer[order.index] = by_call["transfer"].min()[order.index]
+    transfer[order.index] = calls.groupby("call")["transfer"].min()[order.index]
     rank = calls["rank"].to_numpy()
+    lead = at.own_first - at.device_first
+
+    def pace(edge: str) -> Pace:
+        own, device = (calls[f"{of}_{edge}_ns"].to_numpy() for of in ("own", "device"))
+        return Pace(own - at.own_first[rank], device - at.device_first[rank])
+
+    synced = calls["synced_ns"].to_numpy()
     return Program(
         rank=rank,
         call=calls["call"].to_numpy(),
+        step=calls["step"].to_numpy(),
         stream=calls.groupby(["rank", "stream"]).ngroup().to_numpy().astype(np.int64),
-        own_start=calls["own_start_ns"].to_numpy() - own_first[rank],
-        own_end=calls["own_end_ns"].to_numpy() - own_first[rank],
+        start=pace("start"),
+        end=pace("end"),
+        synced=np.where(synced < 0, np.nan, synced - lead[rank]),
         blocks=calls["blocks"].to_numpy(),
         kind=calls["kind"].to_numpy(),
         transfer=transfer,
         order=order.index.to_numpy(),
-        start=starts,
-        own_step=own_step - own_first[:, None],
-        step_at=np.searchsorted(order.to_numpy(), step_ends),
+        begin=at.start,
+        step_end=Pace(at.own_step - at.own_first[:, None], at.device_step - at.device_first[:, None]),
+        step_synced=np.where(at.synced < 0, np.nan, at.synced - lead[:, None]),
+        step_at=np.searchsorted(order.to_numpy(), at.end.max(axis=0)),
     )

@@ -1,8 +1,9 @@
 """Simulates the steps of a job with other own times or transfers of its ranks.
 
-A rank arrives at a collective when it has finished its own work up to there, and the previous collective on the stream
-has ended. A collective ends when the last rank has arrived and its transfer is done. A rank that computes nothing at
-the end of a collective waits for that end before it continues.
+A rank arrives at a collective when its host has come there by itself, its device has done its work, and the previous
+collective on the stream has ended. A collective ends when the last rank has arrived and its transfer is done. A device
+that computes nothing at the end of a collective waits for that end before it continues. Its host runs ahead until it
+waits for the device.
 """
 
 from dataclasses import dataclass, replace
@@ -62,27 +63,28 @@ def simulate(program: Program) -> Simulated:
     for number, call in enumerate(program.order.tolist()):
         run.end_steps(int(before[number]))
         run.call(call)
-    run.end_steps(program.own_step.shape[1])
+    run.end_steps(program.step_end.own.shape[1])
     ends = np.maximum.accumulate(run.step_end)
-    start = float(program.start.min())
+    start = float(program.begin.min())
     return Simulated(start, ends, run.step_rank, run.step_waited, run.arrival, run.end, run.last, run.waited)
 
 
 class _Run:
-    """The state of a run: the delay of each rank behind its own time, and since when and by which call each stream is
-    free."""
+    """The state of a run: the delays of each rank's host and device behind their own times, and since when and by which
+    call each stream is free."""
 
     def __init__(self, program: Program) -> None:
         calls, steps, streams = (
             len(program.transfer),
-            program.own_step.shape[1],
+            program.step_end.own.shape[1],
             int(program.stream.max(initial=-1)) + 1,
         )
         self._program = program
         self._rows = np.argsort(program.call, kind="stable")
         self._first = np.searchsorted(program.call[self._rows], np.arange(calls + 1))
-        self._delay, self._free = program.start.copy(), np.full(streams, -np.inf)
-        self._waited_for, self._freed_by = np.full(program.ranks, NONE), np.full(streams, NONE)
+        self._host, self._device, self._free = program.begin.copy(), program.begin.copy(), np.full(streams, -np.inf)
+        self._host_by, self._device_by = np.full(program.ranks, NONE), np.full(program.ranks, NONE)
+        self._freed_by = np.full(streams, NONE)
         self.arrival, self.end = np.zeros(calls), np.zeros(calls)
         self.last, self.waited = np.full(calls, NONE), np.full(calls, NONE)
         self.step_end = np.zeros(steps)
@@ -91,22 +93,36 @@ class _Run:
 
     def end_steps(self, until: int) -> None:
         for step in range(self._steps, until):
-            ends = self._program.own_step[:, step] + self._delay
+            everyone = np.arange(self._program.ranks)
+            self._sync(everyone, self._program.step_synced[:, step])
+            pace = self._program.step_end
+            host, device = pace.own[:, step] + self._host, pace.device[:, step] + self._device
+            ends = np.maximum(host, device)
             rank = int(ends.argmax())
-            self.step_end[step], self.step_rank[step], self.step_waited[step] = ends[rank], rank, self._waited_for[rank]
+            self.step_end[step], self.step_rank[step] = ends[rank], rank
+            self.step_waited[step] = (self._host_by if host[rank] >= device[rank] else self._device_by)[rank]
         self._steps = max(self._steps, until)
+
+    def _sync(self, rank: Ints, behind: Floats) -> None:
+        """Delay the hosts that waited for their devices when those were `behind` their ranks; NaN: did not wait."""
+        delay = self._device[rank] - behind
+        late = delay > self._host[rank]
+        self._host[rank[late]], self._host_by[rank[late]] = delay[late], self._device_by[rank[late]]
 
     def call(self, call: int) -> None:
         program = self._program
         members = self._rows[self._first[call] : self._first[call + 1]]
         rank, stream, waits = program.rank[members], program.stream[members], program.blocks[members]
-        own, free = program.own_start[members] + self._delay[rank], self._free[stream]
-        arrival = np.maximum(own, free)
+        self._sync(rank, program.synced[members])
+        host, device = program.start.own[members] + self._host[rank], program.start.device[members] + self._device[rank]
+        free = self._free[stream]
+        arrival = np.maximum(np.maximum(host, device), free)
         last = int(arrival.argmax())
         self.last[call], self.arrival[call] = rank[last], arrival[last]
-        self.waited[call] = self._waited_for[rank[last]] if own[last] >= free[last] else self._freed_by[stream[last]]
+        by = self._host_by if host[last] >= device[last] else self._device_by
+        self.waited[call] = by[rank[last]] if arrival[last] > free[last] else self._freed_by[stream[last]]
         self.end[call] = end = arrival[last] + program.transfer[call]
         self._free[stream], self._freed_by[stream] = end, call
-        late = waits & (end - program.own_end[members] > self._delay[rank])
-        self._delay[rank[late]] = end - program.own_end[members[late]]
-        self._waited_for[rank[late]] = call
+        late = waits & (end - program.end.device[members] > self._device[rank])
+        self._device[rank[late]] = end - program.end.device[members[late]]
+        self._device_by[rank[late]] = call

@@ -27,6 +27,10 @@ class StepWindows:
     own_first: Floats
     own_step: Floats
     """Own time until the end of each step, as ranks × steps."""
+    device_first: Floats
+    device_step: Floats
+    synced: Floats
+    """As in RANK_STEPS, as ranks × steps."""
 
     def numbered(self, calls: pd.DataFrame) -> pd.DataFrame:
         """Return the calls in these steps, with the job's number of their step."""
@@ -60,6 +64,9 @@ def windows(ranks: Sequence[RankSummary], calls: pd.DataFrame, clocks: Clocks) -
         np.stack([clocks.corrected(number, end[:, step]) for step in range(steps)], axis=1),
         np.array([table["own_start_ns"].iloc[0] for table in rows], dtype=float),
         np.array([table["own_end_ns"] for table in rows], dtype=float),
+        np.array([table["device_start_ns"].iloc[0] for table in rows], dtype=float),
+        np.array([table["device_end_ns"] for table in rows], dtype=float),
+        np.array([table["synced_ns"] for table in rows], dtype=float),
     )
 
 

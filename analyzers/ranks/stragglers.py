@@ -1,15 +1,20 @@
 """Ranks that hold up the others: which ones, and what they cost the job.
 
-A rank is named if all of these hold:
+A rank is named for its own time (that it takes by itself, see alone.py), or for one class of it: its device's work, its
+copies, its data loading, or garbage collection. All of these must hold:
 
-- Its own time (without exposed communication) exceeds the median of its peers by at least LEAST_EXCESS of a step.
-- The excess is significant: the interval of its mean over the steps (confidence 99 %, divided among the ranks) is above
-  zero. Outlying steps are clipped at Tukey's fences, because a pause of the machine says nothing about the rank. With
-  fewer than LEAST_STEPS steps, it must be at least LEAST_ONCE of a step in every one of them instead.
+- It exceeds the median of the rank's peers by at least LEAST_EXCESS of a step.
+- The excess is beyond chance: the interval of its mean over the steps (confidence 99 %, divided among the ranks) is above
+  zero, with outlying steps clipped at Tukey's fences, because a pause of the machine says nothing about the rank. Or it is
+  at least LEAST_ONCE of a step in every step. With fewer than LEAST_STEPS steps, only the latter counts.
 - Among four or more ranks, it is an outlier: more than OUTLIER times the usual deviation between ranks.
-- The simulated job is faster by at least LEAST_COST of a step if the rank takes the own time of its typical peer.
+- The simulated job is faster by at least LEAST_COST of a step without it: if the rank takes the own time of its typical
+  peer, or what its peers take for that class.
+
+What one class takes is known better than the sum, in which the hosts' uneven pace hides it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,12 +28,16 @@ from tracekit.analyzers.ranks.simulate import step_times, without
 from tracekit.analyzers.ranks.student import mean_interval
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 LEAST_EXCESS, LEAST_COST, LEAST_ONCE = 0.03, 0.02, 0.10
 LEAST_STEPS = 4
 OUTLIER = 5.0
 CONFIDENCE = 0.99
 SHOWN_CONFIDENCE = 0.8
+ON_ITS_OWN = ("compute", "copies", "data loading", "garbage collection")
+"""Classes for which a rank is named alone. The rest of the host's time varies too much between hosts."""
+_ON_DEVICE = ("compute", "copies")
 _MAD = 1.4826
 _MOST_SIMULATED = 16
 _LEAST_FOR_SPREAD = 4
@@ -41,9 +50,11 @@ class Cost:
     rank: int
     peer: int
     share: Interval
-    """Fraction of a step's time that is saved if the rank takes the own time of its peer."""
+    """Fraction of a step's time that is saved without its excess."""
     excess_ns: float
     """Own time per step beyond the median of its peers."""
+    of: str = ""
+    """The class whose excess this is; "": all own time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,34 +70,57 @@ class Costs:
 def costs(program: Program, parts: OwnParts) -> Costs:
     """Simulate the cost of the ranks with the largest excess, and select those to name."""
     base, others = step_times(program), peers(program)
-    excess = np.array([parts.own[rank] - np.median(parts.own[mine], axis=0) for rank, mine in enumerate(others)])
+    excess = _excess(parts.own, others)
     candidates = np.argsort(-excess.mean(axis=1), kind="stable")[:_MOST_SIMULATED]
     simulated = [_cost(program, parts, base, int(rank), others[rank], excess) for rank in candidates]
     beyond = _beyond_chance(excess, float(base.mean()))
-    named = [each for each in simulated if beyond[each.rank] and each.share.expected >= LEAST_COST]
-    return Costs(base, tuple(simulated), tuple(sorted(named, key=lambda each: -each.share.expected)))
+    whole = [each for each in simulated if beyond[each.rank]]
+    both = [*whole, *_of_classes(program, parts, base, others)]
+    costly = sorted((each for each in both if each.share.expected >= LEAST_COST), key=lambda each: -each.share.expected)
+    named = {each.rank: each for each in reversed(costly)}
+    return Costs(base, tuple(simulated), tuple(each for each in costly if named[each.rank] is each))
+
+
+def _excess(times: Floats, others: Sequence[Sequence[int]]) -> Floats:
+    """Return what each rank takes beyond the median of its peers, as ranks × steps."""
+    return np.array([times[rank] - np.median(times[mine], axis=0) for rank, mine in enumerate(others)])
 
 
 def _cost(program: Program, parts: OwnParts, base: Floats, rank: int, others: list[int], excess: Floats) -> Cost:
     peer = typical(parts.own, others)
-    saved = (base - without(program, rank, peer)) / max(base.mean(), 1.0)
+    return Cost(rank, peer, _share(base, without(program, rank, peer)), float(excess[rank].mean()))
+
+
+def _of_classes(program: Program, parts: OwnParts, base: Floats, others: list[list[int]]) -> list[Cost]:
+    """Return the costs of the ranks that take longer than their peers for one class of own time."""
+    named = []
+    for name in ON_ITS_OWN:
+        excess = _excess(parts.parts[name], others)
+        beyond = _beyond_chance(excess, float(base.mean()))
+        for rank in np.flatnonzero(beyond)[:_MOST_SIMULATED].tolist():
+            saved = np.maximum(excess[rank], 0.0)
+            lighter = step_times(program.lighter(rank, saved, on_device=name in _ON_DEVICE))
+            share, peer = _share(base, lighter), typical(parts.own, others[rank])
+            named.append(Cost(rank, peer, share, float(saved.mean()), name))
+    return named
+
+
+def _share(base: Floats, better: Floats) -> Interval:
+    """Return the fraction of a step that is saved, from 0 to 1."""
+    saved = (base - better) / max(base.mean(), 1.0)
     share = mean_interval(saved, SHOWN_CONFIDENCE)
     low, high = (share.low, share.high) if len(saved) > 1 else (share.expected, share.expected)
-    clipped = Interval(max(0.0, low), max(0.0, share.expected), min(1.0, max(0.0, high)))
-    return Cost(rank, peer, clipped, float(excess[rank].mean()))
+    return Interval(max(0.0, low), max(0.0, share.expected), min(1.0, max(0.0, high)))
 
 
-def _beyond_chance(excess: Floats, step_ns: float) -> npt.NDArray[np.bool_]:
+def _beyond_chance(excess: Floats, step_ns: float) -> Bools:
     """Return, for each rank, whether its excess is significant over the steps and an outlier among the ranks."""
     ranks, steps = excess.shape
-    least, excess = excess.min(axis=1), _fenced(excess)
+    always, excess = excess.min(axis=1) >= LEAST_ONCE * step_ns, _fenced(excess)
     mean = excess.mean(axis=1)
-    enough = mean >= LEAST_EXCESS * step_ns
-    if steps < LEAST_STEPS:
-        enough &= least >= LEAST_ONCE * step_ns
-    else:
-        confidence = 1 - (1 - CONFIDENCE) / ranks
-        enough &= np.array([mean_interval(values, confidence).low > 0 for values in excess])
+    confidence = 1 - (1 - CONFIDENCE) / ranks
+    significant = np.array([mean_interval(values, confidence).low > 0 for values in excess])
+    enough = (mean >= LEAST_EXCESS * step_ns) & (always | (significant & (steps >= LEAST_STEPS)))
     if ranks >= _LEAST_FOR_SPREAD:
         enough &= mean > OUTLIER * _MAD * np.median(np.abs(mean - np.median(mean)))
     return enough

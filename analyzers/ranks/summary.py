@@ -9,9 +9,11 @@ from tracekit.analyzers.attribution.kernel_names import is_communication
 from tracekit.analyzers.attribution.nesting import take
 from tracekit.analyzers.breakdown.gaps import Idle, find_gaps
 from tracekit.analyzers.breakdown.idle_causes import UNKNOWN
+from tracekit.analyzers.ranks import alone
+from tracekit.analyzers.ranks.alone import Alone
 from tracekit.analyzers.ranks.calls import calls_of_cpu, calls_of_device
 from tracekit.analyzers.ranks.host_times import host_times
-from tracekit.analyzers.ranks.own_time import Occupied, of_device
+from tracekit.analyzers.ranks.own_time import of_device
 from tracekit.analyzers.ranks.rank_work import rank_work
 from tracekit.analyzers.ranks.tables import RANK_CALLS, RANK_IDLE, RANK_STEPS, RANK_WORK
 from tracekit.analyzers.trace import ProcessGroup, Trace
@@ -48,11 +50,12 @@ def summarize(trace: Trace) -> RankSummary:
     device = _main_device(mine.work) if mine.on_device else -1
     if mine.on_device:
         work = mine.work[(mine.work["device"] == device).to_numpy()]
-        calls, occupied = calls_of_device(trace.host, work), of_device(work)
+        calls, clocks = calls_of_device(trace.host, work), alone.of_device(trace.host, work, of_device(work))
         idle = idle_by_cause(find_gaps(trace.host, mine.work, mine.steps))
     else:
         times = host_times(trace.host, mine)
-        work, calls, occupied, idle = times.work, calls_of_cpu(trace.host, mine.steps), times.occupied, times.idle
+        clocks, calls = alone.of_host(times.occupied), calls_of_cpu(trace.host, mine.steps)
+        work, idle = times.work, times.idle
     return RankSummary(
         rank=metadata.rank,
         world_size=metadata.world_size,
@@ -62,9 +65,9 @@ def summarize(trace: Trace) -> RankSummary:
         gpu=mine.gpu.id if mine.gpu else "",
         device_index=device,
         base_ns=metadata.base_ns,
-        steps=_steps(mine.steps, occupied),
+        steps=_steps(mine.steps, calls, clocks),
         idle=_idle(idle),
-        calls=_with_own_time(calls, occupied),
+        calls=_with_own_time(calls, clocks),
         work=_work(work[~is_communication(work["name"])], mine.layers),
         problems=trace.problems,
     )
@@ -83,12 +86,20 @@ def _main_device(work: pd.DataFrame) -> int:
     return int(devices[np.bincount(number, work["duration_ns"].to_numpy()).argmax()])
 
 
-def _steps(steps: pd.DataFrame, occupied: Occupied) -> pd.DataFrame:
-    begin = steps["start_ns"].to_numpy()
+def _steps(steps: pd.DataFrame, calls: pd.DataFrame, clocks: Alone) -> pd.DataFrame:
+    begin = steps["start_ns"].to_numpy(np.int64)
     end = begin + steps["wall_ns"].to_numpy()
-    own = {"own_start_ns": occupied.own_until(begin), "own_end_ns": occupied.own_until(end)}
+    issued = np.sort(calls["host_start_ns"].to_numpy(np.int64))
+    last = np.append(issued, np.iinfo(np.int64).min)[np.searchsorted(issued, end) - 1]
+    own = {
+        "own_start_ns": clocks.step_until(begin),
+        "own_end_ns": clocks.step_until(end),
+        "device_start_ns": clocks.device_until(begin),
+        "device_end_ns": clocks.device_until(end),
+        "synced_ns": clocks.behind_at_sync(np.maximum(last, begin), end),
+    }
     spans = {"step": steps["step"], "start_ns": begin, "wall_ns": steps["wall_ns"]}
-    return RANK_STEPS.frame({**spans, **occupied.parts(begin, end), **own})
+    return RANK_STEPS.frame({**spans, **clocks.occupied.parts(begin, end), **own})
 
 
 def _idle(causes: pd.DataFrame) -> pd.DataFrame:
@@ -96,11 +107,19 @@ def _idle(causes: pd.DataFrame) -> pd.DataFrame:
     return RANK_IDLE.frame({"step": sums["step"], "cause": sums["cause"], "idle_ns": sums["idle_ns"].round()})
 
 
-def _with_own_time(calls: pd.DataFrame, occupied: Occupied) -> pd.DataFrame:
+def _with_own_time(calls: pd.DataFrame, clocks: Alone) -> pd.DataFrame:
     start, end = (calls[edge].to_numpy(np.int64) for edge in ("start_ns", "end_ns"))
-    own = {"own_start_ns": occupied.own_until(start), "own_end_ns": occupied.own_until(end)}
+    issued = calls["host_start_ns"].to_numpy(np.int64)
+    latest = np.maximum.accumulate(issued)  # calls on several streams do not begin in the order in which they are issued
+    own = {
+        "own_start_ns": clocks.own_until(start),
+        "own_end_ns": clocks.own_until(end),
+        "device_start_ns": clocks.device_until(start),
+        "device_end_ns": clocks.device_until(end),
+        "synced_ns": clocks.behind_at_sync(np.r_[issued[:1], latest[:-1]], issued),
+    }
     columns = {str(name): calls[name] for name in calls}
-    return RANK_CALLS.frame({**columns, **own, "blocks": ~occupied.compute.at(end - 1)})
+    return RANK_CALLS.frame({**columns, **own, "blocks": ~clocks.occupied.compute.at(end - 1)})
 
 
 def _work(work: pd.DataFrame, paths: np.ndarray) -> pd.DataFrame:

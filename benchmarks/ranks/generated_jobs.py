@@ -31,6 +31,7 @@ FAULTS = (
 NOISE, RANK_NOISE, JITTER_NS = 0.02, 0.005, 3_000.0
 OFFSET_NS, DRIFT = 50e6, 40e-6
 _IDLE_CAUSE = {"host": "dispatch", "data loading": "data-loading", "garbage collection": "garbage-collection"}
+_CLOCKS = ("own_start_ns", "own_end_ns", "device_start_ns", "device_end_ns")
 _GROUP = "group"
 _EPOCH_NS = 1_700_000_000_000_000_000
 
@@ -193,8 +194,8 @@ def _calls(
             "start_ns": local["start"].ravel(),
             "end_ns": local["end"].ravel(),
             "host_start_ns": local["start"].ravel(),
-            "own_start_ns": own[:, :-1].ravel().round(),
-            "own_end_ns": own[:, :-1].ravel().round(),
+            **dict.fromkeys(_CLOCKS, own[:, :-1].ravel().round()),
+            "synced_ns": -1,
             "blocks": True,
         }
     )
@@ -228,8 +229,8 @@ def _steps(
             "exposed_communication_ns": exposed,
             "exposed_copy_ns": np.zeros(STEPS, dtype=np.int64),
             "idle_ns": ends - starts - compute,
-            "own_start_ns": starts,
-            "own_end_ns": ends,
+            **{name: starts if "start" in name else ends for name in _CLOCKS},
+            "synced_ns": np.full(STEPS, -1),
         }
     )
 

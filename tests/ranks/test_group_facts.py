@@ -16,7 +16,7 @@ from tracekit.reports.ranks import words
 def calls(*rows, **columns):
     """From (rank, step, kind, phase, bytes); each takes 10 ns, of which 4 are the rank's own."""
     table = pd.DataFrame(rows, columns=["rank", "step", "kind", "phase", "bytes"])
-    return table.assign(**{"start_ns": 0, "end_ns": 10, "own_start_ns": 0, "own_end_ns": 4} | columns)
+    return table.assign(**{"start_ns": 0, "end_ns": 10, "device_start_ns": 0, "device_end_ns": 4} | columns)
 
 
 @pytest.mark.parametrize(

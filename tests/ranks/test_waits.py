@@ -6,7 +6,7 @@ import pytest
 
 from tracekit.analyzers.ranks.clocks import Clocks
 from tracekit.analyzers.ranks.critical_path import critical_path
-from tracekit.analyzers.ranks.program import Program
+from tracekit.analyzers.ranks.program import Pace, Program
 from tracekit.analyzers.ranks.simulate import simulate, with_transfers, without
 from tracekit.analyzers.ranks.skew import arrivals
 from tracekit.analyzers.ranks.student import mean_interval, quantile
@@ -41,21 +41,26 @@ def test_a_broadcast_is_timed_by_clocks():
     assert timed["wait"].tolist() == [20, 0]
 
 
-def program(own, transfer, step_own, blocks=True):
-    """Ranks × calls of own time until each, all on one stream; one step."""
+def program(own, transfer, step_own, blocks=True, device=None, synced=np.nan):
+    """Ranks × calls of own time until each, all on one stream; one step. `device` is the device's part of it."""
     ranks, count = own.shape
+    pace = Pace(own.ravel(), (own if device is None else device).ravel())
+    steps = np.asarray(step_own, dtype=float)[:, None]
     return Program(
         rank=np.repeat(np.arange(ranks), count),
         call=np.tile(np.arange(count), ranks),
         stream=np.repeat(np.arange(ranks), count),
-        own_start=own.ravel(),
-        own_end=own.ravel(),
+        step=np.zeros(ranks * count, dtype=int),
+        start=pace,
+        end=pace,
+        synced=np.full(ranks * count, np.nan),
         blocks=np.full(ranks * count, blocks),
         kind=np.full(ranks * count, "all-reduce"),
         transfer=np.asarray(transfer, dtype=float),
         order=np.arange(count),
-        start=np.zeros(ranks),
-        own_step=np.asarray(step_own, dtype=float)[:, None],
+        begin=np.zeros(ranks),
+        step_end=Pace(steps, steps if device is None else steps - (own - device)[:, -1:]),
+        step_synced=np.full((ranks, 1), synced),
         step_at=np.array([count]),
     )
 
