@@ -1,10 +1,10 @@
 """The time of a rank by itself: as if no other rank ever held it up.
 
-Two clocks count it. The device's is its time without exposed communication, and without the time in which it had nothing
-to do because the host had not launched its next work yet. The host's is its time without the calls in which it waits for
-the device. By itself, a rank reaches a moment when its device has done the work before it, and no earlier than each
-launch, plus the device's work since that launch. A host that runs ahead of a device that waits for other ranks shows its
-own pace only so.
+Two clocks count it. The device's is its time without exposed communication, and without the time in which it had
+nothing to do because the host had not launched its next work yet. The host's is its time without the calls in which it
+waits for the device. By itself, a rank reaches a moment when its device has done the work before it, and no earlier
+than each launch, plus the device's work since that launch. A host that runs ahead of a device that waits for other
+ranks shows its own pace only so.
 """
 
 from dataclasses import dataclass
@@ -53,7 +53,9 @@ class Alone:
 
     def step_until(self, time: Ints) -> Ints:
         """Return the same for moments of the host."""
-        host = time - self.waited.within(np.minimum(time, 0), time) + self.delay[np.searchsorted(self.sync, time, "right")]
+        host = (
+            time - self.waited.within(np.minimum(time, 0), time) + self.delay[np.searchsorted(self.sync, time, "right")]
+        )
         return np.maximum(self.own_until(time), host)
 
     def behind_at_sync(self, since: Ints, until: Ints) -> Ints:
@@ -105,13 +107,15 @@ def _waits(host: pd.DataFrame, work: pd.DataFrame, busy: Covered) -> tuple[Cover
 def _followed(clocks: Alone, issued: Ints, lead: Ints) -> tuple[Ints, Ints]:
     """Return `delay` and `behind`: what each launch and each wait of the host makes of them, in order.
 
-    Work that was launched between two waits begins after `lead` plus the delay there. After a wait, the host continues when
-    the device has ended its work.
+    Work that was launched between two waits begins after `lead` plus the delay there. After a wait, the host continues
+    when the device has ended its work.
     """
     part = np.searchsorted(clocks.sync, issued, "right")
     most = np.full(len(clocks.sync) + 1, _UNKNOWN)
     np.maximum.at(most, part, lead)
-    device = clocks.device_until(clocks.sync) - clocks.sync + clocks.waited.within(np.zeros_like(clocks.sync), clocks.sync)
+    device = (
+        clocks.device_until(clocks.sync) - clocks.sync + clocks.waited.within(np.zeros_like(clocks.sync), clocks.sync)
+    )
     delays, later, behind = [0], 0, 0
     for largest, done in zip(most.tolist(), device.tolist(), strict=False):
         behind = max(behind, largest + later)

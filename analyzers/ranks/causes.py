@@ -2,7 +2,7 @@
 of it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ MORE = 1.02
 _PART = 0.5
 """A cause explains an excess if it accounts for at least this fraction."""
 _KEYS = ["phase", "layer", "op", "family"]
+COUNTS = ("calls", "flops", "bytes")
 _VALUES = ["calls", "duration_ns", "flops", "bytes"]
 
 
@@ -46,8 +47,8 @@ def reason(ranks: Sequence[RankSummary], parts: OwnParts, rank: int, others: lis
     """Return the cause of a rank's excess over the `others`: in the class `of`, or in the largest one. Ranks are given
     by position."""
     excess = {name: _beyond(parts.parts[name], rank, others) for name in CLASSES}
-    name = of or max(excess, key=lambda each: excess[each])
     total = sum(value for value in excess.values() if value > 0) or 1.0
+    name = of or max(excess, key=lambda each: excess[each])
     share, time = excess[name] / total, excess[name]
     if name == "compute":
         return _of_work(ranks, rank, others, share, time)
@@ -72,33 +73,65 @@ def _of_work(ranks: Sequence[RankSummary], rank: int, others: list[int], share: 
     """Return "more work" if ops with larger counts account for the excess; otherwise "slower device" for the
     same work."""
     work = compared_work(ranks, rank, others)
-    ratios = {name: _ratio(work, name) for name in ("calls", "flops", "bytes")}
-    growth = work["duration_ns"] - work["usual_duration_ns"]
-    more = (growth > 0) & np.logical_or.reduce([work[name] > MORE * work[f"usual_{name}"] for name in ratios])
-    is_more = bool(growth[more].sum() >= _PART * max(growth[growth > 0].sum(), 1.0))
-    top = work.assign(growth=growth)[more | (not is_more)].nlargest(1, "growth")
-    of = {name: str(top[name].iloc[0]) if len(top) else "" for name in _KEYS}
-    alike = work[(work["family"] == of["family"]) & (work["phase"] == of["phase"])]
-    grown = next((name for name, ratio in ratios.items() if ratio > MORE), "work") if is_more else ""
-    return Reason(
-        "more work" if is_more else "slower device",
-        share,
-        time,
-        **of,
+    grew = work["growth"] > 0
+    if work["growth"][grew & work["more"]].sum() >= _PART * max(work["growth"][grew].sum(), 1.0):
+        return of_more_work(work, share, time)
+    largest = _largest(work)
+    same = work[(work["family"] == largest.family) & (work["phase"] == largest.phase)]
+    return replace(
+        largest,
+        cause="slower device",
+        share=share,
+        excess_ns=time,
+        time_ratio=_ratio(same, "duration_ns"),
+        calls_ratio=_ratio(work, "calls"),
+        flops_ratio=_ratio(work, "flops"),
+    )
+
+
+def of_more_work(work: pd.DataFrame, share: float, time: float) -> Reason:
+    """Return the reason of a rank with more work, from its `compared_work`."""
+    ratios = {name: _ratio(work, name) for name in COUNTS}
+    grown = next((name for name, ratio in ratios.items() if ratio > MORE), "work")
+    return replace(
+        _largest(work[work["more"]]),
+        cause="more work",
+        share=share,
+        excess_ns=time,
         detail=grown,
-        time_ratio=_ratio(work if is_more else alike, "duration_ns"),
+        time_ratio=_ratio(work, "duration_ns"),
         calls_ratio=ratios["calls"],
         flops_ratio=ratios["flops"],
     )
 
 
+def _largest(work: pd.DataFrame) -> Reason:
+    """Return a reason that names the work that grew most."""
+    top = work.nlargest(1, "growth")
+    phase, layer, op, family = (str(top[name].iloc[0]) if len(top) else "" for name in _KEYS)
+    return Reason("unknown", 0.0, 0.0, phase, layer, op, family)
+
+
 def compared_work(ranks: Sequence[RankSummary], rank: int, others: list[int]) -> pd.DataFrame:
-    """Return the work of a rank per step beside the median of others, in columns `usual_*`; 0 for an op that is
-    absent."""
+    """Return the work of a rank per step beside the median of others, in columns `usual_*`; 0 for an op that is absent.
+
+    `growth` is the additional time; `more` and `fewer` tell whether any count is larger or smaller than usual.
+    """
     theirs = pd.concat([_per_step(ranks[each]) for each in others], keys=others, names=["of"])
     usual = {name: theirs[name].unstack("of").fillna(0.0).median(axis=1) for name in _VALUES}
     both = _per_step(ranks[rank]).join(pd.DataFrame(usual).add_prefix("usual_"), how="outer")
-    return both.fillna(0.0).reset_index()
+    both = both.fillna(0.0).reset_index()
+    more, fewer = ([_beyond_usual(both, name, sign) for name in COUNTS] for sign in (1, -1))
+    return both.assign(
+        growth=both["duration_ns"] - both["usual_duration_ns"],
+        more=np.logical_or.reduce(more),
+        fewer=np.logical_or.reduce(fewer),
+    )
+
+
+def _beyond_usual(work: pd.DataFrame, name: str, sign: int) -> pd.Series:
+    mine, usual = (work[name], work[f"usual_{name}"])[::sign]
+    return mine > MORE * usual
 
 
 def _per_step(rank: RankSummary) -> pd.DataFrame:

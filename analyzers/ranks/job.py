@@ -8,7 +8,7 @@ import pandas as pd
 
 from tracekit.analyzers import hardware
 from tracekit.analyzers.ranks.aligned import AlignedRanks, aligned
-from tracekit.analyzers.ranks.causes import reason
+from tracekit.analyzers.ranks.causes import compared_work, of_more_work, reason
 from tracekit.analyzers.ranks.critical_path import critical_path
 from tracekit.analyzers.ranks.job_problems import job_problems, world_size
 from tracekit.analyzers.ranks.job_tables import (
@@ -19,11 +19,12 @@ from tracekit.analyzers.ranks.job_tables import (
     ranks_table,
 )
 from tracekit.analyzers.ranks.links import slow_links
-from tracekit.analyzers.ranks.peers import peers
+from tracekit.analyzers.ranks.peers import alike, peers
 from tracekit.analyzers.ranks.result import Job, Straggler
 from tracekit.analyzers.ranks.simulate import simulate
-from tracekit.analyzers.ranks.stragglers import Cost, Costs, costs
+from tracekit.analyzers.ranks.stragglers import MORE_WORK, Cost, Costs, costs
 from tracekit.analyzers.ranks.summary import RankSummary
+from tracekit.analyzers.ranks.uneven_work import extra_work
 from tracekit.analyzers.ranks.what_ifs import what_ifs
 
 
@@ -34,7 +35,7 @@ def analyze_ranks(ranks: Sequence[RankSummary], numbers: Sequence[int], notes: p
     """
     job = aligned(ranks, numbers)
     simulated = simulate(job.program)
-    cost = Costs(simulated.step_ns, (), ()) if job.clocks_refused else costs(job.program, job.own)
+    cost = Costs(simulated.step_ns, (), ()) if job.clocks_refused else _costs(job)
     gpu = hardware.find(ranks[0].gpu) if ranks[0].gpu else None
     collectives = collectives_table(job.calls, job.matched.groups, job.numbers, np.asarray(job.hosts), gpu)
     link, faster = slow_links(collectives, job.matched.groups)
@@ -68,8 +69,16 @@ def analyze_ranks(ranks: Sequence[RankSummary], numbers: Sequence[int], notes: p
     )
 
 
+def _costs(job: AlignedRanks) -> Costs:
+    return costs(job.program, job.own, extra_work(job.ranks, job.own, alike(job.program)))
+
+
 def _straggler(job: AlignedRanks, cost: Cost) -> Straggler:
-    why = reason(job.ranks, job.own, cost.rank, peers(job.program)[cost.rank], cost.of)
+    others = peers(job.program)[cost.rank]
+    if cost.of == MORE_WORK:
+        why = of_more_work(compared_work(job.ranks, cost.rank, others), 1.0, cost.excess_ns)
+    else:
+        why = reason(job.ranks, job.own, cost.rank, others, cost.of)
     return Straggler(job.numbers[cost.rank], job.hosts[cost.rank], cost.share, why)
 
 

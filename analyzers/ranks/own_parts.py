@@ -1,4 +1,4 @@
-"""The own time of each rank in each step, by class."""
+"""The own time of each rank in each step by class, and the counts of its work."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +27,8 @@ class OwnParts:
     parts: dict[str, Floats]
     idle: dict[str, Floats]
     """Idle time by cause."""
+    counts: dict[str, Floats]
+    """FLOPs and bytes of the work."""
 
 
 def own_parts(ranks: Sequence[RankSummary], first: Sequence[int], steps: int) -> OwnParts:
@@ -45,10 +47,11 @@ def own_parts(ranks: Sequence[RankSummary], first: Sequence[int], steps: int) ->
         parts[name] = parts[name] + time
     own = np.diff(stacked["own_end_ns"], axis=1, prepend=stacked["own_start_ns"][:, :1])
     parts["host"] = parts["host"] + own - sum(parts.values())
-    return OwnParts(own, parts, idle)
+    return OwnParts(own, parts, idle, {name: stacked[name] for name in _COUNTS})
 
 
-_NAMES = ("compute_ns", "exposed_copy_ns", "own_start_ns", "own_end_ns")
+_COUNTS = ("flops", "bytes")
+_NAMES = ("compute_ns", "exposed_copy_ns", "own_start_ns", "own_end_ns", *_COUNTS)
 
 
 def _idle(ranks: Sequence[RankSummary], first: Sequence[int], steps: int) -> dict[str, Floats]:

@@ -17,10 +17,14 @@ def peers(program: Program) -> list[list[int]]:
 
     The stages of a pipeline make different calls, so each rank is compared with those of its own stage.
     """
-    number = _alike(_calls_by_kind(program))
     everyone = np.arange(program.ranks)
-    alike = [everyone[(number == number[rank]) & (everyone != rank)].tolist() for rank in everyone]
-    return [mine or everyone[everyone != rank].tolist() for rank, mine in enumerate(alike)]
+    return [mine or everyone[everyone != rank].tolist() for rank, mine in enumerate(alike(program))]
+
+
+def alike(program: Program) -> list[list[int]]:
+    """Return, for each rank, the other ranks with about as many calls of each kind."""
+    number, everyone = _alike(_calls_by_kind(program)), np.arange(program.ranks)
+    return [everyone[(number == number[rank]) & (everyone != rank)].tolist() for rank in everyone]
 
 
 def _calls_by_kind(program: Program) -> Ints:

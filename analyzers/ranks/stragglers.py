@@ -4,17 +4,18 @@ A rank is named for its own time (that it takes by itself, see alone.py), or for
 copies, its data loading, or garbage collection. All of these must hold:
 
 - It exceeds the median of the rank's peers by at least LEAST_EXCESS of a step.
-- The excess is beyond chance: the interval of its mean over the steps (confidence 99 %, divided among the ranks) is above
-  zero, with outlying steps clipped at Tukey's fences, because a pause of the machine says nothing about the rank. Or it is
-  at least LEAST_ONCE of a step in every step. With fewer than LEAST_STEPS steps, only the latter counts.
+- The excess is beyond chance: the interval of its mean over the steps (confidence 99 %, divided among the ranks) is
+  above zero, with outlying steps clipped at Tukey's fences, because a pause of the machine says nothing about the rank.
+  Or it is at least LEAST_ONCE of a step in every step. With fewer than LEAST_STEPS steps, only the latter counts.
 - Among four or more ranks, it is an outlier: more than OUTLIER times the usual deviation between ranks.
 - The simulated job is faster by at least LEAST_COST of a step without it: if the rank takes the own time of its typical
   peer, or what its peers take for that class.
 
-What one class takes is known better than the sum, in which the hosts' uneven pace hides it.
+What one class takes is known better than the sum, in which the hosts' uneven pace hides it. Best known is the count of
+its work (uneven_work.py): a rank whose additional work takes LEAST_COST of a step is named even if nobody waits for it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +38,9 @@ CONFIDENCE = 0.99
 SHOWN_CONFIDENCE = 0.8
 ON_ITS_OWN = ("compute", "copies", "data loading", "garbage collection")
 """Classes for which a rank is named alone. The rest of the host's time varies too much between hosts."""
-_ON_DEVICE = ("compute", "copies")
+MORE_WORK = "more work"
+"""The class of work that exceeds the peers' by its counts; it is named even if nobody waits for it."""
+_ON_DEVICE = ("compute", "copies", MORE_WORK)
 _MAD = 1.4826
 _MOST_SIMULATED = 16
 _LEAST_FOR_SPREAD = 4
@@ -67,42 +70,58 @@ class Costs:
     named: tuple[Cost, ...]
 
 
-def costs(program: Program, parts: OwnParts) -> Costs:
-    """Simulate the cost of the ranks with the largest excess, and select those to name."""
-    base, others = step_times(program), peers(program)
-    excess = _excess(parts.own, others)
+def costs(program: Program, parts: OwnParts, extra: Mapping[int, float]) -> Costs:
+    """Simulate the cost of the ranks with the largest excess, and select those to name.
+
+    `extra` is what the additional work of ranks takes, in ns per step.
+    """
+    run = _Run(program, parts, step_times(program), peers(program))
+    excess, step_ns = _excess(parts.own, run.others), float(run.base.mean())
     candidates = np.argsort(-excess.mean(axis=1), kind="stable")[:_MOST_SIMULATED]
-    simulated = [_cost(program, parts, base, int(rank), others[rank], excess) for rank in candidates]
-    beyond = _beyond_chance(excess, float(base.mean()))
+    simulated = [run.like_peer(int(rank), float(excess[rank].mean())) for rank in candidates]
+    beyond = _beyond_chance(excess, step_ns)
     whole = [each for each in simulated if beyond[each.rank]]
-    both = [*whole, *_of_classes(program, parts, base, others)]
-    costly = sorted((each for each in both if each.share.expected >= LEAST_COST), key=lambda each: -each.share.expected)
-    named = {each.rank: each for each in reversed(costly)}
-    return Costs(base, tuple(simulated), tuple(each for each in costly if named[each.rank] is each))
+    costly = [each for each in (*whole, *_of_classes(run)) if each.share.expected >= LEAST_COST]
+    costly += [run.without(rank, time, MORE_WORK) for rank, time in extra.items() if time >= LEAST_COST * step_ns]
+    costly.sort(key=lambda each: -each.share.expected)
+    largest = {each.rank: each for each in reversed(costly)}
+    return Costs(run.base, tuple(simulated), tuple(each for each in costly if largest[each.rank] is each))
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """The simulated job, its ranks' own times, and the peers of each."""
+
+    program: Program
+    parts: OwnParts
+    base: Floats
+    others: list[list[int]]
+
+    def like_peer(self, rank: int, excess_ns: float) -> Cost:
+        peer = typical(self.parts.own, self.others[rank])
+        return Cost(rank, peer, _share(self.base, without(self.program, rank, peer)), excess_ns)
+
+    def without(self, rank: int, saved: Floats | float, name: str) -> Cost:
+        """Return the cost of the time `saved` of a class in each step."""
+        saved = np.broadcast_to(saved, self.base.shape)
+        lighter = self.program.lighter(rank, saved, on_device=name in _ON_DEVICE)
+        peer = typical(self.parts.own, self.others[rank])
+        return Cost(rank, peer, _share(self.base, step_times(lighter)), float(saved.mean()), name)
+
+
+def _of_classes(run: _Run) -> list[Cost]:
+    """Return the costs of the ranks that take longer than their peers for one class of own time."""
+    costly = []
+    for name in ON_ITS_OWN:
+        excess = _excess(run.parts.parts[name], run.others)
+        beyond = np.flatnonzero(_beyond_chance(excess, float(run.base.mean())))[:_MOST_SIMULATED].tolist()
+        costly += [run.without(rank, np.maximum(excess[rank], 0.0), name) for rank in beyond]
+    return costly
 
 
 def _excess(times: Floats, others: Sequence[Sequence[int]]) -> Floats:
     """Return what each rank takes beyond the median of its peers, as ranks × steps."""
     return np.array([times[rank] - np.median(times[mine], axis=0) for rank, mine in enumerate(others)])
-
-
-def _cost(program: Program, parts: OwnParts, base: Floats, rank: int, others: list[int], excess: Floats) -> Cost:
-    peer = typical(parts.own, others)
-    return Cost(rank, peer, _share(base, without(program, rank, peer)), float(excess[rank].mean()))
-
-
-def _of_classes(program: Program, parts: OwnParts, base: Floats, others: list[list[int]]) -> list[Cost]:
-    """Return the costs of the ranks that take longer than their peers for one class of own time."""
-    named = []
-    for name in ON_ITS_OWN:
-        excess = _excess(parts.parts[name], others)
-        beyond = _beyond_chance(excess, float(base.mean()))
-        for rank in np.flatnonzero(beyond)[:_MOST_SIMULATED].tolist():
-            saved = np.maximum(excess[rank], 0.0)
-            lighter = step_times(program.lighter(rank, saved, on_device=name in _ON_DEVICE))
-            share, peer = _share(base, lighter), typical(parts.own, others[rank])
-            named.append(Cost(rank, peer, share, float(saved.mean()), name))
-    return named
 
 
 def _share(base: Floats, better: Floats) -> Interval:

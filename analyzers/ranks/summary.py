@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribution.kernel_names import is_communication
@@ -56,6 +57,7 @@ def summarize(trace: Trace) -> RankSummary:
         times = host_times(trace.host, mine)
         clocks, calls = alone.of_host(times.occupied), calls_of_cpu(trace.host, mine.steps)
         work, idle = times.work, times.idle
+    work = work[~is_communication(work["name"])]
     return RankSummary(
         rank=metadata.rank,
         world_size=metadata.world_size,
@@ -65,10 +67,10 @@ def summarize(trace: Trace) -> RankSummary:
         gpu=mine.gpu.id if mine.gpu else "",
         device_index=device,
         base_ns=metadata.base_ns,
-        steps=_steps(mine.steps, calls, clocks),
+        steps=_steps(mine.steps, calls, clocks, _counts(work, mine.steps)),
         idle=_idle(idle),
         calls=_with_own_time(calls, clocks),
-        work=_work(work[~is_communication(work["name"])], mine.layers),
+        work=_work(work, mine.layers),
         problems=trace.problems,
     )
 
@@ -86,7 +88,9 @@ def _main_device(work: pd.DataFrame) -> int:
     return int(devices[np.bincount(number, work["duration_ns"].to_numpy()).argmax()])
 
 
-def _steps(steps: pd.DataFrame, calls: pd.DataFrame, clocks: Alone) -> pd.DataFrame:
+def _steps(
+    steps: pd.DataFrame, calls: pd.DataFrame, clocks: Alone, counts: dict[str, npt.NDArray[np.float64]]
+) -> pd.DataFrame:
     begin = steps["start_ns"].to_numpy(np.int64)
     end = begin + steps["wall_ns"].to_numpy()
     issued = np.sort(calls["host_start_ns"].to_numpy(np.int64))
@@ -99,7 +103,12 @@ def _steps(steps: pd.DataFrame, calls: pd.DataFrame, clocks: Alone) -> pd.DataFr
         "synced_ns": clocks.behind_at_sync(np.maximum(last, begin), end),
     }
     spans = {"step": steps["step"], "start_ns": begin, "wall_ns": steps["wall_ns"]}
-    return RANK_STEPS.frame({**spans, **clocks.occupied.parts(begin, end), **own})
+    return RANK_STEPS.frame({**spans, **clocks.occupied.parts(begin, end), **own, **counts})
+
+
+def _counts(work: pd.DataFrame, steps: pd.DataFrame) -> dict[str, npt.NDArray[np.float64]]:
+    sums = work.groupby("step")[["flops", "bytes"]].sum().reindex(steps["step"], fill_value=0.0)
+    return {name: sums[name].to_numpy(np.float64) for name in ("flops", "bytes")}
 
 
 def _idle(causes: pd.DataFrame) -> pd.DataFrame:
@@ -110,7 +119,7 @@ def _idle(causes: pd.DataFrame) -> pd.DataFrame:
 def _with_own_time(calls: pd.DataFrame, clocks: Alone) -> pd.DataFrame:
     start, end = (calls[edge].to_numpy(np.int64) for edge in ("start_ns", "end_ns"))
     issued = calls["host_start_ns"].to_numpy(np.int64)
-    latest = np.maximum.accumulate(issued)  # calls on several streams do not begin in the order in which they are issued
+    latest = np.maximum.accumulate(issued)  # calls on several streams do not begin in the order of their launches
     own = {
         "own_start_ns": clocks.own_until(start),
         "own_end_ns": clocks.own_until(end),

@@ -7,7 +7,7 @@ _RANK = Column("rank", "int64", "", "rank of the process in the job")
 _START = Column("start_ns", "int64", "ns", "start, after the base time of the rank's trace")
 _WALL = Column("wall_ns", "int64", "ns", "wall time")
 _OWN_SPAN = (
-    Column("own_start_ns", "int64", "ns", "time until the start that the rank takes by itself: it never waits for others"),
+    Column("own_start_ns", "int64", "ns", "time until the start the rank takes by itself, never waiting for others"),
     Column("own_end_ns", "int64", "ns", "time until the end that the rank takes by itself"),
     Column("device_start_ns", "int64", "ns", "part of it that the device takes if its host is never late"),
     Column("device_end_ns", "int64", "ns", "the same until the end"),
@@ -15,9 +15,13 @@ _OWN_SPAN = (
         "synced_ns",
         "int64",
         "ns",
-        "own time beyond the device's when the host last waited for the device since the previous call (in a step: since "
-        "its last call); -1: it did not",
+        "own time beyond the device's when the host last waited for the device since the previous call (in a step: "
+        "since its last call); -1: it did not",
     ),
+)
+_COUNTS = (
+    Column("flops", "float64", "FLOP", "floating-point operations; 0: none known"),
+    Column("bytes", "float64", "B", "compulsory bytes; 0: none known"),
 )
 _STEP_TIMES = (
     Column("compute_ns", "int64", "ns", "time in which the device (on a CPU, any thread) computes"),
@@ -35,6 +39,7 @@ RANK_STEPS = Table(
     _WALL,
     *_STEP_TIMES,
     *_OWN_SPAN,
+    *_COUNTS,
 )
 
 RANK_IDLE = Table(
@@ -74,8 +79,7 @@ RANK_WORK = Table(
     Column("family", "category", "", 'gemm, attention, ...; "": unknown'),
     Column("calls", "int64", "", "pieces of work"),
     Column("duration_ns", "int64", "ns", "sum of their own durations"),
-    Column("flops", "float64", "FLOP", "floating-point operations; 0: none known"),
-    Column("bytes", "float64", "B", "compulsory bytes; 0: none known"),
+    *_COUNTS,
 )
 
 RANKS = Table(

@@ -156,6 +156,8 @@ def _summary(
     local = {name: np.round(t - first).astype(np.int64) for name, t in clock.items()}
     own = extra[rank].cumsum(axis=1) + np.r_[0, extra[rank].sum(axis=1)[:-1]].cumsum()[:, None]
     calls = _calls(shape, rank, fault, local, own, members)
+    work = _work(base, fault, mine)
+    counts = {name: np.full(STEPS, work[name].sum() / STEPS) for name in ("flops", "bytes")}
     return replace(
         base,
         rank=rank,
@@ -163,10 +165,10 @@ def _summary(
         host=f"host {host}",
         groups=_named_groups(members),
         base_ns=_EPOCH_NS + round(first),
-        steps=_steps(shape, extra[rank], local, own, fault.fault if mine else ""),
+        steps=_steps(shape, extra[rank], local, own, fault.fault if mine else "", counts),
         idle=_idle(shape, extra[rank], fault, mine),
         calls=calls,
-        work=_work(base, fault, mine),
+        work=work,
         device_index=rank % RANKS_OF_A_HOST,
     )
 
@@ -208,7 +210,12 @@ def _calls(
 
 
 def _steps(
-    shape: Pattern, extra: np.ndarray, local: dict[str, np.ndarray], own: np.ndarray, fault: str
+    shape: Pattern,
+    extra: np.ndarray,
+    local: dict[str, np.ndarray],
+    own: np.ndarray,
+    fault: str,
+    counts: dict[str, np.ndarray],
 ) -> pd.DataFrame:
     total, wall = extra.sum(axis=1), local["stop"] - local["begin"]
     usual = np.append(shape.before + shape.during, shape.tail).sum()
@@ -231,6 +238,7 @@ def _steps(
             "idle_ns": ends - starts - compute,
             **{name: starts if "start" in name else ends for name in _CLOCKS},
             "synced_ns": np.full(STEPS, -1),
+            **counts,
         }
     )
 

@@ -1,11 +1,11 @@
 """What tracekit says of the jobs that record.py recorded, and how right it was. Three steps, in this order:
 
-    python benchmarks/ranks_gpu/judge.py RESULTS predict    # scaling, from the traces of one GPU: predicted.json
-    python benchmarks/ranks_gpu/judge.py RESULTS verdict    # tracekit ranks on each job: verdicts.json
+    python benchmarks/ranks_gpu/judge.py RESULTS predict    # scaling, from the traces of one GPU: predicted_blind.json
+    python benchmarks/ranks_gpu/judge.py RESULTS verdict    # tracekit ranks on each job: verdicts_blind.json
     python benchmarks/ranks_gpu/judge.py RESULTS score      # opens many.json and planted.json, and compares
 
 The first two do not read what was measured on several GPUs, nor what was planted. Files are written into --into, to be
-committed before the third.
+committed before the third. What is said after the third has been read is no more blind: with --seen, other files.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,24 @@ def main() -> None:
     parser.add_argument("results", type=Path)
     parser.add_argument("step", choices=["predict", "verdict", "score"])
     parser.add_argument("--into", type=Path, default=HERE)
+    parser.add_argument("--seen", action="store_true", help="the answers are known")
     asked = parser.parse_args()
-    {"predict": predict, "verdict": verdict, "score": score}[asked.step](asked.results, asked.into)
+    files = Files(asked.into, "seen" if asked.seen else "blind")
+    {"predict": predict, "verdict": verdict, "score": score}[asked.step](asked.results, files)
 
 
-def predict(results: Path, into: Path) -> None:
+@dataclass(frozen=True)
+class Files:
+    """The files that are written first and compared later."""
+
+    into: Path
+    how: str
+
+    def __getitem__(self, name: str) -> Path:
+        return self.into / f"{name}_{self.how}.json"
+
+
+def predict(results: Path, files: Files) -> None:
     predicted = []
     with unpacked(results / "one.tar") as folder:
         for path in sorted(folder.glob("*/rank-0.json.gz")):
@@ -48,10 +61,10 @@ def predict(results: Path, into: Path) -> None:
                 predicted.append({"workload": path.parent.name, **prediction})
                 speedup = prediction["one_us"] / prediction["latency_us"]["expected"]
                 print(f"{path.parent.name:18} {ranks} ranks: {speedup:.3f}")
-    write(into / "predicted.json", predicted)
+    write(files["predicted"], predicted)
 
 
-def verdict(results: Path, into: Path) -> None:
+def verdict(results: Path, files: Files) -> None:
     said: dict[str, Any] = {}
     for kind in (*JOBS, "sweep"):
         if not (results / f"{kind}.tar").exists():
@@ -59,7 +72,7 @@ def verdict(results: Path, into: Path) -> None:
         with unpacked(results / f"{kind}.tar") as folder:
             for path in sorted(each for each in folder.iterdir() if each.is_dir()):
                 said[path.name] = _verdict(path)
-    write(into / "verdicts.json", said)
+    write(files["verdicts"], said)
 
 
 def _verdict(folder: Path) -> dict[str, Any]:
@@ -85,24 +98,27 @@ def _verdict(folder: Path) -> dict[str, Any]:
     }
 
 
-def score(results: Path, into: Path) -> None:
+def score(results: Path, files: Files) -> None:
     planted = json.loads((results / "planted.json").read_text())["jobs"]
-    verdicts = json.loads((into / "verdicts.json").read_text())
+    verdicts = json.loads(files["verdicts"].read_text())
     for name, fault in planted.items():
-        said = [(each["rank"], each["cause"]) for each in verdicts.get(name, {}).get("named", [])]
+        if name not in verdicts:
+            print(f"{name:10} was not recorded")
+            continue
+        said = [(each["rank"], each["cause"]) for each in verdicts[name]["named"]]
         true = [] if fault["fault"] == "healthy" else [(fault["rank"], CAUSES[fault["fault"]])]
         print(
             f"{name:10} planted {true or 'nothing'}, said {said or 'nothing'}: {'right' if said == true else 'WRONG'}"
         )
     many = json.loads((results / "many.json").read_text())
-    _score_scaling(json.loads((results / "one.json").read_text()), many, into)
+    _score_scaling(json.loads((results / "one.json").read_text()), many, files)
     _score_bandwidth(many["sweep"], verdicts)
 
 
-def _score_scaling(one: dict[str, Any], many: dict[str, Any], into: Path) -> None:
+def _score_scaling(one: dict[str, Any], many: dict[str, Any], files: Files) -> None:
     alone = {row["workload"]: row["median_ms"] for row in one["times"]}
     measured = {(row["workload"], row["ranks"]): row["median_ms"] for row in many["times"]}
-    for each in json.loads((into / "predicted.json").read_text()):
+    for each in json.loads(files["predicted"].read_text()):
         name, ranks = each["workload"], each["ranks"]
         if (name, ranks) in measured:
             true = alone[name] / measured[name, ranks]

@@ -35,11 +35,11 @@ _HEAD = (
 
 
 def pack(recorded: Path, names: Sequence[str], out: Path) -> None:
-    """Writes OUT/NAME.tar with JOB/rank-N.json.xz for each folder NAME/JOB of `recorded`."""
+    """Writes OUT/NAME.tar with JOB/rank-N.json.xz for each folder NAME/JOB of `recorded` that there is."""
     traces = sorted(recorded.glob("*/*/rank-*.json"))
     with multiprocessing.Pool() as pool:
         pool.map(compress, traces, chunksize=1)
-    for name in names:
+    for name in (each for each in names if (recorded / each).is_dir()):
         with tarfile.open(out / f"{name}.tar", "w") as archive:
             for path in sorted((recorded / name).rglob("*.xz")):
                 archive.add(path, str(path.relative_to(recorded / name)), filter=_anonymous)

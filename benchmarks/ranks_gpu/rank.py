@@ -86,6 +86,14 @@ class Rank:
         if self.number < ranks:
             running = self.built(name, self.pair if ranks == 2 else None, parallel="ddp")
             self.known["many"]["times"].append(_times(name, ranks, self.step_ms(running)))
+            if ranks == self.asked.ranks:
+                target = self.folder("scaling") / name / f"rank-{self.number}.json"
+                tracing.record(running.step, running.model, target)
+
+    def apart(self, name: str) -> None:
+        """All GPUs at once, without communication: what they share is the host."""
+        times = self.step_ms(self.built(name, None, parallel=""))
+        self.known["many"]["apart"].append(_times(name, self.asked.ranks, times))
 
     def job(self, name: str, fault: str) -> None:
         kind = name.split("-")[0]
@@ -113,18 +121,34 @@ def run(number: int, asked: argparse.Namespace, planted: dict[str, Planted]) -> 
         backend, rank=number, world_size=asked.ranks, device_id=device, timeout=timedelta(seconds=60)
     )
     rank = Rank(number, asked)
-    for name in SCALED:
-        rank.measure(name, "one", lambda name=name: rank.one_gpu(name), alone=True)
-    rank.measure("sweep", "many", rank.sweep)
-    for name in SCALED:
-        for ranks in sorted({2, asked.ranks}):
-            rank.measure(f"{name} on {ranks}", "many", lambda name=name, ranks=ranks: rank.scaled(name, ranks))
-    for kind in JOBS:
-        for name in (each for each in planted if each.startswith(kind)):
-            fault = planted[name].fault if planted[name].rank == number else ""
-            rank.measure(name, "many", lambda name=name, fault=fault: rank.job(name, fault))
+    parts = {
+        "one": lambda: _one(rank),
+        "sweep": lambda: rank.measure("sweep", "many", rank.sweep),
+        "scaling": lambda: _scaling(rank),
+        "jobs": lambda: _jobs(rank, planted),
+    }
+    for part in (each for each in parts if each in asked.parts):
+        parts[part]()
     dist.barrier()
     os._exit(0)
+
+
+def _one(rank: Rank) -> None:
+    for name in SCALED:
+        rank.measure(name, "one", lambda name=name: rank.one_gpu(name), alone=True)
+
+
+def _scaling(rank: Rank) -> None:
+    for name in SCALED:
+        rank.measure(f"{name} apart", "many", lambda name=name: rank.apart(name))
+        for ranks in sorted({2, rank.asked.ranks}):
+            rank.measure(f"{name} on {ranks}", "many", lambda name=name, ranks=ranks: rank.scaled(name, ranks))
+
+
+def _jobs(rank: Rank, planted: dict[str, Planted]) -> None:
+    for name in (each for kind in JOBS for each in planted if each.startswith(kind)):
+        fault = planted[name].fault if planted[name].rank == rank.number else ""
+        rank.measure(name, "many", lambda name=name, fault=fault: rank.job(name, fault))
 
 
 def _empty(asked: argparse.Namespace) -> dict[str, Any]:
@@ -132,7 +156,7 @@ def _empty(asked: argparse.Namespace) -> dict[str, Any]:
     if asked.device == "cuda":
         versions["device"] = torch.cuda.get_device_name()
         versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-    return {"versions": versions, "times": [], "jobs": [], "sweep": [], "errors": [], "took_s": {}}
+    return {"versions": versions, "times": [], "apart": [], "jobs": [], "sweep": [], "errors": [], "took_s": {}}
 
 
 def _times(name: str, ranks: int, times: list[float]) -> dict[str, Any]:

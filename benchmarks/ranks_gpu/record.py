@@ -7,7 +7,9 @@ Needs torch and transformers, and no tracekit. Takes two to three minutes on fou
     one.tar, one.json                 traces of one GPU by itself, and its step times without a profiler
     ddp.tar, fsdp.tar, tensor.tar     JOB/rank-N.json.xz, a few steps a rank
     sweep.tar                         traces of single collectives
-    many.json                         step times on 2 and on all GPUs, bandwidths of collectives by size
+    scaling.tar                       traces of the data-parallel jobs of which step times are compared
+    many.json                         step times on 2 and on all GPUs, and on all at once without communication;
+                                      bandwidths of collectives by size
     planted.json                      which job has which fault, on which rank: not to be read before the verdict
 
 `--device cpu --tiny --ranks 2` tries everything on gloo. NVLink multicast stays off.
@@ -30,7 +32,8 @@ import transformers.models.llama.modeling_llama
 from rank import run
 from torch import multiprocessing
 
-PACKS = ("one", "ddp", "fsdp", "tensor", "sweep")
+PACKS = ("one", "ddp", "fsdp", "tensor", "sweep", "scaling")
+PARTS = ("one", "sweep", "scaling", "jobs")
 _KILLED_AFTER_S = 20.0
 
 
@@ -52,6 +55,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--ranks", type=int, default=None, help="by default, all GPUs")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--tiny", action="store_true", help="models of two narrow layers")
     parser.add_argument("--seconds", type=float, default=110.0, help="nothing new is begun after this time")
     parser.add_argument("--seed", type=int, help="of the planted faults; by default, of the system's entropy")
@@ -82,6 +86,7 @@ def _table(path: Path) -> str:
         return f"{path.name}: not written"
     written = json.loads(path.read_text(encoding="utf-8"))
     lines = [f"{row['workload']:16} {row['ranks']} ranks {row['mean_ms']:9.3f} ms a step" for row in written["times"]]
+    lines += [f"{row['workload']:16} {row['ranks']} apart {row['mean_ms']:9.3f} ms a step" for row in written["apart"]]
     lines += [f"{row['job']:16} {row['mean_ms']:17.3f} ms a step" for row in written["jobs"]]
     largest = max((row["bytes"] for row in written["sweep"]), default=0)
     lines += [

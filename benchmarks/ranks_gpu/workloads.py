@@ -55,8 +55,8 @@ def build(work: Workload, device: torch.device, tiny: bool, group: Any, fault: s
     torch.manual_seed(0)
     config = _config(work.model, tiny)
     tiny_batch = (2, 32) if tiny else (work.batch, work.tokens)
-    trains_alone = work.parallel == "ddp" and work.model == "gpt2"
-    dtype = torch.float32 if trains_alone or work.parallel == "fsdp" or device.type == "cpu" else torch.bfloat16
+    mixed = work.model == "gpt2"
+    dtype = torch.float32 if mixed or work.parallel == "fsdp" or device.type == "cpu" else torch.bfloat16
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
     pause_s = planting.PAUSE_S if fault == "slow-loader" else 0.0
@@ -66,7 +66,7 @@ def build(work: Workload, device: torch.device, tiny: bool, group: Any, fault: s
     if work.parallel == "tensor":
         return Running(model, _inference(_tensor_parallel(model, device), batches, device))
     wrapped = _sharded(model, device) if work.parallel == "fsdp" else _replicated(model, work.parallel, group)
-    return Running(model, _training(wrapped, batches, device, mixed=trains_alone))
+    return Running(model, _training(wrapped, batches, device, mixed=mixed))
 
 
 def _config(name: str, tiny: bool) -> Any:

@@ -7,6 +7,7 @@ from tracekit.analyzers.idle_tables import CAUSE_MEANINGS
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.ranks.causes import Reason
 from tracekit.analyzers.ranks.result import Job, Straggler, WhatIf
+from tracekit.analyzers.ranks.stragglers import LEAST_COST
 from tracekit.analyzers.ranks.what_ifs import LARGER_BUCKETS
 from tracekit.reports.names import printable, shortened
 from tracekit.reports.numbers import ABSENT, duration, percent, quantity
@@ -45,9 +46,12 @@ def opening(job: Job) -> str:
 
 
 def named(straggler: Straggler) -> str:
-    """Return which rank holds up the job, what it costs, and why."""
-    host = f" (host {straggler.host})" if straggler.host >= 0 else ""
-    return f"Rank {straggler.rank}{host} costs {interval(straggler.cost_share)} of a step: {because(straggler.reason)}."
+    """Return which rank holds up the job, or would, what it costs, and why."""
+    rank = f"Rank {straggler.rank}" + (f" (host {straggler.host})" if straggler.host >= 0 else "")
+    why, cost = because(straggler.reason), straggler.cost_share
+    if cost.expected < LEAST_COST:
+        return f"{rank} has more work than its peers; nobody waits for it now ({interval(cost)} of a step): {why}."
+    return f"{rank} costs {interval(cost)} of a step: {why}."
 
 
 def because(reason: Reason) -> str:
@@ -77,7 +81,8 @@ def _more(reason: Reason) -> str:
     if reason.detail == "calls":
         return f"{reason.calls_ratio:.2f} times the calls, most of all {where}"
     if reason.detail == "flops":
-        return f"{reason.flops_ratio:.2f} times the FLOPs (larger shapes), most of all {where}"
+        larger = "" if reason.calls_ratio > 1 else " (larger shapes)"
+        return f"{reason.flops_ratio:.2f} times the FLOPs{larger}, most of all {where}"
     return f"larger shapes, most of all {where}"
 
 

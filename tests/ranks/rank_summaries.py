@@ -27,7 +27,7 @@ def summary(number, calls, world=2, groups=(), steps=1, wall_ms=100, base_ns=0):
     start, end = (table[name].to_numpy() * MS for name in ("start", "end"))
     waited = np.cumsum(end - start) - (end - start)
     times = {"start_ns": start, "end_ns": end, "host_start_ns": start}
-    times |= {name: start - waited for name in ("own_start_ns", "own_end_ns", "device_start_ns", "device_end_ns")}
+    times |= dict.fromkeys(("own_start_ns", "own_end_ns", "device_start_ns", "device_end_ns"), start - waited)
     times |= {"synced_ns": np.full(len(table), -1)}
     exposed = int((end - start).sum())
     begin = np.arange(steps) * wall_ms * MS
@@ -46,6 +46,8 @@ def summary(number, calls, world=2, groups=(), steps=1, wall_ms=100, base_ns=0):
             "device_start_ns": begin,
             "device_end_ns": begin + wall_ms * MS - exposed,
             "synced_ns": np.full(steps, -1),
+            "flops": np.zeros(steps),
+            "bytes": np.zeros(steps),
         }
     )
     return RankSummary(

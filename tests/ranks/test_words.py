@@ -2,8 +2,10 @@
 
 import pytest
 
+from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.ranks.causes import Reason
-from tracekit.reports.ranks.words import because
+from tracekit.analyzers.ranks.result import Straggler
+from tracekit.reports.ranks.words import because, named
 
 MS = 1e6
 
@@ -27,6 +29,10 @@ MS = 1e6
             Reason("more work", 1.0, 5 * MS, op="bmm", detail="flops", flops_ratio=2.0),
             "it computes 5.00 ms a step longer, on more work: 2.00 times the FLOPs (larger shapes), most of all bmm",
         ),
+        (
+            Reason("more work", 1.0, 6 * MS, op="aten::mm", detail="flops", flops_ratio=1.29, calls_ratio=1.002),
+            "it computes 6.00 ms a step longer, on more work: 1.29 times the FLOPs, most of all aten::mm",
+        ),
         (Reason("data loading", 1.0, 5 * MS), "it waits 5.00 ms a step longer for its data"),
         (
             Reason("garbage collection", 1.0, 5 * MS),
@@ -37,6 +43,13 @@ MS = 1e6
 )
 def test_a_cause_in_words(reason, words):
     assert because(reason) == words
+
+
+def test_more_work_that_nobody_waits_for():
+    reason = Reason("more work", 1.0, 6 * MS, op="aten::mm", detail="flops", flops_ratio=1.29)
+    said = named(Straggler(1, 0, Interval(0.0, 0.009, 0.027), reason))
+    assert said.startswith("Rank 1 (host 0) has more work than its peers; nobody waits for it now (0.9 % [0.0–2.7]")
+    assert named(Straggler(1, 0, Interval(0.02, 0.03, 0.04), reason)).startswith("Rank 1 (host 0) costs 3.0 % ")
 
 
 def test_the_host_is_late_for_a_cause_of_idle_time():

@@ -1,0 +1,50 @@
+"""Work that a rank's device gets beyond its peers', whether or not anything waits for it now.
+
+FLOPs and bytes do not vary with the machine, so an excess is known even where times are too uneven to tell it.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.ranks.causes import MORE, compared_work
+from tracekit.analyzers.ranks.own_parts import OwnParts
+from tracekit.analyzers.ranks.student import mean_interval
+from tracekit.analyzers.ranks.summary import RankSummary
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+CONFIDENCE = 0.99
+OUTLIER = 5.0
+_MAD = 1.4826
+_LEAST_FOR_SPREAD = 4
+_MOST_COMPARED = 16
+
+
+def extra_work(ranks: Sequence[RankSummary], parts: OwnParts, alike: Sequence[Sequence[int]]) -> dict[int, float]:
+    """Return, for the ranks with more FLOPs or bytes than the median of those `alike`, what the additional work takes.
+
+    In ns per step. The excess must be 2 %, beyond chance over the steps, and an outlier among four or more ranks.
+    """
+    more = np.logical_or.reduce([_more(values, alike) for values in parts.counts.values()])
+    candidates = np.flatnonzero(more)[:_MOST_COMPARED].tolist()
+    return {rank: additional_ns(compared_work(ranks, rank, list(alike[rank]))) for rank in candidates}
+
+
+def additional_ns(work: pd.DataFrame) -> float:
+    """Return the time of the ops with more calls, FLOPs or bytes than usual, less that of the ops with fewer."""
+    return max(0.0, float(work["growth"][work["more"] | work["fewer"]].sum()))
+
+
+def _more(counts: Floats, alike: Sequence[Sequence[int]]) -> Bools:
+    usual = np.array([np.median(counts[mine], axis=0) if mine else counts[rank] for rank, mine in enumerate(alike)])
+    excess = counts - usual
+    mean, confidence = excess.mean(axis=1), 1 - (1 - CONFIDENCE) / len(counts)
+    more = mean > (MORE - 1) * usual.mean(axis=1)
+    more &= np.array([mean_interval(values, confidence).low > 0 for values in excess])
+    if len(counts) >= _LEAST_FOR_SPREAD:
+        more &= mean > OUTLIER * _MAD * np.median(np.abs(mean - np.median(mean)))
+    return more

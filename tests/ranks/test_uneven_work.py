@@ -1,0 +1,62 @@
+"""Ranks whose devices get more work than their peers'."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from rank_summaries import call, summary
+
+from tracekit.analyzers.ranks.own_parts import OwnParts
+from tracekit.analyzers.ranks.tables import RANK_WORK
+from tracekit.analyzers.ranks.uneven_work import extra_work
+
+STEPS = 3
+
+
+def work(*rows):
+    """From (layer, op, calls, duration_ns, flops) of all steps."""
+    table = pd.DataFrame(rows, columns=["layer", "op", "calls", "duration_ns", "flops"])
+    return RANK_WORK.frame({**table, "phase": ["forward"] * len(table), "family": ["gemm"] * len(table), "bytes": 0.0})
+
+
+def extra(flops, tables, alike):
+    ranks = [summary(number, [call(0, 1)], steps=STEPS) for number in range(len(tables))]
+    for rank, table in zip(ranks, tables, strict=True):
+        object.__setattr__(rank, "work", table)
+    counts = {"flops": np.asarray(flops, dtype=float), "bytes": np.zeros((len(tables), STEPS))}
+    return extra_work(ranks, OwnParts(np.zeros((len(tables), STEPS)), {}, {}, counts), alike)
+
+
+USUAL = work(("a", "mm", 30, 3_000, 3e9))
+MORE = work(("a", "mm", 30, 3_300, 3e9), ("", "mm", 30, 6_000, 6e9))
+EACH = [[1], [0]]
+
+
+def test_the_time_of_additional_ops_is_that_of_their_own():
+    """The ops that both have are slower on this rank, which is no work."""
+    assert extra([[3e9] * 3, [1e9] * 3], [MORE, USUAL], EACH) == {0: 2_000}
+
+
+def test_ops_that_another_layer_has_are_no_additional_work():
+    moved = work(("b", "mm", 30, 3_000, 3e9), ("", "mm", 30, 6_000, 6e9))
+    assert extra([[3e9] * 3, [1e9] * 3], [moved, USUAL], EACH) == {0: 2_000}
+
+
+@pytest.mark.parametrize(
+    ("flops", "why"),
+    [
+        ([[1e9, 3e9, 2e9], [1e9] * 3], "steps of any length, as of sequences, may be more by chance"),
+        ([[1.01e9] * 3, [1e9] * 3], "1 % is no difference"),
+    ],
+)
+def test_no_more_work_than_chance(flops, why):
+    assert extra(flops, [MORE, USUAL], EACH) == {}, why
+
+
+def test_the_only_stage_of_its_kind_is_compared_with_none():
+    assert extra([[3e9] * 3, [1e9] * 3], [MORE, USUAL], [[], []]) == {}
+
+
+def test_experts_that_all_have_loads_of_their_own_are_not_named():
+    loads = [[level * 1e9] * 3 for level in (1.0, 1.3, 1.6, 1.9)]
+    alike = [[each for each in range(4) if each != rank] for rank in range(4)]
+    assert extra(loads, [USUAL, USUAL, USUAL, MORE], alike) == {}
