@@ -58,7 +58,7 @@ def test_a_draw_is_told_by_its_seed(plan, tmp_path):
 
 
 def test_a_draw_is_balanced_and_leaves_held_out_models_alone(plan, tmp_path):
-    last = drawn(tmp_path / "last.json", 11, "--held-out")
+    last = drawn(tmp_path / "last.json", 11, "--held-out", "3")
     assert not {run["model"] for run in plan["runs"]} & {run["model"] for run in last["runs"]}
     for each in (plan, last):
         names = [name.partition(":")[0] for run in each["runs"] for name in run["optimizations"]]

@@ -9,7 +9,7 @@ _PROTOCOL = """## Blind rounds
 The accuracy to expect where nobody looked: of models, shapes and machines that nothing was fitted on. A round:
 
 1. **Draw.** A seed draws at least 40 rows, each a model, a workload, a shape, a dtype and an optimization, from
-   [39 published configurations](../benchmarks/blind/models.toml), balanced over kinds of models, workloads and
+   [54 published configurations](../benchmarks/blind/models.toml), balanced over kinds of models, workloads and
    optimizations. The plan is committed.
 2. **Trace.** On an H100 and an H200 each run is traced as it is by `torch.profiler`, and timed without a profiler, by
    code that imports nothing of tracekit.
@@ -18,7 +18,7 @@ The accuracy to expect where nobody looked: of models, shapes and machines that 
 4. **Measure.** Only then are the optimizations applied, by plain PyTorch, and timed in turn with the run as it is.
 5. **Publish.** The table below is the round's, whatever it says; each row stays in `benchmarks/blind/rounds`.
 6. **Only then mend.** What a round shows may mend the model, and nothing is fitted before. The next round tests that
-   on other rows. Held-out models of the list are drawn in the last round alone.
+   on other rows. Models that the list holds out for a round are drawn by no earlier one.
 
 [How to run one](../benchmarks/blind/README.md). Everything below this section is judged on rows that constants may have
 seen.

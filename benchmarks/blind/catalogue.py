@@ -19,8 +19,8 @@ class Model:
     workloads: tuple[str, ...]
     """The workloads that the model supports: prefill (one forward pass), decode and train."""
     settings: dict[str, Any]
-    held_out: bool = False
-    """Drawn only when asked for, and never used for development."""
+    held_out: int = 0
+    """The round that draws it first, and before which it is never used for development; 0: not held out."""
     sdpa: bool = True
     """It can attend by scaled_dot_product_attention as well as by attention that is written out."""
     static_cache: bool = True

@@ -1,6 +1,6 @@
 """Draws the plan of a blind round: models, workloads, shapes and optimizations, by a seed.
 
-    python benchmarks/blind/draw.py SEED -o PLAN [--held-out] [--rows 42] [--compiles 14]
+    python benchmarks/blind/draw.py SEED -o PLAN [--held-out ROUND] [--rows 42] [--compiles 14]
 
 The same seed and the same list give the same plan. Kinds of models take turns, each workload and each optimization is
 drawn as often as the others as far as it fits the models. Compiled rows are limited: each takes ten to sixty seconds.
@@ -28,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("seed", type=int)
     parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("--held-out", action="store_true", help="draw from the held-out models alone")
+    parser.add_argument("--held-out", type=int, default=0, metavar="ROUND", help="draw from models held out for it alone")
     parser.add_argument("--rows", type=int, default=42)
     parser.add_argument("--compiles", type=int, default=14, help="compiled rows at most")
     asked = parser.parse_args()
@@ -37,14 +37,14 @@ def main() -> None:
     print(f"{len(plan.runs)} runs, {plan.rows} rows: {asked.output}")
 
 
-def drawn(seed: int, held_out: bool = False, rows: int = 42, compiles: int = 14) -> Plan:
+def drawn(seed: int, held_out: int = 0, rows: int = 42, compiles: int = 14) -> Plan:
     chance, used = random.Random(seed), Counter[str]()
     runs: list[Run] = []
     turns = _turns([model for model in models().values() if model.held_out == held_out], chance)
     while sum(len(run.optimizations) for run in runs) < rows:
         left = compiles - sum(is_compiled(name) for run in runs for name in run.optimizations)
         runs.append(_run(f"r{len(runs) + 1:02}", next(turns), left, used, chance))
-    return Plan(seed, held_out, tuple(runs))
+    return Plan(seed, held_out > 0, tuple(runs))
 
 
 def is_compiled(optimization: str) -> bool:
