@@ -28,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("seed", type=int)
     parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("--held-out", type=int, default=0, metavar="ROUND", help="draw from models held out for it alone")
+    parser.add_argument("--held-out", type=int, default=0, metavar="ROUND", help="draw only models held out for it")
     parser.add_argument("--rows", type=int, default=42)
     parser.add_argument("--compiles", type=int, default=14, help="compiled rows at most")
     asked = parser.parse_args()
