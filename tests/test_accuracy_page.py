@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from accuracy import page
+from accuracy import constants, page
 from accuracy.chapter import Chapter, NothingToCompareError, at_least, at_most, table, within
 from measurements.signatures import read, written
 
@@ -53,3 +53,11 @@ def test_a_signature_and_back() -> None:
     assert back[:2] == [shapes, types]
     assert back[2] == ["", "", "True", "[-1,2]", "", "", ""]
     assert back[3][:2] == strides[:2]
+
+
+def test_constants_are_counted_once_with_their_intervals(tmp_path):
+    code = 'A = Interval(1.5, 3.0, 4.0)\nB: float = 5\nC = {"x": (7, 0.5), "y": 1}\nD = "9"\nlocal = 8\n'
+    (tmp_path / "some.py").write_text(code)
+    (tmp_path / "some.toml").write_text('[fit]\nus = 3\nspan_us = [1, 2, 4]\nrows = 40\nsource = "7 runs"\n')
+    assert constants._of_modules(tmp_path) == [True, False, False, False]
+    assert constants._of_table(tmp_path / "some.toml") == [False, True]

@@ -16,6 +16,7 @@ CHAPTERS = {
     "published": "Published end-to-end results",
     "rescored": "Blind rounds, seen",
     "speedups": "Speed-up of optimizations on an H200",
+    "constants": "Constants of the model",
 }
 """Module -> its title while there is nothing to compare."""
 
