@@ -26,7 +26,7 @@ _ABOUT = ("rows", "error", "inside", "span", "basis", "fitted", "source", "when"
 """Keys that tell of a fit, and that nothing is computed from; so do those that begin with left_out."""
 
 
-def chapter(shared: Path) -> Chapter:
+def chapter(_: Path) -> Chapter:
     rows = [(what, f"`{path}`", *_counted(_of_table(_ROOT / path))) for path, what in _TABLES.items()]
     rows += [(what, f"`{path}`", *_counted(_of_modules(_ROOT / path))) for path, what in _MODULES.items()]
     total = ("all", "", str(sum(int(row[2]) for row in rows)), str(sum(int(row[3]) for row in rows)))
