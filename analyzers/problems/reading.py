@@ -131,6 +131,18 @@ READING = (
         "Give it to a trace of the same run with --counters for idle time, ops and layers.",
     ),
     Kind(
+        "no-host-timeline",
+        "info",
+        "The trace holds nothing of the host; a scope lasts from its first kernel to its last.",
+        "Why the device is idle is unknown. Record the run with torch.profiler, too, for causes and predictions.",
+    ),
+    Kind(
+        "summed-launches",
+        "info",
+        "The profile sums the launches of each kernel in a scope; they are laid end to end, each with the mean time.",
+        "Record a timeline for idle time: proton.start(NAME, data='trace').",
+    ),
+    Kind(
         "unknown-category",
         "info",
         "{count} event{s} of unknown categories were left out: {detail}.",

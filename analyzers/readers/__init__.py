@@ -6,7 +6,7 @@ from typing import Protocol
 
 from tracekit.analyzers import problems
 from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.readers import kineto, ncu, ncu_report_file, nsys, nsys_report, perfetto
+from tracekit.analyzers.readers import kineto, ncu, ncu_report_file, nsys, nsys_report, perfetto, proton
 from tracekit.analyzers.readers.source import MAX_BYTES, Source, open_source
 from tracekit.analyzers.trace import Trace
 
@@ -23,7 +23,7 @@ class Reader(Protocol):
         """Read the trace. Raises InputError if the source holds no usable events."""
 
 
-READERS: tuple[Reader, ...] = (perfetto, kineto, ncu, ncu_report_file, nsys)
+READERS: tuple[Reader, ...] = (perfetto, proton, kineto, ncu, ncu_report_file, nsys)
 
 
 def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:

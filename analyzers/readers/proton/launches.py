@@ -1,0 +1,36 @@
+"""What Proton records of a launch of a kernel."""
+
+from dataclasses import dataclass, field
+
+from tracekit.analyzers.trace import DeviceProperties
+
+ROOT = "ROOT"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel that ran, and the scopes (or Python functions) that it was launched in, the outermost first."""
+
+    scopes: tuple[str, ...]
+    name: str
+    start_ns: int
+    duration_ns: int
+    device: int = -1
+    stream: int = -1
+
+
+@dataclass
+class Profile:
+    """The launches of a profile. `summed` counts those of which only sums are known, `unreadable` events that are no
+    launches; `damage` says why it ends early."""
+
+    launches: list[Launch] = field(default_factory=list)
+    devices: tuple[DeviceProperties, ...] = ()
+    summed: int = 0
+    unreadable: int = 0
+    damage: str = ""
+
+
+def below_root(names: list[str]) -> tuple[str, ...]:
+    """Return the scopes without Proton's root."""
+    return tuple(names[1:] if names[:1] == [ROOT] else names)

@@ -1,0 +1,63 @@
+"""Read a profile of Proton as a trace."""
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from tracekit.analyzers import problems
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.problems import problem
+from tracekit.analyzers.readers.proton.launches import Profile
+from tracekit.analyzers.readers.proton.scopes import host_table
+from tracekit.analyzers.readers.proton.timeline import timeline
+from tracekit.analyzers.readers.proton.tree import tree
+from tracekit.analyzers.readers.source import Source
+from tracekit.analyzers.trace import DEVICE, Metadata, Trace
+
+FORMAT = "Triton Proton (.hatchet, .chrome_trace)"
+
+_TREE = re.compile(rb'\s*+\[\s*+\{\s*+"(?:children|frame|metrics)"')
+_TIMELINE = re.compile(rb'\s*+\{"displayTimeUnit":"us","traceEvents":\[\{"args":\{"call_stack"')
+
+
+def sniff(head: bytes) -> bool:
+    return bool(_TREE.match(head) or _TIMELINE.match(head))
+
+
+def read(source: Source) -> Trace:
+    """Read a profile. Raises InputError if it holds no kernel."""
+    is_tree = bool(_TREE.match(source.head))
+    profile = (tree if is_tree else timeline)(b"".join(source.blocks()))
+    damage = source.damage or profile.damage
+    if not profile.launches:
+        raise InputError(
+            f"{source.name} holds no kernel that Proton recorded.",
+            f"It ends early: {damage}." if damage else "None of its scopes launched a kernel.",
+            "Launch kernels between proton.start() and proton.finalize().",
+        )
+    host, threads = host_table(profile.launches)
+    rows = [
+        problem("truncated", int(bool(damage)), damage),
+        problem("skipped-events", profile.unreadable),
+        problem("no-host-timeline", 0 if is_tree else len(profile.launches)),
+        problem("summed-launches", len(profile.launches) if is_tree else 0),
+        problem("no-shapes", 1),
+    ]
+    metadata = Metadata(format="proton", devices=profile.devices, threads=threads)
+    return Trace(metadata, host, _device(profile), problems.table(rows))
+
+
+def _device(profile: Profile) -> pd.DataFrame:
+    launches = profile.launches
+    return DEVICE.partial(
+        {
+            "start_ns": [each.start_ns for each in launches],
+            "duration_ns": [each.duration_ns for each in launches],
+            "device": [max(each.device, 0) for each in launches],
+            "stream": [each.stream for each in launches],
+            "category": ["kernel"] * len(launches),
+            "name": [each.name for each in launches],
+            "external_id": np.arange(len(launches)),
+        }
+    )

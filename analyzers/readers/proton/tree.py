@@ -1,0 +1,118 @@
+"""Read a `.hatchet` file of Proton: a tree of scopes, with the sums of the kernels in each."""
+
+import math
+import re
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from tracekit.analyzers.readers.proton.launches import ROOT, Launch, Profile
+from tracekit.analyzers.trace import DeviceProperties
+
+_TIME, _COUNT, _DEVICE = "time (ns)", "count", "device_id"
+_MOST_ROWS = 1_000
+"""Most launches of a kernel in a scope that get a row each."""
+_DEEPEST = 500
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+_CLOSING = {b"[": b"]", b"{": b"}"}
+
+
+class _Frame(Struct):
+    name: str = ""
+
+
+class _Node(Struct):
+    """A node of the tree; the last entry of the file describes devices instead."""
+
+    frame: _Frame = field(default_factory=_Frame)
+    metrics: dict[str, Any] = {}
+    children: list["_Node"] = []
+    cuda: dict[str, dict[str, Any]] = field(name="CUDA", default_factory=dict)
+
+
+_decode = msgspec.json.Decoder(list[_Node]).decode
+
+
+def tree(data: bytes) -> Profile:
+    """Return the launches in the order of the tree, laid end to end, each with the mean time of its kernel there.
+
+    A tree that is cut off is read as far as its nodes are whole.
+    """
+    nodes, damage = _nodes(data)
+    profile = Profile(damage=damage, devices=_devices(nodes))
+    pending: list[tuple[_Node, tuple[str, ...]]] = [(node, ()) for node in reversed(nodes)]
+    at = 0
+    while pending:
+        node, scopes = pending.pop()
+        at = _add(node, scopes, at, profile)
+        below = scopes if node.frame.name == ROOT and not scopes else (*scopes, node.frame.name)
+        pending += [(child, below) for child in reversed(node.children)] if len(below) < _DEEPEST else []
+    return profile
+
+
+def _add(node: _Node, scopes: tuple[str, ...], at: int, profile: Profile) -> int:
+    """Add the launches of a node's kernel, and return when the last of them ends."""
+    total, count = _number(node.metrics.get(_TIME)), _number(node.metrics.get(_COUNT))
+    if _TIME in node.metrics and (total is None or count is None):
+        profile.unreadable += 1
+    if not total or not count:
+        return at
+    rows = min(count, _MOST_ROWS)
+    profile.summed += count if count > 1 else 0
+    device = _number(node.metrics.get(_DEVICE))
+    for row in range(rows):
+        end = at + (total * (row + 1) // rows - total * row // rows)
+        profile.launches.append(Launch(scopes, node.frame.name, at, end - at, -1 if device is None else device))
+        at = end
+    return at
+
+
+def _number(value: Any) -> int | None:
+    """Return a count or a time, which may be written as text; None for anything else."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return int(value) if 0 <= value < 1e18 else None
+
+
+def _nodes(data: bytes) -> tuple[list[_Node], str]:
+    try:
+        return _decode(data), ""
+    except RecursionError:
+        return [], "its scopes are nested too deeply"
+    except msgspec.DecodeError as error:
+        try:
+            return _decode(_closed(data)), "its JSON ends early"
+        except (msgspec.DecodeError, RecursionError):
+            return [], f"its JSON is damaged: {error}"
+
+
+def _closed(data: bytes) -> bytes:
+    """Return JSON that was cut off, up to the last object that is whole, with what is open there closed."""
+    opened: list[bytes] = []
+    end, open_there = 0, b""
+    for token in _TOKEN.finditer(data):
+        text = token[0]
+        if text in _CLOSING:
+            opened.append(_CLOSING[text])
+        elif text in (b"]", b"}"):
+            if not opened or opened.pop() != text:
+                break
+            if text == b"}" and opened and opened[-1] == b"]":
+                end, open_there = token.end(), b"".join(reversed(opened))
+    return data[:end] + open_there
+
+
+def _devices(nodes: list[_Node]) -> tuple[DeviceProperties, ...]:
+    described = {number: each for node in nodes for number, each in node.cuda.items() if _number(number) is not None}
+    return tuple(
+        DeviceProperties(
+            id=int(number),
+            name="",
+            sms=_number(each.get("num_sms")) or 0,
+            compute_capability=divmod(_number(each.get("arch")) or 0, 10),
+        )
+        for number, each in described.items()
+    )
