@@ -1,7 +1,7 @@
 """Finds captures of CUDA graphs on the host: launches that were recorded into a graph instead of being run."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ _FORK = re.compile(r"StreamWaitEvent")
 _KINDS = ("memcpy", "memset")
 _SIGNATURE = ("name", "shapes", "dtypes", "values")
 _GENERATED = "triton_"
+MERGED = "captures of "
+"""Prefix of the row that names the file in which captures were recorded (`merged_captures`)."""
+_BATCH = re.compile(r"(?:bs|batch(?:_size)?|num_tokens|tokens)[_=-]?(\d{1,7})(?!\d)")
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Capture:
     interchangeable."""
     forked: bool
     """Whether another stream joined the capture; then nodes do not start in the order of the launches."""
+    batch: int = 0
+    """Batch size in the name of the file that holds the capture alone; 0: unknown."""
 
     def fits(self, names: list[str], kinds: list[str]) -> bool:
         """Return whether this capture could have made a graph of these nodes.
@@ -55,25 +60,27 @@ def find_captures(host: pd.DataFrame, items: WorkItems, ops: Nest) -> list[Captu
     Launches that put no work on the device belong to the open capture, whatever their thread: the backward pass has its
     own thread.
     """
-    runtime = (host["category"] == "runtime").to_numpy()
-    spans = _spans(host, runtime)
+    spans = capture_spans(host)
     if not spans:
         return []
+    runtime = (host["category"] == "runtime").to_numpy()
     start = host["start_ns"].to_numpy()
     launches = runtime & is_launch(host["name"]) & ~matching(host["name"], _NO_DEVICE_WORK)
     rows = np.flatnonzero(launches & ~np.isin(host["correlation"].to_numpy(), items.correlation))
     rows = rows[np.argsort(start[rows], kind="stable")]
     forks = np.sort(start[runtime & matching(host["name"], _FORK)])
-    captures = []
+    captures, files = [], _files(host)
     for begin, end in spans:
         inside = rows[slice(*np.searchsorted(start[rows], [begin, end]))]
         forked = bool(np.diff(np.searchsorted(forks, [begin, end]))[0])
-        captures.append(_capture(host, _once(host, inside), end, forked, ops))
+        capture = _capture(host, _once(host, inside), end, forked, ops)
+        captures.append(replace(capture, batch=_batch_at(begin, files)))
     return captures
 
 
-def _spans(host: pd.DataFrame, runtime: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+def capture_spans(host: pd.DataFrame) -> list[tuple[int, int]]:
     """Return start and end of each capture: a call that begins one, and the next call on its thread that ends one."""
+    runtime = (host["category"] == "runtime").to_numpy()
     thread, start = host["thread"].to_numpy(), host["start_ns"].to_numpy()
     begins = runtime & matching(host["name"], _BEGIN)
     calls = np.flatnonzero(begins | (runtime & matching(host["name"], _END)))
@@ -82,6 +89,19 @@ def _spans(host: pd.DataFrame, runtime: npt.NDArray[np.bool_]) -> list[tuple[int
     pairs = begins[first] & ~begins[second] & (thread[first] == thread[second])
     spans = zip(start[first[pairs]].tolist(), start[second[pairs]].tolist(), strict=True)
     return sorted(spans, key=lambda span: span[1])
+
+
+def _files(host: pd.DataFrame) -> list[tuple[int, int, str]]:
+    """Return start, end and name of each file whose captures were merged into the trace."""
+    rows = np.flatnonzero((host["category"] == "overhead").to_numpy())
+    merged = host.iloc[rows][host["name"].iloc[rows].astype(str).str.startswith(MERGED).to_numpy(dtype=bool)]
+    start, end = merged["start_ns"].astype(int), merged["start_ns"].astype(int) + merged["duration_ns"].astype(int)
+    return list(zip(start, end, merged["name"].astype(str), strict=True))
+
+
+def _batch_at(time: int, files: list[tuple[int, int, str]]) -> int:
+    sizes = (_BATCH.search(name) for start, end, name in files if start <= time <= end)
+    return next((int(size[1]) for size in sizes if size), 0)
 
 
 def _once(host: pd.DataFrame, rows: Ints) -> Ints:

@@ -13,6 +13,8 @@ import re
 from typing import Literal
 
 _VLLM = re.compile(r"execute_(?:\d+_)?context_(?P<prefill>\d+)\([^()]*\)_generation_(?P<decode>\d+)\([^()]*\)")
+_TOKENS = re.compile(r"(?:context|generation)_\d+\((?:sq)?(\d+)")
+_BATCH = re.compile(r"\bbs=(\d+)")
 _VLLM_2025 = re.compile(r"execute_new_(?P<prefill>\d+)_cached_(?P<decode>\d+)")
 _SGLANG = re.compile(r"step\[(?P<mode>[A-Z][A-Z0-9_]*) bs=\d+(?: [^\[\]]*)?\]")
 _MODES = {
@@ -37,6 +39,15 @@ def serving_phase(name: str) -> str | None:
     if step := _SGLANG.fullmatch(name):
         return _MODES.get(step["mode"], step["mode"].lower().replace("_", " "))
     return None
+
+
+def batch_size(name: str) -> int:
+    """Return the size of the batch that a range names, by which engines choose a graph: tokens in vLLM, requests in
+    SGLang. 0 if it names none."""
+    if _VLLM.fullmatch(name):
+        return sum(map(int, _TOKENS.findall(name)))
+    match = _BATCH.search(name)
+    return int(match[1]) if match else 0
 
 
 def engine_of(name: str) -> Literal["vllm", "sglang", ""]:

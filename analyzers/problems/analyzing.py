@@ -44,8 +44,20 @@ ANALYZING = (
         "warning",
         "{count} device event{s} of CUDA graphs, {detail} of the busy time, cannot be given to ops: the trace holds no "
         "capture of their graph, or several that fit. Their layer is the one around the graph's launch.",
-        "Record the capture too: start the profiler before the warm-up in which graphs are made. Or profile once "
-        "without graphs (enforce_eager, torch.compile without mode=reduce-overhead).",
+        "Record the capture too: start the profiler before the warm-up in which graphs are made, or name its own "
+        "traces with --captures. Or profile once without graphs (enforce_eager, no mode=reduce-overhead).",
+    ),
+    Kind(
+        "merged-captures",
+        "info",
+        "{count} capture{s} of CUDA graphs in {detail} were put before the trace of the replays.",
+        "Kernels of a graph have the ops and layers of the capture that fits it.",
+    ),
+    Kind(
+        "files-without-captures",
+        "warning",
+        "{count} file{s} of captures {were} left out: they hold none, or none of this rank.",
+        "Name the traces that were recorded while graphs were captured.",
     ),
     Kind(
         "device-before-launch",

@@ -1,7 +1,8 @@
 """Reads and analyzes a trace file, and adds recommendations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from tracekit.analyzers.readers import load
 from tracekit.analyzers.readers.source import MAX_BYTES
 from tracekit.analyzers.results import Analysis, Projection
 from tracekit.analyzers.trace import Trace
+from tracekit.answers.captured_graphs import with_captures_of
 from tracekit.answers.fused_kernels import by_data_flow
 from tracekit.calibration.correction import corrected
 from tracekit.planning.after_measuring import after_measuring
@@ -32,6 +34,7 @@ def analyze(
     counters: str | Path | None = None,
     *,
     gpu_file: str | Path | None = None,
+    captures: Sequence[str | Path] = (),
     use_cache: bool = True,
     max_bytes: int = MAX_BYTES,
 ) -> Analysis:
@@ -40,15 +43,15 @@ def analyze(
     `gpu` names the GPU of the run, if the trace does not state it; otherwise the GPU to project the run to.
     `gpu_file` is a TOML file that describes GPUs; if it describes only one, `gpu` may be left out.
     `counters` is a Nsight Compute report of the same run, whose FLOPs and bytes replace the counted ones.
+    `captures` are traces, or folders of them, in which the captures of the run's CUDA graphs were recorded.
     With `use_cache`, an earlier analysis is read from the cache. A compressed file may unpack to at most `max_bytes`
     bytes. Raises TracekitError if a file cannot be read.
     """
     named = hardware.selected(gpu, gpu_file)
     measured = None if counters is None else _counters(counters, max_bytes)
-    if not use_cache:
-        return _with_measurements(_analyzed(load(path, max_bytes=max_bytes), named, measured), path)
-    if measured is not None:
-        trace = cache.load(path, max_bytes=max_bytes)
+    if captures or measured is not None or not use_cache:
+        read = partial(cache.load if use_cache else load, max_bytes=max_bytes)
+        trace = with_captures_of(read(path), captures, read) if captures else read(path)
         return _with_measurements(_analyzed(trace, named, measured), path)
     analysis = _recalled(path, lambda: _analyzed(cache.load(path, max_bytes=max_bytes), named, None), named)
     return _with_measurements(analysis, path)

@@ -29,6 +29,12 @@ _OPTIONS = (
     click.option(
         "--counters", metavar="FILE", help="A Nsight Compute report of the same run, with measured FLOPs and bytes."
     ),
+    click.option(
+        "--captures",
+        multiple=True,
+        metavar="PATH",
+        help="A trace, or a folder of traces, in which the captures of TRACE's CUDA graphs were recorded (repeatable).",
+    ),
     click.option("--no-cache", is_flag=True, help="Read TRACE again, and do not use or write the cache."),
     click.option(
         "--max-unpacked",
@@ -64,5 +70,5 @@ def _load_pandas_alone() -> None:
 
 
 def reading(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add to a command the argument TRACE, and --gpu, --gpu-file, --counters, --no-cache and --max-unpacked."""
+    """Add to a command the argument TRACE and the options of reading and analyzing it."""
     return click.argument("trace")(reduce(lambda done, option: option(done), reversed(_OPTIONS), command))

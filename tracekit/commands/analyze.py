@@ -38,6 +38,7 @@ def command(
     gpu: str | None,
     gpu_file: str | None,
     counters: str | None,
+    captures: tuple[str, ...],
     form: str | None,
     table: str,
     brief: bool,
@@ -59,7 +60,13 @@ def command(
         raise click.UsageError("--brief is JSON: leave out --format, or name json.")
     form = "brief" if brief else form or _EXTENSIONS.get(output.suffix if output else "", "text")
     analysis = analyze(
-        trace, gpu, counters, gpu_file=gpu_file, use_cache=not no_cache, max_bytes=int(max_unpacked * 2**30)
+        trace,
+        gpu,
+        counters,
+        gpu_file=gpu_file,
+        captures=captures,
+        use_cache=not no_cache,
+        max_bytes=int(max_unpacked * 2**30),
     )
     text = _rendered(analysis, form, table, trace, colour=None if output is None else False)
     if output is None:

@@ -24,6 +24,7 @@ def command(
     gpu: str | None,
     gpu_file: str | None,
     counters: str | None,
+    captures: tuple[str, ...],
     no_cache: bool,
     max_unpacked: float,
     output: Path | None,
@@ -43,7 +44,13 @@ def command(
     check_not_input(target, trace)
     check_page(target, "report", mark, force)
     analysis = analyze(
-        trace, gpu, counters, gpu_file=gpu_file, use_cache=not no_cache, max_bytes=int(max_unpacked * 2**30)
+        trace,
+        gpu,
+        counters,
+        gpu_file=gpu_file,
+        captures=captures,
+        use_cache=not no_cache,
+        max_bytes=int(max_unpacked * 2**30),
     )
     write_atomically(target, render(analysis, mark))
     click.echo(f"Wrote {target}", err=True)

@@ -13,6 +13,7 @@ def command(
     gpu: str | None,
     gpu_file: str | None,
     counters: str | None,
+    captures: tuple[str, ...],
     no_cache: bool,
     max_unpacked: float,
     row: str,
@@ -29,6 +30,12 @@ def command(
     from tracekit.reports.untrusted import json_text
 
     analysis = analyze(
-        trace, gpu, counters, gpu_file=gpu_file, use_cache=not no_cache, max_bytes=int(max_unpacked * 2**30)
+        trace,
+        gpu,
+        counters,
+        gpu_file=gpu_file,
+        captures=captures,
+        use_cache=not no_cache,
+        max_bytes=int(max_unpacked * 2**30),
     )
     click.echo(json_text(row_detail(analysis, row)), nl=False)

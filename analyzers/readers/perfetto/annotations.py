@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from tracekit.analyzers.readers.perfetto.interning import Interned
+from tracekit.analyzers.readers.perfetto.messages import text
 
 Arguments = dict[str, Any]
 
@@ -30,12 +31,14 @@ def _kineto(inside: str) -> Arguments:
 
 
 def _name(annotation: Any, interned: Interned) -> str:
-    return interned.argument_names.get(annotation.name_iid, "") if annotation.name_iid else annotation.name
+    return interned.argument_names.get(annotation.name_iid, "") if annotation.name_iid else text(annotation.name)
 
 
 def _value(annotation: Any, interned: Interned) -> Any:
     kind = annotation.WhichOneof("value")
-    if kind == "string_value" or kind in _NUMBERS:
+    if kind == "string_value":
+        return text(annotation.string_value)
+    if kind in _NUMBERS:
         return getattr(annotation, kind)
     if kind == "string_value_iid":
         return interned.argument_strings.get(annotation.string_value_iid, "")

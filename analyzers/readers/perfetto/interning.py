@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracekit.analyzers.readers.perfetto.messages import text
+
 _ARGUMENT_NAMES_OF_LAUNCHES = 1001
 """Field of InternedData with the names of arguments of compute launches. Perfetto's package does not declare it."""
 
@@ -27,13 +29,13 @@ class Interned:
 
     def add(self, data: Any, messages: Any) -> None:
         """Add the entries of a packet's interned data. `messages` is Perfetto's module of messages."""
-        self.names |= {each.iid: each.name for each in data.event_names}
-        self.categories |= {each.iid: each.name for each in data.event_categories}
-        self.argument_names |= {each.iid: each.name for each in data.debug_annotation_names}
+        self.names |= {each.iid: text(each.name) for each in data.event_names}
+        self.categories |= {each.iid: text(each.name) for each in data.event_categories}
+        self.argument_names |= {each.iid: text(each.name) for each in data.debug_annotation_names}
         self.argument_strings |= {
             each.iid: each.str.decode("utf-8", "replace") for each in data.debug_annotation_string_values
         }
-        self.stages |= {each.iid: each.name for each in data.gpu_specifications}
+        self.stages |= {each.iid: text(each.name) for each in data.gpu_specifications}
         self.launch_arguments |= _undeclared(data, messages)
 
 
@@ -42,4 +44,4 @@ def _undeclared(data: Any, messages: Any) -> Strings:
 
     named = (f.data for f in UnknownFieldSet(data) if f.field_number == _ARGUMENT_NAMES_OF_LAUNCHES)
     entries = (messages.EventName.FromString(raw) for raw in named if isinstance(raw, bytes))
-    return {each.iid: each.name for each in entries}
+    return {each.iid: text(each.name) for each in entries}

@@ -22,3 +22,8 @@ def decode_error() -> type[Exception]:
     """Return the exception of bytes that are no message."""
     error: type[Exception] = import_module("google.protobuf.message").DecodeError
     return error
+
+
+def text(value: str | bytes) -> str:
+    """Return a string of a message. protobuf gives one that is not UTF-8 as bytes."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

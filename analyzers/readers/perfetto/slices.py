@@ -11,6 +11,7 @@ from tracekit.analyzers.readers.events import Event
 from tracekit.analyzers.readers.perfetto import kinds
 from tracekit.analyzers.readers.perfetto.annotations import Arguments, arguments
 from tracekit.analyzers.readers.perfetto.interning import Interned
+from tracekit.analyzers.readers.perfetto.messages import text
 from tracekit.analyzers.readers.perfetto.pairing import UNENDED
 from tracekit.analyzers.readers.perfetto.tracks import Thread, Tracks
 
@@ -32,8 +33,8 @@ class Slice:
 
 def slice_of(one: Any, track: int, time_ns: int, interned: Interned) -> Slice:
     """Return the slice that a TrackEvent begins."""
-    names = [*one.categories, *(interned.categories.get(number, "") for number in one.category_iids)]
-    name = one.name or interned.names.get(one.name_iid, "")
+    names = [*map(text, one.categories), *(interned.categories.get(number, "") for number in one.category_iids)]
+    name = text(one.name) or interned.names.get(one.name_iid, "")
     values = arguments(one.debug_annotations, interned) if one.debug_annotations else {}
     return Slice(track, time_ns, names[0] if names else "", name, encoded(values), () if names else tuple(values))
 

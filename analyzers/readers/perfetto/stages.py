@@ -5,6 +5,7 @@ from typing import Any
 
 from tracekit.analyzers.readers.perfetto.annotations import Arguments
 from tracekit.analyzers.readers.perfetto.interning import Interned
+from tracekit.analyzers.readers.perfetto.messages import text
 
 _CATEGORIES = {
     "Kernel": "kernel",
@@ -28,7 +29,7 @@ def category(event: Any, interned: Interned) -> str:
 
 def name(event: Any, interned: Interned) -> str:
     """Return the name of a kernel, or of the stage if it has none."""
-    return event.name or interned.names.get(event.name_iid, "") or interned.stages.get(event.stage_iid, "")
+    return text(event.name) or interned.names.get(event.name_iid, "") or interned.stages.get(event.stage_iid, "")
 
 
 def arguments(event: Any, interned: Interned) -> Arguments:
@@ -36,8 +37,8 @@ def arguments(event: Any, interned: Interned) -> Arguments:
     queue = _STREAM.match(interned.stages.get(event.hw_queue_iid, ""))
     values: Arguments = {"device": event.gpu_id, **({"stream": int(queue[1])} if queue else {})}
     for extra in event.extra_data:
-        if extra.name in _TAKEN and (number := _integer(extra.value)) is not None:
-            values[_AS_IN_KINETO.get(extra.name, extra.name)] = number
+        if text(extra.name) in _TAKEN and (number := _integer(text(extra.value))) is not None:
+            values[_AS_IN_KINETO.get(text(extra.name), text(extra.name))] = number
     if event.HasField("launch"):
         values |= _launch(event.launch, interned)
     return values
@@ -47,15 +48,15 @@ def _launch(launch: Any, interned: Interned) -> Arguments:
     sizes = {"grid": launch.grid_size, "block": launch.workgroup_size}
     values: Arguments = {key: [size.x, size.y, size.z] for key, size in sizes.items()}
     for argument in launch.args:
-        key = _LAUNCH.get(argument.name or interned.launch_arguments.get(argument.name_iid, ""))
+        key = _LAUNCH.get(text(argument.name) or interned.launch_arguments.get(argument.name_iid, ""))
         kind = argument.WhichOneof("value")
         if key and kind in ("uint_value", "int_value"):
             values[key] = getattr(argument, kind)
     return values
 
 
-def _integer(text: str) -> int | None:
+def _integer(written: str) -> int | None:
     try:
-        return int(text)
+        return int(written)
     except ValueError:
         return None

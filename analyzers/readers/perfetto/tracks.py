@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracekit.analyzers.readers.perfetto.messages import text
+
 _DEEPEST = 32
 Thread = tuple[int | str, int | str]
 
@@ -25,7 +27,7 @@ class Tracks:
             self.processes[uuid] = track.process.pid
         name = track.name or track.static_name or track.thread.thread_name or track.process.process_name
         if name:
-            self.names[uuid] = name
+            self.names[uuid] = text(name)
         if track.parent_uuid:
             self.parents[uuid] = track.parent_uuid
 

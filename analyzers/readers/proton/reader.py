@@ -28,7 +28,8 @@ def sniff(head: bytes) -> bool:
 def read(source: Source) -> Trace:
     """Read a profile. Raises InputError if it holds no kernel."""
     is_tree = bool(_TREE.match(source.head))
-    profile = (tree if is_tree else timeline)(b"".join(source.blocks()))
+    text = b"".join(source.blocks()).decode("utf-8", "replace")
+    profile = (tree if is_tree else timeline)(text.encode())
     damage = source.damage or profile.damage
     if not profile.launches:
         raise InputError(
@@ -40,6 +41,7 @@ def read(source: Source) -> Trace:
     rows = [
         problem("truncated", int(bool(damage)), damage),
         problem("skipped-events", profile.unreadable),
+        problem("bad-utf8", text.count("\ufffd")),
         problem("no-host-timeline", 0 if is_tree else len(profile.launches)),
         problem("summed-launches", len(profile.launches) if is_tree else 0),
         problem("no-shapes", 1),

@@ -8,6 +8,7 @@ from tracekit.analyzers.readers.proton.launches import Launch, Profile, below_ro
 _BETWEEN_EVENTS = b'},{"args"'
 _A_KERNEL = b'"ph":"X"'
 _LATEST_US = 1e15
+_LARGEST_STREAM = 2**62
 
 
 class _Args(Struct):
@@ -52,10 +53,11 @@ def _add(line: bytes, profile: Profile) -> None:
 
 
 def _launch(event: _Event) -> Launch:
-    scopes = below_root(event.args.call_stack)
+    scopes, times = below_root(event.args.call_stack), (round(event.ts * 1000), round(event.dur * 1000))
+    stream = event.tid if abs(event.tid) < _LARGEST_STREAM else -1
     if scopes[-1:] == (event.name,):
         scopes = scopes[:-1]
-    return Launch(scopes, event.name, round(event.ts * 1000), round(event.dur * 1000), stream=event.tid)
+    return Launch(scopes, event.name, *times, stream=stream)
 
 
 def _events(line: bytes) -> tuple[list[_Event], str]:

@@ -1,0 +1,117 @@
+"""Captures of CUDA graphs in traces of their own, as serving engines record them, and a trace of the replays."""
+
+from dataclasses import replace
+
+import pytest
+from handmade import Handmade, addmm
+from test_attr_graphs import CALLS, KERNELS, capture, codes, layers, ops, replay
+
+from tracekit.analyzers import analyze
+from tracekit.analyzers.attribution.merged_captures import with_captures
+from tracekit.analyzers.errors import InputError
+from tracekit.answers.captured_graphs import with_captures_of
+
+
+def calls(rows):
+    return [CALLS[0], ("addmm", "cudaLaunchKernel", addmm(rows, 32, 16)), CALLS[2]]
+
+
+def captured(rows, at=0, base_ns=0, rank=None):
+    """A trace with a warm-up and a capture, in a range that a profiler's schedule makes."""
+    made = Handmade()
+    made.host("range", "ProfilerStep#0", at, 400)
+    made.host("op", "aten::addmm", at + 10, 7, **addmm(rows, 32, 16))
+    made.host("runtime", "cudaLaunchKernel", at + 12, 1, correlation=1)
+    made.device("gemm", at + 20, 5, correlation=1)
+    made.host("range", "decode", at + 150, 200)
+    capture(made, at + 200, calls(rows))
+    trace = made.trace()
+    return replace(trace, metadata=replace(trace.metadata, base_ns=base_ns, rank=rank))
+
+
+def replays(*batches, graphs=None, rank=None):
+    made = Handmade()
+    for number, batch in enumerate(batches):
+        made.host("range", f"step[DECODE bs={batch}]", 200 * number, 150)
+        graph = (graphs or {}).get(batch, 1)
+        for node, (name, category) in enumerate(KERNELS):
+            values = {"correlation": number + 1, "graph": graph, "graph_node": node + 1}
+            made.device(name, 200 * number + 20 + 10 * node, 8, category=category, **values)
+        made.host("runtime", "cudaGraphLaunch", 200 * number + 5, 2, correlation=number + 1)
+    trace = made.trace()
+    return replace(trace, metadata=replace(trace.metadata, rank=rank))
+
+
+def rows_of(trace, analysis):
+    """The first dimension of the product in each step."""
+    shapes = trace.host["shapes"].astype(object).to_numpy()
+    gemms = analysis.work[analysis.work["name"] == "gemm"]
+    return [int(str(shapes[row]).split("[[")[1].split("]")[1].split("[")[1].split(",")[0]) for row in gemms["op"]]
+
+
+def test_kernels_of_a_replay_have_the_ops_and_layers_of_the_capture():
+    alone = replays(4, 4)
+    assert codes(analyze(alone))["graph-not-mapped"] == 6
+    trace = with_captures(alone, [("bs_4.json.gz", captured(4))])
+    analysis = analyze(trace)
+    assert ops(trace, analysis) == ["aten::fill", "aten::addmm", "aten::relu"] * 2
+    assert layers(analysis) == ["fill", "addmm", "relu"] * 2
+    assert "graph-not-mapped" not in codes(analysis)
+    assert codes(analysis)["merged-captures"] == 1
+    flops = analysis.work.loc[analysis.work["name"] == "gemm", "flops"]
+    assert flops.tolist() == [pytest.approx(2 * 4 * 32 * 16, rel=0.1)] * 2
+
+
+def test_steps_times_and_counters_are_those_of_the_replay():
+    alone, files = replays(4, 4, 4), [("bs_4.json.gz", captured(4))]
+    before, after = analyze(alone), analyze(with_captures(alone, files))
+    assert after.timeline.steps["wall_ns"].tolist() == before.timeline.steps["wall_ns"].tolist()
+    assert (after.timeline.wall_ns, after.timeline.busy_ns) == (before.timeline.wall_ns, before.timeline.busy_ns)
+    of_host = ("launches", "graph-launches", "synchronisations", "kernels")
+    counted = [{row.counter: row.value for row in each.counts.itertuples()} for each in (before, after)]
+    assert {name: counted[0].get(name) for name in of_host} == {name: counted[1].get(name) for name in of_host}
+
+
+def test_captures_of_several_batch_sizes_are_told_by_the_order_of_graphs():
+    """Recorded from the largest batch size to the smallest, as engines do; the names of files do not tell sizes."""
+    files = [("b", captured(2, base_ns=2_000_000)), ("a", captured(4, base_ns=1_000_000))]
+    trace = with_captures(replays(4, 2, graphs={4: 7, 2: 9}), files)
+    assert rows_of(trace, analyze(trace)) == [4, 2]
+
+
+def test_a_graph_is_told_by_the_batch_size_in_the_name_of_its_file():
+    """Three captures, two graphs replayed: the smallest that holds the batch, as engines choose."""
+    files = [(f"bs_{size}_rank0.json.gz", captured(size, base_ns=10_000_000 - size)) for size in (8, 4, 1)]
+    trace = with_captures(replays(3, 1, graphs={3: 7, 1: 9}), files)
+    assert rows_of(trace, analyze(trace)) == [4, 1]
+    unnamed = with_captures(replays(3, 1, graphs={3: 7, 1: 9}), [(str(n), each) for n, (_, each) in enumerate(files)])
+    assert codes(analyze(unnamed))["graph-not-mapped"] == 6
+
+
+def test_captures_of_other_ranks_are_left_out():
+    files = [("rank0", captured(4, rank=0)), ("rank1", captured(2, rank=1))]
+    trace = with_captures(replays(4, rank=0), files)
+    assert rows_of(trace, analyze(trace)) == [4]
+    assert codes(analyze(trace))["files-without-captures"] == 1
+    with pytest.raises(InputError, match="hold no capture"):
+        with_captures(replays(4, rank=3), files)
+
+
+def test_the_files_of_a_folder(tmp_path):
+    for name in ("bs_4_rank0.json.gz", "bs_4_rank1.json.gz", "notes.txt"):
+        (tmp_path / name).write_text("")
+    read = []
+    for rank in (None, 1):
+        with pytest.raises(InputError, match="hold no capture"):
+            with_captures_of(replays(4, rank=rank), [tmp_path], lambda file: read.append(file.name) or replays(4))
+    assert read == ["bs_4_rank0.json.gz", "bs_4_rank1.json.gz", "bs_4_rank1.json.gz"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="has no file that ends in"):
+        with_captures_of(replays(4), [tmp_path / "empty"], read)
+
+
+def test_a_trace_without_a_capture_is_refused():
+    made = Handmade()
+    replay(made, 0, 1, KERNELS)
+    with pytest.raises(InputError, match="hold no capture"):
+        with_captures(replays(4), [("x", made.trace())])
