@@ -2,15 +2,21 @@
 
 import asyncio
 import json
+import shutil
 import sys
+from pathlib import Path
 
 import pytest
+from tiny_models import write_model
 from tiny_runs import write_run
 
-from tracekit.analyzers.errors import InputError, UnknownNameError
+from tracekit.analyzers.errors import InputError, TracekitError, UnknownNameError
 from tracekit.programs.roots import Roots
 from tracekit.programs.skill import install, text
 from tracekit.programs.tools import Tools
+
+SWEEP = {"model": "tiny", "gpus": ["t4"], "batch_sizes": [1], "seq_lens": [16], "apply": ["half-precision"]}
+RANKS = Path(__file__).parents[2] / "examples/ranks/healthy-1-2"
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +34,8 @@ def root(tmp_path_factory):
     (root / "run").mkdir()
     (root / "run/trace.json.gz").symlink_to(outside / "secret.json")
     (root / "loop.json").symlink_to(root / "loop.json")
+    write_model(root / "tiny", "gpt2")
+    shutil.copytree(RANKS, root / "job")
     return root
 
 
@@ -83,6 +91,26 @@ def test_compare_and_unknown_names(tools):
         Roots.of(["/nowhere/at/all"])
 
 
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"model": "someone/something"}, "It is not bundled"),
+        ({"model": "/etc"}, "not a path inside"),
+        ({"model": ""}, "no model"),
+        ({"model": "run"}, "leads out|not bundled|cannot be read"),
+        ({"gpus": ["t5"]}, "t5"),
+        ({"gpus": []}, "No GPU"),
+        ({"batch_sizes": [0]}, "impossible size"),
+        ({"batch_sizes": list(range(1, 99))}, "has 98 points"),
+        ({"workload": "dance"}, "no workload"),
+        ({"apply": ["no-such-thing"]}, "no-such-thing"),
+    ],
+)
+def test_sweeps_that_cannot_be_made(tools, changes, why):
+    with pytest.raises(TracekitError, match=why):
+        tools.sweep(**{"model": "tiny", "gpus": ["t4"], "batch_sizes": [1]} | changes)
+
+
 def test_the_skill_is_installed_and_no_other_file_replaced(tmp_path):
     path = install(tmp_path)
     assert path.read_text() == text()
@@ -119,10 +147,20 @@ def test_a_client_over_stdio(root):
             listed = (await client.list_tools()).tools
             told = await client.call_tool("analyze", {"trace": "base-0.json"})
             refused = await client.call_tool("analyze", {"trace": "link.json"})
-            return listed, told, refused
+            swept = await client.call_tool("sweep", SWEEP)
+            checked = await client.call_tool("check", {"runs": ["item.json"], "against": ["base-0.json"]})
+            ranked = await client.call_tool("ranks", {"folder": "job"})
+            wrong = await client.call_tool("sweep", {**SWEEP, "gpus": "t4"})
+            return listed, told, refused, swept, checked, ranked, wrong
 
-    listed, told, refused = asyncio.run(talk())
-    assert {tool.name for tool in listed} == {"analyze", "show", "predict", "compare", "check", "ranks"}
+    listed, told, refused, swept, checked, ranked, wrong = asyncio.run(talk())
+    assert {tool.name for tool in listed} == {"analyze", "show", "predict", "sweep", "compare", "check", "ranks"}
+    points = json.loads(swept.content[0].text)["points"]
+    assert [(point["gpu"], point["apply"]) for point in points] == [("t4", "none"), ("t4", "half-precision")]
+    assert all(0 < point["latency_low_us"] <= point["latency_high_us"] for point in points)
+    assert json.loads(checked.content[0].text)["outcome"] == "regressed"
+    assert len(json.loads(ranked.content[0].text)["ranks"]) == 2
+    assert wrong.is_error and "gpus" in wrong.content[0].text
     assert all(tool.annotations.read_only_hint for tool in listed)
     assert not told.is_error
     assert json.loads(told.content[0].text)["source"]["device"] == "h100-sxm"

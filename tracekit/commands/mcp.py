@@ -18,7 +18,7 @@ from tracekit.commands._reading import Reading
 )
 @click.option("--allow-write", is_flag=True, help="Also offer a tool that saves baselines.")
 def command(roots: tuple[Path, ...], allow_write: bool) -> None:
-    """Serve analyze, show, predict, compare, check and ranks to programs, by the Model Context Protocol.
+    """Serve analyze, show, predict, sweep, compare, check and ranks to programs, by the Model Context Protocol.
 
     The server speaks over standard input and output, reads only below the given folders (links are followed before a
     path is judged), and writes nothing without --allow-write. It needs: pip install 'tracekit[mcp]'

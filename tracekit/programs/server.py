@@ -24,7 +24,7 @@ def server(tools: Tools, *, allow_write: bool = False) -> Any:
     annotations = require("mcp_types").ToolAnnotations
     made = protocol.MCPServer("tracekit", version=__version__, instructions=_INSTRUCTIONS, log_level="ERROR")
     reading = annotations(read_only_hint=True, open_world_hint=False)
-    for tool in (tools.analyze, tools.show, tools.predict, tools.compare, tools.check, tools.ranks):
+    for tool in (tools.analyze, tools.show, tools.predict, tools.sweep, tools.compare, tools.check, tools.ranks):
         made.tool(annotations=reading, structured_output=False)(_explained(tool))
     if allow_write:
         writing = annotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)

@@ -14,6 +14,7 @@ from tracekit.checking.check import Options, check, folder_of
 from tracekit.checking.configuration import configuration
 from tracekit.checking.saving import save
 from tracekit.programs.roots import Roots
+from tracekit.programs.sweep_tool import sweep
 from tracekit.reports import prediction_export
 from tracekit.reports.brief import brief, row_detail
 from tracekit.reports.checking import check_export
@@ -59,6 +60,19 @@ class Tools:
         """Find the rank that holds up a distributed job, why, and what it costs, from a folder with a trace of each
         rank."""
         return told(ranks_export.to_dict(ranks(self._roots.folder(folder), workers=1)))
+
+    def sweep(
+        self,
+        model: str,
+        gpus: list[str],
+        batch_sizes: list[int] | None = None,
+        seq_lens: list[int] | None = None,
+        apply: list[str] | None = None,
+        workload: str = "prefill",
+    ) -> Answer:
+        """Predict a model over GPUs, batch sizes, lengths and optimizations (ids joined with +), and name where it
+        flips. MODEL is one that tracekit bundles, such as gpt2, or a folder with a config.json. Nothing runs."""
+        return told(sweep(self._roots, model, gpus, batch_sizes or [1, 8, 32], seq_lens or [0], apply or [], workload))
 
     def check(self, runs: list[str], against: list[str], counters_only: bool = False) -> Answer:
         """Check runs of the same thing against a baseline by name, or against other runs: pass, improved, regressed or
