@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from tracekit.analyzers.counting.tables import COUNTER_MEANINGS
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.results import (
     Analysis,
@@ -20,10 +21,11 @@ from tracekit.analyzers.results import (
 from tracekit.analyzers.roofline.bound_shares import BOUNDS
 from tracekit.reports import advice, verification_report
 from tracekit.reports.headline import headline, main_bound
-from tracekit.reports.public import number, public_frame, records
+from tracekit.reports.public import number, plain_rows, public, public_frame, records
 from tracekit.reports.untrusted import csv_table, json_text
 
 SCHEMA_VERSION = "1.0"
+_OF_A_PLACE = ("layer", "function", "location", "count")
 
 
 def to_dict(analysis: Analysis) -> dict[str, Any]:
@@ -47,12 +49,11 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
         "predicted_from": advice.baseline(analysis.predicted_from) if analysis.predicted_from else None,
         "fusion_plan": records(analysis, "fusion_plan"),
         "predicted_work": records(analysis, "predicted_work"),
-        "verified": [verification_report.result(each) for each in analysis.verified.results]
-        if analysis.verified
-        else [],
+        "verified": _verified(analysis),
         "projection": _projection(analysis.projection) if analysis.projection else None,
         "idle_causes": records(analysis, "idle_causes"),
         "host_causes": records(analysis, "host_causes"),
+        "counters": _counts(analysis),
         "counters_comparison": records(analysis, "counters_comparison"),
         "problems": records(analysis, "problems"),
     }
@@ -84,6 +85,21 @@ def schema() -> dict[str, Any]:
 def _verified(analysis: Analysis) -> list[dict[str, Any]]:
     results = analysis.verified.results if analysis.verified else ()
     return [verification_report.result(each) for each in results]
+
+
+def _counts(analysis: Analysis) -> list[dict[str, Any]]:
+    counts, places = analysis.counts, analysis.places
+    where = plain_rows(public(places))
+    return [
+        {
+            "id": f"counter:{name}",
+            "counter": name,
+            "meaning": COUNTER_MEANINGS.get(name),
+            "a_step": rows["value"].tolist(),
+            "places": [{key: row[key] or None for key in _OF_A_PLACE} for row in where if row["counter"] == name],
+        }
+        for name, rows in counts.groupby("counter", sort=False)
+    ]
 
 
 def _source(source: Source) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Any
 import pandas as pd
 
 from tracekit.analyzers.results import Analysis
+from tracekit.reports.abstention import abstention
 from tracekit.reports.facts import key_figures
 from tracekit.reports.headline import headline
 from tracekit.reports.markdown_text import bar, block, code, folded, prose, table
@@ -59,8 +60,8 @@ def _bounds(analysis: Analysis) -> str:
 
 
 def _advice(analysis: Analysis) -> str:
-    if not analysis.recommendations:
-        return "No optimization that tracekit knows is predicted to help."
+    if said := abstention(analysis):
+        return prose(said)
     gains = measured_gains(analysis)
     rows = []
     for rank, advice in enumerate(analysis.recommendations, 1):

@@ -6,6 +6,8 @@ from rich.text import Text
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.results import Analysis
+from tracekit.reports.abstention import abstention
+from tracekit.reports.console import paragraph
 from tracekit.reports.measured_gains import MeasuredGain, measured_gains, of_advice
 from tracekit.reports.names import printable
 from tracekit.reports.numbers import measured, percent, speedup, times
@@ -46,8 +48,8 @@ def _bound_bar(analysis: Analysis, width: int) -> Text:
 
 def _advice(analysis: Analysis, width: int) -> RenderableType:
     """Return the recommendations, with their intervals on an axis that begins at 1×."""
-    if not analysis.recommendations:
-        return Text("No recommendation: no optimization that tracekit knows is predicted to help.")
+    if said := abstention(analysis):
+        return paragraph(f"No recommendation: {said[0].lower()}{said[1:]}", width)
     first, gains = analysis.recommendations[:_ADVISED], measured_gains(analysis)
     axis = max(advice.speedup.high for advice in first)
     view = Table(title="What to do next", title_justify="left", title_style="bold", box=None, pad_edge=False)

@@ -11,6 +11,7 @@ from tracekit.analyzers.prediction.values import Recommendation
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.roofline.bound_shares import BOUNDS
 from tracekit.reports import advice
+from tracekit.reports.abstention import abstention
 from tracekit.reports.brief.row_ids import NAMED, row_id
 from tracekit.reports.headline import headline, main_bound
 from tracekit.reports.measured_gains import measured_gains, of_advice
@@ -35,7 +36,7 @@ def to_dict(analysis: Analysis, run: str, *, repeatable: bool = True) -> dict[st
         "schema_version": SCHEMA_VERSION,
         "run": shortened(printable(run), _TEXT),
         "verdict": shortened(headline(analysis), _TEXT),
-        "abstained": abstention(analysis),
+        "abstained": shortened(said, _TEXT) if (said := abstention(analysis)) else None,
         "bound": main_bound(analysis),
         "bounds": {name: number(getattr(analysis.bound, name), 3) for name in (*BOUNDS, "unknown")},
         "step": _step(analysis),
@@ -58,18 +59,6 @@ def to_json(analysis: Analysis, run: str, *, repeatable: bool = True) -> str:
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of `to_dict`."""
     return json.loads((files("tracekit.reports") / "brief.schema.json").read_text("utf-8"))
-
-
-def abstention(analysis: Analysis) -> str | None:
-    """Return why nothing is recommended; None if something is."""
-    if analysis.recommendations:
-        return None
-    if analysis.predicted_from is not None and not analysis.undetermined:
-        return "No optimization that tracekit knows is predicted to help."
-    said = [str(row) for row in analysis.problems.loc[analysis.problems["severity"] != "info", "message"]]
-    if analysis.source.device == "cpu":
-        said.insert(0, "The trace holds no work of a GPU.")
-    return shortened(" ".join(["Nothing can be predicted.", *said[:2]]), _TEXT)
 
 
 def _step(analysis: Analysis) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pytest
 from hostile import hostile
 
 from tracekit.analyzers import hardware
+from tracekit.analyzers.counting.tables import COUNTS, PLACES
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.results import Analysis, Projection
 from tracekit.analyzers.trace import PROBLEMS
@@ -77,6 +78,23 @@ def test_numbers_are_those_of_the_analysis(analysis: Analysis) -> None:
     assert exported["layers"][1]["parent"] == 0
     assert exported["layers"][0]["parent"] is None
     assert exported["recommendations"][0]["speedup"] == {"low": 6.8, "expected": 7.4, "high": 8.1}
+
+
+def test_counters_of_each_step_and_their_places(analysis: Analysis) -> None:
+    counts = COUNTS.frame({"step": [0, 1, 0], "counter": ["launches", "launches", "kernels:gemm"], "value": [5, 6, 2]})
+    place = {
+        "counter": ["launches"],
+        "layer": [""],
+        "function": ["forward"],
+        "location": ["model.py:7"],
+        "count": [5.5],
+    }
+    told = to_dict(replace(analysis, counts=counts, places=PLACES.frame(place)))
+    first, second = told["counters"]
+    assert (first["id"], first["a_step"]) == ("counter:launches", [5.0, 6.0])
+    assert first["places"] == [{"layer": None, "function": "forward", "location": "model.py:7", "count": 5.5}]
+    assert (second["counter"], second["meaning"], second["places"]) == ("kernels:gemm", None, [])
+    jsonschema.validate(told, schema())
 
 
 def test_unknown_is_null(analysis: Analysis) -> None:
