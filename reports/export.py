@@ -94,7 +94,7 @@ def _counts(analysis: Analysis) -> list[dict[str, Any]]:
         {
             "id": f"counter:{name}",
             "counter": name,
-            "meaning": COUNTER_MEANINGS.get(name),
+            "meaning": COUNTER_MEANINGS.get(str(name)),
             "a_step": rows["value"].tolist(),
             "places": [{key: row[key] or None for key in _OF_A_PLACE} for row in where if row["counter"] == name],
         }
