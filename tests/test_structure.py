@@ -23,38 +23,49 @@ def floor_of(path):
     return room if room in FLOORS else "tracekit"
 
 
-MODULES = [path for floor in FLOORS for path in modules(floor)]
+@pytest.fixture(scope="module", params=FLOORS)
+def floor(request):
+    """A floor's number, and the syntax tree of each of its files."""
+    trees = {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in modules(request.param)}
+    assert len(trees) > 20
+    return FLOORS.index(request.param), trees
 
 
-def imports(path):
-    """(module, whether at the top level of the file)."""
-    tree = ast.parse(path.read_text())
-    top = set(map(id, tree.body))
+def imported(tree):
+    """Names of the modules that a file imports, at its top level or in a function."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, id(node) in top) for alias in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield node.module or "", id(node) in top
+            yield node.module or ""
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_floor_imports_only_from_below(path):
-    floor = FLOORS.index(floor_of(path))
-    for module, _ in imports(path):
-        root, _, rest = module.partition(".")
-        assert root not in ("analyzers", "reports"), f"{module} is installed as tracekit.{module}"
-        below = rest.split(".")[0] if rest.split(".")[0] in FLOORS else root
-        assert below not in FLOORS or FLOORS.index(below) <= floor, module
-        assert floor == 2 or root not in ("torch", "transformers"), module
+def is_from_above(module, floor):
+    root, _, rest = module.partition(".")
+    below = rest.split(".")[0] if rest.split(".")[0] in FLOORS else root
+    return below in FLOORS and FLOORS.index(below) > floor
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_files_and_functions_stay_small(path):
-    text = path.read_text()
-    assert text.count("\n") <= 260
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef):
-            assert node.end_lineno - node.lineno < 60, node.name
+def test_a_floor_imports_only_from_below(floor):
+    number, trees = floor
+    imports = {(name, module) for name, tree in trees.items() for module in imported(tree)}
+    assert not {each for each in imports if is_from_above(each[1], number)}
+    roots = {(name, module.partition(".")[0]) for name, module in imports}
+    not_installed = {"analyzers", "reports"}  # only tracekit.analyzers and tracekit.reports are
+    assert not {each for each in roots if each[1] in not_installed}
+    assert number == 2 or not {each for each in roots if each[1] in ("torch", "transformers")}
+
+
+def test_files_and_functions_stay_small(floor):
+    _, trees = floor
+    lines = {name: (PACKAGE / name).read_text().count("\n") for name in trees}
+    assert not {name: count for name, count in lines.items() if count > 260}
+    functions = [(name, each) for name, tree in trees.items() for each in ast.walk(tree) if _is_function(each)]
+    assert not [(name, each.name) for name, each in functions if each.end_lineno - each.lineno >= 60]
+
+
+def _is_function(node):
+    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
 
 
 def modules_after(statement):
