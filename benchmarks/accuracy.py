@@ -1,4 +1,4 @@
-"""How far predictions are off, against every measurement at hand: writes docs/accuracy.md.
+"""Compares predictions with all available measurements, and writes docs/accuracy.md.
 
     python benchmarks/accuracy.py [--shared DIRECTORY] [--page FILE]
 

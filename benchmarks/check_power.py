@@ -1,4 +1,4 @@
-"""How often `tracekit check` raises a false alarm, and how often it finds what was planted.
+"""Measures how often `tracekit check` raises a false alarm, and how often it detects planted regressions.
 
     python benchmarks/check_power.py                 # about two minutes, on a CPU
     python benchmarks/check_power.py --skip-planted  # without PyTorch
@@ -38,7 +38,7 @@ class Noise:
     layer_of_step: float = 0.01
     host: float = 0.02
     slow_steps: float = 0.02
-    """Share of the steps of a layer that take half as long again."""
+    """Fraction of a layer's steps that take 1.5 times as long."""
 
     def times(self, factor: float) -> "Noise":
         """Return noise with all standard deviations multiplied by `factor`; slow steps remain as frequent."""
@@ -79,7 +79,7 @@ def rates(base: RunTimes, noise: Noise, runs: int, random: np.random.Generator) 
 
 
 def _layers(base: RunTimes, random: np.random.Generator) -> Iterator[str]:
-    """PAIRS layers that a check judges, drawn at random."""
+    """Draw PAIRS layers that a check judges."""
     times = {name: median(each) for name, each in base.parts["layer"].items()}
     judged = [name for name, ns in times.items() if ns >= 0.011 * sum(times.values())]
     yield from (str(name) for name in random.choice(judged, PAIRS))

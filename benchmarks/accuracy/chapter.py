@@ -15,7 +15,7 @@ class Target:
     measured: str
     met: bool
     seen: bool = False
-    """Constants were set from these rows: it is no test, and is never called met."""
+    """Constants were fitted to these rows. Such a target is no test, and is never called met."""
 
     @property
     def verdict(self) -> str:
@@ -46,7 +46,7 @@ def within(claim: str, low: float, high: float, measured: float) -> Target:
 
 
 def seen(*targets: Target) -> tuple[Target, ...]:
-    """The targets, judged on rows that constants were set from."""
+    """Mark targets that are judged on rows to which constants were fitted."""
     return tuple(replace(target, seen=True) for target in targets)
 
 
@@ -55,7 +55,7 @@ def percent(share: float, digits: int = 0) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], numbers: int) -> str:
-    """A Markdown table; the last `numbers` columns are set flush right."""
+    """Return a Markdown table whose last `numbers` columns are right-aligned."""
     rule = ["---"] * (len(head) - numbers) + ["---:"] * numbers
     lines = [head, rule, *[[str(cell) for cell in row] for row in rows]]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

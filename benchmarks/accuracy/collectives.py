@@ -1,4 +1,4 @@
-"""Chapter: collectives between H200s on a machine that was not fitted on, and those of others' traces."""
+"""Chapter: collectives between H200s on a machine that was not used for fitting, and in public traces."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,7 +38,7 @@ def chapter(shared: Path) -> Chapter:
 
 
 def _unseen() -> pd.DataFrame:
-    """All calls, with their ratios; the constants in place are those of the file again."""
+    """Return all calls with their ratios. Afterwards, the constants are those of the file again."""
     compared = pd.concat([part for _, rows in collectives().groupby("between") for part in elsewhere(rows)])
     estimate.constants.cache_clear()
     return compared

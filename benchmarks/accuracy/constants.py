@@ -1,4 +1,4 @@
-"""Chapter: how many numbers the model holds that no data sheet and no definition gives."""
+"""Chapter: the number of constants in the model that are neither from a data sheet nor a definition."""
 
 import ast
 import tomllib
@@ -23,7 +23,7 @@ _MODULES = {
     "tracekit/optimizations": "optimizations",
 }
 _ABOUT = ("rows", "error", "inside", "span", "basis", "fitted", "source", "when")
-"""Keys that tell of a fit, and that nothing is computed from; so do those that begin with left_out."""
+"""Keys that document a fit, from which nothing is computed; keys that begin with left_out do so, too."""
 
 
 def chapter(_: Path) -> Chapter:
@@ -47,7 +47,7 @@ def _of_table(path: Path) -> list[bool]:
 
 
 def _numbers(value: Any) -> Iterator[bool]:
-    """Whether each number is an interval."""
+    """Return whether each number is an interval."""
     if isinstance(value, dict):
         kept = [held for key, held in value.items() if key not in _ABOUT and not key.startswith("left_out")]
         yield from (number for held in kept for number in _numbers(held))
@@ -63,7 +63,7 @@ def _of_modules(folder: Path) -> list[bool]:
 
 
 def _constants(tree: ast.Module) -> Iterator[ast.expr]:
-    """The values of the module's named constants."""
+    """Return the values of the module's named constants."""
     for statement in tree.body:
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if name.isupper():

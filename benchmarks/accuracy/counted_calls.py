@@ -1,4 +1,4 @@
-"""Ops measured one by one under Nsight Compute (benchmarks/data/h200_counters.csv), beside their formulas."""
+"""Compares ops measured one by one under Nsight Compute (benchmarks/data/h200_counters.csv) with their formulas."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from tracekit.analyzers.costs.work import Product
 FILE = Path(__file__).parents[1] / "data" / "h200_counters.csv"
 _LARGE_BYTES = 1 << 20
 _FULL_ROWS = 16
-"""Rows from which the tensor cores' tiles are full."""
+"""Number of rows from which the tiles of the tensor cores are full."""
 _READ_LIMIT, _FLOPS_LIMIT = 0.1, 0.05
 
 
@@ -46,14 +46,14 @@ def _over(measured: float, counted: int) -> float:
 
 
 def families(counted: pd.DataFrame) -> str:
-    """One line a family, of the calls that read a megabyte or more: medians."""
+    """Return one line per family with medians over the calls that read at least a megabyte."""
     groups = _large(counted).groupby("family")
     lines = [(name, len(of), *map(_text, of[["flops", "read", "written"]].median())) for name, of in groups]
     return table(("family", "calls", "FLOPs", "bytes read", "bytes written"), lines, 4)
 
 
 def listing(counted: pd.DataFrame) -> str:
-    """One line a call, and why it is off."""
+    """Return one line per call, with the reason for its error."""
     ratios = counted[["flops", "read", "written"]].map(_text)
     lines = [
         (f"`{op}` ({label})", *ratio, cause(label, op))

@@ -1,4 +1,4 @@
-"""FLOPs and bytes counted from shapes beside those that Nsight Compute measured on an H200."""
+"""Compares FLOPs and bytes computed from shapes with those that Nsight Compute measured on an H200."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ _LIMIT = 0.05
 
 
 def chapter(shared: Path) -> Chapter:  # noqa: ARG001
-    """One line a family of kernels of a step, and one an op that was measured alone."""
+    """Return one line per family of kernels in a step, and one per op that was measured alone."""
     steps = pd.concat([_kernels(run).assign(run=run) for run in _RUNS])
     counted = calls()
     text, met = f"{_INTRODUCTION}\n\n### Steps of GPT-2\n\n{_steps(steps)}", (_target(steps),)
@@ -28,7 +28,7 @@ def chapter(shared: Path) -> Chapter:  # noqa: ARG001
 
 
 def _kernels(run: str) -> pd.DataFrame:
-    """The kernels of a step that the report covers: family, counted and measured FLOPs and bytes."""
+    """Return the kernels of a step that the report covers: family, computed and measured FLOPs and bytes."""
     trace = load(_EXAMPLES / "traces" / f"{run}.json.gz")
     counters = load(_EXAMPLES / "counters" / f"{run}.ncu.csv.gz").counters
     counted, measured = analyze(trace).work, analyze(replace(trace, counters=counters)).work

@@ -1,4 +1,4 @@
-"""Chapter: steps simulated unchanged, and whole runs modelled, beside the time that they took on an H200."""
+"""Chapter: compares simulated unmodified steps, and whole modelled runs, with their measured time on an H200."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ from tracekit.analyzers.readers import load
 _ROOT = Path(__file__).parents[2]
 _CALIBRATION = _ROOT / "benchmarks" / "data" / "h200_calibration.json"
 _UNKNOWN_GPU = "a100"
-"""Stands in where a trace does not name its GPU: kernel times are the trace's own."""
+"""Used for traces that do not name their GPU. The kernel times are those of the trace."""
 _NEAR = 0.12
 _REPRODUCED = """Each trace's median step, simulated from its own host and kernel times with nothing fitted, beside the
 time that it took under the profiler. Shared traces are other people's: several kinds of GPU, threads and
@@ -57,7 +57,7 @@ def chapter(shared: Path) -> Chapter:
 
 
 class _Run:
-    """One run, in all processes that timed it."""
+    """One run, as timed in all processes."""
 
     def __init__(self, name: str, steps: list[ModelledStep]) -> None:
         self.name, step = name, steps[0]

@@ -22,7 +22,7 @@ _CAUSES = {
 
 
 def worst(rows: Sequence[Row]) -> str:
-    """The measured labels with the largest mean error on our H200."""
+    """Return the measured labels with the largest mean error on our H200."""
     groups: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         groups[row.label].append(estimate_ns(row.cost, row.gpu) / row.nanoseconds)

@@ -1,4 +1,4 @@
-"""The sum of modelled kernel times of real steps, beside the sum of those measured."""
+"""Compares the sum of modelled kernel times of real steps with the measured sum."""
 
 from pathlib import Path
 
@@ -9,15 +9,15 @@ from tracekit.analyzers.prediction.baseline import baseline
 from tracekit.analyzers.readers import load
 
 Step = tuple[str, float, float]
-"""Trace, modelled and measured microseconds."""
+"""Name of the trace, modelled time and measured time in microseconds."""
 
 _TRACES = Path(__file__).parents[2] / "examples" / "traces"
 _LEFT_OUT = ("h200_gpt2_decode_eager_for-t4", "h200_compile-and-graph")
-"""The same run twice; a run whose copies wait for the host."""
+"""Left out: a run that is there twice, and one whose copies wait for the host."""
 
 
 def steps() -> list[Step]:
-    """The steps of examples/traces, none of which a constant was fitted on."""
+    """Return the steps of examples/traces. No constant was fitted to them."""
     steps = []
     for file in sorted(_TRACES.glob("h200_*.json.gz")):
         name = file.name.removesuffix(".json.gz")

@@ -1,4 +1,4 @@
-"""Modelled kernel times beside measured ones: public kernels of nine GPUs, our own of an H200, and whole traces."""
+"""Compares modelled with measured kernel times: public data of nine GPUs, our own of an H200, and whole traces."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from tracekit.analyzers.kernel_time import estimate_ns
 
 _DATA = Path(__file__).parents[1] / "data"
 _SAMPLE, _SEED = 400, 0
-"""Another sample than the one that the constants were fitted on."""
+"""Seed of a sample other than the one to which the constants were fitted."""
 _KNOWN, _HELD_OUT = 0.10, 0.15
 Held = dict[tuple[str, str], tuple[float, float]]
 
@@ -41,18 +41,18 @@ def chapter(shared: Path) -> Chapter:
 
 
 def held_out() -> Held:
-    """Family and GPU -> error with the sustained rates known, and without; from held_out.py."""
+    """Return the errors by family and GPU, with known sustained rates and without, from held_out.py."""
     cells = pd.read_csv(_DATA / "held_out.csv")
     return {(row.family, row.gpu): (row.calibrated, row.data_sheet) for row in cells.itertuples()}
 
 
 def errors(rows: Sequence[Row]) -> np.ndarray:
-    """|modelled / measured - 1| of each row."""
+    """Return |modelled / measured - 1| of each row."""
     return np.array([abs(estimate_ns(row.cost, row.gpu) / row.nanoseconds - 1) for row in rows])
 
 
 def grouped(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
-    """By GPU and family."""
+    """Group rows by GPU and family."""
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
         groups[row.gpu.id, row.family].append(row)

@@ -18,7 +18,7 @@ CHAPTERS = {
     "speedups": "Speed-up of optimizations on an H200",
     "constants": "Constants of the model",
 }
-"""Module -> its title while there is nothing to compare."""
+"""Title of each module's chapter while there is nothing to compare."""
 
 _HEAD = """# How accurate predictions are
 
@@ -28,7 +28,7 @@ class, so that a short kernel counts as much as a long one.
 
 
 def assemble(shared: Path) -> str:
-    """The page's Markdown; `shared` holds public measurements, and may be absent."""
+    """Return the page as Markdown. `shared` is the folder of public measurements, which may be absent."""
     chapters = [_chapter(module, title, shared) for module, title in CHAPTERS.items()]
     targets = [target for chapter in chapters for target in chapter.targets]
     sections = [f"## {chapter.title}\n\n{chapter.text.strip()}\n" for chapter in chapters]

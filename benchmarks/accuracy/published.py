@@ -1,4 +1,4 @@
-"""Chapter: speed-ups and step times that others published, beside what tracekit predicts without their GPU."""
+"""Chapter: compares published speed-ups and step times with what tracekit predicts without their GPU."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -15,7 +15,7 @@ class Case:
     """`before` and `after` are the published times of a step (or a token) in milliseconds."""
 
     gpu: str
-    """Id of gpus.toml, or a name of published_gpus.py."""
+    """Id in gpus.toml, or name in published_gpus.py."""
     model: str
     workload: str
     batch: int
@@ -23,7 +23,7 @@ class Case:
     dtype: str
     attention: str
     already: str
-    """Optimizations that the run before has, too."""
+    """Optimizations that both runs have."""
     apply: str
     before: float
     after: float
@@ -35,7 +35,7 @@ class Case:
 
 
 def cases(shared: Path) -> list[Case]:
-    """Every published pair that an optimization of ours stands between, of the CSV and of the two tables in words."""
+    """Return each published pair that differs by one of our optimizations: from the CSV and two tables in text."""
     published = pd.read_csv(shared / TABLE).fillna("")
     groups = published.groupby(["source", "gpu", "model", "task", "batch", "seq"], sort=False)
     speedups = [case for _, rows in groups for case in _of_setting(rows)]
@@ -77,7 +77,7 @@ def _ms(row: object) -> float:
 
 
 _TORCHAO_TOKENS = 100
-"""Not published; its script generates 200 tokens from a short prompt."""
+"""The length is not published. The script generates 200 tokens from a short prompt."""
 _GPUS = {
     "A100": "a100-80gb-sxm",
     "V100": "v100-sxm",
@@ -99,7 +99,7 @@ _APPLIED = {
 
 
 def _tokens(gpu: str, model: str, dtype: str, apply: str, before: float, after: float) -> Case:
-    """From tokens a second: 100 new tokens at batch 1, of which the 50th stands for all."""
+    """Return a case from tokens per second: 100 new tokens at batch 1, represented by the 50th."""
     return Case(gpu, model, "decode", 1, 60, dtype, "sdpa", "", apply, 1e3 / before, 1e3 / after, "tokens a second")
 
 

@@ -8,7 +8,7 @@ from tracekit.analyzers.interval import Interval
 
 
 def gpu(name: str) -> GPU:
-    """A GPU of the catalogue, or one like it with what differs. It keeps the id, by which traces name their GPU."""
+    """Return a GPU of the catalogue, with changed properties if given. It keeps the id, which traces refer to."""
     return _SPECIAL[name]() if name in _SPECIAL else hardware.find(name)
 
 

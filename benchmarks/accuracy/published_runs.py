@@ -42,10 +42,10 @@ _SAME_SHAPES = {"llama-3-8b": "llama-3.1-8b"}
 class Predicted:
     case: Case
     before_ms: Interval
-    """The step before the optimization, as modelled."""
+    """Modelled latency of the step before the optimization."""
     speedup: Interval
     sources: Sources
-    """The settings that the speed-up depends on."""
+    """Settings on which the speed-up depends."""
 
     @property
     def error(self) -> float:
@@ -53,7 +53,7 @@ class Predicted:
 
     @property
     def right_sign(self) -> bool:
-        """Both on one side of no change, or the published one within 3 % of it."""
+        """Whether both show a gain, or both a loss, or the published change is below 3 %."""
         published, predicted = self.case.speedup, self.speedup.expected
         return abs(published - 1) <= 0.03 or (published > 1) == (predicted > 1)
 
@@ -73,7 +73,7 @@ def predicted(case: Case) -> Predicted:
 
 @cache
 def run(gpu: str, model: str, workload: str, batch: int, seq: int, dtype: str, attention: str) -> Baseline:
-    """The modelled run as a baseline."""
+    """Return the modelled run as a baseline."""
     target = published_gpus.gpu(gpu)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))

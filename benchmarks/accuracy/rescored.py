@@ -1,4 +1,4 @@
-"""Chapter: blind rounds predicted again by a model that has seen them; intervals for machines that were left out."""
+"""Chapter: today's predictions of past blind rounds, and intervals fitted without the machine they are tested on."""
 
 import csv
 import math

@@ -1,4 +1,4 @@
-"""Optimizations measured on an H200 in several rounds, with what was predicted before, and what is predicted now."""
+"""Optimizations measured on an H200 in several rounds, with the predictions made before, and today's."""
 
 import csv
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ TIE = 0.03
 LOSS = 0.97
 
 Run = tuple[str, str, str, str, str, str]
-"""Model, workload, batch, sequence length, type and attention."""
+"""Model, workload, batch size, sequence length, dtype and attention."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def cells() -> list[dict[str, str]]:
 
 
 def predicted_before() -> list[Row]:
-    """Measured in a process without a profiler, and predicted, not refused, before that."""
+    """Return the rows that were predicted and then measured in a process without a profiler."""
     rows = []
     for cell in cells():
         if _is_clean(cell) and cell["predicted_expected"] and not cell["objection"]:
@@ -84,7 +84,7 @@ def predicted_before() -> list[Row]:
 
 
 def predicted_now(rows: Iterable[Row]) -> list[Row]:
-    """The same by today's model, from a step of the traces that were predicted from."""
+    """Return the rows with today's predictions from the same traces."""
     now = []
     for row in rows:
         base = baselines().get(row.run)
@@ -104,7 +104,7 @@ def _gain(name: str, base: Baseline) -> Interval | None:
 
 @cache
 def baselines(timed: bool = True) -> dict[Run, Baseline]:
-    """The runs, from their traces and what they took without a profiler; or, not `timed`, from their traces alone."""
+    """Return the baseline of each run, from its trace and, if `timed`, its latency without a profiler."""
     baselines_of_runs = {}
     for path in sorted(_TRACES.glob("*.json.gz")):
         trace = load(path)

@@ -1,4 +1,4 @@
-"""Chapter: speed-ups that were predicted, then measured beside the run without them, on one H200, in several rounds."""
+"""Chapter: speed-ups on one H200 that were first predicted and then measured beside the unmodified run, in rounds."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -131,7 +131,7 @@ def _followed(group: Sequence[Row]) -> float:
 
 
 def _of_runs(rows: Iterable[Row]) -> list[list[Row]]:
-    """Those of latency, by run; of runs with two at least."""
+    """Group the rows about latency by run. Runs with only one row are left out."""
     runs = defaultdict(list)
     for row in rows:
         if not row.throughput:

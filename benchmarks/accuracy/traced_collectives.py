@@ -1,4 +1,4 @@
-"""Collectives of shared traces whose messages are recorded, beside their modelled times."""
+"""Compares collectives in public traces that record their messages with their modelled times."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -12,17 +12,17 @@ from tracekit.planning.search import pays
 
 @dataclass(frozen=True)
 class Advised:
-    """One run on one machine, judged by its measured rows. Right: nothing measured, nor leaving the run as it is, is
-    faster by more than `TIE`."""
+    """Whether the advice for one run on one machine was right: no measured variant, nor the unmodified run, is faster
+    than the advised one by more than `TIE`."""
 
     ranked: bool | None
-    """The row with the largest expected gain of those that are recommended; None: all were refused."""
+    """Judges the recommended row with the largest expected gain; None if all were refused."""
     first: bool | None
-    """The same for the first advice, alone or in a combination; None: it was not measured."""
+    """Judges the first advice, alone or in a combination; None if it was not measured."""
 
 
 def advised(rows: Iterable[Row]) -> list[Advised]:
-    """Batching, which is a gain in throughput, is left out."""
+    """Judge the runs by latency. Batching, which gains throughput, is left out."""
     measured = [row for row in rows if row.measured is not None and row.kind != "batching"]
     measured.sort(key=_run)
     return [_judged(list(group)) for _, group in groupby(measured, key=_run)]

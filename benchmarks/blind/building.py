@@ -18,12 +18,12 @@ _SIZES = {
     8: ("num_experts", "num_local_experts"),
     512: ("vocab_size",),
 }
-"""Settings of tiny models, for tries on a CPU."""
+"""Settings of tiny models, for tests on a CPU."""
 _TINY = {name: size for size, names in _SIZES.items() for name in names}
 
 
 def build(model: Model, dtype: str, device: str, attention: str = "", tiny: bool = False) -> nn.Module:
-    """The model as a run starts with it, in evaluation mode. `attention`: eager or sdpa; "": it has no choice."""
+    """Return the model in evaluation mode. `attention` is eager or sdpa, or "" for models without a choice."""
     settings = model.settings | _shrunk(model.settings) | model.tiny if tiny else model.settings
     torch.manual_seed(0)
     before = torch.get_default_dtype()

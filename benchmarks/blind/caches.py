@@ -26,7 +26,7 @@ class FilledCache:
         return {self.name: self.cache, "use_cache": True}
 
     def restart(self) -> None:
-        """Dynamic layers grow into new tensors, and get their first ones back; lengths of static ones are written."""
+        """Restore the first tensors of dynamic layers, which grow into new ones, and the lengths of static layers."""
         for layer, (attributes, lengths) in zip(getattr(self.cache, "layers", []), self._saved, strict=True):
             layer.__dict__.update(attributes)
             for name, length in lengths.items():

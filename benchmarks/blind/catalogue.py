@@ -20,24 +20,24 @@ class Model:
     """The workloads that the model supports: prefill (one forward pass), decode and train."""
     settings: dict[str, Any]
     held_out: int = 0
-    """The round that draws it first, and before which it is never used for development; 0: not held out."""
+    """The first round that may draw it, before which it is not used for development; 0 if it is not held out."""
     sdpa: bool = True
-    """It can attend by scaled_dot_product_attention as well as by attention that is written out."""
+    """Whether it supports both scaled_dot_product_attention and eager attention."""
     static_cache: bool = True
-    """It decodes on a cache of fixed size."""
+    """Whether it can decode with a static cache."""
     longest: int = 2048
-    """Tokens of a sequence at most."""
+    """Maximum number of tokens in a sequence."""
     tiny: dict[str, Any] = field(default_factory=dict)
-    """Settings of its tiny version, where those of all models do not do (building.py)."""
+    """Settings of its tiny version, if it needs others than all models (building.py)."""
 
     @property
     def has_length(self) -> bool:
-        """Its inputs are sequences whose length can be chosen."""
+        """Whether its inputs are sequences of any length."""
         return self.kind not in ("vision", "audio", "diffusion")
 
     @property
     def depth(self) -> int:
-        """Layers, or blocks of all stages."""
+        """Number of layers, or of blocks in all stages."""
         settings = self.settings
         names = ("num_hidden_layers", "num_layers", "n_layer", "encoder_layers")
         return next((settings[name] for name in names if name in settings), 0) or sum(settings["depths"])

@@ -16,7 +16,7 @@ from catalogue import Model, models
 from plan import Plan, Run, write
 
 TURNS = ("dense", "moe", "encoder", "vision", "dense", "audio", "encoder-decoder", "state-space", "dense", "diffusion")
-"""Kinds in the order in which they are drawn, over and over: decoders are what people ask about most."""
+"""Kinds of models in the order in which they are drawn, repeatedly. Decoders are the most frequent."""
 PER_RUN = 3
 _TOKENS = {"prefill": 4096, "train": 2048, "decode": 16_384}
 """Tokens of a step at most (of a decode step: in its cache); twice as many in a larger batch."""
@@ -52,7 +52,7 @@ def is_compiled(optimization: str) -> bool:
 
 
 def _turns(pool: list[Model], chance: random.Random) -> Iterator[Model]:
-    """Models of one kind after the other, each once before any is drawn again."""
+    """Yield models of alternating kinds; each is drawn once before any is drawn again."""
     decks: dict[str, list[Model]] = {}
     while True:
         for kind in TURNS:
@@ -73,7 +73,7 @@ def _run(name: str, model: Model, compiles: int, used: Counter[str], chance: ran
 
 
 def _shape(model: Model, workload: str, chance: random.Random) -> tuple[int, int]:
-    """Length and batch."""
+    """Return the length and the batch size."""
     if not model.has_length:
         return 0, chance.choice(_BATCHES)
     length = chance.choice([each for each in _LENGTHS if each <= model.longest])
@@ -81,7 +81,7 @@ def _shape(model: Model, workload: str, chance: random.Random) -> tuple[int, int
 
 
 def _optimizations(run: Run, model: Model, compiles: int, used: Counter[str], chance: random.Random) -> tuple[str, ...]:
-    """Those drawn least so far. Two of a run compile at most, one of a deep model or in training."""
+    """Draw the optimizations that were drawn least so far. At most two of them compile; one for deep models and training."""
     can = min(compiles, 1 if model.depth > 16 or run.workload == "train" else 2)
     chosen: list[str] = []
     for name in _rarest(_eligible(run, model), used, chance, count=len(_eligible(run, model))):
@@ -115,7 +115,7 @@ def _eligible(run: Run, model: Model) -> list[str]:
 
 
 def _rarest(names: list[str] | tuple[str, ...], used: Counter[str], chance: random.Random, count: int = 1) -> list[str]:
-    """Those used least so far, in an order of chance where used equally."""
+    """Return the names by the number of uses so far; equally used ones are in random order."""
     order = sorted(names, key=lambda name: (used[name], chance.random()))[:count]
     if count == 1:
         used[order[0]] += 1

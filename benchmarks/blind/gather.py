@@ -1,4 +1,4 @@
-"""Joins what pieces of a round left: their rows, and their traces.
+"""Joins the rows and the traces of the pieces of a round.
 
     python benchmarks/blind/gather.py OUT PIECE...
 
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def joined(files: list[Path]) -> dict[str, object]:
-    """The record of all runs; the machine is that of the first piece. Pieces of another machine are refused."""
+    """Return the record of all runs. Pieces from different machines are refused."""
     records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     machines = {(record["machine"]["gpu"], record["machine"]["cpu"]) for record in records}
     if len(machines) > 1:

@@ -1,4 +1,4 @@
-"""The hosts on which a step is simulated to measure how wide intervals must be."""
+"""The simulated hosts that the widths of intervals are fitted with."""
 
 HOST_LOGS = (-1.4, -1.0, -0.7, -0.4, 0.4, 0.7, 1.0, 1.4)
-"""Logarithms of how many times as slow they are."""
+"""Logarithms of their slowness, relative to the expected host."""

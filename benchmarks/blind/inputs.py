@@ -9,7 +9,7 @@ from torch import nn
 
 SECONDS = 5
 _RATE = 16_000
-"""Samples a second of models that take a waveform."""
+"""Samples per second of models whose input is a waveform."""
 
 
 def inputs(made: nn.Module, model: Model, batch: int, length: int, train: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The work of a run's process: to record it, compile it ahead of time, or measure its optimizations."""
+"""What a run's process does: record the run, compile it ahead of time, or measure its optimizations."""
 
 import gc
 import traceback
@@ -24,7 +24,7 @@ class Device:
 
 
 def traced(run: Run, device: Device, folder: Path, names: tuple[str, ...]) -> Iterator[Answer]:
-    """The run as it is: timed first, as a profiler slows what comes after it."""
+    """Time and record the unmodified run. It is timed first, because a profiler slows later steps."""
     for name in names:
         yield name, _row(lambda: _trace(run, device, folder))
 
@@ -41,7 +41,7 @@ def _trace(run: Run, device: Device, folder: Path) -> dict[str, Any]:
 
 
 def timed_again(run: Run, device: Device, names: tuple[str, ...]) -> Iterator[Answer]:
-    """The run as it is, timed alone."""
+    """Time the unmodified run alone."""
     for name in names:
         yield name, _row(lambda: _time(run, device))
 
@@ -53,7 +53,7 @@ def _time(run: Run, device: Device) -> dict[str, Any]:
 
 
 def measured(run: Run, device: Device, names: tuple[str, ...]) -> Iterator[Answer]:
-    """Each optimization in turn with the run as it is."""
+    """Yield the measured gain of each optimization, timed in turn with the unmodified run."""
     before = None
     for name in names:
         if before is None:
@@ -81,7 +81,7 @@ def _measure(before: Step, name: str, device: Device) -> dict[str, Any]:
 
 
 def warmed(run: Run, name: str, device: Device) -> None:
-    """Compiles, and leaves the result in the caches on disk."""
+    """Compile the run, so that the result is in the caches on disk."""
     setup = optimized(setup_of(run, device.tiny), name, device.tiny)
     warm_up(started(setup, device.name, device.tiny))
 

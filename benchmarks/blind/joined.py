@@ -1,4 +1,4 @@
-"""Joins predictions and measurements."""
+"""Joins predictions with measurements."""
 
 import csv
 import json
@@ -10,7 +10,7 @@ from typing import Any
 from plan import Run, read
 
 TIE = 0.03
-"""Speed-ups that differ less are the same."""
+"""Speed-ups that differ by less count as equal."""
 
 
 @dataclass(frozen=True)
@@ -19,24 +19,24 @@ class Row:
     run: Run
     optimization: str
     evidence: str
-    """trace or capture: what the prediction had."""
+    """What the prediction was made from: trace or capture."""
     measured: float | None
-    """Speed-up, median; None: it could not be done."""
+    """Median speed-up; None if the optimization failed."""
     failed: str
     low: float | None
     expected: float | None
-    """None: refused."""
+    """None if the optimization was refused."""
     high: float | None
     refused: str
     first_advice: str
     stated_ms: float | None = None
-    """A step as it is, without a profiler, as the prediction understood it when the run was traced."""
+    """Latency of an unmodified step without a profiler, as the prediction states it."""
     beside_ms: float | None = None
-    """The same, as it was measured in turn with the optimization."""
+    """Measured latency of an unmodified step, in turn with the optimization."""
     predicted_ms: float | None = None
-    """A step with the optimization."""
+    """Predicted latency of a step with the optimization."""
     after_ms: float | None = None
-    """The same, measured."""
+    """Measured latency of a step with the optimization."""
 
     @property
     def compared(self) -> bool:
@@ -44,7 +44,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """Predicted over measured, of a row that is compared."""
+        """Predicted over measured speed-up, if both exist."""
         assert self.measured is not None and self.expected is not None
         return self.expected / self.measured
 
@@ -58,7 +58,7 @@ class Row:
 
     @property
     def width(self) -> float:
-        """Upper over lower end of the interval."""
+        """Upper end of the interval, divided by the lower end."""
         assert self.low and self.high
         return self.high / self.low
 
@@ -74,7 +74,7 @@ class Row:
 
 
 def joined(round_folder: Path) -> list[Row]:
-    """The rows of all machines of a round: folders with predictions.csv and measured.json."""
+    """Return the rows of all machines of a round, which are folders with predictions.csv and measured.json."""
     runs = {run.name: run for run in read(round_folder / "plan.json").runs}
     return [row for file in sorted(round_folder.glob("*/measured.json")) for row in _of_machine(file.parent, runs)]
 

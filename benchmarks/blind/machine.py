@@ -38,7 +38,7 @@ def _cpu() -> str:
 
 
 def _python_loop_ns() -> float:
-    """Time of one pass of an empty loop: how fast the host runs Python, the best of five."""
+    """Return the time of one pass of an empty loop, as a measure of the host's speed: the best of five."""
 
     def once() -> float:
         begin = time.perf_counter_ns()

@@ -34,10 +34,10 @@ from plan import Plan, Run, in_pieces, read
 from processes import Work, answers, side_by_side
 
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-"""A question whether there is a GPU must not start CUDA before this process forks."""
+"""Asking whether there is a GPU must not initialize CUDA before this process forks."""
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
 _AT_ONCE = 5
-"""Processes that compile side by side, with so many threads each."""
+"""Number of processes that compile at the same time, and the number of threads of each."""
 
 
 def main() -> int:
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def _time_again(plan: Plan, device: Device, asked: argparse.Namespace, rows: dict[str, Any], begin: float) -> None:
-    """Adds to each row what its run takes in another process, minutes later."""
+    """Add to each row the latency of its run in another process, minutes later."""
     for run in _chosen(plan, asked):
         if "error" in rows[run.name]["run"] or time.monotonic() - begin > asked.budget:
             continue

@@ -13,12 +13,12 @@ class Run:
     """prefill (one forward pass), decode (one token on a filled cache) or train."""
     batch: int
     length: int
-    """Tokens of a sequence; 0 where a model's inputs have one size."""
+    """Tokens in a sequence; 0 for models whose inputs have a fixed size."""
     dtype: str
     attention: str
     """eager or sdpa; "" for models that have no choice."""
     optimizations: tuple[str, ...]
-    """By tracekit's ids, combinations joined with "+"."""
+    """Ids of optimizations; combinations are joined with "+"."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,11 @@ class Plan:
 
 
 _SECONDS = {"compile": 30, "": 8}
-"""Device seconds of a row that compiles, and of any other row, on an H100."""
+"""Seconds on an H100 for a row that compiles, and for any other row."""
 
 
 def in_pieces(runs: tuple[Run, ...], pieces: int) -> list[list[Run]]:
-    """The runs in parts of about as much time, the longest first to the part with the least so far; in the plan's
-    order."""
+    """Split the runs into parts that take about equally long. Each part is in the plan's order."""
     parts: list[list[Run]] = [[] for _ in range(pieces)]
     for run in sorted(runs, key=_seconds, reverse=True):
         min(parts, key=lambda part: sum(map(_seconds, part))).append(run)

@@ -1,4 +1,4 @@
-"""tracekit's predictions for every row of a plan, from what measure.py --trace-only left.
+"""Predicts every row of a plan with tracekit, from the output of measure.py --trace-only.
 
     python benchmarks/blind/predict.py PLAN TRACED OUT.csv
 
@@ -80,7 +80,7 @@ def _without(run: Run, why: str) -> Iterator[Predicted]:
 
 
 def predicted(trace: Path, run: Run, evidence: str) -> Iterator[Predicted]:
-    """Each optimization of the run, from this trace."""
+    """Yield a prediction for each optimization of the run, from this trace."""
     first, plan = _advice(trace)
     for name in run.optimizations:
         said = {"run": run.name, "optimization": name, "evidence": evidence, "first_advice": first, "plan": plan}
@@ -95,7 +95,7 @@ def predicted(trace: Path, run: Run, evidence: str) -> Iterator[Predicted]:
 
 
 def _advice(trace: Path) -> tuple[str, str]:
-    """The first recommendation, and the plan; "" where nothing is recommended."""
+    """Return the first recommendation, and the plan; "" if nothing is recommended."""
     try:
         analysis = tracekit.analyze(trace)
     except tracekit.TracekitError:

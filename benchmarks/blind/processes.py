@@ -7,13 +7,13 @@ from typing import Any
 
 Answer = tuple[str, dict[str, Any]]
 Work = Callable[[tuple[str, ...]], Iterator[Answer]]
-"""Yields a name and its row for each of the names that it is given."""
+"""Yields the name and the row of each given name."""
 
 _FORK = multiprocessing.get_context("fork")
 
 
 def answers(work: Work, names: tuple[str, ...], limit_s: float) -> dict[str, dict[str, Any]]:
-    """The row of each name. One that takes too long, or ends its process, gets an error; the rest a new process."""
+    """Return the row of each name. A name that takes too long or ends its process gets an error; a new one goes on."""
     rows: dict[str, dict[str, Any]] = {}
     while left := tuple(name for name in names if name not in rows):
         receiver, sender = _FORK.Pipe(duplex=False)
@@ -29,7 +29,7 @@ def answers(work: Work, names: tuple[str, ...], limit_s: float) -> dict[str, dic
 
 
 def _receive(receiver: Any, rows: dict[str, dict[str, Any]], wanted: int, limit_s: float) -> str:
-    """Why no more came; "" when all did."""
+    """Return why no more rows came; "" if all came."""
     while len(rows) < wanted:
         if not receiver.poll(limit_s):
             return f"it took more than {limit_s:.0f} s"
@@ -47,7 +47,7 @@ def _send(work: Work, names: tuple[str, ...], sender: Any) -> None:
 
 
 def side_by_side(tasks: list[Callable[[], object]], at_once: int, limit_s: float) -> None:
-    """Runs the tasks, so many at once; what is not done in time is ended. Nobody asks for their results."""
+    """Run the tasks in this many processes, and end those that are late. Their results are not returned."""
     waiting, running = list(tasks), []
     end = time.monotonic() + limit_s
     while (waiting or running) and time.monotonic() < end:

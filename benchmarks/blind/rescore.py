@@ -1,4 +1,4 @@
-"""Predicts a measured round again, by today's model: how far it is off, and what its intervals depend on.
+"""Predicts a measured round again with today's model, and writes the errors and the sources of the intervals.
 
     python benchmarks/blind/rescore.py ROUND/MACHINE PLAN TRACED
 

@@ -1,4 +1,4 @@
-"""How far a round's predictions were off, as Markdown.
+"""Compares a round's predictions with its measurements, as Markdown.
 
     python benchmarks/blind/score.py ROUND [-o FILE]
 
@@ -108,7 +108,7 @@ and a step with the optimization, as predicted and as measured (ms). The rows wh
 
 
 def _of_the_host(rows: list[Row]) -> str:
-    """The same run took another time when it was measured than when it was traced."""
+    """Return a table of the runs whose latency changed most between being traced and being measured."""
     changed = [row for row in rows if row.stated_ms and row.beside_ms]
     changed.sort(key=lambda row: abs(math.log((row.stated_ms or 1) / (row.beside_ms or 1))), reverse=True)
     cells = [
@@ -141,7 +141,7 @@ def _percent(share: float) -> str:
 
 
 def _table(head: Sequence[str], lines: Iterable[Sequence[str]], numbers: int | None = None) -> str:
-    """Numbers are set flush right: those of the last columns, by default of all but the first."""
+    """Return a Markdown table whose last columns, by default all but the first, are right-aligned."""
     right = len(head) - 1 if numbers is None else numbers
     rule = ["---"] * (len(head) - right) + ["---:"] * right
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *lines)) + "\n"

@@ -14,9 +14,9 @@ class Setup:
     dtype: str
     attention: str
     compile_mode: str = ""
-    """A mode of torch.compile; "": eager."""
+    """Mode of torch.compile; "" for eager."""
     graph: bool = False
-    """The step is recorded into one torch.cuda.CUDAGraph, and replayed."""
+    """Whether the step is recorded into one torch.cuda.CUDAGraph and replayed."""
     static_cache: bool = False
     fused_optimizer: bool = False
     checkpointed: bool = False
@@ -28,7 +28,7 @@ def setup_of(run: Run, tiny: bool = False) -> Setup:
 
 
 def optimized(setup: Setup, names: str, tiny: bool = False) -> Setup:
-    """With the optimizations of these names, joined with "+"."""
+    """Return the setup with these optimizations, whose names are joined with "+"."""
     steps = names.split("+")
     if {"compile", "cuda-graphs"} <= set(steps):
         setup = replace(_recordable(setup), compile_mode="reduce-overhead")
@@ -60,5 +60,5 @@ def _changed(setup: Setup, name: str, argument: str, tiny: bool) -> Setup:
 
 
 def _recordable(setup: Setup) -> Setup:
-    """Graphs need a cache whose addresses stay."""
+    """Use a static cache, because the addresses in a CUDA graph are fixed."""
     return replace(setup, static_cache=setup.workload == "decode")

@@ -13,7 +13,7 @@ from tracekit.analyzers.capture_info import CaptureInfo, Latency
 
 
 def stated(trace: Path, run: Run, row: dict[str, Any], machine: dict[str, Any], out: Path) -> Path:
-    """The trace with the run's settings and its latency without a profiler, in the folder `out`."""
+    """Write the trace with the run's settings and its latency without a profiler into the folder `out`."""
     info = msgspec.to_builtins(_info(run, row, machine))
     held = json.loads(gzip.decompress(trace.read_bytes()))
     held.pop("tracekit", None)

@@ -17,7 +17,7 @@ _WARM_UP = 3
 
 
 class Step:
-    """One step of a run: call it over and over, `restart` it before each round."""
+    """A step of a run. It can be called repeatedly; call `restart` before each round."""
 
     def __init__(self, setup: Setup, made: nn.Module) -> None:
         self.setup, self.made = setup, made
@@ -94,7 +94,7 @@ class Step:
 
 
 def started(setup: Setup, device: str, tiny: bool, shared: Step | None = None) -> Step:
-    """The step, on the weights of `shared` where it has the same and trains none."""
+    """Return the step. It uses the weights of `shared` if they are the same and are not trained."""
     same = shared and (shared.setup.dtype, shared.setup.attention) == (setup.dtype, setup.attention)
     if shared and same and setup.workload != "train":
         return Step(setup, shared.made)

@@ -27,7 +27,7 @@ def warm_up(step: Any, count: int = WARM_UP) -> None:
 
 
 def a_round(step: Any, count: int) -> list[float]:
-    """Milliseconds of each of so many steps, after one that is not timed: another variant had the caches before."""
+    """Return the milliseconds of each of `count` steps. The step before is not timed, because its caches are cold."""
     step.restart()
     times = []
     for _ in range(count + 1):
@@ -48,7 +48,7 @@ def timed(step: Any, rounds: int) -> dict[str, Any]:
 
 
 def timed_in_turn(before: Any, after: Any, rounds: int) -> tuple[list[list[float]], list[list[float]]]:
-    """Rounds of both, one after the other."""
+    """Time both in alternating rounds."""
     counts = steps_a_round(before), steps_a_round(after)
     pairs = [(a_round(before, counts[0]), a_round(after, counts[1])) for _ in range(rounds)]
     return [first for first, _ in pairs], [second for _, second in pairs]

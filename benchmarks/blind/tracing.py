@@ -13,16 +13,16 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 MOST_BYTES = 600_000
 _STEPS = (3, 1)
-"""Recorded steps; fewer where the trace gets too large."""
+"""Number of recorded steps; fewer if the trace gets too large."""
 _KEPT = (
     *("schemaVersion", "deviceProperties", "cupti_version", "cuda_runtime_version", "cuda_driver_version"),
     *("record_shapes", "with_stack", "baseTimeNanoseconds", "displayTimeUnit", "traceEvents"),
 )
-"""Keys that are passed on: others may name the machine."""
+"""Keys that are kept; others may name the machine."""
 
 
 def record(step: Any, out: Path, with_ranges: bool) -> dict[str, int]:
-    """Writes the trace. Returns its size, and how many steps it holds."""
+    """Write the trace; return its size and its number of steps."""
     for count in _STEPS:
         with annotated(step) if with_ranges else nullcontext():
             size = _write(_profiled(step, count), out)

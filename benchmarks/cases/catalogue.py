@@ -7,7 +7,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SETS = {1: ("cases.toml", "scripts"), 2: ("second.toml", "second"), 3: ("third.toml", "third")}
-"""The list of a set, and the folder of its scripts."""
+"""The list of each set, and the folder of its scripts."""
 
 
 @dataclass(frozen=True)
@@ -17,22 +17,22 @@ class Case:
     planted: str
     mend: str
     advice: tuple[str, ...]
-    """Ids of right advice, the best first."""
+    """Ids of the correct advice, the best first."""
     unit: str
-    """The item of which a script's step reports how many it has processed."""
+    """The items that a script's step counts, such as tokens."""
     steps: int
-    """Recorded steps."""
+    """Number of recorded steps."""
     warm_up: int = 3
-    """Steps before the first that is timed."""
+    """Number of steps before the first timed one."""
     scheduled: bool = False
     with_stack: bool = False
     profile_memory: bool = False
     mended_by: str = ""
-    """The advice with its argument, where the mend is another one than is advised by default."""
+    """The advice with its argument, if the mended script uses another argument than the default."""
     mends: tuple[str, ...] = ()
-    """Right advice whose prediction is of the mend that is measured; all of it where none is named."""
+    """Correct advice whose prediction is compared with the measured gain; all of it if empty."""
     projected_to: tuple[str, ...] = ()
-    """GPUs that the slow variant does not fit on."""
+    """GPUs whose memory is too small for the slow variant."""
 
     @property
     def module(self) -> str:

@@ -1,4 +1,4 @@
-"""What tracekit says of the traces of the slow scripts, and beside it what their mends gained.
+"""Compares tracekit's advice for the traces of slow scripts with the measured gain of the mended scripts.
 
     python benchmarks/cases/diagnose.py benchmarks/cases/h100                 # writes what is said
     python benchmarks/cases/diagnose.py benchmarks/cases/h100 --page          # rows of docs/diagnosis.md
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def diagnoses(folder: Path, number: int) -> dict[str, Any]:
-    """The cases that were recorded."""
+    """Return the diagnosis of each recorded case."""
     traces = {case: folder / f"{case.name}.json.gz" for case in cases(number).values()}
     return {case.name: diagnosis(trace, case) for case, trace in traces.items() if trace.exists()}
 
@@ -59,7 +59,7 @@ def diagnosis(trace: Path, case: Case) -> dict[str, Any]:
 
 
 def _of_mend(trace: Path, mend: str) -> dict[str, Any]:
-    """Nothing where the mend is refused."""
+    """Return the prediction for the mended script; empty if it is refused."""
     try:
         return {"of_mend": _ends(tracekit.predict(trace, mend).speedup)}
     except tracekit.TracekitError:
@@ -82,7 +82,7 @@ def page(folder: Path, name: str, number: int = 1) -> str:
 
 
 def _row(case: Case, diagnosed: dict[str, Any] | None, measured: dict[str, Any]) -> str:
-    """The prediction is of the mend that was measured, where the first advice is that mend."""
+    """Return a row of the page. The prediction is that for the measured mend if it is the first advice."""
     if diagnosed is None or "gain" not in measured:
         return f"| {case.name} | | not recorded | | | | |"
     gain = measured["gain"]["median"]

@@ -1,4 +1,4 @@
-"""Slow scripts with one planted cause each: timed slow and mended, in turn, and a trace recorded of the slow one.
+"""Times slow scripts with one planted cause each in turn with their mended variants, and records the slow ones.
 
     python benchmarks/cases/run.py OUT [CASE ...] [--set 2]
 
@@ -29,12 +29,12 @@ from recording import record
 from timing import Variant, gain, time_in_turn
 
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-"""A question whether there is a GPU must not start CUDA before this process forks."""
+"""Asking whether there is a GPU must not initialize CUDA before this process forks."""
 
 _BUDGET_S = 7.0
 _A_CASE_S = 90
 _BEGUN_BEFORE_S = 20
-"""A case is not begun when less is left."""
+"""A case is not started if fewer seconds are left."""
 
 
 def main() -> int:
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def _import(asked_for: list[Case]) -> None:
-    """Once, before any process is forked; what cannot be imported is the error of its case."""
+    """Import the scripts once, before any process is forked. An import that fails is the error of its case."""
     for case in asked_for:
         with contextlib.suppress(ImportError):
             importlib.import_module(case.module)
@@ -85,7 +85,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _in_a_process(case: Case, asked: argparse.Namespace, seconds: float) -> dict[str, Any]:
-    """A fork of this one, which has imported torch but not touched the GPU."""
+    """Run in a fork of this process, which has imported torch but not used the GPU."""
     fork = multiprocessing.get_context("fork")
     answers, answer = fork.Pipe(duplex=False)
     process = fork.Process(target=_answer, args=(case, asked, answer))
@@ -130,7 +130,7 @@ def measured(case: Case, device: str, tiny: bool, rounds: int, out: Path) -> dic
 
 
 def _started(steps: Iterator[int], warm_up: int, device: str) -> tuple[Variant, int | None]:
-    """The script after its first steps, and the device memory that it took at most."""
+    """Return the script after its first steps, and its peak of device memory."""
     torch.manual_seed(0)
     if device == "cpu":
         return Variant(steps, lambda: None, warm_up), None

@@ -1,4 +1,4 @@
-"""Times of a slow and a mended script, in turn."""
+"""Times a slow and a mended script in turn."""
 
 import statistics
 import time
@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 Wait = Callable[[], None]
-"""Waits until the device has done what was asked of it."""
+"""Waits until the device is idle."""
 
 _ROUND_S = 0.25
 _MOST_STEPS = 40
 
 
 class Variant:
-    """A running script, and how long its steps took, in seconds."""
+    """A running script, and the seconds of its steps."""
 
     def __init__(self, steps: Iterator[int], wait: Wait, warm_up: int) -> None:
         self.steps, self._wait = steps, wait
@@ -22,7 +22,7 @@ class Variant:
         self.times: list[float] = []
 
     def advance(self, count: int) -> tuple[float, int]:
-        """Seconds a step, and items of a step, over this many of them."""
+        """Return the seconds per step and the items per step of `count` steps."""
         self._wait()
         begin = time.perf_counter()
         items = sum(next(self.steps) for _ in range(count))
@@ -30,7 +30,7 @@ class Variant:
         return (time.perf_counter() - begin) / count, items // count
 
     def time_a_round(self) -> None:
-        """After a step that is not timed: the other variant had the allocator and the caches before."""
+        """Time a round after an untimed step, because the other variant used the allocator and the caches before."""
         if self._a_round > 1:
             self.advance(1)
         self.times.append(self.advance(self._a_round)[0])
@@ -41,7 +41,7 @@ class Variant:
 
 
 def time_in_turn(slow: Variant, mended: Variant, rounds: int, budget_s: float) -> None:
-    """At least three rounds each, and no further ones after the budget."""
+    """Time both scripts in turn: at least three rounds each, and more until the budget is used up."""
     begin = time.perf_counter()
     for number in range(rounds):
         if number >= 3 and time.perf_counter() - begin > budget_s:

@@ -29,13 +29,13 @@ def gpt2(tiny: bool, **changes: Any) -> GPT2LMHeadModel:
 
 
 def bert(tiny: bool, layers: int = 12) -> BertModel:
-    """Without a padding token: transformers would look for it in every input, and wait for the answer."""
+    """Return BERT without a padding token, which transformers would search for in every input, waiting for the GPU."""
     size = _TINY if tiny else {"num_hidden_layers": layers}
     return BertModel(BertConfig(pad_token_id=None, **size))
 
 
 def llama(tiny: bool, **changes: Any) -> LlamaModel:
-    """Eight layers of the width of a model of one billion parameters."""
+    """Return eight layers as wide as those of a model with one billion parameters."""
     size = {"hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 16, "intermediate_size": 2816}
     return LlamaModel(LlamaConfig(**(_TINY if tiny else size) | changes))
 
@@ -55,7 +55,7 @@ def tokens(batch: int, length: int, device: str, vocabulary: int = 512) -> torch
 
 
 def graph_of(step: Callable[[], Any], device: str) -> Callable[[], Any]:
-    """Replays the step as one CUDA graph; a CPU has none and runs the step itself."""
+    """Return a function that replays the step as one CUDA graph; on a CPU, the step itself."""
     if device == "cpu":
         return step
     aside = torch.cuda.Stream()
