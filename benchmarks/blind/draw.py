@@ -81,7 +81,7 @@ def _shape(model: Model, workload: str, chance: random.Random) -> tuple[int, int
 
 
 def _optimizations(run: Run, model: Model, compiles: int, used: Counter[str], chance: random.Random) -> tuple[str, ...]:
-    """Draw the optimizations that were drawn least so far. At most two of them compile; one for deep models and training."""
+    """Draw the optimizations drawn least so far. At most two of them compile; one for deep models and training."""
     can = min(compiles, 1 if model.depth > 16 or run.workload == "train" else 2)
     chosen: list[str] = []
     for name in _rarest(_eligible(run, model), used, chance, count=len(_eligible(run, model))):
