@@ -20,7 +20,7 @@ _SLOW = ("test_missing_packages", "test_packaging", "test_model_folders", "test_
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """One file's tests run in this process: starting workers would take longer. None: as many as there are cores."""
+    """Run the tests of one file in this process: starting workers would take longer. None: one worker per core."""
     files = {argument.partition("::")[0] for argument in config.args}
     return 0 if len(files) == 1 and files.pop().endswith(".py") else None
 
@@ -39,7 +39,7 @@ SHARED = Path(__file__).parents[2] / "shared"
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests leave the user's cache and configuration alone. Workers share one cache."""
+    """Use a cache and a configuration other than the user's. Workers share one cache."""
     folder = tmp_path_factory.getbasetemp()
     shared_folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     with pytest.MonkeyPatch.context() as patch:
@@ -50,7 +50,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def same_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What is measured in a process of its own is measured in this one, which has imported PyTorch already."""
+    """Measure in this process, which has imported PyTorch already, instead of a separate one."""
     from same_process import SameProcess
 
     from tracekit.bench import grid
@@ -65,7 +65,7 @@ def same_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """Real traces kept beside a developer's checkout; a user's checkout has none."""
+    """Return the folder of real traces beside a developer's checkout; a user's checkout has none."""
     if not SHARED.is_dir():
         pytest.skip("needs the shared traces")
     return SHARED

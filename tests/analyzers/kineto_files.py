@@ -59,12 +59,12 @@ def codes(trace: Trace) -> dict[str, int]:
 
 
 def damage(trace: Trace) -> dict[str, int]:
-    """Without what small traces lack by design."""
+    """Return the problems, without those that every small trace has."""
     return {code: count for code, count in codes(trace).items() if not code.startswith("no-")}
 
 
 def assert_same(one: Trace, other: Trace) -> None:
-    """The same tables, however the strings are numbered."""
+    """Assert that the tables are equal, whatever the numbers of their strings."""
     for name in ("host", "device", "problems"):
         first, second = (_plain(getattr(trace, name)) for trace in (one, other))
         pd.testing.assert_frame_equal(first, second)

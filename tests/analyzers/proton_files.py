@@ -1,4 +1,4 @@
-"""Profiles as Proton writes them: keys in order of the alphabet, a document a stream."""
+"""Writes profiles as Proton does: keys in alphabetical order, one document per stream."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Runs torch code on meta tensors and records its ops as a profiler would, beside torch's own answers."""
+"""Runs torch code on meta tensors, and records its ops as a profiler would, with torch's own counts for comparison."""
 
 import json
 from collections.abc import Callable
@@ -39,7 +39,7 @@ SCALAR_TYPES = {
 
 @dataclass(frozen=True)
 class Recorded:
-    """A call as a trace holds it, and the bytes of the tensors that really went in and came out."""
+    """A call as a trace records it, and the bytes of its input and output tensors."""
 
     name: str
     shapes: str
@@ -55,19 +55,19 @@ class Recorded:
 
 
 def record(run: Callable[[], object]) -> list[Recorded]:
-    """The ops that `run` dispatches."""
+    """Return the ops that `run` dispatches."""
     with _Recorder() as recorder:
         run()
     return recorder.calls
 
 
 def record_one(run: Callable[[], object]) -> Recorded:
-    """The last op that `run` dispatches: those before it make its inputs."""
+    """Return the last op that `run` dispatches. Those before it make its inputs."""
     return record(run)[-1]
 
 
 def counted_flops(run: Callable[[], object]) -> int:
-    """What torch's own counter says."""
+    """Return the FLOPs by torch's own counter."""
     with FlopCounterMode(display=False) as counter:
         run()
     return counter.get_total_flops()
@@ -98,7 +98,7 @@ class _Recorder(TorchDispatchMode):
 
 
 def _entry(value: object) -> tuple[list[Any], str, str]:
-    """Dims, type and concrete value."""
+    """Return the dims, type and concrete value of an argument."""
     if isinstance(value, torch.Tensor):
         return list(value.shape), CPP_NAMES[value.dtype], ""
     if isinstance(value, list | tuple) and value and isinstance(value[0], torch.Tensor):

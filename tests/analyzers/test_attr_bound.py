@@ -173,7 +173,7 @@ def test_unknown_bounds_are_said():
 
 @pytest.mark.parametrize(("blocks", "bound"), [(128, "compute"), (40, "latency")])
 def test_a_persistent_kernel_with_a_block_on_nearly_every_sm_fills_the_gpu(blocks, bound):
-    """A product at a quarter of its roof: 132 SMs, one block each by design."""
+    """A GEMM at a quarter of its roof that uses all 132 SMs, with one block each."""
     made = Handmade().host("op", "aten::addmm", 0, 10, **addmm(4096, 4096, 4096, "c10::Half"))
     made.launched("nvjet_hsh_256x128_64x4_persistent", 1, 5, 560, blocks=blocks)
     assert analyze(made.trace()).work["bound"].tolist() == [bound]

@@ -13,7 +13,7 @@ from tracekit.analyzers.ranges import module
 H200 = hardware.find("h200")
 ADDMM = addmm(64, 256, 512)
 FLOPS = 2 * 64 * 256 * 512
-"""As the issue counts them; a bias adds 64 x 512 at most."""
+"""FLOPs of the products alone; a bias adds at most 64 x 512."""
 
 
 def capture(**values):
@@ -51,7 +51,7 @@ def test_a_composite_op_is_not_charged_again():
 
 
 def test_products_of_experts_are_one_op_however_they_are_launched():
-    """In 32 bits PyTorch loops over the experts."""
+    """With fp32, PyTorch loops over the experts."""
     grouped = {"shapes": "[[4,256],[4,256,512],[4]]", "dtypes": '["float","float","int"]', "values": '["","",""]'}
     each = {"shapes": "[[1,256],[256,512]]", "dtypes": '["float","float"]', "values": '["",""]'}
     made = Handmade().host("op", "aten::_grouped_mm", 0, 90, **grouped)

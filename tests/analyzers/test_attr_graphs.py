@@ -1,4 +1,4 @@
-"""Kernels of CUDA graphs to the ops that were captured."""
+"""Kernels of CUDA graphs are assigned to the captured ops."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ SAMPLE = Path(__file__).parents[2] / "examples/traces/h200_compile-and-graph.jso
 
 
 def capture(made, at, calls, thread=0):
-    """A capture of 100 us: per (name, call), one op in a range of its own, whose launch does no work."""
+    """Return a capture of 100 us with one op per (name, call), each in a range of its own; its launch does no work."""
     made.host("runtime", "cudaStreamBeginCapture", at, 1, thread=thread, correlation=9000 + at)
     for i, (name, call, values) in enumerate(calls):
         start = at + 10 + 10 * i

@@ -1,4 +1,4 @@
-"""Intervals and nesting against brute force over every nanosecond, on random overlapping work."""
+"""Compares intervals and nesting with brute force over every nanosecond, on random overlapping work."""
 
 from collections import Counter
 from fractions import Fraction

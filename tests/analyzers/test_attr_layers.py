@@ -1,4 +1,4 @@
-"""Where layers come from, the tree, and which layer work belongs to."""
+"""The sources of layers, the layer tree, and the layer of each work item."""
 
 import pytest
 from handmade import Handmade

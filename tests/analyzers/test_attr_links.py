@@ -1,4 +1,4 @@
-"""Device work to launch, op, phase and step."""
+"""Device work is assigned to its launch, op, phase and step."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Real traces, against answers computed from their JSON with plain Python."""
+"""Compares analyses of real traces with answers computed from their JSON in plain Python."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ def union(spans):
 
 
 def span(event):
-    """Start and end in whole nanoseconds, which is what a trace records."""
+    """Return start and end in whole nanoseconds, the resolution of a trace."""
     start = nanoseconds(event["ts"])
     return start, start + nanoseconds(event["dur"])
 
@@ -97,7 +97,7 @@ def test_work_sums_flops_and_bytes_of_every_table(named):
 
 
 def launching_names(events):
-    """Innermost cpu_op around the launch of each device event, by brute force over its thread."""
+    """Return the innermost cpu_op around the launch of each device event, by brute force."""
     launches = {
         e["args"]["correlation"]: e
         for e in events

@@ -19,7 +19,7 @@ def codes(analysis):
 
 
 def loop(steps, period, host, *, mark):
-    """Steps that the host issues every `host` us, and whose two kernels keep the device busy for `period` us each."""
+    """Return steps that the host launches every `host` us, and whose two kernels run for `period` us each."""
     made = Handmade()
     for i in range(steps):
         at = i * host

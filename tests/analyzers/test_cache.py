@@ -1,4 +1,4 @@
-"""Traces kept from one reading to the next."""
+"""The cache of traces and analyses."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def kept(tmp_path, monkeypatch):
 
 @pytest.fixture
 def reads(monkeypatch):
-    """The files that were really read."""
+    """Collects the files that were read instead of taken from the cache."""
     reads, load = [], readers.load
     monkeypatch.setattr(readers, "load", lambda path, **more: reads.append(path) or load(path, **more))
     return reads

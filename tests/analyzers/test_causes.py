@@ -1,4 +1,4 @@
-"""What the host did while devices were idle, cause by cause, with its name."""
+"""What the host did while devices were idle: each cause, its time, and its name."""
 
 import pandas as pd
 import pytest

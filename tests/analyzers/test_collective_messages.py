@@ -59,7 +59,7 @@ def test_a_message_by_its_values(values: str, expected: Message) -> None:
 
 
 def test_bytes_over_a_link_are_those_of_bus_bandwidth() -> None:
-    """As nccl-tests reckons it: 2 (n - 1) / n of an all-reduce, (n - 1) / n of the others, all of a broadcast."""
+    """As nccl-tests defines it: 2 (n - 1) / n of an all-reduce, (n - 1) / n of the others, all of a broadcast."""
     kinds: tuple[Kind, ...] = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast")
     assert [Message(kind, 800, 8).carried for kind in kinds] == [1400, 700, 700, 700, 800]
 

@@ -1,4 +1,4 @@
-"""Comparisons of real traces: nothing is lost, and the other way round is the opposite."""
+"""Comparisons of real traces lose no time, and swapping the traces negates every change."""
 
 import math
 from dataclasses import replace

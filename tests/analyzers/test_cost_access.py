@@ -1,4 +1,4 @@
-"""How kernels walk memory: from shapes, types and strides."""
+"""The access pattern of a kernel, from shapes, types and strides."""
 
 import json
 

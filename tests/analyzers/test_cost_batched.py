@@ -15,7 +15,7 @@ from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.transforms.retime import narrowed
 
 BATCH = "batch"
-"""Stands for the batch, alone or times the size that follows it in a pair."""
+"""Placeholder for the batch size, alone or times the size that follows it in a pair."""
 F, H, L, I8 = "float", "c10::Half", "long int", "signed char"
 
 
@@ -112,7 +112,7 @@ EXAMPLES = {
     "adaptive_pool": [IMAGE, value((1, 1))],
     "upsample": [IMAGE, value((16, 16))],
 }
-"""Inputs by the formula's name. Names that read their inputs elsewhere have no cost of these and are passed over."""
+"""Inputs by the formula's name. Ops that take other inputs have no cost for these, and are skipped."""
 
 
 def sized(dims, batch):
@@ -132,7 +132,7 @@ def of_formula(formula):
 
 
 def examples():
-    """Every registered op whose formula has an example, with its inputs; pointwise ones by how many they take."""
+    """Yield every registered op whose formula has an example, with its inputs."""
     for name, formula in sorted(FORMULAS.items()):
         if of_formula(formula) == "pointwise":
             yield name, [X] * formula.keywords["arity"]

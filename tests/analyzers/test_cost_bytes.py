@@ -1,4 +1,4 @@
-"""Ops that read every input once and write every output once: bytes equal those of the tensors that torch makes."""
+"""Ops that read each input once and write each output once move the bytes of the tensors that torch makes."""
 
 from collections.abc import Callable
 

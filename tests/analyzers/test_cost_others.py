@@ -1,4 +1,4 @@
-"""What is not simply every input and output once: gathers, scatters, gradients, losses, optimizer steps, composites."""
+"""Ops whose bytes are not those of all inputs and outputs: gathers, scatters, gradients, losses, optimizers."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Derived shapes and types against torch's own."""
+"""Derived shapes and dtypes equal those of torch."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""From the text of a trace to a call: values, types, malformed input, and the registry."""
+"""Parsing a call from the text of a trace: values, types, malformed input, and the registry."""
 
 import json
 

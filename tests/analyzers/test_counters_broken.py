@@ -1,4 +1,4 @@
-"""Reports in whatever state: an answer or a sentence, never a traceback."""
+"""Damaged reports give an analysis or an error for people, never a traceback."""
 
 import gzip
 import random

@@ -27,7 +27,7 @@ def cut(folder, percent):
 
 
 def test_it_is_the_same_as_its_csv(report):
-    """To the unit; shares to the digits that the CSV has."""
+    """Counts are equal; shares are equal to the digits in the CSV."""
     exported = load(COUNTERS / "h200_two_kernels.ncu.csv.gz")
     assert_frame_equal(report.counters.drop(columns=SHARES), exported.counters.drop(columns=SHARES), check_exact=True)
     assert_frame_equal(report.counters[SHARES], exported.counters[SHARES], rtol=0, atol=1e-8)

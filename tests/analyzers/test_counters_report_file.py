@@ -1,4 +1,4 @@
-"""`.ncu-rep` files through NVIDIA's module, whose interface is stood in for."""
+"""`.ncu-rep` files, read through a fake of NVIDIA's module."""
 
 import gzip
 import sys

@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 
 def rows(*ops: tuple[float, float, float, bool]) -> Rows:
-    """From (host, kernel, transfer, joins), without waits of the host."""
+    """Return rows from (host, kernel, transfer, joins), in which the host never waits."""
     host, kernel, transfer, joins = (np.array(column) for column in zip(*ops, strict=True))
     return Rows(host, kernel, transfer, np.zeros(len(ops), dtype=bool), joins.astype(bool))
 

@@ -9,7 +9,7 @@ from tracekit.analyzers.breakdown.covered import Covered
 
 
 def only_gap(trace: Handmade):
-    """The gap between two pieces of work, without the one before the first."""
+    """Return the gap between two work items, without the one before the first."""
     gaps = analyze(trace.trace()).gaps
     gaps = gaps[gaps["work"] > 0]
     assert len(gaps) == 1

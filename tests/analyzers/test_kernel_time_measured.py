@@ -1,4 +1,4 @@
-"""The kernel time model against measurements: our own, which are always here, and the public ones."""
+"""Compares the kernel time model with our own measurements, which are always there, and with public ones."""
 
 from collections import defaultdict
 from pathlib import Path

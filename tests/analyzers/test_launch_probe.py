@@ -1,4 +1,4 @@
-"""From a launch call's return to the kernel's start, of a trace."""
+"""The time from the return of a launch call to the start of its kernel, in a trace."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tracekit.calibration.launch_probe import launch_us_of
 
 
 def launches(count: int, delay_us: float) -> Trace:
-    """Kernels that start so long after their calls return, each before the next call."""
+    """Return kernels that start this long after their calls return, each before the next call."""
     trace = Handmade()
     for number in range(count):
         trace.launched("add", 20.0 * number, 20.0 * number + 1 + delay_us + number % 3 - 1, 1.5)

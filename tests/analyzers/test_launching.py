@@ -1,4 +1,4 @@
-"""The launch latency of a trace, and of a GPU of the catalogue: both from the return of the call."""
+"""The launch latency of a trace, and of a GPU in the catalogue: both start at the return of the call."""
 
 import pandas as pd
 import pytest

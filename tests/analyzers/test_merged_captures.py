@@ -73,7 +73,7 @@ def test_steps_times_and_counters_are_those_of_the_replay():
 
 
 def test_captures_of_several_batch_sizes_are_told_by_the_order_of_graphs():
-    """Recorded from the largest batch size to the smallest, as engines do; the names of files do not tell sizes."""
+    """Graphs are captured from the largest batch size to the smallest, as engines do; file names do not state sizes."""
     files = [("b", captured(2, base_ns=2_000_000)), ("a", captured(4, base_ns=1_000_000))]
     trace = with_captures(replays(4, 2, graphs={4: 7, 2: 9}), files)
     assert rows_of(trace, analyze(trace)) == [4, 2]

@@ -71,7 +71,7 @@ def test_tables_dropped(shared, tmp_path, name, table):
 
 @pytest.mark.parametrize("table", READ)
 def test_columns_dropped(shared, tmp_path, table):
-    """Each by itself."""
+    """Each column is dropped alone."""
     for place, column in enumerate(columns(shared, "a100_saxpy-mpi", table)):
         path = changed(shared, "a100_saxpy-mpi", tmp_path, f'ALTER TABLE {table} RENAME COLUMN "{column}" TO gone')
         assert check(path, analyzed=place % 6 == 0) is not None, column

@@ -17,7 +17,7 @@ SAMPLE = Path(__file__).parents[2] / "examples/nsys/cpu_distilgpt2_nvtx.sqlite.g
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """(name, duration) of every range, in order, as SQLite gives them."""
+    """Return (name, duration) of every range in order, read with SQLite."""
     path = tmp_path_factory.mktemp("nsys") / "sample.sqlite"
     path.write_bytes(gzip.decompress(SAMPLE.read_bytes()))
     of_range = "FROM NVTX_EVENTS, StringIds WHERE id = textId AND eventType = 59"

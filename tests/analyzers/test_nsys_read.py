@@ -153,7 +153,7 @@ def test_kernels_of_graphs_by_graph_or_by_node(tmp_path):
 
 
 def test_a_window_of_a_run(tmp_path):
-    """What had not ended when recording stopped lasts until then."""
+    """Ranges that had not ended when recording stopped end there."""
     trace = Export().range(step(0), 100, None).launched("k", 110, 150, 250, 5).load(tmp_path)
     assert codes(trace) == {"unended-ranges": 1}
     assert rows(trace.host, "name", "duration_ns")[0] == ("step: 0", 150)
@@ -187,7 +187,7 @@ def test_ops_of_emit_nvtx(tmp_path):
 
 
 def as_torch_trace(names):
-    """The same ranges in a trace of torch.profiler; starts and ends in us, kernels 10 us long."""
+    """Return the same ranges as a trace of torch.profiler; starts and ends are in us, and kernels take 10 us."""
     ids = {"pid": 1, "tid": 1, "ph": "X"}
     host = [{**ids, "cat": "user_annotation", "name": n, "ts": a, "dur": b - a} for n, a, b in names]
     call = {**ids, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 1}

@@ -1,4 +1,4 @@
-"""Reports of Nsight Systems, exported by whatever nsys is on the PATH."""
+"""Reports of Nsight Systems, exported by the nsys on the PATH."""
 
 import os
 import sys
@@ -21,7 +21,7 @@ def report(tmp_path):
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Puts an nsys of these lines of Python on the PATH; `output` and `report` are its arguments."""
+    """Put an nsys that runs these lines of Python on the PATH; `output` and `report` are its arguments."""
 
     def nsys(*lines):
         folder = tmp_path / "bin"

@@ -1,4 +1,4 @@
-"""Real exports, against what `nsys stats` says about the same file, to the nanosecond."""
+"""Analyses of real exports equal `nsys stats` for the same file, to the nanosecond."""
 
 import sqlite3
 

@@ -1,4 +1,4 @@
-"""The temporal breakdown against HolisticTraceAnalysis, whose answers benchmarks/oracle.py has stored."""
+"""Compares the temporal breakdown with that of HolisticTraceAnalysis, which benchmarks/oracle.py has stored."""
 
 import gzip
 import json

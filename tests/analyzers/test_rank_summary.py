@@ -1,4 +1,4 @@
-"""The summary of one rank: against a sweep over time written out plainly, and against the whole analysis."""
+"""Compares the summary of a rank with a plain sweep over time, and with the whole analysis."""
 
 import json
 
@@ -24,7 +24,7 @@ SAID = {
 
 
 def swept(trace, steps):
-    """Per step (compute, exposed communication, exposed copies, idle), stretch by stretch between two events."""
+    """Return (compute, exposed communication, exposed copies, idle) of each step, by a sweep over all events."""
     device = trace.device.assign(end=trace.device["start_ns"] + trace.device["duration_ns"])
     communicates = device["name"].astype(str).str.contains("nccl")
     kinds = np.where(communicates, 1, np.where(device["category"] == "kernel", 0, 2))

@@ -1,4 +1,4 @@
-"""Whatever a file holds, reading it gives a sound Trace or an error for people."""
+"""Any file gives either a sound Trace or an error for people."""
 
 import gzip
 import json
@@ -18,7 +18,7 @@ RELAXED = settings(max_examples=40, deadline=None, suppress_health_check=[Health
 
 
 def check(folder, content):
-    """The trace, or None when it was refused; anything else fails."""
+    """Return the trace, or None if it was refused; anything else fails."""
     path = folder / "input"
     path.write_bytes(content)
     try:

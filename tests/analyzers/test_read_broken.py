@@ -1,4 +1,4 @@
-"""Broken traces: what is there is read, the rest is counted."""
+"""Broken traces: intact events are read, and the others are counted."""
 
 import json
 
@@ -11,7 +11,7 @@ NAMES = [f"op{i}" for i in range(40)]
 
 
 def trace_text(*replacements):
-    """Forty ops in torch's own layout; `replacements` of (old, new) text break it."""
+    """Return forty ops in torch's layout, broken by `replacements` of (old, new) text."""
     events = ",\n  ".join(json.dumps(op(name, ts=i * 10.0)) for i, name in enumerate(NAMES))
     text = '{"schemaVersion": 1, "traceEvents": [\n  ' + events + '\n  ], "traceName": "x"}'
     for old, new in replacements:

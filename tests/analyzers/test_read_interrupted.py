@@ -38,7 +38,7 @@ def until(condition, seconds=60):
 @pytest.mark.skipif(not Path("/proc/self/task").exists() or os.cpu_count() == 1, reason="needs /proc and two cores")
 @pytest.mark.parametrize("named", ["-", "pipe"])
 def test_an_interruption_ends_it_without_traces(tmp_path, named):
-    """The end of the trace never comes, so that it is reading for sure when the signal does."""
+    """The end of the trace never comes, so that the signal surely arrives while it is read."""
     pipe = tmp_path / "trace.json"
     os.mkfifo(pipe)
     command = [sys.executable, "-m", "tracekit", "analyze", "-" if named == "-" else str(pipe)]

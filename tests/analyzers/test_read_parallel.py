@@ -1,4 +1,4 @@
-"""Several processes read what one reads, whatever the file looks like and whatever becomes of them."""
+"""Several processes read the same as one, even if the file is damaged or a process dies."""
 
 import gzip
 import json
@@ -17,7 +17,7 @@ from tracekit.analyzers.readers import load, parallel, pool
 
 @pytest.fixture
 def pools(monkeypatch):
-    """Workers from the second chunk on; what was started is noted here."""
+    """Start workers from the second chunk on, and collect the pools that were started."""
     started = []
 
     class Noted(pool.Pool):
@@ -48,7 +48,7 @@ def test_shared_traces(shared, monkeypatch, pools, name):
 
 
 def mutated(text, seed):
-    """Bytes flipped, quotes and braces put in, a stretch left out, and the end cut off."""
+    """Flip bytes, insert quotes and braces, leave out a stretch, and cut off the end."""
     chance, text = random.Random(seed), bytearray(text)
     for _ in range(5):
         text[chance.randrange(len(text))] ^= 1 << chance.randrange(8)

@@ -1,4 +1,4 @@
-"""Every real trace, against an independent reading of the same file by `json`."""
+"""Compares every real trace with an independent reading of the same file by `json`."""
 
 import json
 import math
@@ -21,7 +21,7 @@ def nanoseconds(microseconds):
 
 
 def without_short_frames(event):
-    """Calls of Python functions are kept from 100 µs on, without addresses; modules all."""
+    """Return the expected frames: modules, and Python functions of at least 100 µs, without addresses."""
     if event["cat"] != "python_function" or event["name"].startswith("nn.Module: "):
         return event
     name = re.sub(r" at 0x\w+", "", event["name"])

@@ -1,4 +1,4 @@
-"""Where traces come from, and what is no trace."""
+"""Sources of traces, and files that are no trace."""
 
 import gzip
 import io

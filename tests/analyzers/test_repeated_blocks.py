@@ -1,4 +1,4 @@
-"""Repeated blocks of a forward pass, by the names of layers and by what repeats."""
+"""Repeated blocks of a forward pass, derived from the names of layers or from repetition."""
 
 import pandas as pd
 
@@ -21,7 +21,7 @@ BLOCK = [("layer_norm", cost()), ("mm", product(48)), ("gelu", cost()), ("mm", p
 
 
 def step(times, layers=False):
-    """An embedding and a norm, so many blocks, a norm and a head; then one op backward."""
+    """Return an embedding and a norm, `times` blocks, a norm and a head; then one backward op."""
     before, after = [("embedding", cost()), ("layer_norm", cost())], [("layer_norm", cost()), ("mm", product(99))]
     blocks = [(f"model.h.{at}.mlp", *op) for at in range(times) for op in BLOCK]
     rows = [*[("model.other", *op) for op in before], *blocks, *[("lm_head", *op) for op in after]]

@@ -1,4 +1,4 @@
-"""What autograd keeps, of op lists written down here."""
+"""The tensors that autograd saves, for op lists written by hand."""
 
 import pandas as pd
 import pytest
@@ -22,7 +22,7 @@ def pointwise(name, read, written, layer="h.0.mlp"):
 
 
 def kept(forward, backward=()):
-    """Bytes that each op of the forward pass keeps."""
+    """Return the bytes that each op of the forward pass saves."""
     rows = [("forward", *each) for each in forward] + [("backward", *each) for each in backward]
     return saved_bytes(pd.DataFrame(rows, columns=["phase", "name", "layer", "cost"])).to_list()
 

@@ -8,7 +8,7 @@ ops = st.lists(st.tuples(st.integers(0, 50_000), st.integers(0, 80_000), st.bool
 
 
 def one_by_one(rows, latency, gap):
-    """The definition, op by op."""
+    """Return the latency by its definition, op by op."""
     host, device, spans = 0, -gap, []
     for host_ns, kernel_ns, sync in rows:
         host += host_ns

@@ -1,4 +1,4 @@
-"""How wide intervals are, and how the widths are measured."""
+"""The widths of intervals, and how they are fitted."""
 
 import importlib
 import math

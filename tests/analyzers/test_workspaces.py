@@ -1,4 +1,4 @@
-"""Peak memory that `tracekit verify` measured on an H200, beside what is predicted from the run's trace."""
+"""Compares the peak memory predicted from a run's trace with what `tracekit verify` measured on an H200."""
 
 import json
 from pathlib import Path

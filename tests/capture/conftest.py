@@ -18,13 +18,13 @@ TINY_GPT2 = {
 
 @pytest.fixture(scope="session")
 def tiny_config() -> dict[str, object]:
-    """The config.json of a GPT-2 of two layers and 64 positions."""
+    """Return the config.json of a GPT-2 with two layers and 64 positions."""
     return TINY_GPT2
 
 
 @pytest.fixture
 def tiny_gpt2(tmp_path: Path, tiny_config: dict[str, object]) -> str:
-    """A directory with that config.json, to read and to write."""
+    """Return a writable directory with that config.json."""
     folder = tmp_path / "tiny-gpt2"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(tiny_config))

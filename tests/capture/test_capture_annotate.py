@@ -1,4 +1,4 @@
-"""Ranges: names, nesting, and balance, as emitted and as torch.profiler records them."""
+"""The names and the nesting of ranges, as emitted and as torch.profiler records them."""
 
 import json
 
@@ -14,7 +14,7 @@ from tracekit.capture.every_module import annotate_every_module
 
 
 class Recorder:
-    """Pushes and pops in order; ranges as paths of the names that were open."""
+    """Records pushes and pops in order, and ranges as paths of the open names."""
 
     def __init__(self):
         self.open, self.paths = [], []

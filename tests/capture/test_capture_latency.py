@@ -1,4 +1,4 @@
-"""Times of steps, with a clock that is told what time it is."""
+"""Times of steps, by a fake clock."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from tracekit.capture.annotate import phase
 
 
 class FakeClock:
-    """Each mark is an instant of a list, in microseconds."""
+    """A clock whose marks are the instants of a list, in microseconds."""
 
     def __init__(self):
         self.now = 0.0

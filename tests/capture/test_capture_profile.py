@@ -1,4 +1,4 @@
-"""tracekit profile, for real on the CPU; and what it refuses before it begins."""
+"""tracekit profile on the CPU, and what it refuses before it begins."""
 
 import json
 
@@ -19,7 +19,7 @@ def profile(*options):
 
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory, tiny_config):
-    """A folder with a recorded generation, what was printed, and the model's directory."""
+    """Return the folder of a recorded generation, the output, and the model's directory."""
     folder = tmp_path_factory.mktemp("profile")
     (folder / "tiny").mkdir()
     (folder / "tiny" / "config.json").write_text(json.dumps(tiny_config))

@@ -1,4 +1,4 @@
-"""Capturing code that is not ours: blocks and scripts."""
+"""Capturing the user's code: blocks and scripts."""
 
 import subprocess
 import sys

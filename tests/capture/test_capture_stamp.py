@@ -1,4 +1,4 @@
-"""A stamped trace: our metadata in front, the events untouched, nothing of the environment."""
+"""A stamped trace begins with our metadata, keeps its events, and holds nothing of the environment."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What a step runs, seen by its phases and by the tensors that reach the model."""
+"""What a step runs: its phases, and the tensors that reach the model."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from tracekit.capture.settings import Settings
 
 
 class Seen(NoRanges):
-    """An emitter that remembers."""
+    """An emitter that records its calls."""
 
     def __init__(self):
         self.names = []
@@ -30,7 +30,7 @@ def settings_for(model, workload, **options):
 
 
 def run(settings, steps=1):
-    """The model, its step, the phases of each step, and the arguments of each call of the model in it."""
+    """Return the model, its step, the phases of each step, and the arguments of each call of the model."""
     model = models.build_for(settings)
     step = workloads.prepare(model, settings)
     calls, phases = [], []

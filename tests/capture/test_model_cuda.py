@@ -1,4 +1,4 @@
-"""What CUDA makes of a step: attention kernels, fused dropout and softmax, launches a layer."""
+"""Ops that a step has on CUDA: attention kernels, fused dropout and softmax, launches per layer."""
 
 import gzip
 import json
@@ -144,7 +144,7 @@ def test_launching_ops_are_those_of_a_trace_from_an_h200(shared: Path) -> None:
 
 
 def _launched_in(path: Path) -> Counter[str]:
-    """Ops of the trace's second step that made a launch."""
+    """Return the ops of the trace's second step that launched a kernel."""
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     step = [event for event in events if event.get("cat") == "user_annotation"][1]
     inside = [event for event in events if "dur" in event and 0 <= event["ts"] - step["ts"] < step["dur"]]

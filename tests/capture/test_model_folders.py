@@ -1,4 +1,4 @@
-"""Folders with a config.json that nobody chose well, or that somebody made to do harm."""
+"""Folders with a config.json that is wrong or malicious."""
 
 import json
 import pickle
@@ -97,7 +97,7 @@ def test_a_config_that_is_no_json_is_explained(tmp_path, content):
 
 @pytest.mark.parametrize(("model_type", "status"), [("evil", 1), ("gpt2", 0)])
 def test_code_of_a_model_never_runs_and_stdin_is_never_read(tmp_path, monkeypatch, model_type, status):
-    """transformers has no type "evil"; of "gpt2" it has its own classes, which are used."""
+    """transformers has no type "evil"; for "gpt2" its own classes are used."""
     config = GPT2 | {"model_type": model_type, "auto_map": AUTO_MAP, "architectures": ["M"]}
     folder = folder_of(tmp_path / "model", config)
     (folder / "evil.py").write_text(OWN_CODE)

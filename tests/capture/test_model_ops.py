@@ -1,4 +1,4 @@
-"""The ops recorded on fake tensors are those that torch.profiler records of the same step really run."""
+"""The ops recorded on fake tensors are those that torch.profiler records when the same step runs."""
 
 import json
 from collections import Counter
@@ -20,7 +20,7 @@ from tracekit.capture.settings import Settings
 Call = tuple[str, str, str, str]
 
 CUDA_ONLY = ("aten::_scaled_dot_product", "aten::scaled_dot_product", "aten::_foreach_add_")
-"""Attention has its own kernels there, and an optimizer counts its steps on the host, which the CPU cannot tell."""
+"""Left out: attention, whose kernels differ on a GPU, and the optimizer's step count, which is on the host."""
 LONGEST_LIST = 30
 """The profiler records longer lists of tensors without their shapes."""
 
@@ -70,7 +70,7 @@ def _train(folder: Path) -> Recording:
 
 
 def _really_run(settings: Settings, folder: Path, names: set[str]) -> Counter[Call]:
-    """The calls of ops of these names in one step on the CPU, with the optimizer of a GPU, after a step of warm-up."""
+    """Return the calls of these ops in one step on the CPU after a warm-up step, with the optimizer of a GPU."""
     model = models.build_for(settings)
     step = workloads.prepare(model, replace(settings, device="model"))
     step(NoRanges())
@@ -83,7 +83,7 @@ def _really_run(settings: Settings, folder: Path, names: set[str]) -> Counter[Ca
 
 
 def _keys_of(ops: list[dict[str, Any]], names: set[str]) -> Iterator[Call]:
-    """Calls that are not part of another one, and not of attention."""
+    """Return the calls that are neither part of another call nor of attention."""
     done = 0.0
     for op in ops:
         name, args = _name(op["name"]), op["args"]
@@ -101,7 +101,7 @@ def _key(name: str, shapes: str, dtypes: str, values: str) -> Call:
 
 
 def _name(name: str) -> str:
-    """Sums of gradients are in place where tensors are real."""
+    """Return the op's name. Gradients are added in place when tensors are real."""
     return "aten::add" if name == "aten::add_" else name
 
 

@@ -1,4 +1,4 @@
-"""The file of a modelled run: what it holds, and that the readers and analyses take it for what it is."""
+"""The file of a modelled run: its content, and how readers and analyses understand it."""
 
 import gzip
 import json

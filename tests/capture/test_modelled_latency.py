@@ -1,4 +1,4 @@
-"""Modelled latency of runs on an H200, beside what they took there: benchmarks/data/h200_latencies.csv."""
+"""Compares the modelled latency of runs on an H200 with benchmarks/data/h200_latencies.csv."""
 
 import csv
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ OTHERS = [("gpt2", "train", "fp32"), ("bert-base-uncased", "prefill", "fp32"), (
 
 
 def measured_us(model: str, workload: str, dtype: str, *processes: str) -> list[float]:
-    """Median latency of each process that ran it at batch 1 with SDPA."""
+    """Return the median latency in each process that ran it at batch 1 with SDPA."""
     key = {"model": model, "workload": workload, "dtype": dtype, "batch_size": "1", "attention": "sdpa"}
     rows = [row for row in ROWS if key.items() <= row.items()]
     return [float(row["median_us"]) for row in rows if not processes or row["process"] in processes]
@@ -40,7 +40,7 @@ def measured_us(model: str, workload: str, dtype: str, *processes: str) -> list[
 
 @pytest.fixture(scope="module", autouse=True)
 def _recorded_once() -> Iterator[None]:
-    """A run is the same on every host: it is recorded once."""
+    """Record a run once, because it is the same on every host."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fake_run, "run", cache(fake_run.run))
         yield
@@ -48,7 +48,7 @@ def _recorded_once() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def assumed_us(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str, str, str]], Interval]:
-    """Latency of a run, modelled with the host that is assumed where none was calibrated."""
+    """Return the latency of a run, modelled with the host that is assumed without a calibration."""
     return cache(lambda run: modelled_us(run, assumed(H200), tmp_path_factory.mktemp("assumed")))
 
 

@@ -1,4 +1,4 @@
-"""Code of one's own, modelled for a GPU that is not there: scripts, blocks and modules."""
+"""The user's code, modelled for a GPU without having one: scripts, blocks and modules."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ ATTENTION = ["qkv projection", "split heads", "scores", "scale and mask", "softm
 
 @pytest.fixture(scope="module")
 def gpt2(tmp_path_factory):
-    """The example, modelled for a T4."""
+    """Return the example's run, modelled for a T4."""
     folder = tmp_path_factory.mktemp("gpt2")
     command = ["run", "--gpu", "t4", "--device", "model", "-o", str(folder), str(EXAMPLE), *SMALL]
     done = CliRunner().invoke(main, command)

@@ -1,4 +1,4 @@
-"""Predicted memory beside that of a run on fake tensors with the other batch, the other type."""
+"""Compares predicted memory with that of a modelled run with the other batch size or dtype."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ SIZES = {"n_embd": 128, "n_head": 4, "vocab_size": 1000}
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory):
-    """Folder of a modelled run of a small GPT-2."""
+    """Return a function that models a run of a small GPT-2 and returns its folder."""
 
     def recorded(workload: str, batch: int, dtype: str) -> Path:
         folder = tmp_path_factory.mktemp("run")

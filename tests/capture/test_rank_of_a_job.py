@@ -1,4 +1,4 @@
-"""A script under torchrun: one trace a rank, which says which rank it is of."""
+"""A script under torchrun writes one trace per rank, which states its rank."""
 
 import pytest
 from click.testing import CliRunner

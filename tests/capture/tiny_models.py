@@ -54,13 +54,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def write_model(folder: Path, model: str, changes: dict[str, Any] | None = None) -> Path:
-    """A model's folder, made when it is not there; `changes` are made to its configuration."""
+    """Return a model's folder, and write it if it does not exist; `changes` are made to its configuration."""
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps({"model_type": model, **CONFIGS[model], **(changes or {})}))
     return folder
 
 
 def settings_of(model: str, folder: Path, changes: dict[str, Any] | None = None, **options: Any) -> Settings:
-    """Planned settings; `changes` are made to the model's configuration."""
+    """Return planned settings; `changes` are made to the model's configuration."""
     write_model(folder, model, changes)
     return plan(Settings(**{"model": str(folder), "gpu": "a100", "device": "model", "seq_len": 16} | options))

@@ -33,7 +33,7 @@ def action():
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """The tracked files of this tree, and programs that stand for the runner's."""
+    """Return a folder with the tracked files of this tree, and programs in place of the runner's."""
     folder = tmp_path_factory.mktemp("checkout")
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
     for name in filter(None, listed.stdout.split("\0")):
@@ -75,7 +75,7 @@ def step(action, checkout, tmp_path):
 
 
 def _filled(value, inputs):
-    """A value with the expressions that a runner would replace."""
+    """Replace a value's expressions as a runner would."""
     value = re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda match: inputs[match[1]], value)
     return re.sub(r"\$\{\{ github\.event\.pull_request\.number \}\}", "7", value)
 

@@ -14,7 +14,7 @@ from tracekit.cli import main
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A repository with the traces of three runs of a program, and one of each change to it."""
+    """Return a repository with traces of three runs of a program, and one for each change to it."""
     folder = tmp_path_factory.mktemp("repository")
     (folder / "train.py").write_text("pass\n" * 60)
     for number, drift in enumerate((1.0, 1.002, 0.997, 1.001, 0.999, 1.003)):
@@ -42,7 +42,7 @@ def main_baseline(folder):
 
 @pytest.fixture
 def tracekit(folder, main_baseline, monkeypatch):
-    """The command, in the repository, whose baselines are saved."""
+    """Return the command, run in the repository, whose baselines are saved."""
     assert main_baseline.is_file()
     monkeypatch.chdir(folder)
     return lambda *words: CliRunner().invoke(main, list(words))

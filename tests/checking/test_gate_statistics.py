@@ -19,7 +19,7 @@ PARTS = {f"h.{block}.{name}": us for block in range(6) for name, us in (("attn",
 
 
 def run(random, steps=12, slow=None, by=1.03):
-    """A run with a drift of its own, noise in each step of each part, and now and then a slow step."""
+    """Return a run with its own drift, noise in each step of each part, and a few slow steps."""
     drift, parts = math.exp(random.normal(0, 0.005)), {}
     for name, us in PARTS.items():
         own = math.exp(random.normal(0, 0.002)) * (by if name == slow else 1.0)

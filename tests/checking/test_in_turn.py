@@ -1,4 +1,4 @@
-"""Two runs that are timed anew, in turn."""
+"""Two runs are timed again in turn."""
 
 import json
 from dataclasses import replace

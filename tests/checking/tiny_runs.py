@@ -1,4 +1,4 @@
-"""Small traces of a run on a GPU, with two layers, a few steps, and whatever is planted in them."""
+"""Small traces of a run on a GPU, with two layers, a few steps, and planted changes."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Every template is proved by Triton's interpreter, and put into small models and taken out again."""
+"""Triton's interpreter proves every template, which is put into small models and removed again."""
 
 import importlib
 
@@ -15,7 +15,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 BOTH = ("norm", "gated_activation", "weight_only_product", "cross_entropy")
-"""Templates that are proved in bf16 too, which the interpreter rounds to as a GPU does."""
+"""Templates that are also proved in bf16, to which the interpreter rounds as a GPU does."""
 
 
 def template(name):

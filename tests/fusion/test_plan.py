@@ -1,4 +1,4 @@
-"""Groups of ops by data flow, what they are predicted to take, their tiles, and the files that are written."""
+"""Groups of ops by data flow: their predicted time, their tiles, and the files that are written."""
 
 import json
 from dataclasses import replace
@@ -103,7 +103,7 @@ def test_what_is_read_in_a_group_is_counted_once():
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory):
-    """The graph of a Llama of two layers, prefill."""
+    """Return the graph of the prefill of a Llama with two layers."""
     folder = tmp_path_factory.mktemp("llama")
     sizes = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 2, "vocab_size": 64}
     config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_key_value_heads": 8, **sizes}
@@ -151,7 +151,7 @@ def test_tiles_differ_between_architectures_and_say_why():
 
 @pytest.fixture(scope="module")
 def run(llama, tmp_path_factory):
-    """A run's folder with its graph and settings, without a trace."""
+    """Return a run's folder with its graph and settings, without a trace."""
     folder = tmp_path_factory.mktemp("run")
     (folder / GRAPH).write_bytes(graphs.to_bytes(llama[1]))
     (folder / "run.json").write_text(json.dumps({"settings": llama[0].as_dict()}))

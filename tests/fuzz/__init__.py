@@ -1,4 +1,4 @@
-"""Mutated traces: whatever is done to a file, reading it is an answer or a sentence, and losses are reported.
+"""Mutated traces: reading a damaged file gives a trace or an error for people, and reports what is lost.
 
 `python -m tests.fuzz --count 10000` runs many, `--seed N --count 1` one again. `tests/fuzz/test_fuzz.py` runs a few.
 """

@@ -1,4 +1,4 @@
-"""Sound files of every format, small, with events that can be told apart by their names."""
+"""Small sound files of every format, whose events have distinct names."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Read one mutated file, and hold what was read against what the file holds.
+"""Reads a mutated file, and compares the tables with the content of the file.
 
 The invariant: every event that a plain parser sees in the file is either in the tables or in the count of a problem.
 For JSON that is still valid the plain parser is `json`, and events are the elements of the lists of events. Otherwise
@@ -38,11 +38,11 @@ BASES = {"kineto": bases.kineto, "kineto-gzip": bases.kineto, "nsys": bases.nsys
 
 
 class FuzzError(AssertionError):
-    """What was wrong with one mutated file."""
+    """What is wrong with the reading of a mutated file."""
 
 
 def run_one(seed: int, folder: Path) -> str:
-    """Mutates, reads and checks one file; says how it ended. Raises FuzzError, or whatever the reader raises."""
+    """Mutate, read and check one file, and return the outcome. Raises FuzzError, or whatever the reader raises."""
     chance = random.Random(seed)
     kind = chance.choice(list(BASES))
     original = BASES[kind]()
@@ -90,7 +90,7 @@ def _expected(kind: str, data: bytes, original: bytes) -> int:
 
 
 def _inflated(data: bytes) -> bytes:
-    """What the first members give, until the first damage."""
+    """Return the content of the first members, up to the first damage."""
     out = b""
     while data[:2] == b"\x1f\x8b":
         member = zlib.decompressobj(31)
@@ -111,14 +111,14 @@ def _is_json(text: bytes) -> bool:
 
 
 def _json_events(text: bytes) -> int:
-    """Elements of all lists called traceEvents at the top that are work, or that are no events."""
+    """Return the elements of all top-level lists called traceEvents that are work, or that are no events."""
     pairs = json.loads(text, object_pairs_hook=list)
     lists = [value for key, value in pairs if key == "traceEvents"]
     return sum(_counts(element) for events in lists if isinstance(events, list) for element in events)
 
 
 def _counts(element: object) -> bool:
-    """Whether an element has to be read or counted: work, and what has no phase."""
+    """Return whether an element must be read or counted: it is work, or has no phase."""
     event = {pair[0]: pair[1] for pair in element if len(pair) == 2} if _is_object(element) else {}
     category = event.get("cat")
     return event.get("ph") != "X" or (isinstance(category, str) and category in WORK)
@@ -129,13 +129,13 @@ def _is_object(element: object) -> bool:
 
 
 def _intact_events(text: bytes, original: bytes) -> int:
-    """Events of the original whose text occurs in the file, as often as it does."""
+    """Return the events of the original whose text occurs in the file, as often as it occurs."""
     events = [json.dumps(event).encode() for event in json.loads(original)["traceEvents"]]
     return sum(text.count(event) for event in events)
 
 
 def _rows(data: bytes) -> int:
-    """Rows of the tables that hold events, by SQL; a damaged database holds none for sure."""
+    """Return the number of rows in the tables of events, by SQL; 0 for a damaged database."""
     connection = sqlite3.connect(":memory:")
     try:
         connection.deserialize(data)
@@ -158,7 +158,7 @@ def _rows_of(connection: sqlite3.Connection, table: str) -> int:
 
 
 def _whole_lines(text: bytes, original: bytes) -> int:
-    """Rows of the original that are still lines of the file, below a header."""
+    """Return the rows of the original that are still lines of the file, below a header."""
     rows = [
         line
         for line in original.split(b"\n")
