@@ -1,4 +1,4 @@
-"""A worker without a process of its own, for tests of what is measured rather than of where."""
+"""A worker without a separate process, for tests that do not depend on where the work is done."""
 
 import pickle
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from tracekit.measurement.worker import Worker, _answered
 
 
 class SameProcess(Worker):
-    """Calls functions here. Functions, arguments and answers are pickled, as between processes."""
+    """Calls functions in this process. Functions, arguments and answers are pickled, as between processes."""
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         there, given = pickle.loads(pickle.dumps((function, arguments)))

@@ -1,4 +1,4 @@
-"""The page of accuracy: targets first, chapters without data say so, signatures survive their short form."""
+"""The accuracy page: targets come first, chapters without data say so, and short signatures are read back."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""tracekit bench on the CPU: configurations, rows, what is taken up again, the largest batch."""
+"""tracekit bench on the CPU: configurations, rows, continuing a bench, and the largest batch."""
 
 import csv
 

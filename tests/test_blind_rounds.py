@@ -98,7 +98,7 @@ def test_what_measures_imports_nothing_of_tracekit():
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """A round of two runs."""
+    """Return the folder of a measured round of two runs."""
     folder = tmp_path_factory.mktemp("round")
     runs = [
         {**GPT2, "name": "r01", "model": "smollm2-1_7b", "optimizations": ["static-cache", "batching:4"]},
@@ -159,7 +159,7 @@ def test_a_gpus_trace_is_predicted_and_scored(tmp_path):
 
 
 def _traced(folder):
-    """As measure.py leaves it: a trace, and what was timed beside it."""
+    """Write a folder like measure.py's: a trace, and the times measured beside it."""
     (folder / "traces").mkdir(parents=True)
     sample = (ROOT / "examples" / "traces" / "h200_bert_prefill.json.gz").read_bytes()
     for name in ("r01.json.gz", "r01.ranges.json.gz"):

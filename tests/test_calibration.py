@@ -1,4 +1,4 @@
-"""A machine is measured once, kept, and changes what is predicted for its GPU and for no other."""
+"""A calibration is measured once, kept, and changes the predictions for its GPU alone."""
 
 import os
 import socket
@@ -105,7 +105,7 @@ def test_measured_rates_correct_what_is_modelled_for_the_same_product() -> None:
 
 
 def test_a_kernel_starts_after_its_launch_has_returned() -> None:
-    """As measured, the call being half of the time from its begin; 0, which old files hold, was not measured."""
+    """The launch call takes half of the measured time from its beginning. 0, as in old files, means not measured."""
     measured = apply.as_calibrated(H200, calibration(launch_us=1.9))
     assert measured.launch_us * (1 - LAUNCH_CALL) == pytest.approx(1.9)
     assert apply.as_calibrated(H200, calibration(launch_us=0.0)).launch_us == H200.launch_us

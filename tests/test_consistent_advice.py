@@ -1,4 +1,4 @@
-"""What is said first is the same everywhere, and a plan contradicts nothing that is said of its steps."""
+"""All outputs agree on the first recommendation, and the plan agrees with the advice for its steps."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 TRACES = sorted((ROOT / "examples" / "traces").rglob("*.json.gz"))
 SHARED = [path for kind in ("traces", "advice") for path in sorted((ROOT.parent / "shared" / kind).glob("*.json.gz"))]
 PAGES = ("gpt2_decode", "gpt2_train", "mistral-7b_prefill", "compile-and-graph", "gpu-only")
-"""Samples of a launch-bound and a compute-bound run, of training, of graphs, and of one without a host."""
+"""Samples of a launch-bound and a compute-bound run, of training, of CUDA graphs, and of a GPU-only trace."""
 ROWS = 20
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 
@@ -37,7 +37,7 @@ def exported(analysis: Analysis) -> dict:
 
 
 def _shortened(exported: object) -> object:
-    """The same with the first rows of each table: those that follow have the same columns and types."""
+    """Keep the first rows of each table. The others have the same columns and types."""
     if isinstance(exported, dict):
         return {key: _shortened(value) for key, value in exported.items()}
     return [_shortened(value) for value in exported[:ROWS]] if isinstance(exported, list) else exported

@@ -1,4 +1,4 @@
-"""The additions in CONTRIBUTING.md are carried out as they stand there, in a copy of the checkout."""
+"""Follows the additions in CONTRIBUTING.md literally, in a copy of the checkout."""
 
 import os
 import re
@@ -18,7 +18,7 @@ COPIED = ("analyzers", "reports", "tracekit", "docs", "tests", "pyproject.toml")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block; `place` names its file, and where in it: at its end, or as its whole."""
+    """A fenced block. `place` names its file, and says whether it is appended or is the whole file."""
 
     place: str
     language: str
@@ -36,13 +36,13 @@ class Block:
             path.write_text(self.text, "utf-8")
 
     def commands(self) -> list[tuple[str, list[str]]]:
-        """Each command, and the lines that its output must hold."""
+        """Return each command, and the lines that its output must hold."""
         runs = [part.splitlines() for part in re.split(r"^\$ ", self.text, flags=re.M)[1:]]
         return [(command, expected) for command, *expected in runs]
 
 
 def patched(text: str, diff: str) -> str:
-    """The text with the hunks of a diff, each of which fits in one place."""
+    """Apply the hunks of a diff to a text. Each must fit in exactly one place."""
     for hunk in diff.split("@@\n"):
         lines = hunk.splitlines()
         before = "".join(f"{line[1:]}\n" for line in lines if line[0] != "+")
@@ -59,7 +59,7 @@ def blocks(section: str) -> list[Block]:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy with all additions; examples are only read."""
+    """Return a copy of the checkout with all additions. Examples are linked."""
     copy = tmp_path_factory.mktemp("checkout")
     for name in COPIED:
         if (ROOT / name).is_dir():
@@ -76,7 +76,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def output(command: str, checkout: Path) -> str:
-    """What a command prints, run in the checkout, whose package is imported."""
+    """Run a command in the checkout with its package, and return what it prints."""
     program, *arguments = shlex.split(command)
     modules = {"tracekit": ["-m", "tracekit"], "pytest": ["-m", "pytest"], "python": []}
     start = [sys.executable, *modules[program]] if program in modules else [program]

@@ -1,4 +1,4 @@
-"""Corrections from what was measured on this machine."""
+"""Corrections of predictions by measurements on this machine."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Op calls under Nsight Compute: from launches to the ops that made them, and formulas beside what was measured."""
+"""Op calls under Nsight Compute: assigning launches to ops, and comparing formulas with measurements."""
 
 import math
 
@@ -52,7 +52,7 @@ def test_other_calls_than_recorded_are_refused():
 
 
 def test_launchers_of_a_trace_in_the_order_of_the_device():
-    """An op inside another, a memset between; kernels outside the mark are none of the case's."""
+    """An op is nested in another, with a memset between; kernels outside the mark belong to no case."""
     op = {"cat": "cpu_op", "tid": 1, "args": {"Input Dims": [[4]], "Input type": ["float"], "Input Strides": [[1]]}}
     events = [
         {"cat": "user_annotation", "name": "case:3:counted:0", "ts": 0, "dur": 50, "tid": 1},

@@ -1,4 +1,4 @@
-"""A command that is ended by SIGTERM or Ctrl-C leaves no temporary and no half-written file."""
+"""A command that SIGTERM or Ctrl-C ends leaves neither temporary nor half-written files."""
 
 import gzip
 import json
@@ -60,7 +60,7 @@ def trace(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _signals_as_in_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process that runs in the background inherits that Ctrl-C and hang-ups are ignored."""
+    """Restore the usual handlers, because a background process inherits that Ctrl-C and hang-ups are ignored."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
     before = {number: signal.signal(number, handler) for number, handler in usual.items()}
@@ -70,7 +70,7 @@ def _signals_as_in_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def signalled(number: int) -> Callable[..., Any]:
-    """A function in which a signal arrives."""
+    """Return a function in which a signal arrives."""
 
     def function(*_: Any, **__: Any) -> None:
         signal.raise_signal(number)
@@ -91,7 +91,7 @@ def files(folder: Path) -> list[str]:
     ("number", "ended"), [(signal.SIGTERM, 143), (signal.SIGINT, 1), (signal.SIGHUP, 129)], ids=str
 )
 def test_annotate(tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, number: int, ended: int) -> None:
-    """Ended while the findings are written."""
+    """The signal arrives while the findings are written."""
     monkeypatch.setattr(write, "events", signalled(number))
     assert status("annotate", trace, "-o", tmp_path / "out" / "annotated.json.gz") == ended
     assert (tmp_path / "out").is_dir() and files(tmp_path / "out") == []
@@ -107,7 +107,7 @@ def test_a_trace_that_is_replaced_stays_whole(trace: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_report(tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """Ended between writing the file and renaming it."""
+    """The signal arrives between writing the file and renaming it."""
     monkeypatch.setattr(Path, "replace", signalled(number))
     assert status("report", trace, "--no-cache", "-o", tmp_path / "out" / "page.html") != 0
     assert (tmp_path / "out").is_dir() and files(tmp_path / "out") == []
@@ -115,7 +115,7 @@ def test_report(tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, nu
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_cache(tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """Ended in the middle of an entry."""
+    """The signal arrives in the middle of an entry."""
 
     def half_saved(_: object, file: Any) -> None:
         file.write(b"x")
@@ -128,7 +128,7 @@ def test_the_cache(tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 def _with(module: ModuleType, **changed: object) -> ModuleType:
-    """A copy of a module with other attributes."""
+    """Return a copy of a module with changed attributes."""
     copy = ModuleType(module.__name__)
     vars(copy).update(vars(module) | changed)
     return copy

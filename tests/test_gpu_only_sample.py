@@ -24,7 +24,7 @@ def content():
 
 @pytest.fixture(scope="module")
 def spans(content):
-    """(category, name, start, end) of the GPU's events in ns, by start."""
+    """Return (category, name, start, end) of the GPU's events in ns, by start."""
     events = [event for event in content["traceEvents"] if event.get("cat") in DEVICE]
     rows = [(e["cat"], e["name"], round(e["ts"] * 1000), round(e["dur"] * 1000)) for e in events]
     return sorted(((cat, name, start, start + length) for cat, name, start, length in rows), key=lambda row: row[2])

@@ -1,4 +1,4 @@
-"""tracekit gpus: the table, and the same facts as data."""
+"""tracekit gpus, as a table and as data."""
 
 import csv
 import io

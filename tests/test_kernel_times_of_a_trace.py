@@ -1,11 +1,11 @@
-"""What measure_kernels.py makes of a trace: each op's kernels, cold and warm."""
+"""measure_kernels.py reads each op's kernels from a trace, cold and warm."""
 
 from kernel_cases.case import Case
 from kernel_times import Walls, op_rows
 
 
 def events() -> list[dict]:
-    """Two repeats of a case in either state; the op add inside linear starts one kernel, linear itself another."""
+    """Return two repeats of a case in both states; add, inside linear, starts one kernel, and linear itself another."""
     events = []
     for repeat, (state, us) in enumerate([("cold", 8.0), ("warm", 99.0), ("warm", 5.0)]):
         at = 100.0 * repeat

@@ -1,4 +1,4 @@
-"""What a finished capture and `tracekit annotate` write is not read anew: the next look at it is from the cache."""
+"""The analysis of what a capture or `tracekit annotate` wrote is in the cache already."""
 
 import shutil
 from pathlib import Path

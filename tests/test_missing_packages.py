@@ -1,4 +1,4 @@
-"""Every command, and the Python functions, where an optional package is not installed."""
+"""Every command and the Python functions, without an optional package."""
 
 import json
 import pickle
@@ -48,7 +48,7 @@ NEED_TORCH = {
     "verify": ["verify", "run"],
 }
 NEED_A_GRAPH = {"fuse"}
-"""They read a run that only a machine with torch can record; tests/fusion tries them."""
+"""Commands that read a run recorded with torch; tests/fusion tries them."""
 NEED_NO_TORCH = {
     "analyze": ["analyze", "trace.json"],
     "annotate": ["annotate", "trace.json", "-o", "annotated.json"],
@@ -74,7 +74,7 @@ class Done(NamedTuple):
 
 
 def write_inputs(folder: Path) -> Path:
-    """A folder with a script, the settings of a run, and traces."""
+    """Write a script, the settings of a run, and traces into a folder."""
     (folder / "script.py").write_text("print('ran')\n")
     (folder / "kernels.ncu-rep").write_bytes(b"NVR\0" + bytes(64))
     (folder / "trace.pftrace").write_bytes(b"\x0a\x02\x50\x01")
@@ -88,7 +88,7 @@ def write_inputs(folder: Path) -> Path:
 
 
 def without(packages: Iterable[str], codes: Iterable[str], folder: Path) -> list[Done]:
-    """How each piece of code ends in one process that cannot import these packages."""
+    """Run each piece of code in one process that cannot import these packages, and return how it ends."""
     text = BLOCKING.format(packages=set(packages), codes=list(codes))
     done = subprocess.run([sys.executable, "-c", text], cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

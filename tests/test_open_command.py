@@ -1,4 +1,4 @@
-"""`tracekit open`, with a browser that fetches what it is told to."""
+"""`tracekit open`, with a fake browser that fetches the trace."""
 
 import contextlib
 import http.client
@@ -30,7 +30,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 class Browser(threading.Thread):
-    """Fetches what Perfetto's UI is asked to open."""
+    """A browser that fetches what Perfetto's UI is asked to open."""
 
     def __init__(self, address: str, origin: str = UI) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Browser(threading.Thread):
 
 
 def answer_of(server: FileServer, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
-    """The server's answer to one request, while it serves on another thread."""
+    """Return the server's answer to a request, while it serves on another thread."""
     serving = threading.Thread(target=server.serve, daemon=True)
     serving.start()
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)

@@ -1,4 +1,4 @@
-"""What is installed: one package, whichever way it is built."""
+"""One package is installed, by a wheel, an sdist, or an editable install."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ MODULES = {
 
 
 def build(target, source, into):
-    """A wheel or an sdist of the sources, as hatchling makes it."""
+    """Build a wheel or an sdist with hatchling."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(into)]
     subprocess.run(command, cwd=source, check=True, capture_output=True, text=True)
     (archive,) = into.glob("*.whl" if target == "wheel" else "*.tar.gz")
@@ -35,7 +35,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """A folder with the wheel's files, as pip would put them into site-packages."""
+    """Return a folder with the wheel's files, as pip would put them into site-packages."""
     folder = tmp_path_factory.mktemp("site")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)

@@ -1,4 +1,4 @@
-"""Paths that cannot be read or written: explained in three sentences, with exit status 1."""
+"""Paths that cannot be read or written are explained in three sentences, with exit status 1."""
 
 import errno
 from pathlib import Path
@@ -11,7 +11,7 @@ from tracekit.cli import main
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A folder with a text, a binary, an empty script, a folder, and one that only looks like a run's."""
+    """Return a folder with a text, a binary, an empty script, a folder, and one that only looks like a run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text").write_text("a text")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")

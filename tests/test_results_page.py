@@ -1,4 +1,4 @@
-"""The page of results: what verify and bench left, every row of it, and nothing stale."""
+"""The results page shows every row of the results of verify and bench, and nothing stale."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The traces that we captured on an H200, from file to recommendation."""
+"""Our traces of an H200, from file to recommendation."""
 
 import json
 from pathlib import Path
@@ -84,7 +84,7 @@ def test_layers_of_gpt2(analysis):
 
 
 def test_flops_of_gpt2_prefill(analysis):
-    """2 FLOPs a weight and token in the blocks and the LM head, 4 a score of causal attention and head dimension."""
+    """2 FLOPs per weight and token in the blocks and the LM head, 4 per causal attention score and head dimension."""
     result = analysis("gpt2_prefill")
     products = 2 * 512 * (12 * 12 * 768 * 768 + 50257 * 768)
     gemm = result.ops[result.ops.family == "gemm"].flops.sum()

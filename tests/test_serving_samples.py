@@ -36,7 +36,7 @@ BATCHES = {
     ],
 }
 PHASES = dict.fromkeys(BATCHES, ("prefill", "mixed", "decode")) | {"cpu_vllm_0.13": ("prefill", "decode", "decode")}
-"""0.13 called the rest of a prompt cached."""
+"""vLLM 0.13 named the rest of a prompt cached."""
 
 each = pytest.mark.parametrize("name", BATCHES)
 
@@ -46,13 +46,13 @@ def content(name):
 
 
 def spans(events, category):
-    """Name, start and end in ns, by start; of events that start together the longest first."""
+    """Return name, start and end in ns, by start; the longest first of those that start together."""
     rows = [(e["name"], round(e["ts"] * 1000), e["dur"]) for e in events if e.get("cat") == category]
     return sorted(((n, start, start + round(dur * 1000)) for n, start, dur in rows), key=lambda r: (r[1], -r[2]))
 
 
 def outermost(rows):
-    """The spans of a thread that no other span contains."""
+    """Return the spans of a thread that no other span contains."""
     kept, until = [], 0
     for row in rows:
         if row[1] >= until:

@@ -1,4 +1,4 @@
-"""The floors of the house: who may import whom."""
+"""The floors of the code import only from below, and files stay small."""
 
 import ast
 import subprocess
@@ -13,7 +13,7 @@ FLOORS = ["analyzers", "reports", "tracekit"]
 
 
 def modules(floor):
-    """Files of a floor; those of the upper floor are not the ones of the two that are linked into its folder."""
+    """Return the files of a floor. Those of the two lower floors, linked into the upper one, are not its own."""
     folder = PACKAGE if floor == "tracekit" else PACKAGE / floor
     return [path for path in sorted(folder.rglob("*.py")) if floor_of(path) == floor]
 
@@ -25,14 +25,14 @@ def floor_of(path):
 
 @pytest.fixture(scope="module", params=FLOORS)
 def floor(request):
-    """A floor's number, and the syntax tree of each of its files."""
+    """Return a floor's number, and the syntax tree of each of its files."""
     trees = {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in modules(request.param)}
     assert len(trees) > 20
     return FLOORS.index(request.param), trees
 
 
 def imported(tree):
-    """Names of the modules that a file imports, at its top level or in a function."""
+    """Yield the names of the modules that a file imports, at its top level or in a function."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -1,4 +1,4 @@
-"""Sweeps: the grid, where it flips, and what is written."""
+"""Sweeps: the grid, its crossovers, and the files that are written."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""tracekit verify on the CPU: what is measured, what is refused, and what it leaves in the run's folder."""
+"""tracekit verify on the CPU: what it measures, what it refuses, and what it writes into the run's folder."""
 
 import json
 
@@ -59,7 +59,7 @@ def test_a_name_that_is_not_known_is_refused_before_anything_is_built(run, name,
 
 @pytest.mark.usefixtures("same_process")
 def test_what_was_measured_is_kept_when_it_is_stopped_and_called_again(run):
-    """Stopped at the second of two; then another optimization is measured."""
+    """It is stopped at the second of two optimizations; then a third is measured."""
 
     def say(line: str) -> None:
         if "(2 of 2)" in line:

@@ -1,6 +1,6 @@
-"""Every format's samples cut off, with bytes changed, and with fields gone: an analysis, or an error for people.
+"""Damages the samples of every format: each gives an analysis, or an error for people.
 
-Between the samples of a format, every percent is cut at, and bytes and fields are changed in both ways.
+The samples of a format share the work: together, they are cut at every percent, and damaged in both ways.
 """
 
 import gzip
@@ -25,7 +25,7 @@ FORMATS = {
     "ncu-rep": ["counters/*.ncu-rep"] if find_spec("ncu_report") else [],
 }
 LARGEST_BYTES = 60_000
-"""Size of a packed sample; larger ones are of the same kinds, and slow."""
+"""Limit for the size of a compressed sample. Larger ones are of the same kinds, and slow."""
 KEY, COLUMN = re.compile(rb'"([A-Za-z_][\w ./%]*)"'), re.compile(rb"\b[a-z]+[A-Z]\w+")
 
 
@@ -34,7 +34,7 @@ class Sample(NamedTuple):
     path: Path
     place: int
     of: int
-    """It is the `place`-th of so many samples of its format."""
+    """The sample is the `place`-th of this many samples of its format."""
 
     def content(self):
         raw = self.path.read_bytes()
@@ -51,7 +51,7 @@ each = pytest.mark.parametrize("sample", [s for form in FORMATS for s in samples
 
 
 def read(folder, changed):
-    """Return the trace, None when it was refused with a reason."""
+    """Return the trace, or None if it was refused with a reason."""
     path = folder / "sample"
     path.write_bytes(changed)
     try:
@@ -72,7 +72,7 @@ def test_cut_at_every_percent(tmp_path, sample):
 
 
 def ways(sample, *both):
-    """One of two ways of damage; both for a format's only sample."""
+    """Return one of two ways of damage; both for a format's only sample."""
     return both if sample.of == 1 else both[sample.place % 2 :][:1]
 
 
@@ -88,7 +88,7 @@ def test_bytes_changed(tmp_path, sample):
 
 @each
 def test_fields_gone(tmp_path, sample):
-    """A key, a column or a table has another name everywhere, and another one in places."""
+    """Rename a key, a column or a table everywhere, or in places."""
     chance, whole = random.Random(sample.path.name), sample.content()
     names = sorted(set((COLUMN if sample.form == "nsys" else KEY).findall(whole[:200_000])))
     if not names:

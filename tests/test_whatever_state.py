@@ -1,4 +1,4 @@
-"""Whatever state a trace is in: an analysis whose sums are right, or an error for people; never a traceback."""
+"""A damaged trace gives an analysis with correct sums or an error for people, never a traceback."""
 
 import json
 import random
@@ -17,7 +17,7 @@ ODD = [None, -1, 0, 1, 2**31, 2**63 - 1, 9.2e18, 1e300, -1e30, float("nan"), Tru
 
 
 def edited(value, field, change):
-    """The trace with `change` applied to every value of a field; DROPPED takes the field out."""
+    """Return the trace with `change` applied to every value of a field; DROPPED removes the field."""
     if isinstance(value, list):
         return [edited(each, field, change) for each in value]
     if not isinstance(value, dict):

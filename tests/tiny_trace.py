@@ -1,4 +1,4 @@
-"""A trace of one op that launches one kernel: the least that every command accepts."""
+"""A trace of one op that launches one kernel: the smallest that every command accepts."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A small real trace, and what must hold of the analysis of whatever is left of it."""
+"""A small real trace, and what must hold for the analysis of what is left of it."""
 
 import gzip
 import io
@@ -18,12 +18,12 @@ from tracekit.reports import export
 
 SAMPLE = Path(__file__).parents[1] / "examples/traces/h200_compile-and-graph.json.gz"
 FROM_US = 4367329725000.0
-"""The sample's last 5 ms: eager ops in layers, the capture of a graph, and its replays."""
+"""Start of the sample's last 5 ms: eager ops in layers, the capture of a graph, and its replays."""
 
 
 @cache
 def sample_text() -> str:
-    """Its events as profilers write them, one a line, with metadata before and after."""
+    """Return its events as profilers write them, one per line, with metadata before and after."""
     trace = json.loads(gzip.decompress(SAMPLE.read_bytes()))
     events = [e for e in trace.pop("traceEvents") if e["ph"] == "M" or e.get("ts", 0) >= FROM_US]
     capture = trace.pop("tracekit")
@@ -32,7 +32,7 @@ def sample_text() -> str:
 
 
 _SOUND: dict[str, Analysis] = {}
-"""Analyses that were checked, by a digest of the trace as it was read."""
+"""Checked analyses, by a digest of the trace as it was read."""
 
 
 def check(folder: Path, content: bytes | str) -> Analysis | None:
@@ -67,7 +67,7 @@ def _sound(path: Path) -> Analysis:
 
 
 def check_sums(analysis: Analysis) -> None:
-    """Every table sums to the busy time, and nothing is longer than the whole."""
+    """Assert that every table sums to the busy time, and nothing is longer than the whole."""
     timeline, work = analysis.timeline, analysis.work
     assert min(timeline.busy_ns, timeline.idle_ns) >= 0
     assert timeline.wall_ns * max(work["device"].nunique(), 1) == timeline.busy_ns + timeline.idle_ns

@@ -1,4 +1,4 @@
-"""Changes to a file: of its bytes, of its JSON values, of its tables, of its cells."""
+"""Changes a file: its bytes, its JSON values, its tables, or its cells."""
 
 import gzip
 import json
@@ -82,7 +82,7 @@ def _replace_token(chance: random.Random, data: bytes, letters: bytes, by: bytes
 
 
 def json_values(chance: random.Random, data: bytes) -> bytes:
-    """Keys dropped, renamed, repeated, and values of other types, in valid JSON."""
+    """Drop, rename or repeat keys, and give values other types; the JSON stays valid."""
     document = json.loads(data)
     events = document["traceEvents"]
     for _ in range(chance.choice([1, 3, 20])):
@@ -104,7 +104,7 @@ def json_values(chance: random.Random, data: bytes) -> bytes:
 
 
 def json_elements(chance: random.Random, data: bytes) -> bytes:
-    """Events dropped, repeated, shuffled, or replaced by what is no event."""
+    """Drop, repeat or shuffle events, or replace them by something that is no event."""
     document = json.loads(data)
     events = document["traceEvents"]
     for _ in range(chance.choice([1, 3, 10])):
@@ -122,13 +122,13 @@ def deep_nesting(chance: random.Random, data: bytes) -> bytes:
 
 
 def second_list(chance: random.Random, data: bytes) -> bytes:
-    """Another traceEvents in the same document."""
+    """Add another traceEvents to the same document."""
     events = json.dumps(json.loads(data)["traceEvents"][: chance.randrange(1, 9)])
     return data.rstrip()[:-1] + f', "traceEvents": {events}}}'.encode()
 
 
 def sql(chance: random.Random, data: bytes) -> bytes:
-    """Columns renamed or generated, tables dropped or made views, values of other types."""
+    """Rename or generate columns, drop tables or make them views, and give values other types."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.sqlite"
         path.write_bytes(data)
@@ -161,7 +161,7 @@ def _change(chance: random.Random, connection: sqlite3.Connection, table: str, c
 
 
 def cells(chance: random.Random, data: bytes) -> bytes:
-    """Cells of a CSV dropped, repeated, swapped, or replaced."""
+    """Drop, repeat, swap or replace cells of a CSV."""
     lines = data.decode().split("\n")
     for _ in range(chance.choice([1, 2, 8])):
         row = chance.randrange(1, len(lines))
@@ -184,6 +184,6 @@ OF_FORMAT: dict[str, list[Mutator]] = {
 
 
 def compressed(chance: random.Random, data: bytes) -> bytes:
-    """Sound gzip of a mutated text, or mutated gzip of a sound text."""
+    """Return a sound gzip of mutated text, or a mutated gzip of sound text."""
     way = chance.choice(ANY)
     return gzip.compress(way(chance, data), 1) if chance.random() < 0.5 else way(chance, gzip.compress(data, 1))

@@ -1,4 +1,4 @@
-"""Attention on the kernels that were asked for, or on none. PyTorch on a CPU has flash kernels, and of cuDNN and
+"""Attention runs on the requested kernels, or not at all. PyTorch on a CPU has flash kernels, and of cuDNN and
 memory-efficient ones none."""
 
 import warnings
@@ -28,7 +28,7 @@ WARNINGS = (
     "CuDNN attention kernel not used because: (Triggered internally at sdp_utils.cpp:905.)",
     "CuDNN attention has been runtime disabled. (Triggered internally at sdp_utils.cpp:511.)",
 )
-"""As PyTorch tells on a GPU why none of its kernels takes fp32 when only flash attention is allowed."""
+"""PyTorch's warnings on a GPU when only flash attention is allowed, which does not support fp32."""
 
 
 @pytest.fixture

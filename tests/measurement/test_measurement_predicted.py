@@ -1,4 +1,4 @@
-"""What is predicted beside a measurement is what is measured."""
+"""The prediction beside a measurement is for the measured run."""
 
 from pathlib import Path
 

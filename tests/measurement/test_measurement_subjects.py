@@ -1,4 +1,4 @@
-"""Subjects on the CPU: what is changed, what is shared, and that outputs stay what they were."""
+"""Subjects on the CPU: what changes, what is shared, and that outputs stay the same."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Blocks in turn, and the interval of their median."""
+"""Alternating blocks, and the interval of their median."""
 
 import time
 from contextlib import nullcontext
@@ -13,7 +13,7 @@ from tracekit.measurement.interleaved import BLOCKS, FEWEST_BLOCKS, Runnable, co
 
 
 class Clock:
-    """Counts what the steps say that they take."""
+    """A clock that adds up the durations that the steps state."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -60,7 +60,7 @@ def test_a_drift_cancels():
 
 
 class Watch(Clock):
-    """The time of the day, without the warning that is made for the CPU."""
+    """A wall clock, without the warning about a busy CPU."""
 
     def mark(self) -> float:
         return 1e6 * time.perf_counter()
@@ -96,7 +96,7 @@ def test_a_slow_first_step_alone_does_not_take_blocks_away():
 
 @pytest.mark.parametrize(("computing", "busy"), [(0.5, True), (1.0, False), (1.9, False)])
 def test_a_busy_machine_is_said_of_times_of_the_cpu(monkeypatch, computing, busy):
-    """A thread computes for half of the time, for all of it, or two threads do."""
+    """The process has computed for half of the wall time, for all of it, or in two threads."""
     began = time.perf_counter()
     monkeypatch.setattr(pace.time, "process_time", lambda: computing * (time.perf_counter() - began))
     comparison = compare(sleeping(0.0), sleeping(0.0), HostClock(), budget_s=0.01)

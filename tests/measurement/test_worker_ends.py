@@ -1,4 +1,4 @@
-"""Workers end with the process that started them, whatever ends it, and leave no file."""
+"""Workers end with the process that started them, and leave no file, however it ends."""
 
 import os
 import signal

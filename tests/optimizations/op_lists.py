@@ -1,4 +1,4 @@
-"""Op lists by hand: a few layers of a transformer with attention written out."""
+"""Op lists written by hand: a few transformer layers with unfused attention."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def elementwise(elements, precision, family="pointwise"):
 
 
 def layer(tokens, keys, width, heads, precision):
-    """(name, layer type, cost) of the ops of one layer."""
+    """Return (name, layer type, cost) of each op in one layer."""
     head = width // heads
     return [
         ("aten::native_layer_norm", "LayerNorm", elementwise(tokens * width, precision, "norm")),
@@ -66,7 +66,7 @@ def base(
     attention_type="Attention",
     **capture,
 ):
-    """A measured baseline whose kernels take their modelled times."""
+    """Return a measured baseline whose kernels take their modelled times."""
     device = hardware.find(gpu)
     ops = layer(tokens, keys, width, heads, precision) * layers
     costs = [cost for _, _, cost in ops]

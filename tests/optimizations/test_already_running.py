@@ -1,4 +1,4 @@
-"""What a run does already is not recommended again; what its trace shows of fallbacks and odd shapes is."""
+"""Optimizations that a run has already are not recommended; fallbacks and odd shapes in its trace are pointed out."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Attention written out, forward and backward, and the kernels that can take its place."""
+"""Unfused attention, forward and backward, and the kernels that can replace it."""
 
 from dataclasses import replace
 

@@ -13,7 +13,7 @@ GB = 10**9
 
 
 def of_products(*costs, **capture):
-    """A baseline of nothing but these products."""
+    """Return a baseline that consists of these products."""
     some = base("a100", precision="bf16", layers=1, **capture)
     ops = some.ops.iloc[[0] * len(costs)].reset_index(drop=True).assign(cost=list(costs))
     assert list(ops.columns) == list(OP_LIST.empty().columns)

@@ -1,4 +1,4 @@
-"""What a recommendation says to do is code that parses."""
+"""The code in a recommendation parses."""
 
 import ast
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What compiling does beside fusing."""
+"""Effects of compiling other than fusion."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ DECODE = Path(__file__).parents[2] / "examples/traces/h200_llama-1b_decode.json.
 
 
 def with_head(baseline, outputs):
-    """The last product multiplies by the weights of a vocabulary."""
+    """Return a run whose last product is with the weights of a vocabulary."""
     costs = [*baseline.ops.cost.iloc[:-1], product(4096, outputs, 4096, "fp16")]
     kernel = [*baseline.ops.kernel_ns.iloc[:-1], estimate_ns(costs[-1], baseline.gpu)]
     return replace(baseline, ops=baseline.ops.assign(cost=costs, kernel_ns=kernel))
@@ -40,7 +40,7 @@ def test_fp32_products_take_other_kernels_on_hopper_only():
 
 
 def test_a_graph_records_no_entry_into_compiled_code():
-    """Taking torchao's weights apart at each call is milliseconds, and launching none the less."""
+    """Unpacking torchao's weights takes milliseconds of each call, but a graph does not repeat it."""
     compiled = parse("fp8-dynamic+compile").applied(start(load(DECODE))[1], "expected")
     assert compiled.ops.host_ns.iloc[0] > 2e6
     assert parse("cuda-graphs").applied(compiled, "expected").ops.host_ns.sum() < 0.1e6

@@ -1,4 +1,4 @@
-"""Around a decoding step: a static cache, drafts that are checked, requests that share a batch."""
+"""Optimizations of decoding: a static cache, speculative decoding, and continuous batching."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def decoding(gpu="h200", **options):
 
 
 def with_growing_cache():
-    """Two concatenations and a fused attention that reads what they made."""
+    """Return two concatenations, and a fused attention that reads their outputs."""
     elements = KV_HEADS * KEYS * HEAD
     attention = Cost(
         4 * 32 * KEYS * HEAD, 2 * 2 * elements, 2 * 32 * HEAD, "attention", "bf16",
@@ -72,7 +72,7 @@ def test_a_static_cache_alone_loses_while_the_host_sets_the_pace():
 
 
 def written_out_with_growing_cache():
-    """Layers whose attention is products and a softmax; each layer appends to its keys and values."""
+    """Return layers with unfused attention; each appends to its keys and values."""
     run = decoding()
     cat = run.ops.iloc[[0]].assign(name="aten::cat", cost=[elementwise(32 * KEYS * HEAD, "bf16", "copy")])
     rows = [row for i in range(len(run.ops)) for row in [*[cat] * 2 * (i % 12 == 2), run.ops.iloc[[i]]]]

@@ -1,4 +1,4 @@
-"""What recommendations rest on: every statement has its words, every value its cell."""
+"""Evidence of recommendations: every statement has words, and every value is in a table."""
 
 import json
 from pathlib import Path

@@ -20,7 +20,7 @@ WIDTH = 2048
 
 
 def llama_layer(i, tokens):
-    """(name, layer, layer type, cost) of a layer whose norms and rotary embedding are written out."""
+    """Return (name, layer, layer type, cost) of a layer with unfused norms and rotary embedding."""
     at, wide = f"model.layers.{i}", elementwise(tokens * WIDTH, "bf16")
     linear = product(tokens, WIDTH, WIDTH, "bf16")
     mean = replace(elementwise(tokens * WIDTH, "bf16", "reduction"), write_bytes=2 * tokens, row=WIDTH)

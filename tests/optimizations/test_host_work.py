@@ -19,7 +19,7 @@ LOADED_NS = 50e6
 
 
 def with_work(cause: str, name: str = "work", **capture):
-    """A run with 50 ms of host work at its start."""
+    """Return a run with 50 ms of host work at its start."""
     base = op_lists.base(**capture)
     outside = Outside(np.array([cause], dtype=object), np.array([LOADED_NS]), np.array([0.0]))
     causes = HOST_CAUSES.frame(

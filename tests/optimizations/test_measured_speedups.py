@@ -1,4 +1,4 @@
-"""Today's model on runs of an H200 whose optimizations were measured: a fit, which must not come apart."""
+"""Today's predictions for optimizations measured on an H200. The model was fitted to them, so this guards the fit."""
 
 from statistics import fmean
 

@@ -1,4 +1,4 @@
-"""What captured runs hold, counted from the dims of their models."""
+"""The memory of captured runs, counted from the dims of their models."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A run that does not fit its GPU: what is said, and what makes it fit."""
+"""Advice for a run that does not fit its GPU's memory."""
 
 import pandas as pd
 import pytest

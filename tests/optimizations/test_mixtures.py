@@ -1,4 +1,4 @@
-"""Mixtures of experts: products of all experts in one kernel, or a loop over them."""
+"""Mixtures of experts: the products of all experts in one kernel, or in a loop."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def experts(rows, precision):
 
 
 def looping(gpu="h100"):
-    """An op of each kind: the sizes of the groups are read back, then there is a product for each expert."""
+    """Return a loop over experts: the sizes of the groups are copied to the host, then each expert has a product."""
     run, cost = base(gpu, layers=1, precision="fp32"), experts(ROWS, "fp32")
     copy = elementwise(EXPERTS, "fp32", "copy")
     rows = {"name": ["aten::copy_", GROUPED, "aten::mul"], "call": [GROUPED, GROUPED, "aten::mul"]}

@@ -1,4 +1,4 @@
-"""docs/optimizations.md has a section for each optimization, and none for another."""
+"""docs/optimizations.md has exactly one section for each optimization."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The best plan, and the advice around it."""
+"""The best plan, and its advice."""
 
 from functools import cache
 from itertools import combinations
@@ -29,7 +29,7 @@ FEW = [find(name) for name in ("half-precision", "tf32", "sdpa", "fused-kernels"
 
 
 def best_of_all(run, candidates):
-    """The largest expected gain of every combination that is sure to pay."""
+    """Return the largest expected gain of all combinations that surely pay."""
     best = 1.0
     for length in range(1, LONGEST + 1):
         for chosen in combinations(candidates, length):
@@ -98,7 +98,7 @@ def test_the_best_first_step_comes_first():
 
 
 class Useless(Optimization):
-    """Changes nothing."""
+    """An optimization that changes nothing."""
 
     id, title = "useless", "Useless"
 

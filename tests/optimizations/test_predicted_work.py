@@ -1,4 +1,4 @@
-"""What predictions change on the device, by class of layer."""
+"""The predicted change of device work, by class of layer."""
 
 import math
 from pathlib import Path

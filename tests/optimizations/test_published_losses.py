@@ -1,4 +1,4 @@
-"""What others measured to lose, predicted from runs that are modelled whole."""
+"""Published losses, predicted from modelled runs."""
 
 import pytest
 
@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 
 @pytest.fixture(scope="module")
 def decode(tmp_path_factory):
-    """A token of a model on an A100, modelled once."""
+    """Return the modelled run of one decoded token on an A100."""
     runs = {}
 
     def run(model, dtype):

@@ -1,4 +1,4 @@
-"""Formats of weights: what each adds to the op list, and what it leaves in memory."""
+"""Formats of weights: the ops that each adds, and the memory that it needs."""
 
 from dataclasses import replace
 
@@ -172,7 +172,7 @@ def test_compiled_code_widens_across_sectors():
 
 
 def test_compiled_code_takes_each_torchao_weight_apart():
-    """In more than a launch, beside nothing of the Python that eager code runs."""
+    """Unpacking takes longer than a launch, but less than the Python of eager code."""
     prefill = base(tokens=64, layers=1, host_us=5.0)
     alone = find("compile").transform(prefill, "expected").host_ns.sum()
     eager = find("fp8-dynamic").applied(prefill, "expected")

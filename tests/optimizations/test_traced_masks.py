@@ -26,7 +26,7 @@ def attention(*, causal=False, kv_heads=HEADS, precision="fp16"):
 
 
 def with_attention(cost, version="5.17.0", layer_type="BertSelfAttention"):
-    """Layers whose attention is one fused op."""
+    """Return layers with fused attention."""
     baseline = base(**RUN, attention_type=layer_type, versions={"transformers": version} if version else {})
     costs = [cost if each.family == "softmax" else each for each in baseline.ops.cost]
     ops = baseline.ops.assign(cost=costs, kernel_ns=[estimate_ns(each, baseline.gpu) for each in costs])
@@ -105,7 +105,7 @@ def test_a_mask_that_only_recording_makes_comes_from_the_host():
 
 
 def reading_back(before):
-    """A run that waits for a copy of one number after a call of this name, which launches inside another op."""
+    """Return a run that waits for a copy of one number after a call of this name, inside another op."""
     baseline = base(tokens=1, layers=4)
     names, number = baseline.ops.name.to_list(), Cost(0, 4, 4, "copy", "fp32")
     names[:2] = ["aten::copy_", "aten::_local_scalar_dense"]

@@ -1,4 +1,4 @@
-"""Training: the forward run again, and the optimizer in one kernel."""
+"""Optimizations of training: gradient checkpointing, and the fused optimizer."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ PARAMETERS = 100 * MB
 
 
 def step():
-    """Two blocks of 1 ms forward and 2 ms backward, a head, and three passes of an optimizer."""
+    """Return a step: two blocks of 1 ms forward and 2 ms backward, a head, and three passes of an optimizer."""
     foreach = Cost(PARAMETERS // 4, 2 * PARAMETERS, PARAMETERS, "optimizer", "fp32")
     op = Cost(0, 10 * MB, 10 * MB, "pointwise", "fp32")
     rows = [
@@ -74,7 +74,7 @@ def test_checkpointing_loses_a_third_of_forward_and_backward_and_keeps_inputs():
 
 
 def with_activations(times):
-    """The step with ops that keep their inputs, so many of each in a block."""
+    """Return the step with `times` ops per block that save their inputs."""
     ops = step().ops
     ops = ops.assign(name=ops.name.replace("aten::mul", "aten::gelu"))
     return replace(step(), ops=ops.loc[ops.index.repeat([times, times, 1, 1, 1, 1, 1, 1])].reset_index(drop=True))

@@ -1,4 +1,4 @@
-"""What the best outcome of an optimization leaves: a bound, and not a guess."""
+"""The best outcome of an optimization is a bound, not a guess."""
 
 from dataclasses import replace
 

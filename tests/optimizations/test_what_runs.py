@@ -1,4 +1,4 @@
-"""Advice is for what runs the model: a serving engine's switches, autocast in training, code otherwise."""
+"""Advice depends on what runs the model: options of a serving engine, autocast in training, otherwise code."""
 
 from dataclasses import replace
 

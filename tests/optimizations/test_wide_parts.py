@@ -1,4 +1,4 @@
-"""What stays in 32 bits when a model is in 16, and the casts around it."""
+"""Ops that stay in 32 bits in a 16-bit model, and their casts."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ TOKENS, WIDTH, HEADS = 64, 512, 8
 
 
 def with_written_norms(precision):
-    """A norm op by op in place of each that is one."""
+    """Return the run with each norm replaced by its unfused ops."""
     changed = base(tokens=TOKENS, keys=TOKENS, width=WIDTH, heads=HEADS, layers=2, precision=precision)
     rows = []
     for _, row in changed.ops.iterrows():

@@ -1,4 +1,4 @@
-"""The tools for programs: what they may read, and what they answer, in this process and over stdio."""
+"""The tools of `tracekit mcp`: what they may read and what they answer, in this process and over stdio."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ RANKS = Path(__file__).parents[2] / "examples/ranks/healthy-1-2"
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """A folder with traces, a baseline, and links that lead out of it."""
+    """Return a folder with traces, a baseline, and links that lead out of it."""
     outside = tmp_path_factory.mktemp("outside")
     write_run(outside / "secret.json")
     root = tmp_path_factory.mktemp("root")

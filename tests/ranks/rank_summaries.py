@@ -11,7 +11,7 @@ MS = 1_000_000
 
 
 def summary(number, calls, world=2, groups=(), steps=1, wall_ms=100, base_ns=0):
-    """`calls`: dicts of columns of RANK_CALLS; times in ms as start and end."""
+    """Return a summary. `calls` are dicts of columns of RANK_CALLS, with start and end in ms."""
     table = pd.DataFrame(calls)
     defaults = {
         "step": 0,

@@ -1,4 +1,4 @@
-"""Neighbouring all-reduces as one, simulated."""
+"""Simulates neighbouring all-reduces as one."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def test_the_last_of_four_carries_the_bytes_of_all():
 
 
 def test_short_calls_gain_what_a_call_takes():
-    """Eight exposed calls of 5 ms, all of which is what a call takes: in two buckets, six times that is saved."""
+    """Eight exposed calls consist of 5 ms of overhead each, so that two buckets save six times 5 ms."""
     gain = {each.change: each.speedup for each in job("all-reduce").what_ifs}["larger-buckets"]
     assert gain == pytest.approx(100 / 70, rel=0.02)
     assert job("all-reduce").step_ns == pytest.approx(100 * MS)

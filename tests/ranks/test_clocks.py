@@ -1,4 +1,4 @@
-"""Clocks aligned on the ends of collectives."""
+"""Aligning clocks by the ends of collectives."""
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,7 @@ EPOCH = 1_700_000_000_000_000_000
 
 
 def calls(ends, group_of_rank=None, jitter=2_000.0, offset=None, drift=None, kind="all-reduce"):
-    """A row a rank and call; the ranks of a group end together but for jitter, as their clocks write it."""
+    """Return a row per rank and call. A group ends together, up to jitter; each rank writes times of its own clock."""
     random = np.random.default_rng(0)
     ranks = len(offset)
     groups = group_of_rank or [[list(range(ranks))]] * len(ends)

@@ -1,4 +1,4 @@
-"""Traces of ranks read by a Dask cluster, one of whose workers is killed."""
+"""A Dask cluster reads the traces of ranks, and one of its workers is killed."""
 
 import os
 from importlib.util import find_spec

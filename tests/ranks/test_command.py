@@ -23,7 +23,7 @@ HOSTILE = "<script>alert(1)</script>\x1b[31m"
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """The outputs of a job in which an op, a group and a host have hostile names."""
+    """Return the outputs of a job in which an op, a group and a host have hostile names."""
     folder = tmp_path_factory.mktemp("job")
     for number in range(2):
         text = gzip.decompress((SLOW / f"rank-{number}.json.gz").read_bytes()).decode()

@@ -1,4 +1,4 @@
-"""Jobs of 8 and 16 ranks, generated from one recorded rank with planted faults."""
+"""Jobs of 8 and 16 ranks with planted faults, generated from one recorded rank."""
 
 from pathlib import Path
 

@@ -32,7 +32,7 @@ def test_the_gradients_of_gpt2_are_reduced_over_nvlink(jobs):
 
 
 def test_few_steps_name_a_rank_only_if_it_is_late_in_each():
-    """The same rank is late in one step of two: nothing is known."""
+    """If a rank is late in one of two steps, it is not named."""
     once, always = np.array([[60.0, 1.0], [0.0, 0.0]]), np.array([[30.0, 31.0], [0.0, 0.0]])
     assert _beyond_chance(once, 100.0).tolist() == [False, False]
     assert _beyond_chance(always, 100.0).tolist() == [True, False]

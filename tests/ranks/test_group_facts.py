@@ -1,4 +1,4 @@
-"""What the calls of a group tell about FSDP, experts and pipelines."""
+"""FSDP, experts and pipelines are recognized by the calls of a group."""
 
 from math import isnan
 
@@ -14,7 +14,7 @@ from tracekit.reports.ranks import words
 
 
 def calls(*rows, **columns):
-    """From (rank, step, kind, phase, bytes); each takes 10 ns, of which 4 are the rank's own."""
+    """Return calls from (rank, step, kind, phase, bytes); each takes 10 ns, of which 4 are the rank's own."""
     table = pd.DataFrame(rows, columns=["rank", "step", "kind", "phase", "bytes"])
     return table.assign(**{"start_ns": 0, "end_ns": 10, "device_start_ns": 0, "device_end_ns": 4} | columns)
 

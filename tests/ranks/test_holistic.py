@@ -1,4 +1,4 @@
-"""HolisticTraceAnalysis on traces that tracekit has read, beside its own reader and beside our times."""
+"""Compares HolisticTraceAnalysis on traces read by tracekit with its own reader, and with our times."""
 
 from importlib.util import find_spec
 
@@ -55,7 +55,7 @@ def test_every_event_is_in_its_step(filled, own):
 
 
 def test_its_compute_time_is_ours(files, filled):
-    """It leaves the last step out."""
+    """HolisticTraceAnalysis leaves out the last step."""
     job = tracekit.ranks(list(files.values()))
     theirs = filled.get_temporal_breakdown(visualize=False).set_index("rank")["compute_time(us)"]
     ours = job.by_step.groupby("rank")["compute_ns"].first() / 1e3

@@ -1,4 +1,4 @@
-"""Which calls of which ranks are one call of the job."""
+"""Matching the calls of ranks that are one call of the job."""
 
 import pandas as pd
 import pytest
@@ -10,7 +10,7 @@ from tracekit.analyzers.ranks.matching import match
 
 
 def counterparts(*ranks):
-    """Sets of (rank, start in ms) that were matched."""
+    """Return the matched sets of (rank, start in ms)."""
     matched = match(ranks, range(len(ranks)))
     rows = matched.calls.assign(start=matched.calls["start_ns"] // 1_000_000)
     return {frozenset(zip(part["rank"], part["start"], strict=True)) for _, part in rows.groupby("call")}, matched

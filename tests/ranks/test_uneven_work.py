@@ -13,7 +13,7 @@ STEPS = 3
 
 
 def work(*rows):
-    """From (layer, op, calls, duration_ns, flops) of all steps."""
+    """Return a work table from (layer, op, calls, duration_ns, flops) of all steps."""
     table = pd.DataFrame(rows, columns=["layer", "op", "calls", "duration_ns", "flops"])
     return RANK_WORK.frame({**table, "phase": ["forward"] * len(table), "family": ["gemm"] * len(table), "bytes": 0.0})
 
@@ -32,7 +32,7 @@ EACH = [[1], [0]]
 
 
 def test_the_time_of_additional_ops_is_that_of_their_own():
-    """The ops that both have are slower on this rank, which is no work."""
+    """Ops that both ranks have are slower on this rank, which is not counted as additional work."""
     assert extra([[3e9] * 3, [1e9] * 3], [MORE, USUAL], EACH) == {0: 2_000}
 
 

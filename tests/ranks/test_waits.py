@@ -1,4 +1,4 @@
-"""Who waits for whom, and what steps would take if ranks or transfers were faster: small cases worked by hand."""
+"""Who waits for whom, and the latency of steps with faster ranks or transfers: small cases computed by hand."""
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ def clocks(ranks):
 
 
 def calls(*rows, kind="all-reduce"):
-    """Rows of call, rank, start and end."""
+    """Return rows of call, rank, start and end."""
     return pd.DataFrame(rows, columns=["call", "rank", "start_ns", "end_ns"]).assign(kind=kind)
 
 
@@ -42,7 +42,7 @@ def test_a_broadcast_is_timed_by_clocks():
 
 
 def program(own, transfer, step_own, blocks=True, device=None, synced=np.nan):
-    """Ranks × calls of own time until each, all on one stream; one step. `device` is the device's part of it."""
+    """Return a step from own times before each call (ranks × calls) on one stream; `device` is the device's part."""
     ranks, count = own.shape
     pace = Pace(own.ravel(), (own if device is None else device).ravel())
     steps = np.asarray(step_own, dtype=float)[:, None]
@@ -66,7 +66,7 @@ def program(own, transfer, step_own, blocks=True, device=None, synced=np.nan):
 
 
 SLOW = program(np.array([[10.0, 20.0], [10.0, 50.0]]), [5, 5], [30, 60])
-"""Rank 1 takes 40 between the two calls, where rank 0 takes 10."""
+"""Rank 1 takes 40 between the two calls; rank 0 takes 10."""
 
 
 def test_a_step_lasts_as_long_as_its_longest_chain():

@@ -1,4 +1,4 @@
-"""Processes that read the traces of a job's ranks, and end before they have."""
+"""Processes that read the traces of a job's ranks, and may end early."""
 
 from pathlib import Path
 

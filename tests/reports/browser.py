@@ -1,4 +1,4 @@
-"""Chromium, driven over its DevTools pipe with nothing but the standard library."""
+"""Drives Chromium over its DevTools pipe with the standard library alone."""
 
 import atexit
 import json
@@ -31,14 +31,14 @@ def chromium() -> str | None:
 
 
 class Browser:
-    """A process of Chromium, which all pages share. Messages of a page that is closed are dropped."""
+    """A process of Chromium that all pages share. Messages from closed pages are dropped."""
 
     def __init__(self) -> None:
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self._process, self._write, self._read = _start(Path(self._profile.name))
         self._buffer, self._number = b"", 0
         self.pages: dict[str, Page] = {}
-        """By session."""
+        """Messages by session."""
         atexit.register(self.close)
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ def browser() -> Browser:
 
 
 class Page:
-    """One page, with a profile of its own; `console` holds every message, error, and policy violation of it."""
+    """A page with its own profile; `console` holds all its messages, errors and policy violations."""
 
     def __init__(self, path: Path, *, fragment: str = "", width: int = 1400, height: int = 1000) -> None:
         self.console: list[str] = []

@@ -1,4 +1,4 @@
-"""A made-up analysis: a GPT-2 decode step on an H200, 87 % of it waiting for the host."""
+"""A made-up analysis: a GPT-2 decode step on an H200 that waits for the host for 87 % of its time."""
 
 from typing import Any
 
@@ -288,7 +288,7 @@ def _kernels(work: pd.DataFrame) -> pd.DataFrame:
 
 
 def _gaps(work: pd.DataFrame) -> pd.DataFrame:
-    """The host is late everywhere, and once because it had waited."""
+    """Return gaps in which the host is late, once because it had waited."""
     late = work[work["gap_ns"] > 0]
     return idle_tables.GAPS.frame(
         {"start_ns": late["start_ns"] - late["gap_ns"], "duration_ns": late["gap_ns"], "device": np.zeros(len(late))}
@@ -298,7 +298,7 @@ def _gaps(work: pd.DataFrame) -> pd.DataFrame:
 
 
 def _idle(gaps: pd.DataFrame) -> Idle:
-    """Each gap is one part."""
+    """Return the idle table, in which each gap has one part."""
     causes = pd.Categorical(gaps["cause"].astype(object), categories=[*idle_tables.CAUSES, ""])
     parts = pd.DataFrame({"gap": np.arange(len(gaps)), "cause": causes})
     return Idle(gaps, parts.assign(row=-1, duration_ns=gaps["duration_ns"].to_numpy()))
@@ -312,7 +312,7 @@ def _host_causes() -> pd.DataFrame:
 
 
 def _host_spans(work: pd.DataFrame) -> pd.DataFrame:
-    """An op around each launch; at the end the host waits."""
+    """Return an op around each launch, and a wait at the end."""
     launch = work["start_ns"] - work["delay_ns"]
     n = len(work)
     return idle_tables.HOST_SPANS.frame(
@@ -372,7 +372,7 @@ def _of_gemm(share: float) -> Evidence:
 
 
 def _predicted_work() -> pd.DataFrame:
-    """CUDA graphs move nothing; fused kernels end one part, and move another."""
+    """Return predicted work: CUDA graphs change nothing; fused kernels remove one part and change another."""
     rows = [
         ("cuda-graphs", "Conv1D", 205_200, 205_200, 1.7e8, 1.7e8, 3.4e8, 3.4e8),
         ("cuda-graphs", "LayerNorm", 48_000, 48_000, 1.4e5, 1.4e5, 2.2e5, 2.2e5),

@@ -1,4 +1,4 @@
-"""Names that try to be something else."""
+"""Names that try to be markup, commands or formulas."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ NAMES = (FORMULA, FORGED_ROW, CLIPBOARD, SCRIPT, IMAGE, QUOTES, REVERSED, LONG)
 
 
 def hostile(analysis: Analysis) -> Analysis:
-    """Every name in the analysis, replaced."""
+    """Return the analysis with every name replaced."""
     advice = analysis.recommendations[0]
     said = tuple(say("layers", *(_named(role, name) for role in ("layer", "launches", "time"))) for name in NAMES)
     nasty = Recommendation("x", SCRIPT, advice.speedup, said[:2], said, SCRIPT, (REVERSED,))

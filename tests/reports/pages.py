@@ -1,4 +1,4 @@
-"""What the browser tests do to a page."""
+"""Actions of the browser tests on a page."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ DRAWN = "document.body.dataset.drawn === 'yes'"
 
 
 def opened(folder: Path, analysis: Analysis, **how: object) -> Page:
-    """The page of an analysis, with its charts drawn."""
+    """Open the page of an analysis, and draw its charts."""
     path = folder / "report.html"
     path.write_text(render(analysis), "utf-8")
     page = Page(path, **how)  # type: ignore[arg-type]
@@ -21,7 +21,7 @@ def opened(folder: Path, analysis: Analysis, **how: object) -> Page:
 
 
 def drawn(page: Page) -> None:
-    """Every plot has been near, and is drawn."""
+    """Scroll to every plot, so that it is drawn."""
     for at in range(page.evaluate("document.querySelectorAll('.plot').length")):
         plot = f"document.querySelectorAll('.plot')[{at}]"
         page.wait_for(f"{plot}.scrollIntoView({{ behavior: 'instant' }}), Boolean({plot}.data)")
@@ -30,7 +30,7 @@ def drawn(page: Page) -> None:
 
 
 def shown(page: Page, table: str) -> list[str]:
-    """The names in the rows of a table that are shown."""
+    """Return the names in the visible rows of a table."""
     rows = f"[...document.querySelectorAll('#table-{table} tbody tr')].filter((row) => !row.hidden)"
     return page.evaluate(f"{rows}.map((row) => row.cells[0].innerText.trim())")
 
@@ -48,7 +48,7 @@ def enter(page: Page, selector: str, value: str) -> None:
 
 
 def press(page: Page, *keys: str) -> None:
-    """Real key strokes, on what is in focus."""
+    """Send key strokes to the focused element."""
     for key in keys:
         for kind in ("rawKeyDown", "keyUp"):
             page.send("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=_CODES.get(key, 0))

@@ -1,4 +1,4 @@
-"""axe finds nothing to object to."""
+"""axe reports no violation."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A comparison as text, data and a comment: the numbers of the comparison, and names that stay names."""
+"""A comparison as text, data and a comment shows the comparison's numbers, and escapes names."""
 
 import csv
 import io
@@ -34,7 +34,7 @@ def comparison() -> Comparison:
 
 
 def scaled(analysis: Analysis, factor: float, family: str, precision: str) -> Analysis:
-    """With that family's kernels in another precision, and as much shorter as the step is."""
+    """Return the run with a family's kernels in another precision, shorter by as much as the step."""
     of_family = analysis.work["family"] == family
     busy = analysis.work["busy_ns"].where(~of_family, (analysis.work["busy_ns"] * factor).astype("int64"))
     saved_us = (analysis.work["busy_ns"].sum() - busy.sum()) / 1e3

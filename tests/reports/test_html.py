@@ -28,7 +28,7 @@ from tracekit.reports.measured_gains import measured_gains
 
 
 class Parsed(HTMLParser):
-    """The page as a browser's parser sees it: elements, the text of each script, and all other text."""
+    """The page as an HTML parser sees it: elements, the text of each script, and all other text."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -287,7 +287,7 @@ def test_a_page_of_any_trace_is_small(analysis: Analysis) -> None:
 
 
 def repeated(table: pd.DataFrame, rows: int) -> pd.DataFrame:
-    """With long names, and so many rows."""
+    """Return the table with long names and this many rows."""
     column = "path" if "path" in table else "name"
     many = table.iloc[np.arange(rows) % len(table)].reset_index(drop=True)
     return many.assign(**{column: [f"{row}{LONG[:2_000]}" for row in range(rows)]})
@@ -315,7 +315,7 @@ def tokens(scheme: int) -> dict[str, tuple[float, ...]]:
 
 
 def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
-    """WCAG 2.2: (L1 + 0.05) / (L2 + 0.05) of the relative luminances."""
+    """Return the contrast by WCAG 2.2: (L1 + 0.05) / (L2 + 0.05), with relative luminances."""
     linear = [[c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour] for colour in (one, other)]
     dark, light = sorted(0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in linear)
     return (light + 0.05) / (dark + 0.05)

@@ -1,4 +1,4 @@
-"""An analysis as a comment on GitHub: the numbers of the analysis, and names that stay names."""
+"""An analysis as a GitHub comment shows the analysis's numbers, and escapes names."""
 
 import re
 from dataclasses import replace

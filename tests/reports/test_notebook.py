@@ -1,4 +1,4 @@
-"""What IPython shows of our values, and its magics, in a shell of it."""
+"""Our values and magics in an IPython shell."""
 
 import re
 from collections.abc import Iterator

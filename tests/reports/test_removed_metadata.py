@@ -120,7 +120,7 @@ def test_damage_hides_nothing_and_is_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [300, 1000, 5000])
 def test_chunks_of_any_size_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """Also those that are cut inside an event, at what looks like a boundary."""
+    """Chunks may end inside an event, at what looks like a boundary."""
     nested = {"ph": "X", "cat": "cpu_op", "name": "x", "pid": 1, "tid": 1, "ts": 2, "dur": 1}
     nested["args"] = {"Call stack": SECRETS[4], "list": [{"name": "a"}, {"name": "b"}]}
     source = tmp_path / "in.json"

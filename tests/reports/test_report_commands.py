@@ -16,7 +16,7 @@ from tracekit.reports.replacing import mark_of
 
 @pytest.fixture
 def requests(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
-    """What was asked of `tracekit.answers.full_analysis.analyze`, which answers with the made-up analysis."""
+    """Collects the arguments of `tracekit.answers.full_analysis.analyze`, which returns the made-up analysis."""
     calls: list[tuple[str, str | None]] = []
 
     def answer(path: str, gpu: str | None = None, counters: str | None = None, **_: bool) -> Analysis:
@@ -119,7 +119,7 @@ def test_new_files_have_the_usual_permissions(tmp_path: Path) -> None:
 
 
 def test_real_traces_from_file_to_every_output(shared: Path) -> None:
-    """All are held to the schema in test_consistent_advice.py; here, those with the largest pages are rendered."""
+    """Renders the traces with the largest pages. test_consistent_advice.py validates all against the schema."""
     from tracekit.answers.full_analysis import analyze as analyze_file
 
     analyses = [analyze_file(trace) for trace in sorted((shared / "traces").glob("*.json.gz"))]

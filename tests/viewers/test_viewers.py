@@ -1,4 +1,4 @@
-"""Traces that we write from nothing, opened in the viewers that people use."""
+"""Traces that we write are opened in Perfetto and in Chrome's viewer."""
 
 import gzip
 import json
@@ -82,5 +82,5 @@ def _package(path: str) -> Path:
 
 
 def _absent(what: str) -> NoReturn:
-    """Continuous integration installs all of it."""
+    """Skip the test, or fail in continuous integration, which installs all programs."""
     pytest.fail(what) if os.environ.get("CI") == "true" else pytest.skip(what)
