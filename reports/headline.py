@@ -16,6 +16,14 @@ _SAYING = {
     "transfer": "spends {share} of the time moving data",
     "unknown": "spends {share} of the time in kernels whose bound is unknown",
 }
+_WRAPPERS = (
+    "OptimizedModule",
+    "CompiledFxGraph",
+    "compiled region",
+    "DistributedDataParallel",
+    "FullyShardedDataParallel",
+    "DataParallel",
+)
 _DOMINANT = 0.4
 _NARROWED_BY = {
     "unprofiled": "how much, `tracekit verify RUN --apply {id}` measures",
@@ -50,7 +58,8 @@ def of_fit(fit: MemoryFit) -> str:
 def _subject(analysis: Analysis) -> str:
     source = analysis.source
     capture = source.capture
-    what = " ".join(part for part in (model(capture.model), capture.workload) if part) if capture else _root(analysis)
+    captured = " ".join(part for part in (model(capture.model), capture.workload) if part) if capture else ""
+    what = captured or _root(analysis)
     where = device(source)
     if source.kind == "modelled":
         return f"{what or 'This run'}, modelled for {with_article(where)},"
@@ -58,9 +67,13 @@ def _subject(analysis: Analysis) -> str:
 
 
 def _root(analysis: Analysis) -> str:
-    """Return the class of the whole model; "" if the trace does not have exactly one."""
-    roots = analysis.layers[(analysis.layers["depth"] == 0) & (analysis.layers["type"] != "")]
-    return shortened(str(roots["type"].iloc[0]), 40) if len(roots) == 1 else ""
+    """Return the class of the whole model, without what torch wraps around it; "" if the trace does not have exactly
+    one."""
+    layers = analysis.layers[analysis.layers["type"] != ""]
+    inside = layers["depth"] == 0
+    while inside.sum() == 1 and layers["type"][inside].iloc[0] in _WRAPPERS:
+        inside = layers["parent"] == layers.index[inside][0]
+    return shortened(str(layers["type"][inside].iloc[0]), 40) if inside.sum() == 1 else ""
 
 
 def main_bound(analysis: Analysis) -> str:

@@ -1,7 +1,8 @@
 """Finds the steps of a trace without step markers, by repetition.
 
 Training repeats the optimizer's step, loops over data repeat the loader's next batch, and inference repeats the call of
-the outermost module. If the host recorded none of these, the sequence of kernels may be periodic.
+the outermost module. If the host recorded none of these, the sequence of kernels may be periodic, or an op that reads the
+model's inputs may repeat.
 """
 
 import re
@@ -12,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers import ranges
+from tracekit.analyzers.attribution.input_ops import input_ops
 from tracekit.analyzers.attribution.kernel_period import period_starts
 from tracekit.analyzers.attribution.nesting import Nest
 from tracekit.analyzers.attribution.origin import Origin
@@ -52,7 +54,23 @@ def repeated(host: pd.DataFrame, items: WorkItems, origin: Origin, window: Windo
     if len(calls.start) > 1:
         return calls.start, np.append(calls.start[1:], _end_of_last(calls, window))
     start = period_starts(items, origin, window.start_ns, window.end_ns)
+    start = start if len(start) else _passes(host, items, origin, window)
     return start, np.append(start[1:], window.end_ns)[: len(start)]
+
+
+def _passes(host: pd.DataFrame, items: WorkItems, origin: Origin, window: Window) -> Ints:
+    """Return when forward passes began; empty if fewer than two are known.
+
+    Models that run side by side read their inputs on streams of their own. The passes of one of them are returned.
+    """
+    rows = input_ops(host)
+    start = np.sort(_calls(host, rows, host["name"].iloc[rows].astype(str), window).start)
+    order = np.argsort(origin.time_ns, kind="stable")
+    first = np.searchsorted(origin.time_ns[order], start)
+    start, first = start[first < len(order)], first[first < len(order)]
+    stream = items.stream[order[first]]
+    start = start[stream == stream[:1]]
+    return start if len(start) > 1 else start[:0]
 
 
 def _whole(host: pd.DataFrame, items: WorkItems) -> Window:

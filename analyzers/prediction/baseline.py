@@ -4,6 +4,7 @@ A profiler slows the host, so the host times in a trace are scaled until the sim
 took without a profiler.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -142,6 +143,11 @@ class Baseline:
     def idle_share(self) -> float:
         """Fraction of the latency in which the device is idle, 0 to 1."""
         return 1 - self.occupied_ns / self.unprofiled_ns if self.unprofiled_ns else 0.0
+
+    def outside_ns(self, causes: Iterable[str]) -> float:
+        """Return the time of host work outside the model in a step of `unprofiled_ns`. The step that was simulated may
+        be a longer one of the trace."""
+        return self.outside.total(causes) * min(1.0, self.unprofiled_ns / max(self.latency_ns, 1.0))
 
     @cached_property
     def launching_ns(self) -> float:

@@ -150,6 +150,36 @@ def test_a_period_of_kernels_alone_may_be_that_of_layers():
     assert len(analyze(periodic(copies=False).trace()).timeline.steps) == 1
 
 
+def forwards(count, streams=(7,)):
+    """Forward passes that look tokens up, then run kernels that differ from pass to pass; each launch is an op's."""
+    made = Handmade()
+    for i in range(count):
+        at = 100 * i
+        made.host("op", "aten::embedding", at, 5, shapes="[[1000,16],[1,1]]", external_id=at)
+        made.host("op", "aten::embedding", at + 10, 5, shapes="[[64,16],[1,1]]", external_id=at + 10)
+        for k in (0, 10, 20, 30):
+            name = "table" if k < 20 else f"k{i}_{k}"
+            made.launched(name, at + k + 1, at + k + 20, 5, stream=streams[i % len(streams)])
+    return made
+
+
+def test_lookups_of_tokens_begin_the_steps():
+    made = forwards(3)
+    steps = analyze(made.trace()).timeline.steps
+    assert steps["start_ns"].tolist() == [0, 100_000, 200_000]
+    assert steps["kernels"].tolist() == [4, 4, 4]
+
+
+def test_models_that_run_side_by_side_share_a_step():
+    made = forwards(4, streams=(7, 8))
+    assert analyze(made.trace()).timeline.steps["kernels"].tolist() == [8, 8]
+
+
+def test_one_lookup_tells_nothing():
+    made = forwards(1)
+    assert len(analyze(made.trace()).timeline.steps) == 1
+
+
 def test_work_launched_before_the_recording_belongs_to_no_step():
     """The device runs 100 us behind the host; its first kernels have no launch in the trace."""
     made = Handmade()

@@ -347,7 +347,10 @@ def _recommendations() -> tuple[results.Recommendation, ...]:
             "batching",
             "Batching",
             results.Interval(5.1, 6.9, 7.8),
-            (say("batching", of_step("idle", "idle_share", 0.87), of_step("share", "share", 0.94)),),
+            (
+                say("batching-idle", of_step("idle", "idle_share", 0.87)),
+                say("batching-weights", of_step("share", "share", 0.94)),
+            ),
             (),
             "tracekit profile --model gpt2 --gpu h200 --workload decode --batch-size 8",
             ("Throughput, not latency.",),

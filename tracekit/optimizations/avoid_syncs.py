@@ -53,7 +53,7 @@ class AvoidSyncs(Optimization):
     def reason(self, base: Baseline) -> Statements:
         waits = int(_amid(base).sum())
         if not waits:
-            return (say("avoid-allocation", of_step("time", "outside_ns", base.outside.total(_WAITS))),)
+            return (say("avoid-allocation", of_step("time", "outside_ns", base.outside_ns(_WAITS))),)
         return (say("avoid-syncs", of_step("waits", "launches", waits)),)
 
     def evidence(self, base: Baseline) -> Statements:

@@ -54,6 +54,8 @@ class Optimization(ABC):
     mends_mistake: bool = False
     """Whether it removes work that the script need not do. Then its expected gain decides, and it comes before changes
     of the workload."""
+    after: tuple[str, ...] = ()
+    """Ids of mends of mistakes that come before it in a plan, whatever they gain."""
     excludes: Mapping[str, str] = {}
     """Ids of optimizations that it cannot be combined with -> the reason. Naming it in one of the two is enough."""
 

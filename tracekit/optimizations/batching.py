@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.attribution.kernel_names import is_communication
 from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.costs.batched import batched
 from tracekit.analyzers.errors import InputError
@@ -29,6 +30,8 @@ from tracekit.subjects.subject import Subject
 
 FACTOR = 8
 """Growth of the batch that is predicted, unless a batch is given."""
+_NOTABLE = 0.05
+"""Smallest share that the reason names."""
 UNKNOWN = Interval(1.0, 0.5, 0.0)
 """Exponent of the growth of kernels without a known cost, relative to that of their grids."""
 
@@ -96,8 +99,7 @@ class Batching(Optimization):
         return replace(before, **growing)
 
     def reason(self, base: Baseline) -> Statements:
-        reading = where(base.ops, lambda cost: cost is not None and streams_weights(cost, base.gpu))
-        return (say("batching", idle(base), share_of(base, reading)), *_limits(base))
+        return (*_paid_once(base), *_limits(base))
 
     def how_to(self, base: Baseline) -> str:
         capture, batch = base.source.capture, self.batch_after(base)
@@ -123,6 +125,15 @@ def _unknown_growth(base: Baseline, factor: float, outcome: Outcome) -> npt.NDAr
     worst = np.where(grids > 0, np.maximum(more, 1.0), max(factor, 1.0))
     known = base.ops.cost.notna().to_numpy() | (base.ops.category != "kernel").to_numpy()
     return np.where(known, 1.0, worst ** pick(UNKNOWN, outcome))
+
+
+def _paid_once(base: Baseline) -> Statements:
+    """Return what a step takes once, however large its batch is: idle time, weights and collectives."""
+    reading = where(base.ops, lambda cost: cost is not None and streams_weights(cost, base.gpu))
+    collectives = share_of(base, base.ops.message.notna() | is_communication(base.ops.name))
+    parts = {"batching-idle": idle(base), "batching-weights": share_of(base, reading), "batching-links": collectives}
+    notable = tuple(say(kind, value) for kind, value in parts.items() if float(value.value) >= _NOTABLE)
+    return notable or (say("batching-small"),)
 
 
 def _limits(base: Baseline) -> Statements:

@@ -34,6 +34,7 @@ as expected, and at the high end as much as the streams and the GPU's rates allo
 class Graphed(Optimization):
     """Base class of optimizations that replay graphs, in which no kernel waits for a launch."""
 
+    after = ("avoid-syncs",)  # a graph cannot record a wait
     keeps_streams = True
     """Whether the step's work stays on its streams, so that they come to run side by side."""
 

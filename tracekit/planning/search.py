@@ -61,7 +61,8 @@ class Search:
         """Return the best plan: at most `LONGEST` steps for latency, then at most one for throughput.
 
         The plan begins with the steps in `start`, whatever their gain. Then come mends of mistakes that gain at least
-        half as much alone, in the logarithm, as the best step, and the others, the best one first. Each gains enough
+        half as much alone, in the logarithm, as the best step, or that another step has to wait for, and the others, the
+        best one first. Each gains enough
         after those before it. An optimization that needs something the run does not have is the only step, if there is
         no other.
         """
@@ -90,11 +91,17 @@ class Search:
     def _mends_first(self, steps: Steps, start: Steps) -> Steps:
         """Return `start` and the steps, beginning with mends of mistakes that gain enough alone.
 
-        Nobody wanted a mistake: it is mended before something else is done, unless that gains far more.
+        Nobody wanted a mistake: it is mended before something else is done, unless that gains far more and does not
+        have to wait for it.
         """
         alone = {step: math.log(self._expected((step,))) for step in steps}
         most = max(alone.values(), default=0.0)
-        mends = [step for step in steps if step.mends_mistake and alone[step] >= _OF_THE_MOST * most]
+        awaited = {name for step in steps for name in step.after}
+        mends = [
+            step
+            for step in steps
+            if step.mends_mistake and (step.id in awaited or alone[step] >= _OF_THE_MOST * most)
+        ]
         mends.sort(key=lambda step: -alone[step])
         kept = start
         for step in (*mends, *(each for each in steps if each not in mends)):

@@ -42,15 +42,26 @@ class LessHostWork(Optimization):
         return replace(after, outside=after.outside.scaled(self.left(base, outcome), self.causes))
 
     def reason(self, base: Baseline) -> Statements:
-        time = base.outside.total(self.causes)
-        part = time / max(base.unprofiled_ns, 1.0)
-        return (say(self.id, of_step("time", "outside_ns", time), of_step("share", "outside_share", min(part, 1.0))),)
+        time = base.outside_ns(self.causes)
+        part = min(time / max(base.unprofiled_ns, 1.0), 1.0)
+        spent = say(self.id, of_step("time", "outside_ns", time), of_step("share", "outside_share", part))
+        return (spent, *most_of_it(base, self.causes))
 
     def evidence(self, base: Baseline) -> Statements:
         return named_causes(base, self.causes)
 
     def apply(self, subject: Subject) -> Subject:
         raise refused(self, "It is a change of the code around the model, which the advice shows.")
+
+
+def most_of_it(base: Baseline, causes: tuple[str, ...]) -> Statements:
+    """Return the function that takes at least half of the time of these causes; empty if none does."""
+    rows = base.host_causes[base.host_causes["cause"].isin(causes)]
+    sums = rows.groupby("name")["idle_ns"].sum()
+    if not len(sums) or not sums.idxmax() or 2 * sums.max() < sums.sum():
+        return ()
+    name = str(sums.idxmax())
+    return (say("most-of-it", Evidence("name", name, "host_causes", "name", name)),)
 
 
 def named_causes(base: Baseline, causes: tuple[str, ...]) -> Statements:

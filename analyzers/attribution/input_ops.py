@@ -1,0 +1,57 @@
+"""Finds forward passes by the ops that read a model's inputs: the lookup of tokens, or the convolution of an image."""
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+Ints = npt.NDArray[np.int64]
+
+_TOKENS = "aten::embedding"
+_IMAGES = ("aten::conv2d", "aten::conv3d", "aten::convolution")
+_COLOURS = 4
+"""Most channels of an image; inner layers have more."""
+_IMAGE_RANK = 4
+"""Smallest rank of a convolution's weights."""
+
+
+def input_ops(host: pd.DataFrame) -> Ints:
+    """Return the host rows of the op that reads the inputs, one for each forward pass; empty if no op tells.
+
+    It is the lookup in the largest table, or else the convolution of an image with the most weights. The largest table
+    is that of tokens; smaller ones hold positions and types.
+    """
+    names, shapes = host["name"].astype(str), host["shapes"].astype(str)
+    lookups = np.flatnonzero((names == _TOKENS).to_numpy())
+    rows = _of_largest(lookups, shapes, _table_size)
+    return rows if len(rows) else _of_largest(np.flatnonzero(names.isin(_IMAGES).to_numpy()), shapes, _filters_size)
+
+
+def _of_largest(rows: Ints, shapes: "pd.Series[str]", size: Callable[[str], int]) -> Ints:
+    """Return the rows whose weights are the largest, if their size is known."""
+    texts = shapes.iloc[rows]
+    sizes = texts.map({text: size(text) for text in texts.unique()}).to_numpy(dtype=np.int64)
+    return rows[(sizes == sizes.max()) & (sizes > 0)] if len(rows) else rows
+
+
+def _table_size(shapes: str) -> int:
+    return _product(_dims(shapes, 0))
+
+
+def _filters_size(shapes: str) -> int:
+    weights = _dims(shapes, 1)
+    return _product(weights) if len(weights) >= _IMAGE_RANK and weights[1] <= _COLOURS else 0
+
+
+def _dims(shapes: str, operand: int) -> list[int]:
+    try:
+        dims = json.loads(shapes)[operand]
+    except (ValueError, IndexError, TypeError, KeyError):
+        return []
+    return dims if isinstance(dims, list) and all(type(size) is int for size in dims) else []
+
+
+def _product(dims: list[int]) -> int:
+    return int(np.prod(dims, dtype=np.float64)) if dims else 0
