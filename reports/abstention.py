@@ -4,6 +4,8 @@ from tracekit.analyzers.results import Analysis
 from tracekit.reports.names import printable
 
 _REASONS = 2
+_LITTLE = 0.5
+"""Fraction of the busy time with known shapes below which more advice may be hidden."""
 
 
 def abstention(analysis: Analysis) -> str | None:
@@ -11,7 +13,7 @@ def abstention(analysis: Analysis) -> str | None:
     if analysis.recommendations:
         return None
     if can_predict(analysis):
-        return "No optimization that tracekit knows is predicted to help."
+        return f"{no_help(analysis)}."
     said = [str(row) for row in analysis.problems.loc[analysis.problems["severity"] != "info", "message"]]
     if analysis.source.device == "cpu":
         said.insert(0, "The trace holds no work of a GPU.")
@@ -21,3 +23,11 @@ def abstention(analysis: Analysis) -> str | None:
 def can_predict(analysis: Analysis) -> bool:
     """Return whether the effect of optimizations can be predicted from the run."""
     return analysis.predicted_from is not None and not analysis.undetermined
+
+
+def no_help(analysis: Analysis) -> str:
+    """Return the sentence for a run that no optimization helps, without its stop."""
+    nothing = "No optimization is predicted to help"
+    if analysis.source.device == "cpu" or min(analysis.coverage.op, analysis.coverage.cost) >= _LITTLE:
+        return nothing
+    return nothing + ", as far as known: the trace does not say shapes and types of most of its work"

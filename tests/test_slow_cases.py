@@ -66,7 +66,7 @@ def _between(text, mark):
     return text.partition(f"<!-- {mark} -->\n")[2].partition("\n<!-- end -->")[0]
 
 
-@pytest.mark.parametrize("name", ["data-loading", "preprocessing", "pageable-copies", "unfused-optimizer"])
+@pytest.mark.parametrize("name", ["data-loading", "preprocessing", "sync-in-a-loop", "unfused-optimizer"])
 def test_a_planted_cause_is_the_first_advice(name):
     stored = json.loads((CASES / "h100" / "diagnosis.json").read_text())[name]
     now = diagnosis(CASES / "h100" / f"{name}.json.gz", cases()[name])

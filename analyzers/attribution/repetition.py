@@ -1,8 +1,8 @@
 """Finds the steps of a trace without step markers, by repetition.
 
-Training repeats the optimizer's step, loops over data repeat the loader's next batch, and inference repeats the call of
-the outermost module. If the host recorded none of these, the sequence of kernels may be periodic, or an op that reads the
-model's inputs may repeat.
+Training repeats the optimizer's step, loops over data repeat the loader's next batch, and inference repeats the call
+of the outermost module. If the host recorded none of these, the sequence of kernels may be periodic, or an op that
+reads the model's inputs may repeat.
 """
 
 import re

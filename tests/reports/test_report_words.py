@@ -193,6 +193,27 @@ def test_headline_of_an_imported_trace(imported: Analysis) -> None:
     assert headline(replace(bare, layers=bare.layers.iloc[:0])).startswith("This run on an H200 is bound")
 
 
+def test_headline_names_the_model_inside_what_torch_wraps_around_it(imported: Analysis) -> None:
+    layers = (
+        imported.layers.iloc[:3]
+        .reset_index(drop=True)
+        .assign(type=["DistributedDataParallel", "OptimizedModule", "Net"], parent=[-1, 0, 1], depth=[0, 1, 2])
+    )
+    assert headline(replace(imported, layers=layers)).startswith("Net on an H200")
+    assert headline(replace(imported, layers=layers.iloc[:1])).startswith("This run on an H200")
+
+
+def test_headline_says_why_nothing_is_predicted(imported: Analysis) -> None:
+    bare = replace(imported, recommendations=(), bound=BoundShares(0.1, 0.75, 0.1, 0.05, 0))
+    unknown = replace(bare, coverage=replace(bare.coverage, cost=0.1))
+    assert headline(unknown).endswith(
+        "help, as far as known: the trace does not say shapes and types of most of its work."
+    )
+    objecting = tuple(replace(each, objection="The trace has no work.", speedup=None) for each in bare.considered)
+    lost = replace(bare, predicted_from=None, considered=objecting)
+    assert headline(lost).endswith("of the time; no gain is predicted: the trace has no work.")
+
+
 def test_headline_without_a_main_bound(imported: Analysis) -> None:
     mixed = replace(imported, recommendations=(), considered=(), bound=BoundShares(0.3, 0.35, 0.25, 0.1, 0))
     assert headline(mixed) == (

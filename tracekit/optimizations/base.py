@@ -21,6 +21,9 @@ ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}
 """Serving engines, which run models themselves."""
 
 
+_LITTLE = 0.5
+"""Fraction of the kernel time with known shapes and types below which an objection about them is no answer."""
+_UNDESCRIBED = "The trace does not say the shapes and types of most of its work."
 _BY_HAND = "Change the script, record it again, and measure with: tracekit compare BEFORE AFTER."
 
 
@@ -54,6 +57,8 @@ class Optimization(ABC):
     mends_mistake: bool = False
     """Whether it removes work that the script need not do. Then its expected gain decides, and it comes before changes
     of the workload."""
+    reads_costs: bool = False
+    """Whether its objection speaks of shapes and types of ops, which a trace may lack."""
     after: tuple[str, ...] = ()
     """Ids of mends of mistakes that come before it in a plan, whatever they gain."""
     excludes: Mapping[str, str] = {}
@@ -78,7 +83,8 @@ class Optimization(ABC):
             return f"{ENGINES[runtime]} runs the model and has no switch for it."
         if base.trains and not self.for_training:
             return "It is for inference: the run trains the model."
-        return self.objection(base)
+        objection = self.objection(base)
+        return _UNDESCRIBED if objection and self.reads_costs and _described(base) < _LITTLE else objection
 
     def how(self, base: Baseline) -> str:
         """Return code or a command to copy: the serving engine's switch, or `how_to`."""
@@ -163,6 +169,12 @@ class Optimization(ABC):
         Raises InputError for an invalid argument.
         """
         raise InputError(f"{self.id} takes no argument.", f"It was given {argument!r}.", f"Write: {self.id}")
+
+
+def _described(base: Baseline) -> float:
+    """Return the fraction of the kernel time whose ops have known shapes and types, 0 to 1."""
+    known = base.ops.kernel_ns[base.ops.cost.notna()].sum()
+    return float(known / base.busy_ns) if base.busy_ns else 0.0
 
 
 @remembered

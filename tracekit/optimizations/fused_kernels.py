@@ -48,6 +48,7 @@ class FusedKernels(Optimization):
     """
 
     id = "fused-kernels"
+    reads_costs = True
     aliases = ("fused",)
     costs = Costs("less: no results in between", "rounding of the last digits", "a patch for each family of models")
     caveats = (

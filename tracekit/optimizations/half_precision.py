@@ -63,6 +63,7 @@ class HalfPrecision(Optimization):
 
     id = "half-precision"
     title = "Half precision"
+    reads_costs = True
     costs = Costs("a half", "2 to 3 decimal digits a value", "one line")
     switches: Mapping[str, str] = {
         "vllm": "vllm serve MODEL --dtype bfloat16",

@@ -50,6 +50,7 @@ class LLMInt8(BitsAndBytes):
     """
 
     id = "llm-int8"
+    reads_costs = True
     title = "LLM.int8 (bitsandbytes)"
     costs = Costs("weights a half of 16 bits", "a small loss: measure it", "a library")
     bytes_a_weight = 1

@@ -46,6 +46,7 @@ class MixedPrecision(Optimization):
 
     id = "mixed-precision"
     title = "Mixed precision (autocast)"
+    reads_costs = True
     costs = Costs("activations about two thirds, a 16-bit copy of weights", "as in 32 bits, usually", "two lines")
     excludes: Mapping[str, str] = {"half-precision": "its weights are in 16 bits, these stay in 32."}
     caveats = ("Compare the loss curves of a few hundred steps before you rely on it.",)

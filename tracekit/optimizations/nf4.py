@@ -44,6 +44,7 @@ class NF4(BitsAndBytes):
     """
 
     id = "nf4"
+    reads_costs = True
     title = "NF4 (bitsandbytes)"
     costs = Costs("weights a quarter of 16 bits", "a visible loss: measure it", "a library")
     switches: Mapping[str, str] = {"vllm": "vllm serve MODEL --quantization bitsandbytes"}

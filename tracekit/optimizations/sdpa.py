@@ -59,6 +59,7 @@ class SDPA(Optimization):
 
     id = "sdpa"
     title = "Scaled dot-product attention"
+    reads_costs = True
     costs = Costs("no matrix of scores", "rounding of the last digits", "one argument")
     caveats = (
         "A decode of one sequence can lose: kernels that do not split the keys leave most of the GPU idle.",

@@ -24,6 +24,7 @@ class TF32(Optimization):
 
     id = "tf32"
     title = "TF32 matrix products"
+    reads_costs = True
     costs = Costs("unchanged", "3 decimal digits in matrix products", "one line")
     caveats = ("Matrix products keep 10 bits of mantissa; sums stay in fp32.",)
 

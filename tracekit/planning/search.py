@@ -61,10 +61,9 @@ class Search:
         """Return the best plan: at most `LONGEST` steps for latency, then at most one for throughput.
 
         The plan begins with the steps in `start`, whatever their gain. Then come mends of mistakes that gain at least
-        half as much alone, in the logarithm, as the best step, or that another step has to wait for, and the others, the
-        best one first. Each gains enough
-        after those before it. An optimization that needs something the run does not have is the only step, if there is
-        no other.
+        half as much alone, in the logarithm, as the best step, or that another step waits for, and the others, the best
+        one first. Each gains enough after those before it. An optimization that needs something the run does not have
+        is the only step, if there is no other.
         """
         free = [each for each in candidates if not each.condition]
         latency = [each for each in free if not each.throughput]
@@ -98,9 +97,7 @@ class Search:
         most = max(alone.values(), default=0.0)
         awaited = {name for step in steps for name in step.after}
         mends = [
-            step
-            for step in steps
-            if step.mends_mistake and (step.id in awaited or alone[step] >= _OF_THE_MOST * most)
+            step for step in steps if step.mends_mistake and (step.id in awaited or alone[step] >= _OF_THE_MOST * most)
         ]
         mends.sort(key=lambda step: -alone[step])
         kept = start

@@ -33,6 +33,7 @@ FEWEST_ROWS = 16
 class DynamicQuantization(Optimization):
     """Base class of the formats, which define the GEMM's `precision`, its `stream` rate, and additional passes."""
 
+    reads_costs = True
     precision: Precision
     needs: str
     """GPU feature that its GEMM kernels require."""

@@ -28,6 +28,7 @@ from tracekit.optimizations.shared.evidence import largest, of_step, say, share_
 class WeightOnly(Optimization):
     """Base class of the formats, which define `bits` per weight."""
 
+    reads_costs = True
     bits: int
     scales_bytes: float
     """Bytes of scales and zero points per weight."""
