@@ -3,6 +3,7 @@
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.names import printable
 
+_NOTHING = "No optimization that tracekit knows is predicted to help"
 _REASONS = 2
 _LITTLE = 0.5
 """Fraction of the busy time with known shapes below which more advice may be hidden."""
@@ -13,7 +14,7 @@ def abstention(analysis: Analysis) -> str | None:
     if analysis.recommendations:
         return None
     if can_predict(analysis):
-        return f"{no_help(analysis)}."
+        return _NOTHING + _hidden(analysis) + "."
     said = [str(row) for row in analysis.problems.loc[analysis.problems["severity"] != "info", "message"]]
     if analysis.source.device == "cpu":
         said.insert(0, "The trace holds no work of a GPU.")
@@ -25,9 +26,15 @@ def can_predict(analysis: Analysis) -> bool:
     return analysis.predicted_from is not None and not analysis.undetermined
 
 
-def no_help(analysis: Analysis) -> str:
-    """Return the sentence for a run that no optimization helps, without its stop."""
-    nothing = "No optimization is predicted to help"
+def helpless(analysis: Analysis) -> str:
+    """Return why nothing is recommended as the end of a sentence, without its stop."""
+    if not can_predict(analysis):
+        return "nothing can be predicted"
+    return "no optimization is predicted to help" + _hidden(analysis)
+
+
+def _hidden(analysis: Analysis) -> str:
+    """Return that more may help than is known, if little is known; "" otherwise."""
     if analysis.source.device == "cpu" or min(analysis.coverage.op, analysis.coverage.cost) >= _LITTLE:
-        return nothing
-    return nothing + ", as far as known: the trace does not say shapes and types of most of its work"
+        return ""
+    return ", as far as known: the trace does not say shapes and types of most of its work"

@@ -3,9 +3,9 @@
 from tracekit.analyzers.prediction.uncertainty import MOST_QUOTED
 from tracekit.analyzers.prediction.values import Check, MemoryFit, Recommendation
 from tracekit.analyzers.results import Analysis
-from tracekit.reports.abstention import can_predict, no_help
+from tracekit.reports.abstention import helpless
 from tracekit.reports.measured_gains import measured_gains, of_advice
-from tracekit.reports.names import device, in_sentence, lower_first, model, printable, shortened, with_article
+from tracekit.reports.names import device, in_sentence, model, printable, shortened, with_article
 from tracekit.reports.numbers import duration, measured, percent, speedup, times
 
 _SAYING = {
@@ -120,8 +120,7 @@ def _next_step(analysis: Analysis) -> str:
     if analysis.predicted_from and analysis.predicted_from.failed:
         return _not_predicted(analysis.predicted_from.failed)
     if analysis.considered:
-        helpless = lower_first(no_help(analysis)) if can_predict(analysis) else "nothing can be predicted"
-        return _perhaps(analysis) or f"; {helpless}"
+        return _perhaps(analysis) or f"; {helpless(analysis)}"
     return ""
 
 
