@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from tracekit.analyzers.errors import UnknownNameError
 from tracekit.analyzers.gate.change_points import change_points
 from tracekit.analyzers.gate.history_point import HistoryPoint
 from tracekit.reports import embed
@@ -41,13 +42,20 @@ class Series:
 
 
 def series(points: Sequence[HistoryPoint], what: str = _LATENCY) -> Series:
-    """Return the latency, or a counter, of a history."""
+    """Return the latency, or a counter, of a history. Raises UnknownNameError for a counter that no point has."""
     if what == _LATENCY:
         kept = [point for point in points if point.latency_us > 0]
         values = [point.latency_us for point in kept]
         ends = [(point.low_us, point.high_us) for point in kept]
         return Series(what, tuple(kept), tuple(values), tuple(ends), tuple(change_points(values)))
     kept = [point for point in points if what in point.counters]
+    if points and not kept:
+        known = dict.fromkeys(name for point in points for name in point.counters)
+        raise UnknownNameError(
+            f"The history has no counter {what!r}.",
+            f"Its counters are {printable(', '.join(known)) or 'none'}.",
+            "Name one of them with --counter, or leave it out for the latency.",
+        )
     values = [point.counters[what] for point in kept]
     changes = tuple(at for at in range(1, len(values)) if values[at] != values[at - 1])
     return Series(what, tuple(kept), tuple(values), tuple((value, value) for value in values), changes)

@@ -247,3 +247,57 @@ def test_the_self_test_on_a_gpu(tracekit, tmp_path, monkeypatch):
     failed = tracekit("check", "--self-test", "--device", "cuda")
     assert failed.exit_code == 1
     assert "Found no NVIDIA driver" in failed.output and "without --device" in failed.output
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["check", "base-0.json", "--against", ""], 1, "--against is empty"),
+        (["check", "base-0.json", "./base-0.json", "--against", "main"], 1, "is named twice"),
+        (["check", "base-0.json", "--against", "main", "--against", "base-1.json"], 1, "cannot be one of several runs"),
+        (["check", "base-0.json", "--against", "main", "--accept", "gpus"], 1, "It is no entry of a fingerprint"),
+        (["check", "base-0.json", "--record"], 2, "name one with --against"),
+        (["check", "base-0.json", "--against", "base-1.json", "--record"], 1, "'base-1.json' is no baseline"),
+        (["check", "base-0.json", "--against", "main", "--json", "base-1.json/x"], 1, "base-1.json"),
+        (["check", "text.json", "--against", "main"], 1, "is not a trace that tracekit reads"),
+        (["check", "cut.json", "--against", "main"], 1, "It is cut off"),
+        (["check", "base-0.json", "--against", "damaged"], 1, "Restore it, or save it again"),
+        (["baseline", "save", "main", "other.json"], 1, "replace it with --force"),
+        (["baseline", "save", "../evil", "base-0.json"], 1, "cannot be the name"),
+        (["baseline", "save", "mixed", "base-0.json", "other.json"], 1, "is not another run"),
+        (["baseline", "show", "nothere"], 1, "Baselines there: "),
+        (["history", "main", "--counter", "lunches"], 1, "Its counters are "),
+        (["history", "../main"], 1, "cannot be the name"),
+        (["show", "base-0.json", "layer:"], 1, "The nearest are layer:model"),
+        (["show", "base-0.json", "step:99999999999999999999"], 1, "has no row"),
+        (["show", "text.json", "layer:x"], 1, "is not a trace"),
+        (["mcp", "--root", "nothere"], 1, "It is not a folder"),
+    ],
+)
+def test_wrong_uses_are_told_what_why_and_what_to_try(tracekit, folder, main_baseline, words, status, said):
+    (folder / "text.json").write_text("hello")
+    (folder / "cut.json").write_text((folder / "base-0.json").read_text()[:200])
+    damaged = main_baseline.with_name("damaged.json")
+    damaged.write_text(main_baseline.read_text()[:900])
+    before = main_baseline.read_bytes()
+    answer = tracekit(*words)
+    damaged.unlink()
+    assert (answer.exit_code, said in answer.output) == (status, True), answer.output
+    assert "Traceback" not in answer.output
+    assert main_baseline.read_bytes() == before
+
+
+def test_a_damaged_baseline_hides_no_other(tracekit, main_baseline):
+    damaged = main_baseline.with_name("damaged.json")
+    damaged.write_text(main_baseline.read_text()[:900])
+    listed = tracekit("baseline", "list")
+    damaged.unlink()
+    assert listed.exit_code == 0
+    assert "main" in listed.output and "damaged" in listed.output and "cannot be read" in listed.output
+
+
+def test_a_baseline_of_another_gpu_is_replaced_only_by_force(tracekit):
+    assert tracekit("baseline", "save", "again", "base-0.json").exit_code == 0
+    assert tracekit("baseline", "save", "again", "base-1.json").exit_code == 0
+    assert "They differ: device" in tracekit("baseline", "save", "again", "other.json").output
+    assert tracekit("baseline", "save", "again", "other.json", "--force").exit_code == 0

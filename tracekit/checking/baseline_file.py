@@ -72,7 +72,9 @@ def path_of(name: str, folder: Path) -> Path:
     """Return the path of a baseline. Raises InputError if its name cannot be that of a file."""
     if not _NAME.fullmatch(name):
         raise InputError(
-            f"{name!r} cannot be the name of a baseline.", "It names a file.", "Use letters, digits, '-', '_' and '.'."
+            f"{name!r} cannot be the name of a baseline.",
+            "Its file has that name.",
+            "Use letters, digits, '-', '_' and '.'.",
         )
     return folder / f"{name}.json"
 

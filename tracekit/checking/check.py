@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tracekit.analyzers.comparison.compare import compare_summaries
-from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.errors import InputError, UnknownNameError
 from tracekit.analyzers.gate.budgets import judged
 from tracekit.analyzers.gate.counters import compare_counters
 from tracekit.analyzers.gate.times import basis_of, compare_times, latency_in_turn
@@ -15,7 +15,7 @@ from tracekit.capture.progress import Say, silent
 from tracekit.checking import baseline_file
 from tracekit.checking.configuration import Configuration, configuration
 from tracekit.checking.culprits import culprits
-from tracekit.checking.fingerprint import WORK, unknown, unlike
+from tracekit.checking.fingerprint import ENTRIES, WORK, unknown, unlike
 from tracekit.checking.recorded import Recorded, recorded
 
 Blocks = tuple[tuple[float, float], ...]
@@ -43,6 +43,7 @@ def check(runs: Sequence[str | Path], against: Sequence[str | Path] = (), option
     Raises InputError if the runs cannot be compared, UnknownNameError if there is no such baseline.
     """
     settings, root = configuration()
+    _check_accepted((*settings.accept, *options.accept))
     before = read_baseline(against, options, settings, root) if against else None
     after = recorded(runs, use_cache=options.use_cache)
     if before is None:
@@ -64,12 +65,37 @@ def folder_of(options: Options, settings: Configuration, root: Path) -> Path:
 def read_baseline(against: Sequence[str | Path], options: Options, settings: Configuration, root: Path) -> Recorded:
     """Return the baseline that `against` names, or else one or several runs."""
     folder = folder_of(options, settings, root)
+    _check_named(against, folder)
     name = str(against[0])
     there = len(against) > 1 or Path(name).exists() or is_url(name)
     if there and not (len(against) == 1 and name in baseline_file.names_in(folder)):
         return recorded(against, use_cache=options.use_cache)
     held = baseline_file.read(name, folder)
     return baseline_file.as_recorded(held, baseline_file.path_of(name, folder))
+
+
+def _check_accepted(names: Sequence[str]) -> None:
+    wrong = [name for name in names if name not in ENTRIES]
+    if wrong:
+        raise UnknownNameError(
+            f"{wrong[0]!r} cannot be accepted.",
+            f"It is no entry of a fingerprint: {', '.join(ENTRIES)}.",
+            "Name one of them with --accept, or in pyproject.toml.",
+        )
+
+
+def _check_named(against: Sequence[str | Path], folder: Path) -> None:
+    """Raise InputError for an empty name, and for a baseline among several runs."""
+    names = baseline_file.names_in(folder)
+    if not all(map(str, against)):
+        raise InputError("--against is empty.", f"Baselines in {folder}: {', '.join(names) or 'none'}.", "Name one.")
+    mixed = [each for each in map(str, against) if each in names and not Path(each).exists()]
+    if mixed and len(against) > 1:
+        raise InputError(
+            f"{mixed[0]} cannot be one of several runs.",
+            "It is a baseline, and a run is checked against one baseline, or against runs.",
+            f"Name it alone: --against {mixed[0]}.",
+        )
 
 
 def judge(

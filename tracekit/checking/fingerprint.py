@@ -13,6 +13,8 @@ _SETTINGS = ("model", "workload", "batch_size", "seq_len", "new_tokens", "dtype"
 _VERSIONS = ("torch", "transformers", "cuda")
 WORK = ("model", "workload", "batch_size", "seq_len", "new_tokens", "weights")
 """Entries on which counters depend too."""
+ENTRIES = ("kind", "device", "gpu", "driver", *_CLOCKS, *_SETTINGS, *_VERSIONS, "tracekit", "host_op_us")
+"""Every entry that a fingerprint may have."""
 
 
 def fingerprint(analysis: Analysis) -> Fingerprint:

@@ -13,7 +13,7 @@ from tracekit.analyzers.gate.counters import Values
 from tracekit.analyzers.gate.history_point import HistoryPoint
 from tracekit.analyzers.gate.run_times import RunTimes
 from tracekit.analyzers.gate.verdict import Check
-from tracekit.checking.baseline_file import path_of
+from tracekit.checking.baseline_file import names_in, path_of
 from tracekit.checking.check import Options, folder_of
 from tracekit.checking.configuration import configuration
 from tracekit.checking.recorded import Recorded
@@ -23,6 +23,17 @@ from tracekit.checking.repository import commit_of
 def record_baseline(measured: Recorded, name: str, folder: Path, commit: str) -> Path:
     """Add a saved baseline to the history of its name, and return the history's file."""
     return _append(name, folder, _point("baseline", commit, measured.runs, measured.counters))
+
+
+def check_recordable(name: str, options: Options) -> None:
+    """Raise InputError if there is no baseline of this name, to whose history a check could be added."""
+    names = names_in(folder_of(options, *configuration()))
+    if name not in names:
+        raise InputError(
+            f"The check cannot be recorded: {name!r} is no baseline.",
+            f"Baselines: {', '.join(names) or 'none'}.",
+            "Name one of them with --against, or leave --record out.",
+        )
 
 
 def record_check(verdict: Check, name: str, options: Options) -> Path:

@@ -40,6 +40,7 @@ class Recorded:
 
 def recorded(paths: Sequence[str | Path], *, use_cache: bool = True) -> Recorded:
     """Read one or more runs. Raises InputError if they are not runs of the same thing."""
+    _check_distinct(paths)
     analyses = [analyzed(path, use_cache=use_cache) for path in paths]
     first = fingerprint(analyses[0])
     for path, analysis in zip(paths[1:], analyses[1:], strict=True):
@@ -61,6 +62,18 @@ def recorded(paths: Sequence[str | Path], *, use_cache: bool = True) -> Recorded
         step=summarize(analyses[middle]),
         trace=None if str(paths[middle]) == "-" else paths[middle],
     )
+
+
+def _check_distinct(paths: Sequence[str | Path]) -> None:
+    """Raise InputError if a run is named twice, which would make intervals narrower than they are."""
+    known: set[str] = set()
+    for path in paths:
+        place = str(path) if str(path) == "-" or is_url(str(path)) else str(Path(path).resolve())
+        if place in known:
+            raise InputError(
+                f"{path} is named twice.", "A run counts once, or noise seems smaller.", "Name each run once."
+            )
+        known.add(place)
 
 
 def analyzed(path: str | Path, *, use_cache: bool = True) -> Analysis:

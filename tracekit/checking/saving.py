@@ -3,22 +3,26 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from tracekit.analyzers.errors import InputError, TracekitError
 from tracekit.checking import baseline_file
 from tracekit.checking.check import Options, folder_of
 from tracekit.checking.configuration import configuration
+from tracekit.checking.fingerprint import unlike
 from tracekit.checking.history import record_baseline
-from tracekit.checking.recorded import recorded
+from tracekit.checking.recorded import Recorded, recorded
 from tracekit.checking.repository import commit_of
 from tracekit.reports.checking.baseline_text import described, in_full
 from tracekit.reports.numbers import quantity
 
 
-def save(name: str, runs: Sequence[str | Path], options: Options) -> str:
-    """Save runs as a baseline, and return a message."""
+def save(name: str, runs: Sequence[str | Path], options: Options, *, force: bool = False) -> str:
+    """Save runs as a baseline, and return a message. Without `force`, one of other things is not replaced."""
     settings, root = configuration()
     folder = folder_of(options, settings, root)
     baseline_file.path_of(name, folder)  # a bad name is refused before anything is read
     measured = recorded(runs, use_cache=options.use_cache)
+    if not force:
+        _check_alike(name, measured, folder)
     commit = commit_of(root)
     path = baseline_file.save(measured, name, folder, commit)
     record_baseline(measured, name, folder, commit)
@@ -32,8 +36,31 @@ def listed(options: Options) -> str:
     names = baseline_file.names_in(folder)
     if not names:
         return f"There are no baselines in {folder}. Make one with: tracekit baseline save NAME RUN.\n"
-    held = [baseline_file.read(name, folder) for name in names]
-    return "".join(described(each.name, each.saved, each.commit, each.fingerprint) for each in held)
+    return "".join(_line(name, folder) for name in names)
+
+
+def _line(name: str, folder: Path) -> str:
+    try:
+        held = baseline_file.read(name, folder)
+    except TracekitError as error:
+        return f"{name}: {error.what} {error.why}\n"
+    return described(name, held.saved, held.commit, held.fingerprint)
+
+
+def _check_alike(name: str, measured: Recorded, folder: Path) -> None:
+    """Raise InputError if there is a baseline of this name that no check could compare with the runs."""
+    try:
+        held = baseline_file.read(name, folder)
+    except TracekitError:  # there is none, or it is damaged
+        return
+    differing = unlike(held.fingerprint, measured.fingerprint, ())
+    if differing:
+        pairs = ", ".join(f"{entry.replace('_', ' ')} {pair}" for entry, pair in differing.items())
+        raise InputError(
+            f"The baseline {name} is one of other runs.",
+            f"They differ: {pairs} (saved and new).",
+            "Save under another name, or replace it with --force.",
+        )
 
 
 def shown(name: str, options: Options) -> str:

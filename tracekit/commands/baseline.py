@@ -27,12 +27,13 @@ def command() -> None:
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @_FOLDER
 @click.option("--no-cache", is_flag=True, help="Read the traces again, and do not use or write the cache.")
-def save_baseline(name: str, runs: tuple[str, ...], baselines: Path | None, no_cache: bool) -> None:
+@click.option("--force", is_flag=True, help="Replace a baseline of another GPU, other versions or settings.")
+def save_baseline(name: str, runs: tuple[str, ...], baselines: Path | None, no_cache: bool, force: bool) -> None:
     """Save RUN (runs' folders or traces of the same thing) as the baseline NAME, and add it to NAME's history."""
     from tracekit.checking.check import Options
     from tracekit.checking.saving import save
 
-    click.echo(save(name, runs, Options(baselines=baselines, use_cache=not no_cache)), nl=False)
+    click.echo(save(name, runs, Options(baselines=baselines, use_cache=not no_cache), force=force), nl=False)
 
 
 @command.command("list")

@@ -100,16 +100,19 @@ def command(
         return
     if not runs:
         raise click.UsageError("Missing argument 'RUN...'.")
+    if record and len(against) != 1:
+        raise click.UsageError("--record adds to the history of a baseline: name one with --against.")
     from tracekit.checking.check import Options, check
+    from tracekit.checking.history import check_recordable, record_check
 
     _check_writable(files)
     options = Options(counters_only, accept, baselines, not no_cache, in_turn_s, say)
+    if record:
+        check_recordable(against[0], options)
     verdict = check(runs, against, options)
     _write(verdict, files)
     click.echo(_rendered(verdict, form), nl=False)
-    if record and len(against) == 1:
-        from tracekit.checking.history import record_check
-
+    if record:
         click.echo(f"Recorded in {record_check(verdict, against[0], options)}", err=True)
     ctx.exit(_EXIT[verdict.outcome])
 
