@@ -46,18 +46,21 @@ def main() -> None:
     device = torch.cuda.get_device_name() if args.device == "cuda" else "cpu"
     summary: dict[str, Any] = {"device": device, "torch": torch.__version__}
     with tempfile.TemporaryDirectory() as folder:
-        summary["traces"] = _recorded(Path(folder), args.device)
-        _pack(sorted(Path(folder).glob("*.gz")), args.output / "traces.tar")
-    with tempfile.TemporaryDirectory() as folder:
         summary["proton"] = _proton(Path(folder)) if args.device == "cuda" else "needs a GPU"
         _pack(sorted(Path(folder).iterdir()), args.output / "proton.tar")
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            summary["traces"] = _recorded(Path(folder), args.device)
+        finally:
+            _pack(sorted(Path(folder).glob("*.gz")), args.output / "traces.tar")
     (args.output / "summary.json").write_text(json.dumps(summary, indent=1))
     print(json.dumps(summary, indent=1))
 
 
 def _recorded(folder: Path, device: str) -> dict[str, Any]:
     torch.manual_seed(0)
-    config = GPT2Config(n_layer=2, n_embd=256, n_head=4, vocab_size=2048, n_positions=64, use_cache=False)
+    sizes = {"n_layer": 2, "n_embd": 256, "n_head": 4, "vocab_size": 2048, "n_positions": 64}
+    config = GPT2Config(**sizes, use_cache=False, bos_token_id=0, eos_token_id=0)
     model = GPT2LMHeadModel(config).to(device, torch.float16 if device == "cuda" else torch.float32).eval()
     told, replays = {}, {}
     with torch.inference_mode():
@@ -85,9 +88,19 @@ def _captured(run: Callable[[], Any], path: Path, device: str) -> tuple[Any, Cal
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 run()
-            replay = graph.replay
+            replay = _keeping(graph, run)
             _wait(device)
     return _counts(path), replay
+
+
+def _keeping(graph: Any, run: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a function that replays the graph. It keeps `run`, whose inputs the graph reads and does not own."""
+
+    def replay() -> None:
+        assert run
+        graph.replay()
+
+    return replay
 
 
 def _two_streams(device: str) -> Callable[[], Any]:
