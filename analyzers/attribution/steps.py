@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.intervals import covered_until
+from tracekit.analyzers.attribution.covered_time import covered_until
 from tracekit.analyzers.attribution.nesting import Nest, Rows
 from tracekit.analyzers.attribution.origin import Origin
 from tracekit.analyzers.attribution.repetition import Window, repeated

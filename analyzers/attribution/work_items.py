@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.intervals import covered_until, idle_before_ns, newly_covered_ns, shared_ns
+from tracekit.analyzers.attribution.covered_time import covered_until, idle_before_ns, newly_covered_ns, shared_ns
 from tracekit.analyzers.attribution.nesting import Nest, Rows, row_numbers
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.trace import Trace

@@ -7,7 +7,7 @@ sets. Time in which work of several kinds runs counts for each kind, but only on
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analyzers.attribution.intervals import union_ns
+from tracekit.analyzers.attribution.covered_time import union_ns
 from tracekit.analyzers.attribution.kernel_names import is_communication
 from tracekit.analyzers.attribution.work_items import WorkItems
 from tracekit.analyzers.results import DeviceTime

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from tracekit.analyzers.gate import intervals
+from tracekit.analyzers.gate import ratios
 from tracekit.analyzers.gate.counters import Values
 from tracekit.analyzers.gate.run_times import RunTimes
 from tracekit.analyzers.gate.times import Rules
@@ -88,7 +88,7 @@ def _line(name: str, most: float, runs_ns: list[Floats], basis: Basis | None, ru
         several = len(runs_ns) >= _ENOUGH_RUNS
         times = np.array([np.median(run) for run in runs_ns]) if several else np.concatenate(runs_ns)
         spread = 0.0 if several else rules.run_spread
-        ratio = intervals.over(most, np.maximum(times, 1e-3), len(runs_ns), spread, rules.level)
+        ratio = ratios.over(most, np.maximum(times, 1e-3), len(runs_ns), spread, rules.level)
     return BudgetLine(name, most, value, "ns", _outcome(ratio))
 
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analyzers.gate.student import digamma, trigamma, trigamma_inverse
+from tracekit.analyzers.student import digamma, trigamma, trigamma_inverse
 
 Floats = npt.NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analyzers.gate import intervals
+from tracekit.analyzers.gate import ratios
 from tracekit.analyzers.gate.run_times import RunTimes
 from tracekit.analyzers.gate.verdict import Basis, Outcome, Ratio, TimeChange
 
@@ -34,7 +34,7 @@ def basis_of(before: Runs, after: Runs, *, modelled: bool) -> Basis:
     """Return what intervals are over."""
     if modelled:
         return "modelled"
-    return "runs" if len(before) + len(after) - 2 >= intervals.FEWEST_DF else "steps"
+    return "runs" if len(before) + len(after) - 2 >= ratios.FEWEST_DF else "steps"
 
 
 def compare_times(before: Runs, after: Runs, basis: Basis, rules: Rules) -> tuple[TimeChange, ...]:
@@ -45,7 +45,7 @@ def compare_times(before: Runs, after: Runs, basis: Basis, rules: Rules) -> tupl
 
 def latency_in_turn(blocks: Sequence[tuple[float, float]], rules: Rules) -> TimeChange:
     """Return the change of a latency that was timed in alternating blocks: (before, after) in µs of each."""
-    ratio = intervals.paired(blocks, rules.level / 2)
+    ratio = ratios.paired(blocks, rules.level / 2)
     before, after = (float(median(side)) * 1e3 for side in zip(*blocks, strict=True))
     return TimeChange("latency", "", before, after, ratio, ratio.outcome(rules.margin))
 
@@ -82,11 +82,11 @@ def _ratios(
     level = rules.level / 2
     if basis == "steps":
         columns = [np.log([np.concatenate(row) for row in side]) for side in (before, after)]
-        return intervals.from_steps(columns[0], columns[1], runs, rules.run_spread, level, together=together)
+        return ratios.from_steps(columns[0], columns[1], runs, rules.run_spread, level, together=together)
     medians = [np.array([[median(run) for run in row] for row in side]) for side in (before, after)]
     if basis == "modelled":
-        return [intervals.exact(*pair) for pair in zip(medians[0].mean(axis=1), medians[1].mean(axis=1), strict=True)]
-    return intervals.from_runs(np.log(medians[0]), np.log(medians[1]), level, together=together)
+        return [ratios.exact(*pair) for pair in zip(medians[0].mean(axis=1), medians[1].mean(axis=1), strict=True)]
+    return ratios.from_runs(np.log(medians[0]), np.log(medians[1]), level, together=together)
 
 
 def _parts(before: Runs, after: Runs, basis: Basis, rules: Rules) -> list[TimeChange]:

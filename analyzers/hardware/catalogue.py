@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.analyzers.errors import UnknownNameError
-from tracekit.analyzers.hardware import names as gpu_names
+from tracekit.analyzers.hardware import driver_names
 from tracekit.analyzers.hardware.data_sheet import completed
 from tracekit.analyzers.hardware.gpu import GPU, nearest
 from tracekit.analyzers.hardware.rows import gpu_of_row
@@ -72,7 +72,7 @@ def choose(name: str, extra: tuple[GPU, ...]) -> GPU:
 
 
 def _named(name: str, gpus: tuple[GPU, ...]) -> GPU | None:
-    return next((gpu for gpu in gpus if gpu_names.matches(name, gpu.id, gpu.driver_names)), None)
+    return next((gpu for gpu in gpus if driver_names.matches(name, gpu.id, gpu.driver_names)), None)
 
 
 def resolve(device_name: str, sms: int = 0, memory_bytes: int = 0) -> GPU | None:
@@ -82,9 +82,9 @@ def resolve(device_name: str, sms: int = 0, memory_bytes: int = 0) -> GPU | None
     distinguish a MIG slice from a whole GPU. A slice has its share of the GPU's rates. The memory size is the reported
     one if that is clearly larger than in gpus.toml.
     """
-    name, profile = gpu_names.without_slice(device_name)
-    called = [_gpu(gpu_id) for gpu_id in _sections(SHEETS) if gpu_names.has_model(name, gpu_id)]
-    matches = [gpu for gpu in called if gpu_names.matches(name, gpu.id, gpu.driver_names)]
+    name, profile = driver_names.without_slice(device_name)
+    called = [_gpu(gpu_id) for gpu_id in _sections(SHEETS) if driver_names.has_model(name, gpu_id)]
+    matches = [gpu for gpu in called if driver_names.matches(name, gpu.id, gpu.driver_names)]
     if profile or is_slice(matches, sms, memory_bytes):
         return slice_of(matches, profile, sms, memory_bytes)
     whole = [gpu for gpu in matches if _is_whole(gpu, sms, memory_bytes)]

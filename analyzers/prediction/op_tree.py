@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.intervals import covered_until
+from tracekit.analyzers.attribution.covered_time import covered_until
 
 Ints = npt.NDArray[np.int64]
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.intervals import covered_until
+from tracekit.analyzers.attribution.covered_time import covered_until
 from tracekit.analyzers.attribution.kernel_names import matching
 from tracekit.analyzers.attribution.nesting import take
 from tracekit.analyzers.prediction.simulate import SYNC_RETURN_NS

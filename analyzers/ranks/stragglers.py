@@ -22,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.ranks.mean_interval import mean_interval
 from tracekit.analyzers.ranks.own_parts import OwnParts
 from tracekit.analyzers.ranks.peers import peers, typical
 from tracekit.analyzers.ranks.program import Program
 from tracekit.analyzers.ranks.simulate import step_times, without
-from tracekit.analyzers.ranks.student import mean_interval
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.ranks.causes import MORE, compared_work
+from tracekit.analyzers.ranks.mean_interval import mean_interval
 from tracekit.analyzers.ranks.own_parts import OwnParts
-from tracekit.analyzers.ranks.student import mean_interval
 from tracekit.analyzers.ranks.summary import RankSummary
 
 Floats = npt.NDArray[np.float64]

@@ -5,13 +5,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.ranks.aligned import AlignedRanks
-from tracekit.analyzers.ranks.bucket_sizes import in_larger_buckets
+from tracekit.analyzers.ranks.parallelism import parallelism
 from tracekit.analyzers.ranks.result import WhatIf
 from tracekit.analyzers.ranks.simulate import with_transfers
 from tracekit.analyzers.ranks.stragglers import Costs
 
 LARGER_BUCKETS = 4
-"""Times as large as buckets are."""
+"""Simulated size of gradient buckets, relative to that of the job."""
 Floats = npt.NDArray[np.float64]
 
 
@@ -24,7 +24,7 @@ def what_ifs(job: AlignedRanks, cost: Costs, collectives: pd.DataFrame, faster: 
     last = collectives.groupby("step")["start_ns"].transform("max") == collectives["start_ns"]
     overlapped = np.where(last & (collectives["step"] >= 0), 0.0, 1.0)
     free = np.zeros(len(collectives))
-    larger = in_larger_buckets(job, collectives, LARGER_BUCKETS)
+    larger = _in_larger_buckets(job, collectives, LARGER_BUCKETS)
     factors = {"mend-link": faster, "larger-buckets": larger, "overlap-last": overlapped, "free-transfers": free}
     for change, factor in factors.items():
         if factor is not None:
@@ -38,3 +38,31 @@ def _with_factors(job: AlignedRanks, cost: Costs, collectives: pd.DataFrame, cha
     of_call[collectives["call"].to_numpy()] = factors
     total = float(cost.step_ns.sum())
     return WhatIf(change, -1, total / max(float(with_transfers(job.program, of_call).sum()), 1.0))
+
+
+def _in_larger_buckets(job: AlignedRanks, collectives: pd.DataFrame, times: int) -> Floats | None:
+    """Return the factor of each collective's transfer if `times` neighbouring ones of a group and step are one.
+
+    The last one of them carries the bytes of all, and what a call takes however small it is only once: the shortest
+    transfer of the group. None without a group of data parallelism that makes so many calls a step.
+    """
+    factors = np.ones(len(collectives))
+    changed = False
+    for number in collectives["group"].unique():
+        one = job.calls[job.calls["group"] == number]
+        if parallelism(one[one["rank"] == one["rank"].iloc[0]], job.steps, trains=job.trains) != "data":
+            continue
+        rows = collectives[(collectives["group"] == number) & (collectives["kind"] == "all-reduce")]
+        for _, step in rows[rows["step"] >= 0].groupby("step"):
+            changed |= len(step) >= times
+            factors[step.index] = merged(step["transfer_ns"].to_numpy(float), times, float(rows["transfer_ns"].min()))
+    return factors if changed else None
+
+
+def merged(transfer: Floats, times: int, least: float) -> Floats:
+    """Return the factors of the transfers of one group and step, in order."""
+    bucket = np.arange(len(transfer)) // times
+    last = np.diff(bucket, append=bucket[-1] + 1) > 0
+    total, size = (np.bincount(bucket, weights) for weights in (transfer, np.ones(len(transfer))))
+    together = total - (size - 1) * least
+    return np.where(last, together[bucket] / np.maximum(transfer, 1.0), 0.0)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.intervals import shared_ns, union_ns
+from tracekit.analyzers.attribution.covered_time import shared_ns, union_ns
 from tracekit.analyzers.attribution.work_items import WorkItems
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.roofline.bound_shares import BOUNDS, BoundShares

@@ -3,7 +3,7 @@
     python benchmarks/blind/rescore.py ROUND/MACHINE PLAN TRACED
 
 TRACED is the OUT folder of measure.py --trace-only. Writes ROUND/MACHINE/rescored.csv. The model has seen the round:
-this is no test of it, and `benchmarks/intervals.py` measures widths by it.
+this is no test of it, and `benchmarks/interval_widths.py` measures widths by it.
 """
 
 import argparse

@@ -9,11 +9,11 @@ from tracekit.analyzers.capture_info import Latency
 from tracekit.analyzers.gate.budgets import Budget, judged
 from tracekit.analyzers.gate.change_points import change_points
 from tracekit.analyzers.gate.counters import compare_counters
-from tracekit.analyzers.gate.intervals import paired
+from tracekit.analyzers.gate.ratios import paired
 from tracekit.analyzers.gate.run_times import RunTimes
-from tracekit.analyzers.gate.student import digamma, t_quantile, trigamma, trigamma_inverse
 from tracekit.analyzers.gate.times import Rules, basis_of, compare_times
 from tracekit.analyzers.gate.verdict import Ratio
+from tracekit.analyzers.student import digamma, t_quantile, trigamma, trigamma_inverse
 
 PARTS = {f"h.{block}.{name}": us for block in range(6) for name, us in (("attn", 30.0), ("mlp", 60.0))}
 

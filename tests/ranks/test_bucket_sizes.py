@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from rank_summaries import MS, call, summary
 
-from tracekit.analyzers.ranks.bucket_sizes import _merged
 from tracekit.analyzers.ranks.job import analyze_ranks
 from tracekit.analyzers.ranks.tables import RANK_WORK
+from tracekit.analyzers.ranks.what_ifs import merged
 
 
 def job(kind):
@@ -20,7 +20,7 @@ def job(kind):
 
 
 def test_the_last_of_four_carries_the_bytes_of_all():
-    factors = _merged(np.array([5.0, 6.0, 7.0, 8.0, 9.0]), 4, 5.0)
+    factors = merged(np.array([5.0, 6.0, 7.0, 8.0, 9.0]), 4, 5.0)
     assert factors.tolist() == [0.0, 0.0, 0.0, pytest.approx((26 - 3 * 5) / 8), 1.0]
 
 

@@ -6,10 +6,11 @@ import pytest
 
 from tracekit.analyzers.ranks.clocks import Clocks
 from tracekit.analyzers.ranks.critical_path import critical_path
+from tracekit.analyzers.ranks.mean_interval import mean_interval
 from tracekit.analyzers.ranks.program import Pace, Program
 from tracekit.analyzers.ranks.simulate import simulate, with_transfers, without
 from tracekit.analyzers.ranks.skew import arrivals
-from tracekit.analyzers.ranks.student import mean_interval, quantile
+from tracekit.analyzers.student import t_quantile
 
 
 def clocks(ranks):
@@ -105,7 +106,7 @@ def test_the_critical_path_goes_through_the_straggler():
     ("confidence", "degrees", "value"), [(0.975, 1, 12.706), (0.975, 7, 2.365), (0.995, 30, 2.750)]
 )
 def test_quantiles_are_those_of_the_tables(confidence, degrees, value):
-    assert quantile(confidence, degrees) == pytest.approx(value, abs=1e-3)
+    assert t_quantile(confidence, degrees) == pytest.approx(value, abs=1e-3)
 
 
 def test_the_interval_of_a_mean():

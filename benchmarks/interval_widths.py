@@ -1,6 +1,6 @@
 """Measures how wide the intervals of predictions must be, by conformal prediction, and writes the widths.
 
-    python benchmarks/intervals.py SHARED [--check]      # analyzers/prediction/intervals.toml
+    python benchmarks/interval_widths.py SHARED [--check]      # analyzers/prediction/intervals.toml
 
 Rows: optimizations measured on an H200 (benchmarks/data), the blind rounds that were measured (rescored.csv), and
 published results, each predicted by today's model. Widths (tracekit/analyzers/prediction/uncertainty.py) are the
@@ -51,9 +51,9 @@ def main() -> int:
 
 
 _HEAD = """# How wide intervals of predicted speed-ups are, by what a prediction starts from: factors on its sources of
-# uncertainty (uncertainty.py). Written by `python benchmarks/intervals.py`; do not edit. rows: predicted and measured;
-# inside: of them; span: median of the upper over the lower end; left_out: part inside where the widths were measured
-# without each machine, family of models and optimization, mean of the groups.
+# uncertainty (uncertainty.py). Written by `python benchmarks/interval_widths.py`; do not edit. rows: predicted and
+# measured; inside: of them; span: median of the upper over the lower end; left_out: part inside where the widths were
+# measured without each machine, family of models and optimization, mean of the groups.
 """
 
 

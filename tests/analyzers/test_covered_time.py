@@ -8,7 +8,7 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.analyzers.attribution.intervals import idle_before_ns, newly_covered_ns, shared_ns, union_ns
+from tracekit.analyzers.attribution.covered_time import idle_before_ns, newly_covered_ns, shared_ns, union_ns
 from tracekit.analyzers.attribution.nesting import Nest, nearest
 from tracekit.analyzers.attribution.work_items import self_time
 

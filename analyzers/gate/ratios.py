@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.analyzers.gate.moderated import moderated
-from tracekit.analyzers.gate.student import t_quantile
 from tracekit.analyzers.gate.verdict import Ratio
+from tracekit.analyzers.student import t_quantile
 
 Floats = npt.NDArray[np.float64]
 
