@@ -113,7 +113,7 @@ def batched(rows: Iterable[Row]) -> list[Batch]:
         few = isinstance(row.cost.work, Product) and row.cost.work.m <= 64
         label = row.label if row.source == "neusight" else few
         groups[row.source, row.gpu.id, row.cost.precision, label].append(row)
-    return [_batch(rows) for key, rows in groups.items() if key[2:] != ("fp8", True)]
+    return [_batch(group) for key, group in groups.items() if key[2:] != ("fp8", True)]
 
 
 def _batch(rows: list[Row]) -> Batch:

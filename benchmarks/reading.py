@@ -94,21 +94,21 @@ def run(way: Way) -> Run:
 def main(trace: str, runs: int, peers: str) -> None:
     """Print a table of the ways to read TRACE, as multiples of the first."""
     with tempfile.TemporaryDirectory() as folder:
-        runs: dict[str, list[Run]] = {}
+        timed: dict[str, list[Run]] = {}
         for turn in range(runs + 1):  # the first warms up, and fills the cache
             for way in ways(trace, peers, Path(folder)):
-                if not any(each.failed for each in runs.get(way.name, [])):
-                    runs.setdefault(way.name, []).append(run(way))
+                if not any(each.failed for each in timed.get(way.name, [])):
+                    timed.setdefault(way.name, []).append(run(way))
             if not turn:
-                runs = {name: [each for each in those if each.failed] for name, those in runs.items()}
-    _print(trace, runs)
+                timed = {name: [each for each in those if each.failed] for name, those in timed.items()}
+    _print(trace, timed)
 
 
-def _print(trace: str, runs: dict[str, list[Run]]) -> None:
+def _print(trace: str, timed: dict[str, list[Run]]) -> None:
     click.echo(f"{Path(trace).stat().st_size / 1e6:.0f} MB, {os.cpu_count()} cores\n")
     click.echo("| way | wall s | × | CPU s | peak MB |\n|---|---|---|---|---|")
-    first = min(run.wall_s for run in next(iter(runs.values())))
-    for name, those in runs.items():
+    first = min(run.wall_s for run in next(iter(timed.values())))
+    for name, those in timed.items():
         best = min(those)
         if best.failed:
             click.echo(f"| {name} | skipped: {best.failed[:80]} | | | |")
