@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 from tiny_models import CONFIGS
@@ -20,6 +21,45 @@ GH = """#!/usr/bin/env bash
 printf '%s\\n' "$*" >>"$GH_LOG"
 [[ $* != *--paginate* ]] || printf '%s' "${GH_COMMENT:-}"
 """
+TEXT = {"type": "string", "minLength": 1}
+SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["name", "description", "inputs", "outputs", "runs"],
+    "properties": {
+        "name": TEXT,
+        "description": TEXT,
+        "author": TEXT,
+        "branding": {"type": "object", "required": ["icon", "color"]},
+        "inputs": {
+            "additionalProperties": {
+                "required": ["description"],
+                "additionalProperties": False,
+                "properties": {"description": TEXT, "required": {"type": "boolean"}, "default": {"type": "string"}},
+            }
+        },
+        "outputs": {"additionalProperties": {"required": ["description", "value"]}},
+        "runs": {
+            "required": ["using", "steps"],
+            "properties": {
+                "using": {"const": "composite"},
+                "steps": {
+                    "type": "array",
+                    "items": {
+                        "required": ["name", "shell", "run"],
+                        "additionalProperties": False,
+                        "properties": {
+                            **dict.fromkeys(("name", "id", "if", "run"), TEXT),
+                            "shell": {"const": "bash"},
+                            "env": {"additionalProperties": {"type": "string"}},
+                        },
+                    },
+                },
+            },
+        },
+    },
+}
+"""What GitHub's documentation of composite actions demands, and nothing that it does not know."""
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not (ROOT / ".git").exists() or not shutil.which("bash"), reason="needs a checkout, and bash"),
@@ -125,6 +165,31 @@ def test_inconclusive_and_impossible_checks(step, checkout):
     assert missing.returncode == 1
     assert "The check could not be made" in missing.stdout
     assert "\ninjected" not in missing.stdout
+
+
+def test_the_first_step_installs_nothing_where_tracekit_is_there(step):
+    done, _ = step("Install tracekit", {"install": ""})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("tracekit")
+
+
+def test_a_command_that_fails_fails_the_step(step):
+    done, _ = step("Make the runs", {"command": "false | true\necho later"})
+    assert done.returncode != 0
+    assert "later" not in done.stdout
+
+
+def test_the_action_is_a_composite_one(action):
+    jsonschema.validate(action, SCHEMA)
+    texts = [str(each) for each in (action["outputs"], *action["runs"]["steps"])]
+    named = {name for text in texts for name in re.findall(r"\$\{\{ inputs\.([\w-]+)", text)}
+    named |= {name for text in texts for name in re.findall(r"inputs\.([\w-]+) ==", text)}
+    assert named == set(action["inputs"])
+    steps = {each["id"] for each in action["runs"]["steps"] if "id" in each}
+    assert set(re.findall(r"steps\.(\w+)\.outputs", str(action["outputs"]))) <= steps
+    for each in action["runs"]["steps"]:
+        checked = subprocess.run(["bash", "-n", "-c", each["run"]], capture_output=True, text=True)
+        assert checked.returncode == 0, checked.stderr
 
 
 def test_inputs_reach_the_shell_as_variables_only(action):
