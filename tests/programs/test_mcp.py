@@ -48,7 +48,7 @@ def tools(root):
     "path",
     [
         *("link.json", "folder/secret.json", "run", "../outside0/secret.json", "/etc/passwd", "loop.json/x"),
-        *("https://x.org/a.json", "s3://bucket/key", "-", "", "a\0b"),
+        *("https://x.org/a.json", "s3://bucket/key", "-", "", "a\0b", "\ud800"),
     ],
 )
 def test_nothing_outside_the_roots_is_read(tools, path):
@@ -75,6 +75,32 @@ def test_a_check_names_baselines_and_finds_what_was_planted(tools):
     assert tools.check(["base-1.json"], ["base-0.json"], counters_only=True)["outcome"] == "pass"
     with pytest.raises(InputError, match="Baselines: main"):
         tools.check(["item.json"], ["mian"])
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "why"),
+    [
+        ("check", ([], []), "No run is named"),
+        ("check", (["item.json"], []), "nothing to check"),
+        ("check", (["item.json"], ["main", "base-0.json"]), "neither a baseline nor a run|one of several"),
+        ("check", (["item.json", "./item.json"], ["base-0.json"]), "named twice"),
+        ("check", (["text.json"], ["base-0.json"]), "not a trace"),
+        ("save_baseline", ("x", []), "No run is named"),
+        ("save_baseline", ("../x", ["base-0.json"]), "cannot be the name"),
+        ("compare", ("base-0.json", "nothere"), "does not exist"),
+        ("predict", ("base-0.json", "", "t5"), "not known"),
+        ("predict", ("base-0.json", "", "", -1), "no batch size"),
+        ("ranks", ("base-0.json",), "One rank waits for nobody"),
+        ("ranks", ("empty",), "holds no traces"),
+        ("show", ("base-0.json", ""), "has no row"),
+        ("analyze", ("empty",), "without a trace"),
+    ],
+)
+def test_wrong_uses_of_tools(tools, root, tool, arguments, why):
+    (root / "empty").mkdir(exist_ok=True)
+    (root / "text.json").write_text("hello")
+    with pytest.raises(TracekitError, match=why):
+        getattr(tools, tool)(*arguments)
 
 
 def test_a_server_that_only_reads_saves_nothing(root):

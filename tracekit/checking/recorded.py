@@ -40,6 +40,8 @@ class Recorded:
 
 def recorded(paths: Sequence[str | Path], *, use_cache: bool = True) -> Recorded:
     """Read one or more runs. Raises InputError if they are not runs of the same thing."""
+    if not paths:
+        raise InputError("No run is named.", "A check and a baseline need one.", "Name a run's folder or a trace.")
     _check_distinct(paths)
     analyses = [analyzed(path, use_cache=use_cache) for path in paths]
     first = fingerprint(analyses[0])

@@ -53,7 +53,7 @@ class Roots:
         """Return whether a path, its links followed, lies in one of the roots."""
         try:
             resolved = path.resolve()
-        except (OSError, RuntimeError):  # a loop of links
+        except (OSError, RuntimeError, ValueError):  # a loop of links, a name that is no text
             return False
         return any(resolved.is_relative_to(folder) for folder in self.folders)
 
@@ -67,7 +67,7 @@ class Roots:
             raise refused
         try:
             resolved = (self.folders[0] / text).resolve()
-        except (OSError, RuntimeError) as error:  # a loop of links
+        except (OSError, RuntimeError, ValueError) as error:
             raise refused from error
         if not self.holds(resolved):
             raise refused

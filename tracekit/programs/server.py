@@ -7,7 +7,7 @@ from typing import Any
 from tracekit import __version__
 from tracekit.analyzers.errors import TracekitError
 from tracekit.capture.packages import require
-from tracekit.programs.tools import Answer, Tools
+from tracekit.programs.tools import MOST_CHARACTERS, Answer, Tools
 from tracekit.reports.brief.brief import UNTRUSTED
 from tracekit.reports.untrusted import json_text, printable_lines
 
@@ -41,7 +41,7 @@ def _explained(tool: Callable[..., Answer]) -> Callable[..., str]:
         try:
             return json_text(tool(*args, **named))
         except TracekitError as error:
-            raise exceptions.ToolError(printable_lines(str(error))) from error
+            raise exceptions.ToolError(printable_lines(str(error))[:MOST_CHARACTERS]) from error
         except OSError as error:
             raise exceptions.ToolError(f"A file cannot be used: {error.strerror}.") from error
 
