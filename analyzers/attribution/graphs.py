@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribution.captures import Capture, find_captures
+from tracekit.analyzers.attribution.graph_batches import Batches
 from tracekit.analyzers.attribution.kernel_names import matching
 from tracekit.analyzers.attribution.nesting import Nest, Rows, take
-from tracekit.analyzers.attribution.serving import batch_size
 from tracekit.analyzers.attribution.work_items import WorkItems
 
 Ints = npt.NDArray[np.int64]
@@ -63,13 +63,13 @@ def find_graphs(host: pd.DataFrame, items: WorkItems, launch: Rows, ops: Nest) -
         return Graphs(none, none)
     launches = _launches(items, np.flatnonzero(by_graph & (items.correlation >= 0)))
     graph, captured = items.graph.astype(np.int64), none
-    captures = find_captures(host, items, ops)
+    captures, batches = find_captures(host, items, ops), Batches(host, launch)
     unnumbered = max(int(items.graph.max()), 0)
     for content in range(int(launches.content.max(initial=-1)) + 1):
         alike = np.flatnonzero(launches.content == content)
         for number in np.unique(launches.recorded[alike]).tolist():
             of_graph = alike[launches.recorded[alike] == number]
-            rows = _captured_rows(captures, launches, alike, number, items, _batch(host, launch, launches, of_graph))
+            rows = _captured_rows(captures, launches, alike, number, items, batches)
             inside = _items_of(launches, of_graph)
             if rows is not None:
                 captured[inside] = np.tile(rows, len(of_graph))
@@ -97,32 +97,12 @@ def _items_of(launches: _Launches, which: Ints) -> Ints:
     return np.concatenate([launches.items[launches.starts[i] : launches.stops[i]] for i in which.tolist()])
 
 
-def _batch(host: pd.DataFrame, launch: Rows, launches: _Launches, of_graph: Ints) -> int:
-    """Return the largest batch among those that ranges around the graph's launches name; 0 if one names none."""
-    rows = np.unique(launch[launches.items[launches.starts[of_graph]]])
-    rows = rows[rows >= 0]
-    ranges = Nest(host, (host["category"] == "range").to_numpy())
-    parents = ranges.parents()
-    around = ranges.around(host["thread"].to_numpy()[rows], host["start_ns"].to_numpy()[rows].astype(np.int64))
-    sizes = [_named_batch(host, int(row), parents) for row in np.unique(around).tolist()]
-    return max(sizes) if sizes and all(sizes) else 0
-
-
-def _named_batch(host: pd.DataFrame, row: int, parents: Rows) -> int:
-    while row >= 0:
-        if size := batch_size(str(host["name"].iloc[row])):
-            return size
-        row = int(parents[row])
-    return 0
-
-
 def _captured_rows(
-    captures: Sequence[Capture], launches: _Launches, alike: Ints, number: int, items: WorkItems, batch: int
+    captures: Sequence[Capture], launches: _Launches, alike: Ints, number: int, items: WorkItems, batches: Batches
 ) -> Ints | None:
     """Return the host rows that were captured as the nodes of graph `number`; None if they are ambiguous or missing.
 
-    `alike` are the launches of all graphs with the same content. `batch` is the size of the largest batch that was
-    replayed with the graph: engines take the smallest graph that holds it. 0: unknown.
+    `alike` are the launches of all graphs with the same content.
     """
     first = alike[launches.recorded[alike] == number][0]
     nodes = launches.items[launches.starts[first] : launches.stops[first]]
@@ -138,9 +118,22 @@ def _captured_rows(
         return None
     if all(capture.signature == fitting[0].signature for capture in fitting):
         return fitting[-1].rows
-    if batch and number >= 0 and all(capture.batch for capture in fitting):
-        large_enough = [capture for capture in fitting if capture.batch >= batch]
-        return min(large_enough, key=lambda capture: capture.batch).rows if large_enough else None
     graphs = np.unique(launches.recorded[alike]).tolist()
+    if number >= 0 and all(capture.batch for capture in fitting):
+        sizes = {each: _replayed_with(each, fitting, launches, alike, batches) for each in graphs}
+        fitting = [capture for capture in fitting if capture.batch == sizes[number]]
+        graphs = [each for each in graphs if sizes[each] == sizes[number]]
+        if fitting and all(capture.signature == fitting[0].signature for capture in fitting):
+            return fitting[-1].rows
     in_turn = number >= 0 and len(graphs) == len(fitting)
     return fitting[graphs.index(number)].rows if in_turn else None
+
+
+def _replayed_with(
+    number: int, fitting: Sequence[Capture], launches: _Launches, alike: Ints, batches: Batches
+) -> int | None:
+    """Return the batch size that graph `number` was captured for: the smallest that holds the batches which it was
+    replayed with, as engines choose. None if they are unknown, or larger."""
+    of_graph = alike[launches.recorded[alike] == number]
+    batch = batches.largest(launches.items[launches.starts[of_graph]])
+    return min((capture.batch for capture in fitting if 0 < batch <= capture.batch), default=None)

@@ -4,6 +4,7 @@
     python benchmarks/cases/diagnose.py benchmarks/cases/h100 --page          # rows of docs/diagnosis.md
     python benchmarks/cases/diagnose.py benchmarks/cases/h100 --page --blind  # the same, of the blind diagnosis
     python benchmarks/cases/diagnose.py benchmarks/cases/h100_second --set 2 --blind  # writes a blind diagnosis
+    python benchmarks/cases/diagnose.py benchmarks/cases --summary            # all blind diagnoses, a row a set
 
 The first writes FOLDER/diagnosis.json from the traces FOLDER/CASE.json.gz; `--page` joins it with what was measured,
 FOLDER/measured.json. FOLDER/diagnosis_blind.json is written before the gains are looked at, and never again.
@@ -19,6 +20,8 @@ from catalogue import SETS, Case, cases
 import tracekit
 
 BLIND, SEEN = "diagnosis_blind.json", "diagnosis.json"
+RECORDED = {1: "h100", 2: "h100_second", 3: "h100_third"}
+"""Folder of the recorded cases of each set."""
 
 
 def main() -> None:
@@ -26,10 +29,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--page", action="store_true")
     parser.add_argument("--blind", action="store_true")
+    parser.add_argument("--summary", action="store_true")
     parser.add_argument("--set", type=int, choices=list(SETS), default=1)
     asked = parser.parse_args()
     name = BLIND if asked.blind else SEEN
-    if asked.page:
+    if asked.summary:
+        print(summary(asked.folder))
+    elif asked.page:
         print(page(asked.folder, name, asked.set))
     elif asked.blind and (asked.folder / name).exists():
         parser.error(f"{asked.folder / name} was written before the gains were known; it stays as it is")
@@ -68,6 +74,22 @@ def _of_mend(trace: Path, mend: str) -> dict[str, Any]:
 
 def _ends(gain: tracekit.Interval) -> dict[str, float]:
     return {"low": gain.low, "expected": gain.expected, "high": gain.high}
+
+
+def summary(folder: Path) -> str:
+    """Return a table of the blind diagnoses: how often the first advice is right, and the gain inside its interval."""
+    lines = ["| set | scripts | first advice names the cause | gain inside the interval |", "|---|---:|---:|---:|"]
+    for number, name in RECORDED.items():
+        if (folder / name / BLIND).exists():
+            rows = [row.split("|")[-3:-1] for row in page(folder / name, BLIND, number).splitlines()[2:]]
+            right, inside = ([cells[at].strip() for cells in rows] for at in (0, 1))
+            judged = [each for each in inside if each]
+            hits = f"{judged.count('yes')} of {len(judged)}"
+            lines.append(f"| {_ORDINALS[number]} | {len(rows)} | {right.count('yes')} | {hits} |")
+    return "\n".join(lines)
+
+
+_ORDINALS = {1: "first", 2: "second", 3: "third"}
 
 
 def page(folder: Path, name: str, number: int = 1) -> str:

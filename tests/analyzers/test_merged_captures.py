@@ -88,6 +88,31 @@ def test_a_graph_is_told_by_the_batch_size_in_the_name_of_its_file():
     assert codes(analyze(unnamed))["graph-not-mapped"] == 6
 
 
+def test_several_graphs_of_a_batch_size_are_told_by_their_order():
+    """Piecewise graphs: two layers with the same kernels and other shapes, captured for two batch sizes."""
+
+    def piecewise(size, base_ns):
+        made = Handmade()
+        for at, wide in ((0, 1), (200, 2)):
+            capture(made, at, [CALLS[0], ("addmm", "cudaLaunchKernel", addmm(size, 32, 16 * wide)), CALLS[2]])
+        trace = made.trace()
+        return replace(trace, metadata=replace(trace.metadata, base_ns=base_ns))
+
+    files = [("bs_8.json", piecewise(8, 0)), ("bs_4.json", piecewise(4, 10**9))]
+    made = Handmade()
+    for step in range(2):
+        made.host("range", "step[DECODE bs=3]", 400 * step, 300)
+        for number, graph in enumerate((7, 8)):
+            at, correlation = 400 * step + 150 * number, 10 * step + number + 1
+            made.host("runtime", "cudaGraphLaunch", at + 5, 2, correlation=correlation)
+            for node, (name, category) in enumerate(KERNELS):
+                values = {"correlation": correlation, "graph": graph, "graph_node": node + 1}
+                made.device(name, at + 20 + 10 * node, 8, category=category, **values)
+    analysis = analyze(with_captures(made.trace(), files))
+    flops = analysis.work.loc[analysis.work["name"] == "gemm", "flops"].tolist()
+    assert flops == [pytest.approx(2 * 4 * 32 * 16 * wide, rel=0.1) for wide in (1, 2)] * 2
+
+
 def test_captures_of_other_ranks_are_left_out():
     files = [("rank0", captured(4, rank=0)), ("rank1", captured(2, rank=1))]
     trace = with_captures(replays(4, rank=0), files)
