@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 
 import pandas as pd
 
@@ -27,27 +26,39 @@ _FLOATING = ("float", "c10::BFloat16", "c10::Half", "double")
 _WHOLE = ("long int", "int")
 _MATRIX = 2
 _TOKENS = "aten::embedding"
-"""Embedding lookup. Its second input is [batch, length]; position lookups have a batch of 1."""
+"""Embedding lookup. Its first input is [entries, width], its second [batch, length]. The table of tokens has the most
+entries: those of positions, or of their distances, have fewer, and lookups in them have other shapes."""
 
 
 def batch_by_shapes(host: pd.DataFrame) -> int:
     """Return the batch size of a step; 0 if the shapes do not determine it or disagree."""
-    calls = host[host["name"].isin([*_BATCH_FIRST, _TOKENS]).to_numpy()]
+    calls = host[host["name"].isin(list(_BATCH_FIRST)).to_numpy()]
     counted = Counter(zip(calls["name"].astype(str), calls["shapes"].astype(str), strict=True))
     votes: Counter[int] = Counter()
-    tokens: list[int] = []
     for (name, shapes), count in counted.items():
-        for size in _batches(name, shapes):
-            if name == _TOKENS:
-                tokens.append(size)
-            else:
-                votes[size] += count
+        if size := _first_dimension(name, shapes):
+            votes[size] += count
     if not votes:
-        return (
-            max(tokens, default=0) or _of_matrices(host, _HANDLING, _WHOLE) or _of_matrices(host, _CHOOSING, _FLOATING)
-        )
+        return _of_tokens(host) or _of_matrices(host, _HANDLING, _WHOLE) or _of_matrices(host, _CHOOSING, _FLOATING)
     size, most = votes.most_common(1)[0]
     return size if 2 * most > votes.total() else 0
+
+
+def _of_tokens(host: pd.DataFrame) -> int:
+    """Return the largest batch among the lookups in the table with the most entries; 0 without a lookup."""
+    lookups = map(_lookup, host.shapes[(host["name"] == _TOKENS).to_numpy()].astype(str).unique())
+    return max(lookups, default=(0, 0))[1]
+
+
+def _lookup(shapes: str) -> tuple[int, int]:
+    """Return the entries of an embedding's table, and the batch that is looked up; (0, 0): the shapes are others."""
+    try:
+        table, looked_up = json.loads(shapes)[:2]
+    except (ValueError, TypeError):
+        return 0, 0
+    known = all(isinstance(dims, list) and len(dims) == _MATRIX for dims in (table, looked_up))
+    sizes = (table[0], looked_up[0]) if known else (0, 0)
+    return sizes if all(type(size) is int and size > 0 for size in sizes) else (0, 0)
 
 
 def _of_matrices(host: pd.DataFrame, names: tuple[str, ...], dtypes: tuple[str, ...]) -> int:
@@ -70,12 +81,11 @@ def _rows(shapes: str, types: str, dtypes: tuple[str, ...]) -> int:
     return max(dims[0], 0) if matrix and dtype in dtypes else 0
 
 
-def _batches(name: str, shapes: str) -> Iterator[int]:
+def _first_dimension(name: str, shapes: str) -> int:
+    """Return the first dimension of an op's first input; 0 if that has another rank."""
     try:
-        inputs = json.loads(shapes)
-        dims = inputs[1] if name == _TOKENS else inputs[0]
+        dims = json.loads(shapes)[0]
     except (ValueError, IndexError, TypeError, KeyError):
-        return
-    rank = 2 if name == _TOKENS else _BATCH_FIRST[name]
-    if isinstance(dims, list) and len(dims) == rank and type(dims[0]) is int and dims[0] > 0:
-        yield dims[0]
+        return 0
+    known = isinstance(dims, list) and len(dims) == _BATCH_FIRST[name] and type(dims[0]) is int
+    return max(dims[0], 0) if known else 0

@@ -31,6 +31,8 @@ class MathFallback:
     """Number of query heads that share a key head."""
     precision: Precision | None = None
     """Type of the queries; None: unknown."""
+    mended_by_half: bool = False
+    """Fused kernels take these calls in 16 bits."""
 
 
 def math_fallback(host: pd.DataFrame, gpu: GPU, capture: CaptureInfo | None) -> MathFallback | None:
@@ -60,7 +62,13 @@ def _explained(shapes: list[Any], dtypes: list[Any], strides: list[Any], gpu: GP
     group = query[1] // key[1] if len(query) == len(key) == 4 and key[1] else 1
     known = dtypes_by_name.find(str(dtypes[0])) if dtypes else None
     precision = known.precision if known else None
-    return MathFallback(_cause(shapes, dtypes, strides, gpu, group), max(1, group), precision)
+    cause = _cause(shapes, dtypes, strides, gpu, group)
+    in_half = _cause(shapes, [_half_on(gpu)] * 3, strides, gpu, group)
+    return MathFallback(cause, max(1, group), precision, precision == "fp32" and cause != "unknown" == in_half)
+
+
+def _half_on(gpu: GPU) -> str:
+    return "c10::BFloat16" if gpu.supports("bf16") else "c10::Half"
 
 
 def _cause(shapes: list[Any], dtypes: list[Any], strides: list[Any], gpu: GPU, group: int) -> Cause:

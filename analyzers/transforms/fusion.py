@@ -30,11 +30,12 @@ FUSED_KERNEL = Interval(1.3, 1.0, 0.9)
 def chains(ops: pd.DataFrame, *, within_layer: bool, among: "pd.Series[bool] | None" = None) -> npt.NDArray[np.int64]:
     """Number the chain of each op: neighbours with the same number can be one kernel.
 
-    A chain holds only memory-bound ops (that `among` selects), and at most one reduction. With `within_layer`, it stays
-    in one module.
+    A chain holds only memory-bound ops (that `among` selects), and at most one reduction. Copies that the host waits
+    for cross the bus, and are in none. With `within_layer`, it stays in one module.
     """
     kinds = each(_kind, ops.cost, dtype=np.int8)
-    fusible = (kinds > 0) & (ops.category.to_numpy() == "kernel")
+    on_device = (ops.category == "kernel") | ((ops.category == "memcpy") & ~ops.sync)
+    fusible = (kinds > 0) & on_device.to_numpy()
     if among is not None:
         fusible &= among.to_numpy()
     joins = fusible[1:] & fusible[:-1]

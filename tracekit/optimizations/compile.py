@@ -61,6 +61,9 @@ ALIGNED = 8
 _BEFORE_DDP = "  # before DistributedDataParallel wraps it; with Trainer: TrainingArguments(torch_compile=True)"
 
 
+_LOOKUP = Cost(0, 0, 0, "gather", "fp32", estimated=True)
+
+
 class Compile(Optimization):
     """`torch.compile`: memory-bound ops are fused into Triton kernels, and Python leaves the step.
 
@@ -137,7 +140,7 @@ class Compile(Optimization):
 def compiled(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     """Return the op list of generated code and the kernels that it calls."""
     entry_ns = _entry_ns(base, outcome)
-    base = replace(base, ops=base.ops[~_literals(base)])
+    base = replace(base, ops=_with_lookups(base.ops[~_literals(base)]))
     base = replace(base, ops=_turned(base, outcome))
     apart = (base.ops.name == WIDENING) | appended(base)
     ops = _named(fused(_padded(base, outcome), base.gpu, outcome, within_layer=False, among=~apart), base.ops)
@@ -146,6 +149,12 @@ def compiled(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     host.iloc[0] += entry_ns + base.other_host_ns + base.planning.sum()
     factors = each(lambda name, cost: _factor(name, cost, base.gpu, outcome), ops.name, ops.cost, dtype=float)
     return ops.assign(host_ns=host, kernel_ns=ops.kernel_ns * factors)
+
+
+def _with_lookups(ops: pd.DataFrame) -> pd.DataFrame:
+    """Return the op list in which lookups by tensors, whose shapes no trace records, can be fused."""
+    unknown = (ops.name == "aten::index") & ops.cost.isna()
+    return ops.assign(cost=ops.cost.mask(unknown, _LOOKUP))
 
 
 def _named(ops: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:

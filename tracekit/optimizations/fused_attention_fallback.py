@@ -109,6 +109,13 @@ class FusedAttentionFallback(Optimization):
         raise refused(self, "The call stands in the model's own code.")
 
 
+def fused_in_half(base: Baseline, outcome: Outcome) -> Baseline:
+    """Return the run with one op for each call that falls back in 32 bits, and would not in 16."""
+    if base.fallback is None or not base.fallback.mended_by_half:
+        return base
+    return replace(base, ops=SDPA().joined(base, outcome, _math_path(base)), fallback=None)
+
+
 def _kernels(base: Baseline) -> str | None:
     """Return the backend that runs the calls once their cause is removed."""
     known = base.fallback.precision if base.fallback else None

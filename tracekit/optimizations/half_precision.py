@@ -26,6 +26,7 @@ from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.analyzers.transforms.retime import narrowed, retimed
 from tracekit.capture.numerics import TORCH_NAMES
 from tracekit.optimizations.base import Optimization, refused
+from tracekit.optimizations.fused_attention_fallback import fused_in_half
 from tracekit.optimizations.shared.attention_backends import preferred
 from tracekit.optimizations.shared.evidence import largest, of_step, say, share_of
 from tracekit.subjects.subject import Subject
@@ -53,7 +54,8 @@ class HalfPrecision(Optimization):
     decoding, each call of cuDNN's attention adds the host time of 8 (0 to 10) plain launches, 37 µs per layer of GPT-2
     on an H200 host, which makes the whole step 0.87 times as fast. Prefill and training did not show this. Norms that
     are written op by op and attention by PyTorch's math backend (T5) still compute in 32 bits, with two and five casts
-    around each.
+    around each. Calls of `scaled_dot_product_attention` that fall back to that backend only in 32 bits (grouped heads)
+    become one kernel.
 
     Products of a mixture's experts are one kernel in bf16 on Hopper and later; in other types PyTorch loops over the
     experts and reads their sizes back first, all of which goes.
@@ -97,6 +99,7 @@ class HalfPrecision(Optimization):
         return None if _full_precision(base).any() else "Nothing works on 32-bit numbers."
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        base = fused_in_half(base, outcome)
         ops = retimed(base.ops, lambda cost: _halved(cost, self.type_on(base.gpu), base.gpu), base.gpu, outcome)
         host = ops.host_ns * pick(HOST_FACTOR, outcome) + attention_host_ns(base, outcome)
         return in_one_kernel(base, with_wide_parts(base, ops.assign(host_ns=host)), outcome)
@@ -152,6 +155,7 @@ def _is_wide_attention(cost: Cost | None) -> bool:
 @remembered
 def in_half(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     """Return the op list with 32-bit ops in 16 bits, which formats of weights start from."""
+    base = fused_in_half(base, outcome)
     ops = retimed(base.ops, lambda cost: narrowed(cost, half_type(base.gpu)), base.gpu, outcome)
     ops = ops.assign(host_ns=ops.host_ns + attention_host_ns(base, outcome))
     return in_one_kernel(base, with_wide_parts(base, ops), outcome)
