@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES
-from tracekit.analyzers.fusion.estimate import PRECISIONS, Estimate, backward_of, estimate, ops_of
+from tracekit.analyzers.fusion.estimate import Estimate, estimate
+from tracekit.analyzers.fusion.gradients import backward_of, ops_of
 from tracekit.analyzers.fusion.graph import Graph
 from tracekit.analyzers.fusion.groups import find
 from tracekit.analyzers.fusion.kernel import Kernel
 from tracekit.analyzers.fusion.patterns import kernels
+from tracekit.analyzers.fusion.replacement import PRECISIONS
 from tracekit.analyzers.fusion.tiles import Tiles, of_template
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
@@ -46,6 +48,10 @@ class Planned:
     """Kernel time of all groups, measured if a trace holds it."""
 
     @property
+    def modelled_gain_ns(self) -> float:
+        return (self.each.modelled_ns - self.each.modelled_after_ns) * self.groups
+
+    @property
     def after_ns(self) -> Interval:
         """Predicted time of the fused kernels of all groups."""
         one = self.each.after_ns(self.before_ns / self.groups)
@@ -53,23 +59,28 @@ class Planned:
 
 
 def plan(graph: Graph, gpu: GPU, measured_ns: Mapping[int, float] | None = None) -> list[Planned]:
-    """Return the kernels of a step. `measured_ns` holds the kernel time of nodes by position."""
+    """Return the kernels of a step, those with the largest modelled gain first.
+
+    `measured_ns` holds the kernel time of nodes by position. It does not change the order, so that a group has one
+    number.
+    """
     backward = backward_of(graph)
     rows: dict[tuple[Any, ...], Planned] = {}
     for kernel in kernels(find(graph)):
         each = estimate(kernel, gpu, backward)
-        if each.launches_before <= each.launches_after:
+        if each.launches_before <= each.launches_after and each.bytes_before <= each.bytes_after:
             continue
-        row = rows.setdefault(_key(kernel), _planned(kernel, each, gpu))
+        row = rows.setdefault(key_of(kernel), _planned(kernel, each, gpu))
         row.groups += 1
         row.layers.add(_layer(kernel))
-        nodes = ops_of(kernel, backward)
+        nodes = ops_of(kernel.group, backward)
         known = [measured_ns[node] for node in nodes if measured_ns and node in measured_ns]
         row.before_ns += sum(known) if known else each.modelled_ns
-    return sorted(rows.values(), key=lambda row: (row.after_ns.expected - row.before_ns, row.pattern, row.layer))
+    return sorted(rows.values(), key=lambda row: (-row.modelled_gain_ns, row.pattern, row.layer))
 
 
-def _key(kernel: Kernel) -> tuple[Any, ...]:
+def key_of(kernel: Kernel) -> tuple[Any, ...]:
+    """Return what equal kernels have in common."""
     where = _NUMBER.sub("*", _layer(kernel)) if not kernel.template else ""
     return kernel.pattern, kernel.template, kernel.group.names, repr(kernel.constants), repr(kernel.sizes), where
 

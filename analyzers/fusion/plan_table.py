@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from tracekit.analyzers.fusion.graph import Graph
+from tracekit.analyzers.fusion.placement import SPELLED
 from tracekit.analyzers.fusion.plan import Planned, plan
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.sm_limits import sm_limits
@@ -16,8 +17,6 @@ from tracekit.analyzers.result_tables import FUSION_PLAN
 Timed = Mapping[str, tuple[float, float]]
 """Key of a kernel (`key`) -> its measured time on this GPU in ns, and the fraction of the roof that it reached."""
 _MOST = 40
-_SPELLED = {"aten::_to_copy": "aten::copy_", "aten::clone": "aten::copy_", "aten::embedding": "aten::index_select"}
-"""Op -> the op that launches its kernel, under which a trace records it."""
 _COPIES_OF_GROUPS = ("pattern", "layer", "layer_type", "ops", "library", "groups")
 
 
@@ -46,7 +45,7 @@ def _key_of(graph: Graph, node: int, times: Mapping[tuple[str, str, str], float]
     if each.forward >= 0:
         layer = graph.layers[graph.nodes[each.forward].layer][0]
     exact = layer, each.phase, name
-    return exact if exact in times else (layer, each.phase, _SPELLED.get(name, name))
+    return exact if exact in times else (layer, each.phase, SPELLED.get(name, name))
 
 
 def key(planned: Planned) -> str:

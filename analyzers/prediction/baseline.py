@@ -4,13 +4,14 @@ A profiler slows the host, so the host times in a trace are scaled until the sim
 took without a profiler.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
+from tracekit.analyzers.fusion.graph import Graph
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.idle_tables import HOST_CAUSES
 from tracekit.analyzers.interval import Interval
@@ -81,6 +82,8 @@ class Baseline:
     graph_use: GraphUse = field(default_factory=GraphUse)
     host_causes: pd.DataFrame = field(default_factory=HOST_CAUSES.empty)
     """HOST_CAUSES of the representative step."""
+    graph: Callable[[], Graph] | None = None
+    """Reads the graph of the step, which capture kept; None: there is none."""
     entry_ns: float = 0.0
     """Host time before the first launch that calls compiled code. It counts as launching, however long it takes."""
 

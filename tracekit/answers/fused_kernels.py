@@ -2,10 +2,12 @@
 
 import json
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 
 from tracekit.analyzers.fusion import graph as graphs
 from tracekit.analyzers.fusion.plan_table import Timed, table
+from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.readers.remote import is_url
 from tracekit.analyzers.results import Analysis
 from tracekit.runs.folders import GRAPH, TIMED, TRACE
@@ -20,6 +22,15 @@ def by_data_flow(analysis: Analysis, path: str | Path) -> Analysis:
     steps = int((analysis.timeline.steps.kernels > 0).sum()) if len(analysis.timeline.steps) else 0
     plan = table(graphs.read(folder / GRAPH), gpu, analysis.layer_ops, steps, timed(folder, gpu.id))
     return replace(analysis, fusion_plan=plan)
+
+
+def with_graph(base: Baseline, path: str | Path) -> Baseline:
+    """Return the baseline with the graph of the run's step, which is read when it is needed, if its folder holds
+    it."""
+    folder = folder_of(path)
+    if folder is None or not (folder / GRAPH).is_file():
+        return base
+    return replace(base, graph=cache(partial(graphs.read, folder / GRAPH)))
 
 
 def folder_of(path: str | Path) -> Path | None:

@@ -10,6 +10,7 @@ from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.projection import of_collectives, of_estimates
 from tracekit.analyzers.prediction.start import start
 from tracekit.analyzers.prediction.values import GainThere, Prediction
+from tracekit.answers.fused_kernels import with_graph
 from tracekit.calibration.correction import Correction, here
 from tracekit.optimizations import find, in_order, parse
 from tracekit.optimizations.combined import Combined
@@ -77,7 +78,7 @@ def _baseline(path: str | Path, named: GPU | None) -> Baseline:
     analysis, base = start(cache.load(path), named)
     if base is None:
         raise InputError(f"Nothing can be predicted from {path}.", why_nothing(analysis), "Record a run on a GPU.")
-    return base
+    return with_graph(base, path)
 
 
 def _checked(search: Search, steps: Steps) -> Combined:

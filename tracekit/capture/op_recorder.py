@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tracekit.capture.annotate import Emitter
 from tracekit.capture.cuda_attention import AttentionChoice
 from tracekit.capture.cuda_functions import HostTensors
-from tracekit.capture.cuda_ops import aten, is_recorded, reads_back
+from tracekit.capture.cuda_ops import aten, is_recorded, reads_back, zeroed
 from tracekit.capture.fake_results import as_real
 from tracekit.capture.live_memory import LiveMemory
 from tracekit.capture.op_calls import element_type, op_call, tensors_in
@@ -79,6 +79,8 @@ class OpRecorder(TorchDispatchMode):
         inputs = tensors_in((*args, *kwargs.values()))
         moves = func is aten._to_copy.default and inputs[0] in self._host_tensors
         self.memory.add(outputs)
+        for zeros in zeroed(func, outputs):
+            self._append(aten.zero_.default, (zeros,), {}, [zeros], "")
         self._append(
             func, args, kwargs, outputs, "to device" if moves else "to host" if reads_back(func, inputs) else ""
         )
@@ -129,9 +131,14 @@ class _Ranges:
 
 @cache
 def _is_composite(func: Any) -> bool:
-    """Return whether an op consists of other ops. In inference mode nothing above decomposes it."""
+    """Return whether an op consists of other ops. In inference mode nothing above decomposes it.
+
+    An op that has kernels of its own besides, such as silu_backward, is one op on a GPU.
+    """
     compiled = torch._C._dispatch_has_kernel_for_dispatch_key  # an op that only Python decomposes has no such kernel
-    return func.namespace == "aten" and compiled(func.name(), "CompositeImplicitAutograd")
+    if func.namespace != "aten" or compiled(func.name(), "CPU"):
+        return False
+    return bool(compiled(func.name(), "CompositeImplicitAutograd"))
 
 
 def _latest_sequence() -> int:

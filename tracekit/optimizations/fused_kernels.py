@@ -8,12 +8,14 @@ import pandas as pd
 
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.evidence import Evidence, Statement, Statements
+from tracekit.analyzers.fusion.placement import Pass, Placed, placed
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import which
+from tracekit.analyzers.transforms.fused_groups import with_kernels
 from tracekit.analyzers.transforms.fusion import chains, fused
-from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.analyzers.transforms.outcome import Outcome, pick, remembered
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.shared.evidence import of_step, say, share_of
@@ -27,10 +29,18 @@ norm, and to each half of a gated activation that it replaces."""
 WRITTEN_LAUNCH = Interval(9.0, 7.0, 5.0)
 """Host time of a kernel that `tracekit fuse` wrote, in plain launches: a Triton launch, 30 to 45 us
 on the host of an H200."""
+TRAINED_LAUNCH = Interval(15.0, 11.0, 7.0)
+"""The same for one pass of a kernel with a backward pass, which is an autograd.Function in Python. Not measured by
+itself: the kernel's launch and half as much again."""
+LIBRARY_LAUNCH = Interval(5.0, 3.0, 2.0)
+"""The same for a group that calls the library's product, in plain launches: 26 to 32 us of five products where an op of
+a norm took 15 us (H100 host)."""
+_LIBRARY = ("packed_projections", "gelu_product")
 CALLED = Interval(1.0, 0.5, 0.0)
 """Fraction of the host time of a chain's first op beyond a plain launch that the call of the module keeps."""
 
 
+_WRITTEN_CAVEATS = ("A Triton kernel is launched through Python: a run that waits for its host may lose.",)
 _NAMED = 3
 """Number of types of layers that the evidence names."""
 
@@ -59,6 +69,8 @@ class FusedKernels(Optimization):
     def __init__(self, groups: str = "") -> None:
         self.groups = groups
         self.title = f"Fused kernels, written for the run ({groups})" if groups else "Fused kernels"
+        if groups:
+            self.caveats = _WRITTEN_CAVEATS
 
     def with_argument(self, argument: str) -> Self:
         """Return the kernels that `tracekit fuse` writes, of all groups of the plan or of one."""
@@ -69,11 +81,26 @@ class FusedKernels(Optimization):
         return type(self)(argument)
 
     def objection(self, base: Baseline) -> str | None:
+        if self.groups and base.graph:
+            return None if self._planned(base) else "The plan of this run has no such group with a kernel for modules."
         if not _fusible(base).any():
             return "No norm or activation launches two kernels in a row."
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        if self.groups and base.graph:
+            plain = plain_launch_ns(base)
+            passes = [(each, _launch_ns(group, each, plain, outcome)) for group, each in self._planned(base)]
+            return with_kernels(base.ops, passes, plain, outcome)
+        return self._by_chains(base, outcome)
+
+    def _planned(self, base: Baseline) -> list[tuple[Placed, Pass]]:
+        """Return the groups of the plan that are applied, and each of their passes."""
+        known = _placed(base)
+        return [(group, each) for group in known for each in group.passes if self.groups in ("all", str(group.number))]
+
+    def _by_chains(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        """Fuse neighbours in launch order, for a run whose graph is unknown and for kernels of libraries."""
         among = _known(base)
         ops = fused(base.ops, base.gpu, outcome, within_layer=True, among=among)
         chain = chains(base.ops, within_layer=True, among=among)
@@ -96,6 +123,9 @@ class FusedKernels(Optimization):
         return tuple(_of_layers(*row) for row in top.itertuples())
 
     def how_to(self, base: Baseline) -> str:
+        if self.groups:
+            which = "--all" if self.groups == "all" else f"--group {self.groups}"
+            return f"tracekit fuse RUN {which} -o kernels/  # writes and proves them; then apply(model) of each file"
         if (base.ops[_fusible(base)].layer_type == "NewGELUActivation").any():
             return 'config.activation_function = "gelu_pytorch_tanh"  # the same function, in one kernel'
         return "from liger_kernel.transformers import AutoLigerKernelForCausalLM  # pip install liger-kernel"
@@ -106,6 +136,19 @@ class FusedKernels(Optimization):
 
             return with_written_kernels(subject, () if self.groups == "all" else (int(self.groups),))
         return with_fused_kernels(subject)
+
+
+@remembered
+def _placed(base: Baseline) -> tuple[Placed, ...]:
+    return placed(base.graph(), base.gpu) if base.graph else ()
+
+
+def _launch_ns(group: Placed, each: Pass, plain_ns: float, outcome: Outcome) -> float:
+    """Return the host time of a pass's first launch."""
+    if group.template in _LIBRARY:
+        return pick(LIBRARY_LAUNCH, outcome) * plain_ns
+    trained = each.backward or len(group.passes) > 1
+    return pick(TRAINED_LAUNCH if trained else WRITTEN_LAUNCH, outcome) * plain_ns
 
 
 def _of_layers(layer_type: str, launched: int, ns: float) -> Statement:

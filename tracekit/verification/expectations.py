@@ -8,6 +8,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.start import start
 from tracekit.analyzers.transforms.batch_limits import largest_that_fits
+from tracekit.answers.fused_kernels import with_graph
 from tracekit.optimizations import parse
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.draft_check import DraftCheck
@@ -34,7 +35,8 @@ class Expectations:
     """Predicts optimizations from the trace of a run. A run without GPU work has no predictions."""
 
     def __init__(self, trace: Path) -> None:
-        _, self._base = start(cache.load(trace))
+        _, base = start(cache.load(trace))
+        self._base = with_graph(base, trace) if base else None
 
     def unchanged(self) -> Expected:
         """Return the prediction for the run without any optimization."""

@@ -1,0 +1,102 @@
+"""The planned kernels of a step, with the places of the ops that they replace, by which a trace's ops are told."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tracekit.analyzers.fusion.estimate import modelled_ns
+from tracekit.analyzers.fusion.gradients import backward_of, gradients_of, ops_of
+from tracekit.analyzers.fusion.graph import Graph
+from tracekit.analyzers.fusion.groups import OpGroup, find
+from tracekit.analyzers.fusion.kernel import Kernel
+from tracekit.analyzers.fusion.patterns import kernels
+from tracekit.analyzers.fusion.plan import key_of, plan
+from tracekit.analyzers.fusion.replacement import costs_after
+from tracekit.analyzers.hardware import GPU
+
+SPELLED = {"aten::_to_copy": "aten::copy_", "aten::clone": "aten::copy_", "aten::embedding": "aten::index_select"}
+"""Op -> the op that launches its kernel, under which a trace records it."""
+
+BY_HAND = ("masked_softmax", "norm_quantize", "embedding_position", "weight_only_product", "draft_check")
+"""Kernels that cannot be put in place of modules."""
+
+
+class Place(NamedTuple):
+    """An op of a step: the `number`-th of `count` ops with this name in a layer and phase."""
+
+    layer: str
+    phase: str
+    op: str
+    number: int
+    count: int
+
+
+class Pass(NamedTuple):
+    """The ops that kernels replace at one point of a step."""
+
+    places: tuple[Place, ...]
+    ratio: float
+    """Modelled time of the kernels divided by that of the ops."""
+    launches: int
+    backward: bool
+
+
+class Placed(NamedTuple):
+    """One group of the plan."""
+
+    number: int
+    """Its row in the plan, from 1."""
+    template: str
+    passes: tuple[Pass, ...]
+
+
+def placed(graph: Graph, gpu: GPU) -> tuple[Placed, ...]:
+    """Return the groups of the plan whose kernels `apply` puts in place of modules, in the order of their first ops."""
+    numbers = {key_of(row.first): (number, row.template) for number, row in enumerate(plan(graph, gpu), 1)}
+    backward, where = backward_of(graph), places(graph)
+    result = []
+    for kernel in kernels(find(graph)):
+        number, template = numbers.get(key_of(kernel), (0, ""))
+        if template and template not in BY_HAND:
+            result.append(Placed(number, template, _passes(kernel, gpu, backward, where)))
+    return tuple(result)
+
+
+def places(graph: Graph) -> dict[int, Place]:
+    """Return the place of each op that launches a kernel."""
+    keys = {i: _key(graph, i) for i, node in enumerate(graph.nodes) if node.launches}
+    counts, before, result = Counter(keys.values()), Counter[tuple[str, str, str]](), dict[int, Place]()
+    for i, key in keys.items():
+        result[i] = Place(*key, before[key], counts[key])
+        before[key] += 1
+    return result
+
+
+def _key(graph: Graph, i: int) -> tuple[str, str, str]:
+    node, name = graph.nodes[i], graph.calls[graph.nodes[i].call].name
+    origin = graph.nodes[node.forward] if node.forward >= 0 else node
+    return graph.layers[origin.layer][0], node.phase, SPELLED.get(name, name)
+
+
+def _passes(
+    kernel: Kernel, gpu: GPU, backward: Mapping[int, Sequence[int]], where: Mapping[int, Place]
+) -> tuple[Pass, ...]:
+    """Return the forward pass of a group, and its backward pass if there is one. A loss computes its gradient in the
+    forward pass."""
+    group = kernel.group
+    graph, gradients = group.graph, gradients_of(group, backward)
+    after = costs_after(kernel, [cost for node in ops_of(group, backward) if (cost := graph.cost(node)) is not None])
+    if not gradients or kernel.pattern == "cross entropy":
+        nodes = ops_of(group, backward)
+        return (Pass(_at(nodes, where), modelled_ns(after, gpu) / _modelled(group, nodes, gpu), len(after), False),)
+    forward = Pass(_at(group.nodes, where), modelled_ns(after[:1], gpu) / _modelled(group, group.nodes, gpu), 1, False)
+    ratio = modelled_ns(after[1:], gpu) / _modelled(group, gradients, gpu)
+    return forward, Pass(_at(gradients, where), ratio, len(after) - 1, True)
+
+
+def _at(nodes: Sequence[int], where: Mapping[int, Place]) -> tuple[Place, ...]:
+    return tuple(where[node] for node in nodes if node in where)
+
+
+def _modelled(group: OpGroup, nodes: Sequence[int], gpu: GPU) -> float:
+    return modelled_ns([cost for node in nodes if (cost := group.graph.cost(node)) is not None], gpu)

@@ -1,0 +1,141 @@
+"""Costs of the kernels that replace a group of ops. Each outside tensor is read once, each result is written once."""
+
+from dataclasses import replace
+from math import ceil
+
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.work import Precision, Product
+from tracekit.analyzers.fusion.graph import Graph
+from tracekit.analyzers.fusion.groups import family
+from tracekit.analyzers.fusion.kernel import Kernel
+
+PRECISIONS: dict[str, Precision] = {
+    "float": "fp32",
+    "c10::Half": "fp16",
+    "c10::BFloat16": "bf16",
+    "double": "fp64",
+    "signed char": "int8",
+    "unsigned char": "int8",
+    "bool": "int8",
+}
+_BACKWARD_TENSORS = {
+    "add_norm": (3, 1),
+    "norm": (2, 1),
+    "gated_activation": (3, 2),
+    "rotary": (1, 1),
+    "pointwise_chain": (2, 1),
+    "dropout_residual": (1, 1),
+}
+"""Number of tensors of the group's size that its backward pass reads and writes."""
+_PARTIAL_ROWS = 528
+"""Rows of partial sums of a norm's weight gradient: four blocks for each of 132 multiprocessors."""
+CHUNK_BYTES = 1 << 28
+"""Largest size of the logits that the loss holds at a time."""
+
+
+def costs_after(kernel: Kernel, before: list[Cost]) -> list[Cost]:
+    """Return the costs of the kernels in place of ops with these costs.
+
+    A pointwise kernel of many ops takes the time to move its bytes: some tens of instructions an element take less.
+    """
+    if kernel.template == "gelu_product" or kernel.pattern.startswith("packed"):
+        return [_product(kernel, before)]
+    precision = PRECISIONS.get(kernel.dtype, "fp32")
+    if kernel.pattern == "cross entropy":
+        return _loss(kernel, precision)
+    together = _forward(kernel, precision)
+    if not kernel.group.graph.training:
+        return [together]
+    return [together, _backward(kernel, together), *_weight_gradient(kernel, precision)]
+
+
+def _forward(kernel: Kernel, precision: Precision) -> Cost:
+    group, graph = kernel.group, kernel.group.graph
+    tables = {
+        tensor for node in group.nodes if family(graph, node) == "embedding" for tensor in graph.nodes[node].inputs
+    }
+    read = sum(_bytes(graph, tensor) for tensor in group.inputs if tensor not in tables)
+    written = sum(_bytes(graph, tensor) for tensor in group.outputs if _is_kept(kernel, tensor))
+    if kernel.pattern == "embedding + position":
+        read += 2 * written
+    return Cost(0, read, written, "pointwise", precision)
+
+
+def _backward(kernel: Kernel, forward: Cost) -> Cost:
+    """Return the cost of the backward pass. What it needs of the forward pass beside the inputs, it computes again."""
+    group, graph = kernel.group, kernel.group.graph
+    size = max((_bytes(graph, tensor) for tensor in (*group.inputs, *group.outputs)), default=0)
+    if kernel.template == "rotary":
+        size = forward.write_bytes
+    read, written = (count * size for count in _BACKWARD_TENSORS.get(kernel.template, (2, 1)))
+    return replace(forward, read_bytes=read, write_bytes=written)
+
+
+def _weight_gradient(kernel: Kernel, precision: Precision) -> list[Cost]:
+    """Return the costs of a norm's weight gradient: the sum of its parts, and its cast."""
+    if kernel.template not in ("add_norm", "norm"):
+        return []
+    columns, centered = kernel.sizes.get("columns", kernel.sizes.get("size", 0)), kernel.constants.get("CENTERED")
+    parts = _PARTIAL_ROWS * columns
+    summed = Cost(parts, 4 * parts, 4 * columns, "reduction", "fp32", access="columns", row=_PARTIAL_ROWS)
+    cast = Cost(0, 4 * columns, round(columns * ELEMENT_BYTES[precision]), "copy", precision)
+    return [summed, cast] * (2 if centered else 1)
+
+
+def _is_kept(kernel: Kernel, tensor: int) -> bool:
+    """Return whether the kernel writes a result. Results that only the old backward pass reads, such as masks, are
+    recomputed."""
+    graph = kernel.group.graph
+    if not graph.training:
+        return True
+    users = {i for i, node in enumerate(graph.nodes) if tensor in node.inputs and node.forward < 0 and node.launches}
+    return bool(users - set(kernel.group.nodes)) or tensor == graph.nodes[kernel.group.nodes[-1]].outputs[0]
+
+
+def _product(kernel: Kernel, before: list[Cost]) -> Cost:
+    """Return the cost of fused products. Products with one input read it once; one with an epilogue writes only its
+    result."""
+    products = [cost for cost in before if isinstance(cost.work, Product)]
+    shapes = [cost.work for cost in products if isinstance(cost.work, Product)]
+    if kernel.template == "gelu_product":
+        return products[0]
+    shared = (len(products) - 1) * min(cost.read_bytes - cost.weight_bytes for cost in products)
+    return replace(
+        products[0],
+        flops=sum(cost.flops for cost in products),
+        read_bytes=sum(cost.read_bytes for cost in products) - shared,
+        write_bytes=sum(cost.write_bytes for cost in products),
+        weight_bytes=sum(cost.weight_bytes for cost in products),
+        work=replace(shapes[0], n=sum(shape.n for shape in shapes)),
+    )
+
+
+def _loss(kernel: Kernel, precision: Precision) -> list[Cost]:
+    """Return the cost of a fused loss: one pass for maximum and sum, one that overwrites the logits with the gradient,
+    for as many rows at a time as fit, and what the head's gradient takes beside."""
+    element = ELEMENT_BYTES[precision]
+    logits = round(kernel.sizes["rows"] * kernel.sizes["vocabulary"] * element)
+    if not kernel.group.graph.training:
+        return [Cost(0, logits, 0, "pointwise", precision)]
+    chunks = max(1, ceil(logits / CHUNK_BYTES))
+    each = Cost(0, 2 * logits // chunks, logits // chunks, "pointwise", precision)
+    return [each] * chunks + _head_gradient(kernel, chunks, precision)
+
+
+def _head_gradient(kernel: Kernel, chunks: int, precision: Precision) -> list[Cost]:
+    """Return the costs of the head's gradient beside its products: chunks are added in fp32, and the sum is scaled."""
+    weights = kernel.sizes["vocabulary"] * kernel.sizes["columns"]
+    narrow, wide = round(weights * ELEMENT_BYTES[precision]), 4 * weights
+    scaled = Cost(0, narrow, narrow, "pointwise", precision)
+    if chunks == 1:
+        return [scaled]
+    first, last = Cost(0, narrow, wide, "copy", precision), Cost(0, wide, narrow, "copy", precision)
+    added = Cost(0, wide + narrow, wide, "pointwise", "fp32")
+    return [first, *[added] * (chunks - 1), last, scaled]
+
+
+def _bytes(graph: Graph, tensor: int) -> int:
+    each = graph.tensors[tensor]
+    return (
+        round(each.elements * ELEMENT_BYTES[PRECISIONS[each.dtype]]) if each.dtype in PRECISIONS else each.elements * 8
+    )

@@ -1,0 +1,65 @@
+"""Puts the planned kernels of a step in place of its ops."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.fusion.placement import SPELLED, Pass, Place
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+
+Rows = Mapping[tuple[str, str, str], list[int]]
+KERNEL = Interval(1.3, 1.0, 0.85)
+"""Time of a written kernel divided by its modelled time."""
+CALLED = Interval(1.0, 0.5, 0.0)
+"""Fraction of the host time of a group's first op beyond a plain launch that remains: the call of its module."""
+
+
+def rows_of(ops: pd.DataFrame) -> Rows:
+    """Return each layer, phase and op -> positions in the op list."""
+    result: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for i, key in enumerate(zip(ops.layer.tolist(), ops.phase.tolist(), ops.name.tolist(), strict=True)):
+        result[key[0], key[1], SPELLED.get(key[2], key[2])].append(i)
+    return result
+
+
+def with_kernels(
+    ops: pd.DataFrame, passes: Iterable[tuple[Pass, float]], plain_ns: float, outcome: Outcome
+) -> pd.DataFrame:
+    """Return the op list with kernels in place of the ops of each pass, at the first of them.
+
+    Each pass comes with the host time of its first launch; its further launches are plain ones.
+    """
+    rows, host, kernel, launches = rows_of(ops), *(ops[name].to_numpy().copy() for name in _CHANGED)
+    sync, kept = ops.sync.to_numpy().copy(), np.ones(len(ops), dtype=bool)
+    for each, launch_ns in passes:
+        at = _positions(each.places, rows, kept)
+        if len(at) < len(each.places):
+            continue
+        first = at[0]
+        entered = max(0.0, host[first] - plain_ns) * pick(CALLED, outcome)
+        kernel[first] = kernel[at].sum() * each.ratio * pick(KERNEL, outcome)
+        host[first] = entered + launch_ns + (each.launches - 1) * plain_ns
+        launches[first], sync[first] = each.launches, sync[at].any()
+        kept[at[1:]] = False
+    changed = ops.assign(host_ns=host, kernel_ns=kernel, launches=launches, sync=sync)
+    return changed[kept].reset_index(drop=True)
+
+
+_CHANGED = ("host_ns", "kernel_ns", "launches")
+
+
+def _positions(places: Iterable[Place], rows: Rows, kept: npt.NDArray[np.bool_]) -> list[int]:
+    """Return the positions of ops in launch order, without those that are not in the list any more."""
+    result = set()
+    for place in places:
+        there = rows.get((place.layer, place.phase, place.op), [])
+        if len(there) < place.count:
+            continue
+        at = there[place.number * len(there) // place.count]
+        if kept[at]:
+            result.add(at)
+    return sorted(result)
