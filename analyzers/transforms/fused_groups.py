@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.fusion.placement import SPELLED, Pass, Place
@@ -36,7 +35,7 @@ def with_kernels(
     rows, host, kernel, launches = rows_of(ops), *(ops[name].to_numpy().copy() for name in _CHANGED)
     sync, kept = ops.sync.to_numpy().copy(), np.ones(len(ops), dtype=bool)
     for each, launch_ns in passes:
-        at = _positions(each.places, rows, kept)
+        at = [i for i in positions(each.places, rows) if kept[i]]
         if len(at) < len(each.places):
             continue
         first = at[0]
@@ -52,14 +51,11 @@ def with_kernels(
 _CHANGED = ("host_ns", "kernel_ns", "launches")
 
 
-def _positions(places: Iterable[Place], rows: Rows, kept: npt.NDArray[np.bool_]) -> list[int]:
-    """Return the positions of ops in launch order, without those that are not in the list any more."""
+def positions(places: Iterable[Place], rows: Rows) -> list[int]:
+    """Return the positions of ops in launch order, without those that are not in the list."""
     result = set()
     for place in places:
         there = rows.get((place.layer, place.phase, place.op), [])
-        if len(there) < place.count:
-            continue
-        at = there[place.number * len(there) // place.count]
-        if kept[at]:
-            result.add(at)
+        if len(there) >= place.count:
+            result.add(there[place.number * len(there) // place.count])
     return sorted(result)

@@ -19,8 +19,9 @@ from tracekit.capture.settings import Settings
 
 Call = tuple[str, str, str, str]
 
-CUDA_ONLY = ("aten::_scaled_dot_product", "aten::scaled_dot_product", "aten::_foreach_add_")
-"""Left out: attention, whose kernels differ on a GPU, and the optimizer's step count, which is on the host."""
+CUDA_ONLY = ("aten::_scaled_dot_product", "aten::scaled_dot_product", "aten::_foreach_add_", "aten::zero_")
+"""Left out: attention, whose kernels differ on a GPU, the optimizer's step count, which is on the host, and the zeros
+of a loss's gradient, which its op writes."""
 LONGEST_LIST = 30
 """The profiler records longer lists of tensors without their shapes."""
 
@@ -56,6 +57,13 @@ def test_a_differentiable_op_carries_the_number_that_its_backward_carries(tmp_pa
     assert Counter(pairs) == Counter(
         {("AddmmBackward0", "aten::addmm"): 8, ("NativeLayerNormBackward0", "aten::native_layer_norm"): 5}
     )
+
+
+def test_what_a_gpu_runs_as_kernels_of_its_own_is_recorded_so(tmp_path: Path) -> None:
+    recording = fake_run.run(settings_of("llama", tmp_path, workload="train"), hardware.find("a100")).recording
+    calls = [recording.calls[call].name for call in recording.call if call >= 0 and recording.calls[call].launches]
+    assert calls.count("aten::silu_backward") == calls.count("aten::silu") > 0
+    assert calls.index("aten::zero_") + 1 == calls.index("aten::nll_loss_backward")
 
 
 def test_only_ops_inside_the_backward_phase_belong_to_its_nodes(tmp_path: Path) -> None:

@@ -1,0 +1,76 @@
+"""What fused kernels are predicted to give in a step: from a trace, modelled or measured, and the graph of the step."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from tracekit.analyzers import hardware, readers
+from tracekit.analyzers.fusion.graph import read
+from tracekit.analyzers.fusion.placement import placed
+from tracekit.analyzers.prediction.start import start
+from tracekit.analyzers.transforms.fused_groups import positions, rows_of
+from tracekit.capture import model_trace
+from tracekit.capture.plan import plan as planned_run
+from tracekit.capture.settings import Settings
+from tracekit.fusion import run_graph
+from tracekit.optimizations.fused_kernels import FusedKernels
+from tracekit.planning.scenarios import OUTCOMES, predicted_speedup
+
+HERE = Path(__file__).parents[1] / "predictions/fused_steps"
+"""NAME.json.gz: the graph of each run, from which everything is predicted."""
+MODELS = ("llama-3.2-1b", "gpt2", "qwen3-0.6b")
+WORKLOADS = {"decode": (1, 512), "prefill": (8, 1024), "train": (4, 1024)}
+"""Workload -> batch and tokens."""
+
+
+def graph_path(name: str) -> Path:
+    return HERE / f"{name}.json.gz"
+
+
+def settings_of(model: str, workload: str) -> dict[str, Any]:
+    batch, tokens = WORKLOADS[workload]
+    return {"model": model, "workload": workload, "batch_size": batch, "seq_len": tokens, "dtype": "bf16"}
+
+
+def modelled(model: str, workload: str, gpu: str, folder: Path) -> dict[str, Any]:
+    """Model the run, keep its graph, and return what its kernels are predicted to give."""
+    asked = Settings(**settings_of(model, workload), device="model", gpu=gpu, steps=1)
+    settings, name, trace = planned_run(asked), f"{model}-{workload}", folder / "trace.json.gz"
+    model_trace.write(
+        settings, hardware.find(gpu), trace, lambda _: None, keep=lambda recording: run_graph.keep(recording, folder)
+    )
+    graph_path(name).write_bytes((folder / "graph.json.gz").read_bytes())
+    return from_trace(trace, name, gpu)
+
+
+def from_trace(trace: Path, name: str, gpu: str) -> dict[str, Any]:
+    """Return the predicted time of a step and of its kernels, before and after, and of each template's groups."""
+    graph = read(graph_path(name))
+    _, base = start(readers.load(trace), hardware.find(gpu))
+    assert base is not None
+    base, every = replace(base, graph=lambda: graph), FusedKernels("all")
+    gain = predicted_speedup(every, base)
+    after = {outcome: every.transform(base, outcome) for outcome in OUTCOMES}
+    return {
+        "wall_ms": base.stated_ns / 1e6,
+        "speedup": asdict(gain),
+        "kernel_ms": float(base.ops.kernel_ns.sum()) / 1e6,
+        "kernel_after_ms": {outcome: float(ops.kernel_ns.sum()) / 1e6 for outcome, ops in after.items()},
+        "launches": int(base.ops.launches.sum()),
+        "launches_after": int(after["expected"].launches.sum()),
+        "templates": _templates(base, graph, gpu),
+    }
+
+
+def _templates(base: Any, graph: Any, gpu: str) -> dict[str, dict[str, float]]:
+    """Return the time of the ops that each template's kernels replace, and of the kernels, in milliseconds."""
+    rows, kernel, result = rows_of(base.ops), base.ops.kernel_ns.to_numpy(), dict[str, dict[str, float]]()
+    for group in placed(graph, hardware.find(gpu)):
+        each = result.setdefault(group.template, {"groups": 0, "missing": 0, "before_ms": 0.0, "after_ms": 0.0})
+        each["groups"] += 1
+        for part in group.passes:
+            at = positions(part.places, rows)
+            each["missing"] += len(part.places) - len(at)
+            each["before_ms"] += float(kernel[at].sum()) / 1e6
+            each["after_ms"] += float(kernel[at].sum()) * part.ratio / 1e6
+    return result
