@@ -22,13 +22,13 @@ BY_HAND = ("masked_softmax", "norm_quantize", "embedding_position", "weight_only
 
 
 class Place(NamedTuple):
-    """An op of a step: the `number`-th of `count` ops with this name in a layer and phase."""
+    """An op of a step: the `number`-th of `among` ops with this name in a layer and phase."""
 
     layer: str
     phase: str
     op: str
     number: int
-    count: int
+    among: int
 
 
 class Pass(NamedTuple):

@@ -75,11 +75,11 @@ def _weight_gradient(kernel: Kernel, precision: Precision) -> list[Cost]:
     """Return the costs of a norm's weight gradient: the sum of its parts, and its cast."""
     if kernel.template not in ("add_norm", "norm"):
         return []
-    columns, centered = kernel.sizes.get("columns", kernel.sizes.get("size", 0)), kernel.constants.get("CENTERED")
+    columns = int(kernel.sizes.get("columns") or kernel.sizes.get("size") or 0)
     parts = _PARTIAL_ROWS * columns
     summed = Cost(parts, 4 * parts, 4 * columns, "reduction", "fp32", access="columns", row=_PARTIAL_ROWS)
     cast = Cost(0, 4 * columns, round(columns * ELEMENT_BYTES[precision]), "copy", precision)
-    return [summed, cast] * (2 if centered else 1)
+    return [summed, cast] * (2 if kernel.constants.get("CENTERED") else 1)
 
 
 def _is_kept(kernel: Kernel, tensor: int) -> bool:

@@ -56,6 +56,6 @@ def positions(places: Iterable[Place], rows: Rows) -> list[int]:
     result = set()
     for place in places:
         there = rows.get((place.layer, place.phase, place.op), [])
-        if len(there) >= place.count:
-            result.add(there[place.number * len(there) // place.count])
+        if len(there) >= place.among:
+            result.add(there[place.number * len(there) // place.among])
     return sorted(result)

@@ -82,14 +82,20 @@ class ModelTimes:
             prepared = workloads.prepare(model, settings)
             with self._alone():
                 record.write_run(model, prepared, settings, self._out / f"{name}.trace.json.gz", lambda _: None)
-            if self._device == "cuda":
-                row["from_trace"] = from_trace(self._out / f"{name}.trace.json.gz", name, self._gpu)
-                self._note(f"{name} predicted")  # before any kernel of ours runs
+            self._predict(name, row)  # before any kernel of ours runs
             self._times(model, prepared, name, row)
         del model, prepared
         gc.collect()
         with self._alone():
             row |= _liger(settings, self._device)
+
+    def _predict(self, name: str, row: dict[str, Any]) -> None:
+        if self._device == "cuda":
+            try:
+                row["from_trace"] = from_trace(self._out / f"{name}.trace.json.gz", name, self._gpu)
+            except Exception:  # what is measured is worth having all the same
+                traceback.print_exc()
+            self._note(f"{name} predicted")
 
     def _times(self, model: Any, prepared: Any, name: str, row: dict[str, Any]) -> None:
         def step() -> Any:

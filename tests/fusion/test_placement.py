@@ -1,0 +1,113 @@
+"""The planned kernels in place of a step's ops: what belongs to a group in training, and what a step then takes."""
+
+import json
+from collections import Counter
+
+import pandas as pd
+import pytest
+
+pytest.importorskip("torch")
+
+import tracekit  # noqa: E402
+from tracekit.analyzers import hardware  # noqa: E402
+from tracekit.analyzers.errors import InputError  # noqa: E402
+from tracekit.analyzers.fusion import graph as graphs  # noqa: E402
+from tracekit.analyzers.fusion.gradients import backward_of, gradients_of  # noqa: E402
+from tracekit.analyzers.fusion.placement import BY_HAND, Pass, Place, placed  # noqa: E402
+from tracekit.analyzers.fusion.plan import plan  # noqa: E402
+from tracekit.analyzers.transforms.fused_groups import with_kernels  # noqa: E402
+from tracekit.runs.folders import GRAPH  # noqa: E402
+
+H100 = hardware.find("h100")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A modelled training run of a Llama of two layers."""
+    folder = tmp_path_factory.mktemp("llama")
+    sizes = {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 2, "vocab_size": 1000}
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_attention_heads": 8, **sizes}
+    (folder / "config.json").write_text(json.dumps(config))
+    options = {"workload": "train", "batch_size": 2, "seq_len": 256, "dtype": "bf16", "device": "model", "gpu": "h100"}
+    tracekit.profile(str(folder), output=folder / "run", **options)
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def graph(run):
+    return graphs.read(run / GRAPH)
+
+
+def test_a_group_that_trains_has_the_gradients_of_its_views(graph):
+    rows = {row.template: row for row in plan(graph, H100)}
+    names = Counter(graph.name(node) for node in gradients_of(rows["rotary"].first.group, backward_of(graph)))
+    assert names["slice_backward"] == 4  # two halves of queries and of keys
+    gated = rows["gated_activation"].each
+    assert (gated.launches_before, gated.launches_after) == (5, 2)  # silu's gradient is one kernel
+
+
+def test_kernels_are_priced_by_what_they_move(graph):
+    rows = {row.template: row.each for row in plan(graph, H100)}
+    tokens, width = 2 * 256 * 2, 1024  # rows in bf16
+    assert rows["gated_activation"].bytes_after == (3 + 5) * tokens * width
+    assert rows["cross_entropy"].bytes_after < rows["cross_entropy"].bytes_before / 3
+
+
+def test_a_large_head_is_added_up_in_parts(graph):
+    from dataclasses import replace
+
+    from tracekit.analyzers.fusion.replacement import CHUNK_BYTES, costs_after
+
+    first = next(row.first for row in plan(graph, H100) if row.template == "cross_entropy")
+    rows = CHUNK_BYTES // first.sizes["vocabulary"]  # twice as many as one part holds, in bf16
+    once, twice = (costs_after(replace(first, sizes={**first.sizes, "rows": n}), []) for n in (rows // 2, rows))
+    assert len(once) == 2
+    assert len(twice) == 2 + 4  # widened, added, narrowed and scaled
+    kernel = pytest.importorskip("tracekit.fusion.kernels.cross_entropy")
+    assert kernel.CHUNK_BYTES == CHUNK_BYTES
+
+
+def test_kernels_by_hand_are_those_without_apply():
+    pytest.importorskip("triton")
+    from importlib import import_module
+
+    from tracekit.fusion.catalogue import TEMPLATES
+
+    modules = {name: import_module(f"tracekit.fusion.kernels.{name}") for name in TEMPLATES}
+    assert set(BY_HAND) == {name for name, module in modules.items() if not hasattr(module, "apply")}
+
+
+def test_a_kernel_takes_the_place_of_its_ops():
+    ops = pd.DataFrame(
+        {
+            "name": ["aten::mm", "aten::pow", "aten::_to_copy", "aten::pow"],
+            "layer": ["a", "a.norm", "a.norm", "b.norm"],
+            "phase": ["prefill"] * 4,
+            "host_ns": [10.0, 30.0, 10.0, 10.0],
+            "kernel_ns": [5.0, 6.0, 4.0, 7.0],
+            "launches": [1, 1, 1, 1],
+            "sync": [False, False, True, False],
+        }
+    )
+    places = Place("a.norm", "prefill", "aten::pow", 0, 1), Place("a.norm", "prefill", "aten::copy_", 0, 1)
+    missing = Pass((Place("c", "prefill", "aten::pow", 0, 1),), 0.1, 1, False)
+    after = with_kernels(ops, [(Pass(places, 0.5, 1, False), 70.0), (missing, 70.0)], 10.0, "expected")
+    assert after.name.tolist() == ["aten::mm", "aten::pow", "aten::pow"]
+    assert after.kernel_ns.tolist() == [5.0, 5.0, 7.0]
+    assert after.host_ns.tolist() == [10.0, 80.0, 10.0]  # half of the module's call, and the launch
+    assert after.sync.tolist() == [False, True, False]
+
+
+def test_all_groups_are_predicted_from_the_plan(run, graph):
+    every, one = (tracekit.predict(run, apply=f"fused:{which}") for which in ("all", "1"))
+    assert every.speedup.low < every.speedup.expected < every.speedup.high
+    assert one.speedup.expected <= every.speedup.expected
+    assert "tracekit fuse RUN --all" in every.how_to[0]
+    assert {each.template for each in placed(graph, H100)} == {
+        "add_norm",
+        "rotary",
+        "gated_activation",
+        "cross_entropy",
+    }
+    with pytest.raises(InputError, match="no such group"):
+        tracekit.predict(run, apply="fused:99")
