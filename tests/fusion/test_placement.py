@@ -8,15 +8,15 @@ import pytest
 
 pytest.importorskip("torch")
 
-import tracekit  # noqa: E402
-from tracekit.analyzers import hardware  # noqa: E402
-from tracekit.analyzers.errors import InputError  # noqa: E402
-from tracekit.analyzers.fusion import graph as graphs  # noqa: E402
-from tracekit.analyzers.fusion.gradients import backward_of, gradients_of  # noqa: E402
-from tracekit.analyzers.fusion.placement import BY_HAND, Pass, Place, placed  # noqa: E402
-from tracekit.analyzers.fusion.plan import plan  # noqa: E402
-from tracekit.analyzers.transforms.fused_groups import with_kernels  # noqa: E402
-from tracekit.runs.folders import GRAPH  # noqa: E402
+import tracekit
+from tracekit.analyzers import hardware
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.fusion import graph as graphs
+from tracekit.analyzers.fusion.gradients import backward_of, gradients_of
+from tracekit.analyzers.fusion.placement import BY_HAND, Pass, Place, placed
+from tracekit.analyzers.fusion.plan import plan
+from tracekit.analyzers.transforms.fused_groups import with_kernels
+from tracekit.runs.folders import GRAPH
 
 H100 = hardware.find("h100")
 
