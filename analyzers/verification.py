@@ -57,6 +57,8 @@ class Verified:
     difference: Difference | None = None
     """None if it was not measured, or the inputs were different."""
     caveats: tuple[str, ...] = ()
+    acceptance: float | None = None
+    """Measured acceptance rate of a draft model's tokens; None: no draft model ran."""
 
     @property
     def inside(self) -> bool | None:

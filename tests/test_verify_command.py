@@ -8,10 +8,13 @@ from click.testing import CliRunner
 from tiny_models import write_model
 
 import tracekit
+from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.verification import Verification, Verified
 from tracekit.cli import main
+from tracekit.optimizations.speculative_decoding import acceptance_of, tokens_a_pass
 from tracekit.runs.verification_file import joined
+from tracekit.verification.drafting import Draft
 from tracekit.verification.verify_run import verify_run
 
 
@@ -44,6 +47,29 @@ def test_measured_and_refused_stand_beside_each_other(run):
         "cuda-graphs",
         "speculative-decoding:0.5",
     ]
+
+
+@pytest.mark.usefixtures("same_process")
+def test_a_draft_model_is_measured_with_its_acceptance(run, tmp_path):
+    smaller = write_model(tmp_path / "draft", "llama", {"num_hidden_layers": 1})
+    other = write_model(tmp_path / "other", "llama", {"vocab_size": 90})
+    (result,) = verify_run(run, draft=Draft(str(smaller)), wall_s=5).results
+    assert result.id == "speculative-decoding" and not result.error
+    assert 0 <= result.acceptance < 1
+    assert result.difference.agreement == 1.0  # greedy decoding gives the same text
+    assert any("acceptance" in line and "passes of the large model" in line for line in result.caveats)
+    assert any("--prompt FILE" in line for line in result.caveats)
+    (refused,) = verify_run(run, draft=Draft(str(other)), wall_s=5).results
+    assert "another vocabulary" in refused.error and "90" in refused.error
+    with pytest.raises(InputError, match="no draft model is used"):
+        verify_run(run, ["half-precision"], draft=Draft(str(smaller)))
+
+
+def test_acceptance_follows_from_the_tokens_of_a_pass():
+    for rate in (0.1, 0.5, 0.9):
+        assert acceptance_of(tokens_a_pass(rate, 4), 4) == pytest.approx(rate)
+    assert acceptance_of(1.0, 4) == 0.0
+    assert acceptance_of(5.0, 4) < 1
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,13 @@ from tracekit.commands._output import say, verbose
     metavar="S",
     help="Time limit for comparing one optimization with the run; slow steps are timed fewer times.",
 )
-def command(run: Path, top: int, apply: str, device: str, max_seconds: float) -> None:
+@click.option("--draft", metavar="MODEL", default="", help="The draft model of speculative decoding, to be measured.")
+@click.option(
+    "--prompt",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A text that generations with a draft model continue.  [default: random tokens]",
+)
+def command(run: Path, top: int, apply: str, device: str, max_seconds: float, draft: str, prompt: Path | None) -> None:
     """Apply the recommendations for RUN (a run's folder), and measure their effect.
 
     The model is built twice with the same weights and inputs, with and without the optimization. Both are timed in
@@ -43,16 +49,22 @@ def command(run: Path, top: int, apply: str, device: str, max_seconds: float) ->
       pip install 'tracekit[fused]'         fused kernels (liger-kernel)
       pip install 'tracekit[fuse]'          fused:all, fused:N: the kernels that `fuse` writes (Triton)
 
+    With --draft, whole generations with and without the draft model are timed (greedy, so that both give the same
+    text), and its acceptance is measured.
+
     Example: tracekit verify runs/gpt2-h200-decode --apply cuda-graphs,half-precision+cuda-graphs
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from tracekit.fusion.proof import interpret_without_gpu
     from tracekit.reports.verification_report import to_text
+    from tracekit.verification.drafting import Draft
     from tracekit.verification.verify_run import verify_run
 
     interpret_without_gpu()
     names = [name for name in apply.split(",") if name.strip()]
     options: dict[str, Any] = {"top": top, "device": device, "wall_s": max_seconds}
+    if draft:
+        options["draft"] = Draft(draft, prompt)
     verification = verify_run(run, names, **options, say=say, verbose=verbose())
     click.echo(to_text(verification), nl=False)
     click.echo(f"\nWritten to {run}/: verify.json, report.html, analysis.json")

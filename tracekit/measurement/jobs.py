@@ -14,6 +14,7 @@ from tracekit.measurement.side_by_side import Ready, warm
 from tracekit.measurement.worker import tell
 from tracekit.subjects.subject import Subject
 from tracekit.verification import trial
+from tracekit.verification.drafting import Draft
 from tracekit.verification.expectations import Expected
 from tracekit.verification.trial import Start
 
@@ -50,6 +51,10 @@ def read_device() -> DeviceReading | None:
 
 def verify(settings: Settings, name: str, expected: Expected, wall_s: float) -> Verified:
     return trial.verify(prepared(settings), name, expected, wall_s=wall_s)
+
+
+def verify_draft(settings: Settings, name: str, expected: Expected, draft: Draft, wall_s: float) -> Verified:
+    return trial.verify_draft(prepared(settings), name, expected, draft, wall_s=wall_s)
 
 
 def blocks_in_turn(before: Settings, after: Settings, wall_s: float) -> tuple[tuple[float, float], ...]:

@@ -1,6 +1,6 @@
 """Applies one optimization to a run and measures it beside the run without it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -18,6 +18,8 @@ from tracekit.measurement.worker import device_works, failure_of
 from tracekit.optimizations import parse
 from tracekit.subjects.prepared_step import SEED
 from tracekit.subjects.subject import Subject
+from tracekit.verification import drafting
+from tracekit.verification.drafting import Draft
 from tracekit.verification.expectations import Expected
 
 RANDOM_WEIGHTS = (
@@ -58,16 +60,42 @@ def verify(
 
     An exception of the model, a package or the device becomes the `error` of the result.
     """
-    predicted = unmeasured(name, expected)
+
+    def tried(predicted: Verified) -> Verified:
+        resident = peak_memory.allocated_bytes()
+        changed = parse(name).apply(before.subject)
+        measured = measure(before, changed, resident_bytes=resident, budget_s=budget_s, wall_s=wall_s)
+        return _with(predicted, measured, _caveats(changed, measured))
+
+    return _guarded(unmeasured(name, expected), tried)
+
+
+def verify_draft(
+    before: Ready, name: str, expected: Expected, draft: Draft, budget_s: float = BUDGET_S, *, wall_s: float = WALL_S
+) -> Verified:
+    """Measure speculative decoding with a draft model, as `verify` measures an optimization."""
+
+    def tried(predicted: Verified) -> Verified:
+        drafted = drafting.measured(before, draft, budget_s=budget_s, wall_s=wall_s)
+        noisy = noise(drafted.measured.before, drafted.measured.after)
+        said = [*drafted.caveats, *drafted.measured.warnings, *([noisy] if noisy else [])]
+        return replace(_with(predicted, drafted.measured, said), acceptance=drafted.acceptance)
+
+    whole = replace(expected, speedup=expected.whole or expected.speedup, whole=None)
+    return _guarded(unmeasured(name, whole), tried)
+
+
+def _guarded(predicted: Verified, tried: Callable[[Verified], Verified]) -> Verified:
     if not device_works():
         return replace(predicted, error=POISONED)
     try:
         with _compiled_code_reset():
-            resident = peak_memory.allocated_bytes()
-            changed = parse(name).apply(before.subject)
-            measured = measure(before, changed, resident_bytes=resident, budget_s=budget_s, wall_s=wall_s)
-    except (TracekitError, RuntimeError, NotImplementedError, AssertionError, ImportError, TypeError) as error:
+            return tried(predicted)
+    except (TracekitError, RuntimeError, NotImplementedError, AssertionError, ImportError, TypeError, OSError) as error:
         return replace(predicted, error=str(failure_of(error)))
+
+
+def _with(predicted: Verified, measured: Measured, caveats: Sequence[str]) -> Verified:
     return replace(
         predicted,
         measured=measured.speedup,
@@ -76,7 +104,7 @@ def verify(
         after=measured.after,
         peak_memory_bytes=measured.peak_memory_bytes,
         difference=measured.difference,
-        caveats=(*predicted.caveats, *_caveats(changed, measured)),
+        caveats=(*predicted.caveats, *caveats),
     )
 
 

@@ -1,6 +1,6 @@
 """Applies the recommendations for a run, measures them, and saves the result in the run's folder."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from tracekit.measurement import jobs
 from tracekit.measurement.interleaved import WALL_S
 from tracekit.measurement.worker import Failure, Worker, checked
 from tracekit.optimizations import parse
+from tracekit.optimizations.speculative_decoding import SpeculativeDecoding
 from tracekit.planning.search import WORTHWHILE
 from tracekit.reports.files import write_atomically
 from tracekit.runs.folders import TRACE, VERIFY
@@ -24,6 +25,7 @@ from tracekit.runs.outputs import write_outputs
 from tracekit.runs.settings_file import settings_of
 from tracekit.runs.verification_file import joined, to_json, verification_of
 from tracekit.verification import trial
+from tracekit.verification.drafting import Draft
 from tracekit.verification.expectations import Expectations, Expected
 
 ON_A_CPU = ("half-precision", "sdpa", "compile", "int8-dynamic")
@@ -37,6 +39,7 @@ def verify_run(
     top: int = 3,
     device: Device = "auto",
     wall_s: float = WALL_S,
+    draft: Draft | None = None,
     say: Say = silent,
     verbose: bool = False,
 ) -> Verification:
@@ -44,10 +47,11 @@ def verify_run(
 
     `apply` names them (joined with "+" to apply several together); without it, the `top` recommendations are measured.
     After each one, verify.json in the folder is written, which keeps earlier results of other optimizations. The
-    report is written at the end. `wall_s` limits the seconds of wall time for one optimization. With `verbose`,
-    libraries may print to stderr. Raises TracekitError if a name is unknown, or the run cannot be repeated.
+    report is written at the end. `wall_s` limits the seconds of wall time for one optimization. With `draft`,
+    speculative decoding runs that model, whose acceptance is measured. With `verbose`, libraries may print to stderr.
+    Raises TracekitError if a name is unknown, or the run cannot be repeated.
     """
-    wanted = list(dict.fromkeys(parse(name).name for name in apply))
+    wanted = _wanted(apply, draft)
     stored = settings_of(folder)
     settings = plan(replace(stored, device=_device(stored, device), name=""))
     same = settings.device == stored.device and settings.gpu == stored.gpu
@@ -55,11 +59,38 @@ def verify_run(
     predict = Expectations(folder / TRACE).predict if same else _other_device
     predictions = [predict(name) for name in names]  # Predict before anything is measured.
     earlier = verification_of(folder)
-    for verification in _measured(settings, names, predictions, wall_s, say, verbose=verbose):
+    for measured in _measured(settings, names, predictions, wall_s, say, draft=draft, verbose=verbose):
+        verification = _beside_acceptance(measured, predict)
         write_atomically(folder / VERIFY, to_json(joined(earlier, verification)))
         _remember(verification.results[-1], verification.versions, settings)
     write_outputs(folder)
     return verification
+
+
+def _wanted(apply: Sequence[str], draft: Draft | None) -> list[str]:
+    """Return the names of the optimizations to measure. Raises InputError for a draft model that none of them runs."""
+    names = list(dict.fromkeys(parse(name).name for name in apply)) or [SpeculativeDecoding.id] * bool(draft)
+    if draft and not any(map(_drafts, names)):
+        what = f"{', '.join(names)}: no draft model is used."
+        raise InputError(what, "--draft is for speculative decoding alone.", "Add: --apply speculative-decoding")
+    return names
+
+
+def _drafts(name: str) -> bool:
+    return name.partition(":")[0] == SpeculativeDecoding.id and "+" not in name
+
+
+def _beside_acceptance(verification: Verification, predict: Callable[[str], Expected]) -> Verification:
+    """Say what is predicted for the acceptance that was measured last."""
+    last = verification.results[-1]
+    if last.acceptance is None or not 0 < last.acceptance < 1:
+        return verification
+    whole = predict(f"{SpeculativeDecoding.id}:{max(last.acceptance, 0.01):.2f}").whole
+    if whole is None:
+        return verification
+    said = f"At this acceptance, {whole.expected:.2f} times ({whole.low:.2f} to {whole.high:.2f}) is predicted."
+    results = (*verification.results[:-1], replace(last, caveats=(*last.caveats, said)))
+    return replace(verification, results=results)
 
 
 def _remember(result: Verified, versions: dict[str, str], settings: Settings) -> None:
@@ -84,7 +115,14 @@ def _remember(result: Verified, versions: dict[str, str], settings: Settings) ->
 
 
 def _measured(
-    settings: Settings, names: Sequence[str], predictions: Sequence[Expected], wall_s: float, say: Say, *, verbose: bool
+    settings: Settings,
+    names: Sequence[str],
+    predictions: Sequence[Expected],
+    wall_s: float,
+    say: Say,
+    *,
+    draft: Draft | None,
+    verbose: bool,
 ) -> Iterator[Verification]:
     """Measure each optimization in a worker process, and yield all results so far after each one."""
     results: list[Verified] = []
@@ -93,7 +131,10 @@ def _measured(
         began = checked(worker.call(jobs.start, settings))
         for name, prediction in zip(names, predictions, strict=True):
             say(f"measuring {name} ({len(results) + 1} of {len(names)})")
-            answer = worker.call(jobs.verify, settings, name, prediction, wall_s)
+            if draft and _drafts(name):
+                answer = worker.call(jobs.verify_draft, settings, name, prediction, draft, wall_s)
+            else:
+                answer = worker.call(jobs.verify, settings, name, prediction, wall_s)
             failed = isinstance(answer, Failure)
             results.append(trial.unmeasured(name, prediction, str(answer)) if failed else answer)
             yield trial.summary(settings, began, results, checked(worker.call(jobs.read_device)))
