@@ -32,7 +32,7 @@ from tracekit.analyzers.prediction.reproduction import Reproduction
 from tracekit.analyzers.prediction.running import NOTHING_KNOWN, Running, running, trains
 from tracekit.analyzers.prediction.simulate import Floats, latency_ns
 from tracekit.analyzers.prediction.streams import side_by_side
-from tracekit.analyzers.prediction.traced_step import HostTail, TracedStep, traced_step
+from tracekit.analyzers.prediction.traced_step import HostTail, overlap, traced_step
 from tracekit.analyzers.results import Analysis, Source
 from tracekit.analyzers.trace import Trace
 
@@ -238,7 +238,7 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         least_memory_bytes=least_memory_bytes(trace, ops, analysis.source.gpu),
         running=running(analysis.work, len(analysis.timeline.steps), measured=analysis.source.kind != "modelled"),
         fallback=math_fallback(trace.host, analysis.source.gpu, analysis.source.capture),
-        overlap=_overlap(analysis, step, float(ops.kernel_ns.sum())),
+        overlap=overlap(analysis, step, float(ops.kernel_ns.sum())),
         host_speed=host_speed(analysis.work, trace.host, analysis.source.gpu),
     )
     raw = replace(raw, side_by_side=side_by_side(ops, of_step.work, raw.gpu))
@@ -247,14 +247,6 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         return modelled(raw)
     share = profiler_share(float(ops.host_ns.sum()), step.recorded, analysis.source.format)
     return timed(raw, share) if without else profiled(raw, share)
-
-
-def _overlap(analysis: Analysis, step: TracedStep, kernel_ns: float) -> float:
-    """Return the busy time of a step divided by its summed kernel time; of all steps if a step was also timed
-    unprofiled."""
-    steps = analysis.timeline.steps
-    busy = float(steps.busy_ns.mean()) if analysis.latency.unprofiled else float(step.busy_ns)
-    return busy / max(1, analysis.work.device.nunique()) / kernel_ns
 
 
 def _causes(analysis: Analysis) -> pd.DataFrame:

@@ -85,3 +85,11 @@ def _tail(host: pd.DataFrame, launches: pd.DataFrame, stop: int) -> HostTail:
     first_wait, waited_until = int(calls.start_ns.min()), int((calls.start_ns + calls.duration_ns).max())
     between = waited_until - max(first_wait, last) - int(calls.duration_ns.sum())
     return HostTail(max(first_wait - last, 0) + max(between, 0), max(stop - waited_until, 0), waits=True)
+
+
+def overlap(analysis: Analysis, step: TracedStep, kernel_ns: float) -> float:
+    """Return the busy time of a step divided by its summed kernel time; of all steps if a step was also timed
+    unprofiled."""
+    steps = analysis.timeline.steps
+    busy = float(steps.busy_ns.mean()) if analysis.latency.unprofiled else float(step.busy_ns)
+    return busy / max(1, analysis.work.device.nunique()) / kernel_ns
