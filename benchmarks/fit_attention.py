@@ -26,7 +26,7 @@ GIVEN = {
     "efficient": ("l2",),
     "efficient-fp32": ("l2",),
 }
-"""Constants that are not fitted: the rate of exponentials, and those that a backend's rows do not determine."""
+"""Constants that are not fitted: the rate of exponentials, and those that the rows of a backend do not determine."""
 
 
 def main() -> None:

@@ -61,7 +61,7 @@ def fit(rows: pd.DataFrame) -> Constants:
 
 
 def ratios(rows: pd.DataFrame, issue: float) -> npt.NDArray[np.float64]:
-    """Modelled over measured time of each call."""
+    """Return modelled over measured time of each call."""
     gpu = find("h200")
     calls = zip(rows["message"], rows["between"], strict=True)
     modelled = np.array([collective_ns(message, gpu, between) / 1e3 for message, between in calls])

@@ -32,15 +32,15 @@ from tracekit.analyzers.kernel_time.products import is_scaled_by_row, kind, tile
 ROUNDS = 3
 _GIVEN = ("error", "source")
 _STANDS_FOR = {"bf16": "fp16", "tf32": "fp16"}
-"""Precisions whose part of the peak is another's."""
+"""Precisions that sustain the same fraction of the peak as another one."""
 _RATED = ("bf16", "int8", "fp32")
-"""The constants are fitted on these; of the others only what the units sustain is."""
+"""GPUs that the constants are fitted to. For the others, only the sustained rates are fitted."""
 
 _WIDE = 4096
-"""Columns from which on an fp8 product hides the pass that quantizes its input, which aiconfigurator times with it."""
+"""Number of columns from which an fp8 product hides the quantization of its input, which aiconfigurator includes."""
 
 Peaks = dict[tuple[str, str], float]
-"""GPU and precision -> the part of the peak that is sustained."""
+"""Sustained fraction of the peak, by GPU and precision."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def fit_tf32(constants: Constants, batches: list[Batch], peaks: Peaks, asked: Asked) -> None:
-    """Its start; the rest is as of all tensor units."""
+    """Fit the start of TF32 products. The other constants are those of all tensor units."""
     start = {"start_us": estimate.constants()["gemm"]["tf32"]["start_us"]}
     best = fitted(lambda tried: _loss(batches, {**constants, **tried}, peaks), start)
     error = mean_error(batches, {**constants, **best}, peaks)
@@ -93,7 +93,7 @@ def provenance(batches: list[Batch], error: float) -> dict[str, float | str]:
 
 
 def measured(asked: Asked) -> Iterator[Row]:
-    """Products of more than one row on aligned matrices, weights not unpacked."""
+    """Return the products of more than one row on aligned matrices, without packed weights."""
     rows = own.rows()
     if asked.shared.is_dir():
         files = public.folder(asked.shared)
@@ -126,7 +126,7 @@ def _batch(rows: list[Row]) -> Batch:
 
 
 def fit(units: str, batches: list[Batch], peaks: Peaks) -> tuple[Constants, Peaks]:
-    """Constants and sustained rates, each fitted while the other stands."""
+    """Fit the constants and the sustained rates in turn."""
     constants = {key: value for key, value in estimate.constants()["gemm"][units].items() if key not in _GIVEN}
     rated = [one for one in batches if one.precision in _RATED]
     for _ in range(ROUNDS):
@@ -149,7 +149,7 @@ def shipped_peaks(batches: list[Batch]) -> Peaks:
 
 
 def ratios(batch: Batch, constants: Constants, peaks: Peaks) -> NDArray[np.float64]:
-    """Modelled over measured."""
+    """Return modelled over measured times."""
     units = estimate.machine(batch.gpu, batch.precision)
     units = replace(units, flops=batch.gpu.peak_flops(batch.precision) * peaks[batch.peak])
     return gemm_seconds(batch.products, units, constants) / batch.seconds
@@ -164,7 +164,7 @@ def _loss(batches: list[Batch], constants: Constants, peaks: Peaks) -> float:
 
 
 def write_peaks(peaks: Peaks) -> None:
-    """`sustained` of the GPUs that have data; the other precisions of a row stay."""
+    """Write `sustained` of the GPUs that have data. Other precisions stay."""
     table = tomllib.loads(CALIBRATION.read_text(encoding="utf-8"))
     for gpu in {gpu for gpu, _ in peaks}:
         sustained = {**table[gpu]["sustained"], **{name: value for (of, name), value in peaks.items() if of == gpu}}

@@ -26,7 +26,7 @@ from tracekit.analyzers.prediction.host_costs import CLASSES, HostCosts
 
 _CALIBRATION = Path(__file__).parent / "data" / "h200_calibration.json"
 _AS_CALIBRATED = "alone"
-"""The processes that ran as the calibration did: on that day, nothing beside them."""
+"""Processes that ran like the calibration: on the same day, with nothing beside them."""
 _NOT_OF_EAGER_STEPS = "sync", "graph_replay", "triton_launch"
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "launch": ("gemm", "attention", "norm", "pointwise", "sync"),
@@ -34,7 +34,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 _START = {"launch": 13.0, "view": 0.8, "autograd": 3.0, "backward": 8.0, "backward_op": 8.0, "optimizer": 1.5}
 _HOST_BOUND = 0.65
-"""Without its host, such a step takes less than this part of its time."""
+"""Without host time, such a step takes less than this fraction of its time."""
 
 
 def main() -> None:
@@ -64,7 +64,7 @@ def _write(sections: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def _shape() -> tuple[HostCosts, float]:
-    """Costs by class, in the process that timed the narrow models, and their mean error."""
+    """Return the cost of each class in the process that timed the narrow models, and the mean error."""
     with tempfile.TemporaryDirectory() as folder:
         parts = [part for timed in narrow(Path(folder)) for part in modelled(timed).measured_parts()]
     groups = [[CLASSES.index(name) for name in names] for names in _GROUPS.values()]
@@ -81,7 +81,7 @@ def _shape() -> tuple[HostCosts, float]:
 
 
 def _base_us(steps: list[ModelledStep], host: HostCosts) -> float:
-    """Host time of a GPT-2's step, by its launches."""
+    """Return the host time of a step of GPT-2, by its launches."""
     step = next(one for one in steps if one.timed.name == "gpt2 decode, fp32, sdpa")
     costs = np.array([host.op_us[name] for name in CLASSES])
     launches = sum(step.kernels[call] is not None for call in step.recording.call)

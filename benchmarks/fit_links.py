@@ -45,7 +45,7 @@ def fit(link: Link, names: tuple[str, ...], writes: bool) -> None:
 
 
 def measured(link: Link) -> pd.DataFrame:
-    """bytes and us of each copy."""
+    """Return the bytes and microseconds of each copy."""
     if link == "peer":
         return copies()
     rows = own.links()

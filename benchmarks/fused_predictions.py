@@ -25,7 +25,7 @@ TARGET = Path(__file__).parent / "predictions/fused_kernels.json"
 GPUS = ("h100-sxm", "h200")
 MODELS = ("gpt2", "llama-3.2-1b", "qwen3-0.6b")
 WORKLOADS = {"prefill": (8, 1024), "decode": (1, 512), "train": (4, 1024)}
-"""Workload -> batch and tokens."""
+"""Batch size and tokens of each workload."""
 
 
 ALONE = [
@@ -58,7 +58,7 @@ def main(names: list[str]) -> None:
 
 
 def alone() -> list[dict]:
-    """Kernels by themselves: none of the runs has them, or not at a size that the memory bounds."""
+    """Return single kernels that no run has, or not at a size that memory bounds."""
     rows = []
     for template, sizes, moved in ALONE:
         entry = {"template": template, "sizes": sizes, "bytes_after": moved, "launches": {}, "after_ns": {}}

@@ -1,4 +1,4 @@
-"""Our own op calls judged by constants that have not seen them: writes benchmarks/data/halves.csv.
+"""Judges our own op calls by constants fitted to other calls, and writes benchmarks/data/halves.csv.
 
     python benchmarks/halves.py [--shared DIRECTORY] [--dry-run]
 
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def sections(asked: Asked) -> dict[str, list[Row]]:
-    """The rows of each section, public ones among them."""
+    """Return the rows of each section, including public ones."""
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in fit_memory.measured(asked):
         groups[f"memory.{kind(row.cost)}"].append(row)
@@ -51,7 +51,7 @@ def sections(asked: Asked) -> dict[str, list[Row]]:
 
 
 def judged(path: str, rows: Sequence[Row]) -> Iterator[tuple[Row, float]]:
-    """Each own row and its error; the section's constants are as before afterwards."""
+    """Yield each of our own rows with its error. The section's constants are restored afterwards."""
     mine = [row for row in rows if row.source == "own"]
     public = [row for row in rows if row.source != "own"]
     shipped = dict(section.section_of(path))

@@ -1,4 +1,4 @@
-"""The kernel time model on GPUs that it was not fitted on: writes benchmarks/data/held_out.csv.
+"""Judges the kernel time model on GPUs that it was not fitted to, and writes benchmarks/data/held_out.csv.
 
     python benchmarks/held_out.py [--shared DIRECTORY] [--dry-run]
 
@@ -32,7 +32,7 @@ from tracekit.analyzers.kernel_time.products import units_of
 FILE = Path(__file__).parent / "data" / "held_out.csv"
 SAMPLE = 300
 Error = tuple[str, str, int, float, float]
-"""Family, GPU, rows, error with the sustained rates known, error without."""
+"""Family, GPU, number of rows, error with known sustained rates, error without."""
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def without(gpu: GPU, tested: Sequence[Row], known: Sequence[GPU], asked: Asked) -> list[Error]:
-    """The errors of each family on this GPU, with constants that have not seen it."""
+    """Return the errors of each family on this GPU, with constants fitted to the other GPUs."""
     estimate.constants.cache_clear()
     mine = [row for row in tested if row.gpu.id == gpu.id]
     _fit_products(gpu, mine, asked)
@@ -70,7 +70,7 @@ def without(gpu: GPU, tested: Sequence[Row], known: Sequence[GPU], asked: Asked)
 
 
 def _rated(tested: Sequence[Row]) -> set[tuple[str, str]]:
-    """GPU and precision of the products that were measured; fp16 stands for bf16."""
+    """Return the GPU and precision of each measured product; fp16 stands for bf16."""
     products = [row for row in tested if row.cost.family == "gemm"]
     return {(row.gpu.id, "fp32" if row.cost.precision == "fp32" else "fp16") for row in products}
 
@@ -85,7 +85,7 @@ def _fit_products(gpu: GPU, rows: Sequence[Row], asked: Asked) -> None:
 
 
 def _fit_sections(name: str, gpu: GPU, rows: Sequence[Row], asked: Asked) -> None:
-    """The sections of constants.toml under `name` that this GPU's rows need."""
+    """Fit the sections of constants.toml under `name` that this GPU's rows need."""
     source = fit_attention if name == "attention" else fit_memory
     others = [row for row in source.measured(asked) if row.gpu.id != gpu.id]
     needed = {_section(row) for row in rows}

@@ -58,7 +58,7 @@ _HEAD = """# How wide intervals of predicted speed-ups are, by what a prediction
 
 
 def of_evidence(name: str, shared: Path) -> list[Judged]:
-    """Every row that was predicted from such evidence, and measured."""
+    """Return every row that was predicted from this kind of evidence, and measured."""
     if name == "modelled":
         return list(_published(shared))
     return [*_on_h200(name), *_of_rounds(name)]
@@ -118,12 +118,12 @@ def _published(shared: Path) -> Iterator[Judged]:
 
 
 def family(model: str) -> str:
-    """The family of a model: the first word of its name."""
+    """Return the family of a model: the first word of its name."""
     return (re.match(r"[a-z]+", model.lower()) or [model])[0]
 
 
 def kind(optimization: str) -> str:
-    """The optimization without its argument."""
+    """Return the optimization without its argument."""
     return "+".join(step.partition(":")[0] for step in optimization.split("+"))
 
 

@@ -13,14 +13,14 @@ class Launcher(NamedTuple):
     """The op call that launched a kernel."""
 
     number: int
-    """Apart from other calls alike."""
+    """Tells equal calls apart."""
     op: str
     inputs: str
     elements: str
 
 
 def parted(counters: pd.DataFrame) -> list[pd.DataFrame]:
-    """The launches after each spin kernel (torch.cuda._sleep), without it; what comes before the first is left out."""
+    """Split the launches at spin kernels (torch.cuda._sleep), leaving out those and what comes before the first."""
     spins = counters["name"].astype(str).str.contains(_SPIN)
     part = spins.cumsum().to_numpy()
     return [counters[(part == number) & ~spins] for number in range(1, part.max(initial=0) + 1)]

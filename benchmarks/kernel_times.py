@@ -40,7 +40,7 @@ def recorded_events(profiler: profile) -> list[Event]:
 
 
 def op_rows(cases: Sequence[Case], events: Sequence[Event], walls: Walls) -> Iterator[tuple[object, ...]]:
-    """One row for each op of a case that started kernels, and for each time that the case called it."""
+    """Yield one row for each op of a case that launched kernels, and for each of its calls."""
     by_op: dict[tuple[int, str, str, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for (number, state, repeat), op, count, us in _calls(events):
         key = (number, op["name"].removeprefix("aten::"), _inputs(op), count[0])
@@ -55,7 +55,7 @@ def op_rows(cases: Sequence[Case], events: Sequence[Event], walls: Walls) -> Ite
 
 
 def launchers(events: Sequence[Event]) -> dict[int, list[tuple[int, str, str]]]:
-    """By case, of each of its kernels in order: a number that tells op calls apart, the op's name and its inputs."""
+    """Return, by case and for each of its kernels in order, a number of the op call, the op's name, and its inputs."""
     by_case: dict[int, list[tuple[int, str, str]]] = defaultdict(list)
     for mark, op, work in _launches(events):
         if work["cat"] == "kernel":
@@ -64,7 +64,7 @@ def launchers(events: Sequence[Event]) -> dict[int, list[tuple[int, str, str]]]:
 
 
 def _calls(events: Sequence[Event]) -> Iterator[tuple[Any, Event, Any, float]]:
-    """The mark, op, (its number among alike in the mark, kernels) and kernel time of each op call."""
+    """Yield the mark, the op, (its number among equal ones, kernels) and the kernel time of each op call."""
     totals: dict[tuple[int, int], tuple[Event, Event, list[float]]] = {}
     for mark, op, work in _launches(events):
         totals.setdefault((id(mark), id(op)), (mark, op, []))[2].append(work["dur"])
@@ -76,7 +76,7 @@ def _calls(events: Sequence[Event]) -> Iterator[tuple[Any, Event, Any, float]]:
 
 
 def _launches(events: Sequence[Event]) -> Iterator[tuple[Event, Event, Event]]:
-    """The mark around each piece of the device's work, the op that launched it, and the work, by time on the device."""
+    """Yield the mark around each device event, the op that launched it, and the event, by time on the device."""
     marks = sorted((event for event in events if _is_mark(event)), key=lambda event: event["ts"])
     starts = [event["ts"] for event in marks]
     ops = _Ops(events)
@@ -90,13 +90,13 @@ def _launches(events: Sequence[Event]) -> Iterator[tuple[Event, Event, Event]]:
 
 
 def _number(mark: Event) -> tuple[int, str, str]:
-    """The case, the state and the repeat that a mark names."""
+    """Return the case, the state and the repeat in a mark's name."""
     number, state, repeat = mark["name"].removeprefix(_MARK).split(":")
     return int(number), state, repeat
 
 
 class _Ops:
-    """The op calls of each thread, by time."""
+    """The op calls of each thread, ordered by time."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._of_thread: dict[int, list[Event]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Op calls one by one under Nsight Compute: makes benchmarks/data/h200_counters.csv on an H200.
+"""Measures op calls one by one under Nsight Compute, and writes benchmarks/data/h200_counters.csv on an H200.
 
     python benchmarks/measure_counters.py OUT.csv
 
@@ -38,7 +38,7 @@ _NUMBERS = {
     60: "mm_fp32 mm_bf16 addmm_bf16",
 }
 CASES = {label: number for number, labels in _NUMBERS.items() for label in labels.split()}
-"""By label, which of the cases of that label, from 0."""
+"""Index of the chosen case among those of a label, by label."""
 _INSTRUCTIONS = [f"{kind}{op}" for kind in "fhd" for op in ("add", "mul", "fma")]
 _TENSOR = ("bf16_dst_fp32", "fp16_dst_fp32", "tf32_dst_fp32", "fp8", "int8")
 _METRICS = [
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def chosen() -> dict[str, Case]:
-    """The case of each label, in the order of the groups."""
+    """Return the case of each label, in the order of the groups."""
     seen: Counter[str] = Counter()
     by_label = {}
     for case in (case for cases in GROUPS.values() for case in cases()):
@@ -99,7 +99,7 @@ def recorded(cases: dict[str, Case]) -> dict[str, list[Launcher]]:
 
 
 def measured(out: Path, labels: dict[str, list[Launcher]]) -> bytes:
-    """The report of Nsight Compute on the same calls, in another process."""
+    """Return the report of Nsight Compute on the same calls, run in another process."""
     command = [*_NCU, "--metrics", ",".join(_METRICS), sys.executable, __file__, str(out), "--launch", *labels]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
 
@@ -117,7 +117,7 @@ def launch(cases: list[Case]) -> None:
 
 
 def _ready(case: Case) -> Run:
-    """The call, after its first, in which libraries choose kernels."""
+    """Return the call after running it once, because libraries choose kernels in the first run."""
     run = case.setup()
     run()
     torch.cuda.synchronize()

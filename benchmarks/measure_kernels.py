@@ -1,4 +1,4 @@
-"""Times of single op calls on this machine's GPU: makes benchmarks/data/h200_kernels.csv on an H200.
+"""Times single op calls on this machine's GPU, and writes benchmarks/data/h200_kernels.csv on an H200.
 
     python benchmarks/measure_kernels.py OUT.csv [GROUP ...]
 
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def measured(known: Sequence[Case], flushed: torch.Tensor) -> Iterator[tuple[object, ...]]:
-    """Rows of the file; a case that this GPU or PyTorch cannot run is named and left out."""
+    """Yield rows of the file. A case that this GPU or PyTorch cannot run is named and left out."""
     walls = Walls()
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True) as profiler:
         for number, case in enumerate(known):
@@ -94,7 +94,7 @@ def _run(number: int, case: Case, flushed: torch.Tensor, walls: Walls) -> None:
 
 
 def _warm_up() -> None:
-    """Clocks rise under load."""
+    """Compute for a while, because clocks rise under load."""
     matrix = rand(8192, 8192, dtype=FP32)
     for _ in range(50):
         matrix @ matrix

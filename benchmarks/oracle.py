@@ -1,4 +1,4 @@
-"""What HolisticTraceAnalysis (traceinsight) says about the sample traces, kept for the tests; and what tracekit says.
+"""Stores the answers of HolisticTraceAnalysis (traceinsight) about the sample traces for the tests.
 
     python3 -m venv venv-hta && venv-hta/bin/pip install traceinsight -e .
     venv-hta/bin/python benchmarks/oracle.py [FOLDER ...]
@@ -25,7 +25,7 @@ FOLDERS = (ROOT / "examples/traces", ROOT.parent / "shared/traces", ROOT.parent 
 
 
 def oracle(path: Path) -> dict:
-    """Times in microseconds, the overlap in percent of the communication; or how it failed."""
+    """Return times in microseconds and the overlap in percent of the communication, or the error."""
     from hta.trace_analysis import TraceAnalysis
 
     try:
@@ -40,7 +40,7 @@ def oracle(path: Path) -> dict:
 
 
 def ours(path: Path) -> dict:
-    """The same of tracekit."""
+    """Return tracekit's answers in the same form."""
     timeline = analyze(load(path)).timeline
     device = timeline.device
     if device is None:

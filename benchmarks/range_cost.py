@@ -20,7 +20,7 @@ class Nothing(nn.Module):
 
 
 def best_us(model: nn.Module, x: torch.Tensor) -> float:
-    """The fastest of five runs, a module call."""
+    """Return the microseconds of a module call: the fastest of five runs."""
     return min(_run_us(model, x) for _ in range(5))
 
 

@@ -1,4 +1,4 @@
-"""How long `tracekit ranks` takes by the number of ranks, and how much memory.
+"""Measures the time and memory of `tracekit ranks` by the number of ranks.
 
     python benchmarks/ranks_scale.py TRACE --ranks 20 40 --workers 1 2
     python benchmarks/ranks_scale.py TRACE --reduce 100 1000
@@ -23,7 +23,7 @@ _SAMPLE_S = 0.1
 
 
 def measured(command: list[str]) -> tuple[float, float, float]:
-    """Wall seconds, CPU seconds, and the peak of the memory of the command and its processes, in MB."""
+    """Return wall seconds, CPU seconds, and the peak memory of the command and its processes in MB."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     process, peak = subprocess.Popen(command, stdout=subprocess.DEVNULL), 0.0
     while process.poll() is None:
@@ -37,7 +37,7 @@ def measured(command: list[str]) -> tuple[float, float, float]:
 
 
 def family(number: int) -> list[int]:
-    """A process and its children, and theirs."""
+    """Return a process and all processes below it."""
     children: list[str] = []
     for task in Path(f"/proc/{number}/task").glob("*/children"):
         with suppress(OSError):
@@ -46,7 +46,7 @@ def family(number: int) -> list[int]:
 
 
 def memory_mb(number: int) -> float:
-    """Proportional memory: what processes share counts once."""
+    """Return the proportional memory, in which shared memory counts once."""
     try:
         text = Path(f"/proc/{number}/smaps_rollup").read_text()
     except OSError:

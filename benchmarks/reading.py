@@ -1,4 +1,4 @@
-"""Reading and analyzing one trace, side by side: tracekit, its peers where they are installed, and the bare scan.
+"""Times reading and analyzing one trace: tracekit, its peers if they are installed, and a bare scan.
 
 python benchmarks/reading.py /tmp/big.json [--runs 3] [--peers PEERS_PYTHON]
 

@@ -1,4 +1,4 @@
-"""A big trace out of a real one: its events again and again, later and with other ids, so that copies do not collide.
+"""Makes a large trace from a real one by repeating its events, later and with other ids, so that copies do not collide.
 
 python benchmarks/replicate.py /tmp/big.json --megabytes 500 [--source trace.json.gz]
 """

@@ -16,7 +16,7 @@ from tracekit.analyzers.prediction.uncertainty import Sources, host_ends
 Floats = npt.NDArray[np.float64]
 
 COVERAGE = 0.85
-"""Part of the measured speed-ups that intervals are to hold, the mean over machines."""
+"""Fraction of the measured speed-ups that intervals must contain, as the mean over machines."""
 _REPEAT = {"modelled": (0.05, 0.08)}
 _REPEAT_MEASURED = (0.015, 0.02, 0.025, 0.03)
 """Not scaled: what the same differs by when it is measured twice bounds what is explained by nothing else; where no
@@ -69,12 +69,12 @@ def inside(rows: Sequence[Judged], widths: Floats) -> npt.NDArray[np.bool_]:
 
 
 def spans(rows: Sequence[Judged], widths: Floats) -> Floats:
-    """Upper over lower end of each row's interval."""
+    """Return the upper end of each row's interval, divided by the lower end."""
     return np.exp(_halves(rows, widths).sum(axis=0))
 
 
 def without_each(rows: Sequence[Judged], key: Callable[[Judged], str]) -> dict[str, float]:
-    """Group -> part of its rows within intervals that were fitted on the other groups."""
+    """Return, for each group, the fraction of its rows inside intervals that were fitted to the other groups."""
     names = sorted({key(row) for row in rows})
     shares = {}
     for name in names:

@@ -1,4 +1,4 @@
-"""Values in a TOML file replaced in place: comments, order and alignment stay."""
+"""Replaces values in a TOML file in place. Comments, order and alignment stay."""
 
 import re
 from collections.abc import Mapping

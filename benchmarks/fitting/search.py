@@ -7,7 +7,7 @@ _STEPS = (1.6, 1.25, 1.1, 1.04, 1.015)
 
 
 def fitted(loss: Callable[[Constants], float], start: Mapping[str, float], sweeps: int = 8) -> Constants:
-    """The constants, near `start`, with the least loss; each is rounded to three digits."""
+    """Return the constants near `start` with the least loss, rounded to three digits."""
     best = dict(start)
     least = loss(best)
     for step in _STEPS:

@@ -12,7 +12,7 @@ from fitting.search import Constants, fitted
 from tracekit.analyzers.kernel_time import estimate
 
 _CAPS = {"rate": 1.03}
-"""Rate of a stream that only reads, relative to the copy rate."""
+"""Rate of a stream that only reads, relative to that of a copy."""
 
 Key = Callable[[Row], Hashable]
 
@@ -57,7 +57,7 @@ def section_of(path: str) -> dict[str, Any]:
 
 
 def mean(values: Sequence[float], rows: Sequence[Row], key: Key) -> float:
-    """Over the rows of a class, then over the classes."""
+    """Return the mean over classes of the mean over their rows."""
     groups: dict[Hashable, list[float]] = defaultdict(list)
     for value, row in zip(values, rows, strict=True):
         groups[key(row)].append(value)

@@ -9,7 +9,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 _CACHE_BYTES = 150e6
-"""Inputs rotate through so much memory, three times the largest L2."""
+"""Bytes of memory that inputs rotate through: three times the largest L2 cache."""
 _MOST_SETS = 24
 
 

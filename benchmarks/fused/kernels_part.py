@@ -16,11 +16,11 @@ from tracekit.fusion.catalogue import TEMPLATES
 from tracekit.fusion.writing import Written, load, text
 
 _PROOF_S = 20
-"""Time for proofs after that for timing."""
+"""Seconds for proofs, after the timing."""
 _SMALL = 2048
-"""Outputs of products that are left out: a launch takes longer than their weights."""
+"""Number of outputs below which products are left out, because a launch takes longer than reading their weights."""
 _TUNED_FROM = 4e6
-"""Bytes from which on every launch is tried; below, all take as long as a launch."""
+"""Bytes from which all launch configurations are tried. Below, all take as long as a launch."""
 
 
 def run(predictions: dict, out: Path, device: str, until: float) -> None:
@@ -60,7 +60,7 @@ def _name(device: str) -> str:
 
 
 def _ordered(predictions: dict, gpu: str) -> list[tuple[str, dict]]:
-    """Large kernels alone first, then those of prefill, training and decoding."""
+    """Order the kernels: large ones alone first, then those of prefill, training and decoding."""
     entries = [
         ("alone", {**each, "launches": each["launches"][gpu], "after_ns": each["after_ns"][gpu]})
         for each in predictions.get("alone", ())
@@ -105,12 +105,12 @@ def _timed(name: str, entry: dict, out: Path, device: str, rate: float, *, compi
 
 
 def _host_us(pair: dict, device: str) -> list[float]:
-    """Wall time of a call with one small set of inputs: what the host takes where the device takes less."""
+    """Return the wall time of a call with small inputs, which is host time if the device takes less."""
     return [] if device == "cpu" else [wall_us(pair[which], pair["sets"][:1], 50) for which in ("unfused", "fused")]
 
 
 def _tuples(constants: dict) -> dict:
-    """JSON has lists where Python has tuples."""
+    """Convert the lists of JSON to tuples."""
     return {key: tuple(map(_tuple, value)) if isinstance(value, list) else value for key, value in constants.items()}
 
 
@@ -119,7 +119,7 @@ def _tuple(value: Any) -> Any:
 
 
 def _tuned(kernel: Any, pair: dict, entry: dict, device: str) -> tuple[dict | None, list]:
-    """Keep the launch that takes least."""
+    """Keep the fastest launch configuration."""
     if device == "cpu" or entry["bytes_after"] < _TUNED_FROM or len(getattr(kernel, "CONFIGS", ())) < 2:
         return getattr(kernel, "CONFIG", None), []
     tried = []
@@ -179,7 +179,7 @@ def _with_backward(function: Callable, places: list[int]) -> Callable:
 
 
 def _losses(kernel: Any, sizes: dict, trains: bool, dtype: Any, device: str) -> dict:
-    """The loss of logits that are there, with the gradient where the run trains."""
+    """Return functions for the loss of given logits, with the gradient if the run trains."""
     rows, vocabulary = sizes["rows"], sizes["vocabulary"]
     logits = torch.randn(rows, vocabulary, device=device, dtype=dtype)
     labels = torch.randint(vocabulary, (rows,), device=device)
@@ -210,7 +210,7 @@ def _losses(kernel: Any, sizes: dict, trains: bool, dtype: Any, device: str) -> 
 
 
 def _weights(sizes: dict, dtype: Any, device: str) -> dict:
-    """Products with weights of 16 bits, and PyTorch's own of 4 bits, of the same shape."""
+    """Return products with 16-bit weights, and PyTorch's own with 4-bit weights, of the same shape."""
     bits, columns, inputs = sizes.get("bits", 4), sizes["columns"], sizes["inputs"]
     count = sets_for(2 * columns * inputs, device)
     wide = [torch.randn(columns, inputs, device=device, dtype=dtype) * inputs**-0.5 for _ in range(count)]

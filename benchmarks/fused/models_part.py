@@ -21,7 +21,7 @@ from tracekit.capture.settings import Settings
 from tracekit.fusion.writing import Written, load, text
 
 _COMPILE_S = 75
-"""Time that is kept for compiling a model and timing it."""
+"""Seconds that are reserved for compiling and timing a model."""
 
 
 def run(predictions: dict, out: Path, device: str, until: float) -> None:
@@ -102,7 +102,7 @@ def _beside(name: str, entry: dict, gpu: str, out: Path, device: str) -> dict:
 
 
 def _kernels(name: str, entries: list, out: Path) -> list[Any]:
-    """The written kernels that can be put into the model, each file once."""
+    """Return the written kernels that can be put into the model, each file once."""
     files: dict[str, Any] = {}
     for entry in entries:
         if not entry["template"]:

@@ -1,4 +1,4 @@
-"""The product with packed weights for one row: as it is, as it was, and without one of its parts."""
+"""Times the product with packed weights for one row: today's, an earlier one, and today's without one of its parts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ def _part(
     K: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr, PART: tl.constexpr,
     ROWS: tl.constexpr, RUNS: tl.constexpr,
 ):  # fmt: skip
-    """The kernel with a part left out."""
+    """Return the kernel without one of its parts."""
     run_length: tl.constexpr = 128 // BITS
     runs: tl.constexpr = K // run_length
     column = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -130,7 +130,7 @@ def _launched(kernel: Any, launch: dict[str, int], sets: list[Any], device: str)
 
 
 def _sets(inputs: tuple[Any, ...], device: str) -> list[tuple[Any, ...]]:
-    """Copies of the inputs that together are larger than the cache."""
+    """Return copies of the inputs that are larger than the cache together."""
     nbytes = sum(each.nbytes for each in inputs if isinstance(each, torch.Tensor))
     copies = range(sets_for(nbytes, device, _MOST_SETS) - 1)
     fresh = [tuple(each.clone() if isinstance(each, torch.Tensor) else each for each in inputs) for _ in copies]

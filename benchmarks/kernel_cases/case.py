@@ -27,7 +27,7 @@ def rand(*shape: int, dtype: torch.dtype = BF16, grad: bool = False) -> torch.Te
 
 
 def of(label: str, call: Callable[..., Any], *inputs: tuple[Any, ...], dtype: torch.dtype, elements: str = "") -> Case:
-    """A call of random tensors of these shapes."""
+    """Return a case that calls a function with random tensors of these shapes."""
 
     def setup() -> Run:
         tensors = [rand(*shape, dtype=dtype) for shape in inputs]
@@ -37,7 +37,7 @@ def of(label: str, call: Callable[..., Any], *inputs: tuple[Any, ...], dtype: to
 
 
 def backward(label: str, call: Callable[..., torch.Tensor], *inputs: tuple[int, ...], dtype: torch.dtype) -> Case:
-    """The gradients of a call, its forward done beforehand."""
+    """Return a case that computes the gradients of a call, whose forward pass is done before."""
 
     def setup() -> Run:
         tensors = [rand(*shape, dtype=dtype, grad=True) for shape in inputs]

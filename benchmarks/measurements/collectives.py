@@ -10,7 +10,7 @@ from tracekit.analyzers.kernel_time.collectives import Between
 FILE = Path(__file__).parents[1] / "data" / "h200_collectives.csv"
 BETWEEN: dict[str, Between] = {"direct": "nvlink", "no-p2p": "host"}
 TOLD_FROM = 1 << 20
-"""Bytes from which on a call takes longer than its issue by the host."""
+"""Bytes from which a call takes longer than the host needs to issue it."""
 _ISSUED_TO = 1 << 16
 
 
@@ -29,7 +29,7 @@ def collectives() -> pd.DataFrame:
 
 
 def copies() -> pd.DataFrame:
-    """Copies from one GPU to another that take longer than their issue: bytes and us."""
+    """Return copies between GPUs that take longer than the host needs to issue them: bytes and us."""
     rows = table()
     return rows[(rows["collective"] == "copy") & (rows["bytes"] >= 4 * TOLD_FROM)]
 

@@ -36,7 +36,7 @@ class ModelledStep:
         return lay_out(self.recording, self.kernels, self.gpu, host, steps=1).step_ns / 1e3
 
     def floor_us(self, host: HostCosts) -> float:
-        """Latency with a host that takes next to no time."""
+        """Return the latency with a host that takes almost no time."""
         return self.latency_us(host.scaled(_NO_HOST))
 
     def host_factor(self, host: HostCosts) -> float:
@@ -49,7 +49,7 @@ class ModelledStep:
         return low
 
     def measured_parts(self) -> list[tuple[Work, float]]:
-        """Each phase that was timed, else the step: how much of each class of op it has, and its microseconds."""
+        """Yield each timed phase, or the step: its amount of each class of op, and its microseconds."""
         if not self.timed.phases_us:
             return [(self.work.sum(axis=0), self.timed.median_us)]
         names = {PHASE_NAMES[each.name]: each.closes for each in self.recording.ranges if _is_phase(each.name)}

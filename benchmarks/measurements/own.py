@@ -14,7 +14,7 @@ from tracekit.analyzers.hardware import find
 
 FILE = Path(__file__).parents[1] / "data" / "h200_kernels.csv"
 NAIVE = ("int8_weight",)
-"""Kernels that are no tuned ones: aten::_weight_int8pack_mm on a GPU takes up to 80 times as long as its bytes."""
+"""Kernels that are not tuned: on a GPU, aten::_weight_int8pack_mm takes up to 80 times as long as its bytes."""
 _LINKS = ("h2d_pinned", "h2d_pageable", "d2h_pinned", "d2h_pageable")
 _AS_CLASS = {
     ("copy", "joined"): "linear",
@@ -24,7 +24,7 @@ _AS_CLASS = {
     ("gather", "put"): "scattered",
     ("gather", "set"): "scattered",
 }
-"""Kernels that the model tells apart within one class of op."""
+"""Kernels that the model distinguishes within a class of op."""
 _SMALL = 2 << 20
 _FROM_MEMORY = ("embedding", "optimizer")
 
@@ -35,7 +35,7 @@ def table() -> pd.DataFrame:
 
 
 def rows() -> Iterator[Row]:
-    """Each op call, with the time that it takes in a model."""
+    """Yield each op call with its time inside a model."""
     gpu = find("h200")
     measured = table()
     for label, op, inputs, elements, cold, warm in measured.iloc[:, :6].itertuples(index=False):
@@ -69,7 +69,7 @@ def _in_a_model(cost: Cost, cold: float, warm: float) -> float:
 
 
 def _reads_a_cache(cost: Cost) -> bool:
-    """Attention with fewer queries than keys, or a product of it where it is written out."""
+    """Return whether it is attention with fewer queries than keys, or a product of unfused attention."""
     if isinstance(cost.work, Attention):
         return cost.work.queries < cost.work.keys
     return isinstance(cost.work, Product) and cost.work.groups > 1 and cost.work.m == 1

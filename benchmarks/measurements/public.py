@@ -32,7 +32,7 @@ _FAMILIES: dict[str, tuple[Family, int]] = {"add": ("pointwise", 2), "ln": ("nor
 
 
 def folder(shared: Path) -> Path:
-    """Where the files are, or what is missing."""
+    """Return the folder of the files. Raises TracekitError if it does not exist."""
     folder = shared / "calibration"
     if not folder.is_dir():
         raise TracekitError(f"{folder} does not exist.", hint="Give the folder of the public measurements: --shared.")
@@ -42,7 +42,7 @@ def folder(shared: Path) -> Path:
 
 
 def rows(shared: Path, sample: int, seed: int) -> Iterator[Row]:
-    """Up to `sample` rows of each class of op on each GPU."""
+    """Return up to `sample` rows of each class of op on each GPU."""
     files = folder(shared)
     yield from products(files, sample, seed)
     yield from attentions(files, sample, seed)
@@ -111,7 +111,7 @@ def _long(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _streams(rows: pd.DataFrame, op: str, gpu: GPU) -> pd.DataFrame:
-    """Long ones by their bytes: chosen by their times, the slow ones of the short would stay."""
+    """Select long calls by their bytes. A selection by time would keep the slow ones among the short."""
     size = rows["B"] * rows["H"] * _FP32_BYTES * (_FAMILIES[op][1] + 1)
     return rows[size / gpu.bandwidth * 1e3 > _STREAM_BOUND * rows["latency_ms"].min()]
 

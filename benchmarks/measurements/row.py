@@ -13,9 +13,9 @@ Source = Literal["own", "aiconfigurator", "neusight"]
 class Row:
     source: Source
     family: str
-    """The class of op that errors are given for."""
+    """Class of op for which errors are stated."""
     label: str
-    """The measured op, as its source names it."""
+    """Name of the measured op in its source."""
     gpu: GPU
     cost: Cost
     nanoseconds: float

@@ -27,7 +27,7 @@ Input = tuple[Any, str, str, list[int]]
 
 
 def written(shapes: list[Any], types: list[str], values: list[str], strides: list[list[int]]) -> str:
-    """One line for the inputs of a call as torch's profiler records them."""
+    """Return one line with the inputs of a call as torch's profiler records them."""
     count = len(shapes)
     values, strides = values + [""] * (count - len(values)), strides + [[]] * (count - len(strides))
     tokens = [_token(*inputs) for inputs in zip(shapes, types, values, strides, strict=False)]
@@ -38,7 +38,7 @@ def written(shapes: list[Any], types: list[str], values: list[str], strides: lis
 
 
 def read(text: str) -> tuple[str, str, str, str]:
-    """Shapes, types, values and strides as the JSON text of a trace."""
+    """Return shapes, types, values and strides as the JSON text of a trace."""
     inputs = [tensor for token in text.split() for tensor in _inputs(token)]
     columns = zip(*inputs, strict=True) if inputs else [[]] * 4
     shapes, types, values, strides = (json.dumps(list(column), separators=(",", ":")) for column in columns)
@@ -46,7 +46,7 @@ def read(text: str) -> tuple[str, str, str, str]:
 
 
 def contiguous(shape: list[int]) -> list[int]:
-    """The strides of a tensor whose elements follow each other."""
+    """Return the strides of a contiguous tensor."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)

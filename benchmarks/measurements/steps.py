@@ -41,7 +41,7 @@ class TimedStep:
 
 
 def full() -> Iterator[TimedStep]:
-    """Models as they are, each in a process that no profiler had recorded in."""
+    """Return unmodified models, each timed in a process without a profiler."""
     for row in pd.read_csv(LATENCIES).itertuples(index=False):
         settings = _modelled(row.model, row.workload, row.batch_size, row.seq_len, row.dtype, row.attention)
         yield TimedStep(settings, row.median_us, row.process)
@@ -54,7 +54,7 @@ def full() -> Iterator[TimedStep]:
 
 
 def unseen() -> Iterator[TimedStep]:
-    """Models that no constant was fitted on: beside their optimizations, from the second round on."""
+    """Return models that no constant was fitted to, timed beside their optimizations, from the second round on."""
     rows = pd.read_csv(SPEEDUPS)
     later = rows[(rows["round"] > 1) & (rows["workload"] != "generate")]
     for run, median_us in later.groupby(_RUN, sort=False)["before_us"].median().dropna().items():
@@ -62,7 +62,7 @@ def unseen() -> Iterator[TimedStep]:
 
 
 def narrow(folder: Path) -> Iterator[TimedStep]:
-    """Models of full depth and little width: the host decides how long they take. Their configurations are written into
+    """Return models of full depth and little width, which are host-bound. Their configurations are written into
     `folder`."""
     file = json.loads(NARROW.read_text(encoding="utf-8"))
     for row in file["steps"]:

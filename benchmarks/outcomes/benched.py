@@ -80,7 +80,7 @@ def _there(row: Row, published: Published) -> str:
 
 
 def _split(published: Mapping[str, Any]) -> str:
-    """Where a forward of GPT-2 goes, beside what modules took that were each waited for."""
+    """Compare the parts of GPT-2's forward pass with the times of modules that were timed one by one."""
     split = _study("compiled.py")["split"]
     trace = _TRACES / "gpt2-decode-1-100.json.gz"
     kernels, host = split(trace), split(trace, "cpu_ns")

@@ -1,4 +1,4 @@
-"""The chapter on fused kernels: each beside the ops, torch.compile's version and its prediction; models with all."""
+"""Chapter on fused kernels: each beside the ops, torch.compile's version and its prediction; then whole models."""
 
 import json
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Chapter: what formats of weights, fine-tuning and a draft do to a small model that was trained."""
+"""Chapter: the effect of weight formats, fine-tuning and a draft model on a small trained model."""
 
 import json
 import math

@@ -22,7 +22,7 @@ _WORKLOADS = {
     "prefill-eager": "Prefill of 512 tokens, batch 1, attention written out",
     "prefill": "Prefill of 512 tokens in fp32, batch 1",
 }
-"""The result file of each model that was run, by workload."""
+"""Result files of each model, by workload."""
 _CHECK = " ²"
 _CHECK_NOTE = (
     "² Speculative decoding: the check of four drafted tokens; the draft model is in the predicted memory alone."
@@ -62,7 +62,7 @@ def _inside(runs: Iterable[Verification]) -> str:
 
 
 def _warned(run: Verification) -> str:
-    """The recommendation that nobody should follow."""
+    """Return the sentence about an optimization that was predicted to lose, and did."""
     (int8,) = (each for each in run.results if each.id == "llm-int8")
     assert int8.predicted and int8.measured and int8.before and int8.after
     size = from_to(run.peak_memory_bytes, int8.peak_memory_bytes, lambda number: quantity(number, "B"))
@@ -74,7 +74,7 @@ def _warned(run: Verification) -> str:
 
 
 def _across(runs: Sequence[Verification], cell: Cell) -> str:
-    """A row an optimization, two columns a run: predicted and measured."""
+    """Return a table with a row per optimization, and two columns per run: predicted and measured."""
     rows: dict[str, list[str]] = defaultdict(lambda: [ABSENT] * (2 * len(runs)))
     for place, run in enumerate(runs):
         for result in run.results:
@@ -86,7 +86,7 @@ def _across(runs: Sequence[Verification], cell: Cell) -> str:
 
 
 def _rank(name: str) -> tuple[int, int]:
-    """Single ones in the order of the registry, then combinations."""
+    """Order single optimizations as in the registry, before combinations."""
     parts = name.split("+")
     return len(parts), [each.id for each in OPTIMIZATIONS].index(parts[0].partition(":")[0])
 
@@ -107,7 +107,7 @@ def _of_a_check(result: Verified) -> bool:
 
 
 def _not_applied(runs: Sequence[Verification]) -> str:
-    """Each reason once, with what it keeps from which models."""
+    """Return each reason once, with the optimizations and models that it applies to."""
     said: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         for result in run.results:
