@@ -6,6 +6,7 @@ import socket
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -43,10 +44,22 @@ class Browser(threading.Thread):
             self.headers, self.content = answer.headers, answer.read()
 
 
+@contextlib.contextmanager
+def served(trace: Path) -> Iterator[FileServer]:
+    """Serve a trace on another thread."""
+    with FileServer(trace, UI, 0) as server:
+        serving = threading.Thread(target=server.serve)
+        serving.start()
+        try:
+            yield server
+        finally:
+            server._server.fetched.set()
+            serving.join()
+    assert not server._serving.is_alive()
+
+
 def answer_of(server: FileServer, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
-    """Return the server's answer to a request, while it serves on another thread."""
-    serving = threading.Thread(target=server.serve, daemon=True)
-    serving.start()
+    """Return the server's answer to a request."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
     connection.request(method, path, headers=headers)
     answer = connection.getresponse()
@@ -90,7 +103,7 @@ def test_of_a_folder_the_trace_is_served(tmp_path: Path) -> None:
     ],
 )
 def test_nothing_else_is_served_to_nobody_else(trace: Path, path: str, headers: dict[str, str], status: int) -> None:
-    with FileServer(trace, UI, 0) as server:
+    with served(trace) as server:
         answered, sent, body = answer_of(server, path, **headers)
         assert answered == status
         assert CONTENT[:10] not in body
@@ -99,7 +112,7 @@ def test_nothing_else_is_served_to_nobody_else(trace: Path, path: str, headers: 
 
 
 def test_a_browser_may_ask_first(trace: Path) -> None:
-    with FileServer(trace, UI, 0) as server:
+    with served(trace) as server:
         status, sent, _ = answer_of(server, "/my%20trace.json.gz", "OPTIONS", Origin=UI)
         assert (status, sent["Access-Control-Allow-Origin"]) == (204, UI)
         assert sent["Access-Control-Allow-Private-Network"] == "true"
@@ -155,7 +168,7 @@ def test_what_does_not_exist_is_said(tmp_path: Path, options: list[str]) -> None
 
 
 def test_a_request_without_an_origin_does_not_end_the_server(trace: Path) -> None:
-    with FileServer(trace, UI, 0) as server:
+    with served(trace) as server:
         assert answer_of(server, "/my%20trace.json.gz")[0] == 403
         status, _, body = answer_of(server, "/my%20trace.json.gz", Origin=UI)
         assert (status, body) == (200, CONTENT)
@@ -178,12 +191,9 @@ def test_an_idle_connection_does_not_block_the_server(trace: Path) -> None:
 def test_a_fetch_that_breaks_off_does_not_end_the_server(tmp_path: Path) -> None:
     trace = tmp_path / "big.json"
     trace.write_bytes(bytes(64 << 20))
-    with FileServer(trace, UI, 0) as server:
-        serving = threading.Thread(target=server.serve, daemon=True)
-        serving.start()
+    with served(trace) as server:
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
             asked = f"GET /big.json HTTP/1.0\r\nHost: 127.0.0.1:{server.port}\r\nOrigin: {UI}\r\n\r\n"
             connection.sendall(asked.encode())
             connection.recv(100)
-        serving.join(timeout=1)
-        assert not server._server.fetched.is_set()
+        assert not server._server.fetched.wait(timeout=1)

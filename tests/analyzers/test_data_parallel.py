@@ -14,7 +14,7 @@ from tracekit.analyzers.prediction.data_parallel.gradients import Gradient
 from tracekit.analyzers.prediction.data_parallel.links import all_reduce_ns
 from tracekit.analyzers.prediction.data_parallel.two_streams import Rows, lay_out
 from tracekit.answers.scaling import scaling
-from tracekit.commands.predict import command
+from tracekit.cli import main
 
 TRACE = Path("benchmarks/data/h200_runs/gpt2-train-fp32-sdpa-b1.json.gz")
 MIB = 1 << 20
@@ -67,10 +67,10 @@ def test_scaling_of_a_recorded_step() -> None:
 
 def test_command_says_it_and_refuses_what_does_not_train() -> None:
     run = CliRunner()
-    said = json.loads(run.invoke(command, [str(TRACE), "--data-parallel", "4", "--format", "json"]).stdout)
+    said = json.loads(run.invoke(main, ["predict", str(TRACE), "--data-parallel", "4", "--format", "json"]).stdout)
     assert said["ranks"] == 4 and said["efficiency"]["low"] <= said["efficiency"]["expected"]
-    assert "times the throughput of one GPU" in run.invoke(command, [str(TRACE), "--data-parallel", "4"]).stdout
-    assert run.invoke(command, [str(TRACE), "--data-parallel", "4", "--apply", "tf32"]).exit_code == 2
+    assert "times the throughput of one GPU" in run.invoke(main, ["predict", str(TRACE), "--data-parallel", "4"]).stdout
+    assert run.invoke(main, ["predict", str(TRACE), "--data-parallel", "4", "--apply", "tf32"]).exit_code == 2
     with pytest.raises(InputError, match="Data-parallel scaling cannot be predicted"):
         scaling(TRACE.with_name("gpt2-prefill-fp32-sdpa-b1.json.gz"), 4)
     with pytest.raises(InputError, match="not those of one host"):

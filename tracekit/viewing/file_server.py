@@ -32,21 +32,20 @@ class FileServer:
             ) from error
         self._server.file, self._server.origin = file, origin
         self.port = self._server.server_port
+        self._serving = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
 
     def serve(self) -> None:
         """Answer requests until a page of `origin` has fetched the whole file."""
-        serving = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
-        serving.start()
-        try:
-            self._server.fetched.wait()
-        finally:
-            self._server.shutdown()
-            serving.join()
+        self._serving.start()
+        self._server.fetched.wait()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._serving.is_alive():
+            self._server.shutdown()
+            self._serving.join()
         self._server.server_close()
 
 
