@@ -1,4 +1,4 @@
-"""One step of two jobs of two H200 that train GPT-2 with DistributedDataParallel (benchmarks/ranks_gpu/record.py)."""
+"""One step of jobs of two and four H200 (benchmarks/ranks_gpu): GPT-2 under DDP, Llama 3.2 1B under FSDP and tensor parallel."""
 
 from pathlib import Path
 
@@ -13,7 +13,9 @@ JOBS = Path(__file__).parents[2] / "examples" / "ranks"
 
 @pytest.fixture(scope="module")
 def jobs():
-    return {name: tracekit.ranks(JOBS / f"h200-ddp-{name}-2") for name in ("healthy", "slow-loader")}
+    folders = {"healthy": "ddp-healthy-2", "slow-loader": "ddp-slow-loader-2", "two of four": "ddp-slow-loader-4"}
+    folders |= {"fsdp": "fsdp-slow-loader-2", "tensor": "tensor-healthy-2"}
+    return {name: tracekit.ranks(JOBS / f"h200-{folder}") for name, folder in folders.items()}
 
 
 def test_the_planted_fault_is_named_and_nothing_in_the_healthy_job(jobs):
@@ -29,6 +31,33 @@ def test_the_gradients_of_gpt2_are_reduced_over_nvlink(jobs):
     assert group.bytes == 4 * 124_439_808
     last = jobs["healthy"].collectives.nlargest(1, "bytes").iloc[0]
     assert last["bus_bandwidth"] == pytest.approx(285.9e9, rel=0.1), "NCCL's own timing at that size"
+
+
+def test_two_ranks_of_four_name_the_slower_loader(jobs):
+    (straggler,) = jobs["two of four"].stragglers
+    assert (straggler.rank, straggler.reason.cause) == (2, "data loading")
+    assert jobs["two of four"].problems["code"].tolist() == ["ranks-missing"]
+
+
+def test_sharded_training_whose_host_is_late_names_its_loader(jobs):
+    (straggler,) = jobs["fsdp"].stragglers
+    assert (straggler.rank, straggler.reason.cause) == (1, "data loading")
+    assert straggler.reason.excess_ns == pytest.approx(40e6, rel=0.1)
+    (group,) = jobs["fsdp"].groups.itertuples()
+    assert group.parallelism == "fsdp" and group.regathered > 0.7, "weights are gathered again in the backward pass"
+
+
+def test_tensor_parallel_inference_on_uneven_hosts_names_nobody(jobs):
+    assert jobs["tensor"].stragglers == ()
+    (group,) = jobs["tensor"].groups.itertuples()
+    assert (group.parallelism, group.calls) == ("tensor", 99), "two a layer and one for the logits, in three passes"
+    largest = jobs["tensor"].collectives.nlargest(8, "bytes")
+    assert largest["bus_bandwidth"].median() == pytest.approx(278.8e9, rel=0.1), "NCCL's own timing at that size"
+
+
+@pytest.mark.parametrize("name", ["healthy", "slow-loader", "fsdp", "tensor"])
+def test_the_simulated_steps_take_as_long_as_the_recorded_ones(jobs, name):
+    assert jobs[name].simulated_share == pytest.approx(1, abs=0.01)
 
 
 def test_few_steps_name_a_rank_only_if_it_is_late_in_each():
