@@ -1,4 +1,4 @@
-"""One step of jobs of two and four H200 (benchmarks/ranks_gpu): GPT-2 under DDP, Llama 3.2 1B under FSDP and tensor parallel."""
+"""One step of jobs of two and four H200 (benchmarks/ranks_gpu): GPT-2 under DDP, Llama under FSDP and tensor parallel."""
 
 from pathlib import Path
 
