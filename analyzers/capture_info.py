@@ -46,6 +46,11 @@ class CaptureInfo(msgspec.Struct, frozen=True, kw_only=True):
     new_tokens: int = 0
     dtype: str = ""
     """fp32, tf32, fp16 or bf16."""
+    split: str = ""
+    """How ranks share the model: data-parallel, tensor-parallel or fsdp; "" for one GPU."""
+    ranks: int = 0
+    link: str = ""
+    """The modelled link between the ranks: nvlink or ib."""
     attention: str = ""
     """eager, sdpa or flash."""
     weights: str = ""

@@ -9,6 +9,9 @@ from tracekit.analyzers.costs import dtypes
 
 Kind = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", ""]
 
+Link = Literal["nvlink", "ib"]
+"""One host, or hosts of eight GPUs with an InfiniBand adapter a GPU."""
+
 GPUS_OF_A_HOST = 8
 """Largest number of ranks on one host. A larger group spans hosts, whose network is unknown."""
 

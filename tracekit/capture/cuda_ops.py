@@ -7,6 +7,7 @@ import torch
 aten = torch.ops.aten
 
 _LAUNCH_NOTHING = {
+    "_c10d_functional::wait_tensor",
     "aten::_local_scalar_dense",
     "aten::_reshape_alias",
     "aten::_unsafe_view",

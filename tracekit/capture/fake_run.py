@@ -18,6 +18,9 @@ from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.op_calls import element_type
 from tracekit.capture.op_recorder import OpRecorder
 from tracekit.capture.packages import require
+from tracekit.capture.parallel.fake_world import fake_world
+from tracekit.capture.parallel.reducer import Reducer
+from tracekit.capture.parallel.sharding import local, shard
 from tracekit.capture.recording import Recording, RecordingBuilder
 from tracekit.capture.settings import Settings
 
@@ -43,20 +46,31 @@ def run(settings: Settings, gpu: GPU) -> FakeRun:
 
 
 def _run(spec: ModelSpec, settings: Settings, gpu: GPU) -> FakeRun:
-    training = settings.workload == "train"
     attention = AttentionChoice(gpu, flash=settings.attention == "flash", dtype=torch_dtype(settings.dtype))
     host_tensors = HostTensors()
+    with fake_world(settings.split) as mesh:
+        return _recorded(spec, settings, attention, host_tensors, mesh)
+
+
+def _recorded(
+    spec: ModelSpec, settings: Settings, attention: AttentionChoice, host_tensors: HostTensors, mesh: Any
+) -> FakeRun:
+    training, split = settings.workload == "train", settings.split
     recorder = OpRecorder(attention, host_tensors)
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with fake:
         model: Any = models.build(spec, dtype=settings.dtype, attention=settings.attention, training=training)
     with fake, CudaFunctions(attention, host_tensors), recorder, _answering_as_real():
-        recorder.memory.add([*model.parameters(), *model.buffers()])
+        if split:
+            shard(model, split, mesh)
+        recorder.memory.add([local(each) for each in (*model.parameters(), *model.buffers())])
         step = workloads.prepare(model, settings)
-        if training:
+        if split and split.kind == "data-parallel":
+            Reducer([weight for weight in model.parameters() if weight.requires_grad], split.ranks)
+        if training or split:
             step(NoRanges())
         builder = recorder.start()
-        for weight in filter(_is_trained, model.parameters() if training else ()):
+        for weight in filter(_is_trained, model.parameters() if training and not split else ()):
             weight.register_post_accumulate_grad_hook(_noting_gradient(builder))
         with annotate(model, builder):
             step(builder)
@@ -65,7 +79,7 @@ def _run(spec: ModelSpec, settings: Settings, gpu: GPU) -> FakeRun:
     return FakeRun(
         recording=builder.recording,
         parameters=sum(weight.numel() for weight in weights),
-        weight_bytes=sum(weight.nbytes for weight in weights),
+        weight_bytes=sum(local(weight).nbytes for weight in weights),
         buffer_bytes=sum(buffer.nbytes for buffer in model.buffers()),
     )
 

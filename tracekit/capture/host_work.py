@@ -5,6 +5,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.analyzers import ranges
+from tracekit.analyzers.prediction.data_parallel.scaling import LAUNCHES_A_BUCKET
 from tracekit.analyzers.prediction.host_costs import CLASSES
 from tracekit.capture.modelled_kernels import ModelledKernel
 from tracekit.capture.recording import OpCall, Recording
@@ -21,7 +22,8 @@ def host_work(recording: Recording, kernels: list[ModelledKernel | None]) -> Wor
     forward = np.array([*map(_in_forward, recording.calls, kernels), np.zeros(len(CLASSES))])
     work = forward[slots]
     launches = np.array([*(kernel is not None for kernel in kernels), False])[slots] & backward
-    work[launches] = _one("backward_op")
+    calls = np.array([*(bool(call.message) for call in recording.calls), False])[slots]
+    work[launches & ~calls] = _one("backward_op")
     work[:, _index("autograd")] += np.array(recording.sequence) >= 0
     work[backward & (np.diff(recording.node, prepend=-1) != 0), _index("backward")] += 1
     _add_modules(recording, work)
@@ -33,6 +35,8 @@ def _in_forward(call: OpCall, kernel: ModelledKernel | None) -> Work:
         return _one("sync")
     if kernel is None:
         return _one("view")
+    if call.message:
+        return _one("pointwise") * LAUNCHES_A_BUCKET
     if call.name.startswith(_MULTI_TENSOR):
         shapes = msgspec.json.decode(call.shapes)
         return _one("optimizer") * max(len(shapes[0]), 1)

@@ -73,7 +73,8 @@ def write_run(modelled: Modelled, path: Path, say: Say = silent) -> CaptureInfo:
     needed = recording.peak_bytes + workspace_bytes(gpu, training=bool(recording.nodes))
     if needed > gpu.memory_bytes:
         say(f"it needs {needed / 1e9:.1f} GB: more than the {gpu.memory_gb:g} GB of {with_article(gpu.name)}")
-    kernels = [kernel_of(call, gpu, tf32=modelled.about.get("dtype") == "tf32") for call in recording.calls]
+    tf32, link = modelled.about.get("dtype") == "tf32", modelled.about.get("link") or "nvlink"
+    kernels = [kernel_of(call, gpu, tf32=tf32, link=link) for call in recording.calls]
     factors = (host.span.expected, host.span.low, host.span.high)
     timelines = [lay_out(recording, kernels, gpu, host.scaled(each), max(modelled.steps, 1)) for each in factors]
     info = _info(modelled, needed, (timelines[0], timelines[1], timelines[2]))

@@ -8,7 +8,10 @@ from typing import Any
 import msgspec
 
 from tracekit.analyzers import ranges
+from tracekit.analyzers.costs import dtypes
+from tracekit.analyzers.costs.messages import Message
 from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.readers.collectives import RECORDED_AS
 from tracekit.analyzers.readers.memory_events import MEMORY
 from tracekit.analyzers.roofline.parameter_count import ACCUMULATED
 from tracekit.capture.modelled_kernels import ModelledKernel
@@ -18,8 +21,10 @@ from tracekit.capture.recording import OpCall, Recording
 Event = dict[str, Any]
 
 PROCESS, FORWARD_THREAD, BACKWARD_THREAD = 1, 1, 2
-DEVICE, STREAM = 0, 7
+DEVICE, STREAM, LINK_STREAM = 0, 7, 20
 
+GROUP = "0"
+"""Name of the group of all ranks, as torch names the first one."""
 _CUDA = 1
 """The number of this type of device in torch's events."""
 _CALLS = {"nvidia": "cuda", "amd": "hip"}
@@ -111,20 +116,45 @@ class _Step:
             kernel = self._kernels[call] if call >= 0 else None
             if kernel:
                 copies = bool(self._recording.calls[call].copies)
-                yield from self._launch(slot, kernel, copies)
+                message = self._recording.calls[call].message
+                if message:
+                    yield self._collective(slot, message)
+                yield from self._launch(slot, kernel, copies, LINK_STREAM if message else STREAM)
                 if copies:
                     yield self._wait(f"{self._prefix}StreamSynchronize", slot, self._kernel_start[slot])
 
-    def _launch(self, slot: int, kernel: ModelledKernel, copies: bool) -> Iterator[Event]:
+    def _collective(self, slot: int, message: Message) -> Event:
+        """Return what c10d records of a collective, inside its op."""
+        call = self._recording.calls[self._recording.call[slot]]
+        element = dtypes.find(call.element_type)
+        count = message.bytes // (element.bytes if element else 1)
+        part = count // message.ranks
+        sent, received = {"all-gather": (part, count), "reduce-scatter": (count, part)}.get(
+            message.kind, (count, count)
+        )
+        numbers = self._recording.collectives
+        said = {
+            "Collective name": message.kind.replace("-", "_"),
+            "In msg nelems": sent,
+            "Out msg nelems": received,
+            "dtype": element.name if element else call.element_type,
+            "Group size": message.ranks,
+            "Process Group Name": GROUP,
+            "Seq": self._index * len(numbers) + numbers.index(slot),
+        }
+        times = self._start[slot], self._end[slot]
+        return _on_host("cpu_op", RECORDED_AS, *times, self._ids(slot) | said, self._thread(slot))
+
+    def _launch(self, slot: int, kernel: ModelledKernel, copies: bool, stream: int) -> Iterator[Event]:
         thread, ids = self._thread(slot), self._ids(slot) | {"correlation": self._first_id + slot}
         launched = min(self._end[slot], self._kernel_start[slot])
         begun = max(self._start[slot], launched - self._launch_ns)
         call = f"{self._prefix}{'MemcpyAsync' if copies else 'LaunchKernel'}"
         times = self._kernel_start[slot], self._kernel_end[slot]
         yield _on_host("cuda_runtime", call, begun, launched, ids, thread)
-        yield _on_device("gpu_memcpy" if copies else "kernel", kernel.name, *times, ids)
+        yield _on_device("gpu_memcpy" if copies else "kernel", kernel.name, *times, ids, stream)
         yield _flow("s", self._first_id + slot, PROCESS, thread, begun)
-        yield _flow("f", self._first_id + slot, DEVICE, STREAM, times[0])
+        yield _flow("f", self._first_id + slot, DEVICE, stream, times[0])
 
     def memory(self) -> Iterator[Event]:
         """Allocations and frees; those of one step are enough, as the others repeat them."""
@@ -179,9 +209,9 @@ def _on_host(
     return _complete(category, name, PROCESS, thread, start, end, args)
 
 
-def _on_device(category: str, name: str, start: int, end: int, ids: dict[str, Any]) -> Event:
-    place = {"device": DEVICE, "context": 1, "stream": STREAM}
-    return _complete(category, name, DEVICE, STREAM, start, end, ids | place)
+def _on_device(category: str, name: str, start: int, end: int, ids: dict[str, Any], stream: int = STREAM) -> Event:
+    place = {"device": DEVICE, "context": 1, "stream": stream}
+    return _complete(category, name, DEVICE, stream, start, end, ids | place)
 
 
 def _complete(category: str, name: str, process: int, thread: int, start: int, end: int, args: dict[str, Any]) -> Event:

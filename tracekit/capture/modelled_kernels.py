@@ -7,10 +7,12 @@ import msgspec
 
 from tracekit.analyzers.costs import cost_of_signature
 from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.messages import Link
 from tracekit.analyzers.costs.work import Precision, Product
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.kernel_time.links import copy_ns
+from tracekit.analyzers.prediction.data_parallel.links import message_ns
 from tracekit.capture.packages import require
 from tracekit.capture.recording import OpCall
 
@@ -28,14 +30,24 @@ class ModelledKernel:
     """Family of the op by its cost."""
 
 
-def kernel_of(call: OpCall, gpu: GPU, *, tf32: bool) -> ModelledKernel | None:
+_NAMES = {"fsdp::all_gather_copy_in": "fsdp::copy_in"}
+"""Names of kernels that are not those of their ops: this one copies, and gathers nothing."""
+_COLLECTIVES = {"all-reduce": "AllReduce", "all-gather": "AllGather", "reduce-scatter": "ReduceScatter"}
+
+
+def kernel_of(call: OpCall, gpu: GPU, *, tf32: bool, link: Link = "nvlink") -> ModelledKernel | None:
     """Return the kernel of `call` on `gpu`; None if it launches none. With `tf32`, matrix products of fp32 run in TF32.
+
+    Collectives go over the `link`.
 
     Convolutions in fp32 run as TF32 where the GPU has it, unless torch.backends.cudnn.allow_tf32 is False.
     """
     if call.copies:
         size = max(call.read_bytes, call.write_bytes)
         return ModelledKernel(_COPIES[call.copies], max(_COPY_NS, round(copy_ns(size, gpu, "pageable"))), "copy")
+    if call.message:
+        name = f"modelled::ncclDevKernel_{_COLLECTIVES[call.message.kind]}_{call.element_type}"
+        return ModelledKernel(name, max(1, round(message_ns(call.message, gpu, link))), "communication")
     if not call.launches:
         return None
     cost = cost_of_call(call)
@@ -43,7 +55,8 @@ def kernel_of(call: OpCall, gpu: GPU, *, tf32: bool) -> ModelledKernel | None:
         (tf32 and cost.family == "gemm") or (cost.family == "convolution" and _tf32_in(gpu))
     ):
         cost = replace(cost, precision="tf32")
-    name = f"modelled::{cost.family} {call.name} [{_size(call, cost)}] {cost.precision}"
+    of = _NAMES.get(call.name, call.name)
+    name = f"modelled::{cost.family} {of} [{_size(call, cost)}] {cost.precision}"
     return ModelledKernel(name, max(1, round(estimate_ns(cost, gpu))), cost.family)
 
 

@@ -10,12 +10,17 @@ from tracekit.analyzers.prediction.host_costs import CLASSES, HostCosts
 from tracekit.analyzers.prediction.simulate import simulate
 from tracekit.capture.host_work import host_work
 from tracekit.capture.modelled_kernels import ModelledKernel
+from tracekit.capture.parallel import streams
+from tracekit.capture.parallel.streams import Issued
 from tracekit.capture.recording import Recording
 
 Nanoseconds = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 QUEUED_GAP_NS = 1_000
 _SYNC_CALL_NS = 1_000
+_FSDP_GATHER = "c10d::_allgather_base_"
+"""FSDP gathers weights on a stream of their own."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ def lay_out(
     slots = np.array(recording.call, dtype=np.int64)
     costs_ns = np.array([host.op_us[name] * 1e3 for name in CLASSES])
     host_ns = np.maximum(np.rint(host_work(recording, kernels) @ costs_ns), 1)
+    if any(call.message for call in recording.calls):
+        return _on_two_streams(recording, host_ns, durations[slots], waits[slots], gpu, steps)
     times = simulate(
         np.tile(np.append(host_ns, _SYNC_CALL_NS), steps),
         np.tile(np.append(durations[slots], 0), steps),
@@ -62,3 +69,25 @@ def lay_out(
         kernel_start=times.kernel_start.reshape(shape),
         kernel_end=times.kernel_end.reshape(shape),
     )
+
+
+def _on_two_streams(
+    recording: Recording, host_ns: Floats, durations: Nanoseconds, waits: npt.NDArray[np.bool_], gpu: GPU, steps: int
+) -> Timeline:
+    calls, slots = recording.calls, recording.call
+    collective = np.array([at >= 0 and calls[at].message is not None for at in slots] + [False])
+    early = np.array([at >= 0 and calls[at].name == _FSDP_GATHER for at in slots] + [False])
+    width = len(slots) + 1
+    read = np.append(np.array(recording.waits), -1)
+    issued = Issued(
+        host=np.tile(np.append(host_ns, _SYNC_CALL_NS), steps),
+        work=np.tile(np.append(durations, 0), steps).astype(np.float64),
+        collective=np.tile(collective, steps),
+        early=np.tile(early, steps),
+        waits=np.concatenate([np.where(read >= 0, read + step * width, -1) for step in range(steps)]),
+        sync=np.tile(np.append(waits, True), steps),
+    )
+    times = streams.lay_out(issued, launch_latency_ns=gpu.launch_latency_us * 1e3, gap_ns=QUEUED_GAP_NS)
+    returned = np.append(times.host_start[1:], times.latency_ns)
+    arrays = (times.host_start, returned, times.start, times.end)
+    return Timeline(*(np.rint(each).astype(np.int64).reshape(steps, width) for each in arrays))

@@ -1,6 +1,7 @@
 """Records every op that a run on fake tensors dispatches, as CUDA would dispatch it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,7 @@ from tracekit.capture.live_memory import LiveMemory
 from tracekit.capture.op_calls import element_type, op_call, tensors_in
 from tracekit.capture.op_graph import TensorNumbers, numbers_in
 from tracekit.capture.op_signature import Signature, signature
+from tracekit.capture.parallel.messages import Communicated, copies_of_fsdp, is_split, message_of
 from tracekit.capture.recording import BackwardNode, Copies, RecordingBuilder
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -41,6 +43,7 @@ class OpRecorder(TorchDispatchMode):
         self._builder, self._index = RecordingBuilder(), dict[tuple[Signature, str, Copies], int]()
         self._numbers = TensorNumbers()
         self._builder.recording.shapes = self._numbers.shapes
+        self._communicated = Communicated()
         self._last_sequence = _latest_sequence()
         self._last_node: object = None
         self.memory.peak_bytes = self.memory.live_bytes
@@ -60,6 +63,8 @@ class OpRecorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if is_split(types):
+            return NotImplemented
         if _is_composite(func):
             with self:
                 return func._op_dk(_COMPOSITE, *args, **kwargs)
@@ -97,11 +102,16 @@ class OpRecorder(TorchDispatchMode):
         tensors = read, self._numbers.written(outputs), numbers_in(args)
         func, args, kwargs = self._attention.as_cuda(func, args, kwargs)
         inputs = tensors_in((*args, *kwargs.values()))
+        waits, message = self._communicated.latest(inputs), message_of(func, args, outputs)
         calls, key = self._builder.recording.calls, (signature(func, args, kwargs), element_type(inputs), copies)
         if key not in self._index:
             self._index[key] = len(calls)
-            calls.append(op_call(func, key[0], inputs, outputs, copies))
-        self._builder.append(self._index[key], *self._autograd(), tensors)
+            copied = copies_of_fsdp(func, args)
+            calls.append(replace(op_call(func, key[0], copied or inputs, copied or outputs, copies), message=message))
+        slot = self._builder.append(self._index[key], *self._autograd(), tensors, waits)
+        if message:
+            self._communicated.add([*inputs, *outputs], slot)
+            self._builder.recording.collectives.append(slot)
 
     def _autograd(self) -> tuple[int, int]:
         """Return the sequence number of the node that this op creates, and the index of the node that it runs for."""

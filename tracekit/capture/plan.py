@@ -10,6 +10,7 @@ from tracekit.capture import models, workloads
 from tracekit.capture.model_class import usable_attention
 from tracekit.capture.numerics import has_experts, published_dtype
 from tracekit.capture.packages import require
+from tracekit.capture.parallel.checks import check_split
 from tracekit.capture.settings import Device, Settings
 
 
@@ -25,6 +26,7 @@ def plan(asked: Settings) -> Settings:
     dtype = published_dtype(config, gpu) if asked.dtype == "auto" else asked.dtype
     settings = replace(asked, name=spec.name, device=device, gpu=gpu.id if gpu else "", dtype=dtype)
     settings = replace(settings, attention=usable_attention(config, asked.attention))
+    check_split(settings)
     if device == "model":
         _check_modelled(settings, gpu)
         _check_experts(settings, config)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tracekit.analyzers.costs.messages import Message
+
 Operands = tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]
 """The tensors that an op reads and writes, by their numbers, and the numbers among its first two arguments."""
 Copies = Literal["", "to host", "to device"]
@@ -27,6 +29,8 @@ class OpCall:
     write_bytes: int
     elements: int
     """Number of elements of its outputs; of its inputs if it has no outputs."""
+    message: Message | None = None
+    """What a collective sends; None for other ops."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,8 @@ class Recording:
     ranges: list[Range] = field(default_factory=list)
     """The ranges in order of opening."""
     nodes: list[BackwardNode] = field(default_factory=list)
+    waits: list[int] = field(default_factory=list)
+    """For each slot, the slot of the latest collective whose result it reads; -1: none."""
     tensors: list[Operands] = field(default_factory=list)
     """Operands of each slot."""
     shapes: list[tuple[tuple[int, ...], str]] = field(default_factory=list)
@@ -90,6 +96,8 @@ class Recording:
     gradients: list[ReadyGradient] = field(default_factory=list)
     """Gradients of parameters, in the order in which they became ready."""
     moves: list[Move] = field(default_factory=list)
+    collectives: list[int] = field(default_factory=list)
+    """The slots of collectives."""
     peak_bytes: int = 0
     """The largest sum of live tensor storages, including parameters."""
 
@@ -134,6 +142,7 @@ class RecordingBuilder:
         sequence: int = -1,
         node: int = -1,
         tensors: Operands = ((), (), ()),
+        waits: int = -1,
     ) -> int:
         """Append a slot and return its number."""
         recording = self.recording
@@ -141,4 +150,5 @@ class RecordingBuilder:
         recording.call.append(call)
         recording.sequence.append(sequence)
         recording.node.append(node)
+        recording.waits.append(waits)
         return len(recording.call) - 1

@@ -4,6 +4,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from tracekit.analyzers.costs.messages import Link
+from tracekit.capture.parallel.split import Split, split_of
+
 WorkloadName = Literal["prefill", "decode", "generate", "train"]
 Dtype = Literal["auto", "fp32", "tf32", "fp16", "bf16"]
 Attention = Literal["eager", "sdpa", "flash"]
@@ -41,8 +44,23 @@ class Settings:
     weights: Weights = "random"
     steps: int = 3
     """Number of steps in the trace."""
+    data_parallel: int = 0
+    """Ranks that train with DistributedDataParallel; 0: one."""
+    tensor_parallel: int = 0
+    """Ranks that share each layer; 0: one."""
+    fsdp: bool = False
+    """Whether `world_size` ranks share the weights (fully_shard)."""
+    world_size: int = 0
+    """Number of ranks; 0: that of the other options."""
+    link: Link = "nvlink"
+    """The link between modelled ranks."""
     output: str | Path = ""
     """Folder for the files; "" for runs/MODEL-GPU-WORKLOAD."""
+
+    @property
+    def split(self) -> Split | None:
+        """How ranks share the model; None for one GPU. Raises InputError if the options do not fit together."""
+        return split_of(self.data_parallel, self.tensor_parallel, self.fsdp, self.world_size, self.link)
 
     @property
     def torch_device(self) -> str:
@@ -51,9 +69,10 @@ class Settings:
 
     @property
     def folder(self) -> Path:
-        return Path(
-            self.output or f"runs/{self.shown_name.replace('/', '-')}-{self.gpu or self.device}-{self.workload}"
-        )
+        if self.output:
+            return Path(self.output)
+        ranks = f"-{self.split.kind}-{self.split.ranks}" if self.split else ""
+        return Path(f"runs/{self.shown_name.replace('/', '-')}-{self.gpu or self.device}-{self.workload}{ranks}")
 
     def with_seq_len(self, seq_len: int) -> "Settings":
         return replace(self, seq_len=seq_len)
@@ -64,6 +83,7 @@ class Settings:
 
     def described(self) -> dict[str, Any]:
         """Return the fields of CaptureInfo that describe the run."""
+        split = self.split
         return {
             "model": self.shown_name,
             "workload": self.workload,
@@ -74,6 +94,7 @@ class Settings:
             "attention": self.attention,
             "weights": self.weights,
             "steps": self.steps,
+            **({"split": split.kind, "ranks": split.ranks, "link": split.link} if split else {}),
         }
 
     def as_dict(self) -> dict[str, Any]:

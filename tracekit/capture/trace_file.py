@@ -44,6 +44,7 @@ def _header(info: CaptureInfo, gpu: GPU) -> dict[str, Any]:
         "numSms": gpu.sms,
     }
     return {
+        **({"distributedInfo": _first_rank(info.ranks)} if info.ranks else {}),
         "schemaVersion": 1,
         "tracekit": info,
         "deviceProperties": [device],
@@ -51,3 +52,9 @@ def _header(info: CaptureInfo, gpu: GPU) -> dict[str, Any]:
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": 0,
     }
+
+
+def _first_rank(ranks: int) -> dict[str, Any]:
+    """Return what torch writes about a rank of a job with one group; all modelled ranks are alike."""
+    group = {"pg_name": "0", "pg_desc": "default_pg", "pg_size": ranks, "ranks": list(range(ranks))}
+    return {"backend": "nccl", "rank": 0, "world_size": ranks, "pg_count": 1, "pg_config": [group]}

@@ -5,11 +5,13 @@ from typing import Any
 
 import click
 
+from tracekit.capture.parallel.split import LINKS
 from tracekit.capture.settings import ATTENTIONS, DEVICES, DTYPES, WEIGHTS, WORKLOAD_NAMES
 from tracekit.commands._output import FORCE, say, show_outputs
 from tracekit.commands._reading import GPU_FILE
 
 _POSITIVE = click.IntRange(1, 10**9)
+_RANKS = click.IntRange(0, 1 << 20)
 _STEPS = click.IntRange(1, 10_000)
 
 
@@ -40,6 +42,13 @@ _STEPS = click.IntRange(1, 10_000)
 )
 @click.option("--weights", type=click.Choice(WEIGHTS), default="random", show_default=True)
 @click.option("--steps", type=_STEPS, default=3, show_default=True, help="Steps recorded in the trace.")
+@click.option("--data-parallel", type=_RANKS, default=0, metavar="N", help="N GPUs train with DistributedDataParallel.")
+@click.option("--tensor-parallel", type=_RANKS, default=0, metavar="N", help="N GPUs share each layer.")
+@click.option("--fsdp", is_flag=True, help="The GPUs of --world-size share the weights (fully_shard).")
+@click.option("--world-size", type=_RANKS, default=0, metavar="N", help="Number of GPUs.")
+@click.option(
+    "--link", type=click.Choice(LINKS), default="nvlink", show_default=True, help="Link between modelled GPUs."
+)
 @click.option(
     "-o",
     "--output",
@@ -69,6 +78,8 @@ def command(seq_len: int | None, force: bool, **options: Any) -> None:
       analysis.json  the same, as data
       graph.json.gz  the ops and the tensors between them, for `fuse`
       run.json       the settings, to repeat the run
+
+    With --data-parallel, --tensor-parallel or --fsdp, the first of several GPUs is modelled; the others are alike.
 
     Example: tracekit profile --model gpt2 --gpu t4 --workload decode
     """

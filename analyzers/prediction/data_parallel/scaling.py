@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analyzers.costs.messages import GPUS_OF_A_HOST
+from tracekit.analyzers.costs.messages import GPUS_OF_A_HOST, Link
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.data_parallel.buckets import Bucket, buckets
 from tracekit.analyzers.prediction.data_parallel.gradients import Gradient
-from tracekit.analyzers.prediction.data_parallel.links import Link, all_reduce_ns
+from tracekit.analyzers.prediction.data_parallel.links import all_reduce_ns
 from tracekit.analyzers.prediction.data_parallel.two_streams import Laid, Rows, lay_out
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 

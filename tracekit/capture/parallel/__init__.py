@@ -1,0 +1,1 @@
+"""Runs and models a workload on several GPUs: data parallel, fully sharded, or tensor parallel."""
