@@ -1,6 +1,7 @@
 """Compares HolisticTraceAnalysis on traces read by tracekit with its own reader, and with our times."""
 
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -60,3 +61,18 @@ def test_its_compute_time_is_ours(files, filled):
     theirs = filled.get_temporal_breakdown(visualize=False).set_index("rank")["compute_time(us)"]
     ours = job.by_step.groupby("rank")["compute_ns"].first() / 1e3
     assert ours.to_numpy() == pytest.approx(theirs.to_numpy(), rel=0.01)
+
+
+def test_a_sample_of_two_gpus_gives_what_its_own_reader_gives():
+    """Times of whole steps, of which it rounds the ends of events to microseconds."""
+    from hta.trace_analysis import TraceAnalysis
+
+    job = Path(__file__).parents[2] / "examples" / "ranks" / "h200-ddp-slow-loader-2"
+    files = {rank: str(job / f"rank-{rank}.json.gz") for rank in (0, 1)}
+    both = tracekit.hta(list(files.values())), TraceAnalysis(trace_files=files)
+    ours, theirs = (each.get_temporal_breakdown(visualize=False).set_index("rank") for each in both)
+    assert set(theirs.index) == {0, 1}
+    times = ["idle_time(us)", "compute_time(us)", "non_compute_time(us)", "kernel_time(us)"]
+    assert ours[times].to_numpy() == pytest.approx(theirs[times].to_numpy(), abs=2)
+    ours, theirs = (each.get_comm_comp_overlap(visualize=False).set_index("rank") for each in both)
+    assert ours.to_numpy() == pytest.approx(theirs.to_numpy(), abs=0.01)

@@ -6,7 +6,7 @@ The low and high ends of the latency are those of a fast and of a slow host for 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from tracekit import __version__
 from tracekit.analyzers import hardware, ranges
 from tracekit.analyzers.capture_info import CaptureInfo, Latency, RecordedOn
+from tracekit.analyzers.costs.messages import Link
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.prediction.host_costs import HostCosts, assumed
 from tracekit.analyzers.prediction.workspaces import workspace_bytes
@@ -73,7 +74,7 @@ def write_run(modelled: Modelled, path: Path, say: Say = silent) -> CaptureInfo:
     needed = recording.peak_bytes + workspace_bytes(gpu, training=bool(recording.nodes))
     if needed > gpu.memory_bytes:
         say(f"it needs {needed / 1e9:.1f} GB: more than the {gpu.memory_gb:g} GB of {with_article(gpu.name)}")
-    tf32, link = modelled.about.get("dtype") == "tf32", modelled.about.get("link") or "nvlink"
+    tf32, link = modelled.about.get("dtype") == "tf32", cast(Link, modelled.about.get("link", "nvlink"))
     kernels = [kernel_of(call, gpu, tf32=tf32, link=link) for call in recording.calls]
     factors = (host.span.expected, host.span.low, host.span.high)
     timelines = [lay_out(recording, kernels, gpu, host.scaled(each), max(modelled.steps, 1)) for each in factors]

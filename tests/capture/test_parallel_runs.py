@@ -1,0 +1,139 @@
+"""Modelled ranks of jobs: the messages that torch's own sharding sends, and when they run."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tracekit.analyzers import hardware, readers
+from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.ranks.summary import summarize
+from tracekit.analyzers.trace import ProcessGroup
+from tracekit.capture import model_trace
+from tracekit.capture.parallel import streams
+from tracekit.capture.parallel.split import split_of
+from tracekit.capture.parallel.streams import Issued
+from tracekit.capture.plan import plan
+from tracekit.capture.settings import Settings
+
+WIDTH, LAYERS, VOCABULARY, BATCH, TOKENS = 64, 2, 96, 2, 8
+LLAMA = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": WIDTH,
+    "intermediate_size": 2 * WIDTH,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": VOCABULARY,
+    "tie_word_embeddings": False,
+    "dtype": "float32",
+}
+
+
+@pytest.fixture(scope="module")
+def rank(tmp_path_factory):
+    """The summary of the first rank of a job; a Llama of two layers, unless another model is named."""
+    folder = tmp_path_factory.mktemp("llama")
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+
+    def summary(**options):
+        sizes = {"batch_size": BATCH, "seq_len": TOKENS, "model": str(folder), "workload": "train"}
+        settings = plan(Settings(**{**sizes, "gpu": "h200", "device": "model", "steps": 1, **options}))
+        path = folder / "trace.json.gz"
+        model_trace.write(settings, hardware.find("h200"), path)
+        return summarize(readers.load(path))
+
+    return summary
+
+
+def messages(summary):
+    calls = summary.calls
+    return [tuple(row) for row in calls[["kind", "bytes"]].astype({"kind": str}).itertuples(index=False)]
+
+
+def test_data_parallel_buckets_are_those_that_ddp_filled_on_two_h200(rank):
+    """As recorded in examples/ranks/h200-ddp-healthy-2."""
+    summary = rank(model="gpt2", data_parallel=2)
+    sizes = [9_446_400, *[28_351_488] * 11, 176_446_464]
+    assert messages(summary) == [("all-reduce", size) for size in sizes]
+    assert summary.world_size == 2 and summary.groups == (ProcessGroup("0", (0, 1)),)
+    assert summary.calls["sequence"].tolist() == list(range(13))
+    assert set(summary.calls["stream"]) == {20} and set(summary.calls["phase"]) == {"backward"}
+
+
+def test_sharded_weights_are_gathered_twice_and_reduced_once(rank):
+    summary = rank(fsdp=True, world_size=16, link="ib")
+    layer = 4 * (2 * WIDTH * WIDTH + 2 * WIDTH * WIDTH // 2 + 3 * WIDTH * 2 * WIDTH + 2 * WIDTH)
+    rest = 4 * (2 * VOCABULARY * WIDTH + WIDTH)
+    called = messages(summary)
+    assert called.count(("all-gather", layer)) == 2 * LAYERS, "before the forward and the backward pass"
+    assert called.count(("reduce-scatter", layer)) == LAYERS
+    assert called.count(("all-gather", rest)) == called.count(("reduce-scatter", rest)) == 1
+
+
+def test_tensor_parallel_layers_reduce_twice_and_gather_the_logits(rank):
+    called = messages(rank(tensor_parallel=2, workload="prefill"))
+    assert called == [
+        *[("all-reduce", BATCH * TOKENS * WIDTH * 4)] * (2 * LAYERS),
+        ("all-gather", BATCH * TOKENS * VOCABULARY * 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"tensor_parallel": 4}, "heads of keys"),
+        ({"tensor_parallel": 2, "model": "gpt2"}, "plan"),
+        ({"data_parallel": 2, "workload": "prefill"}, "trains nothing"),
+        ({"data_parallel": 2, "fsdp": True, "world_size": 2}, "Asked for"),
+        ({"world_size": 4}, "4 ranks"),
+        ({"data_parallel": 64}, "NVLink connects"),
+        ({"data_parallel": 2, "device": "cpu", "gpu": ""}, "torchrun"),
+    ],
+)
+def test_jobs_that_cannot_be_are_refused(rank, options, why):
+    with pytest.raises(InputError) as refused:
+        rank(**options)
+    assert why in " ".join(map(str, vars(refused.value).values()))
+
+
+def test_one_gpu_has_no_split():
+    assert split_of(0, 0, False, 0, "nvlink") is None
+    assert split_of(64, 0, False, 64, "ib").ranks == 64
+
+
+def laid_out(*work, **columns):
+    """Work of 10 ns of host time each; rows are (duration, whether it is a collective)."""
+    count = len(work)
+    issued = {
+        "host": np.full(count, 10.0),
+        "work": np.array([each[0] for each in work], dtype=float),
+        "collective": np.array([each[1] for each in work], dtype=bool),
+        "early": np.zeros(count, dtype=bool),
+        "waits": np.full(count, -1),
+        "sync": np.zeros(count, dtype=bool),
+    }
+    times = streams.lay_out(Issued(**issued | columns), launch_latency_ns=0.0, gap_ns=0.0)
+    return list(zip(times.start.tolist(), times.end.tolist(), strict=True))
+
+
+def test_a_collective_waits_for_the_kernels_before_it_and_slows_those_beside_it():
+    first, reduced, beside = laid_out((100, 0), (25, 1), (100, 0))
+    assert first == (10, 110) and reduced == (110, 110 + 25 * streams.COLLECTIVE_BESIDE)
+    slowed = 25 * streams.COLLECTIVE_BESIDE
+    assert beside == (110, 110 + slowed + 100 - slowed / streams.KERNEL_BESIDE)
+
+
+def test_a_gather_on_a_stream_of_its_own_waits_for_no_kernel():
+    assert laid_out((100, 0), (20, 1), early=np.array([False, True]))[1][0] == 20
+
+
+def test_a_kernel_waits_for_the_collective_that_it_reads():
+    reduced, kernel = laid_out((50, 1), (10, 0), waits=np.array([-1, 0]))
+    assert (reduced, kernel) == ((10, 60), (60, 70))
+
+
+def test_the_host_waits_for_both_streams():
+    times = laid_out((100, 0), (50, 1), (5, 0), sync=np.array([False, True, False]))
+    assert times[2][0] > times[1][1]
