@@ -63,6 +63,8 @@ class Baseline:
     predicted_memory: Memory | None = None
     """Memory of the step after optimizations; None: no optimization was applied."""
     host_speed: HostSpeed = REFERENCE
+    decisions: int = 0
+    """Number of branches in a step that Python took by a tensor in the host's memory."""
     overlap: float = 1.0
     """Busy time divided by the summed kernel time of all devices: below 1 where kernels overlap."""
     side_by_side: float = 1.0
@@ -239,6 +241,7 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         running=running(analysis.work, len(analysis.timeline.steps), measured=analysis.source.kind != "modelled"),
         fallback=math_fallback(trace.host, analysis.source.gpu, analysis.source.capture),
         overlap=overlap(analysis, step, float(ops.kernel_ns.sum())),
+        decisions=step.decisions,
         host_speed=host_speed(analysis.work, trace.host, analysis.source.gpu),
     )
     raw = replace(raw, side_by_side=side_by_side(ops, of_step.work, raw.gpu))

@@ -44,6 +44,8 @@ class TracedStep:
     busy_ns: int
     """Busy time of all devices."""
     graphs: GraphUse
+    decisions: int
+    """Number of branches that Python took by a tensor in the host's memory."""
 
 
 def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
@@ -62,7 +64,15 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
     recorded["python_calls"] = round(trace.metadata.python_calls * len(host) / max(1, len(trace.host)))
     recorded["graph_nodes"] = int((work.graph >= 0).sum())
     tail = _tail(host, trace.host.iloc[launches.unique()], start + issued)
-    return TracedStep(wall, issued, overlaps, tail, recorded, int(step.busy_ns), graph_use(host))
+    return TracedStep(wall, issued, overlaps, tail, recorded, int(step.busy_ns), graph_use(host), decisions(host))
+
+
+def decisions(host: pd.DataFrame) -> int:
+    """Return the number of tensors that were asked for their truth without a call of the device's runtime."""
+    asked = host[host.name.isin(["aten::is_nonzero"])]
+    calls = np.sort(host.start_ns[host.category.isin(["runtime"])].to_numpy())
+    ends = (asked.start_ns + asked.duration_ns).to_numpy()
+    return int((np.searchsorted(calls, asked.start_ns.to_numpy()) == np.searchsorted(calls, ends)).sum())
 
 
 def _until_next(steps: pd.DataFrame, start: int, wall: int) -> int:

@@ -84,6 +84,18 @@ def test_the_cause_of_a_fallback_is_read_from_the_call(gpu: str, host: pd.DataFr
     assert find("fused-attention-fallback").how_to(run)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "masked", "mended"), [("h100", False, True), ("h100", True, False), ("t4", False, False)]
+)
+def test_grouped_heads_that_fall_back_in_32_bits_alone(gpu: str, masked: bool, mended: bool) -> None:
+    shapes = [*_qkv(32, 8), *[[1, 1, 128, 128]] * masked]
+    known = math_fallback(_host(shapes, ["float"] * len(shapes)), hardware.find(gpu), None)
+    assert known is not None and (known.cause, known.mended_by_half) == ("grouped-heads", mended)
+    run = replace(base(gpu, precision="fp32", tokens=512, keys=512), fallback=known)
+    halved = find("half-precision").transform(run, "expected")
+    assert (halved.name == "aten::scaled_dot_product_attention").any() == mended
+
+
 def test_no_fallback_without_the_math_path() -> None:
     host = pd.DataFrame([{"name": "aten::mm", "shapes": "", "dtypes": "", "strides": ""}])
     assert math_fallback(host, hardware.find("t4"), None) is None

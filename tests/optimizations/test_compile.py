@@ -3,13 +3,17 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
-from op_lists import base, product
+from op_lists import base, elementwise, product
 
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.start import start
+from tracekit.analyzers.prediction.traced_step import decisions
 from tracekit.analyzers.readers import load
+from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.optimizations import find, parse
+from tracekit.optimizations.compile import BREAK
 
 DECODE = Path(__file__).parents[2] / "examples/traces/h200_llama-1b_decode.json.gz"
 
@@ -44,3 +48,33 @@ def test_a_graph_records_no_entry_into_compiled_code():
     compiled = parse("fp8-dynamic+compile").applied(start(load(DECODE))[1], "expected")
     assert compiled.ops.host_ns.iloc[0] > 2e6
     assert parse("cuda-graphs").applied(compiled, "expected").ops.host_ns.sum() < 0.1e6
+
+
+def test_a_branch_on_a_tensor_of_the_host_breaks_the_graph():
+    whole, broken = (replace(base(), decisions=number) for number in (0, 12))
+    entered = [find("compile").applied(run, "expected").entry_ns for run in (whole, broken)]
+    assert entered[1] - entered[0] == pytest.approx(12 * BREAK.expected * plain_launch_ns(whole))
+
+
+def test_a_branch_that_reads_the_device_is_no_branch_on_a_tensor_of_the_host():
+    rows = [("aten::is_nonzero", "op", 0), ("aten::is_nonzero", "op", 100), ("cudaMemcpyAsync", "runtime", 105)]
+    host = pd.DataFrame(rows, columns=["name", "category", "start_ns"]).assign(duration_ns=[50, 50, 5])
+    assert decisions(host) == 1
+    assert decisions(host.iloc[:0]) == 0
+
+
+def test_copies_on_the_device_and_lookups_by_tensors_are_fused():
+    copy, after = elementwise(4096, "bf16", "copy"), elementwise(4096, "bf16")
+    ops = (
+        base(layers=1)
+        .ops.iloc[:4]
+        .assign(
+            name=["aten::copy_", "aten::index", "aten::mul", "aten::copy_"],
+            category=["memcpy", "kernel", "kernel", "memcpy"],
+            cost=pd.Series([copy, None, after, copy], dtype=object),
+        )
+    )
+    fused = find("compile").transform(replace(base(), ops=ops), "expected")
+    assert fused.launches.to_list() == [1]
+    waited = find("compile").transform(replace(base(), ops=ops.assign(sync=[False, False, False, True])), "expected")
+    assert waited.launches.to_list() == [1, 1]

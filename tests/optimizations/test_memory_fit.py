@@ -54,6 +54,7 @@ def test_weights_that_no_gpu_holds_leave_no_batch() -> None:
     [
         ([("aten::conv2d", "[[32,3,224,224],[64,3,7,7]]")] * 3, 32),
         ([("aten::embedding", "[[50257,768],[4,128]]"), ("aten::embedding", "[[1024,768],[1,128]]")], 4),
+        ([("aten::embedding", "[[30527,768],[8,256]]"), ("aten::embedding", "[[32,12],[256,256]]")], 8),
         ([("aten::scaled_dot_product_attention", "[[8,12,64,64],[8,12,64,64]]"), ("aten::conv2d", "[[1,3,9,9]]")], 0),
         ([("aten::mm", "[[8,12],[12,8]]")], 0),
         ([("aten::conv2d", "")], 0),

@@ -36,6 +36,9 @@ LAUNCH = Interval(3.1, 2.4, 1.7)
 each. Ten runs of blind rounds 02 and 03 on hosts of H200s: 1.7 to 3.1."""
 GUARDS = Interval(20.0, 10.0, 5.0)
 """Host time of entering the compiled code, per call, in plain launches."""
+BREAK = Interval(200.0, 90.0, 45.0)
+"""Host time of a graph that breaks where Python branches on a tensor in the host's memory, in plain launches. Training
+UniSpeech-SAT (twelve breaks, an H100): 199; BART-large (24, an H200): 46."""
 GUARDED = Interval(0.8, 0.55, 0.35)
 """Host time of the guards of a layer with weights, per call, in plain launches: the cache lookup of GPT-2 takes 4.5 µs
 a GEMM, that of Mistral-7B 2.9."""
@@ -71,11 +74,12 @@ class Compile(Optimization):
     own. The host time does not depend on that of the eager code: each launch that is left takes what 2.4 (1.7 to 3.1)
     plain launches take on this host. Each call takes 10 (5 to 20) to enter the compiled code and 0.55 (0.35 to 0.8) for
     the guards of each layer with weights, and, while decoding with a cache that grows, 0.5 (0.25 to 1) for each tensor
-    put back into it. The optimizer's step is not compiled. Unwrapping each weight of torchao takes the host time of 4.5
-    (2.5 to 8) plain launches; single numbers copied from the host become constants, without a
-    wait. Products take 1.0 (0.9 to 1.02) of their time, because without their bias they use other kernels; fp32
-    products with a bias on Hopper take 0.83 (0.75 to 1.0). Products in 16 bits with rows that are no multiple of 16
-    bytes (GPT-2's head) are padded.
+    put back into it. A branch on a tensor in the host's memory (a layer dropped at random) breaks the graph, at 90 (45
+    to 200) plain launches. The optimizer's step is not compiled. Unwrapping each weight of torchao takes the host time
+    of 4.5 (2.5 to 8) plain launches; single numbers copied from the host become constants, without a wait. Products
+    take 1.0 (0.9 to 1.02) of their time, because without their bias they use other kernels; fp32 products with a bias
+    on Hopper take 0.83 (0.75 to 1.0). Products in 16 bits with rows that are no multiple of 16 bytes (GPT-2's head) are
+    padded.
 
     *Hurts* where a mask is built while tracing.
 
@@ -190,14 +194,15 @@ def _optimizes(ops: pd.DataFrame) -> "pd.Series[bool]":
 def _entry_ns(base: Baseline, outcome: Outcome) -> float:
     """Return the host time of entering compiled code: once per forward pass, and once per graph break.
 
-    A graph breaks at each value that is read back.
+    A graph breaks at each value that is read back, and at each branch on a tensor in the host's memory.
     """
     calls = pick(GUARDS, outcome) * (forward_passes(base) + values_read_back(base))
     forward = base.ops.phase != "backward"
     guarded = pick(GUARDED, outcome) * (where(base.ops, _has_weight) & forward).sum()
     put_back = pick(APPENDED, outcome) * appended(base).sum() * (base.ops.phase == "decode").any()
+    broken = pick(BREAK, outcome) * base.decisions
     unwrapped = pick(UNWRAPPED, outcome) * _torchao_layers(base)
-    return float(calls + guarded + put_back + unwrapped) * plain_launch_ns(base)
+    return float(calls + guarded + put_back + broken + unwrapped) * plain_launch_ns(base)
 
 
 def _has_weight(cost: Cost | None) -> bool:
