@@ -90,6 +90,13 @@ class Program:
             step_synced=of_steps(self.step_synced),
         )
 
+    def never_late(self) -> "Program":
+        """Return the program in which no device waits for its host's launches."""
+        in_time = (np.where(np.isnan(behind), np.nan, 0.0) for behind in (self.synced, self.step_synced))
+        start, end, step_end = (Pace(each.device, each.device) for each in (self.start, self.end, self.step_end))
+        synced, step_synced = in_time
+        return replace(self, start=start, end=end, step_end=step_end, synced=synced, step_synced=step_synced)
+
     def lighter(self, rank: int, saved: Floats, *, on_device: bool) -> "Program":
         """Return the program in which `rank` takes `saved` ns less in each step, of its device's work or its host's.
 

@@ -7,20 +7,25 @@ import pandas as pd
 from tracekit.analyzers.ranks.aligned import AlignedRanks
 from tracekit.analyzers.ranks.parallelism import parallelism
 from tracekit.analyzers.ranks.result import WhatIf
-from tracekit.analyzers.ranks.simulate import with_transfers
+from tracekit.analyzers.ranks.simulate import step_times, with_transfers
 from tracekit.analyzers.ranks.stragglers import Costs
 
+IN_TIME = "launch-in-time"
 LARGER_BUCKETS = 4
 """Simulated size of gradient buckets, relative to that of the job."""
+_LIMITS = {IN_TIME: 1, "free-transfers": 2}
+"""Gains that are limits come last."""
 Floats = npt.NDArray[np.float64]
 
 
 def what_ifs(job: AlignedRanks, cost: Costs, collectives: pd.DataFrame, faster: Floats | None) -> tuple[WhatIf, ...]:
-    """Return the gains, largest first, and that of free transfers last.
+    """Return the gains, largest first, and then the limits: hosts that are never late, and free transfers.
 
     `faster` is the factor by which a mended link changes each collective's transfer; None without a slow link.
     """
     gains = [WhatIf("mend", job.numbers[each.rank], 1 / max(1 - each.share.expected, 1e-3)) for each in cost.named]
+    total = float(cost.step_ns.sum())
+    gains.append(WhatIf(IN_TIME, -1, total / max(float(step_times(job.program.never_late()).sum()), 1.0)))
     last = collectives.groupby("step")["start_ns"].transform("max") == collectives["start_ns"]
     overlapped = np.where(last & (collectives["step"] >= 0), 0.0, 1.0)
     free = np.zeros(len(collectives))
@@ -29,7 +34,7 @@ def what_ifs(job: AlignedRanks, cost: Costs, collectives: pd.DataFrame, faster: 
     for change, factor in factors.items():
         if factor is not None:
             gains.append(_with_factors(job, cost, collectives, change, factor))
-    return tuple(sorted(gains, key=lambda each: (each.change == "free-transfers", -each.speedup)))
+    return tuple(sorted(gains, key=lambda each: (_LIMITS.get(each.change, 0), -each.speedup)))
 
 
 def _with_factors(job: AlignedRanks, cost: Costs, collectives: pd.DataFrame, change: str, factors: Floats) -> WhatIf:

@@ -17,12 +17,15 @@ _HOW = (
     "Calls of a collective are matched by process group and sequence number or, without these, by their order.",
     "Clocks are aligned on the ends of collectives, which no rank leaves before all have arrived. The error is the "
     "distance within which 90 % of the ends lie from that of their collective.",
-    "Own time is the time of a rank without exposed communication: the time that the rank itself needs.",
+    "Own time is what the rank takes by itself, never waiting for others: its device's work without exposed "
+    "communication, and its host's pace without waits for the device.",
     "A rank's wait at a collective lasts until the last one arrives; the rest is transfer. The wait between two "
     "arrivals is attributed in equal parts to the ranks that are still missing; these parts sum to all waits.",
     "A rank's cost is the time that the simulated job saves if the rank takes the own time of its typical peer. "
     "Intervals are 80 % intervals of the mean over the steps.",
-    "A rank is named if its excess is significant over the steps, exceeds the spread between ranks, and costs 2 %.",
+    "A rank is named if the excess of its own time, or of one class of it, is significant over the steps, exceeds the "
+    "spread between ranks, and costs 2 %; and if the FLOPs or bytes that its ops have beyond its peers' take 2 % of a "
+    "step.",
 )
 
 
@@ -38,7 +41,7 @@ def render(
         of=mark,
         title=printable(words.opening(job)),
         said=[words.named(each) for each in job.stragglers] or [words.none_named(job)],
-        lines=[line for line in (words.link(job), words.communication(job), *words.parallelisms(job)) if line],
+        lines=[line for line in words.explained(job) if line],
         advice=[words.gain(each) for each in words.advice(job)],
         limits=[words.gain(each) for each in job.what_ifs if each.change == "free-transfers"],
         figures=_figures(job),

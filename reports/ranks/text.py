@@ -41,7 +41,7 @@ def _parts(job: Job, width: int) -> RenderableType:
 
 
 def _lines(job: Job) -> list[str]:
-    return [words.link(job), words.communication(job), *words.parallelisms(job), words.next_line(job)]
+    return [*words.explained(job), words.next_line(job)]
 
 
 def _ranks(job: Job) -> Table:

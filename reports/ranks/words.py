@@ -8,7 +8,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.ranks.causes import Reason
 from tracekit.analyzers.ranks.result import Job, Straggler, WhatIf
 from tracekit.analyzers.ranks.stragglers import LEAST_COST
-from tracekit.analyzers.ranks.what_ifs import LARGER_BUCKETS
+from tracekit.analyzers.ranks.what_ifs import IN_TIME, LARGER_BUCKETS
 from tracekit.reports.names import printable, shortened
 from tracekit.reports.numbers import ABSENT, duration, percent, quantity
 from tracekit.reports.table_rows import rows_of
@@ -17,6 +17,9 @@ _FAMILIES = {"gemm": "GEMMs", "conv": "convolutions", "convolution": "convolutio
 _LEAST_GAIN = 1.01
 _MOST_ADVICE = 4
 _NAME = 48
+_MUCH = 0.1
+"""Waits that are a larger part of a step are worth a sentence."""
+_MOST_RANKS = 4
 _KEPT = 0.1
 """Fewer bytes gathered in the backward pass than this part of those of the forward pass: weights were kept."""
 
@@ -99,6 +102,24 @@ def communication(job: Job) -> str:
     return f"{took}: {time(job.waiting_ns)} waiting for other ranks{whom}, {time(job.transfer_ns)} transfer{roof}."
 
 
+def explained(job: Job) -> list[str]:
+    """Return the sentences about links, collectives and parallelism."""
+    return [link(job), communication(job), in_turn(job), *parallelisms(job)]
+
+
+def in_turn(job: Job) -> str:
+    """Return the sentence about waits for whichever rank is late in a step; "" if few, or most are for named ranks."""
+    imposed = job.by_step.pivot_table("imposed_ns", "step", "rank", aggfunc="sum")
+    total, named = float(imposed.to_numpy().sum()), [each.rank for each in job.stragglers]
+    if job.waiting_ns < _MUCH * job.step_ns or not total or imposed[named].to_numpy().sum() > total / 2:
+        return ""
+    most = imposed.idxmax(axis=1).value_counts()
+    ranks = ", ".join(f"rank {rank} in {count}" for rank, count in most.head(_MOST_RANKS).items())
+    if len(most) < 2:
+        return ""
+    return f"The rank that the others wait for longest changes: {ranks} of {len(imposed)} steps."
+
+
 def parallelisms(job: Job) -> list[str]:
     """Return one line for each of FSDP, pipeline and expert parallelism, from the group that waits longest."""
     rows = rows_of(job.groups.sort_values("wait_ns", ascending=False, kind="stable"))
@@ -147,10 +168,12 @@ def gain(what: WhatIf) -> str:
         "mend": f"mend rank {what.rank}",
         "mend-link": "mend the slow link",
         "larger-buckets": f"gradient buckets of {LARGER_BUCKETS} times the size (bucket_cap_mb)",
+        IN_TIME: "hosts that are never late (data loading, CUDA graphs, torch.compile)",
         "overlap-last": "overlap the last collective of a step",
         "free-transfers": "transfers that take no time",
     }
-    return f"{words[what.change]}, {what.speedup:.2f}×"
+    limit = "at most " if what.change == IN_TIME else ""
+    return f"{words[what.change]}, {limit}{what.speedup:.2f}×"
 
 
 def advice(job: Job) -> list[WhatIf]:

@@ -79,6 +79,14 @@ def test_without_the_straggler_the_step_is_shorter_by_what_it_costs():
     assert without(SLOW, 0, 1).tolist() == [70]
 
 
+def test_hosts_that_are_never_late_leave_the_work_of_their_devices():
+    """Rank 1's device needs 10 of the 40 between the calls."""
+    own, device = np.array([[10.0, 20.0], [10.0, 50.0]]), np.array([[10.0, 20.0], [10.0, 20.0]])
+    late = program(own, [5, 5], [30, 60], device=device)
+    assert simulate(late).step_ns.tolist() == [65]
+    assert simulate(late.never_late()).step_ns.tolist() == [40]
+
+
 def test_transfers_can_be_free():
     assert with_transfers(SLOW, 0.0).tolist() == [60]
     assert with_transfers(SLOW, np.array([1.0, 0.0])).tolist() == [65]

@@ -1,11 +1,14 @@
 """The sentences about stragglers."""
 
+from types import SimpleNamespace
+
+import pandas as pd
 import pytest
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.ranks.causes import Reason
 from tracekit.analyzers.ranks.result import Straggler
-from tracekit.reports.ranks.words import because, named
+from tracekit.reports.ranks.words import because, in_turn, named
 
 MS = 1e6
 
@@ -50,6 +53,27 @@ def test_more_work_that_nobody_waits_for():
     said = named(Straggler(1, 0, Interval(0.0, 0.009, 0.027), reason))
     assert said.startswith("Rank 1 (host 0) has more work than its peers; nobody waits for it now (0.9 % [0.0–2.7]")
     assert named(Straggler(1, 0, Interval(0.02, 0.03, 0.04), reason)).startswith("Rank 1 (host 0) costs 3.0 % ")
+
+
+@pytest.mark.parametrize(
+    ("imposed", "said"),
+    [
+        (
+            [[9.0, 0.0], [0.0, 9.0]],
+            "The rank that the others wait for longest changes: rank 0 in 1, rank 1 in 1 of 2 steps.",
+        ),
+        ([[9.0, 0.0], [9.0, 1.0]], ""),
+    ],
+)
+def test_ranks_that_are_late_in_turn(imposed, said):
+    rows = [(step, rank, time) for step, times in enumerate(imposed) for rank, time in enumerate(times)]
+    job = SimpleNamespace(
+        by_step=pd.DataFrame(rows, columns=["step", "rank", "imposed_ns"]),
+        stragglers=(),
+        waiting_ns=30.0,
+        step_ns=100.0,
+    )
+    assert in_turn(job) == said
 
 
 def test_the_host_is_late_for_a_cause_of_idle_time():
