@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from catalogue import SETS, cases, table
-from diagnose import BLIND, SEEN, _is_right, diagnosis, page
+from diagnose import BLIND, SEEN, _is_right, diagnosis, page, summary
 
 CASES = Path(__file__).parents[1] / "benchmarks" / "cases"
 
@@ -60,6 +60,12 @@ def test_the_page_of_diagnosis_shows_what_was_measured():
         for number, folder in ((2, "second"), (3, "third")):
             if (CASES / f"h100_{folder}" / name).exists():
                 assert _between(text, f"{folder}-{mark}") == page(CASES / f"h100_{folder}", name, number)
+
+
+def test_the_table_of_all_sets_counts_what_is_recorded():
+    told = _between((CASES.parents[1] / "docs" / "diagnosis.md").read_text(), "summary").splitlines()
+    assert len(told) >= 4
+    assert told == summary(CASES).splitlines()[: len(told)]
 
 
 def _between(text, mark):
