@@ -103,8 +103,8 @@ READING = (
     Kind(
         "unused-activity",
         "info",
-        "The report holds {count} event{s} of kinds that are not used: {detail}.",
-        "They are no work of the GPU. Look at them in Nsight Systems.",
+        "The trace holds {count} event{s} of kinds that are not used: {detail}.",
+        "They are no work of the GPU. Look at them in Nsight Systems, or Perfetto.",
     ),
     Kind(
         "unused-gpu-metrics",

@@ -105,6 +105,17 @@ def test_slices_that_had_not_ended_last_until_the_trace_does(tmp_path):
     assert trace.host.set_index("name").loc["open", "duration_ns"] == 20_000
 
 
+def test_samples_of_counters_are_counted(tmp_path):
+    writer = files.as_pytorch(EVENTS)
+    for power in (300, 310):
+        event = writer.packet(files.ns(150)).gpu_counter_event
+        event.counters.add(counter_id=1, double_value=power)
+    trace = load(write(tmp_path, writer))
+    assert damage(trace) == {"unused-activity": 2}
+    assert "gpu_counter_event" in trace.problems["message"].iloc[0]
+    assert (len(trace.host), len(trace.device)) == (3, 1)
+
+
 def test_a_trace_that_was_cut_is_read_up_to_the_cut(tmp_path):
     whole = files.as_pytorch(EVENTS).serialize()
     seen = []

@@ -1,7 +1,7 @@
 """Collect the events of a trace from its packets, in order."""
 
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,11 @@ _BEGIN, _END, _INSTANT = 1, 2, 3
 _CLEARED, _NEEDED = 1, 2
 _MOST_UNPACKED = 64 << 20
 _DEVICES = "device_properties"
+_DESCRIBING = frozenset(
+    ("track_descriptor", "process_descriptor", "thread_descriptor", "process_tree")
+    + ("trace_config", "trace_uuid", "trigger", "service_event", "synchronization_marker", "system_info")
+)
+"""Kinds of packets that describe tracks and the recording."""
 
 
 @dataclass
@@ -34,6 +39,8 @@ class Collected:
     devices: str = ""
     lost: int = 0
     undecoded: int = 0
+    unused: Counter[str] = field(default_factory=Counter)
+    """Packets of other kinds, such as counters of the GPU."""
     _sequences: dict[int, Interned] = field(default_factory=lambda: defaultdict(Interned))
     _messages: Any = field(default_factory=messages)
     _damage: type[Exception] = field(default_factory=decode_error)
@@ -73,6 +80,8 @@ class Collected:
             self._unpack(packet.compressed_packets)
         elif kind == "zstd_compressed_packets":
             self.undecoded += 1
+        elif kind is not None and kind not in _DESCRIBING:
+            self.unused[kind] += 1
 
     def _sequence(self, packet: Any) -> Interned:
         """Return the state of the packet's sequence, after what the packet changes in it."""

@@ -44,6 +44,7 @@ def read(source: Source) -> Trace:
         problem("dropped-events", collected.lost),
         problem("unended-ranges", ends.count(UNENDED)),
         problem("unpaired-events", over),
+        problem("unused-activity", collected.unused.total(), ", ".join(collected.unused)),
         *tables.problems,
         *lacking(tables.host, tables.device),
     ]
