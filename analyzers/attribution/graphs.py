@@ -67,13 +67,13 @@ def find_graphs(host: pd.DataFrame, items: WorkItems, launch: Rows, ops: Nest) -
     unnumbered = max(int(items.graph.max()), 0)
     for content in range(int(launches.content.max(initial=-1)) + 1):
         alike = np.flatnonzero(launches.content == content)
-        for number in np.unique(launches.recorded[alike]).tolist():
-            of_graph = alike[launches.recorded[alike] == number]
-            rows = _captured_rows(captures, launches, alike, number, items, batches)
+        groups = _groups(launches, alike, batches if any(capture.batch for capture in captures) else None)
+        for at, of_graph in enumerate(groups):
+            rows = _captured_rows(captures, launches, groups, at, items, batches)
             inside = _items_of(launches, of_graph)
             if rows is not None:
                 captured[inside] = np.tile(rows, len(of_graph))
-            if number < 0:
+            if launches.recorded[of_graph[0]] < 0:
                 unnumbered += 1
                 graph[inside] = unnumbered
     return Graphs(graph, captured)
@@ -97,18 +97,35 @@ def _items_of(launches: _Launches, which: Ints) -> Ints:
     return np.concatenate([launches.items[launches.starts[i] : launches.stops[i]] for i in which.tolist()])
 
 
-def _captured_rows(
-    captures: Sequence[Capture], launches: _Launches, alike: Ints, number: int, items: WorkItems, batches: Batches
-) -> Ints | None:
-    """Return the host rows that were captured as the nodes of graph `number`; None if they are ambiguous or missing.
+def _groups(launches: _Launches, alike: Ints, batches: Batches | None) -> list[Ints]:
+    """Return the launches of each graph among launches with the same content, by recorded id.
 
-    `alike` are the launches of all graphs with the same content.
+    Without ids, launches for different batches may be those of different graphs.
     """
-    first = alike[launches.recorded[alike] == number][0]
+    recorded = launches.recorded[alike]
+    groups = [alike[recorded == number] for number in np.unique(recorded[recorded >= 0]).tolist()]
+    rest = alike[recorded < 0]
+    sizes = np.zeros(len(rest), dtype=np.int64)
+    if batches is not None:
+        sizes[:] = [batches.largest(launches.items[launches.starts[one : one + 1]]) for one in rest.tolist()]
+    return groups + [rest[sizes == size] for size in np.unique(sizes).tolist()]
+
+
+def _captured_rows(
+    captures: Sequence[Capture],
+    launches: _Launches,
+    groups: Sequence[Ints],
+    at: int,
+    items: WorkItems,
+    batches: Batches,
+) -> Ints | None:
+    """Return the host rows that were captured as the nodes of the graph of groups[at]; None if they are ambiguous or
+    missing. `groups` are the launches of all graphs with the same content."""
+    first = groups[at][0]
     nodes = launches.items[launches.starts[first] : launches.stops[first]]
     names = items.name.iloc[nodes].astype(str).tolist()
     kinds = items.category.iloc[nodes].astype(str).tolist()
-    before = int(launches.time_ns[alike[launches.recorded[alike] == number]].min())
+    before = int(launches.time_ns[groups[at]].min())
     fitting = [
         capture
         for capture in captures
@@ -116,24 +133,25 @@ def _captured_rows(
     ]
     if not fitting:
         return None
-    if all(capture.signature == fitting[0].signature for capture in fitting):
+    if _alike(fitting):
         return fitting[-1].rows
-    graphs = np.unique(launches.recorded[alike]).tolist()
-    if number >= 0 and all(capture.batch for capture in fitting):
-        sizes = {each: _replayed_with(each, fitting, launches, alike, batches) for each in graphs}
-        fitting = [capture for capture in fitting if capture.batch == sizes[number]]
-        graphs = [each for each in graphs if sizes[each] == sizes[number]]
-        if fitting and all(capture.signature == fitting[0].signature for capture in fitting):
+    mine = groups[at]
+    if all(capture.batch for capture in fitting):
+        sizes = [_captured_for(group, fitting, launches, batches) for group in groups]
+        fitting = [capture for capture in fitting if capture.batch == sizes[at]]
+        groups = [group for group, size in zip(groups, sizes, strict=True) if size == sizes[at]]
+        if fitting and _alike(fitting):
             return fitting[-1].rows
-    in_turn = number >= 0 and len(graphs) == len(fitting)
-    return fitting[graphs.index(number)].rows if in_turn else None
+    told_apart = all(launches.recorded[group[0]] >= 0 for group in groups) and len(groups) == len(fitting)
+    return fitting[next(n for n, group in enumerate(groups) if group is mine)].rows if told_apart else None
 
 
-def _replayed_with(
-    number: int, fitting: Sequence[Capture], launches: _Launches, alike: Ints, batches: Batches
-) -> int | None:
-    """Return the batch size that graph `number` was captured for: the smallest that holds the batches which it was
-    replayed with, as engines choose. None if they are unknown, or larger."""
-    of_graph = alike[launches.recorded[alike] == number]
-    batch = batches.largest(launches.items[launches.starts[of_graph]])
+def _alike(captures: Sequence[Capture]) -> bool:
+    return all(capture.signature == captures[0].signature for capture in captures)
+
+
+def _captured_for(group: Ints, fitting: Sequence[Capture], launches: _Launches, batches: Batches) -> int | None:
+    """Return the batch size that a graph was captured for: the smallest that holds the batches which it was replayed
+    with, as engines choose. None if they are unknown, or larger."""
+    batch = batches.largest(launches.items[launches.starts[group]])
     return min((capture.batch for capture in fitting if 0 < batch <= capture.batch), default=None)

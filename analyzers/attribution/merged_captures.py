@@ -133,5 +133,10 @@ def _label(part: _Part, at: int, thread: int) -> dict[str, Any]:
 
 def _concatenated(arrays: list[Any], name: str) -> Any:
     if name in _TEXTS:
-        return union_categoricals([pd.Categorical(array) for array in arrays])
+        return union_categoricals([_of_objects(pd.Categorical(array)) for array in arrays])
     return np.concatenate([np.asarray(array) for array in arrays])
+
+
+def _of_objects(texts: pd.Categorical) -> pd.Categorical:
+    """Return the same texts with categories of one dtype: those of an empty column have another."""
+    return pd.Categorical.from_codes(texts.codes, categories=texts.categories.astype(object))

@@ -1,6 +1,7 @@
 """Captures of CUDA graphs in traces of their own, as serving engines record them, and a trace of the replays."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from handmade import Handmade, addmm
@@ -9,7 +10,53 @@ from test_attr_graphs import CALLS, KERNELS, capture, codes, layers, ops, replay
 from tracekit.analyzers import analyze
 from tracekit.analyzers.attribution.merged_captures import with_captures
 from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.readers import load
 from tracekit.answers.captured_graphs import with_captures_of
+
+SAMPLES = Path(__file__).parents[2] / "examples/traces/graphs"
+"""Recorded on an H100 by benchmarks/graph_captures/record.py: GPT-2 of two layers, and work on two streams."""
+BATCHES = (4, 1, 2, 4)
+OF_THE_MODEL = {"aten::addmm", "aten::mm", "aten::native_layer_norm", "aten::tanh", "aten::pow"}
+GEMM = "nvjet"
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """The replays with their captures, analyzed, and the trace."""
+    files = [(file.name, load(file)) for file in sorted(SAMPLES.glob("*.json.gz")) if file.name != "replay.json.gz"]
+    trace = with_captures(load(SAMPLES / "replay.json.gz"), files)
+    return trace, analyze(trace)
+
+
+def kernels_with_ops(trace, work):
+    """Kernels and their ops, those of the model itself: its masks are made by other ops while a stream is captured."""
+    names = trace.host["name"].astype(object).to_numpy()
+    told = [(str(name), names[op]) for name, op in zip(work["name"], work["op"], strict=True)]
+    return [(name, op) for name, op in told if op in OF_THE_MODEL or name.startswith(GEMM)]
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_recorded_replays_have_the_ops_of_the_same_kernels_launched_one_by_one(recorded, step):
+    """Each file holds two passes without a graph before its capture: their kernels tell their ops themselves."""
+    trace, analysis = recorded
+    work = analysis.work[(analysis.work["step"] == step) & (analysis.work["captured"] >= 0)].sort_values("start_ns")
+    eager = load(SAMPLES / f"bs_{BATCHES[step]}.json.gz")
+    launched = analyze(eager).work.sort_values("start_ns")
+    assert 70 <= len(work) <= 72
+    once = kernels_with_ops(eager, launched)
+    assert once[: len(once) // 2] == once[len(once) // 2 :]
+    assert len(once) // 2 >= 16
+    assert kernels_with_ops(trace, work) == once[: len(once) // 2]
+
+
+def test_recorded_replays_have_modules_and_shapes(recorded):
+    analysis = recorded[1]
+    assert analysis.coverage.op == pytest.approx(0.9, abs=0.01)
+    assert {"GPT2Attention", "GPT2MLP", "Conv1D"} <= set(analysis.layers["type"])
+    assert codes(analysis)["graph-not-mapped"] == 4 * 7  # those of two streams, whose nodes have no ids
+    products = analysis.work[analysis.work["family"].astype(str) == "gemm"]
+    by_step = products.groupby("step")["flops"].sum()
+    assert by_step[0] == by_step[3] == pytest.approx(4 * by_step[1], rel=0.05)
 
 
 def calls(rows):

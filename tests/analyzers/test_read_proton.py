@@ -1,6 +1,8 @@
 """Profiles of Triton's Proton: trees and timelines, whole, cut off and damaged."""
 
 import gzip
+import json
+from pathlib import Path
 
 import pytest
 from kineto_files import codes, damage
@@ -11,6 +13,43 @@ from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.readers import kineto, load, proton
 
 STEPS = range(3)
+
+
+SAMPLES = Path(__file__).parents[2] / "examples/proton"
+"""Recorded on an H100 with Triton 3.6 by benchmarks/graph_captures/record.py."""
+
+
+def kernels_of(path):
+    """Name, number and time of the kernels in a sample, by a plain parser."""
+    text = gzip.decompress(path.read_bytes()).decode()
+    sums = {}
+    if ".hatchet" in path.name:
+        pending = [json.loads(text)[0]]
+        while pending:
+            node = pending.pop()
+            pending += node["children"]
+            if node["metrics"].get("count"):
+                number, time = sums.get(node["frame"]["name"], (0, 0))
+                metrics = node["metrics"]
+                sums[node["frame"]["name"]] = (number + metrics["count"], time + metrics["time (ns)"])
+    else:
+        for each in (one for line in text.splitlines() for one in json.loads(line)["traceEvents"]):
+            number, time = sums.get(each["name"], (0, 0))
+            sums[each["name"]] = (number + 1, time + round(each["dur"] * 1000))
+    return sums
+
+
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("h100_*")), ids=lambda path: path.name)
+def test_samples_keep_their_kernels_times_and_scopes(path):
+    trace = load(path)
+    table = trace.device.astype({"name": object}).groupby("name")["duration_ns"].agg(["size", "sum"])
+    assert {name: (row["size"], row["sum"]) for name, row in table.iterrows()} == kernels_of(path)
+    analysis = analyze(trace)
+    assert analysis.coverage.layer == pytest.approx(1.0)
+    types = set(analysis.layers["type"])
+    assert types >= {"attention", "mlp"} or "python" in path.name
+    assert "<captured_at>" not in types
+    assert len(analysis.timeline.steps) == (3 if "shadow_eager" in path.name else 1)
 
 
 def write(folder, data, name="profile.hatchet"):

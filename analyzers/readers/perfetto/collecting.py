@@ -20,10 +20,10 @@ _BEGIN, _END, _INSTANT = 1, 2, 3
 _CLEARED, _NEEDED = 1, 2
 _MOST_UNPACKED = 64 << 20
 _DEVICES = "device_properties"
-_DESCRIBING = frozenset(
-    ("track_descriptor", "process_descriptor", "thread_descriptor", "process_tree")
-    + ("trace_config", "trace_uuid", "trigger", "service_event", "synchronization_marker", "system_info")
-)
+_DESCRIBING = {
+    *("track_descriptor", "process_descriptor", "thread_descriptor", "process_tree", "system_info"),
+    *("trace_config", "trace_uuid", "trigger", "service_event", "synchronization_marker"),
+}
 """Kinds of packets that describe tracks and the recording."""
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from tracekit.analyzers.trace import DeviceProperties
 
 ROOT = "ROOT"
+TRANSPARENT = frozenset(("<captured_at>",))
+"""Scopes that Proton puts around others: here between the replay of a graph and the scopes of its capture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,4 +35,4 @@ class Profile:
 
 def below_root(names: list[str]) -> tuple[str, ...]:
     """Return the scopes without Proton's root."""
-    return tuple(names[1:] if names[:1] == [ROOT] else names)
+    return tuple(name for name in (names[1:] if names[:1] == [ROOT] else names) if name not in TRANSPARENT)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from tracekit.analyzers.readers.proton.launches import ROOT, Launch, Profile
+from tracekit.analyzers.readers.proton.launches import ROOT, TRANSPARENT, Launch, Profile
 from tracekit.analyzers.trace import DeviceProperties
 
 _TIME, _COUNT, _DEVICE = "time (ns)", "count", "device_id"
@@ -46,7 +46,8 @@ def tree(data: bytes) -> Profile:
     while pending:
         node, scopes = pending.pop()
         at = _add(node, scopes, at, profile)
-        below = scopes if node.frame.name == ROOT and not scopes else (*scopes, node.frame.name)
+        unnamed = node.frame.name in TRANSPARENT or (node.frame.name == ROOT and not scopes)
+        below = scopes if unnamed else (*scopes, node.frame.name)
         pending += [(child, below) for child in reversed(node.children)] if len(below) < _DEEPEST else []
     return profile
 
