@@ -1,6 +1,6 @@
 """Read many mutated traces, and list the seeds of those that fail.
 
-python -m tests.fuzz --count 10000 [--seed 0]
+python -m tests.fuzz --count 10000 [--seed 0] [--kind perfetto]
 """
 
 import tempfile
@@ -11,13 +11,16 @@ from pathlib import Path
 
 import click
 
-from .check import run_one
+from .check import BASES, run_one
 
 
 @click.command()
 @click.option("--count", default=10_000, show_default=True)
 @click.option("--seed", default=0, show_default=True, help="The first seed; each file has the next one.")
-def main(count: int, seed: int) -> None:
+@click.option(
+    "--kind", "kinds", multiple=True, type=click.Choice(list(BASES)), help="Of these formats.  [default: all]"
+)
+def main(count: int, seed: int, kinds: tuple[str, ...]) -> None:
     """Read COUNT mutated traces. Exits 1 when one of them fails."""
     ends: Counter[str] = Counter()
     slowest = 0.0, -1
@@ -25,7 +28,7 @@ def main(count: int, seed: int) -> None:
         for number in range(seed, seed + count):
             start = time.process_time()
             try:
-                ends[run_one(number, Path(folder))] += 1
+                ends[run_one(number, Path(folder), kinds or tuple(BASES))] += 1
             except Exception as error:
                 ends["failed"] += 1
                 where = traceback.extract_tb(error.__traceback__)[-1]

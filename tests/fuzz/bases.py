@@ -1,11 +1,14 @@
 """Small sound files of every format, whose events have distinct names."""
 
 import csv
+import importlib.util
 import io
 import json
 import sqlite3
 import tempfile
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 KERNEL, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
 EVENTS = 24
@@ -27,6 +30,42 @@ def kineto() -> bytes:
     text = ",\n  ".join(json.dumps(event) for event in events)
     head = f'{{"schemaVersion": 1, "deviceProperties": [{json.dumps(device)}],\n"traceEvents": [\n  '
     return f'{head}{text}\n], "traceName": "t"}}'.encode()
+
+
+def perfetto() -> bytes:
+    """The events of `kineto` as PyTorch writes them for Perfetto."""
+    events = json.loads(kineto())["traceEvents"]
+    for event in events:
+        if event["cat"] == "kernel":
+            event["args"]["registers per thread"] = 32
+    return _writer("perfetto_files").as_pytorch(events).serialize()
+
+
+def proton() -> bytes:
+    """A timeline of Proton with two streams and nested scopes."""
+    write = _writer("proton_files")
+    events = [
+        write.event(f"k{i}", 1000 * i, 800, f"step_{i // 8}", f"layer_{i % 4}", stream=7 + i % 2) for i in range(EVENTS)
+    ]
+    return write.timeline(*events)
+
+
+def proton_tree() -> bytes:
+    """A tree of Proton: steps with layers of kernels."""
+    write = _writer("proton_files")
+    kernels = [write.kernel(f"k{i}", 1000 + i, 1 + i % 3) for i in range(EVENTS)]
+    layers = [write.scope(f"layer_{i}", *kernels[i::4]) for i in range(4)]
+    return write.tree(*(write.scope(f"step_{step}", *layers, tokens=1024) for step in range(3)))
+
+
+@cache
+def _writer(name: str) -> ModuleType:
+    """Import a module of tests/analyzers, which is not a package."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "analyzers" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def nsys() -> bytes:

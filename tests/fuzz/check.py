@@ -13,7 +13,11 @@ import random
 import sqlite3
 import time
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
+
+from google.protobuf.message import DecodeError
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 from tracekit.analyzers import analyze
 from tracekit.analyzers.errors import TracekitError
@@ -33,18 +37,28 @@ LOSSES = {
 }
 _NOT_COUNTED = {"truncated", "trailing-bytes"}
 WORK = {"cpu_op", "cuda_runtime", "kernel"}
+_BEGIN = 1
+"""The type of a track event that begins a slice."""
 TABLES = (bases.KERNEL, bases.RUNTIME, "NVTX_EVENTS")
-BASES = {"kineto": bases.kineto, "kineto-gzip": bases.kineto, "nsys": bases.nsys, "ncu": bases.ncu}
+BASES = {
+    "kineto": bases.kineto,
+    "kineto-gzip": bases.kineto,
+    "nsys": bases.nsys,
+    "ncu": bases.ncu,
+    "perfetto": bases.perfetto,
+    "proton": bases.proton,
+    "proton-tree": bases.proton_tree,
+}
 
 
 class FuzzError(AssertionError):
     """What is wrong with the reading of a mutated file."""
 
 
-def run_one(seed: int, folder: Path) -> str:
+def run_one(seed: int, folder: Path, kinds: Sequence[str] = tuple(BASES)) -> str:
     """Mutate, read and check one file, and return the outcome. Raises FuzzError, or whatever the reader raises."""
     chance = random.Random(seed)
-    kind = chance.choice(list(BASES))
+    kind = chance.choice(kinds)
     original = BASES[kind]()
     if kind == "kineto-gzip":
         data = mutators.compressed(chance, original)
@@ -86,6 +100,10 @@ def _expected(kind: str, data: bytes, original: bytes) -> int:
     text = _inflated(data) if kind == "kineto-gzip" else data
     if kind == "ncu":
         return _whole_lines(text, original)
+    if kind == "perfetto":
+        return _packets(data)
+    if kind == "proton-tree":
+        return 0  # Its kernels are sums, which have no text of their own.
     return _json_events(text) if _is_json(text) else _intact_events(text, original)
 
 
@@ -130,8 +148,21 @@ def _is_object(element: object) -> bool:
 
 def _intact_events(text: bytes, original: bytes) -> int:
     """Return the events of the original whose text occurs in the file, as often as it occurs."""
-    events = [json.dumps(event).encode() for event in json.loads(original)["traceEvents"]]
-    return sum(text.count(event) for event in events)
+    lines = original.splitlines() if original.startswith(b'{"displayTimeUnit"') else [original]
+    separators = (", ", ": ") if len(lines) == 1 else (",", ":")
+    events = [event for line in lines for event in json.loads(line)["traceEvents"]]
+    return sum(text.count(json.dumps(event, separators=separators).encode()) for event in events)
+
+
+def _packets(data: bytes) -> int:
+    """Return the number of beginnings of slices and of render stages; 0 for a damaged file."""
+    trace = perfetto_trace_pb2.Trace()
+    try:
+        trace.ParseFromString(data)
+    except DecodeError:
+        return 0
+    begins = sum(each.HasField("track_event") and each.track_event.type == _BEGIN for each in trace.packet)
+    return begins + sum(each.HasField("gpu_render_stage_event") for each in trace.packet)
 
 
 def _rows(data: bytes) -> int:

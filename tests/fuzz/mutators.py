@@ -180,6 +180,9 @@ OF_FORMAT: dict[str, list[Mutator]] = {
     "kineto-gzip": [*ANY],
     "nsys": [flip_bits, cut_off, lose_or_repeat, concatenate, sql, sql, sql],
     "ncu": [*ANY, cells, cells],
+    "perfetto": [flip_bits, flip_bits, cut_off, lose_or_repeat, concatenate, replace_pieces],
+    "proton": [*ANY],
+    "proton-tree": [*ANY],
 }
 
 
