@@ -28,6 +28,7 @@ from . import bases, mutators
 
 LONGEST_S = 10.0
 LOSSES = {
+    "dropped-events",
     "skipped-events",
     "implausible-time",
     "unpaired-events",
