@@ -1,4 +1,4 @@
-"""Compare the measured shares of layers with those that were predicted before.
+"""Compares the measured shares of layers with the shares predicted before.
 
 python benchmarks/layer_shares/compare.py OUT/shares.csv     # exits with 1 where a share is more than 5 points off
 """

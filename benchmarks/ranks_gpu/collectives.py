@@ -1,4 +1,4 @@
-"""Time of collectives by size, as nccl-tests measures them: the mean of many calls in a row, by CUDA events."""
+"""Times collectives by size, as nccl-tests does: the mean of many consecutive calls, by CUDA events."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Call = Callable[[], Any]
 
 
 def call_of(kind: str, size: int, device: torch.device) -> tuple[int, Call]:
-    """Bytes of the larger buffer of a rank, and the call."""
+    """Return the bytes of the larger buffer of a rank, and the call."""
     ranks = dist.get_world_size()
     count = max(size // 4 // ranks, 1) * ranks
     whole, part = (torch.ones(each, device=device) for each in (count, count // ranks))
@@ -38,7 +38,7 @@ def sweep(device: torch.device, tiny: bool) -> list[dict[str, Any]]:
 
 
 def _row(kind: str, size: int, seconds: float) -> dict[str, Any]:
-    """Bandwidths as in nccl-tests' PERFORMANCE.md."""
+    """Return a row with bandwidths as in nccl-tests' PERFORMANCE.md."""
     ranks = dist.get_world_size()
     factor = (2 if kind == "all-reduce" else 1) * (ranks - 1) / ranks
     return {
@@ -52,7 +52,7 @@ def _row(kind: str, size: int, seconds: float) -> dict[str, Any]:
 
 
 def _mean_s(call: Call, repeats: int, device: torch.device) -> float:
-    """The mean over the ranks, too."""
+    """Return the mean over calls and ranks."""
     for _ in range(5):
         call()
     dist.barrier()
@@ -80,7 +80,7 @@ def _by_clock(call: Call, repeats: int) -> float:
 
 
 def traced_step(device: torch.device, tiny: bool) -> Callable[[], None]:
-    """One call of each kind and size, in a row; the traces are compared with the sweep."""
+    """Record one call of each kind and size. The traces are compared with the sweep."""
     sizes = TRACED[:3] if tiny else TRACED
     calls = [call_of(kind, size, device)[1] for kind in KINDS for size in sizes]
 

@@ -1,4 +1,4 @@
-"""What the serving samples have in common: two requests to a Llama of two layers with random weights.
+"""The workload of the serving samples: two requests to a Llama of two layers with random weights.
 
 128 tokens fit in a batch, so the second prompt is cut: 90 + 38 tokens, then 22 beside a token of the first, then one
 token of each.
@@ -34,7 +34,7 @@ def write_model(folder: Path) -> str:
 
 
 def keep(recorded: Path, sample: Path) -> None:
-    """The one trace in `recorded`, but for the header's fields that name the machine."""
+    """Copy the trace in `recorded`, without the header's fields that name the machine."""
     (trace,) = recorded.glob("*.json.gz")
     content = json.loads(gzip.decompress(trace.read_bytes()))
     kept = {key: value for key, value in content.items() if key not in _ENVIRONMENT}

@@ -87,7 +87,7 @@ def _public(head: bytes, recorded: Iterator[bytes], removed: Removed) -> tuple[b
 
 @contextmanager
 def _compressed(path: Path) -> Iterator[igzip.IGzipFile]:
-    """A gzip stream without name and time in its header, so that the same trace gives the same file."""
+    """Open a gzip stream without name and time in its header, so that the same trace gives the same file."""
     with (
         path.open("wb") as file,
         igzip.IGzipFile(filename="", mode="wb", compresslevel=2, fileobj=file, mtime=0) as out,
@@ -104,7 +104,7 @@ def _findings(analysis: Analysis, mark: str) -> Iterator[bytes]:
 
 
 def _even(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The same bytes in blocks of equal size, because the compressed result depends on block sizes."""
+    """Yield the same bytes in blocks of equal size, because the compressed result depends on block sizes."""
     waiting = bytearray()
     for piece in pieces:
         waiting += piece
@@ -116,7 +116,7 @@ def _even(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _without_findings(text: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """The events without the findings of an earlier run, which come first."""
+    """Yield the events without the findings of an earlier run, which come first."""
     while len(text.lstrip()) < len(_OPENING) and (more := next(blocks, b"")):
         text += more
     if text.lstrip().startswith(_OPENING):
