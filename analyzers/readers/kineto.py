@@ -10,7 +10,7 @@ from tracekit.analyzers import problems
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.problems import Problem, problem
 from tracekit.analyzers.readers.assembly import assemble
-from tracekit.analyzers.readers.chunking import Chunks, Leftover
+from tracekit.analyzers.readers.chunking import Chunks, Leftover, count_events
 from tracekit.analyzers.readers.event_columns import EventColumns, joined
 from tracekit.analyzers.readers.freed_memory import release_freed
 from tracekit.analyzers.readers.lacking import lacking
@@ -112,11 +112,12 @@ def _read_events(source: Source) -> _Events:
 def _damage(source: Source, events: _Events, header: Header) -> list[Problem]:
     cut_off = source.damage or ("" if events.tail is not None and header.whole else "its JSON ends early")
     phaseless = sum(p.phaseless for p in events.parts)
+    before = count_events(events.head) if header.broken else 0  # Their list has lost its name.
     return [
         problem("truncated", int(bool(cut_off)), cut_off),
         problem("repaired-events", events.repaired),
         problem("bad-utf8", events.bad_utf8),
-        problem("skipped-events", events.skipped + phaseless),
+        problem("skipped-events", before + events.skipped + phaseless),
         *_behind_the_end(events.left, header),
         problem("secrets-in-metadata", header.secrets),
         problem("unreadable-metadata", len(header.unreadable), ", ".join(header.unreadable)),

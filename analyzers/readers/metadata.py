@@ -76,8 +76,9 @@ class Header:
     """Values of known top-level keys.
 
     `secrets` counts the entries that look like an environment or a secret. `unreadable` names known keys whose values
-    have another type, and says where metadata before the events is broken. `whole` says whether the document is closed.
-    `more_events` counts the events of further lists under the key traceEvents. `rest` is the text after the document.
+    have another type, and says whether metadata before the events is broken, as does `broken`. `whole` says whether the
+    document is closed. `more_events` counts the events of further lists under the key traceEvents. `rest` is the text
+    after the document.
     """
 
     base_ns: int
@@ -89,6 +90,7 @@ class Header:
     capture: CaptureInfo | None
     secrets: int
     unreadable: tuple[str, ...]
+    broken: bool
     whole: bool
     more_events: int
     rest: str
@@ -100,7 +102,7 @@ def read_header(head: str, tail: str) -> Header:
     after, rest = entries(tail) if head else ({}, tail)
     merged = before | after
     known, unreadable = _known(merged)
-    rest = rest.lstrip(_BETWEEN)
+    rest, is_broken = rest.lstrip(_BETWEEN), bool(broken.strip(_BETWEEN + "{"))
     more = after.get("traceEvents")
     return Header(
         base_ns=known.base_ns,
@@ -111,7 +113,8 @@ def read_header(head: str, tail: str) -> Header:
         groups=known.distributed.groups(),
         capture=known.capture,
         secrets=sum(looks_secret(key, value) for key, value in merged.items() if key not in _NOT_SECRET),
-        unreadable=(*unreadable, *(["what stands before the events"] if broken.strip(_BETWEEN + "{") else [])),
+        unreadable=(*unreadable, *(["what stands before the events"] if is_broken else [])),
+        broken=is_broken,
         whole=not head or rest.startswith("}"),
         more_events=len(more) if isinstance(more, list) else 0,
         rest=rest[1:].strip() if head and rest.startswith("}") else "" if head else rest.strip(),

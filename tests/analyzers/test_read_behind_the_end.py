@@ -127,3 +127,11 @@ def test_a_graph_id_of_63_bits_is_left_out(tmp_path):
     assert trace.device["graph"].tolist() == [-1, 3]
     assert damage(trace) == {"impossible-values": 1}
     analyze(trace)
+
+
+@pytest.mark.parametrize(("key", "by"), [("traceEvents", "traceEvdnts"), ('"traceEvents"', '\\xa2traceEvents"')])
+def test_events_whose_list_has_lost_its_name_are_counted(tmp_path, key, by):
+    """The second document is read; the events of the first stand in its way as damaged metadata."""
+    trace = load_text(tmp_path, document("k1", "k2").replace(key, by) + "\n" + document("k3"))
+    assert trace.device["name"].tolist() == ["k3"]
+    assert damage(trace)["skipped-events"] == 3
