@@ -24,7 +24,7 @@ def over_time(snapshot: Snapshot, device: int) -> pd.DataFrame:
     sizes: Counter[str] = Counter()
     for event in moves:
         if event.action == "alloc":
-            sizes[place(event.frames)] += event.size
+            sizes[place(event.frames)] += event.block_bytes
     largest = [where for where, _ in sizes.most_common(_PLACES)]
     names = [BEFORE, *largest, OTHER]
     changes = _changes(moves, largest)
@@ -44,9 +44,9 @@ def _changes(moves: list[Event], largest: list[str]) -> np.ndarray:
         if event.action == "alloc":
             where = place(event.frames)
             column = 1 + (largest.index(where) if where in largest else len(largest))
-            live[event.addr] = column, event.size
-            changes[row, column] = event.size
+            live[event.addr] = column, event.block_bytes
+            changes[row, column] = event.block_bytes
         else:
-            column, size = live.pop(event.addr, (0, event.size))
+            column, size = live.pop(event.addr, (0, event.block_bytes))
             changes[row, column] = -size
     return changes

@@ -9,6 +9,8 @@ from msgspec import Struct
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.memory_snapshot.plain_pickle import read_plain
 
+_ROUNDED_TO = 512
+
 
 class Frame(Struct, frozen=True):
     """One level of a call stack."""
@@ -47,6 +49,11 @@ class Event(Struct, frozen=True):
     device_free: int = 0
     frames: list[Frame] = []
     time_us: int = 0
+
+    @property
+    def block_bytes(self) -> int:
+        """Size of the block. An event records what was asked for; the allocator rounds it up."""
+        return -(-self.size // _ROUNDED_TO) * _ROUNDED_TO
 
 
 class Snapshot(Struct, frozen=True):

@@ -66,7 +66,7 @@ def _device(device: int, snapshot: Snapshot) -> DeviceMemory:
         largest_inactive=max(inactive, default=0),
         peak=peak,
         before_recording=before,
-        at_peak=_by_place([(place(event.frames), event.size) for event in live]),
+        at_peak=_by_place([(place(event.frames), event.block_bytes) for event in live]),
         now=_by_place(used),
         failures=tuple((event.size, event.device_free) for event in events if event.action == "oom"),
         events=len(events),
@@ -83,7 +83,7 @@ def _peak(events: Sequence[Event], active: int) -> tuple[int, int, list[Event]]:
     moves = [event for event in events if event.action in ("alloc", _FREE)]
     if not moves:
         return 0, 0, []
-    level = np.cumsum([event.size if event.action == "alloc" else -event.size for event in moves])
+    level = np.cumsum([event.block_bytes if event.action == "alloc" else -event.block_bytes for event in moves])
     before = active - int(level[-1])
     highest = int(level.argmax())
     live: dict[int, Event] = {}
@@ -93,7 +93,7 @@ def _peak(events: Sequence[Event], active: int) -> tuple[int, int, list[Event]]:
         else:
             live.pop(event.addr, None)
     peak = before + int(level[highest])
-    known = sum(event.size for event in live.values())
+    known = sum(event.block_bytes for event in live.values())
     return max(peak, active), max(0, peak - known), list(live.values())
 
 

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -11,6 +12,7 @@ from tracekit.analyzers.memory_snapshot.summary import UNKNOWN, summarize
 from tracekit.cli import main
 
 MB = 1 << 20
+SAMPLE = Path(__file__).parents[2] / "examples/memory/h100_training.pickle"
 
 
 def frames(line):
@@ -97,6 +99,17 @@ def test_the_command(tmp_path):
     assert "allocated before recording began" in text
     told = json.loads(CliRunner().invoke(main, ["memory", str(path), "--format", "json"]).output)
     assert told["devices"][0]["at_peak"][0] == {"place": "model.py:12 (forward)", "bytes": 12 * MB, "allocations": 2}
+
+
+def test_a_snapshot_of_a_gpu_counts_what_torch_counts():
+    """Recorded on an H100 by examples/memory_snapshot.py, which printed torch's own peak and what was allocated."""
+    (device,) = summarize(read_snapshot(SAMPLE))
+    assert (device.peak, device.allocated) == (89_860_608, 81_389_056)
+    assert (device.before_recording, device.lost_allocations, device.failures) == (0, 0, ())
+    places = {where: size for where, size, _ in device.now}
+    weights = 4 * (4 * (512 * 512 + 512) + 512 * 16 + 128)
+    assert places["examples/memory_snapshot.py:18 (main)"] == weights
+    assert sum(places.values()) == device.allocated
 
 
 class Hostile:
