@@ -28,13 +28,14 @@ def record(own: OwnModel, gpu: GPU, say: Say) -> tuple[FakeRun, RecordedOn]:
     do not declare the shapes of their results.
     """
     try:
-        return _on_fake_tensors(own, gpu), "fake tensors"
+        return on_fake_tensors(own, gpu), "fake tensors"
     except Exception as error:  # code that meets tensors without values can raise anything
         say(f"fake tensors cannot run it ({type(error).__name__}: {first_line(error)[:120]}); it runs on the CPU")
     return _on_the_cpu(own, gpu), "cpu"
 
 
-def _on_fake_tensors(own: OwnModel, gpu: GPU) -> FakeRun:
+def on_fake_tensors(own: OwnModel, gpu: GPU) -> FakeRun:
+    """Record one step on fake tensors. Whatever the model's code raises on them is raised."""
     host_tensors, fake = HostTensors(), FakeTensorMode(allow_non_fake_inputs=True)
     attention = _attention(gpu)
     with FakeCopyMode(fake):

@@ -39,9 +39,8 @@ def command(
     from tracekit.fusion.run_graph import gpu_of
     from tracekit.reports.fused_kernels import plan_text, results_text
     from tracekit.runs.folders import KERNELS
-    from tracekit.runs.settings_file import settings_of
 
-    chosen = hardware.selected(gpu or "", gpu_file or "") or gpu_of(settings_of(run), run)
+    chosen = hardware.selected(gpu or "", gpu_file or "") or gpu_of(run)
     if not groups and not everything:
         rows, _ = run_kernels.rows_of(run, chosen)
         click.echo(plan_text(rows, chosen), nl=False)

@@ -12,6 +12,7 @@ from tracekit.capture.recording import Recording
 from tracekit.capture.settings import Settings
 from tracekit.reports.files import write_atomically
 from tracekit.runs.folders import GRAPH
+from tracekit.runs.settings_file import gpu_of_module, settings_of
 
 
 def keep(recording: Recording, folder: Path) -> None:
@@ -44,8 +45,10 @@ def graph_of_settings(settings: Settings, gpu: GPU) -> Graph:
     return graph_of(fake_run.run(settings, gpu).recording)
 
 
-def gpu_of(settings: Settings, folder: Path) -> GPU:
+def gpu_of(folder: Path) -> GPU:
     """Return the GPU that a run was measured on, modelled for or projected to."""
+    named = gpu_of_module(folder)
+    settings = Settings(model="", gpu=named) if named else settings_of(folder)
     gpu = hardware.selected(settings.gpu, settings.gpu_file)
     if gpu is None:
         raise InputError(

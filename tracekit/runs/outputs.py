@@ -39,9 +39,9 @@ def write_script_run(script: Path, folder: Path) -> None:
     _write_run(folder, script=script.name)
 
 
-def write_module_run(name: str, folder: Path) -> None:
-    """Write run.json with the class of a module, and the versions of packages."""
-    _write_run(folder, module=name)
+def write_module_run(name: str, folder: Path, gpu: str) -> None:
+    """Write run.json with the class of a module, its GPU ("": none), and the versions of packages."""
+    _write_run(folder, module=name, gpu=gpu)
 
 
 def _write_run(folder: Path, **about: Any) -> None:

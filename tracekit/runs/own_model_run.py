@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tracekit.analyzers.hardware.catalogue import resolve
 from tracekit.analyzers.results import Analysis
+from tracekit.capture import environment
 from tracekit.capture.annotate import NoRanges, ProfilerRanges
 from tracekit.capture.latency import WARM_UP_STEPS, clock_of, time_step
 from tracekit.capture.own_model import Loss, OwnModel, weights_of
@@ -12,6 +14,7 @@ from tracekit.capture.profiler import synchronize
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.session import Capture, modelled_or_projected, runs_nothing
 from tracekit.capture.settings import Device
+from tracekit.fusion import run_graph
 from tracekit.reports.files import check_writable
 from tracekit.runs.folders import TRACE
 from tracekit.runs.held_run import check_module_folder
@@ -49,8 +52,11 @@ def profile_own(
     if asked and runs_nothing(device):
         _model(own, asked, folder, steps, say)
     else:
-        _measure(own, asked, device, folder, steps)
-    write_module_run(own.name, folder)
+        ran_on = _measure(own, asked, device, folder, steps)
+        asked = asked or ran_on
+        if asked:
+            _keep_graph(own, asked, folder, say)
+    write_module_run(own.name, folder, asked.id if asked else "")
     return write_outputs(folder)
 
 
@@ -62,10 +68,22 @@ def _model(own: OwnModel, gpu: "GPU", folder: Path, steps: int, say: Say) -> Non
     run, recorded = record(own, gpu, say)
     as_measured, host = calibrated_gpu(gpu)
     about = own.described() | {"steps": steps}
+    run_graph.keep(run.recording, folder)
     write_run(Modelled(run, about, as_measured, host, steps, recorded), folder / TRACE, say)
 
 
-def _measure(own: OwnModel, gpu: "GPU | None", device: Device, folder: Path, steps: int) -> None:
+def _keep_graph(own: OwnModel, gpu: "GPU", folder: Path, say: Say) -> None:
+    """Keep the graph of a measured step, for `fuse`, where fake tensors can run the model."""
+    from tracekit.capture.own_model_run import on_fake_tensors
+
+    try:
+        run_graph.keep(on_fake_tensors(own, gpu).recording, folder)
+    except Exception as error:  # code that meets tensors without values can raise anything
+        say(f"no graph of its ops was kept: fake tensors cannot run it ({type(error).__name__})")
+
+
+def _measure(own: OwnModel, gpu: "GPU | None", device: Device, folder: Path, steps: int) -> "GPU | None":
+    """Measure the module, and return the GPU that it ran on; None: it ran on the CPU, or the GPU is unknown."""
     torch = require("torch")
     place: Device = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
     there = own.on(place)
@@ -80,3 +98,4 @@ def _measure(own: OwnModel, gpu: "GPU | None", device: Device, folder: Path, ste
             with capture.step():
                 step(ProfilerRanges())
                 synchronize()
+    return resolve(environment.cuda_state().name) if place == "cuda" else None

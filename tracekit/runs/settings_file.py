@@ -28,6 +28,15 @@ def settings_of(folder: Path) -> Settings:
         raise InputError(what, why, _HINT) from error
 
 
+def gpu_of_module(folder: Path) -> str:
+    """Return the GPU of a run of the user's own module; "": it is no such run, or no GPU was known."""
+    try:
+        stored = json.loads((folder / RUN).read_bytes())
+        return str(stored["gpu"]) if "module" in stored else ""
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
 def _value(name: str, stored: object) -> Any:
     try:
         return msgspec.convert(stored, _KINDS[name])

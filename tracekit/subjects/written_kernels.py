@@ -6,25 +6,29 @@ from tempfile import mkdtemp
 
 from tracekit.analyzers import hardware
 from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.fusion.graph import Graph
 from tracekit.analyzers.fusion.plan import plan
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.hardware.catalogue import resolve
+from tracekit.capture import environment
+from tracekit.capture.model_errors import first_line
+from tracekit.capture.op_graph import graph_of
+from tracekit.capture.own_model import OwnModel
+from tracekit.capture.own_model_run import on_fake_tensors
 from tracekit.fusion import run_kernels
 from tracekit.fusion.run_graph import graph_of_settings
 from tracekit.subjects.subject import Subject
-
-_BY_NAME = "Its step is not known: name a model, as for `profile --model`, or apply the files of `fuse` yourself."
 
 
 def with_written_kernels(subject: Subject, numbers: Sequence[int]) -> Subject:
     """Return the subject with the kernels of these rows of its plan; (): of all rows that have one.
 
-    Raises InputError for a model of the user's own, for a run without a GPU, or for rows without a kernel.
+    Raises InputError for a run without a GPU, for code that fake tensors cannot run, or for rows without a kernel.
     """
-    settings = subject.settings
-    gpu = hardware.selected(settings.gpu, settings.gpu_file)
-    if subject.inputs is not None or gpu is None:
-        why = _BY_NAME if subject.inputs is not None else "The run names no GPU: repeat it with --gpu."
-        raise InputError("No fused kernels can be written for it.", why)
-    rows = list(enumerate(plan(graph_of_settings(settings, gpu), gpu), 1))
+    gpu = _gpu(subject)
+    if gpu is None:
+        raise InputError("No fused kernels can be written for it.", "The run names no GPU: repeat it with --gpu.")
+    rows = list(enumerate(plan(_graph(subject, gpu), gpu), 1))
     wanted = [(number, row) for number, row in rows if number in numbers or (not numbers and row.template)]
     refused = [f"{number}: {why}" for number, row in wanted if (why := run_kernels.obstacle(row, gpu))]
     if refused or len(wanted) < len(numbers) or not wanted:
@@ -38,3 +42,21 @@ def with_written_kernels(subject: Subject, numbers: Sequence[int]) -> Subject:
     paths = [run_kernels.write_source(number, row, gpu, folder) for number, row in wanted]
     run_kernels.put_in(changed.model, paths)
     return changed
+
+
+def _gpu(subject: Subject) -> GPU | None:
+    settings = subject.settings
+    named = hardware.selected(settings.gpu, settings.gpu_file)
+    return named or (resolve(environment.cuda_state().name) if subject.on_cuda else None)
+
+
+def _graph(subject: Subject, gpu: GPU) -> Graph:
+    """Return the graph of the subject's step, recorded on fake tensors."""
+    if subject.inputs is None:
+        return graph_of_settings(subject.settings, gpu)
+    own = OwnModel(subject.model, dict(subject.inputs))
+    try:
+        return graph_of(on_fake_tensors(own, gpu).recording)
+    except Exception as error:  # code that meets tensors without values can raise anything
+        why = f"{type(error).__name__}: {first_line(error)[:120]}"
+        raise InputError("Fake tensors cannot run the model, so its graph is unknown.", why) from error

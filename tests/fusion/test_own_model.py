@@ -1,0 +1,77 @@
+"""Fused kernels for a module of the user's own: its graph, its plan, and a kernel in its place."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from click.testing import CliRunner  # noqa: E402
+from torch import nn  # noqa: E402
+
+import tracekit  # noqa: E402
+from tracekit.analyzers.errors import InputError  # noqa: E402
+from tracekit.cli import main  # noqa: E402
+from tracekit.fusion.writing import load  # noqa: E402
+from tracekit.runs.folders import GRAPH  # noqa: E402
+
+
+class GatedMLP(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.up = nn.Linear(64, 256, bias=False), nn.Linear(64, 256, bias=False)
+        self.down = nn.Linear(256, 64, bias=False)
+
+    def forward(self, x):
+        return self.down(nn.functional.silu(self.gate(x)) * self.up(x))
+
+
+class Reads(GatedMLP):
+    """Its code depends on a value."""
+
+    def forward(self, x):
+        return super().forward(x) if x.sum().item() > 1e9 else x
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(GatedMLP(), GatedMLP())
+
+
+@pytest.fixture(scope="module")
+def run(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("own") / "run"
+    tracekit.profile(model, torch.randn(2, 16, 64), gpu="h100", device="model", output=folder)
+    return folder
+
+
+def test_a_modelled_module_keeps_its_graph(run):
+    assert (run / GRAPH).is_file()
+    shown = CliRunner().invoke(main, ["fuse", str(run)])
+    assert shown.exit_code == 0, shown.output
+    assert "gated activation, 2 \u00d7" in shown.output
+    assert "NVIDIA H100" in shown.output
+
+
+def test_a_kernel_takes_its_place(run, model, tmp_path):
+    pytest.importorskip("triton")
+    shown = CliRunner().invoke(main, ["fuse", str(run)]).output
+    number = next(line for line in shown.splitlines() if "gated activation" in line).split(".")[0].strip()
+    written = CliRunner().invoke(main, ["fuse", str(run), "--group", number, "-o", str(tmp_path)])
+    assert written.exit_code == 0, written.output
+    (path,) = tmp_path.glob("*.py")
+    kernel, x = load(path, "own_gated_activation"), torch.randn(2, 16, 64)
+    expected = model(x)
+    kernel.apply(model)
+    torch.testing.assert_close(model(x), expected)
+    assert all("forward" in vars(each) for each in model)
+    kernel.remove(model)
+
+
+def test_code_that_reads_values_has_no_written_kernels():
+    from tracekit.capture.settings import Settings
+    from tracekit.subjects.subject import Subject
+    from tracekit.subjects.written_kernels import with_written_kernels
+
+    settings = Settings(model="Reads", gpu="h100")
+    with pytest.raises(InputError, match="Fake tensors cannot run the model"):
+        with_written_kernels(Subject(model=Reads(), settings=settings, inputs={"x": torch.randn(2, 64)}), ())
