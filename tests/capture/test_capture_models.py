@@ -1,10 +1,12 @@
 """Models by name, checked against the parameter counts that their publishers state."""
 
+import sys
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tracekit.analyzers.errors import InputError, UnknownNameError
+from tracekit.analyzers.errors import InputError, MissingPackageError, UnknownNameError
 from tracekit.capture import models
 from tracekit.capture.annotate import NoRanges
 from tracekit.capture.model_class import model_class
@@ -48,8 +50,27 @@ def test_every_bundled_model_has_a_published_count_and_can_be_described():
     for spec in models.bundled():
         assert spec.parameters or spec.name in PUBLISHED_PARAMETERS, spec.name
         config = models.load_config(spec)
-        kind_of(config)
-        assert model_class(config, spec.training_class)
+        if kind_of(config) != "a diffusion model":  # their package is an extra
+            assert model_class(config, spec.training_class)
+
+
+@pytest.mark.parametrize("name", ["dit-xl-2-512", "sdxl-unet"])
+def test_a_diffusion_model_takes_a_step_of_denoising(name):
+    pytest.importorskip("diffusers")
+    settings = plan(Settings(model=name, gpu="t4", device="model", batch_size=2))
+    with FakeTensorMode():
+        model = models.build_for(settings)
+        assert sum(parameter.numel() for parameter in model.parameters()) == models.find(name).parameters
+        output = prepare(model, settings)(NoRanges())
+    assert output.shape[0] == 2 and output.shape[-2:] == (model.config.sample_size,) * 2
+    with pytest.raises(InputError, match="no decode"):
+        plan(Settings(model=name, gpu="t4", device="model", workload="decode"))
+
+
+def test_a_diffusion_model_says_what_it_needs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "diffusers", None)
+    with pytest.raises(MissingPackageError, match="diffusers"):
+        models.build_for(plan(Settings(model="sdxl", gpu="t4", device="model")))
 
 
 @pytest.mark.parametrize(

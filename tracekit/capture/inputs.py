@@ -4,6 +4,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from tracekit.analyzers.errors import InputError
+from tracekit.capture import diffusion
 from tracekit.capture.model_kinds import config_of, kind_of, pixels_of, plain, text_of
 from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.packages import require
@@ -23,6 +24,8 @@ def prompt_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
     text per image, a sound model ten seconds at 16 kHz.
     """
     kind = kind_of(config_of(model))
+    if kind == "a diffusion model":
+        return diffusion.inputs(plain(model), settings)
     if kind == "a model of images":
         return {"pixel_values": _images(model, settings)}
     if kind == "a model of images and text":

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tracekit.analyzers.errors import InputError
+from tracekit.capture import diffusion
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Attention
 
@@ -14,6 +15,8 @@ def model_class(config: Any, chosen: str = "") -> Any:
 
     Raises InputError if the declared class cannot build the configuration, or transformers has no class for it.
     """
+    if isinstance(config, diffusion.DiffusionConfig):
+        return getattr(require("diffusers"), config.class_name)
     transformers = require("transformers")
     for name in (chosen, *architectures(config)):
         if name and hasattr(transformers, name):
@@ -51,6 +54,8 @@ def usable_attention(config: Any, asked: Attention) -> Attention:
 
     Raises InputError if flash attention is requested and the model has no fused attention.
     """
+    if isinstance(config, diffusion.DiffusionConfig):
+        return diffusion.usable_attention(asked)
     if asked == "eager" or model_class(config)._supports_sdpa:
         return asked
     if asked == "flash":

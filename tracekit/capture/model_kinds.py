@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any, Literal
 
 from tracekit.analyzers.errors import InputError
+from tracekit.capture.diffusion import DiffusionConfig, is_diffusion
 from tracekit.capture.model_class import architectures, model_class
 
 if TYPE_CHECKING:
@@ -17,8 +18,9 @@ Kind = Literal[
     "a model of images and text",
     "a model of sound",
     "a model of speech",
+    "a diffusion model",
 ]
-WITHOUT_TOKENS: tuple[Kind, ...] = ("a model of images", "a model of sound")
+WITHOUT_TOKENS: tuple[Kind, ...] = ("a model of images", "a model of sound", "a diffusion model")
 
 _OTHER_INPUTS = ("vision_config", "audio_config")
 """Fields in the configurations of models that generate tokens from several kinds of input."""
@@ -32,7 +34,10 @@ _LENGTHS = ("max_position_embeddings", "n_positions", "max_target_positions")
 
 
 def config_of(model: "nn.Module") -> Any:
-    """Return the transformers configuration of a model."""
+    """Return the configuration of a model: that of transformers, or of diffusers."""
+    inner = plain(model)
+    if is_diffusion(inner):
+        return DiffusionConfig(type(inner).__name__, dict(inner.config), "")  # type: ignore[arg-type]
     return model.config
 
 
@@ -44,6 +49,8 @@ def plain(model: "nn.Module") -> "nn.Module":
 
 def kind_of(config: Any) -> Kind:
     """Return the kind of a model. Raises InputError for a model whose inputs tracekit cannot make."""
+    if isinstance(config, DiffusionConfig):
+        return "a diffusion model"
     if getattr(config, "is_encoder_decoder", False) and hasattr(config, "num_mel_bins"):
         return "a model of speech"
     if all(hasattr(config, name) for name in ("text_config", "vision_config", "projection_dim")):

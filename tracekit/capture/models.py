@@ -13,6 +13,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from tracekit.analyzers.errors import InputError, TracekitError, UnknownNameError
+from tracekit.capture import diffusion
 from tracekit.capture.model_class import model_class
 from tracekit.capture.model_errors import first_line
 from tracekit.capture.numerics import torch_dtype
@@ -106,6 +107,8 @@ def _unknown(name: str, why: str) -> UnknownNameError:
 
 def load_config(spec: ModelSpec) -> Any:
     """Return the transformers configuration of the model."""
+    if spec.hyper_parameters is not None and spec.hyper_parameters["model_type"] == diffusion.MODEL_TYPE:
+        return diffusion.config_from(spec.hyper_parameters)
     transformers = require("transformers")
     if spec.hyper_parameters is not None:
         parameters = dict(spec.hyper_parameters)
@@ -172,6 +175,8 @@ def build(
     """
     torch = require("torch")
     config = load_config(spec)
+    if isinstance(config, diffusion.DiffusionConfig):
+        return _denoiser(spec, config, dtype, device, weights)
     built = model_class(config, spec.training_class if training else "")
     fused = attention != "eager" and built._supports_sdpa
     options = {"dtype": torch_dtype(dtype), "attn_implementation": "sdpa" if fused else "eager"}
@@ -190,6 +195,17 @@ def build(
             raise
         raise _cannot_build(spec, weights, error) from error
     return model.train(training)
+
+
+def _denoiser(
+    spec: ModelSpec, config: diffusion.DiffusionConfig, dtype: Dtype, device: str, weights: Weights
+) -> "nn.Module":
+    if weights == "pretrained":
+        why = "The weights of diffusers are not read."
+        raise InputError(f"{spec.name} has random weights only.", why, "They take the same time: leave --weights out.")
+    require("torch").manual_seed(0)
+    with _initialization():
+        return diffusion.build(config, dtype, device).eval()
 
 
 def _not_of_values() -> tuple[type[Exception], ...]:

@@ -14,6 +14,7 @@ EXTRAS = {
     "nvtx": "capture",
     "torchao": "quantize",
     "bitsandbytes": "bitsandbytes",
+    "diffusers": "diffusion",
     "liger_kernel": "fused",
     "triton": "fuse",
     "peft": "adapters",
@@ -27,6 +28,7 @@ EXTRAS = {
 
 _NEEDED_FOR = {
     "capture": "Running a model needs it.",
+    "diffusion": "Diffusion models are built with it.",
     "measure": "Readings of the GPU and Parquet files need it.",
     "notebook": "The notebook magics need it.",
     "mcp": "The server for programs needs it.",
