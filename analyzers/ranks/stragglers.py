@@ -16,7 +16,7 @@ its work (uneven_work.py): a rank whose additional work takes LEAST_COST of a st
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,8 @@ Bools = npt.NDArray[np.bool_]
 LEAST_EXCESS, LEAST_COST, LEAST_ONCE = 0.03, 0.02, 0.10
 LEAST_STEPS = 4
 OUTLIER = 5.0
+EXPLAINS = 0.5
+"""Additional work that takes this part of an excess is its cause: counts are known better than times."""
 CONFIDENCE = 0.99
 SHOWN_CONFIDENCE = 0.8
 ON_ITS_OWN = ("compute", "copies", "data loading", "garbage collection")
@@ -82,10 +84,17 @@ def costs(program: Program, parts: OwnParts, extra: Mapping[int, float]) -> Cost
     beyond = _beyond_chance(excess, step_ns)
     whole = [each for each in simulated if beyond[each.rank]]
     costly = [each for each in (*whole, *_of_classes(run)) if each.share.expected >= LEAST_COST]
+    costly = [_by_its_work(each, extra.get(each.rank, 0.0)) for each in costly]
     costly += [run.without(rank, time, MORE_WORK) for rank, time in extra.items() if time >= LEAST_COST * step_ns]
     costly.sort(key=lambda each: -each.share.expected)
     largest = {each.rank: each for each in reversed(costly)}
     return Costs(run.base, tuple(simulated), tuple(each for each in costly if largest[each.rank] is each))
+
+
+def _by_its_work(cost: Cost, extra_ns: float) -> Cost:
+    """Return the cost with its cause: additional work, if that takes EXPLAINS of the excess of own time."""
+    explained = cost.of in ("", "compute") and extra_ns >= EXPLAINS * cost.excess_ns
+    return replace(cost, of=MORE_WORK, excess_ns=extra_ns) if explained and extra_ns > 0 else cost
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.ranks.causes import MORE, compared_work
+from tracekit.analyzers.ranks.causes import COUNTS, MORE, compared_work
 from tracekit.analyzers.ranks.mean_interval import mean_interval
 from tracekit.analyzers.ranks.own_parts import OwnParts
 from tracekit.analyzers.ranks.summary import RankSummary
@@ -22,6 +22,7 @@ OUTLIER = 5.0
 _MAD = 1.4826
 _LEAST_FOR_SPREAD = 4
 _MOST_COMPARED = 16
+_OP = ["op", "family"]
 
 
 def extra_work(ranks: Sequence[RankSummary], parts: OwnParts, alike: Sequence[Sequence[int]]) -> dict[int, float]:
@@ -35,8 +36,17 @@ def extra_work(ranks: Sequence[RankSummary], parts: OwnParts, alike: Sequence[Se
 
 
 def additional_ns(work: pd.DataFrame) -> float:
-    """Return the time of the ops with more calls, FLOPs or bytes than usual, less that of the ops with fewer."""
-    return max(0.0, float(work["growth"][work["more"] | work["fewer"]].sum()))
+    """Return the time of the work with more calls, FLOPs or bytes than usual, less that of the work with fewer.
+
+    Work that only another layer has, so that its op has as much as usual in all, does not count.
+    """
+    ops = work.groupby(_OP)[[*COUNTS, *(f"usual_{name}" for name in COUNTS)]].transform("sum")
+    differs = np.logical_or.reduce([_apart(ops[name], ops[f"usual_{name}"]) for name in COUNTS])
+    return max(0.0, float(work["growth"][differs & (work["more"] | work["fewer"])].sum()))
+
+
+def _apart(mine: pd.Series, usual: pd.Series) -> pd.Series:
+    return (mine > MORE * usual) | (usual > MORE * mine)
 
 
 def _more(counts: Floats, alike: Sequence[Sequence[int]]) -> Bools:

@@ -5,11 +5,14 @@ import pandas as pd
 import pytest
 from rank_summaries import call, summary
 
+from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.ranks.own_parts import OwnParts
+from tracekit.analyzers.ranks.stragglers import Cost, _by_its_work
 from tracekit.analyzers.ranks.tables import RANK_WORK
 from tracekit.analyzers.ranks.uneven_work import extra_work
 
 STEPS = 3
+SHARE = Interval(0.09, 0.1, 0.11)
 
 
 def work(*rows):
@@ -39,6 +42,27 @@ def test_the_time_of_additional_ops_is_that_of_their_own():
 def test_ops_that_another_layer_has_are_no_additional_work():
     moved = work(("b", "mm", 30, 3_000, 3e9), ("", "mm", 30, 6_000, 6e9))
     assert extra([[3e9] * 3, [1e9] * 3], [moved, USUAL], EACH) == {0: 2_000}
+
+
+def test_an_op_with_as_much_as_usual_in_other_layers_counts_for_nothing():
+    """Its slower kernels would hide the additional product."""
+    usual = work(("a", "copy", 30, 9_000, 0), ("a", "mm", 30, 3_000, 3e9))
+    moved = work(("b", "copy", 30, 3_000, 0), ("a", "mm", 30, 3_000, 3e9), ("", "mm", 30, 6_000, 6e9))
+    assert extra([[3e9] * 3, [1e9] * 3], [moved, usual], EACH) == {0: 2_000}
+
+
+@pytest.mark.parametrize(
+    ("cost", "extra_ns", "cause"),
+    [
+        (Cost(1, 0, SHARE, 8.0), 5.0, "more work"),
+        (Cost(1, 0, SHARE, 8.0, "compute"), 5.0, "more work"),
+        (Cost(1, 0, SHARE, 8.0), 3.0, ""),
+        (Cost(1, 0, SHARE, 8.0, "data loading"), 5.0, "data loading"),
+        (Cost(1, 0, SHARE, 8.0), 0.0, ""),
+    ],
+)
+def test_work_that_takes_half_of_an_excess_is_its_cause(cost, extra_ns, cause):
+    assert _by_its_work(cost, extra_ns).of == cause
 
 
 @pytest.mark.parametrize(
