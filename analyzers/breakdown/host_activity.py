@@ -22,6 +22,9 @@ LONG_STRETCH_NS = 500_000
 ns, is not dispatch."""
 LONG_COMPUTING_NS = 100_000
 """An op on the host computes if its self time is at least this, in ns."""
+LOOP_NS, _LOOP_OPS, _LOOP_COMPUTES = 1_000_000, 10, 0.1
+"""Length in ns, number of ops and their fraction of the time, from which on ops on the host, without a launch between
+them, are a loop that computes. What lies between them belongs to it."""
 _PART_OF_LAUNCHES = 0.01
 """A thread that launches less than this fraction of the work does not set the pace of the launches."""
 
@@ -104,16 +107,34 @@ def _activity(
     piece, window = _pairs(start, stop, begin, end)
     length = np.minimum(stop[piece], end[window]) - np.maximum(start[piece], begin[window])
     owner = owner[piece]
-    cause = _causes(part, kinds(part, nest, by.to_host[rows], by.launches, by.modules), owner, length)
-    bare_window, bare_length = _uncovered(part, nest.rows[nest.parent < 0], begin, end)
+    kind = kinds(part, nest, by.to_host[rows], by.launches, by.modules)
+    cause = _causes(part, kind, owner, length)
+    bare_window, bare_start, bare_length = _uncovered(part, nest.rows[nest.parent < 0], begin, end)
     bare = np.where(bare_length < LONG_STRETCH_NS, CODE["dispatch"], CODE["unexplained"])
+    window, length = np.concatenate([window, bare_window]), np.concatenate([length, bare_length])
+    cause, at = np.concatenate([cause, bare]), np.concatenate([start[piece], bare_start])
+    computes = np.concatenate([kind[owner] == CODE[COMPUTING], np.zeros(len(bare), dtype=bool)])
+    looping = (cause == CODE["dispatch"]) & _in_loops(window, at, length, computes, len(begin))
     return _summed(
         end - begin,
-        cause=np.concatenate([cause, bare]),
-        window=np.concatenate([window, bare_window]),
+        cause=np.where(looping, CODE["preprocessing"], cause),
+        window=window,
         row=np.concatenate([rows[owner], np.full(len(bare), -1)]),
-        ns=np.concatenate([length, bare_length]),
+        ns=length,
     )
+
+
+def _in_loops(window: Ints, start: Ints, length: Ints, computes: Bools, windows: int) -> Bools:
+    """Return which pieces lie between the first and the last op that computes on the host, where these are a loop."""
+    of, begin, ns = window[computes], start[computes], length[computes]
+    first = np.full(windows, np.iinfo(np.int64).max)
+    last = np.full(windows, np.iinfo(np.int64).min)
+    np.minimum.at(first, of, begin)
+    np.maximum.at(last, of, begin + ns)
+    count, computing = np.bincount(of, minlength=windows), np.bincount(of, ns, minlength=windows)
+    span = np.where(count > 0, last - np.minimum(first, last), 0)
+    loops = (span >= LOOP_NS) & (count >= _LOOP_OPS) & (computing >= _LOOP_COMPUTES * span)
+    return loops[window] & (start >= first[window]) & (start + length <= last[window])
 
 
 def _causes(part: pd.DataFrame, kind: Codes, owner: npt.NDArray, length: Ints) -> Codes:
@@ -137,14 +158,15 @@ def _causes(part: pd.DataFrame, kind: Codes, owner: npt.NDArray, length: Ints) -
     return first_true(tests, kind)
 
 
-def _uncovered(part: pd.DataFrame, roots: Rows, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return window and length of the stretches in which no row is open."""
+def _uncovered(part: pd.DataFrame, roots: Rows, begin: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return window, start and length of the stretches in which no row is open."""
     start = part["start_ns"].to_numpy()[roots].astype(np.int64)
     first, last = Covered(start, start + part["duration_ns"].to_numpy()[roots]).spans()
     left = np.concatenate([[np.iinfo(np.int64).min], last])
     right = np.concatenate([first, [np.iinfo(np.int64).max]])
     of, window = _pairs(left, right, begin, end)
-    return window, np.minimum(right[of], end[window]) - np.maximum(left[of], begin[window])
+    start = np.maximum(left[of], begin[window])
+    return window, start, np.minimum(right[of], end[window]) - start
 
 
 def _summed(

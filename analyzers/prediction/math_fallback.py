@@ -33,6 +33,8 @@ class MathFallback:
     """Type of the queries; None: unknown."""
     mended_by_half: bool = False
     """Fused kernels take these calls in 16 bits."""
+    strided: int = 0
+    """Number of operands whose last dimension is not contiguous."""
 
 
 def math_fallback(host: pd.DataFrame, gpu: GPU, capture: CaptureInfo | None) -> MathFallback | None:
@@ -64,7 +66,9 @@ def _explained(shapes: list[Any], dtypes: list[Any], strides: list[Any], gpu: GP
     precision = known.precision if known else None
     cause = _cause(shapes, dtypes, strides, gpu, group)
     in_half = _cause(shapes, [_half_on(gpu)] * 3, strides, gpu, group)
-    return MathFallback(cause, max(1, group), precision, precision == "fp32" and cause != "unknown" == in_half)
+    by_half = precision == "fp32" and cause != "unknown" == in_half
+    strided = sum(_is_strided(steps) for steps in strides[:3])
+    return MathFallback(cause, max(1, group), precision, by_half, strided)
 
 
 def _half_on(gpu: GPU) -> str:
@@ -80,13 +84,17 @@ def _cause(shapes: list[Any], dtypes: list[Any], strides: list[Any], gpu: GPU, g
         return "mixed-types"
     if group > 1 and (not gpu.supports("flash-attention") or mask or element == 4):
         return "grouped-heads"
-    if any(_is_shape(steps) and steps[-1] != 1 for steps in strides[:3]):
+    if any(_is_strided(steps) for steps in strides[:3]):
         return "layout"
     if shapes[0][-1] * element % _ALIGNMENT:
         return "head-dim"
     if _is_shape(mask) and mask[-1] * element % _ALIGNMENT:
         return "mask"
     return "unknown"
+
+
+def _is_strided(steps: object) -> bool:
+    return isinstance(steps, list) and _is_shape(steps) and steps[-1] != 1
 
 
 def _is_shape(dims: object) -> bool:

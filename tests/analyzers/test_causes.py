@@ -190,3 +190,15 @@ def test_healthy_runs_neither_load_nor_preprocess(shared, name: str):
     analysis = analyze(load(shared / "traces" / f"{name}.json.gz"))
     shares = analysis.idle_causes.set_index("cause")["share"]
     assert shares.reindex(["data-loading", "preprocessing", "compilation"]).fillna(0).sum() < 0.01
+
+
+def loop(ops: int, computes: str) -> Handmade:
+    """Ops on the host for 8 ms: one of 40 us and one that makes a view, in turn, and Python between them."""
+    rows = [("op", (computes, "aten::select")[at % 2], 500 + at * 8_000 / ops, 40 - 30 * (at % 2)) for at in range(ops)]
+    return between(*rows)
+
+
+def test_short_ops_on_the_host_without_a_launch_are_a_loop_with_all_between_them():
+    assert causes(loop(100, "aten::lerp"))["idle_ns"].groupby("cause").sum()["preprocessing"] > 7_800_000
+    assert "preprocessing" not in causes(loop(100, "aten::view")).index
+    assert "preprocessing" not in causes(loop(6, "aten::lerp")).index

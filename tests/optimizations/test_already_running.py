@@ -156,3 +156,13 @@ def test_an_objection_about_shapes_is_no_answer_where_none_are_recorded() -> Non
     for name in ("half-precision", "tf32", "nf4", "sdpa", "int8-dynamic", "pad-shapes"):
         assert find(name).obstacle(unknown) == "The trace does not say the shapes and types of most of its work."
     assert "16 bits" in str(find("tf32").obstacle(run)) or "fp32" in str(find("tf32").obstacle(run))
+
+
+def test_operands_in_another_layout_are_copied_first() -> None:
+    run = base("h200", tokens=2048, precision="fp16")
+    times = []
+    for strided in (1, 3):
+        fallen = replace(run, fallback=MathFallback("layout", precision="fp16", strided=strided))
+        ops = find("fused-attention-fallback").transform(fallen, "expected")
+        times.append((int((ops.name == "aten::copy_").sum()), ops.kernel_ns.sum()))
+    assert times[0] < times[1]

@@ -9,6 +9,7 @@ import pytest
 import tracekit
 from tracekit.analyzers.errors import TracekitError
 from tracekit.analyzers.idle_tables import HOST_CAUSES
+from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.graph_use import GraphUse
 from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.prediction.start import start
@@ -74,6 +75,34 @@ def test_the_evidence_names_the_function():
     (said,) = find("preprocessing").evidence(with_work("preprocessing", "scipy.ndimage.zoom"))
     assert {each.role: each.value for each in said.evidence}["name"] == "scipy.ndimage.zoom"
     assert "interpolate" in find("preprocessing").how_to(with_work("preprocessing", "scipy.ndimage.zoom"))
+
+
+def test_the_reason_names_the_function_that_takes_most_of_the_time():
+    base = with_work("preprocessing", "scipy.ndimage.zoom")
+    assert [each.kind for each in find("preprocessing").reason(base)] == ["preprocessing", "most-of-it"]
+    nameless = replace(base, host_causes=base.host_causes.assign(name=""))
+    assert [each.kind for each in find("preprocessing").reason(nameless)] == ["preprocessing"]
+
+
+def test_the_time_that_a_reason_quotes_is_of_the_step_that_is_quoted():
+    base = with_work("data-loading")
+    shorter = replace(base, stated_ns=base.stated_ns / 2, profiler_share=Interval(0.0, 0.0, 0.0))
+    (spent, *_) = find("data-loading").reason(shorter)
+    time, share = (each.value for each in spent.evidence)
+    assert time < shorter.unprofiled_ns
+    assert share == pytest.approx(time / shorter.unprofiled_ns)
+
+
+def test_shapes_that_depend_on_values_keep_graphs_away_until_they_are_fixed():
+    base = op_lists.base(layers=4)
+    names = base.ops.name.to_numpy(dtype=object).copy()
+    names[3] = "aten::nonzero"
+    waiting = replace(base, ops=base.ops.assign(name=names, sync=np.arange(len(names)) == 3))
+    for name in ("cuda-graphs", "max-autotune"):
+        assert find(name).objection(base) is None
+        assert "shapes depend on values" in str(find(name).objection(waiting))
+        assert find(name).objection(find("avoid-syncs").applied(waiting, "expected")) is None
+    assert "topk" in find("avoid-syncs").how_to(waiting)
 
 
 def test_work_scales_with_the_batch():

@@ -9,6 +9,7 @@ from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.outcome import Outcome
+from tracekit.analyzers.transforms.value_shapes import FIXED, by_values
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.host_work import NOTABLE, named_causes
 from tracekit.subjects.subject import Subject
@@ -23,8 +24,9 @@ class AvoidSyncs(Optimization):
     """The host no longer waits for the device in the middle of a step.
 
     The host no longer waits for the device if kernels follow in the step, and no longer reads back the values that it
-    waited for; at best it does not read the last one either. The time of allocating and freeing disappears, except for
-    a fifth at the low end. `compile` counts a graph break at each value that is read back.
+    waited for; at best it does not read the last one either. Shapes no longer depend on values. The time of allocating
+    and freeing disappears, except for a fifth at the low end. `compile` counts a graph break at each value that is read
+    back.
 
     *Refused* if the host does not wait within the step, and allocates next to nothing.
     """
@@ -43,6 +45,7 @@ class AvoidSyncs(Optimization):
         """Remove the copies to the host that are waited for; at best also the last one of the step."""
         amid = _amid(base)
         ops = base.ops.assign(sync=base.ops.sync & ~amid)
+        ops = ops.assign(name=ops.name.mask(by_values(ops), FIXED))
         read = _to_host(base) & (amid | (outcome == "high"))
         return ops.assign(kernel_ns=ops.kernel_ns.where(~read, 0.0), host_ns=ops.host_ns.where(~read, 0.0))
 
@@ -62,6 +65,11 @@ class AvoidSyncs(Optimization):
     def how_to(self, base: Baseline) -> str:
         if not _amid(base).any():
             return "# no torch.cuda.empty_cache() in the loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+        if by_values(base.ops).any():
+            return (
+                "rows = weights.topk(most).indices  # a fixed number, in place of torch.where or nonzero\n"
+                'torch.cuda.set_sync_debug_mode("warn")  # names the lines that wait'
+            )
         return (
             "total += loss.detach()  # keep it on the GPU; read it once in 100 steps with .item()\n"
             'torch.cuda.set_sync_debug_mode("warn")  # names the lines that wait'

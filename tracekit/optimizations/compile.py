@@ -23,6 +23,7 @@ from tracekit.analyzers.transforms.masked_attention import GENERATED, is_compile
 from tracekit.analyzers.transforms.outcome import Outcome, pick, remembered
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.analyzers.transforms.retime import put, retimed
+from tracekit.analyzers.transforms.value_shapes import by_values
 from tracekit.optimizations.avoid_syncs import values_read_back
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.cuda_graphs import forward_passes
@@ -146,7 +147,7 @@ def compiled(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     entry_ns = _entry_ns(base, outcome)
     base = replace(base, ops=_with_lookups(base.ops[~_literals(base)]))
     base = replace(base, ops=_turned(base, outcome))
-    apart = (base.ops.name == WIDENING) | appended(base)
+    apart = (base.ops.name == WIDENING) | appended(base) | by_values(base.ops)
     ops = _named(fused(_padded(base, outcome), base.gpu, outcome, within_layer=False, among=~apart), base.ops)
     ops = traced_masks.traced(replace(base, ops=ops), outcome)
     host = _host_ns(base, ops, outcome)
@@ -194,9 +195,11 @@ def _optimizes(ops: pd.DataFrame) -> "pd.Series[bool]":
 def _entry_ns(base: Baseline, outcome: Outcome) -> float:
     """Return the host time of entering compiled code: once per forward pass, and once per graph break.
 
-    A graph breaks at each value that is read back, and at each branch on a tensor in the host's memory.
+    A graph breaks at each value that is read back, at each op whose shapes depend on values, and at each branch on a
+    tensor in the host's memory.
     """
-    calls = pick(GUARDS, outcome) * (forward_passes(base) + values_read_back(base))
+    breaks = values_read_back(base) + int(by_values(base.ops).sum())
+    calls = pick(GUARDS, outcome) * (forward_passes(base) + breaks)
     forward = base.ops.phase != "backward"
     guarded = pick(GUARDED, outcome) * (where(base.ops, _has_weight) & forward).sum()
     put_back = pick(APPENDED, outcome) * appended(base).sum() * (base.ops.phase == "decode").any()

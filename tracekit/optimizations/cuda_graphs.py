@@ -12,6 +12,7 @@ from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms import traced_masks
 from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.analyzers.transforms.value_shapes import by_values
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.evidence import busy, idle, latency, launches, of_step, say
 from tracekit.optimizations.shared.host_work import named_causes
@@ -57,7 +58,8 @@ class CUDAGraphs(Graphed):
 
     *Refused* where the run replays graphs already; for training, which needs `make_graphed_callables` by hand; where
     the step waits for copies between host and device (`.item()`, sliding windows), which a graph cannot record, unless
-    the model only asks whether a mask is all set, which transformers skips during capture; and where attention is
+    the model only asks whether a mask is all set, which transformers skips during capture; where shapes depend on
+    values (`nonzero`); and where attention is
     written out and its mask comes from the host. Compiled first, numbers of the host are constants.
     """
 
@@ -90,6 +92,9 @@ class CUDAGraphs(Graphed):
                 f"{waits} times a step the host waits for a copy between its memory and the device's, which no graph "
                 "records: read no values back (.item()), make tensors on the device, or pin their memory."
             )
+        shapes = int(by_values(base.ops).sum())
+        if shapes:
+            return f"{shapes} times a step shapes depend on values, which no graph records: see avoid-syncs."
         if traced_masks.from_the_host(base):
             return (
                 "While a step is recorded, the model makes its attention mask from a number of the host's, which no "

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Access, Cost
 from tracekit.analyzers.costs.work import Attention, Precision
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.prediction.baseline import Baseline
@@ -59,7 +59,7 @@ class FusedAttentionFallback(Optimization):
     PyTorch's `sdp_utils.cpp`: bf16 on a GPU without it, grouped heads where only the memory-efficient kernel is left,
     operands of different types, a last dimension that is not contiguous, or a head size or rows of a mask that are no
     multiple of 16 bytes. The prediction is that of `sdpa`, in the type of the call, without the casts and masks of the
-    math path, and with copies of keys and values where heads are repeated.
+    math path, and with copies of keys and values where heads are repeated, or of the operands that change their layout.
 
     *Refused* if no call fell back, or the GPU has no fused kernel for the types.
     """
@@ -77,7 +77,7 @@ class FusedAttentionFallback(Optimization):
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         fused = SDPA().joined(base, outcome, _math_path(base), self._as_mended(base))
-        return with_extras(replace(base, ops=fused), self._repeats(base, fused), {})
+        return with_extras(replace(base, ops=fused), self._copies(base, fused, outcome), {})
 
     def _as_mended(self, base: Baseline) -> Precision | None:
         """Return the dtype after the correction, because the math path widens 16-bit operands; None for no change."""
@@ -85,13 +85,16 @@ class FusedAttentionFallback(Optimization):
             return "fp16"
         return base.fallback.precision
 
-    def _repeats(self, base: Baseline, ops: pd.DataFrame) -> dict[int, list[Extra]]:
-        """Return the copies that repeat keys and values for each query head."""
-        if base.fallback is None or base.fallback.cause != "grouped-heads":
-            return {}
-        group = max(2, base.fallback.group)
-        rows = [row for row, cost in enumerate(ops.cost) if cost is not None and isinstance(cost.work, Attention)]
-        return {row: [_repeat(ops.cost.iloc[row], group)] * 2 for row in rows}
+    def _copies(self, base: Baseline, ops: pd.DataFrame, outcome: Outcome) -> dict[int, list[Extra]]:
+        """Return the copies of the mend: keys and values for each query head, or operands in another layout."""
+        assert base.fallback is not None
+        fused = {row: cost for row, cost in enumerate(ops.cost) if cost and isinstance(cost.work, Attention)}
+        if base.fallback.cause == "grouped-heads":
+            group = max(2, base.fallback.group)
+            return {row: [_repeat(cost, group)] * 2 for row, cost in fused.items()}
+        if base.fallback.cause == "layout":
+            return {row: [_turn(cost, outcome)] * base.fallback.strided for row, cost in fused.items()}
+        return {}
 
     def reason(self, base: Baseline) -> Statements:
         assert base.fallback is not None
@@ -146,7 +149,19 @@ def _rows(base: Baseline) -> "pd.Series[bool]":
 
 
 def _repeat(cost: Cost, group: int) -> Extra:
+    size = _keys_bytes(cost)
+    return Extra("aten::repeat_interleave", moving(size / group, size, cost.precision, "copy"))
+
+
+def _turn(cost: Cost, outcome: Outcome) -> Extra:
+    """Return a copy that changes the order of the last dimensions; at best it is as fast as one that does not."""
+    size = _keys_bytes(cost)
+    access: Access = "linear" if outcome == "high" else "transposed"
+    return Extra(_COPY, replace(moving(size, size, cost.precision, "copy"), access=access))
+
+
+def _keys_bytes(cost: Cost) -> float:
+    """Return the bytes of keys for each query head."""
     shape = cost.work
     assert isinstance(shape, Attention)
-    size = ELEMENT_BYTES[cost.precision] * shape.batch * shape.heads * shape.keys * shape.head_dim
-    return Extra("aten::repeat_interleave", moving(size / group, size, cost.precision, "copy"))
+    return ELEMENT_BYTES[cost.precision] * shape.batch * shape.heads * shape.keys * shape.head_dim

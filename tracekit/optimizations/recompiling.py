@@ -1,9 +1,12 @@
 """Compiles once instead of again in measured steps."""
 
+from dataclasses import replace
+
 import pandas as pd
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.host_calibration import MOST_TO_LAUNCH_NS
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.shared.host_work import LessHostWork
@@ -16,7 +19,7 @@ class Recompiling(LessHostWork):
     """Code is compiled once, and not again in measured steps.
 
     The compilation time inside the step disappears, with the kernels that are tried out. At the low end 30 % of it
-    remains, for a few variants of shapes.
+    remains, for a few variants of shapes. At the high end, host work around it that has no name disappears, too.
 
     *Refused* if nothing is compiled in the step.
     """
@@ -25,6 +28,7 @@ class Recompiling(LessHostWork):
     title = "No compiling in the loop"
     costs = Costs("about the same", "unchanged", "one argument, or padded shapes")
     causes = ("compilation",)
+    names_function = False
     nothing = "Nothing is compiled in the step."
     caveats = ("Code for any shape may be a few percent slower than code for one.",)
 
@@ -35,7 +39,14 @@ class Recompiling(LessHostWork):
         """Remove the kernels that were tried out during compilation."""
         tried, left = base.recorded.while_compiling(base.ops), self.left(base, outcome)
         times = {name: base.ops[name].where(~tried, base.ops[name] * left) for name in ("host_ns", "kernel_ns")}
+        if outcome == "high":
+            times["host_ns"] = times["host_ns"].clip(upper=MOST_TO_LAUNCH_NS)
         return base.ops.assign(**times, sync=base.ops.sync & (~tried | (left > 0)))
+
+    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
+        after = super().applied(base, outcome)
+        around = 0.0 if outcome == "high" else 1.0
+        return replace(after, outside=after.outside.scaled(around, ("unexplained",)))
 
     def how_to(self, base: Baseline) -> str:
         return (

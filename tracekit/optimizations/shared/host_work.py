@@ -24,6 +24,8 @@ class LessHostWork(Optimization):
 
     mends_mistake = True
     causes: tuple[str, ...]
+    names_function = True
+    """Whether the reason names the function that takes most of the time."""
     nothing: str
     """Why it is refused without such work."""
 
@@ -45,7 +47,7 @@ class LessHostWork(Optimization):
         time = base.outside_ns(self.causes)
         part = min(time / max(base.unprofiled_ns, 1.0), 1.0)
         spent = say(self.id, of_step("time", "outside_ns", time), of_step("share", "outside_share", part))
-        return (spent, *most_of_it(base, self.causes))
+        return (spent, *(most_of_it(base, self.causes) if self.names_function else ()))
 
     def evidence(self, base: Baseline) -> Statements:
         return named_causes(base, self.causes)
