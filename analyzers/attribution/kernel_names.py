@@ -22,6 +22,7 @@ _HELPER = re.compile(
     r"|dot_do_o|convert_dq",
     re.IGNORECASE,
 )
+_SETS_UP = re.compile(r"init_device_workspace")
 _MULTIPLIES = re.compile(r"gem[mv]|Cijk_|nvjet|xmma|cutlass|winograd|fmha|implicit_conv", re.IGNORECASE)
 _TF32 = re.compile(r"tf32|s1688", re.IGNORECASE)
 _TO_DEVICE = re.compile(r"HtoD|HostToDevice|^Memcpy [HM]2D", re.IGNORECASE)
@@ -42,9 +43,9 @@ def is_communication(names: pd.Series) -> npt.NDArray[np.bool_]:
 def is_helper(names: pd.Series) -> npt.NDArray[np.bool_]:
     """Return which kernels only prepare operands or combine results of a GEMM, convolution or attention kernel.
 
-    They are transposes, layout conversions, copies, fills, and split-K reductions.
+    They are transposes, layout conversions, copies, fills, split-K reductions, and the set-up of workspaces.
     """
-    return matching(names, _HELPER) & ~matching(names, _MULTIPLIES)
+    return (matching(names, _HELPER) & ~matching(names, _MULTIPLIES)) | matching(names, _SETS_UP)
 
 
 def says_tf32(names: pd.Series) -> npt.NDArray[np.bool_]:

@@ -13,6 +13,7 @@ from tracekit.analyzers.costs import MalformedCall, cost_of_signature, parse_cal
 from tracekit.analyzers.costs.arguments import Arguments
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.generated import generated
+from tracekit.analyzers.costs.tensors import Tensor
 from tracekit.analyzers.costs.work import Product
 
 Ints = npt.NDArray[np.int64]
@@ -23,6 +24,7 @@ _PARAMETER_OPS = ("aten::linear", "aten::embedding", "aten::conv2d")
 _TAKES_PARAMETERS = re.compile(r"aten::_(?:foreach|fused)_")
 _MATRIX_FAMILIES = ("gemm", "attention", "convolution")
 _TRITON = "triton_"
+_INDEX_TYPES, _TABLE_RANK = ("int64", "int32"), 2
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,18 @@ def _bytes_of_inputs(name: str, shapes: str, dtypes: str, values: str) -> Cost |
         return None
     precision, kernel = tensors[0].dtype.precision, generated(name)
     family = kernel.family if kernel else "pointwise"
-    return Cost(0, sum(t.bytes for t in tensors), 0, family=family, precision=precision, estimated=True)
+    looks_up = kernel is not None and any(op.startswith("embedding") for op in kernel.ops)
+    moved = _looked_up(tensors) if looks_up else sum(tensor.bytes for tensor in tensors)
+    return Cost(0, moved, 0, family=family, precision=precision, estimated=True)
+
+
+def _looked_up(tensors: Sequence[Tensor]) -> int:
+    """Return the bytes of a kernel that looks up rows of a table: of tables with more rows than there are indices, only
+    that many rows are accessed."""
+    indices = max((tensor.numel for tensor in tensors if tensor.dtype.name in _INDEX_TYPES), default=0)
+    tables = [indices > 0 and len(each.shape) == _TABLE_RANK and each.shape[0] > indices for each in tensors]
+    read = [indices / each.shape[0] if table else 1.0 for table, each in zip(tables, tensors, strict=True)]
+    return round(sum(part * tensor.bytes for part, tensor in zip(read, tensors, strict=True)))
 
 
 def _signature_codes(host: pd.DataFrame, rows: Rows) -> Ints:

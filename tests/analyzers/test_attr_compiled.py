@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from handmade import Handmade
 
 from tracekit.analyzers import analyze
+from tracekit.analyzers.attribution.kernel_names import is_helper
 from tracekit.analyzers.costs.generated import generated
 from tracekit.analyzers.readers import load
 
@@ -92,3 +94,16 @@ def test_shared_traces_of_compiled_code(shared, name):
     kernels = analyze(load(shared / f"traces/{name}.json.gz")).kernels
     triton = kernels[kernels["name"].str.startswith("triton_")]
     assert len(triton) and triton["op"].str.startswith("fused: ").all()
+
+
+@pytest.mark.parametrize(("tokens", "rows"), [(1, 1), (512, 512), (64_000, 32_000)])
+def test_a_generated_lookup_reads_the_rows_that_are_looked_up(tokens, rows):
+    shapes, dtypes = f"[[1,{tokens}],[32000,64],[1,{tokens},64]]", '["long int","c10::Half","c10::Half"]'
+    made = Handmade().host("op", "triton_poi_fused_embedding_0", 0, 9, shapes=shapes, dtypes=dtypes)
+    work = analyze(made.launched("triton_poi_fused_embedding_0", 1, 5, 3).trace()).work
+    assert work.bytes.tolist() == [8 * tokens + 128 * rows + 128 * tokens]
+
+
+def test_the_set_up_of_a_workspace_computes_nothing():
+    names = pd.Series(["init_device_workspace_kernel<xmma__5x::implicit_gemm>", "sm90_xmma_fprop"], dtype="category")
+    assert is_helper(names).tolist() == [True, False]
