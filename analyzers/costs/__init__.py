@@ -18,6 +18,7 @@ from tracekit.analyzers.costs import (  # noqa: F401 (importing a family registe
     losses,
     norm,
     optimizers,
+    packed_products,
     pointwise,
     pooling,
     quantized,

@@ -120,6 +120,7 @@ costs("fbgemm::dense_embedding_codegen_lookup_function")(lookup)
 @costs("fbgemm::jagged_to_padded_dense", "fbgemm::jagged_2d_to_dense", "fbgemm::jagged_1d_to_dense", payload=0)
 @costs("fbgemm::dense_to_jagged", "fbgemm::expand_into_jagged_permute", payload=0)
 @costs("fbgemm::linearize_cache_indices", "fbgemm::lengths_range", payload=1)
+@costs("fbgemm::jagged_index_select", "fbgemm::keyed_jagged_index_select_dim1", "fbgemm::lxu_cache_lookup", payload=0)
 @costs("fbgemm::recat_embedding_grad_output_mixed_D_batch", payload=0)
 def move_sparse(call: Arguments, payload: int) -> Cost:
     """Reads every input; rearranges and writes the tensors from `payload` to the first input that is not a tensor."""
@@ -148,6 +149,14 @@ def cumulative_sum(call: Arguments) -> Cost:
 def bounds_check(call: Arguments) -> Cost:
     """(rows_per_table, indices, offsets, ...): reads them; writes only entries out of bounds."""
     return moves("gather", 0, call.every(0, 3), [], call.tensor(1).dtype)
+
+
+@costs("fbgemm::jagged_dense_elementwise_add", "fbgemm::jagged_dense_elementwise_mul")
+@costs("fbgemm::jagged_dense_elementwise_add_jagged_output")
+def jagged_with_dense(call: Arguments) -> Cost:
+    """(values, offsets, dense): an element of the result for each value; padding is not counted."""
+    values = call.tensor(0)
+    return moves("pointwise", values.numel, [values, *call.every(1)], [values], values.dtype, access="indexed")
 
 
 @costs("aten::_embedding_bag_dense_backward", "aten::_embedding_bag_backward")

@@ -19,6 +19,7 @@ _ROTARY_FLOPS = 3
 
 
 @costs("_C::rms_norm", "_C::rms_norm_static_fp8_quant", "_C::rms_norm_dynamic_per_token_quant", "sgl_kernel::rmsnorm")
+@costs("_C::rms_norm_per_block_quant")
 @costs("sgl_kernel::gemma_rmsnorm")
 def rms_norm(call: Arguments) -> Cost:
     """(result, input, weight, ...): the result may be quantized."""
@@ -129,6 +130,31 @@ def packed_linear(call: Arguments, at: int) -> Cost:
     fit(len(weight.shape) == 2 and a.shape[-1:] == weight.shape[1:], call.name)
     rows = a.numel // max(1, a.shape[-1])
     return product(a, weight, Product(1, rows, weight.shape[0], weight.shape[1], weight="b"))
+
+
+@costs("_C::fused_qk_norm_rope")
+def norm_and_rotate(call: Arguments) -> Cost:
+    """(queries, keys and values, ...): norms and rotates queries and keys in place; values stay."""
+    heads = [call.integer(index) for index in (1, 2, 3)]
+    qkv = call.tensor(0)
+    rotated = qkv.like((qkv.numel * sum(heads[:2]) // max(1, sum(heads)),))
+    return moves(
+        "norm", (_RMS_FLOPS + _ROTARY_FLOPS) * rotated.numel, [rotated], [rotated], qkv.dtype, work=Norm(False)
+    )
+
+
+@costs("_C::merge_attn_states")
+def merge_attention(call: Arguments) -> Cost:
+    """(result, its log-sum-exp, result and log-sum-exp of the prefix, those of the suffix)."""
+    out = call.tensor(0)
+    return moves("pointwise", 3 * out.numel, call.every(2, 6), [out], out.dtype)
+
+
+@costs("_C::apply_repetition_penalties_")
+def repetition_penalties(call: Arguments) -> Cost:
+    """(logits, masks of prompt and output, penalties): in place."""
+    logits = call.tensor(0)
+    return moves("pointwise", 2 * logits.numel, call.every(0, 4), [logits], logits.dtype)
 
 
 @costs("_C::greedy_argmax")

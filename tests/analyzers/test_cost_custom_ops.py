@@ -167,3 +167,35 @@ def test_ops_of_vllm_have_costs(trace: str) -> None:
     ops = analysis.work[analysis.work["op_name"].astype(str).str.match(r"_C::(weight|onednn|rotary|rms|fused|cpu_att)")]
     assert len(ops) > 20
     assert ops["bytes"].notna().all()
+
+
+PACKED = {
+    "_C::awq_gemm": [tensor(4, 256), tensor(256, 512 // 8, dtype=INT), tensor(2, 512), tensor(2, 64, dtype=INT)],
+    "_C::gptq_gemm": [tensor(4, 256), tensor(256 // 8, 512, dtype=INT), tensor(2, 64, dtype=INT), tensor(2, 512)],
+    "_C::marlin_gemm": [tensor(4, 256), NONE, tensor(16, 1024, dtype=INT), tensor(512), tensor(2, 512)],
+    "_C::machete_mm": [tensor(4, 256), tensor(256 // 8, 512, dtype=INT), number(1), NONE, tensor(2, 512)],
+}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_products_with_packed_weights_have_the_columns_of_their_scales(name: str) -> None:
+    known = cost(name, *PACKED[name])
+    assert (known.flops, known.weight_bytes, known.write_bytes) == (2 * 4 * 256 * 512, 256 * 512 // 2, 2 * 4 * 512)
+    assert known.work == Product(1, 4, 512, 256, weight="b", stored="int4")
+
+
+def test_eight_bits_are_told_from_four() -> None:
+    known = cost("_C::gptq_gemm", tensor(4, 256), tensor(64, 512, dtype=INT), tensor(2, 64, dtype=INT), tensor(2, 512))
+    assert isinstance(known.work, Product) and known.work.stored == "int8"
+
+
+def test_fp8_products_of_fbgemm() -> None:
+    eight = "c10::Float8_e4m3fn"
+    scales = [tensor(16, dtype=FLOAT), tensor(128, dtype=FLOAT)]
+    known = cost("fbgemm::f8f8bf16_rowwise", tensor(16, 64, dtype=eight), tensor(128, 64, dtype=eight), *scales)
+    assert (known.flops, known.precision, known.write_bytes) == (2 * 16 * 64 * 128, "fp8", 2 * 16 * 128)
+
+
+def test_queries_and_keys_are_normed_and_rotated_in_place() -> None:
+    known = cost("_C::fused_qk_norm_rope", tensor(8, 6 * 64), number(4), number(1), number(1), number(64), number(1e-6))
+    assert known.read_bytes == known.write_bytes == 2 * 8 * 5 * 64
