@@ -4,7 +4,7 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.results import Analysis, Projection
 from tracekit.reports.console import printed
 from tracekit.reports.headline import headline
 from tracekit.reports.names import in_sentence, printable, shortened
@@ -19,6 +19,7 @@ _KIND = {
     "modelled": "MODELLED: every number is a prediction, nothing was measured",
     "imported": "imported",
 }
+_SEVERITIES = ("error", "warning", "info")
 _SHOWN = 3
 _NOTABLE = 0.01
 _INDENT = 12
@@ -99,7 +100,15 @@ def _projection(analysis: Analysis) -> str:
     if projection is None:
         return ""
     low, high = duration(projection.latency_us.low), duration(projection.latency_us.high)
-    return f"{low} to {high} a step on {projection.gpu.name} (MODELLED from this run)"
+    return f"{_misfit(projection)}{low} to {high} a step on {projection.gpu.name} (MODELLED from this run)"
+
+
+def _misfit(projection: Projection) -> str:
+    if projection.fits:
+        return ""
+    least = "at least " if projection.memory_at_least else ""
+    needed = (projection.memory_bytes or 0) / 1e9
+    return f"does not fit, it needs {least}{needed:,.1f} of {projection.gpu.memory_gb:g} GB; with enough memory "
 
 
 def _bounds(analysis: Analysis) -> str:
@@ -171,6 +180,7 @@ def _coverage(analysis: Analysis) -> str:
 def _problems(analysis: Analysis) -> str:
     if analysis.problems.empty:
         return "none"
-    messages = list(analysis.problems["message"])
+    order = analysis.problems["severity"].map(_SEVERITIES.index).sort_values(kind="stable").index
+    messages = list(analysis.problems["message"].loc[order])
     more = [f"and {len(messages) - 2} more"] if len(messages) > 2 else []
     return " ".join([*messages[:2], *more])

@@ -4,7 +4,10 @@ from dataclasses import replace
 import pytest
 from hostile import hostile
 
-from tracekit.analyzers.results import Analysis, DeviceTime
+from tracekit.analyzers import hardware
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.problems import problem, table
+from tracekit.analyzers.results import Analysis, DeviceTime, Projection
 from tracekit.analyzers.trace import PROBLEMS
 from tracekit.reports.headline import headline
 from tracekit.reports.terminal import brief, full, summary
@@ -62,6 +65,20 @@ def test_nothing_to_say(imported: Analysis) -> None:
     bare = replace(imported, recommendations=(), problems=PROBLEMS.empty())
     assert "no recommendation" in summary(bare)
     assert "problems  none" in summary(bare)
+
+
+def test_a_projection_that_does_not_fit_says_so(imported: Analysis) -> None:
+    projection = Projection(hardware.find("t4"), Interval(3000, 3400, 4100), Interval(900, 1000, 1200), "Scaled.")
+    assert "projected 3.00 ms to 4.10 ms a step" in summary(replace(imported, projection=projection))
+    small = replace(projection, memory_bytes=25_500_000_000, memory_at_least=True)
+    said = "does not fit, it needs at least 25.5 of 16 GB; with enough memory 3.00 ms to 4.10 ms a step"
+    assert said in summary(replace(imported, projection=small))
+
+
+def test_the_worst_problem_is_named_first(imported: Analysis) -> None:
+    rows = [problem("no-layers"), problem("unknown-gpu"), problem("does-not-fit", detail="no")]
+    text = summary(replace(imported, problems=table(rows)))
+    assert "problems  The run does not fit the GPU" in text
 
 
 @pytest.mark.parametrize("width", [60, 100, 160])
