@@ -34,3 +34,9 @@ def test_half_precision_brings_the_fused_kernel_where_only_32_bits_fall_back() -
     first, second = (each.id for each in analysis.recommendations[:2])
     assert (first, second) == ("half-precision", "fused-attention-fallback")
     assert analysis.recommendations[0].speedup.expected > 2 * analysis.recommendations[1].speedup.expected
+
+
+def test_packed_weights_do_not_mend_attention_that_fell_back() -> None:
+    analysis = tracekit.analyze(FOLDER / "h100_fell-back-layout.json.gz")
+    gains = {each.id: each.speedup for each in analysis.considered if each.speedup}
+    assert all(gains[name].expected < 1.1 for name in ("nf4", "llm-int8", "int8-weight-only"))

@@ -154,7 +154,12 @@ def _is_wide_attention(cost: Cost | None) -> bool:
 
 @remembered
 def in_half(base: Baseline, outcome: Outcome) -> pd.DataFrame:
-    """Return the op list with 32-bit ops in 16 bits, which formats of weights start from."""
+    """Return the op list with 32-bit ops in 16 bits, which formats of weights start from.
+
+    Where attention in 16 bits falls back to the math path, which computes in 32 bits, it still does.
+    """
+    if base.fallback and base.fallback.precision in ("bf16", "fp16"):
+        return base.ops
     base = fused_in_half(base, outcome)
     ops = retimed(base.ops, lambda cost: narrowed(cost, half_type(base.gpu)), base.gpu, outcome)
     ops = ops.assign(host_ns=ops.host_ns + attention_host_ns(base, outcome))
