@@ -13,6 +13,8 @@ from tracekit.analyzers.transforms.outcome import Outcome, pick
 Rows = Mapping[tuple[str, str, str], list[int]]
 KERNEL = Interval(1.3, 1.0, 0.85)
 """Time of a written kernel divided by its modelled time."""
+FOUND = 0.5
+"""Fraction of a group's ops that a trace must have: some launch under the name of an op inside them, such as zero_."""
 CALLED = Interval(1.0, 0.5, 0.0)
 """Fraction of the host time of a group's first op beyond a plain launch that remains: the call of its module."""
 
@@ -36,7 +38,7 @@ def with_kernels(
     sync, kept = ops.sync.to_numpy().copy(), np.ones(len(ops), dtype=bool)
     for each, launch_ns in passes:
         at = [i for i in positions(each.places, rows) if kept[i]]
-        if len(at) < len(each.places):
+        if len(at) < FOUND * len(each.places) or not at:
             continue
         first = at[0]
         entered = max(0.0, host[first] - plain_ns) * pick(CALLED, outcome)
