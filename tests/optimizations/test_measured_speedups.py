@@ -1,6 +1,6 @@
 """Today's predictions for optimizations measured on an H200. The model was fitted to them, so this guards the fit."""
 
-from statistics import fmean
+from statistics import fmean, median
 
 import pytest
 from accuracy.speedup_rows import LOSS, predicted_before, predicted_now
@@ -12,9 +12,11 @@ def rows():
 
 
 def test_the_mean_error_and_what_is_inside(rows):
+    """Widths hold 85 % of the rows where machines count the same, so more of this one's, which the model was fitted to."""
     assert len(rows) > 100
     assert fmean(row.error for row in rows) < 0.10
-    assert 0.80 <= fmean(row.inside for row in rows) <= 0.96
+    assert fmean(row.inside for row in rows) >= 0.80
+    assert median(row.predicted.high / row.predicted.low for row in rows) <= 1.6
 
 
 def test_signs_are_right_and_no_loss_is_recommended(rows):
