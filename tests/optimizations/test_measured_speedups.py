@@ -12,7 +12,7 @@ def rows():
 
 
 def test_the_mean_error_and_what_is_inside(rows):
-    """Widths hold 85 % of the rows where machines count the same, so more of this one's, which the model was fitted to."""
+    """Widths hold 85 % of the rows where machines count the same, so more of the one that the model was fitted to."""
     assert len(rows) > 100
     assert fmean(row.error for row in rows) < 0.10
     assert fmean(row.inside for row in rows) >= 0.80
