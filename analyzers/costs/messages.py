@@ -6,14 +6,9 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from tracekit.analyzers.costs import dtypes
+from tracekit.analyzers.hardware.hosts import GPUS_OF_A_HOST
 
 Kind = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", ""]
-
-Link = Literal["nvlink", "ib"]
-"""One host, or hosts of eight GPUs with an InfiniBand adapter a GPU."""
-
-GPUS_OF_A_HOST = 8
-"""Largest number of ranks on one host. A larger group spans hosts, whose network is unknown."""
 
 
 @dataclass(frozen=True)

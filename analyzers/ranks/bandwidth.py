@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analyzers.costs.messages import GPUS_OF_A_HOST
 from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.hardware.hosts import GPUS_OF_A_HOST
 
 Floats = npt.NDArray[np.float64]
 

@@ -7,9 +7,9 @@ import msgspec
 
 from tracekit.analyzers.costs import cost_of_signature
 from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.costs.messages import Link
 from tracekit.analyzers.costs.work import Precision, Product
 from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.hardware.hosts import Link
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.kernel_time.links import copy_ns
 from tracekit.analyzers.prediction.data_parallel.links import message_ns

@@ -8,8 +8,9 @@ latency per hop are assumed, not measured.
 from dataclasses import replace
 from math import ceil, log2
 
-from tracekit.analyzers.costs.messages import GPUS_OF_A_HOST, Link, Message
+from tracekit.analyzers.costs.messages import Message
 from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.hardware.hosts import GPUS_OF_A_HOST, Link
 from tracekit.analyzers.kernel_time.collectives import collective_ns
 
 ADAPTER_GBS, SUSTAINED = 50.0, 0.85

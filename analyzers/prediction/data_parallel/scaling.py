@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analyzers.costs.messages import GPUS_OF_A_HOST, Link
 from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.hardware.hosts import GPUS_OF_A_HOST, Link
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.data_parallel.buckets import Bucket, buckets
