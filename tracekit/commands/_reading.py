@@ -8,9 +8,12 @@ import sys
 from collections.abc import Callable
 from functools import reduce
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from tracekit.analyzers.results import Analysis
 
 _MOST_GIB = 1 << 30
 
@@ -72,3 +75,10 @@ def _load_pandas_alone() -> None:
 def reading(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add to a command the argument TRACE and the options of reading and analyzing it."""
     return click.argument("trace")(reduce(lambda done, option: option(done), reversed(_OPTIONS), command))
+
+
+def analysis_of(trace: str, *, no_cache: bool, max_unpacked: float, **options: Any) -> "Analysis":
+    """Return the analysis of TRACE with the options that `reading` adds."""
+    from tracekit.answers.full_analysis import analyze
+
+    return analyze(trace, use_cache=not no_cache, max_bytes=int(max_unpacked * 2**30), **options)

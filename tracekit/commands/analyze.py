@@ -1,12 +1,12 @@
 """`tracekit analyze`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tracekit.commands._output import FORCE
-from tracekit.commands._reading import Reading, reading
+from tracekit.commands._reading import Reading, analysis_of, reading
 from tracekit.reports.table_names import TABLES
 
 if TYPE_CHECKING:
@@ -35,20 +35,14 @@ _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown"}
 @FORCE
 def command(
     trace: str,
-    gpu: str | None,
-    gpu_file: str | None,
-    counters: str | None,
-    captures: tuple[str, ...],
     form: str | None,
     table: str,
     brief: bool,
-    no_cache: bool,
-    max_unpacked: float,
     output: Path | None,
     force: bool,
+    **options: Any,
 ) -> None:
     """Analyze TRACE (a file, a run's folder, or a URL): what bounds it, where its time goes, and what to do next."""
-    from tracekit.answers.full_analysis import analyze
     from tracekit.reports.files import check_writable
     from tracekit.reports.marked_text import write_text
     from tracekit.reports.replacing import check_not_input, mark_of
@@ -59,15 +53,7 @@ def command(
     if brief and form not in (None, "json"):
         raise click.UsageError("--brief is JSON: leave out --format, or name json.")
     form = "brief" if brief else form or _EXTENSIONS.get(output.suffix if output else "", "text")
-    analysis = analyze(
-        trace,
-        gpu,
-        counters,
-        gpu_file=gpu_file,
-        captures=captures,
-        use_cache=not no_cache,
-        max_bytes=int(max_unpacked * 2**30),
-    )
+    analysis = analysis_of(trace, **options)
     text = _rendered(analysis, form, table, trace, colour=None if output is None else False)
     if output is None:
         click.echo(text, nl=False)

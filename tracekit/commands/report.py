@@ -1,11 +1,12 @@
 """`tracekit report`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from tracekit.commands._output import FORCE
-from tracekit.commands._reading import Reading, reading
+from tracekit.commands._reading import Reading, analysis_of, reading
 from tracekit.runs.folders import page_of, stem
 
 
@@ -21,18 +22,12 @@ from tracekit.runs.folders import page_of, stem
 @FORCE
 def command(
     trace: str,
-    gpu: str | None,
-    gpu_file: str | None,
-    counters: str | None,
-    captures: tuple[str, ...],
-    no_cache: bool,
-    max_unpacked: float,
     output: Path | None,
     force: bool,
+    **options: Any,
 ) -> None:
     """Write the HTML report of TRACE (a file, a run's folder, or a URL): one page that needs no network."""
     from tracekit.analyzers.readers.remote import is_url
-    from tracekit.answers.full_analysis import analyze
     from tracekit.reports.files import check_writable, write_atomically
     from tracekit.reports.html import render
     from tracekit.reports.replacing import check_not_input, check_page, mark_of
@@ -43,15 +38,7 @@ def command(
     check_writable(target)
     check_not_input(target, trace)
     check_page(target, "report", mark, force)
-    analysis = analyze(
-        trace,
-        gpu,
-        counters,
-        gpu_file=gpu_file,
-        captures=captures,
-        use_cache=not no_cache,
-        max_bytes=int(max_unpacked * 2**30),
-    )
+    analysis = analysis_of(trace, **options)
     write_atomically(target, render(analysis, mark))
     click.echo(f"Wrote {target}", err=True)
 
