@@ -1,11 +1,12 @@
 """Finds forward passes by the ops that read a model's inputs: the lookup of tokens, or the convolution of an image."""
 
-import json
 from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+
+from tracekit.analyzers.recorded_dims import recorded_dims
 
 Ints = npt.NDArray[np.int64]
 
@@ -37,20 +38,12 @@ def _of_largest(rows: Ints, shapes: "pd.Series[str]", size: Callable[[str], int]
 
 
 def _table_size(shapes: str) -> int:
-    return _product(_dims(shapes, 0))
+    return _product(recorded_dims(shapes, 0))
 
 
 def _filters_size(shapes: str) -> int:
-    weights = _dims(shapes, 1)
+    weights = recorded_dims(shapes, 1)
     return _product(weights) if len(weights) >= _IMAGE_RANK and weights[1] <= _COLOURS else 0
-
-
-def _dims(shapes: str, operand: int) -> list[int]:
-    try:
-        dims = json.loads(shapes)[operand]
-    except (ValueError, IndexError, TypeError, KeyError):
-        return []
-    return dims if isinstance(dims, list) and all(type(size) is int for size in dims) else []
 
 
 def _product(dims: list[int]) -> int:

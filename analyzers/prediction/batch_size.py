@@ -5,6 +5,8 @@ from collections import Counter
 
 import pandas as pd
 
+from tracekit.analyzers.recorded_dims import recorded_dims
+
 _BATCH_FIRST = {
     "aten::scaled_dot_product_attention": 4,
     "aten::_scaled_dot_product_flash_attention": 4,
@@ -52,13 +54,10 @@ def _of_tokens(host: pd.DataFrame) -> int:
 
 def _lookup(shapes: str) -> tuple[int, int]:
     """Return the entries of an embedding's table, and the batch that is looked up; (0, 0): the shapes are others."""
-    try:
-        table, looked_up = json.loads(shapes)[:2]
-    except (ValueError, TypeError):
+    table, looked_up = recorded_dims(shapes, 0), recorded_dims(shapes, 1)
+    if len(table) != _MATRIX or len(looked_up) != _MATRIX or min(table[0], looked_up[0]) <= 0:
         return 0, 0
-    known = all(isinstance(dims, list) and len(dims) == _MATRIX for dims in (table, looked_up))
-    sizes = (table[0], looked_up[0]) if known else (0, 0)
-    return sizes if all(type(size) is int and size > 0 for size in sizes) else (0, 0)
+    return table[0], looked_up[0]
 
 
 def _of_matrices(host: pd.DataFrame, names: tuple[str, ...], dtypes: tuple[str, ...]) -> int:
@@ -73,19 +72,15 @@ def _of_matrices(host: pd.DataFrame, names: tuple[str, ...], dtypes: tuple[str, 
 
 
 def _rows(shapes: str, types: str, dtypes: tuple[str, ...]) -> int:
+    dims = recorded_dims(shapes, 0)
     try:
-        dims, dtype = json.loads(shapes)[0], json.loads(types)[0]
-    except (ValueError, IndexError, TypeError, KeyError):
+        dtype = json.loads(types)[0]
+    except (ValueError, IndexError, TypeError, KeyError, RecursionError):
         return 0
-    matrix = isinstance(dims, list) and len(dims) == _MATRIX and all(type(size) is int for size in dims)
-    return max(dims[0], 0) if matrix and dtype in dtypes else 0
+    return max(dims[0], 0) if len(dims) == _MATRIX and dtype in dtypes else 0
 
 
 def _first_dimension(name: str, shapes: str) -> int:
     """Return the first dimension of an op's first input; 0 if that has another rank."""
-    try:
-        dims = json.loads(shapes)[0]
-    except (ValueError, IndexError, TypeError, KeyError):
-        return 0
-    known = isinstance(dims, list) and len(dims) == _BATCH_FIRST[name] and type(dims[0]) is int
-    return max(dims[0], 0) if known else 0
+    dims = recorded_dims(shapes, 0)
+    return max(dims[0], 0) if len(dims) == _BATCH_FIRST[name] else 0

@@ -58,6 +58,7 @@ def test_weights_that_no_gpu_holds_leave_no_batch() -> None:
         ([("aten::scaled_dot_product_attention", "[[8,12,64,64],[8,12,64,64]]"), ("aten::conv2d", "[[1,3,9,9]]")], 0),
         ([("aten::mm", "[[8,12],[12,8]]")], 0),
         ([("aten::conv2d", "")], 0),
+        ([("aten::conv2d", "[" * 100_000)], 0),
         ([("aten::clone", "[[4,1],[]]"), ("aten::copy_", "[[4,1],[4,1],[]]")], 4),
         ([("aten::clone", "[[4,1],[]]"), ("aten::copy_", "[[6,1],[6,1],[]]")], 0),
         ([("aten::clone", "[[4]]"), ("aten::copy_", "[[4,1,8]]")], 0),
