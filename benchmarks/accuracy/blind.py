@@ -9,7 +9,7 @@ _PROTOCOL = """## Blind rounds
 The accuracy to expect where nobody looked: of models, shapes and machines that nothing was fitted on. A round:
 
 1. **Draw.** A seed draws at least 40 rows, each a model, a workload, a shape, a dtype and an optimization, from
-   [54 published configurations](../benchmarks/blind/models.toml), balanced over kinds of models, workloads and
+   [70 published configurations](../benchmarks/blind/models.toml), balanced over kinds of models, workloads and
    optimizations. The plan is committed.
 2. **Trace.** On an H100 and an H200 each run is traced as it is by `torch.profiler`, and timed without a profiler, by
    code that imports nothing of tracekit.
