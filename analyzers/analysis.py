@@ -12,6 +12,7 @@ from tracekit.analyzers.attribution.range_projection import RANGES_ONLY, project
 from tracekit.analyzers.attribution.runtime import runtime_of
 from tracekit.analyzers.attribution.training import trains
 from tracekit.analyzers.attribution.work_items import WorkItems, work_items
+from tracekit.analyzers.breakdown.busy_time import timeline
 from tracekit.analyzers.breakdown.compared import counter_problems, counter_source, counters_comparison
 from tracekit.analyzers.breakdown.coverage import attribution_problems, bound_problem, coverage, roof_problems
 from tracekit.analyzers.breakdown.gaps import find_gaps
@@ -20,7 +21,6 @@ from tracekit.analyzers.breakdown.idle_causes import host_causes_table, idle_cau
 from tracekit.analyzers.breakdown.layer_parts import layer_ops_table, layer_parts_table
 from tracekit.analyzers.breakdown.layer_tables import layer_types_table, layers_table
 from tracekit.analyzers.breakdown.op_tables import kernels_table, ops_table, phases_table
-from tracekit.analyzers.breakdown.timeline import timeline
 from tracekit.analyzers.breakdown.totals import Totals
 from tracekit.analyzers.breakdown.unprofiled import busy_exceeds_it, idle_scale, unprofiled_wall_ns
 from tracekit.analyzers.counting.counts import counts_table

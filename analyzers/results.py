@@ -7,7 +7,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribution.runtime import Runtime
 from tracekit.analyzers.capture_info import CaptureInfo, Latency
-from tracekit.analyzers.counting.tables import COUNTS, PLACES
+from tracekit.analyzers.counting.count_tables import COUNTS, PLACES
 from tracekit.analyzers.display import Displayed
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.idle_tables import GAPS, HOST_CAUSES, HOST_SPANS, IDLE_CAUSES

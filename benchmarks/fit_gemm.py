@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from tracekit.analyzers.costs.work import Precision, Product
 from tracekit.analyzers.hardware import GPU
-from tracekit.analyzers.hardware.catalogue import CALIBRATION
+from tracekit.analyzers.hardware.gpu_catalogue import CALIBRATION
 from tracekit.analyzers.kernel_time import estimate
 from tracekit.analyzers.kernel_time.gemm import Products, gemm_seconds
 from tracekit.analyzers.kernel_time.products import is_scaled_by_row, kind, tiled, units_of

@@ -15,7 +15,7 @@ from measurements.collectives import copies
 
 from tracekit.analyzers.hardware import find
 from tracekit.analyzers.kernel_time import estimate
-from tracekit.analyzers.kernel_time.links import Link, copy_ns, section_of
+from tracekit.analyzers.kernel_time.link_copies import Link, copy_ns, section_of
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from measurements import own, public
 from measurements.row import Row
 
 from tracekit.analyzers.kernel_time import estimate
-from tracekit.analyzers.kernel_time.kinds import kind
+from tracekit.analyzers.kernel_time.kernel_kinds import kind
 
 _NOT_FITTED = ("l2", "other", "reduction")
 _L2_STREAMS = 2

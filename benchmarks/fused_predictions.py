@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tracekit.analyzers import hardware
 from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.fusion.estimate import ERROR
-from tracekit.analyzers.fusion.plan import Planned, plan
+from tracekit.analyzers.fusion.group_time import ERROR
+from tracekit.analyzers.fusion.planned_kernels import Planned, plan
 from tracekit.analyzers.fusion.tiles import of_template
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.capture import fake_run

@@ -20,7 +20,7 @@ from measurements import own
 from measurements.row import Row
 
 from tracekit.analyzers.kernel_time import estimate
-from tracekit.analyzers.kernel_time.kinds import kind
+from tracekit.analyzers.kernel_time.kernel_kinds import kind
 
 FILE = Path(__file__).parent / "data" / "halves.csv"
 

@@ -26,7 +26,7 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.data_sheet import by_data_sheet
 from tracekit.analyzers.kernel_time import estimate
 from tracekit.analyzers.kernel_time.attention import backend
-from tracekit.analyzers.kernel_time.kinds import kind
+from tracekit.analyzers.kernel_time.kernel_kinds import kind
 from tracekit.analyzers.kernel_time.products import units_of
 
 FILE = Path(__file__).parent / "data" / "held_out.csv"

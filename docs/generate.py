@@ -15,13 +15,13 @@ HERE = Path(__file__).parent
 _DECLARING = (
     "trace",
     "counters.counters_table",
-    "counting.tables",
+    "counting.count_tables",
     "result_tables",
     "layer_result_tables",
     "idle_tables",
     "sweep_table",
     "evidence",
-    "comparison.tables",
+    "comparison.difference_tables",
     "prediction.oplist",
     "ranks.tables",
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tracekit.analyzers.counting.tables import COUNTER_MEANINGS
+from tracekit.analyzers.counting.count_tables import COUNTER_MEANINGS
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.results import (
     Analysis,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tracekit.analyzers.fusion.plan import Planned
+from tracekit.analyzers.fusion.planned_kernels import Planned
 from tracekit.analyzers.hardware import GPU
 from tracekit.reports.numbers import duration
 from tracekit.reports.untrusted import printable

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tracekit.analyzers.memory_timeline.kinds import KINDS
-from tracekit.analyzers.memory_timeline.run import MemoryOfRun
+from tracekit.analyzers.memory_timeline.block_kinds import KINDS
+from tracekit.analyzers.memory_timeline.memory_of_run import MemoryOfRun
 from tracekit.analyzers.prediction.values import Remedy
 from tracekit.reports.advice import interval
 from tracekit.reports.memory_page import MemoryPage

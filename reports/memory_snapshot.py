@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from tracekit.analyzers.memory_snapshot.summary import DeviceMemory
+from tracekit.analyzers.memory_snapshot.by_device import DeviceMemory
 from tracekit.reports.memory_page import MemoryPage, to_html
 from tracekit.reports.names import printable, shortened
 from tracekit.reports.numbers import percent, quantity

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from tracekit.analyzers.comparison.result import Comparison
+from tracekit.analyzers.comparison.comparison import Comparison
 from tracekit.analyzers.display import Bundle, drawn_by
 from tracekit.analyzers.prediction.values import Recommendation
 from tracekit.analyzers.results import Analysis

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tracekit.analyzers.serving_plan.summary import SERVE_PLAN
+from tracekit.analyzers.serving_plan.serving_metrics import SERVE_PLAN
 from tracekit.reports.console import paragraph, printed
 from tracekit.reports.embed import asset
 from tracekit.reports.html import environment

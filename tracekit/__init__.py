@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracekit import capture
-    from tracekit.analyzers.comparison.result import Comparison
+    from tracekit.analyzers.comparison.comparison import Comparison
     from tracekit.analyzers.errors import TracekitError
     from tracekit.analyzers.hardware import all_gpus as gpus
     from tracekit.analyzers.interval import Interval
@@ -57,7 +57,7 @@ __all__ = [
 
 _HOMES = {
     "Analysis": "tracekit.analyzers.results:Analysis",
-    "Comparison": "tracekit.analyzers.comparison.result:Comparison",
+    "Comparison": "tracekit.analyzers.comparison.comparison:Comparison",
     "Interval": "tracekit.analyzers.interval:Interval",
     "Job": "tracekit.analyzers.ranks.result:Job",
     "Recommendation": "tracekit.analyzers.prediction.values:Recommendation",

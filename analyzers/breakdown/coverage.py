@@ -5,8 +5,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers import problems
+from tracekit.analyzers.attribution.collective_messages import unknown_messages
 from tracekit.analyzers.attribution.layers import Layers
-from tracekit.analyzers.attribution.messages import unknown_messages
 from tracekit.analyzers.attribution.work_items import WorkItems
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.problems import Problem

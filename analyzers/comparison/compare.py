@@ -4,15 +4,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.comparison.comparison import Comparison, Side
 from tracekit.analyzers.comparison.difference import difference, idle_by_cause
+from tracekit.analyzers.comparison.difference_tables import COMPARED_KERNELS, COMPARED_OPS
 from tracekit.analyzers.comparison.layer_changes import compared_layers
 from tracekit.analyzers.comparison.layer_pairs import layer_pairs
+from tracekit.analyzers.comparison.mean_step import StepSummary, summarize
 from tracekit.analyzers.comparison.name_pairs import name_pairs
 from tracekit.analyzers.comparison.notes import notes
-from tracekit.analyzers.comparison.result import Comparison, Side
-from tracekit.analyzers.comparison.summary import StepSummary, summarize
 from tracekit.analyzers.comparison.sums import longest, main_precision, numbered, summed
-from tracekit.analyzers.comparison.tables import COMPARED_KERNELS, COMPARED_OPS
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.schema import Table
 

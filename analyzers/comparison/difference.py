@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.comparison.result import Side
-from tracekit.analyzers.comparison.summary import EDGES, StepSummary
+from tracekit.analyzers.comparison.comparison import Side
+from tracekit.analyzers.comparison.difference_tables import DIFFERENCE
+from tracekit.analyzers.comparison.mean_step import EDGES, StepSummary
 from tracekit.analyzers.comparison.sums import main_precision, numbered, summed
-from tracekit.analyzers.comparison.tables import DIFFERENCE
 
 OVERLAP = "overlap"
 """Negative time, because overlapping work counts in full in each family, but only once in the latency."""

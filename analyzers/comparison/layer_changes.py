@@ -6,8 +6,8 @@ import pandas as pd
 
 from tracekit.analyzers.breakdown.layer_tables import depths
 from tracekit.analyzers.breakdown.totals import with_children
+from tracekit.analyzers.comparison.difference_tables import COMPARED_LAYERS
 from tracekit.analyzers.comparison.layer_pairs import LayerPair
-from tracekit.analyzers.comparison.tables import COMPARED_LAYERS
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,6 +1,6 @@
 """Notes on why two runs are not fully comparable."""
 
-from tracekit.analyzers.comparison.result import Side
+from tracekit.analyzers.comparison.comparison import Side
 
 _SAME_WORK = 0.02
 _SETTINGS = ("model", "workload", "batch_size", "seq_len", "new_tokens")

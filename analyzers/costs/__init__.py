@@ -21,7 +21,7 @@ from tracekit.analyzers.costs import (  # noqa: F401 (importing a family registe
     packed_products,
     pointwise,
     pooling,
-    quantized,
+    quantized_gemm,
     reduction,
     serving_attention,
     serving_layers,

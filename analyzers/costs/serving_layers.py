@@ -7,7 +7,7 @@ from tracekit.analyzers.costs.arguments import Arguments
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.dtypes import FLOAT32
 from tracekit.analyzers.costs.gemm import fit, product
-from tracekit.analyzers.costs.quantized import scaled_product
+from tracekit.analyzers.costs.quantized_gemm import scaled_product
 from tracekit.analyzers.costs.registry import costs, moves
 from tracekit.analyzers.costs.tensors import Tensor
 from tracekit.analyzers.costs.work import Norm, Product

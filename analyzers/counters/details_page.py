@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pandas as pd
 
+from tracekit.analyzers.counters.counted_launches import IDENTITY, Launches
 from tracekit.analyzers.counters.csv_lines import Lines
 from tracekit.analyzers.counters.decimals import decimal_mark, parse
-from tracekit.analyzers.counters.launches import IDENTITY, Launches
 from tracekit.analyzers.counters.units import scale
 
 _LIGHT = "GPU Speed Of Light"

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.counters import names
+from tracekit.analyzers.counters import normalized_names
 
 Ints = npt.NDArray[np.int64]
 
@@ -21,7 +21,7 @@ _KEY = ["name", "blocks", "threads_per_block"]
 def match(kernels: pd.DataFrame, counters: pd.DataFrame) -> Ints:
     """Return the row in COUNTERS for each row of DEVICE; -1 if it was not measured, or is not a kernel."""
     row = np.full(len(kernels), -1, dtype=np.int64)
-    for form in (names.full, names.base):
+    for form in (normalized_names.full, normalized_names.base):
         wanted = np.flatnonzero((row < 0) & (kernels["category"] == "kernel").to_numpy())
         measured = np.setdiff1d(np.arange(len(counters)), row)
         position = _match_as(_keyed(kernels.iloc[wanted], form), _keyed(counters.iloc[measured], form))

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pandas as pd
 
+from tracekit.analyzers.counters.counted_launches import IDENTITY, NAME, Launches
 from tracekit.analyzers.counters.csv_lines import Lines
 from tracekit.analyzers.counters.decimals import decimal_mark, parse
-from tracekit.analyzers.counters.launches import IDENTITY, NAME, Launches
 from tracekit.analyzers.counters.units import scale
 
 

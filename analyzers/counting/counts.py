@@ -5,8 +5,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribution.attribute import Attributed
+from tracekit.analyzers.counting.count_tables import COUNTS, FAMILY
 from tracekit.analyzers.counting.host_events import host_events
-from tracekit.analyzers.counting.tables import COUNTS, FAMILY
 from tracekit.analyzers.trace import Trace
 
 Floats = npt.NDArray[np.float64]

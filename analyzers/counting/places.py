@@ -7,8 +7,8 @@ import pandas as pd
 from tracekit.analyzers.attribution.attribute import Attributed
 from tracekit.analyzers.attribution.nesting import Nest, nearest, take
 from tracekit.analyzers.breakdown.python_names import function_of
+from tracekit.analyzers.counting.count_tables import PLACES
 from tracekit.analyzers.counting.host_events import host_events
-from tracekit.analyzers.counting.tables import PLACES
 from tracekit.analyzers.trace import Trace
 
 _COUNTERS = ("synchronisations", "scalar-reads", "graph-breaks", "compilations")

@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tracekit.analyzers.fusion.estimate import modelled_ns
-from tracekit.analyzers.fusion.gradients import backward_of, gradients_of, ops_of
+from tracekit.analyzers.fusion.backward_ops import backward_of, gradients_of, ops_of
 from tracekit.analyzers.fusion.graph import Graph
+from tracekit.analyzers.fusion.group_time import modelled_ns
 from tracekit.analyzers.fusion.groups import OpGroup, find
 from tracekit.analyzers.fusion.kernel import Kernel
 from tracekit.analyzers.fusion.patterns import kernels
-from tracekit.analyzers.fusion.plan import key_of, plan
+from tracekit.analyzers.fusion.planned_kernels import key_of, plan
 from tracekit.analyzers.fusion.replacement import costs_after
 from tracekit.analyzers.hardware import GPU
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from tracekit.analyzers.fusion.graph import Graph
 from tracekit.analyzers.fusion.placement import SPELLED
-from tracekit.analyzers.fusion.plan import Planned, plan
+from tracekit.analyzers.fusion.planned_kernels import Planned, plan
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.sm_limits import sm_limits
 from tracekit.analyzers.result_tables import FUSION_PLAN

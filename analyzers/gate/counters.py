@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from tracekit.analyzers.counting.tables import COUNTER_MEANINGS, FAMILY
+from tracekit.analyzers.counting.count_tables import COUNTER_MEANINGS, FAMILY
 from tracekit.analyzers.gate.verdict import CounterChange, Outcome
 
 Values = dict[str, tuple[float, ...]]

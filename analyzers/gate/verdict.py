@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tracekit.analyzers.comparison.result import Comparison
+from tracekit.analyzers.comparison.comparison import Comparison
 
 Outcome = Literal["pass", "improved", "regressed", "inconclusive"]
 Basis = Literal["runs", "steps", "modelled", "in turn"]

@@ -3,7 +3,7 @@
 import re
 from functools import cache
 
-from tracekit.analyzers.hardware.slices import PROFILE
+from tracekit.analyzers.hardware.mig_slices import PROFILE
 
 _NOISE = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct", "tensor", "core", "gpu", "corporation", "oam"})
 _VARIANT = re.compile(r"pcie|sxm|\d+gb")

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.hardware.catalogue import choose, known, measured
 from tracekit.analyzers.hardware.data_sheet import completed
 from tracekit.analyzers.hardware.gpu import GPU
+from tracekit.analyzers.hardware.gpu_catalogue import choose, known, measured
+from tracekit.analyzers.hardware.mig_slices import by_id
 from tracekit.analyzers.hardware.row_checks import ADVICE, check
 from tracekit.analyzers.hardware.rows import gpu_of_row, row_of_gpu
-from tracekit.analyzers.hardware.slices import by_id
 from tracekit.analyzers.interval import Interval
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.sm_limits import sm_limits
 from tracekit.analyzers.kernel_time.gemm import Machine
-from tracekit.analyzers.kernel_time.kinds import elements, kind, rows
+from tracekit.analyzers.kernel_time.kernel_kinds import elements, kind, rows
 from tracekit.analyzers.kernel_time.thread_time import overlapped_seconds, thread_seconds
 
 _WARP = 32

@@ -6,7 +6,7 @@ from typing import Any
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.kernel_time.gemm import Machine
-from tracekit.analyzers.kernel_time.kinds import elements, rows
+from tracekit.analyzers.kernel_time.kernel_kinds import elements, rows
 
 _WARP = 32
 _THREADS = 512

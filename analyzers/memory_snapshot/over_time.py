@@ -5,8 +5,8 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 
+from tracekit.analyzers.memory_snapshot.by_device import place
 from tracekit.analyzers.memory_snapshot.read import Event, Snapshot
-from tracekit.analyzers.memory_snapshot.summary import place
 
 BEFORE, OTHER = "before the recording", "other places"
 _PLACES, _POINTS = 7, 600

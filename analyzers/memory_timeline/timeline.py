@@ -10,7 +10,7 @@ import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.memory_timeline.allocations import Allocations, allocations, launched_ns
-from tracekit.analyzers.memory_timeline.kinds import KINDS, held_before, kinds_of
+from tracekit.analyzers.memory_timeline.block_kinds import KINDS, held_before, kinds_of
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.schema import Column, Table
 from tracekit.analyzers.trace import Trace

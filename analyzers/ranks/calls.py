@@ -11,7 +11,7 @@ from tracekit.analyzers.attribution.kernel_names import is_communication, matchi
 from tracekit.analyzers.attribution.nesting import Nest, take
 from tracekit.analyzers.costs import dtypes
 from tracekit.analyzers.costs.messages import kind_of
-from tracekit.analyzers.readers.collectives import RECORDED_AS
+from tracekit.analyzers.readers.collective_args import RECORDED_AS
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -7,8 +7,8 @@ import pandas as pd
 
 from tracekit.analyzers.attribution.attribute import attribute
 from tracekit.analyzers.attribution.work_items import work_items
+from tracekit.analyzers.breakdown.busy_time import timeline
 from tracekit.analyzers.breakdown.layer_tables import NO_LAYER
-from tracekit.analyzers.breakdown.timeline import timeline
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.readers.freed_memory import release_freed
 from tracekit.analyzers.roofline.run_device import run_device

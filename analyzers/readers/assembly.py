@@ -13,7 +13,7 @@ from tracekit.analyzers.readers.columns import Coded, Columns, join, narrowed, r
 from tracekit.analyzers.readers.durations import DAY_NS, cap_days, cap_overtaken, horizon
 from tracekit.analyzers.readers.event_columns import EventColumns
 from tracekit.analyzers.readers.freed_memory import release_freed
-from tracekit.analyzers.readers.times import MISSING, NEGATIVE
+from tracekit.analyzers.readers.nanoseconds import MISSING, NEGATIVE
 from tracekit.analyzers.schema import Table
 from tracekit.analyzers.trace import DEVICE, HOST
 

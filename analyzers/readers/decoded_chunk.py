@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tracekit.analyzers.readers.decoding import Decoded, decode_sound
+from tracekit.analyzers.readers.decode_chunk import Decoded, decode_sound
 from tracekit.analyzers.readers.event_columns import EventColumns, event_columns
 from tracekit.analyzers.readers.salvage import Effort, decode_chunk
 

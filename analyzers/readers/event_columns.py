@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from tracekit.analyzers.readers.categories import DEVICE_KINDS, HOST_KINDS, kind_of
-from tracekit.analyzers.readers.collectives import with_messages
+from tracekit.analyzers.readers.collective_args import with_messages
 from tracekit.analyzers.readers.columns import Columns, coded, coded_json, join, narrowed
 from tracekit.analyzers.readers.events import (
     BROKEN,
@@ -21,9 +21,9 @@ from tracekit.analyzers.readers.events import (
     decode_args,
 )
 from tracekit.analyzers.readers.memory_events import peak_memory
+from tracekit.analyzers.readers.nanoseconds import LAST_US, durations_ns, starts_ns, starts_us
 from tracekit.analyzers.readers.python_frames import modules_and_frames
 from tracekit.analyzers.readers.sorted_events import sort
-from tracekit.analyzers.readers.times import LAST_US, durations_ns, starts_ns, starts_us
 
 LARGEST_GRAPH_ID = 2**62
 """CUPTI counts graphs from 1; larger ids are damage."""

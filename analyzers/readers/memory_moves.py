@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.readers.chunking import Chunks
-from tracekit.analyzers.readers.decoding import decode_sound
+from tracekit.analyzers.readers.decode_chunk import decode_sound
 from tracekit.analyzers.readers.events import Event, MoveArgs, decode_args
 from tracekit.analyzers.readers.memory_events import MEMORY
+from tracekit.analyzers.readers.nanoseconds import LAST_US, starts_ns, starts_us
 from tracekit.analyzers.readers.salvage import Effort, decode_chunk
 from tracekit.analyzers.readers.source import MAX_BYTES, open_source
-from tracekit.analyzers.readers.times import LAST_US, starts_ns, starts_us
 from tracekit.analyzers.schema import Column, Table
 
 MOVES = Table(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from tracekit.analyzers.counters import launches as shape
-from tracekit.analyzers.counters.launches import Launches
+from tracekit.analyzers.counters import counted_launches as shape
+from tracekit.analyzers.counters.counted_launches import Launches
 from tracekit.analyzers.counters.metrics import wanted
 from tracekit.analyzers.counters.units import scale
 from tracekit.analyzers.errors import InputError, MissingPackageError

@@ -16,8 +16,8 @@ from queue import SimpleQueue
 from threading import Thread
 from types import TracebackType
 
+from tracekit.analyzers.readers.decode_worker import receive, send
 from tracekit.analyzers.readers.decoded_chunk import DecodedChunk
-from tracekit.analyzers.readers.worker import receive, send
 
 MOST_WORKERS = 7
 DEPTH = 2
@@ -25,7 +25,8 @@ DEPTH = 2
 
 _PIPE_BYTES = 1 << 20
 _RUN = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]);from tracekit.analyzers.readers.worker import main; main()"
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from tracekit.analyzers.readers.decode_worker import main; main()"
 )
 
 Answer = Future[DecodedChunk | None]

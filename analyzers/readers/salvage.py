@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from tracekit.analyzers.readers.chunking import BOUNDARY, EVENT_BYTES, array_ends, count_events
-from tracekit.analyzers.readers.decoding import (
+from tracekit.analyzers.readers.decode_chunk import (
     BETWEEN_EVENTS,
     END_TRIES,
     Decoded,

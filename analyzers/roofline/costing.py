@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.attribution.collective_messages import messages
 from tracekit.analyzers.attribution.kernel_names import (
     is_communication,
     is_helper,
@@ -18,7 +19,6 @@ from tracekit.analyzers.attribution.kernel_names import (
     is_peer_copy,
     says_tf32,
 )
-from tracekit.analyzers.attribution.messages import messages
 from tracekit.analyzers.attribution.nesting import Rows, take
 from tracekit.analyzers.attribution.work_items import WorkItems
 from tracekit.analyzers.costs.generated import generated

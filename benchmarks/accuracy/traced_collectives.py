@@ -7,7 +7,7 @@ import pandas as pd
 
 from accuracy.chapter import table
 from tracekit.analyzers import analyze
-from tracekit.analyzers.attribution.messages import messages
+from tracekit.analyzers.attribution.collective_messages import messages
 from tracekit.analyzers.kernel_time.collectives import collective_ns
 from tracekit.analyzers.readers import load
 

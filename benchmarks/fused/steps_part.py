@@ -22,7 +22,7 @@ from fused.models_part import _liger, _peak, _round
 from fused.steps_predicted import WORKLOADS, from_trace, graph_path, settings_of
 from tracekit.analyzers import hardware
 from tracekit.analyzers.fusion.graph import read
-from tracekit.analyzers.fusion.plan import plan
+from tracekit.analyzers.fusion.planned_kernels import plan
 from tracekit.capture import models, record, workloads
 from tracekit.capture.annotate import NoRanges
 from tracekit.capture.numerics import numerics

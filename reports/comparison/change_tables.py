@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from tracekit.analyzers.comparison.result import Comparison
+from tracekit.analyzers.comparison.comparison import Comparison
 from tracekit.analyzers.schema import TABLES
 from tracekit.reports.comparison.matched_rows import both, shortened
 from tracekit.reports.names import inside, printable

@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from tracekit.analyzers.comparison.result import Comparison
+from tracekit.analyzers.comparison.comparison import Comparison
 from tracekit.reports.comparison.matched_rows import layer_patterns, named, parts, shortened
 from tracekit.reports.comparison.sentence import explained
 from tracekit.reports.comparison.words import LEAST_NS, change, described, signed_percent, time

@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from tracekit.analyzers.comparison.result import Comparison, Side
+from tracekit.analyzers.comparison.comparison import Comparison, Side
 from tracekit.reports.comparison.sentence import explained
 from tracekit.reports.public import number, plain_rows, public
 from tracekit.reports.untrusted import csv_table, json_text

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tracekit.analyzers.comparison.result import Comparison, Side
+from tracekit.analyzers.comparison.comparison import Comparison, Side
 from tracekit.analyzers.idle_tables import CAUSES
 from tracekit.reports import embed
 from tracekit.reports.comparison.change_tables import table_views

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tracekit.analyzers.comparison.result import Comparison
+from tracekit.analyzers.comparison.comparison import Comparison
 from tracekit.reports.comparison.matched_rows import layer_patterns, named, parts, shortened
 from tracekit.reports.comparison.sentence import explained
 from tracekit.reports.comparison.words import LEAST_NS, change, described, time

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from tracekit.analyzers.comparison.result import Comparison
+from tracekit.analyzers.comparison.comparison import Comparison
 from tracekit.reports.comparison.words import part
 from tracekit.reports.names import inside, printable
 from tracekit.reports.names import shortened as name_shortened

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from tracekit.analyzers.comparison.result import Comparison, Side
+from tracekit.analyzers.comparison.comparison import Comparison, Side
 from tracekit.analyzers.idle_tables import OUTSIDE_MODEL
 from tracekit.reports.comparison.unlike import unlike
 from tracekit.reports.comparison.words import FAMILIES, faster

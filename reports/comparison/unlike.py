@@ -1,6 +1,6 @@
 """Differences between two runs that make their latencies hard to compare."""
 
-from tracekit.analyzers.comparison.result import Comparison, Side
+from tracekit.analyzers.comparison.comparison import Comparison, Side
 from tracekit.reports.names import device, model
 
 _SETTINGS = ("workload", "batch_size", "seq_len", "new_tokens")

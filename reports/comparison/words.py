@@ -1,6 +1,6 @@
 """Names for the parts of a comparison."""
 
-from tracekit.analyzers.comparison.result import Side
+from tracekit.analyzers.comparison.comparison import Side
 from tracekit.analyzers.idle_tables import CAUSE_MEANINGS
 from tracekit.reports.names import device, model, printable
 from tracekit.reports.numbers import ABSENT, duration

@@ -6,7 +6,7 @@ import pytest
 from kineto_files import kernel, load_events, op, shared_trace
 
 from tracekit.analyzers import analyze, hardware
-from tracekit.analyzers.attribution.messages import messages
+from tracekit.analyzers.attribution.collective_messages import messages
 from tracekit.analyzers.costs.messages import Kind, Message, message
 from tracekit.analyzers.kernel_time.collectives import collective_ns
 from tracekit.analyzers.prediction.baseline import baseline

@@ -10,9 +10,9 @@ import pytest
 
 import tracekit
 from tracekit.analyzers.comparison.compare import compare
+from tracekit.analyzers.comparison.comparison import Comparison
+from tracekit.analyzers.comparison.difference_tables import COMPARED_KERNELS, COMPARED_LAYERS, COMPARED_OPS, DIFFERENCE
 from tracekit.analyzers.comparison.layer_pairs import layer_pairs
-from tracekit.analyzers.comparison.result import Comparison
-from tracekit.analyzers.comparison.tables import COMPARED_KERNELS, COMPARED_LAYERS, COMPARED_OPS, DIFFERENCE
 from tracekit.analyzers.results import Analysis
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "traces"

@@ -9,7 +9,7 @@ from ncu_csv import COUNTERS, raw
 
 from tracekit.analyzers import analyze
 from tracekit.analyzers.counters.match import match
-from tracekit.analyzers.counters.names import base, full
+from tracekit.analyzers.counters.normalized_names import base, full
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.readers import load
 from tracekit.answers.full_analysis import analyze as analyze_files

@@ -12,7 +12,7 @@ from tracekit.analyzers.hardware import GPU, all_gpus, find
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.kernel_time.attention import backend
 from tracekit.analyzers.kernel_time.estimate import roofline_seconds
-from tracekit.analyzers.kernel_time.kinds import kind
+from tracekit.analyzers.kernel_time.kernel_kinds import kind
 
 _BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 _FAMILIES: list[Family] = [

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracekit.analyzers.hardware import GPU, all_gpus, find
-from tracekit.analyzers.kernel_time.links import Link, copy_ns
+from tracekit.analyzers.kernel_time.link_copies import Link, copy_ns
 
 gpus = st.sampled_from(all_gpus())
 links: list[Link] = ["pinned", "pageable", "peer"]

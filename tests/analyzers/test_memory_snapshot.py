@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tracekit.analyzers.memory_snapshot.by_device import UNKNOWN, summarize
 from tracekit.analyzers.memory_snapshot.read import read_snapshot
-from tracekit.analyzers.memory_snapshot.summary import UNKNOWN, summarize
 from tracekit.cli import main
 
 MB = 1 << 20

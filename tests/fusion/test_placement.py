@@ -12,9 +12,9 @@ import tracekit
 from tracekit.analyzers import hardware
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.fusion import graph as graphs
-from tracekit.analyzers.fusion.gradients import backward_of, gradients_of
+from tracekit.analyzers.fusion.backward_ops import backward_of, gradients_of
 from tracekit.analyzers.fusion.placement import BY_HAND, Pass, Place, placed
-from tracekit.analyzers.fusion.plan import plan
+from tracekit.analyzers.fusion.planned_kernels import plan
 from tracekit.analyzers.transforms.fused_groups import with_kernels
 from tracekit.runs.folders import GRAPH
 

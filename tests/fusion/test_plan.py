@@ -15,7 +15,7 @@ from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.fusion import graph as graphs
 from tracekit.analyzers.fusion.graph import Call, Graph, Node, Tensor
 from tracekit.analyzers.fusion.groups import find
-from tracekit.analyzers.fusion.plan import plan
+from tracekit.analyzers.fusion.planned_kernels import plan
 from tracekit.analyzers.fusion.tiles import of_elements, of_rows
 from tracekit.capture import fake_run
 from tracekit.capture.op_graph import graph_of, numbers_in

@@ -14,7 +14,7 @@ from test_accessibility import AXE, FINDINGS
 from test_comparison_reports import A, B, hostile
 from test_html import Parsed
 
-from tracekit.analyzers.comparison.result import Comparison
+from tracekit.analyzers.comparison.comparison import Comparison
 from tracekit.answers.two_runs import compare
 from tracekit.reports.comparison.comparison_page import render
 from tracekit.reports.comparison.matched_rows import parts

@@ -15,7 +15,7 @@ from hostile import NAMES, SCRIPT
 
 from tracekit.analyzers import hardware
 from tracekit.analyzers.comparison.compare import compare
-from tracekit.analyzers.comparison.result import Comparison
+from tracekit.analyzers.comparison.comparison import Comparison
 from tracekit.analyzers.results import Analysis
 from tracekit.answers.two_runs import compare as compare_runs
 from tracekit.cli import main

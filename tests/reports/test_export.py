@@ -9,7 +9,7 @@ import pytest
 from hostile import hostile
 
 from tracekit.analyzers import hardware
-from tracekit.analyzers.counting.tables import COUNTS, PLACES
+from tracekit.analyzers.counting.count_tables import COUNTS, PLACES
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.results import Analysis, Projection
 from tracekit.analyzers.trace import PROBLEMS

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tracekit.analyzers import cache, hardware
 from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.memory_timeline.run import MemoryOfRun
+from tracekit.analyzers.memory_timeline.memory_of_run import MemoryOfRun
 from tracekit.analyzers.memory_timeline.timeline import memory_timeline
 from tracekit.analyzers.prediction.start import start
 from tracekit.analyzers.readers.memory_moves import read_moves

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tracekit.analyzers.comparison.compare import compare as compare_analyses
-from tracekit.analyzers.comparison.result import Comparison
+from tracekit.analyzers.comparison.comparison import Comparison
 from tracekit.analyzers.readers.remote import is_url, shown
 from tracekit.analyzers.results import Analysis
 from tracekit.answers.full_analysis import analyze

@@ -11,7 +11,7 @@ from tracekit.analyzers import ranges
 from tracekit.analyzers.costs import dtypes
 from tracekit.analyzers.costs.messages import Message
 from tracekit.analyzers.hardware import GPU
-from tracekit.analyzers.readers.collectives import RECORDED_AS
+from tracekit.analyzers.readers.collective_args import RECORDED_AS
 from tracekit.analyzers.readers.memory_events import MEMORY
 from tracekit.analyzers.roofline.parameter_count import ACCUMULATED
 from tracekit.capture.modelled_kernels import ModelledKernel

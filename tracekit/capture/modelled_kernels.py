@@ -11,7 +11,7 @@ from tracekit.analyzers.costs.work import Precision, Product
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.hosts import Link
 from tracekit.analyzers.kernel_time import estimate_ns
-from tracekit.analyzers.kernel_time.links import copy_ns
+from tracekit.analyzers.kernel_time.link_copies import copy_ns
 from tracekit.analyzers.prediction.data_parallel.links import message_ns
 from tracekit.capture.packages import require
 from tracekit.capture.recording import OpCall

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from tracekit.analyzers import hardware
 from tracekit.analyzers.capture_info import CaptureInfo, Latency
-from tracekit.analyzers.comparison.summary import StepSummary, condensed
-from tracekit.analyzers.counting.tables import PLACES
+from tracekit.analyzers.comparison.mean_step import StepSummary, condensed
+from tracekit.analyzers.counting.count_tables import PLACES
 from tracekit.analyzers.errors import InputError, UnknownNameError, reading
 from tracekit.analyzers.gate.run_times import RunTimes
 from tracekit.analyzers.results import Source

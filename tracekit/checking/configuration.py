@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tracekit.analyzers.counting.tables import COUNTER_MEANINGS, FAMILY
+from tracekit.analyzers.counting.count_tables import COUNTER_MEANINGS, FAMILY
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.gate.budgets import Budget
 from tracekit.analyzers.gate.times import Rules

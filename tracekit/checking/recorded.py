@@ -9,7 +9,7 @@ import pandas as pd
 
 from tracekit.analyzers import cache, readers
 from tracekit.analyzers.analysis import analyze
-from tracekit.analyzers.comparison.summary import StepSummary, summarize
+from tracekit.analyzers.comparison.mean_step import StepSummary, summarize
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.gate.counters import Values, counter_values
 from tracekit.analyzers.gate.run_times import RunTimes, run_times

@@ -9,7 +9,7 @@ from tracekit.commands._output import FORCE
 from tracekit.commands._reading import Reading
 
 if TYPE_CHECKING:
-    from tracekit.analyzers.comparison.result import Comparison
+    from tracekit.analyzers.comparison.comparison import Comparison
 
 _FORMATS = ("text", "json", "csv", "markdown", "html")
 _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown", ".html": "html"}

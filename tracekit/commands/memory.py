@@ -48,9 +48,9 @@ def _of_run(file: Path, gpu: str | None, form: str) -> tuple[str, str]:
 
 
 def _of_snapshot(file: Path, form: str) -> tuple[str, str]:
+    from tracekit.analyzers.memory_snapshot.by_device import summarize
     from tracekit.analyzers.memory_snapshot.over_time import over_time
     from tracekit.analyzers.memory_snapshot.read import read_snapshot
-    from tracekit.analyzers.memory_snapshot.summary import summarize
     from tracekit.reports.memory_snapshot import page, to_json, to_text
 
     snapshot = read_snapshot(file)

@@ -12,8 +12,8 @@ from tracekit import __version__
 from tracekit.analyzers.errors import InputError, TracekitError
 from tracekit.analyzers.fusion import graph as graphs
 from tracekit.analyzers.fusion.kernel import is_generated
-from tracekit.analyzers.fusion.plan import Planned, plan
 from tracekit.analyzers.fusion.plan_table import key
+from tracekit.analyzers.fusion.planned_kernels import Planned, plan
 from tracekit.analyzers.hardware import GPU
 from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.packages import require

@@ -5,7 +5,7 @@ from types import ModuleType
 from typing import Any
 
 from tracekit.analyzers import hardware
-from tracekit.analyzers.fusion.plan import Planned
+from tracekit.analyzers.fusion.planned_kernels import Planned
 from tracekit.analyzers.hardware import GPU
 from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.packages import require

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 
+from tracekit.analyzers.readers.decode_worker import receive, send
 from tracekit.analyzers.readers.remote import is_url
-from tracekit.analyzers.readers.worker import receive, send
 from tracekit.jobs.worker import Answer, summary_of
 
 ALONE_BYTES = 8 << 20

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from tracekit.analyzers import cache, readers
 from tracekit.analyzers.errors import TracekitError
 from tracekit.analyzers.ranks.summary import RankSummary, summarize
+from tracekit.analyzers.readers.decode_worker import receive, send
 from tracekit.analyzers.readers.freed_memory import release_freed
 from tracekit.analyzers.readers.pool import ALONE
-from tracekit.analyzers.readers.worker import receive, send
 
 
 @dataclass(frozen=True)

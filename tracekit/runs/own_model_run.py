@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analyzers.hardware.catalogue import resolve
+from tracekit.analyzers.hardware.gpu_catalogue import resolve
 from tracekit.analyzers.results import Analysis
 from tracekit.capture import environment
 from tracekit.capture.annotate import NoRanges, ProfilerRanges

@@ -11,10 +11,10 @@ from tracekit.analyzers import hardware
 from tracekit.analyzers.crossovers import NONE
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.serving_plan.engine import PAGE, Engine, Run, simulate
 from tracekit.analyzers.serving_plan.requests import Request
-from tracekit.analyzers.serving_plan.simulate import PAGE, Engine, Run, simulate
+from tracekit.analyzers.serving_plan.serving_metrics import SERVE_PLAN, over_time, summary
 from tracekit.analyzers.serving_plan.step_times import StepTimes
-from tracekit.analyzers.serving_plan.summary import SERVE_PLAN, over_time, summary
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Settings
 from tracekit.sweeps.grid import Grid, grid

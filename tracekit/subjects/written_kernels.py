@@ -7,9 +7,9 @@ from tempfile import mkdtemp
 from tracekit.analyzers import hardware
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.fusion.graph import Graph
-from tracekit.analyzers.fusion.plan import plan
+from tracekit.analyzers.fusion.planned_kernels import plan
 from tracekit.analyzers.hardware import GPU
-from tracekit.analyzers.hardware.catalogue import resolve
+from tracekit.analyzers.hardware.gpu_catalogue import resolve
 from tracekit.capture import environment
 from tracekit.capture.model_errors import first_line
 from tracekit.capture.op_graph import graph_of

@@ -13,8 +13,8 @@ from tracekit.analyzers.problems import Problem, problem
 from tracekit.analyzers.readers.nsys import api_calls, device_work, nvtx, target
 from tracekit.analyzers.readers.nsys.database import MAGIC, Database, Rows, UnreadTable, open_database
 from tracekit.analyzers.readers.nsys.identity import Processes, thread_names
+from tracekit.analyzers.readers.nsys.row_times import Timed, timed
 from tracekit.analyzers.readers.nsys.strings import Strings, joined
-from tracekit.analyzers.readers.nsys.times import Timed, timed
 from tracekit.analyzers.readers.source import Source
 from tracekit.analyzers.schema import Table
 from tracekit.analyzers.trace import DEVICE, HOST, Metadata, Trace

@@ -1,6 +1,6 @@
 """Read Perfetto traces (`.pftrace`) that PyTorch, Kineto and Proton write, with Perfetto's own messages (extra
 `perfetto`)."""
 
-from tracekit.analyzers.readers.perfetto.reader import FORMAT, read, sniff
+from tracekit.analyzers.readers.perfetto.perfetto_trace import FORMAT, read, sniff
 
 __all__ = ["FORMAT", "read", "sniff"]

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from tracekit.analyzers.readers.perfetto.interning import Interned
-from tracekit.analyzers.readers.perfetto.messages import text
+from tracekit.analyzers.readers.perfetto.message_types import text
 
 Arguments = dict[str, Any]
 

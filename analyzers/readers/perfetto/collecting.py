@@ -8,10 +8,10 @@ from typing import Any
 from tracekit.analyzers.readers.events import Event
 from tracekit.analyzers.readers.perfetto import stages
 from tracekit.analyzers.readers.perfetto.annotations import arguments
-from tracekit.analyzers.readers.perfetto.clocks import Clocks
+from tracekit.analyzers.readers.perfetto.clock_snapshots import Clocks
 from tracekit.analyzers.readers.perfetto.framing import each_packet
 from tracekit.analyzers.readers.perfetto.interning import Interned
-from tracekit.analyzers.readers.perfetto.messages import decode_error, messages
+from tracekit.analyzers.readers.perfetto.message_types import decode_error, messages
 from tracekit.analyzers.readers.perfetto.pairing import Mark
 from tracekit.analyzers.readers.perfetto.slices import Slice, encoded, event, slice_of
 from tracekit.analyzers.readers.perfetto.tracks import Tracks

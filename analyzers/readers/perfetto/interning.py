@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracekit.analyzers.readers.perfetto.messages import text
+from tracekit.analyzers.readers.perfetto.message_types import text
 
 _ARGUMENT_NAMES_OF_LAUNCHES = 1001
 """Field of InternedData with the names of arguments of compute launches. Perfetto's package does not declare it."""

@@ -8,10 +8,10 @@ import msgspec
 from msgspec import Raw
 
 from tracekit.analyzers.readers.events import Event
-from tracekit.analyzers.readers.perfetto import kinds
 from tracekit.analyzers.readers.perfetto.annotations import Arguments, arguments
+from tracekit.analyzers.readers.perfetto.inferred_categories import inferred_category
 from tracekit.analyzers.readers.perfetto.interning import Interned
-from tracekit.analyzers.readers.perfetto.messages import text
+from tracekit.analyzers.readers.perfetto.message_types import text
 from tracekit.analyzers.readers.perfetto.pairing import UNENDED
 from tracekit.analyzers.readers.perfetto.tracks import Thread, Tracks
 
@@ -75,5 +75,5 @@ class _Lane:
         self._thread, self._name, self._process = tracks.thread(uuid), tracks.name(uuid), tracks.process_name(uuid)
 
     def event(self, one: Slice, duration_ns: int) -> Event:
-        category = one.category or kinds.category(one.name, one.keys, self._thread[0], self._name, self._process)
+        category = one.category or inferred_category(one.name, one.keys, self._thread[0], self._name, self._process)
         return event(one.name, category, self._thread, one.time_ns, duration_ns, one.arguments)

@@ -5,7 +5,7 @@ from typing import Any
 
 from tracekit.analyzers.readers.perfetto.annotations import Arguments
 from tracekit.analyzers.readers.perfetto.interning import Interned
-from tracekit.analyzers.readers.perfetto.messages import text
+from tracekit.analyzers.readers.perfetto.message_types import text
 
 _CATEGORIES = {
     "Kernel": "kernel",

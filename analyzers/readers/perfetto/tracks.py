@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracekit.analyzers.readers.perfetto.messages import text
+from tracekit.analyzers.readers.perfetto.message_types import text
 
 _DEEPEST = 32
 Thread = tuple[int | str, int | str]

@@ -1,5 +1,5 @@
 """Read profiles of Triton's Proton: trees (`.hatchet`) and timelines (`.chrome_trace`) of kernels in their scopes."""
 
-from tracekit.analyzers.readers.proton.reader import FORMAT, read, sniff
+from tracekit.analyzers.readers.proton.proton_profile import FORMAT, read, sniff
 
 __all__ = ["FORMAT", "read", "sniff"]

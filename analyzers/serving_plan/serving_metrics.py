@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.schema import Column, Table
-from tracekit.analyzers.serving_plan.simulate import Engine, Run
+from tracekit.analyzers.serving_plan.engine import Engine, Run
 
 SERVE_PLAN = Table(
     "serve_plan",

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.comparison.result import Comparison
-from tracekit.analyzers.comparison.summary import StepSummary
-from tracekit.analyzers.counting.tables import FAMILY
+from tracekit.analyzers.comparison.comparison import Comparison
+from tracekit.analyzers.comparison.mean_step import StepSummary
+from tracekit.analyzers.counting.count_tables import FAMILY
 
 NOWHERE = ""
 NUMBER = re.compile(r"\.\d+(?=\.|$)")

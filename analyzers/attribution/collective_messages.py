@@ -7,7 +7,7 @@ import pandas as pd
 from tracekit.analyzers.attribution.kernel_names import is_communication
 from tracekit.analyzers.attribution.nesting import Rows, take
 from tracekit.analyzers.costs.messages import Message, message
-from tracekit.analyzers.readers.collectives import RECORDED_AS
+from tracekit.analyzers.readers.collective_args import RECORDED_AS
 
 
 def messages(host: pd.DataFrame, names: pd.Series, op: Rows) -> npt.NDArray[np.object_]:

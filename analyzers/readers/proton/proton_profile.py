@@ -8,9 +8,9 @@ import pandas as pd
 from tracekit.analyzers import problems
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.problems import problem
+from tracekit.analyzers.readers.proton.chrome_trace import timeline
 from tracekit.analyzers.readers.proton.launches import Profile
 from tracekit.analyzers.readers.proton.scopes import host_table
-from tracekit.analyzers.readers.proton.timeline import timeline
 from tracekit.analyzers.readers.proton.tree import tree
 from tracekit.analyzers.readers.source import Source
 from tracekit.analyzers.trace import DEVICE, Metadata, Trace

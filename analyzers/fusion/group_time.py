@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.fusion.gradients import ops_of
+from tracekit.analyzers.fusion.backward_ops import ops_of
 from tracekit.analyzers.fusion.kernel import Kernel
 from tracekit.analyzers.fusion.replacement import costs_after
 from tracekit.analyzers.hardware import GPU

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.counters import csv_lines, details_page, metrics, raw_page
+from tracekit.analyzers.counters.counted_launches import BLOCK, DEVICE, GRID, IDENTITY, NAME, STREAM, Launches
 from tracekit.analyzers.counters.counters_table import COUNTERS
-from tracekit.analyzers.counters.launches import BLOCK, DEVICE, GRID, IDENTITY, NAME, STREAM, Launches
 
 Floats = npt.NDArray[np.float64]
 

@@ -11,7 +11,7 @@ _DRIVER = re.compile(r"cu[A-Z]|hip[A-Z]\w*Module")
 _OVERHEAD, _OVERHEAD_PID = "Overhead", -1
 
 
-def category(name: str, arguments: Collection[str], pid: int | str, track: str, process: str) -> str:
+def inferred_category(name: str, arguments: Collection[str], pid: int | str, track: str, process: str) -> str:
     """Return the category of an event, from its arguments, its name, its process, and the names of its track and
     process."""
     if pid == _OVERHEAD_PID or _OVERHEAD in (process, track):

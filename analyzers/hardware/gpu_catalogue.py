@@ -11,8 +11,8 @@ from tracekit.analyzers.errors import UnknownNameError
 from tracekit.analyzers.hardware import driver_names
 from tracekit.analyzers.hardware.data_sheet import completed
 from tracekit.analyzers.hardware.gpu import GPU, nearest
+from tracekit.analyzers.hardware.mig_slices import by_id, is_slice, slice_of
 from tracekit.analyzers.hardware.rows import gpu_of_row
-from tracekit.analyzers.hardware.slices import by_id, is_slice, slice_of
 
 SHEETS = Path(__file__).parent / "gpus.toml"
 CALIBRATION = Path(__file__).parent / "calibration.toml"

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES
-from tracekit.analyzers.fusion.estimate import Estimate, estimate
-from tracekit.analyzers.fusion.gradients import backward_of, ops_of
+from tracekit.analyzers.fusion.backward_ops import backward_of, ops_of
 from tracekit.analyzers.fusion.graph import Graph
+from tracekit.analyzers.fusion.group_time import Estimate, estimate
 from tracekit.analyzers.fusion.groups import find
 from tracekit.analyzers.fusion.kernel import Kernel
 from tracekit.analyzers.fusion.patterns import kernels
