@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SETS = {1: ("cases.toml", "scripts"), 2: ("second.toml", "second"), 3: ("third.toml", "third")}
+SETS = {
+    1: ("cases.toml", "scripts"),
+    2: ("second.toml", "second"),
+    3: ("third.toml", "third"),
+    4: ("fourth.toml", "fourth"),
+}
 """The list of each set, and the folder of its scripts."""
 
 
@@ -24,6 +29,8 @@ class Case:
     """Number of recorded steps."""
     warm_up: int = 3
     """Number of steps before the first timed one."""
+    round_s: float = 0.25
+    """Seconds of a timed round; longer where batches that are made ahead would otherwise count."""
     scheduled: bool = False
     with_stack: bool = False
     profile_memory: bool = False

@@ -113,8 +113,8 @@ def _answer(case: Case, asked: argparse.Namespace, answer: Any) -> None:
 def measured(case: Case, device: str, tiny: bool, rounds: int, out: Path) -> dict[str, Any]:
     begin = time.perf_counter()
     run = importlib.import_module(case.module).run
-    slow, slow_peak = _started(run(False, device, tiny), case.warm_up, device)
-    mended, mended_peak = _started(run(True, device, tiny), case.warm_up, device)
+    slow, slow_peak = _started(run(False, device, tiny), case, device)
+    mended, mended_peak = _started(run(True, device, tiny), case, device)
     time_in_turn(slow, mended, rounds, _BUDGET_S)
     trace = out / f"{case.name}.json.gz"
     record(slow.steps, case, trace)
@@ -129,14 +129,14 @@ def measured(case: Case, device: str, tiny: bool, rounds: int, out: Path) -> dic
     }
 
 
-def _started(steps: Iterator[int], warm_up: int, device: str) -> tuple[Variant, int | None]:
+def _started(steps: Iterator[int], case: Case, device: str) -> tuple[Variant, int | None]:
     """Return the script after its first steps, and its peak of device memory."""
     torch.manual_seed(0)
     if device == "cpu":
-        return Variant(steps, lambda: None, warm_up), None
+        return Variant(steps, lambda: None, case.warm_up, case.round_s), None
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    variant = Variant(steps, torch.cuda.synchronize, warm_up)
+    variant = Variant(steps, torch.cuda.synchronize, case.warm_up, case.round_s)
     return variant, torch.cuda.max_memory_allocated() - before
 
 

@@ -8,17 +8,16 @@ from typing import Any
 Wait = Callable[[], None]
 """Waits until the device is idle."""
 
-_ROUND_S = 0.25
 _MOST_STEPS = 40
 
 
 class Variant:
     """A running script, and the seconds of its steps."""
 
-    def __init__(self, steps: Iterator[int], wait: Wait, warm_up: int) -> None:
+    def __init__(self, steps: Iterator[int], wait: Wait, warm_up: int, round_s: float) -> None:
         self.steps, self._wait = steps, wait
         self.items = [self.advance(1)[1] for _ in range(warm_up)][-1]
-        self._a_round = max(1, min(_MOST_STEPS, int(_ROUND_S / max(self.advance(1)[0], 1e-6))))
+        self._a_round = max(1, min(_MOST_STEPS, int(round_s / max(self.advance(1)[0], 1e-6))))
         self.times: list[float] = []
 
     def advance(self, count: int) -> tuple[float, int]:

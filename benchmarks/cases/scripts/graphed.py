@@ -10,7 +10,7 @@ from .models import gpt2, graph_of, tokens
 
 @torch.no_grad()
 def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
-    users = 16 if mended else 1
+    users = 8 if mended else 1
     model = gpt2(tiny).to(device, torch.bfloat16).eval()
     cache = StaticCache(config=model.config, max_cache_len=1024)
     token = model(tokens(users, 64, device), past_key_values=cache).logits[:, -1:].argmax(-1)
