@@ -21,7 +21,7 @@ import numpy as np
 from tracekit.analyzers.gate.counters import compare_counters, counter_values
 from tracekit.analyzers.gate.run_times import RunTimes, run_times
 from tracekit.analyzers.gate.times import Rules, compare_times
-from tracekit.checking.recorded import analyzed
+from tracekit.checking.run_values import analyzed
 from tracekit.checking.self_test import wilson
 
 SAMPLE = Path(__file__).parents[1] / "examples/traces/h200_gpt2_decode.json.gz"

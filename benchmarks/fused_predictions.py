@@ -17,8 +17,8 @@ from tracekit.analyzers.fusion.planned_kernels import Planned, plan
 from tracekit.analyzers.fusion.tiles import of_template
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.capture import fake_run
+from tracekit.capture.complete_settings import complete as planned_run
 from tracekit.capture.op_graph import graph_of
-from tracekit.capture.plan import plan as planned_run
 from tracekit.capture.settings import Settings
 
 TARGET = Path(__file__).parent / "predictions/fused_kernels.json"

@@ -69,7 +69,7 @@ def reduce_ranks(trace: Path, ranks: int) -> None:
     from tracekit.analyzers import readers
     from tracekit.analyzers.ranks.job import analyze_ranks
     from tracekit.analyzers.ranks.summary import summarize
-    from tracekit.reports.ranks import export, page
+    from tracekit.reports.ranks import job_export, page
 
     one = replace(summarize(readers.load(trace)), groups=())
     copies = [
@@ -77,7 +77,7 @@ def reduce_ranks(trace: Path, ranks: int) -> None:
     ]
     began = time.perf_counter(), time.process_time()
     job = analyze_ranks(copies, range(ranks))
-    text = page.render(job), export.to_json(job)
+    text = page.render(job), job_export.to_json(job)
     wall, used = time.perf_counter() - began[0], time.process_time() - began[1]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     sizes = f"page {len(text[0]) / 1e6:.1f} MB, JSON {len(text[1]) / 1e6:.1f} MB"

@@ -19,7 +19,7 @@ from tracekit.analyzers.results import (
     Timeline,
 )
 from tracekit.analyzers.roofline.bound_shares import BOUNDS
-from tracekit.reports import advice, verification_report
+from tracekit.reports import advice_export, verification_report
 from tracekit.reports.headline import headline, main_bound
 from tracekit.reports.public import number, plain_rows, public, public_frame, records
 from tracekit.reports.untrusted import csv_table, json_text
@@ -42,11 +42,11 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
             table: records(analysis, table)
             for table in ("layers", "layer_types", "layer_parts", "layer_ops", "phases", "ops", "kernels", "ranges")
         },
-        "recommendations": [advice.recommendation(each) for each in analysis.recommendations],
-        "considered": [advice.considered(each) for each in analysis.considered],
-        "plan": [advice.plan_step(each) for each in analysis.plan],
-        "memory_fit": advice.memory_fit(analysis.memory_fit),
-        "predicted_from": advice.baseline(analysis.predicted_from) if analysis.predicted_from else None,
+        "recommendations": [advice_export.recommendation(each) for each in analysis.recommendations],
+        "considered": [advice_export.considered(each) for each in analysis.considered],
+        "plan": [advice_export.plan_step(each) for each in analysis.plan],
+        "memory_fit": advice_export.memory_fit(analysis.memory_fit),
+        "predicted_from": advice_export.baseline(analysis.predicted_from) if analysis.predicted_from else None,
         "fusion_plan": records(analysis, "fusion_plan"),
         "predicted_work": records(analysis, "predicted_work"),
         "verified": _verified(analysis),
@@ -159,8 +159,8 @@ def _device_time(device: DeviceTime) -> dict[str, Any]:
 def _projection(projection: Projection) -> dict[str, Any]:
     return {
         "gpu": projection.gpu.id,
-        "latency_us": advice.interval(projection.latency_us),
-        "busy_us": advice.interval(projection.busy_us),
+        "latency_us": advice_export.interval(projection.latency_us),
+        "busy_us": advice_export.interval(projection.busy_us),
         "memory_bytes": projection.memory_bytes,
         "fits": projection.fits if projection.memory_bytes is not None else None,
         "reason": projection.reason,

@@ -8,10 +8,10 @@ from tracekit.analyzers.results import Analysis
 from tracekit.reports.abstention import abstention
 from tracekit.reports.facts import key_figures
 from tracekit.reports.headline import headline
+from tracekit.reports.layer_patterns import layer_patterns
 from tracekit.reports.markdown_text import bar, block, code, folded, prose, table
 from tracekit.reports.measured_gains import measured_gains, of_advice
 from tracekit.reports.numbers import duration, measured, percent, quantity, speedup
-from tracekit.reports.patterns import layer_patterns
 from tracekit.reports.sentences import sentences
 from tracekit.reports.table_rows import rows_of
 

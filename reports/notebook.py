@@ -14,13 +14,13 @@ from tracekit.analyzers.display import Bundle, drawn_by
 from tracekit.analyzers.prediction.values import Recommendation
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.comparison.matched_rows import parts
+from tracekit.reports.comparison.part_names import change, described, signed_percent, time
 from tracekit.reports.comparison.sentence import explained
-from tracekit.reports.comparison.words import change, described, signed_percent, time
 from tracekit.reports.facts import key_figures
 from tracekit.reports.headline import headline
+from tracekit.reports.layer_patterns import layer_patterns
 from tracekit.reports.names import printable, shortened
 from tracekit.reports.numbers import duration, percent, speedup
-from tracekit.reports.patterns import layer_patterns
 from tracekit.reports.sentences import lines as lines_of
 from tracekit.reports.sentences import sentences
 from tracekit.reports.table_rows import rows_of

@@ -5,7 +5,7 @@ from importlib.resources import files
 from typing import Any
 
 from tracekit.analyzers.prediction.values import Change, GainThere, OpClassTime, Prediction
-from tracekit.reports import advice
+from tracekit.reports import advice_export
 from tracekit.reports.public import number
 from tracekit.reports.sentences import explained
 from tracekit.reports.untrusted import json_text
@@ -22,29 +22,29 @@ def to_dict(prediction: Prediction) -> dict[str, Any]:
         "gpu": prediction.gpu.id,
         "gpu_memory_bytes": prediction.gpu.memory_bytes,
         "batch_size": prediction.batch_size,
-        "baseline": advice.baseline(prediction.baseline),
+        "baseline": advice_export.baseline(prediction.baseline),
         "predicted": {
-            "latency_us": advice.interval(prediction.latency_us),
+            "latency_us": advice_export.interval(prediction.latency_us),
             "memory_bytes": memory.peak if memory else None,
-            "memory": advice.memory(memory),
+            "memory": advice_export.memory(memory),
         },
-        "speedup": advice.interval(prediction.speedup),
+        "speedup": advice_export.interval(prediction.speedup),
         "work_factor": number(prediction.work_factor, 4),
         "there": _there(prediction.there),
         "by_op_class": [_op_class(each, prediction) for each in prediction.by_op_class],
         "explained": explained(Change(prediction.by_op_class, prediction.work_factor)),
         "how_to": list(prediction.how_to),
         "caveats": list(prediction.caveats),
-        "considered": [advice.considered(each) for each in prediction.considered],
-        "memory_fit": advice.memory_fit(prediction.memory_fit),
-        "plan": [advice.plan_step(each) for each in prediction.plan],
+        "considered": [advice_export.considered(each) for each in prediction.considered],
+        "memory_fit": advice_export.memory_fit(prediction.memory_fit),
+        "plan": [advice_export.plan_step(each) for each in prediction.plan],
     }
 
 
 def _there(gain: GainThere | None) -> dict[str, Any] | None:
     if gain is None:
         return None
-    latency, own = advice.interval(gain.latency_us), advice.interval(gain.speedup)
+    latency, own = advice_export.interval(gain.latency_us), advice_export.interval(gain.speedup)
     return {"setting": list(gain.setting), "latency_us": latency, "speedup": own}
 
 

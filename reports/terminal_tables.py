@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.analyzers.results import Analysis
+from tracekit.reports.layer_patterns import layer_patterns
 from tracekit.reports.names import middle_truncated, printable, shortened
 from tracekit.reports.numbers import duration, percent, quantity, significant
-from tracekit.reports.patterns import layer_patterns
 from tracekit.reports.table_rows import rows_of
 from tracekit.reports.terminal_summary import COLOURS
 

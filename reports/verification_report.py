@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.analyzers.verification import Difference, Verification, Verified
-from tracekit.reports.advice import interval
+from tracekit.reports.advice_export import interval
 from tracekit.reports.console import paragraph, printed
 from tracekit.reports.numbers import ABSENT, duration, measured, percent, quantity, significant, speedup
 from tracekit.reports.public import number

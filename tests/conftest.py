@@ -53,11 +53,11 @@ def same_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Measure in this process, which has imported PyTorch already, instead of a separate one."""
     from same_process import SameProcess
 
-    from tracekit.bench import grid
+    from tracekit.bench import run_grid
     from tracekit.measurement import jobs
     from tracekit.verification import verify_run
 
-    for module in (grid, verify_run):
+    for module in (run_grid, verify_run):
         monkeypatch.setattr(module, "Worker", SameProcess)
     yield
     jobs._CACHE.runs.clear()

@@ -7,13 +7,13 @@ from click.testing import CliRunner
 from tiny_models import write_model
 
 from tracekit.analyzers.errors import InputError, UnknownNameError
-from tracekit.bench import alone, grid
+from tracekit.bench import memory_by_batch, run_grid
 from tracekit.bench.configurations import configuration
 from tracekit.bench.largest import largest_batch
 from tracekit.bench.measuring import Request
 from tracekit.bench.quality import sample
 from tracekit.bench.row import Row, from_csv, to_csv
-from tracekit.capture.plan import plan
+from tracekit.capture.complete_settings import complete
 from tracekit.capture.settings import Settings
 from tracekit.cli import main
 from tracekit.measurement import side_by_side
@@ -103,18 +103,19 @@ def test_training_is_tried_with_the_moments_of_its_optimizer(tmp_path, monkeypat
     write_model(tmp_path, "llama")
     asked = Settings(model=str(tmp_path), workload="train", device="cpu", dtype="fp32", seq_len=8)
     base, checkpointed = configuration("base"), configuration("checkpointing")
-    request = Request(row(), plan(asked), base, checkpointed, text="")
+    request = Request(row(), complete(asked), base, checkpointed, text="")
     tried = []
 
     def ready(subject, optimizer):
         tried.append((subject.settings.batch_size, len(optimizer.state), optimizer))
         return side_by_side.ready(subject, optimizer)
 
-    monkeypatch.setattr(alone, "ready", ready)
-    assert [alone.peak_bytes(request, batch) for batch in (2, 4)] == [0, 0]  # of a GPU, of which there is none
+    monkeypatch.setattr(memory_by_batch, "ready", ready)
+    peaks = [memory_by_batch.peak_bytes(request, batch) for batch in (2, 4)]
+    assert peaks == [0, 0]  # of a GPU, of which there is none
     (two, moments, optimizer), (four, as_many, same) = tried
     assert (two, four) == (2, 4) and moments == as_many > 0 and optimizer is same
-    alone.release()
+    memory_by_batch.release()
 
 
 def row(**changes) -> Row:
@@ -180,9 +181,9 @@ def test_attention_is_as_asked_for_and_not_as_in_the_first_configuration(tmp_pat
             asked.extend(each.configuration for each in arguments if isinstance(each, Request))
             return Failure("Nothing is measured.")
 
-    monkeypatch.setattr(grid, "Worker", RecordingWorker)
-    asked_rows = grid.Grid(["gpt2"], ["fp32+eager", "fp32", "flash"], [1], [8], Settings(model="", device="cpu"))
-    assert all(row.error for row in grid.bench(asked_rows, tmp_path))
+    monkeypatch.setattr(run_grid, "Worker", RecordingWorker)
+    asked_rows = run_grid.Grid(["gpt2"], ["fp32+eager", "fp32", "flash"], [1], [8], Settings(model="", device="cpu"))
+    assert all(row.error for row in run_grid.bench(asked_rows, tmp_path))
     assert [each.attention for each in asked] == ["eager", "sdpa", "flash"]
 
 

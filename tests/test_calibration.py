@@ -16,7 +16,7 @@ from tracekit.analyzers.errors import TracekitError
 from tracekit.analyzers.hardware.gpu import LAUNCH_CALL
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction import host_costs
-from tracekit.calibration import Calibration, apply, history, load, store
+from tracekit.calibration import Calibration, apply, load, measured_predictions, store
 from tracekit.calibration.value import decode, encode
 from tracekit.capture.environment import cpu_state
 from tracekit.cli import main
@@ -150,8 +150,8 @@ def test_a_modelled_run_says_whose_host_it_took(tmp_path: Path) -> None:
 
 
 def test_the_history_of_a_machine_is_read_in_order() -> None:
-    assert history.read("h200") == []
-    one = history.Measurement(
+    assert measured_predictions.read("h200") == []
+    one = measured_predictions.Measurement(
         verified_at="2026-11-21T04:00:00+00:00",
         gpu="h200",
         model="gpt2",
@@ -164,9 +164,9 @@ def test_the_history_of_a_machine_is_read_in_order() -> None:
         measured=2.45,
     )
     other = msgspec.structs.replace(one, applied="compile", measured=1.8)
-    history.add(one)
-    path = history.add(other)
-    assert history.read("h200") == [one, other] and history.read("t4") == []
+    measured_predictions.add(one)
+    path = measured_predictions.add(other)
+    assert measured_predictions.read("h200") == [one, other] and measured_predictions.read("t4") == []
     path.write_text("{}\n")
     with pytest.raises(TracekitError, match="cannot be read"):
-        history.read("h200")
+        measured_predictions.read("h200")

@@ -16,7 +16,7 @@ from tracekit.cli import main
 from tracekit.reports.sweep_page import to_html
 from tracekit.reports.sweep_words import sentences, to_text
 from tracekit.sweeps.grid import grid
-from tracekit.sweeps.outputs import sweep
+from tracekit.sweeps.run_sweep import sweep
 
 
 def rows(apply, gains, idle=0.0, largest=24, length=512, refused=""):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tracekit.quantization.quantize import quantize
     from tracekit.runs.outputs import write_report as report
     from tracekit.runs.profile_run import profile
-    from tracekit.sweeps.outputs import sweep
+    from tracekit.sweeps.run_sweep import sweep
     from tracekit.verification.verify_model import verify
 
 __version__ = "0.1.0"
@@ -76,7 +76,7 @@ _HOMES = {
     "ranks": "tracekit.answers.job_of_ranks:ranks",
     "report": "tracekit.runs.outputs:write_report",
     "scaling": "tracekit.answers.scaling:scaling",
-    "sweep": "tracekit.sweeps.outputs:sweep",
+    "sweep": "tracekit.sweeps.run_sweep:sweep",
     "verify": "tracekit.verification.verify_model:verify",
 }
 

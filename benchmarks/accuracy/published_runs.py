@@ -17,7 +17,7 @@ from tracekit.analyzers.prediction.baseline import Baseline, baseline
 from tracekit.analyzers.prediction.uncertainty import Sources
 from tracekit.analyzers.readers import load
 from tracekit.capture import model_trace
-from tracekit.capture.plan import plan
+from tracekit.capture.complete_settings import complete
 from tracekit.capture.settings import Settings
 from tracekit.optimizations import parse
 from tracekit.planning.scenarios import scenarios, sources, speedup, unchanged
@@ -79,7 +79,7 @@ def run(gpu: str, model: str, workload: str, batch: int, seq: int, dtype: str, a
         folder = Path(stack.enter_context(TemporaryDirectory()))
         options = {"workload": workload, "batch_size": batch, "seq_len": seq, "dtype": dtype, "attention": attention}
         asked = Settings(model=_named(model, folder), gpu=target.id, device="model", **options)  # type: ignore[arg-type]
-        model_trace.write(plan(asked), target, folder / "trace.json.gz")
+        model_trace.write(complete(asked), target, folder / "trace.json.gz")
         trace = load(folder / "trace.json.gz")
         base = baseline(trace, analyze(trace, None))
     assert base is not None

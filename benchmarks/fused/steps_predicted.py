@@ -10,7 +10,7 @@ from tracekit.analyzers.fusion.placement import placed
 from tracekit.analyzers.prediction.start import start
 from tracekit.analyzers.transforms.fused_groups import positions, rows_of
 from tracekit.capture import model_trace
-from tracekit.capture.plan import plan as planned_run
+from tracekit.capture.complete_settings import complete as planned_run
 from tracekit.capture.settings import Settings
 from tracekit.fusion import run_graph
 from tracekit.optimizations.fused_kernels import FusedKernels

@@ -10,7 +10,7 @@ from tracekit.analyzers import hardware, ranges
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.prediction.host_costs import HostCosts
 from tracekit.capture import fake_run
-from tracekit.capture.host_work import Work, host_work
+from tracekit.capture.host_op_counts import Work, host_work
 from tracekit.capture.latency import PHASE_NAMES
 from tracekit.capture.modelled_kernels import ModelledKernel, kernel_of
 from tracekit.capture.modelled_timeline import lay_out

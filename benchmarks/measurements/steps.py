@@ -12,7 +12,7 @@ import pandas as pd
 
 from tracekit.analyzers.readers import load
 from tracekit.capture import models
-from tracekit.capture.plan import plan
+from tracekit.capture.complete_settings import complete
 from tracekit.capture.settings import Settings
 
 _BENCHMARKS = Path(__file__).parents[1]
@@ -74,7 +74,7 @@ def narrow(folder: Path) -> Iterator[TimedStep]:
 @cache
 def _modelled(model: str, workload: str, batch_size: int, seq_len: int, dtype: str, attention: str) -> Settings:
     settings: dict[str, Any] = {"model": model, "workload": workload, "dtype": dtype, "attention": attention}
-    return plan(Settings(**settings, batch_size=batch_size, seq_len=seq_len, device="model", gpu="h200"))
+    return complete(Settings(**settings, batch_size=batch_size, seq_len=seq_len, device="model", gpu="h200"))
 
 
 def _narrow_config(model: str, training: bool, widths: Mapping[str, int], folder: Path) -> str:

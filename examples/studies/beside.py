@@ -6,8 +6,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tracekit.bench.grid import Grid, bench
 from tracekit.bench.row import Row
+from tracekit.bench.run_grid import Grid, bench
 from tracekit.capture.settings import Settings
 from tracekit.commands._output import say
 

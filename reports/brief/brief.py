@@ -10,7 +10,7 @@ import pandas as pd
 from tracekit.analyzers.prediction.values import Recommendation
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.roofline.bound_shares import BOUNDS
-from tracekit.reports import advice
+from tracekit.reports import advice_export
 from tracekit.reports.abstention import abstention
 from tracekit.reports.brief.row_ids import NAMED, row_id
 from tracekit.reports.headline import headline, main_bound
@@ -137,9 +137,9 @@ def _advice(analysis: Analysis, step: Recommendation, run: str, repeatable: bool
     return {
         "id": f"advice:{step.id}",
         "title": printable(step.title),
-        "speedup": advice.interval(step.speedup),
+        "speedup": advice_export.interval(step.speedup),
         "of": "throughput" if step.throughput else "latency",
-        "measured": advice.interval(measured.measured) if measured and measured.measured else None,
+        "measured": advice_export.interval(measured.measured) if measured and measured.measured else None,
         "reason": shortened(printable(sentences(step.reason)), _TEXT),
         "condition": printable(step.condition) or None,
         "evidence": list(rows)[:_ROWS],

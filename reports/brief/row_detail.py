@@ -8,7 +8,7 @@ import pandas as pd
 
 from tracekit.analyzers.errors import UnknownNameError
 from tracekit.analyzers.results import Analysis
-from tracekit.reports import advice
+from tracekit.reports import advice_export
 from tracekit.reports.brief.brief import UNTRUSTED
 from tracekit.reports.brief.row_ids import NAMED, ids, row_id
 from tracekit.reports.public import number, plain_rows, public
@@ -25,10 +25,10 @@ def row_detail(analysis: Analysis, wanted: str) -> dict[str, Any]:
     if kind == "advice":
         for each in analysis.recommendations:
             if each.id == name:
-                return {**advice.recommendation(each), "id": wanted, "recommended": True, "untrusted": UNTRUSTED}
+                return {**advice_export.recommendation(each), "id": wanted, "recommended": True, "untrusted": UNTRUSTED}
         for option in analysis.considered:
             if option.id == name:
-                return {**advice.considered(option), "id": wanted, "untrusted": UNTRUSTED}
+                return {**advice_export.considered(option), "id": wanted, "untrusted": UNTRUSTED}
     if kind == "counter" and (analysis.counts["counter"] == name).any():
         return {"id": wanted, **_counter(analysis, name), "untrusted": UNTRUSTED}
     if kind == "step" and name.isdigit() and int(name) in set(analysis.timeline.steps["step"]):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from tracekit.analyzers.gate.counters import Values
 from tracekit.analyzers.gate.run_times import RunTimes
-from tracekit.reports.checking.words import counted
+from tracekit.reports.checking.check_sentences import counted
 from tracekit.reports.names import printable
 from tracekit.reports.numbers import duration
 

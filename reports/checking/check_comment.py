@@ -1,7 +1,7 @@
 """A check as Markdown, for a comment on a pull request that later checks replace."""
 
 from tracekit.analyzers.gate.verdict import Check
-from tracekit.reports.checking.words import (
+from tracekit.reports.checking.check_sentences import (
     budget_change,
     counted,
     culprit_text,

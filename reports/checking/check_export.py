@@ -3,7 +3,7 @@
 from typing import Any
 
 from tracekit.analyzers.gate.verdict import BudgetLine, Check, CounterChange, Culprit, TimeChange
-from tracekit.reports.checking.words import verdict_sentence
+from tracekit.reports.checking.check_sentences import verdict_sentence
 from tracekit.reports.public import number
 from tracekit.reports.untrusted import json_text
 

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.analyzers.gate.verdict import Check, TimeChange
-from tracekit.reports.checking.words import (
+from tracekit.reports.checking.check_sentences import (
     budget_change,
     counted,
     culprit_text,

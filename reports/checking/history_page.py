@@ -9,7 +9,7 @@ from tracekit.analyzers.errors import UnknownNameError
 from tracekit.analyzers.gate.change_points import change_points
 from tracekit.analyzers.gate.history_point import HistoryPoint
 from tracekit.reports import embed
-from tracekit.reports.checking.words import counted
+from tracekit.reports.checking.check_sentences import counted
 from tracekit.reports.html import environment
 from tracekit.reports.names import printable
 from tracekit.reports.numbers import duration

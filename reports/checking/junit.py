@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree as Xml
 
 from tracekit.analyzers.gate.verdict import Check, Outcome
-from tracekit.reports.checking.words import budget_change, counter_change, time_change, verdict_sentence
+from tracekit.reports.checking.check_sentences import budget_change, counter_change, time_change, verdict_sentence
 from tracekit.reports.names import printable
 
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from tracekit.analyzers.gate.verdict import Check, Culprit
-from tracekit.reports.checking.annotations import Placed
-from tracekit.reports.checking.words import culprit_text, verdict_sentence
+from tracekit.reports.checking.check_sentences import culprit_text, verdict_sentence
+from tracekit.reports.checking.github_annotations import Placed
 from tracekit.reports.names import printable
 from tracekit.reports.untrusted import json_text
 

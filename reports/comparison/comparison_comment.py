@@ -6,8 +6,8 @@ import pandas as pd
 
 from tracekit.analyzers.comparison.comparison import Comparison
 from tracekit.reports.comparison.matched_rows import layer_patterns, named, parts, shortened
+from tracekit.reports.comparison.part_names import LEAST_NS, change, described, signed_percent, time
 from tracekit.reports.comparison.sentence import explained
-from tracekit.reports.comparison.words import LEAST_NS, change, described, signed_percent, time
 from tracekit.reports.markdown_text import code, folded, prose, table
 from tracekit.reports.table_rows import rows_of
 

@@ -7,8 +7,15 @@ from tracekit.analyzers.idle_tables import CAUSES
 from tracekit.reports import embed
 from tracekit.reports.comparison.change_tables import table_views
 from tracekit.reports.comparison.matched_rows import parts
+from tracekit.reports.comparison.part_names import (
+    IDLE_MEANINGS,
+    OVERLAP_MEANING,
+    change,
+    settings,
+    signed_percent,
+    time,
+)
 from tracekit.reports.comparison.sentence import explained, reason
-from tracekit.reports.comparison.words import IDLE_MEANINGS, OVERLAP_MEANING, change, settings, signed_percent, time
 from tracekit.reports.html import environment
 from tracekit.reports.names import printable
 from tracekit.reports.numbers import duration, percent

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from tracekit.analyzers.comparison.comparison import Comparison
 from tracekit.reports.comparison.matched_rows import layer_patterns, named, parts, shortened
+from tracekit.reports.comparison.part_names import LEAST_NS, change, described, time
 from tracekit.reports.comparison.sentence import explained
-from tracekit.reports.comparison.words import LEAST_NS, change, described, time
 from tracekit.reports.console import printed
 from tracekit.reports.names import printable
 from tracekit.reports.numbers import percent

@@ -3,10 +3,10 @@
 import pandas as pd
 
 from tracekit.analyzers.comparison.comparison import Comparison
-from tracekit.reports.comparison.words import part
+from tracekit.reports.comparison.part_names import part
+from tracekit.reports.layer_patterns import grouped, in_tree_order, unnumbered
 from tracekit.reports.names import inside, printable
 from tracekit.reports.names import shortened as name_shortened
-from tracekit.reports.patterns import grouped, in_tree_order, unnumbered
 
 _ARROW = " → "
 

@@ -7,8 +7,8 @@ import pandas as pd
 
 from tracekit.analyzers.comparison.comparison import Comparison, Side
 from tracekit.analyzers.idle_tables import OUTSIDE_MODEL
+from tracekit.reports.comparison.part_names import FAMILIES, faster
 from tracekit.reports.comparison.unlike import unlike
-from tracekit.reports.comparison.words import FAMILIES, faster
 from tracekit.reports.names import device, printable
 from tracekit.reports.numbers import duration, quantity
 from tracekit.reports.table_rows import rows_of

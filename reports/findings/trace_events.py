@@ -7,7 +7,7 @@ import msgspec
 import pandas as pd
 
 from tracekit.analyzers.results import Analysis
-from tracekit.reports.findings.counters import counters
+from tracekit.reports.findings.counter_tracks import counters
 from tracekit.reports.findings.layer_spans import layer_spans
 from tracekit.reports.headline import headline
 from tracekit.reports.names import printable

@@ -62,6 +62,9 @@ def _parts(before: Job, after: Job, width: int) -> RenderableType:
     for row in changes(before, after):
         a, b, change = (1e3 * row[name] for name in ("before_us", "after_us", "change_us"))
         view.add_row(
-            row["part"], words.time(a), words.time(b), f"{'+' if change >= 0 else '−'}{words.time(abs(change))}"
+            row["part"],
+            words.time(a),
+            words.time(b),
+            f"{'+' if change >= 0 else '−'}{words.time(abs(change))}",
         )
     return Group(Text(paragraph(sentence(before, after), width).plain, style="bold"), view)

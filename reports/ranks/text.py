@@ -79,6 +79,11 @@ def _groups(job: Job) -> Table:
     for name in ("calls", "bytes a step", "waits", "transfer", "bus bandwidth"):
         view.add_column(name, justify="right", no_wrap=True)
     for row in rows_of(job.groups.sort_values("wait_ns", ascending=False, kind="stable").head(_MOST_RANKS)):
-        numbers = (f"{row.calls:,}", quantity(row.bytes, "B"), words.time(row.wait_ns), words.time(row.transfer_ns))
+        numbers = (
+            f"{row.calls:,}",
+            quantity(row.bytes, "B"),
+            words.time(row.wait_ns),
+            words.time(row.transfer_ns),
+        )
         view.add_row(printable(row.name), row.ranks, row.parallelism, *numbers, words.rate(row.bus_bandwidth))
     return view

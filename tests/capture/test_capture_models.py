@@ -9,9 +9,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from tracekit.analyzers.errors import InputError, MissingPackageError, UnknownNameError
 from tracekit.capture import models
 from tracekit.capture.annotate import NoRanges
+from tracekit.capture.complete_settings import complete
 from tracekit.capture.model_class import model_class
 from tracekit.capture.model_kinds import kind_of
-from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings
 from tracekit.capture.workloads import prepare
 
@@ -57,20 +57,20 @@ def test_every_bundled_model_has_a_published_count_and_can_be_described():
 @pytest.mark.parametrize("name", ["dit-xl-2-512", "sdxl-unet"])
 def test_a_diffusion_model_takes_a_step_of_denoising(name):
     pytest.importorskip("diffusers")
-    settings = plan(Settings(model=name, gpu="t4", device="model", batch_size=2))
+    settings = complete(Settings(model=name, gpu="t4", device="model", batch_size=2))
     with FakeTensorMode():
         model = models.build_for(settings)
         assert sum(parameter.numel() for parameter in model.parameters()) == models.find(name).parameters
         output = prepare(model, settings)(NoRanges())
     assert output.shape[0] == 2 and output.shape[-2:] == (model.config.sample_size,) * 2
     with pytest.raises(InputError, match="no decode"):
-        plan(Settings(model=name, gpu="t4", device="model", workload="decode"))
+        complete(Settings(model=name, gpu="t4", device="model", workload="decode"))
 
 
 def test_a_diffusion_model_says_what_it_needs(monkeypatch):
     monkeypatch.setitem(sys.modules, "diffusers", None)
     with pytest.raises(MissingPackageError, match="diffusers"):
-        models.build_for(plan(Settings(model="sdxl", gpu="t4", device="model")))
+        models.build_for(complete(Settings(model="sdxl", gpu="t4", device="model")))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_diffusion_model_says_what_it_needs(monkeypatch):
 )
 def test_a_model_has_its_inputs(name, kind):
     spec = models.find(name)
-    settings = plan(
+    settings = complete(
         Settings(model=name, gpu="t4", device="model", seq_len=0 if "qwen" not in name else 8, batch_size=2)
     )
     with FakeTensorMode():

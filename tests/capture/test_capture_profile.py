@@ -8,7 +8,7 @@ from click.testing import CliRunner
 import tracekit
 from tracekit.analyzers import ranges
 from tracekit.analyzers.errors import InputError, UnknownNameError
-from tracekit.capture.plan import plan
+from tracekit.capture.complete_settings import complete
 from tracekit.capture.settings import Settings
 from tracekit.cli import main
 
@@ -62,7 +62,7 @@ def test_the_trace_holds_the_steps_phases_and_modules_once(generated):
 def test_the_run_can_be_repeated_from_its_settings(generated):
     run = json.loads((generated[0] / "run.json").read_text())
     settings = Settings(**run["settings"])
-    assert plan(settings) == settings
+    assert complete(settings) == settings
     assert set(run["versions"]) <= {"torch", "transformers", "cuda"}
 
 
@@ -84,12 +84,12 @@ def test_everything_has_an_op_and_a_layer(generated):
 )
 def test_what_cannot_run_is_refused(options, says):
     with pytest.raises(InputError, match=says):
-        plan(Settings(**options))
+        complete(Settings(**options))
 
 
 def test_an_unknown_gpu_is_answered_with_the_nearest():
     with pytest.raises(UnknownNameError, match="a100"):
-        plan(Settings(model="gpt2", gpu="a101"))
+        complete(Settings(model="gpt2", gpu="a101"))
 
 
 @pytest.mark.parametrize(
@@ -102,15 +102,15 @@ def test_an_unknown_gpu_is_answered_with_the_nearest():
     ],
 )
 def test_a_model_runs_in_the_type_it_is_published_in(options, dtype):
-    assert plan(Settings(**options)).dtype == dtype
+    assert complete(Settings(**options)).dtype == dtype
 
 
 def test_the_folder_is_named_after_the_run(tiny_gpt2):
     assert (
-        str(plan(Settings(model="mistral-7b", gpu="h100", workload="decode")).folder)
+        str(complete(Settings(model="mistral-7b", gpu="h100", workload="decode")).folder)
         == "runs/mistral-7b-h100-sxm-decode"
     )
-    assert str(plan(Settings(model=tiny_gpt2, device="cpu")).folder) == "runs/tiny-gpt2-cpu-prefill"
+    assert str(complete(Settings(model=tiny_gpt2, device="cpu")).folder) == "runs/tiny-gpt2-cpu-prefill"
 
 
 def test_an_unwritable_folder_is_refused_before_the_run(tiny_gpt2, tmp_path):

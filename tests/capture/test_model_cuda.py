@@ -13,8 +13,8 @@ from tiny_models import settings_of
 from tracekit.analyzers import hardware
 from tracekit.analyzers.errors import TracekitError
 from tracekit.capture import fake_run
+from tracekit.capture.complete_settings import complete
 from tracekit.capture.cuda_attention import choose
-from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings
 
 HALF, FULL = torch.float16, torch.float32
@@ -109,7 +109,7 @@ def test_a_question_about_packed_sequences_waits_for_the_device(tmp_path: Path) 
 
 
 def test_a_sliding_window_is_moved_to_the_device_by_each_layer_and_waited_for() -> None:
-    settings = plan(Settings(model="mistral-7b", gpu="h200", device="model", workload="prefill", dtype="bf16"))
+    settings = complete(Settings(model="mistral-7b", gpu="h200", device="model", workload="prefill", dtype="bf16"))
     recording = fake_run.run(settings, hardware.find("h200")).recording
     calls = [recording.calls[call] for call in recording.call if call >= 0 and recording.calls[call].copies]
     assert [(call.name, call.copies) for call in calls] == [("aten::_to_copy", "to device")] * 32
@@ -127,13 +127,13 @@ def test_a_sliding_window_is_moved_to_the_device_by_each_layer_and_waited_for() 
 def test_launches_a_layer_are_those_counted_on_gpus(
     model: str, workload: str, attention: str, published: float
 ) -> None:
-    settings = plan(Settings(model=model, gpu="h200", device="model", workload=workload, attention=attention))
+    settings = complete(Settings(model=model, gpu="h200", device="model", workload=workload, attention=attention))
     assert _launched(settings).total() / 12 == pytest.approx(published, abs=0.15)
 
 
 def test_launching_ops_are_those_of_a_trace_from_an_h200(shared: Path) -> None:
     launched = _launched(
-        plan(Settings(model="llama-3.2-1b", gpu="h200", device="model", workload="decode", dtype="bf16"))
+        complete(Settings(model="llama-3.2-1b", gpu="h200", device="model", workload="decode", dtype="bf16"))
     )
     real = _launched_in(shared / "traces" / "h200_llama-1b_bf16_decode.json.gz")
     names = ("mm", "add", "cat", "pow", "mean", "rsqrt", "neg", "silu", "arange", "cos", "sin")

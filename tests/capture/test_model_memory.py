@@ -8,8 +8,8 @@ from torch._subclasses import FakeTensorMode
 
 from tracekit.analyzers import hardware
 from tracekit.capture import fake_run
+from tracekit.capture.complete_settings import complete
 from tracekit.capture.live_memory import LiveMemory
-from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings
 
 
@@ -33,7 +33,7 @@ def test_training_holds_weights_gradients_and_two_moments(tmp_path: Path) -> Non
 
 
 def test_decode_of_a_7b_model_holds_its_weights_and_its_cache() -> None:
-    settings = plan(
+    settings = complete(
         Settings(model="mistral-7b", gpu="a100", device="model", workload="decode", dtype="fp16", seq_len=4000)
     )
     run = fake_run.run(settings, hardware.find("a100"))

@@ -15,8 +15,8 @@ from tracekit.analyzers.prediction.host_costs import HostCosts, assumed
 from tracekit.calibration import apply
 from tracekit.calibration.value import decode
 from tracekit.capture import fake_run
+from tracekit.capture.complete_settings import complete
 from tracekit.capture.model_trace import write
-from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings
 
 DATA = Path(__file__).parents[2] / "benchmarks" / "data"
@@ -54,7 +54,7 @@ def assumed_us(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str,
 
 def modelled_us(run: tuple[str, str, str], host: HostCosts, folder: Path) -> Interval:
     model, workload, dtype = run
-    settings = plan(Settings(model=model, workload=workload, dtype=dtype, device="model", gpu="h200", steps=1))
+    settings = complete(Settings(model=model, workload=workload, dtype=dtype, device="model", gpu="h200", steps=1))
     latency = write(settings, H200, folder / "trace.json.gz", host=host).latency
     assert latency is not None
     return Interval(latency.p10_us, latency.median_us, latency.p90_us)

@@ -10,10 +10,10 @@ from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.ranks.summary import summarize
 from tracekit.analyzers.trace import ProcessGroup
 from tracekit.capture import model_trace
-from tracekit.capture.parallel import streams
+from tracekit.capture.complete_settings import complete
+from tracekit.capture.parallel import stream_layout
 from tracekit.capture.parallel.split import split_of
-from tracekit.capture.parallel.streams import Issued
-from tracekit.capture.plan import plan
+from tracekit.capture.parallel.stream_layout import Issued
 from tracekit.capture.settings import Settings
 
 WIDTH, LAYERS, VOCABULARY, BATCH, TOKENS = 64, 2, 96, 2, 8
@@ -39,7 +39,7 @@ def rank(tmp_path_factory):
 
     def summary(**options):
         sizes = {"batch_size": BATCH, "seq_len": TOKENS, "model": str(folder), "workload": "train"}
-        settings = plan(Settings(**{**sizes, "gpu": "h200", "device": "model", "steps": 1, **options}))
+        settings = complete(Settings(**{**sizes, "gpu": "h200", "device": "model", "steps": 1, **options}))
         path = folder / "trace.json.gz"
         model_trace.write(settings, hardware.find("h200"), path)
         return summarize(readers.load(path))
@@ -114,15 +114,15 @@ def laid_out(*work, **columns):
         "waits": np.full(count, -1),
         "sync": np.zeros(count, dtype=bool),
     }
-    times = streams.lay_out(Issued(**issued | columns), launch_latency_ns=0.0, gap_ns=0.0)
+    times = stream_layout.lay_out(Issued(**issued | columns), launch_latency_ns=0.0, gap_ns=0.0)
     return list(zip(times.start.tolist(), times.end.tolist(), strict=True))
 
 
 def test_a_collective_waits_for_the_kernels_before_it_and_slows_those_beside_it():
     first, reduced, beside = laid_out((100, 0), (25, 1), (100, 0))
-    assert first == (10, 110) and reduced == (110, 110 + 25 * streams.COLLECTIVE_BESIDE)
-    slowed = 25 * streams.COLLECTIVE_BESIDE
-    assert beside == (110, 110 + slowed + 100 - slowed / streams.KERNEL_BESIDE)
+    assert first == (10, 110) and reduced == (110, 110 + 25 * stream_layout.COLLECTIVE_BESIDE)
+    slowed = 25 * stream_layout.COLLECTIVE_BESIDE
+    assert beside == (110, 110 + slowed + 100 - slowed / stream_layout.KERNEL_BESIDE)
 
 
 def test_a_gather_on_a_stream_of_its_own_waits_for_no_kernel():

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tracekit.capture.plan import plan
+from tracekit.capture.complete_settings import complete
 from tracekit.capture.settings import Settings
 
 _SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -63,4 +63,4 @@ def write_model(folder: Path, model: str, changes: dict[str, Any] | None = None)
 def settings_of(model: str, folder: Path, changes: dict[str, Any] | None = None, **options: Any) -> Settings:
     """Return planned settings; `changes` are made to the model's configuration."""
     write_model(folder, model, changes)
-    return plan(Settings(**{"model": str(folder), "gpu": "a100", "device": "model", "seq_len": 16} | options))
+    return complete(Settings(**{"model": str(folder), "gpu": "a100", "device": "model", "seq_len": 16} | options))

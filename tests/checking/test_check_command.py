@@ -62,7 +62,7 @@ def test_a_baseline_is_a_small_file_with_its_fingerprint(tracekit, main_baseline
 
 def test_a_baseline_explains_differences_like_the_trace_that_it_is_of(folder, main_baseline):
     from tracekit.analyzers.comparison.compare import compare_summaries
-    from tracekit.checking.recorded import recorded
+    from tracekit.checking.run_values import recorded
 
     held = baseline_file.read("main", main_baseline.parent)
     kept = baseline_file.as_recorded(held, main_baseline).step

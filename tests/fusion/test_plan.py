@@ -18,8 +18,8 @@ from tracekit.analyzers.fusion.groups import find
 from tracekit.analyzers.fusion.planned_kernels import plan
 from tracekit.analyzers.fusion.tiles import of_elements, of_rows
 from tracekit.capture import fake_run
+from tracekit.capture.complete_settings import complete as planned
 from tracekit.capture.op_graph import graph_of, numbers_in
-from tracekit.capture.plan import plan as planned
 from tracekit.capture.settings import Settings
 from tracekit.cli import main
 from tracekit.fusion import pointwise, proof, run_kernels
@@ -245,7 +245,7 @@ def test_names_of_a_trace_cannot_leave_their_string():
 
 def test_measured_times_stand_in_the_plan(llama, tmp_path):
     from tracekit.analyzers.fusion.plan_table import key, table
-    from tracekit.answers.fused_kernels import timed
+    from tracekit.answers.fused_kernel_plan import timed
 
     row = plan(llama[1], H100)[0]
     kernels = {key(row): {"after_ns": 1000.0, "before_ns": 5000.0, "roof_fraction": 0.9}}

@@ -7,8 +7,8 @@ torch = pytest.importorskip("torch")
 import tracekit  # noqa: E402
 from tracekit.analyzers.errors import InputError  # noqa: E402
 from tracekit.quantization import packing  # noqa: E402
-from tracekit.quantization.layers import WeightOnlyLinear  # noqa: E402
 from tracekit.quantization.quantize import load, save  # noqa: E402
+from tracekit.quantization.quantized_linear import WeightOnlyLinear  # noqa: E402
 
 
 def model():

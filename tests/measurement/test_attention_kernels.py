@@ -11,8 +11,8 @@ from tracekit.analyzers.errors import InputError, TracekitError
 from tracekit.bench.configurations import configuration
 from tracekit.capture import models
 from tracekit.capture.attention_kernels import FLASH, only, refusal_told
+from tracekit.capture.complete_settings import complete
 from tracekit.capture.numerics import numerics
-from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings
 from tracekit.measurement.side_by_side import warm
 from tracekit.optimizations import parse
@@ -35,7 +35,7 @@ WARNINGS = (
 def subject(tmp_path):
     def build(attention: str) -> Subject:
         write_model(tmp_path, "gpt2")
-        settings = plan(
+        settings = complete(
             Settings(model=str(tmp_path), device="cpu", dtype="fp32", attention=attention, seq_len=16)  # type: ignore[arg-type]
         )
         return Subject(model=models.build_for(settings), settings=settings)

@@ -10,7 +10,7 @@ from tiny_models import write_model
 from tracekit.analyzers.errors import TracekitError
 from tracekit.capture import models
 from tracekit.capture.annotate import NoRanges
-from tracekit.capture.plan import plan
+from tracekit.capture.complete_settings import complete
 from tracekit.capture.settings import Settings
 from tracekit.measurement.side_by_side import output_difference
 from tracekit.optimizations import parse
@@ -23,7 +23,7 @@ def subject(tmp_path):
     def build(kind: str, **options) -> Subject:
         write_model(tmp_path, kind)
         length = {} if kind == "vit" else {"seq_len": 16}
-        settings = plan(
+        settings = complete(
             Settings(model=str(tmp_path), device="cpu", dtype="fp32", attention="eager", **length, **options)
         )
         return Subject(model=models.build_for(settings), settings=settings)

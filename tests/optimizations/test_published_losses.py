@@ -6,7 +6,7 @@ from tracekit.analyzers import analyze, hardware
 from tracekit.analyzers.prediction.baseline import baseline
 from tracekit.analyzers.readers import load
 from tracekit.capture import model_trace
-from tracekit.capture.plan import plan
+from tracekit.capture.complete_settings import complete
 from tracekit.capture.settings import Settings
 from tracekit.optimizations import find
 from tracekit.planning.scenarios import predicted_speedup
@@ -23,7 +23,7 @@ def decode(tmp_path_factory):
         if model not in runs:
             path = tmp_path_factory.mktemp("run") / "trace.json.gz"
             asked = Settings(model=model, gpu="a100", device="model", workload="decode", seq_len=60, dtype=dtype)
-            model_trace.write(plan(asked), hardware.find("a100"), path)
+            model_trace.write(complete(asked), hardware.find("a100"), path)
             trace = load(path)
             runs[model] = baseline(trace, analyze(trace, None))
         return runs[model]

@@ -9,7 +9,7 @@ import pytest
 from tracekit.analyzers.errors import InputError
 from tracekit.answers.job_of_ranks import ranks
 from tracekit.jobs import cluster
-from tracekit.jobs.worker import Answer
+from tracekit.jobs.summary_worker import Answer
 
 FOLDER = Path(__file__).parents[2] / "examples" / "ranks" / "sleep-2"
 

@@ -12,7 +12,7 @@ from jsonschema import validate
 import tracekit
 from tracekit.answers.job_of_ranks import RankFiles
 from tracekit.cli import main
-from tracekit.jobs import outputs
+from tracekit.jobs import job_outputs
 from tracekit.jobs.sources import rank_files, rank_numbers
 from tracekit.reports.ranks import page
 
@@ -84,10 +84,10 @@ def test_the_page_links_reports_of_run_folders(tmp_path):
         (tmp_path / f"rank {number}").mkdir()
     (tmp_path / "rank 1" / "report.html").touch()
     files = {number: str(tmp_path / f"rank {number}" / "trace.json.gz") for number in (0, 1)}
-    links = outputs.links_to_reports(RankFiles(job, files), tmp_path / "out")
+    links = job_outputs.links_to_reports(RankFiles(job, files), tmp_path / "out")
     assert links == {1: "../rank%201/report.html"}
     assert '<a href="../rank%201/report.html">report</a>' in page.render(job, "", {}, links)
-    assert outputs.links_to_reports(RankFiles(job, {0: str(SLOW / "rank-0.json.gz")}), tmp_path) == {}
+    assert job_outputs.links_to_reports(RankFiles(job, {0: str(SLOW / "rank-0.json.gz")}), tmp_path) == {}
 
 
 def test_the_archive_holds_the_slow_and_the_fast_rank(written):

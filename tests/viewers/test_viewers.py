@@ -14,7 +14,7 @@ import trace_processor
 
 from tracekit.analyzers import hardware
 from tracekit.capture import model_trace
-from tracekit.capture.plan import plan
+from tracekit.capture.complete_settings import complete
 from tracekit.capture.settings import Settings
 
 NODE_MODULES = Path(os.environ.get("NODE_PATH", Path(__file__).parents[2] / "node_modules"))
@@ -35,7 +35,7 @@ TINY = {
 def trace(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
     (folder / "config.json").write_text(json.dumps(TINY))
-    settings = plan(
+    settings = complete(
         Settings(model=str(folder), gpu="a100", device="model", workload=request.param, new_tokens=4, dtype="bf16")
     )
     model_trace.write(settings, hardware.find("a100"), folder / "trace.json.gz")

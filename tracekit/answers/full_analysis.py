@@ -16,7 +16,7 @@ from tracekit.analyzers.readers.source import MAX_BYTES
 from tracekit.analyzers.results import Analysis, Projection
 from tracekit.analyzers.trace import Trace
 from tracekit.answers.captured_graphs import with_captures_of
-from tracekit.answers.fused_kernels import by_data_flow
+from tracekit.answers.fused_kernel_plan import by_data_flow
 from tracekit.calibration.correction import corrected
 from tracekit.planning.after_measuring import after_measuring
 from tracekit.reports.notebook import show_in_notebooks

@@ -11,7 +11,7 @@ from tracekit.analyzers.ranks.result import Job
 from tracekit.jobs.cluster import summaries_of_cluster
 from tracekit.jobs.sources import rank_files, rank_numbers
 from tracekit.jobs.summaries import summaries
-from tracekit.jobs.worker import Answer
+from tracekit.jobs.summary_worker import Answer
 
 _LISTED = 3
 

@@ -10,7 +10,7 @@ from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.projection import of_collectives, of_estimates
 from tracekit.analyzers.prediction.start import start
 from tracekit.analyzers.prediction.values import GainThere, Prediction
-from tracekit.answers.fused_kernels import with_graph
+from tracekit.answers.fused_kernel_plan import with_graph
 from tracekit.calibration.correction import Correction, here
 from tracekit.optimizations import find, in_order, parse
 from tracekit.optimizations.combined import Combined

@@ -7,7 +7,7 @@ from pathlib import Path
 from tracekit.analyzers.errors import InputError, TracekitError
 from tracekit.bench.configurations import Configuration
 from tracekit.bench.row import Row, from_csv
-from tracekit.capture.plan import plan
+from tracekit.capture.complete_settings import complete
 from tracekit.capture.settings import Settings
 
 _SHARED = ("model", "workload", "batch_size", "seq_len", "new_tokens", "weights")
@@ -32,7 +32,7 @@ def held_rows(path: Path, runs: Iterable[Settings], wanted: Sequence[Configurati
 def _run(requested: Settings, first: Configuration) -> tuple[object, ...]:
     """Return the key of a run of the grid, with its planned lengths."""
     try:
-        planned = plan(first.settings(requested))
+        planned = complete(first.settings(requested))
         settings = replace(requested, name=planned.name, seq_len=planned.seq_len)
     except TracekitError:
         settings = requested

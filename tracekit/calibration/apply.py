@@ -10,8 +10,8 @@ from tracekit.analyzers.hardware.gpu import LAUNCH_CALL
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.host_costs import HostCosts, assumed, calibrated
+from tracekit.calibration.calibration_files import load
 from tracekit.calibration.device_probes import COPY_BYTES, SIDE
-from tracekit.calibration.store import load
 from tracekit.calibration.value import Calibration
 
 _PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")

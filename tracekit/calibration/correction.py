@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.values import Considered, Recommendation
 from tracekit.analyzers.results import Analysis
-from tracekit.calibration import history
-from tracekit.calibration.history import Measurement
+from tracekit.calibration import measured_predictions
+from tracekit.calibration.measured_predictions import Measurement
 from tracekit.planning.search import pays
 
 MOST = 1.5
@@ -57,7 +57,7 @@ def correction(records: list[Measurement], applied: str, workload: str) -> Corre
 
 def here(gpu: str, applied: str, workload: str) -> Correction | None:
     """Return the correction from the history of this machine with `gpu` (an id of gpus.toml); None without history."""
-    return correction(history.read(gpu), applied, workload)
+    return correction(measured_predictions.read(gpu), applied, workload)
 
 
 def corrected(analysis: Analysis) -> Analysis:
@@ -66,7 +66,7 @@ def corrected(analysis: Analysis) -> Analysis:
     Recommendations whose corrected speed-up is no longer worthwhile are removed.
     """
     source = analysis.source
-    records = history.read(source.gpu.id) if source.gpu and source.capture and analysis.considered else []
+    records = measured_predictions.read(source.gpu.id) if source.gpu and source.capture and analysis.considered else []
     if not records or source.capture is None:
         return analysis
     every = {each.id: correction(records, each.id, source.capture.workload) for each in analysis.considered}

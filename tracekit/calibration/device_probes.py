@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracekit.analyzers.hardware import GPU
-from tracekit.calibration.timing import Call, device_s, host_us
+from tracekit.calibration.repeated_timing import Call, device_s, host_us
 from tracekit.capture.packages import require
 
 COPY_BYTES = 256 << 20

@@ -10,7 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from tracekit.calibration.timing import CALLS, Call, host_us
+from tracekit.calibration.repeated_timing import CALLS, Call, host_us
 from tracekit.capture.packages import require
 
 _CHAIN = 64

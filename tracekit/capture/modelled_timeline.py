@@ -8,10 +8,10 @@ import numpy.typing as npt
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.prediction.host_costs import CLASSES, HostCosts
 from tracekit.analyzers.prediction.simulate import simulate
-from tracekit.capture.host_work import host_work
+from tracekit.capture.host_op_counts import host_work
 from tracekit.capture.modelled_kernels import ModelledKernel
-from tracekit.capture.parallel import streams
-from tracekit.capture.parallel.streams import Issued
+from tracekit.capture.parallel import stream_layout
+from tracekit.capture.parallel.stream_layout import Issued
 from tracekit.capture.recording import Recording
 
 Nanoseconds = npt.NDArray[np.int64]
@@ -87,7 +87,7 @@ def _on_two_streams(
         waits=np.concatenate([np.where(read >= 0, read + step * width, -1) for step in range(steps)]),
         sync=np.tile(np.append(waits, True), steps),
     )
-    times = streams.lay_out(issued, launch_latency_ns=gpu.launch_latency_us * 1e3, gap_ns=QUEUED_GAP_NS)
+    times = stream_layout.lay_out(issued, launch_latency_ns=gpu.launch_latency_us * 1e3, gap_ns=QUEUED_GAP_NS)
     returned = np.append(times.host_start[1:], times.latency_ns)
     arrays = (times.host_start, returned, times.start, times.end)
     return Timeline(*(np.rint(each).astype(np.int64).reshape(steps, width) for each in arrays))

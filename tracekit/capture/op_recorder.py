@@ -17,7 +17,7 @@ from tracekit.capture.live_memory import LiveMemory
 from tracekit.capture.op_calls import element_type, op_call, tensors_in
 from tracekit.capture.op_graph import TensorNumbers, numbers_in
 from tracekit.capture.op_signature import Signature, signature
-from tracekit.capture.parallel.messages import Communicated, copies_of_fsdp, is_split, message_of
+from tracekit.capture.parallel.dispatched_messages import Communicated, copies_of_fsdp, is_split, message_of
 from tracekit.capture.recording import BackwardNode, Copies, RecordingBuilder
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd

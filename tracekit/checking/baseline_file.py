@@ -18,7 +18,7 @@ from tracekit.analyzers.counting.count_tables import PLACES
 from tracekit.analyzers.errors import InputError, UnknownNameError, reading
 from tracekit.analyzers.gate.run_times import RunTimes
 from tracekit.analyzers.results import Source
-from tracekit.checking.recorded import Recorded
+from tracekit.checking.run_values import Recorded
 from tracekit.reports.files import write_atomically
 from tracekit.reports.untrusted import escaped_json
 

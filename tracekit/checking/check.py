@@ -16,7 +16,7 @@ from tracekit.checking import baseline_file
 from tracekit.checking.configuration import Configuration, configuration
 from tracekit.checking.culprits import culprits
 from tracekit.checking.fingerprint import ENTRIES, WORK, unknown, unlike
-from tracekit.checking.recorded import Recorded, recorded
+from tracekit.checking.run_values import Recorded, recorded
 
 Blocks = tuple[tuple[float, float], ...]
 

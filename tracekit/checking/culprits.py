@@ -6,8 +6,8 @@ from tracekit.analyzers import cache
 from tracekit.analyzers.counting.places import source_of
 from tracekit.analyzers.gate.grown_work import NUMBER, behind_counter, layer_and_op, new_place, of_main_part
 from tracekit.analyzers.gate.verdict import BudgetLine, Check, CounterChange, Culprit, TimeChange
-from tracekit.checking.recorded import Recorded, analyzed
-from tracekit.reports.checking.words import budget_change, counter_change, time_said
+from tracekit.checking.run_values import Recorded, analyzed
+from tracekit.reports.checking.check_sentences import budget_change, counter_change, time_said
 from tracekit.reports.comparison.sentence import causes
 
 _PLACED = ("synchronisations", "scalar-reads", "graph-breaks", "compilations")

@@ -16,8 +16,8 @@ from tracekit.analyzers.gate.verdict import Check
 from tracekit.checking.baseline_file import names_in, path_of
 from tracekit.checking.check import Options, folder_of
 from tracekit.checking.configuration import configuration
-from tracekit.checking.recorded import Recorded
 from tracekit.checking.repository import commit_of
+from tracekit.checking.run_values import Recorded
 
 
 def record_baseline(measured: Recorded, name: str, folder: Path, commit: str) -> Path:

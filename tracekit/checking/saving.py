@@ -9,8 +9,8 @@ from tracekit.checking.check import Options, folder_of
 from tracekit.checking.configuration import configuration
 from tracekit.checking.fingerprint import unlike
 from tracekit.checking.history import record_baseline
-from tracekit.checking.recorded import Recorded, recorded
 from tracekit.checking.repository import commit_of
+from tracekit.checking.run_values import Recorded, recorded
 from tracekit.reports.checking.baseline_text import described, in_full
 from tracekit.reports.numbers import quantity
 

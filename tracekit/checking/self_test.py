@@ -17,7 +17,7 @@ from tracekit.analyzers.errors import InputError, TracekitError
 from tracekit.analyzers.gate.run_times import RunTimes
 from tracekit.analyzers.gate.times import Rules, compare_times
 from tracekit.checking.configuration import configuration
-from tracekit.checking.recorded import recorded
+from tracekit.checking.run_values import recorded
 
 PAIRS = 300
 SIDE = 3

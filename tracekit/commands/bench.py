@@ -11,7 +11,7 @@ from tracekit.capture.settings import DEVICES, WEIGHTS, WORKLOAD_NAMES, Device
 from tracekit.commands._output import FORCE, say, verbose
 
 if TYPE_CHECKING:
-    from tracekit.bench.grid import Grid
+    from tracekit.bench.run_grid import Grid
 
 
 def _names(_: click.Context, __: click.Parameter, value: str) -> list[str]:
@@ -96,7 +96,7 @@ def command(output: Path, force: bool, panels: bool, **options: Any) -> None:
     Example: tracekit bench --model gpt2 --configs fp32,fp16,fp16+compile,fp16+graphs --batch-size 1,8
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from tracekit.bench.grid import PANELS, bench
+    from tracekit.bench.run_grid import PANELS, bench
     from tracekit.reports.bench_figure import figure
     from tracekit.reports.bench_report import to_text
     from tracekit.reports.files import write_atomically
@@ -123,7 +123,7 @@ def _grid(
     device: Device,
     **shared: Any,
 ) -> "Grid":
-    from tracekit.bench.grid import Grid
+    from tracekit.bench.run_grid import Grid
     from tracekit.capture.packages import require
     from tracekit.capture.settings import Settings
 

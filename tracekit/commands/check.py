@@ -134,11 +134,11 @@ def _write(verdict: "Check", files: dict[str, Path | None]) -> None:
 
 def _rendered(verdict: "Check", form: str) -> str:
     from tracekit.checking.repository import Files
-    from tracekit.reports.checking import annotations, check_comment, check_export, check_text, junit, sarif
+    from tracekit.reports.checking import check_comment, check_export, check_text, github_annotations, junit, sarif
 
     placed = Files(Path.cwd()).placed
     if form == "github":
-        return annotations.annotations(verdict, placed)
+        return github_annotations.annotations(verdict, placed)
     if form == "sarif":
         return sarif.to_sarif(verdict, placed, __version__)
     render = {

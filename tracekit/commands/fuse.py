@@ -37,7 +37,7 @@ def command(
     from tracekit.analyzers import hardware
     from tracekit.fusion import run_kernels
     from tracekit.fusion.run_graph import gpu_of
-    from tracekit.reports.fused_kernels import plan_text, results_text
+    from tracekit.reports.fusion_text import plan_text, results_text
     from tracekit.runs.folders import KERNELS
 
     chosen = hardware.selected(gpu or "", gpu_file or "") or gpu_of(run)

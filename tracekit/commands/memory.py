@@ -40,8 +40,8 @@ def command(file: Path, gpu: str | None, form: str, output: Path | None, force: 
 
 
 def _of_run(file: Path, gpu: str | None, form: str) -> tuple[str, str]:
-    from tracekit.answers.memory_of_run import memory_of_run
-    from tracekit.reports.memory_of_run import to_html, to_json, to_text
+    from tracekit.answers.device_memory import memory_of_run
+    from tracekit.reports.memory_timeline import to_html, to_json, to_text
 
     run = memory_of_run(file, gpu)
     return to_json(run) if form == "json" else to_text(run), to_html(run)

@@ -84,9 +84,9 @@ def command(seq_len: int | None, force: bool, **options: Any) -> None:
     Example: tracekit profile --model gpt2 --gpu t4 --workload decode
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from tracekit.capture.plan import plan
+    from tracekit.capture.complete_settings import complete
     from tracekit.capture.settings import Settings
     from tracekit.runs import profile_run
 
-    settings = plan(Settings(seq_len=seq_len or 0, **options))
+    settings = complete(Settings(seq_len=seq_len or 0, **options))
     show_outputs(profile_run.run(settings, say, force=force), settings.folder)

@@ -59,7 +59,7 @@ def command(
     Example: tracekit ranks traces/ -o job/
     """
     from tracekit.answers.job_of_ranks import ranks_and_files
-    from tracekit.jobs.outputs import check_outputs, write_outputs
+    from tracekit.jobs.job_outputs import check_outputs, write_outputs
 
     where: str | list[str] = traces[0] if len(traces) == 1 else list(traces)
     if output:
@@ -76,10 +76,10 @@ def command(
 
 
 def _rendered(job: "Job", other: "Job | None", form: str, table: str) -> str:
-    from tracekit.reports.ranks import change, export, text
+    from tracekit.reports.ranks import change, job_export, text
 
     if form == "text":
         return text.full(job) + (change.text(other, job) if other else "")
     if form == "csv":
-        return export.to_csv(job, table)
-    return export.to_json(job, {"against": change.changes(other, job)} if other else {})
+        return job_export.to_csv(job, table)
+    return job_export.to_json(job, {"against": change.changes(other, job)} if other else {})

@@ -57,7 +57,7 @@ def command(output: Path, **options: Any) -> None:
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from tracekit.reports.sweep_words import to_text
-    from tracekit.sweeps.outputs import PAGE, TABLE, sweep
+    from tracekit.sweeps.run_sweep import PAGE, TABLE, sweep
 
     rows = sweep(output=output, say=say, **options)
     click.echo(to_text(rows), nl=False)

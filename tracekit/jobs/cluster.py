@@ -7,7 +7,7 @@ from typing import Any
 from tracekit.analyzers.errors import InputError, MissingPackageError
 from tracekit.analyzers.readers.freed_memory import release_freed
 from tracekit.analyzers.readers.pool import ALONE
-from tracekit.jobs.worker import Answer, summary_of
+from tracekit.jobs.summary_worker import Answer, summary_of
 
 LOCAL = "local:"
 _LOST = "Every worker that read it ended (killed, or out of memory)."

@@ -13,11 +13,11 @@ from queue import SimpleQueue
 
 from tracekit.analyzers.readers.decode_worker import receive, send
 from tracekit.analyzers.readers.remote import is_url
-from tracekit.jobs.worker import Answer, summary_of
+from tracekit.jobs.summary_worker import Answer, summary_of
 
 ALONE_BYTES = 8 << 20
 """A trace of fewer bytes is read in this process, because starting another takes longer."""
-_RUN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tracekit.jobs.worker import main; main()"
+_RUN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tracekit.jobs.summary_worker import main; main()"
 _TRIES = 2
 _LOST = "The process that read it ended (killed, or out of memory)."
 

@@ -25,7 +25,7 @@ from tracekit.analyzers.transforms.by_cost import where
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.retime import retimed
 from tracekit.optimizations.base import Optimization, refused
-from tracekit.optimizations.shared.evidence import idle, of_step, say, share_of
+from tracekit.optimizations.shared.reasons import idle, of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 FACTOR = 8

@@ -27,8 +27,8 @@ from tracekit.analyzers.transforms.value_shapes import by_values
 from tracekit.optimizations.avoid_syncs import values_read_back
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.cuda_graphs import forward_passes
-from tracekit.optimizations.shared.evidence import idle, launches, of_step, say
 from tracekit.optimizations.shared.mask_advice import advice as mask_advice
+from tracekit.optimizations.shared.reasons import idle, launches, of_step, say
 from tracekit.optimizations.static_cache import appended
 from tracekit.subjects.subject import Subject
 

@@ -14,9 +14,9 @@ from tracekit.analyzers.transforms import traced_masks
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.value_shapes import by_values
 from tracekit.optimizations.base import Optimization, refused
-from tracekit.optimizations.shared.evidence import busy, idle, latency, launches, of_step, say
 from tracekit.optimizations.shared.host_work import named_causes
 from tracekit.optimizations.shared.mask_advice import advice as mask_advice
+from tracekit.optimizations.shared.reasons import busy, idle, latency, launches, of_step, say
 from tracekit.optimizations.static_cache import on_static_cache
 from tracekit.subjects.subject import Subject
 

@@ -16,7 +16,7 @@ from tracekit.analyzers.transforms.written_attention import Written, written_out
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.sdpa import SDPA
 from tracekit.optimizations.shared.attention_backends import BACKENDS, is_half, preferred
-from tracekit.optimizations.shared.evidence import largest, of_step, say, share_of
+from tracekit.optimizations.shared.reasons import largest, of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 _COPY = "aten::copy_"

@@ -18,7 +18,7 @@ from tracekit.analyzers.transforms.fusion import chains, fused
 from tracekit.analyzers.transforms.outcome import Outcome, pick, remembered
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.optimizations.base import Optimization
-from tracekit.optimizations.shared.evidence import of_step, say, share_of
+from tracekit.optimizations.shared.reasons import of_step, say, share_of
 from tracekit.subjects.fused_modules import WRITTEN_OUT, with_fused_kernels
 from tracekit.subjects.subject import Subject
 

@@ -16,7 +16,7 @@ from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.optimizations.base import Optimization, refused
-from tracekit.optimizations.shared.evidence import of_step, say, share_of
+from tracekit.optimizations.shared.reasons import of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 WRAPPING = Interval(8.0, 4.0, 2.0)

@@ -9,7 +9,7 @@ from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import refused
 from tracekit.optimizations.cuda_graphs import CUDAGraphs
-from tracekit.optimizations.shared.evidence import idle
+from tracekit.optimizations.shared.reasons import idle
 from tracekit.subjects.subject import Subject
 
 LEFT = Interval(0.3, 0.0, 0.0)

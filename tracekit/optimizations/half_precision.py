@@ -28,7 +28,7 @@ from tracekit.capture.numerics import TORCH_NAMES
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.fused_attention_fallback import fused_in_half
 from tracekit.optimizations.shared.attention_backends import preferred
-from tracekit.optimizations.shared.evidence import largest, of_step, say, share_of
+from tracekit.optimizations.shared.reasons import largest, of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 HOST_FACTOR = Interval(1.05, 1.0, 0.95)

@@ -14,8 +14,8 @@ from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import run_after
 from tracekit.optimizations.compile import Compile
 from tracekit.optimizations.cuda_graphs import CUDAGraphs, Graphed
-from tracekit.optimizations.shared.evidence import say, share_of
 from tracekit.optimizations.shared.mask_advice import advice as mask_advice
+from tracekit.optimizations.shared.reasons import say, share_of
 from tracekit.subjects.subject import Subject
 
 PRODUCT = Interval(1.0, 0.97, 0.88)

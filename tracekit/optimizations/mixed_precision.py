@@ -18,7 +18,7 @@ from tracekit.analyzers.transforms.retime import narrowed, retimed
 from tracekit.capture.numerics import TORCH_NAMES
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.half_precision import half_type
-from tracekit.optimizations.shared.evidence import largest, of_step, say, share_of
+from tracekit.optimizations.shared.reasons import largest, of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 _PRODUCTS = ("gemm", "convolution", "attention")

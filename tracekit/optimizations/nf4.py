@@ -18,7 +18,7 @@ from tracekit.analyzers.transforms.retime import put, retimed
 from tracekit.capture.numerics import TORCH_NAMES
 from tracekit.optimizations.half_precision import half_type, in_half
 from tracekit.optimizations.shared.bitsandbytes_weights import SAVES_MEMORY, BitsAndBytes, replaced
-from tracekit.optimizations.shared.evidence import of_step, say, share_of
+from tracekit.optimizations.shared.reasons import of_step, say, share_of
 from tracekit.optimizations.shared.weight_formats import other_formats
 from tracekit.subjects import quantized
 from tracekit.subjects.subject import Subject

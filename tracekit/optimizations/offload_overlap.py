@@ -10,8 +10,8 @@ from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import Optimization, refused
-from tracekit.optimizations.shared.copies import copied_bytes, copies, together
-from tracekit.optimizations.shared.evidence import share_of
+from tracekit.optimizations.shared.host_device_copies import copied_bytes, copies, together
+from tracekit.optimizations.shared.reasons import share_of
 from tracekit.subjects.subject import Subject
 
 SLOWER = Interval(1.4, 1.1, 1.0)

@@ -10,7 +10,7 @@ from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.projection import KERNEL_ERROR, host_range, moved
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import Optimization, refused
-from tracekit.optimizations.shared.evidence import of_step, say
+from tracekit.optimizations.shared.reasons import of_step, say
 from tracekit.subjects.subject import Subject
 
 _WORST_FIRST: dict[Outcome, Outcome] = {"low": "high", "expected": "expected", "high": "low"}

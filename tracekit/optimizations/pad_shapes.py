@@ -14,7 +14,7 @@ from tracekit.analyzers.transforms.by_cost import where
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.analyzers.transforms.retime import retimed
 from tracekit.optimizations.base import Optimization, refused
-from tracekit.optimizations.shared.evidence import largest, of_step, say, share_of
+from tracekit.optimizations.shared.reasons import largest, of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 _ALIGNMENT = 16

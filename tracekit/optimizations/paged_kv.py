@@ -10,7 +10,7 @@ from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import where
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import Optimization, refused
-from tracekit.optimizations.shared.evidence import of_step, say, share_of
+from tracekit.optimizations.shared.reasons import of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 OCCUPANCY = Interval(0.8, 0.6, 0.4)

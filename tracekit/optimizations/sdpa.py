@@ -23,8 +23,8 @@ from tracekit.analyzers.transforms.written_attention import Written, covered, wr
 from tracekit.capture.attention_kernels import EFFICIENT, beginning
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.attention_backends import BACKENDS, is_half, on_backend, preferred, runs
-from tracekit.optimizations.shared.evidence import largest, of_step, say, share_of
 from tracekit.optimizations.shared.flash_attention_package import PACKAGE, with_package
+from tracekit.optimizations.shared.reasons import largest, of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 HOST_KEPT = Interval(0.8, 0.45, 0.2)

@@ -23,7 +23,7 @@ from tracekit.analyzers.transforms.linear_products import linear_product
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.retime import put, retimed
 from tracekit.optimizations.base import Optimization, refused
-from tracekit.optimizations.shared.evidence import of_step, say
+from tracekit.optimizations.shared.reasons import of_step, say
 from tracekit.subjects.subject import Subject
 
 ACCEPTANCE = Interval(0.5, 0.7, 0.85)

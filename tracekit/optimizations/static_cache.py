@@ -19,8 +19,8 @@ from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.analyzers.transforms.retime import put, retimed
 from tracekit.analyzers.transforms.written_attention import covered
 from tracekit.optimizations.base import Optimization, refused
-from tracekit.optimizations.shared.evidence import of_step, say, share_of
 from tracekit.optimizations.shared.host_work import named_causes
+from tracekit.optimizations.shared.reasons import of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
 LENGTH = Interval(1.5, 1.0, 1.0)

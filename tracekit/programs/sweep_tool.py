@@ -23,7 +23,7 @@ def sweep(
     from tracekit.capture.workloads import WORKLOADS
     from tracekit.reports.public import plain_rows, public
     from tracekit.reports.sweep_words import MODELLED, sentences
-    from tracekit.sweeps import outputs
+    from tracekit.sweeps import run_sweep
 
     if workload not in WORKLOADS:
         raise InputError(f"There is no workload {workload!r}.", f"Workloads: {', '.join(WORKLOADS)}.", "Name one.")
@@ -31,12 +31,12 @@ def sweep(
     points = len(gpus) * len(batch_sizes) * len(seq_lens) * (len({*apply} - {"none"}) + 1)
     if points > _MOST_POINTS:
         raise InputError(f"The sweep has {points:,} points.", f"It may have {_MOST_POINTS}.", "Leave some values out.")
-    rows = outputs.sweep(
+    rows = run_sweep.sweep(
         _model(roots, model),
         gpu=gpus,
         batch_size=batch_sizes,
         seq_len=seq_lens,
-        apply=apply or outputs.APPLY[:1],
+        apply=apply or run_sweep.APPLY[:1],
         workload=workload,
     )
     return {

@@ -20,7 +20,7 @@ from tracekit.reports.brief import brief, row_detail
 from tracekit.reports.checking import check_export
 from tracekit.reports.comparison import comparison_export
 from tracekit.reports.names import printable
-from tracekit.reports.ranks import export as ranks_export
+from tracekit.reports.ranks import job_export as ranks_export
 from tracekit.runs.folders import holds_settings
 
 MOST_ROWS, MOST_CHARACTERS = 16, 1600

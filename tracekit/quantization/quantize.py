@@ -49,7 +49,7 @@ def quantize(
 
 def save(model: "nn.Module", path: str | Path) -> None:
     """Write a model that `quantize` returned with int4 or int8, adapters included, as safetensors."""
-    from tracekit.quantization.layers import WeightOnlyLinear
+    from tracekit.quantization.quantized_linear import WeightOnlyLinear
 
     layers = {
         name: [layer.bits, layer.packed.shape[1] * 32 // layer.bits // layer.scale.shape[1], layer.lora_a is not None]
@@ -97,7 +97,7 @@ def _inputs(layer: "nn.Module") -> int:
 def _quantized(layer: "nn.Module", to: str, group: int, adapted: bool) -> "nn.Module":
     if to == "nf4":
         return _nf4(layer)
-    from tracekit.quantization.layers import RANK, WeightOnlyLinear
+    from tracekit.quantization.quantized_linear import RANK, WeightOnlyLinear
 
     return WeightOnlyLinear.of(_rows(layer), layer.bias, _BITS[to], group, RANK if adapted else 0)
 

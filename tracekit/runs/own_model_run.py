@@ -63,7 +63,7 @@ def profile_own(
 def _model(own: OwnModel, gpu: "GPU", folder: Path, steps: int, say: Say) -> None:
     from tracekit.calibration.apply import calibrated_gpu
     from tracekit.capture.model_trace import Modelled, write_run
-    from tracekit.capture.own_model_run import record
+    from tracekit.capture.record_own_model import record
 
     run, recorded = record(own, gpu, say)
     as_measured, host = calibrated_gpu(gpu)
@@ -74,7 +74,7 @@ def _model(own: OwnModel, gpu: "GPU", folder: Path, steps: int, say: Say) -> Non
 
 def _keep_graph(own: OwnModel, gpu: "GPU", folder: Path, say: Say) -> None:
     """Keep the graph of a measured step, for `fuse`, where fake tensors can run the model."""
-    from tracekit.capture.own_model_run import on_fake_tensors
+    from tracekit.capture.record_own_model import on_fake_tensors
 
     try:
         run_graph.keep(on_fake_tensors(own, gpu).recording, folder)

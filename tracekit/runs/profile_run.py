@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.analyzers import hardware
 from tracekit.analyzers.results import Analysis
-from tracekit.capture.plan import plan
+from tracekit.capture.complete_settings import complete
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Settings
 from tracekit.fusion import run_graph
@@ -28,7 +28,7 @@ def profile(model: "str | nn.Module", inputs: Any = None, *, force: bool = False
     unless `force`.
     """
     if isinstance(model, str):
-        return run(plan(Settings(model=model, **options)), force=force)
+        return run(complete(Settings(model=model, **options)), force=force)
     from tracekit.runs.own_model_run import profile_own
 
     return profile_own(model, inputs, force=force, **options)

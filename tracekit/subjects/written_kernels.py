@@ -14,7 +14,7 @@ from tracekit.capture import environment
 from tracekit.capture.model_errors import first_line
 from tracekit.capture.op_graph import graph_of
 from tracekit.capture.own_model import OwnModel
-from tracekit.capture.own_model_run import on_fake_tensors
+from tracekit.capture.record_own_model import on_fake_tensors
 from tracekit.fusion import run_kernels
 from tracekit.fusion.run_graph import graph_of_settings
 from tracekit.subjects.subject import Subject

@@ -16,9 +16,9 @@ from tracekit.analyzers.sweep_table import SWEEP
 from tracekit.analyzers.transforms.batch_limits import largest_that_fits
 from tracekit.calibration.apply import calibrated_gpu
 from tracekit.capture import fake_run, model_trace
+from tracekit.capture.complete_settings import complete
 from tracekit.capture.fake_run import FakeRun
 from tracekit.capture.model_trace import Modelled
-from tracekit.capture.plan import plan
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Settings
 from tracekit.optimizations import in_order, parse
@@ -41,7 +41,7 @@ def sweep(grid: Grid, say: Say = silent) -> pd.DataFrame:
             say(f"modelling batch {batch:,}" + (f", {length:,} tokens" if length else ""))
             recorded: dict[tuple[object, ...], FakeRun] = {}
             for gpu in grid.gpus:
-                settings = plan(
+                settings = complete(
                     replace(grid.settings, gpu=gpu.id, batch_size=batch, seq_len=length, steps=1, device="model")
                 )
                 key = (settings.dtype, settings.attention, *(gpu.supports(feature) for feature in _SELECTING))

@@ -10,10 +10,10 @@ from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.verification import Difference
 from tracekit.capture import models
 from tracekit.capture.annotate import Emitter
+from tracekit.capture.complete_settings import complete
 from tracekit.capture.inputs import prompt_inputs
 from tracekit.capture.model_kinds import config_of, kind_of, longest_sequence, text_of
 from tracekit.capture.packages import require
-from tracekit.capture.plan import plan
 from tracekit.capture.settings import Settings
 from tracekit.capture.workloads import Step
 from tracekit.measurement.side_by_side import Measured, Ready, beside
@@ -89,7 +89,7 @@ def _check(settings: Settings, target: "nn.Module", inputs: Any) -> None:
 def _draft_model(settings: Settings, name: str, target: "nn.Module") -> "nn.Module":
     """Return the draft model on the run's device. Raises InputError if its vocabulary is another one."""
     asked = replace(settings, model=name, name="", seq_len=0)
-    model = models.build_for(plan(asked))
+    model = models.build_for(complete(asked))
     sizes = [int(text_of(config_of(each)).vocab_size) for each in (target, model)]
     if sizes[0] != sizes[1]:
         why = f"The large model has {sizes[0]:,} tokens, {name} has {sizes[1]:,}."

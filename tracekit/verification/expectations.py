@@ -8,7 +8,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.start import start
 from tracekit.analyzers.transforms.batch_limits import largest_that_fits
-from tracekit.answers.fused_kernels import with_graph
+from tracekit.answers.fused_kernel_plan import with_graph
 from tracekit.optimizations import parse
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.draft_check import DraftCheck

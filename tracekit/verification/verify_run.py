@@ -8,9 +8,9 @@ from pathlib import Path
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.verification import Verification, Verified
 from tracekit.answers.full_analysis import analyze
-from tracekit.calibration import history
+from tracekit.calibration import measured_predictions
+from tracekit.capture.complete_settings import complete
 from tracekit.capture.packages import require
-from tracekit.capture.plan import plan
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Device, Settings
 from tracekit.measurement import jobs
@@ -53,7 +53,7 @@ def verify_run(
     """
     wanted = _wanted(apply, draft)
     stored = settings_of(folder)
-    settings = plan(replace(stored, device=_device(stored, device), name=""))
+    settings = complete(replace(stored, device=_device(stored, device), name=""))
     same = settings.device == stored.device and settings.gpu == stored.gpu
     names = wanted or recommended(folder, settings, top)
     predict = Expectations(folder / TRACE).predict if same else _other_device
@@ -97,8 +97,8 @@ def _remember(result: Verified, versions: dict[str, str], settings: Settings) ->
     """Add the result to the history, which corrects later predictions on this machine."""
     if not (settings.gpu and result.predicted and result.measured):
         return
-    history.add(
-        history.Measurement(
+    measured_predictions.add(
+        measured_predictions.Measurement(
             verified_at=datetime.now(UTC).isoformat(timespec="seconds"),
             gpu=settings.gpu,
             model=settings.shown_name,

@@ -65,7 +65,7 @@ def _captured(shell: Any, cell: str, folder: Path, gpu: str) -> Analysis | None:
 
 def _profiled(line: str) -> Analysis:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from tracekit.capture.plan import plan
+    from tracekit.capture.complete_settings import complete
     from tracekit.capture.settings import Settings
     from tracekit.cli import main
     from tracekit.commands._output import say
@@ -77,4 +77,4 @@ def _profiled(line: str) -> Analysis:
     around = click.Context(main, **main.context_settings)
     options = command.make_context("%tracekit", [*named, *words], parent=around).params
     force = options.pop("force")
-    return profile_run.run(plan(Settings(**options | {"seq_len": options["seq_len"] or 0})), say, force=force)
+    return profile_run.run(complete(Settings(**options | {"seq_len": options["seq_len"] or 0})), say, force=force)

@@ -21,8 +21,8 @@ from finetune import finetuned
 from speculate import speculated
 from train import train_models
 
-from tracekit.bench.grid import Grid, bench
 from tracekit.bench.row import from_csv
+from tracekit.bench.run_grid import Grid, bench
 from tracekit.capture.settings import Settings
 from tracekit.reports.bench_figure import figure
 from tracekit.reports.bench_report import to_text

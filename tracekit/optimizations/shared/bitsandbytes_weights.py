@@ -9,7 +9,7 @@ from tracekit.analyzers.transforms.by_cost import distinct
 from tracekit.analyzers.transforms.linear_products import inner_products, linear_product, shrunk, stored_bytes
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.half_precision import HalfPrecision
-from tracekit.optimizations.shared.evidence import largest, of_step, say
+from tracekit.optimizations.shared.reasons import largest, of_step, say
 
 _HALF = 2
 """Bytes per 16-bit element."""

@@ -24,7 +24,7 @@ from tracekit.analyzers.transforms.linear_products import (
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.retime import put, retimed
 from tracekit.optimizations.base import Optimization
-from tracekit.optimizations.shared.evidence import largest, of_step, say, share_of
+from tracekit.optimizations.shared.reasons import largest, of_step, say, share_of
 
 FEWEST_ROWS = 16
 """Smallest number of rows of a tile, because 8-bit GEMMs have no kernels for a single row."""

@@ -22,7 +22,7 @@ from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.analyzers.transforms.retime import retimed
 from tracekit.optimizations.base import Optimization
-from tracekit.optimizations.shared.evidence import largest, of_step, say, share_of
+from tracekit.optimizations.shared.reasons import largest, of_step, say, share_of
 
 
 class WeightOnly(Optimization):

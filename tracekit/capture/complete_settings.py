@@ -14,7 +14,7 @@ from tracekit.capture.parallel.checks import check_split
 from tracekit.capture.settings import Device, Settings
 
 
-def plan(asked: Settings) -> Settings:
+def complete(asked: Settings) -> Settings:
     """Return the settings with device, GPU and sequence length filled in.
 
     Raises TracekitError if the model, the GPU or the workload is unknown, or does not fit the others.

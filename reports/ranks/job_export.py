@@ -29,7 +29,11 @@ def to_dict(job: Job) -> dict[str, Any]:
         **{f"{name.removesuffix('_ns')}_us": number(getattr(job, name) / 1e3, 3) for name in _TIMES},
         "roof_fraction": number(job.roof_fraction, 4),
         "simulated_share": number(job.simulated_share, 4),
-        "summary": [words.opening(job), *(words.named(each) for each in job.stragglers), words.communication(job)],
+        "summary": [
+            words.opening(job),
+            *(words.named(each) for each in job.stragglers),
+            words.communication(job),
+        ],
         "stragglers": [_straggler(each) for each in job.stragglers],
         "slow_link": words.link(job) or None,
         "what_ifs": [

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.analyzers.errors import TracekitError
-from tracekit.bench import alone
+from tracekit.bench import memory_by_batch
 from tracekit.bench.configurations import Configuration, configuration
 from tracekit.bench.held_rows import held_rows
 from tracekit.bench.largest import largest_batch
 from tracekit.bench.measuring import Request, measured
 from tracekit.bench.quality import text_of
 from tracekit.bench.row import Row, to_csv, to_parquet
-from tracekit.capture.plan import plan
+from tracekit.capture.complete_settings import complete
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Settings
 from tracekit.measurement import jobs
@@ -97,7 +97,7 @@ def _run(requested: Settings, wanted: Sequence[Configuration], making: _Making) 
     wanted = [replace(each, attention=each.attention or requested.attention) for each in wanted]
     first = wanted[0]
     try:
-        settings = plan(first.settings(requested))
+        settings = complete(first.settings(requested))
     except TracekitError as error:
         yield from (replace(_row(requested, each, first), error=str(error)) for each in wanted)
         return
@@ -127,17 +127,17 @@ def _largest(worker: Worker, request: Request, likely: int | None, say: Say) -> 
     """Search for the largest batch that fits; None if the search fails."""
 
     def probe(batch: int) -> int | None:
-        peak: int | None = checked(worker.call(alone.peak_bytes, request, batch))
+        peak: int | None = checked(worker.call(memory_by_batch.peak_bytes, request, batch))
         say(f"  a batch of {batch:,} " + ("does not fit" if peak is None else f"takes {quantity(peak, 'B')}"))
         return peak
 
     try:
-        return largest_batch(probe, checked(worker.call(alone.capacity)), request.settings.batch_size, likely)
+        return largest_batch(probe, checked(worker.call(memory_by_batch.capacity)), request.settings.batch_size, likely)
     except TracekitError as error:
         say(f"  no largest batch: {error}")
         return None
     finally:
-        worker.call(alone.release)
+        worker.call(memory_by_batch.release)
 
 
 def _with_prediction(request: Request, expected: Expectations | None) -> Request:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from tracekit.analyzers.gate.verdict import Check, Culprit
-from tracekit.reports.checking.words import culprit_text, verdict_sentence
+from tracekit.reports.checking.check_sentences import culprit_text, verdict_sentence
 from tracekit.reports.names import printable
 
 Placed = Callable[[Culprit], tuple[str, int] | None]

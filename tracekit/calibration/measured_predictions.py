@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from tracekit.analyzers.errors import TracekitError
-from tracekit.calibration.store import configuration_folder, machine_key
+from tracekit.calibration.calibration_files import configuration_folder, machine_key
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):

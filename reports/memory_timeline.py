@@ -5,7 +5,7 @@ from typing import Any
 from tracekit.analyzers.memory_timeline.block_kinds import KINDS
 from tracekit.analyzers.memory_timeline.memory_of_run import MemoryOfRun
 from tracekit.analyzers.prediction.values import Remedy
-from tracekit.reports.advice import interval
+from tracekit.reports.advice_export import interval
 from tracekit.reports.memory_page import MemoryPage
 from tracekit.reports.memory_page import to_html as page_html
 from tracekit.reports.names import printable, shortened

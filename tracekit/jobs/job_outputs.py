@@ -13,7 +13,7 @@ from tracekit.analyzers.readers.source import RUN_TRACE
 from tracekit.answers.job_of_ranks import RankFiles
 from tracekit.reports.files import check_writable, write_atomically, written
 from tracekit.reports.findings.write import public_copy
-from tracekit.reports.ranks import export, page
+from tracekit.reports.ranks import job_export, page
 from tracekit.reports.replacing import check_page, check_text, mark_of
 from tracekit.runs.folders import REPORT
 
@@ -34,8 +34,8 @@ def write_outputs(answer: RankFiles, folder: Path, where: Where) -> list[str]:
     """Write the outputs into the folder. Returns their names."""
     names = {rank: Path(file).name for rank, file in answer.files.items()}
     write_atomically(folder / PAGE, page.render(answer.job, _mark(where), names, links_to_reports(answer, folder)))
-    write_atomically(folder / DATA, export.to_json(answer.job))
-    table = export.to_parquet(answer.job)
+    write_atomically(folder / DATA, job_export.to_json(answer.job))
+    table = job_export.to_parquet(answer.job)
     if table is not None:
         write_atomically(folder / TABLE, table)
     with written(folder / TRACES) as beside:
