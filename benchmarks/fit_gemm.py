@@ -27,7 +27,7 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.gpu_catalogue import CALIBRATION
 from tracekit.analyzers.kernel_time import estimate
 from tracekit.analyzers.kernel_time.gemm import Products, gemm_seconds
-from tracekit.analyzers.kernel_time.products import is_scaled_by_row, kind, tiled, units_of
+from tracekit.analyzers.kernel_time.products import kind, tiled, units_of
 
 ROUNDS = 3
 _GIVEN = ("error", "source")
@@ -103,7 +103,8 @@ def measured(asked: Asked) -> Iterator[Row]:
         quantizes = row.source == "aiconfigurator" and row.cost.precision == "fp8"
         if isinstance(shape, Product) and row.cost.family == "gemm" and row.label not in own.NAIVE:
             wide = not quantizes or shape.n >= _WIDE
-            if wide and not is_scaled_by_row(row.cost, shape) and kind(row.cost, shape, row.gpu) == "tiled":
+            by_row = shape.row_scales and row.cost.precision == "fp8"
+            if wide and not by_row and kind(row.cost, shape, row.gpu) == "tiled":
                 yield row
 
 

@@ -15,7 +15,7 @@ from measurements import own, public
 from measurements.row import Row
 
 from tracekit.analyzers.costs.work import Product
-from tracekit.analyzers.kernel_time.products import is_scaled_by_row, kind
+from tracekit.analyzers.kernel_time.products import kind
 
 _SECTIONS = {
     "one row": "gemv",
@@ -40,7 +40,7 @@ def main() -> None:
 
 def _group(row: Row, shape: Product) -> str:
     few = shape.m <= _FEW_ROWS
-    return "rowwise" if few and is_scaled_by_row(row.cost, shape) else kind(row.cost, shape, row.gpu)
+    return "rowwise" if few and shape.row_scales and row.cost.precision == "fp8" else kind(row.cost, shape, row.gpu)
 
 
 def measured(asked: Asked) -> Iterator[Row]:

@@ -1,6 +1,7 @@
 """The floors of the code import only from below, and files stay small."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,27 @@ def test_files_and_functions_stay_small(floor):
 
 def _is_function(node):
     return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+
+
+def test_scripts_import_names_that_exist():
+    scripts = [path for folder in ("benchmarks", "examples", "docs") for path in (ROOT / folder).rglob("*.py")]
+    assert len(scripts) > 50
+    names = {(path, *each) for path in scripts for each in _imported_names(ast.parse(path.read_text()))}
+    assert not {(str(path), module, name) for path, module, name in names if not _exists(module, name)}
+
+
+def _imported_names(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "tracekit":
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+def _exists(module, name):
+    path = ROOT.joinpath(*module.split("."))
+    if (path / name).is_dir() or (path / f"{name}.py").exists():
+        return True
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return file.exists() and re.search(rf"\b{name}\b", file.read_text()) is not None
 
 
 def modules_after(statement):

@@ -71,8 +71,8 @@ def roof_problems(work: pd.DataFrame, costed: Costed, roofs: Roofs, gpu: GPU | N
 def bound_problem(items: WorkItems, own: npt.NDArray[np.object_]) -> Problem:
     """Return the problem that at least _NOTABLE of the devices' busy time has no known bound."""
     busy = items.busy if items.on_device else np.zeros(len(own))
-    part = busy[own == ""].sum() / max(busy.sum(), 1)
-    return problems.problem("bound-unknown", int((own == "").sum()) if part >= _NOTABLE else 0, f"{part:.0%}")
+    share = busy[own == ""].sum() / max(busy.sum(), 1)
+    return problems.problem("bound-unknown", int((own == "").sum()) if share >= _NOTABLE else 0, f"{share:.0%}")
 
 
 def _share(work: pd.DataFrame, mask: Bools) -> float:

@@ -65,12 +65,12 @@ def cost_items(
     copies = (items.category != "kernel").to_numpy() & (items.bytes >= 0)
     cost_op = np.where(communication, -1, charged_to(known, parent, op))
     number = take(known.of_row, cost_op)
-    part = _part(np.where(copies, -1, cost_op), replay, items.duration)
+    share = _share(np.where(copies, -1, cost_op), replay, items.duration)
     estimated = take(known.estimated, number, absent=False)
     working_set = _numbers(number, [cost.bytes for cost in known.costs])
     family = _names(number, [cost.family for cost in known.costs])
     able = ~(is_helper(items.name) & np.isin(family.astype(str), _WITH_HELPERS))
-    done = _part(np.where(copies, -1, cost_op), replay, items.duration, able)
+    done = _share(np.where(copies, -1, cost_op), replay, items.duration, able)
     flops = np.where(estimated, np.nan, _numbers(number, [cost.flops for cost in known.costs]) * done)
     family = np.where(family == "", _generated_families(items.name), family)
     moves, moved = copies | communication, _moved(host, items, op, communication)
@@ -79,7 +79,7 @@ def cost_items(
         family=np.where(copies, "copy", family),
         precision=_precision(items, family, _names(number, [cost.precision for cost in known.costs]), tf32),
         flops=np.where(copies, 0.0, flops),
-        bytes=np.where(moves, moved, working_set * part),
+        bytes=np.where(moves, moved, working_set * share),
         working_set=np.where(moves, moved, working_set),
         host_link=is_host_copy(items.name) & (items.category == "memcpy").to_numpy(),
         peer_link=communication | (is_peer_copy(items.name) & (items.category == "memcpy").to_numpy()),
@@ -108,20 +108,20 @@ def _touches(items: WorkItems) -> Ints:
     return np.where(within, 2, 1)
 
 
-def _part(cost_op: Rows, replay: Rows, duration: Ints, able: Bools | None = None) -> Floats:
+def _share(cost_op: Rows, replay: Rows, duration: Ints, able: Bools | None = None) -> Floats:
     """Return each item's fraction of its op's cost in one replay, by duration; equal fractions if all durations are 0.
 
     If any item of an op is `able`, the cost is split only over those.
     """
     replays = int(replay.max(initial=-1)) + 2
     _, group = np.unique(cost_op.astype(np.int64) * replays + replay, return_inverse=True)
-    taking_part = np.ones(len(group), dtype=bool)
+    participates = np.ones(len(group), dtype=bool)
     if able is not None:
-        taking_part = able | (np.bincount(group, weights=able)[group] == 0)
-    weight = duration * taking_part
-    total, count = np.bincount(group, weights=weight), np.bincount(group, weights=taking_part)
+        participates = able | (np.bincount(group, weights=able)[group] == 0)
+    weight = duration * participates
+    total, count = np.bincount(group, weights=weight), np.bincount(group, weights=participates)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(total[group] > 0, weight / total[group], taking_part / count[group])
+        return np.where(total[group] > 0, weight / total[group], participates / count[group])
 
 
 def _precision(

@@ -51,8 +51,8 @@ def icicle(analysis: Analysis) -> tuple[Figure, str]:
 def _note(leaves: pd.DataFrame, kept: pd.DataFrame) -> str:
     if len(kept) == len(leaves):
         return ""
-    part = 1 - kept["ns"].sum() / max(1, leaves["ns"].sum())
-    return f"The {len(leaves) - len(kept):,} smallest of {len(leaves):,} parts, {part:.2%} of the time, are left out."
+    share = 1 - kept["ns"].sum() / max(1, leaves["ns"].sum())
+    return f"The {len(leaves) - len(kept):,} smallest of {len(leaves):,} parts, {share:.2%} of the time, are left out."
 
 
 def _layers(layers: pd.DataFrame) -> dict[str, list[Any]]:

@@ -54,8 +54,8 @@ def _note(step: int, steps: int, work: pd.DataFrame, drawn: pd.DataFrame) -> str
     which = f"Step {step}, of median length among {steps}." if steps > 1 else "The step recorded."
     if len(drawn) == len(work):
         return which
-    part = drawn["busy_ns"].sum() / max(1, work["busy_ns"].sum())
-    return f"{which} Drawn: the {len(drawn):,} longest of {len(work):,} pieces of work, {part:.1%} of the busy time."
+    share = drawn["busy_ns"].sum() / max(1, work["busy_ns"].sum())
+    return f"{which} Drawn: the {len(drawn):,} longest of {len(work):,} pieces of work, {share:.1%} of the busy time."
 
 
 def _lanes(work: pd.DataFrame, gaps: pd.DataFrame, spans: pd.DataFrame) -> dict[str, int]:

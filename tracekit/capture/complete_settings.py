@@ -10,7 +10,6 @@ from tracekit.capture import models, workloads
 from tracekit.capture.model_class import usable_attention
 from tracekit.capture.numerics import has_experts, published_dtype
 from tracekit.capture.packages import require
-from tracekit.capture.parallel.checks import check_split
 from tracekit.capture.settings import Device, Settings
 
 
@@ -26,7 +25,7 @@ def complete(asked: Settings) -> Settings:
     dtype = published_dtype(config, gpu) if asked.dtype == "auto" else asked.dtype
     settings = replace(asked, name=spec.name, device=device, gpu=gpu.id if gpu else "", dtype=dtype)
     settings = replace(settings, attention=usable_attention(config, asked.attention))
-    check_split(settings)
+    _check_ranks(settings)
     if device == "model":
         _check_modelled(settings, gpu)
         _check_experts(settings, config)
@@ -76,4 +75,21 @@ def _check_experts(asked: Settings, config: Any) -> None:
             f"{asked.shown_name} cannot be modelled in {asked.dtype}.",
             "It is a mixture of experts, and torch has grouped products for bf16 only.",
             "Leave out --dtype.",
+        )
+
+
+def _check_ranks(settings: Settings) -> None:
+    """Raise InputError if the ranks cannot run the settings."""
+    split = settings.split
+    if split is None:
+        return
+    if split.kind != "tensor-parallel" and settings.workload != "train":
+        raise InputError(
+            f"{split.kind} is a way of training.", f"{settings.workload} trains nothing.", "Add --workload train."
+        )
+    if settings.device != "model":
+        raise InputError(
+            "Several ranks are modelled only.",
+            "profile runs one process.",
+            "Add --device model --gpu NAME; or start the ranks yourself: torchrun ... -m tracekit run train.py.",
         )

@@ -105,10 +105,10 @@ class HalfPrecision(Optimization):
         return in_one_kernel(base, with_wide_parts(base, ops.assign(host_ns=host)), outcome)
 
     def reason(self, base: Baseline) -> Statements:
-        part = share_of(base, _full_precision(base))
+        share = share_of(base, _full_precision(base))
         if _emulates(base):
-            return (say("bf16-is-emulated", part, of_step("gpu", "name", base.gpu.name)),)
-        return (say("half-precision", part, of_step("precision", "precision", self.type_on(base.gpu))),)
+            return (say("bf16-is-emulated", share, of_step("gpu", "name", base.gpu.name)),)
+        return (say("half-precision", share, of_step("precision", "precision", self.type_on(base.gpu))),)
 
     def evidence(self, base: Baseline) -> Statements:
         return largest(base, _full_precision(base))
@@ -125,7 +125,7 @@ class HalfPrecision(Optimization):
         """Halve everything except what the model computes in 32 bits whatever its dtype."""
         if _emulates(base):
             return before
-        half = Memory(*(part // 2 for part in astuple(before)))
+        half = Memory(*(size // 2 for size in astuple(before)))
         return replace(
             half,
             activations=half.activations + _kept_as_it_is(base) // 2,

@@ -207,8 +207,8 @@ def _merged(ops: pd.DataFrame, attentions: Sequence[Written]) -> pd.DataFrame:
 def _in_type(cost: Cost, precision: Precision | None) -> Cost:
     if precision is None or precision == cost.precision:
         return cost
-    part = ELEMENT_BYTES[precision] / ELEMENT_BYTES[cost.precision]
-    read, written = round(cost.read_bytes * part), round(cost.write_bytes * part)
+    ratio = ELEMENT_BYTES[precision] / ELEMENT_BYTES[cost.precision]
+    read, written = round(cost.read_bytes * ratio), round(cost.write_bytes * ratio)
     return replace(cost, precision=precision, read_bytes=read, write_bytes=written)
 
 

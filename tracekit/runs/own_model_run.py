@@ -52,8 +52,8 @@ def profile_own(
     if asked and runs_nothing(device):
         _model(own, asked, folder, steps, say)
     else:
-        ran_on = _measure(own, asked, device, folder, steps)
-        asked = asked or ran_on
+        gpu_here = _measure(own, asked, device, folder, steps)
+        asked = asked or gpu_here
         if asked:
             _keep_graph(own, asked, folder, say)
     write_module_run(own.name, folder, asked.id if asked else "")

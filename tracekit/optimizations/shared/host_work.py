@@ -45,8 +45,8 @@ class LessHostWork(Optimization):
 
     def reason(self, base: Baseline) -> Statements:
         time = base.outside_ns(self.causes)
-        part = min(time / max(base.unprofiled_ns, 1.0), 1.0)
-        spent = say(self.id, of_step("time", "outside_ns", time), of_step("share", "outside_share", part))
+        share = min(time / max(base.unprofiled_ns, 1.0), 1.0)
+        spent = say(self.id, of_step("time", "outside_ns", time), of_step("share", "outside_share", share))
         return (spent, *(most_of_it(base, self.causes) if self.names_function else ()))
 
     def evidence(self, base: Baseline) -> Statements:

@@ -47,5 +47,5 @@ def largest(base: Baseline, rows: "pd.Series[bool]") -> tuple[Statement, ...]:
     if len(times) < 2 or not times.max() > 0:
         return ()
     name = str(times.idxmax())
-    part = Evidence("share", float(times.max() / max(base.busy_ns, 1.0)), "ops", "share", name)
-    return (say("largest-op", Evidence("op", name, "ops", "name", name), part),)
+    share = Evidence("share", float(times.max() / max(base.busy_ns, 1.0)), "ops", "share", name)
+    return (say("largest-op", Evidence("op", name, "ops", "name", name), share),)
