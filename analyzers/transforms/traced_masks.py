@@ -67,9 +67,12 @@ def asked(ops: pd.DataFrame) -> "pd.Series[bool]":
     """Select the ops that read back whether a mask is all true; transformers does not read it while it is traced or
     captured.
 
-    It reads it before a model's layers. A read after a product returns a result, not a mask.
+    It reads it before a model's layers. A read after a product returns a result, not a mask. Some versions ask whether
+    the sum is the number of elements, which is faster.
     """
-    return ops.call.isin(READS_A_VALUE) & (ops.call.shift() == "aten::all") & _before_layers(ops)
+    before = ops.call.shift()
+    all_true = (before == "aten::all") | ((before == "aten::eq") & (ops.call.shift(2) == "aten::sum"))
+    return ops.call.isin(READS_A_VALUE) & all_true & _before_layers(ops)
 
 
 def _before_layers(ops: pd.DataFrame) -> npt.NDArray[np.bool_]:

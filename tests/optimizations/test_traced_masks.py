@@ -104,20 +104,23 @@ def test_a_mask_that_only_recording_makes_comes_from_the_host():
     assert find("cuda-graphs").objection(find("compile").applied(eager, "expected")) is None
 
 
-def reading_back(before):
-    """Return a run that waits for a copy of one number after a call of this name, inside another op."""
+def reading_back(*before):
+    """Return a run that waits for a copy of one number after calls of these names, inside another op."""
     baseline = base(tokens=1, layers=4)
     names, number = baseline.ops.name.to_list(), Cost(0, 4, 4, "copy", "fp32")
-    names[:2] = ["aten::copy_", "aten::_local_scalar_dense"]
-    calls = [before, "aten::is_nonzero", *names[2:]]
+    waits = len(before)
+    names[: waits + 1] = [*["aten::copy_"] * waits, "aten::_local_scalar_dense"]
+    calls = [*before, "aten::is_nonzero", *names[waits + 1 :]]
     ops = baseline.ops.assign(name=names, call=calls, category="kernel", sync=False)
-    ops.loc[1, ["category", "sync"]] = ["memcpy", True]
-    return replace(baseline, ops=ops.assign(cost=[ops.cost[0], number, *ops.cost[2:]]))
+    ops.loc[waits, ["category", "sync"]] = ["memcpy", True]
+    return replace(baseline, ops=ops.assign(cost=[*[ops.cost[0]] * waits, number, *ops.cost[waits + 1 :]]))
 
 
 def test_a_question_about_padding_is_not_asked_while_recording():
     assert find("cuda-graphs").objection(reading_back("aten::all")) is None
+    assert find("cuda-graphs").objection(reading_back("aten::sum", "aten::eq")) is None
     assert "waits for a copy" in find("cuda-graphs").objection(reading_back("aten::argmax"))
+    assert "waits for a copy" in find("cuda-graphs").objection(reading_back("aten::argmax", "aten::eq"))
 
 
 def test_compiled_code_holds_the_numbers_of_the_host():
