@@ -173,6 +173,18 @@ def test_the_first_step_installs_nothing_where_tracekit_is_there(step):
     assert done.stdout.startswith("tracekit")
 
 
+def test_the_first_step_installs_the_commit_that_the_action_is_of(step, checkout, tmp_path):
+    pip = tmp_path / "python"
+    pip.write_text('#!/usr/bin/env bash\nprintf "%s\\n" "$@" >>"$GH_LOG"\n')
+    pip.chmod(0o755)
+    places = {"PATH": f"{tmp_path}:{checkout}/.programs:{os.environ['PATH']}"}
+    places["GITHUB_ACTION_PATH"] = str(checkout / ".github/actions/check")
+    done, files = step("Install tracekit", {}, **places)
+    assert done.returncode == 0, done.stderr
+    source = files["GH_LOG"].splitlines()[-1]
+    assert source == f"{checkout}[capture]" and (checkout / "pyproject.toml").exists()
+
+
 def test_a_command_that_fails_fails_the_step(step):
     done, _ = step("Make the runs", {"command": "false | true\necho later"})
     assert done.returncode != 0
