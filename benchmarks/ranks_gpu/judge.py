@@ -2,7 +2,7 @@
 
     python benchmarks/ranks_gpu/judge.py RESULTS predict    # scaling, from the traces of one GPU: predicted_blind.json
     python benchmarks/ranks_gpu/judge.py RESULTS verdict    # tracekit ranks on each job: verdicts_blind.json
-    python benchmarks/ranks_gpu/judge.py RESULTS score      # opens many.json and planted.json, and compares
+    python benchmarks/ranks_gpu/judge.py RESULTS score      # opens measured.json and planted.json, and compares
 
 The first two do not read what was measured on several GPUs, nor what was planted. Files are written into --into, to be
 committed before the third. What is said after the third has been read is no more blind: with --seen, other files.
@@ -25,7 +25,9 @@ import numpy as np
 import tracekit
 
 HERE = Path(__file__).parent
-JOBS = ("ddp", "fsdp", "tensor")
+NO_JOBS = ("one", "scaling")
+MEASURED = ("one.json", "many.json", "measured.json")
+"""The first two are those of the first three rounds."""
 RANKS = (2, 4, 8)
 CAUSES = {"more-work": "more work", "slow-loader": "data loading"}
 
@@ -66,10 +68,8 @@ def predict(results: Path, files: Files) -> None:
 
 def verdict(results: Path, files: Files) -> None:
     said: dict[str, Any] = {}
-    for kind in (*JOBS, "sweep"):
-        if not (results / f"{kind}.tar").exists():
-            continue
-        with unpacked(results / f"{kind}.tar") as folder:
+    for archive in sorted(each for each in results.glob("*.tar") if each.stem not in NO_JOBS):
+        with unpacked(archive) as folder:
             for path in sorted(each for each in folder.iterdir() if each.is_dir()):
                 said[path.name] = _verdict(path)
     write(files["verdicts"], said)
@@ -110,14 +110,14 @@ def score(results: Path, files: Files) -> None:
         print(
             f"{name:10} planted {true or 'nothing'}, said {said or 'nothing'}: {'right' if said == true else 'WRONG'}"
         )
-    many = json.loads((results / "many.json").read_text())
-    _score_scaling(json.loads((results / "one.json").read_text()), many, files)
-    _score_bandwidth(many["sweep"], verdicts)
+    read = [json.loads((results / name).read_text()) for name in MEASURED if (results / name).exists()]
+    _score_scaling([row for each in read for row in each["times"]], files)
+    _score_bandwidth([row for each in read for row in each.get("sweep", [])], verdicts)
 
 
-def _score_scaling(one: dict[str, Any], many: dict[str, Any], files: Files) -> None:
-    alone = {row["workload"]: row["median_ms"] for row in one["times"]}
-    measured = {(row["workload"], row["ranks"]): row["median_ms"] for row in many["times"]}
+def _score_scaling(times: list[dict[str, Any]], files: Files) -> None:
+    alone = {row["workload"]: row["median_ms"] for row in times if row["ranks"] == 1}
+    measured = {(row["workload"], row["ranks"]): row["median_ms"] for row in times if row["ranks"] > 1}
     for each in json.loads(files["predicted"].read_text()):
         name, ranks = each["workload"], each["ranks"]
         if (name, ranks) in measured:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-MOST_BYTES = 1_300_000
-"""Twelve traces of this size fill an archive of 16 MiB."""
+MOST_BYTES = 15 * 2**20
+"""Largest size of the traces of an archive together."""
 _CATEGORIES = {
     *("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver"),
     *("kernel", "gpu_memcpy", "gpu_memset", "overhead"),
@@ -35,10 +35,10 @@ _HEAD = (
 
 
 def pack(recorded: Path, names: Sequence[str], out: Path) -> None:
-    """Writes OUT/NAME.tar with JOB/rank-N.json.xz for each folder NAME/JOB of `recorded` that there is."""
-    traces = sorted(recorded.glob("*/*/rank-*.json"))
+    """Write OUT/NAME.tar with JOB/rank-N.json.xz for each folder NAME/JOB of `recorded` that there is."""
+    traces = [sorted((recorded / name).glob("*/rank-*.json")) for name in names]
     with multiprocessing.Pool() as pool:
-        pool.map(compress, traces, chunksize=1)
+        pool.starmap(compress, [(path, MOST_BYTES // len(all)) for all in traces for path in all], chunksize=1)
     for name in (each for each in names if (recorded / each).is_dir()):
         with tarfile.open(out / f"{name}.tar", "w") as archive:
             for path in sorted((recorded / name).rglob("*.xz")):
@@ -47,8 +47,11 @@ def pack(recorded: Path, names: Sequence[str], out: Path) -> None:
         print(f"{name}.tar: {(out / f'{name}.tar').stat().st_size / 2**20:.1f} MiB", flush=True)
 
 
-def compress(path: Path) -> None:
-    """A trace that is cut off, since its rank was killed, is left out."""
+def compress(path: Path, most: int) -> None:
+    """Compress a trace to at most so many bytes: only its first steps, if it has more.
+
+    A trace that is cut off, since its rank was killed, is left out.
+    """
     try:
         trace = json.loads(path.read_bytes())
     except ValueError:
@@ -59,8 +62,8 @@ def compress(path: Path) -> None:
     events = [_slim(event) for event in trace["traceEvents"] if event.get("cat") in _CATEGORIES]
     ends = _ends_of_steps(events)
     packed = _packed(head, events)
-    while len(packed) > MOST_BYTES and len(ends) > 1:
-        ends = ends[: min(len(ends) - 1, max(1, len(ends) * MOST_BYTES // len(packed)))]
+    while len(packed) > most and len(ends) > 1:
+        ends = ends[: min(len(ends) - 1, max(1, len(ends) * most // len(packed)))]
         packed = _packed(head, [event for event in events if event["ts"] < ends[-1]])
     path.with_suffix(".json.xz").write_bytes(packed)
 

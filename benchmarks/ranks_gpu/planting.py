@@ -1,4 +1,4 @@
-"""Draws the faults of the jobs and their ranks at random."""
+"""Draws the faults of the jobs and their ranks at random, and plants them in a model and its loader."""
 
 import random
 import time
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-KINDS = ("ddp", "fsdp", "tensor")
-FAULTS = ("healthy", "more-work", "slow-loader")
+KINDS = ("tensor", "medium", "fsdp", "small")
+FAULTS = ("healthy", "more-work", "slow-loader", "healthy")
 PRODUCTS, WIDTH, PAUSE_S = 10, 6144, 0.04
 
 
@@ -21,39 +21,46 @@ class Planted:
     rank: int
 
 
+@dataclass
+class Fault:
+    """The fault that a rank has now; "": none. A model that is built once runs with any of them."""
+
+    now: str = ""
+
+
 def draw(seed: int, ranks: int) -> dict[str, Planted]:
-    """Each kind of job has each fault once, in an order that its name does not tell."""
+    """Each kind of job has each of FAULTS once, in an order that its name does not tell."""
     chance = random.Random(seed)
     jobs = {}
     for kind in KINDS:
-        faults = chance.sample(FAULTS, len(FAULTS))
-        for letter, fault in zip("abc", faults, strict=True):
+        for letter, fault in zip("abcd", chance.sample(FAULTS, len(FAULTS)), strict=True):
             jobs[f"{kind}-{letter}"] = Planted(fault, -1 if fault == "healthy" else chance.randrange(ranks))
     return jobs
 
 
-def more_work(model: nn.Module, device: torch.device, tiny: bool) -> None:
-    """Ten more products in each forward."""
+def more_work(model: nn.Module, device: torch.device, tiny: bool, fault: Fault) -> None:
+    """Add PRODUCTS matrix products to each forward while the fault is "more-work"."""
     width = 256 if tiny else WIDTH
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     one, other = (torch.randn(width, width, dtype=dtype, device=device) for _ in range(2))
 
     def multiply(*_: object) -> None:
-        with torch.no_grad():
-            for _ in range(PRODUCTS):
-                torch.mm(one, other)
+        if fault.now == "more-work":
+            with torch.no_grad():
+                for _ in range(PRODUCTS):
+                    torch.mm(one, other)
 
     model.register_forward_pre_hook(multiply)
 
 
 class Tokens(torch.utils.data.IterableDataset):
-    """Random tokens, each batch after a pause."""
+    """Random tokens. While the fault is "slow-loader", each batch comes after a pause."""
 
-    def __init__(self, shape: tuple[int, int], vocabulary: int, pause_s: float) -> None:
-        self._shape, self._vocabulary, self._pause_s = shape, vocabulary, pause_s
+    def __init__(self, shape: tuple[int, int], vocabulary: int, fault: Fault) -> None:
+        self._shape, self._vocabulary, self._fault = shape, vocabulary, fault
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         while True:
-            if self._pause_s:
-                time.sleep(self._pause_s)
+            if self._fault.now == "slow-loader":
+                time.sleep(PAUSE_S)
             yield torch.randint(self._vocabulary, self._shape)

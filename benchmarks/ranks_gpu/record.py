@@ -2,15 +2,15 @@
 
     python benchmarks/ranks_gpu/record.py OUT
 
-Needs torch and transformers, and no tracekit. Takes two to three minutes on four H200. Files in OUT:
+Needs torch and transformers, and no tracekit. Takes three to four minutes on two H200. Files in OUT:
 
-    one.tar, one.json                 traces of one GPU by itself, and its step times without a profiler
-    ddp.tar, fsdp.tar, tensor.tar     JOB/rank-N.json.xz, a few steps a rank
-    sweep.tar                         traces of single collectives
-    scaling.tar                       traces of the data-parallel jobs of which step times are compared
-    many.json                         step times on 2 and on all GPUs, and on all at once without communication;
-                                      bandwidths of collectives by size
-    planted.json                      which job has which fault, on which rank: not to be read before the verdict
+    one.tar                                     traces of one GPU by itself
+    medium.tar, small.tar, fsdp.tar, tensor.tar JOB/rank-N.json.xz, a few steps a rank; small.tar also holds traces of
+                                                single collectives, in sweep
+    measured.json                               step times without a profiler: of one GPU, of all together, and of all
+                                                at once without communication; bandwidths of collectives by size
+    planted.json                                which job has which fault, on which rank: not to be read before the
+                                                verdict
 
 `--device cpu --tiny --ranks 2` tries everything on gloo. NVLink multicast stays off.
 """
@@ -32,8 +32,8 @@ import transformers.models.llama.modeling_llama
 from rank import run
 from torch import multiprocessing
 
-PACKS = ("one", "ddp", "fsdp", "tensor", "sweep", "scaling")
-PARTS = ("one", "sweep", "scaling", "jobs")
+PACKS = ("one", *planting.KINDS)
+PARTS = ("sweep", "scaling", "jobs")
 _KILLED_AFTER_S = 20.0
 
 
@@ -46,8 +46,7 @@ def main() -> None:
     asked.port, asked.deadline = _free_port(), time.time() + asked.seconds
     _run_ranks(asked, planted)
     packing.pack(asked.out / "recorded", PACKS, asked.out)
-    for name in ("one", "many"):
-        print(_table(asked.out / f"{name}.json"), flush=True)
+    print(_table(asked.out / "measured.json"), flush=True)
 
 
 def _arguments() -> argparse.Namespace:
@@ -57,7 +56,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, default=None, help="by default, all GPUs")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--tiny", action="store_true", help="models of two narrow layers")
-    parser.add_argument("--seconds", type=float, default=110.0, help="nothing new is begun after this time")
+    parser.add_argument("--seconds", type=float, default=185.0, help="nothing new is begun after this time")
     parser.add_argument("--seed", type=int, help="of the planted faults; by default, of the system's entropy")
     asked = parser.parse_args()
     asked.ranks = asked.ranks or (torch.cuda.device_count() if asked.device == "cuda" else 2)

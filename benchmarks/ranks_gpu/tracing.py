@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
 
-STEPS, WARM_UP = 4, 2
+STEPS, WARM_UP = 5, 2
 
 
 def record(step: Callable[[], None], model: nn.Module | None, target: Path) -> None:

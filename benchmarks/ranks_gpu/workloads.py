@@ -31,48 +31,52 @@ class Workload:
 
 
 SCALED = {
-    "gpt2-8x1024": Workload("gpt2", "ddp", 8, 1024),
-    "gpt2-2x512": Workload("gpt2", "ddp", 2, 512),
-    "llama-1b-1x1024": Workload("llama", "ddp", 1, 1024),
+    "medium": Workload("gpt2-medium", "ddp", 8, 1024),
+    "small": Workload("gpt2-small", "ddp", 4, 256),
+    "llama": Workload("llama", "ddp", 2, 2048),
 }
 JOBS = {
-    "ddp": SCALED["gpt2-8x1024"],
-    "fsdp": Workload("llama", "fsdp", 2, 1024),
-    "tensor": Workload("llama", "tensor", 16, 2048),
+    "tensor": Workload("llama", "tensor", 12, 1536),
+    "medium": SCALED["medium"],
+    "fsdp": Workload("llama", "fsdp", 2, 1536),
+    "small": SCALED["small"],
+}
+_GPT2 = {
+    "gpt2-medium": {"n_layer": 24, "n_embd": 1024, "n_head": 16},
+    "gpt2-small": {"n_layer": 6, "n_embd": 512, "n_head": 8},
 }
 
 
 @dataclass(frozen=True)
 class Running:
-    """A job on one rank: its model, which gets the hooks, and one step of it."""
+    """A job on one rank: its model, which gets the hooks, one step of it, and the fault that it has now."""
 
     model: nn.Module
     step: Callable[[], None]
+    fault: planting.Fault
 
 
-def build(work: Workload, device: torch.device, tiny: bool, group: Any, fault: str = "") -> Running:
-    """`group` is the process group of a data-parallel job; the others use all ranks."""
+def build(work: Workload, device: torch.device, tiny: bool) -> Running:
     torch.manual_seed(0)
     config = _config(work.model, tiny)
-    tiny_batch = (2, 32) if tiny else (work.batch, work.tokens)
-    mixed = work.model == "gpt2"
+    batch = (2, 32) if tiny else (work.batch, work.tokens)
+    mixed = work.model in _GPT2
     dtype = torch.float32 if mixed or work.parallel == "fsdp" or device.type == "cpu" else torch.bfloat16
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
-    pause_s = planting.PAUSE_S if fault == "slow-loader" else 0.0
-    batches = iter(DataLoader(planting.Tokens(tiny_batch, config.vocab_size, pause_s), batch_size=None))
-    if fault == "more-work":
-        planting.more_work(model, device, tiny)
+    fault = planting.Fault()
+    batches = iter(DataLoader(planting.Tokens(batch, config.vocab_size, fault), batch_size=None))
+    planting.more_work(model, device, tiny, fault)
     if work.parallel == "tensor":
-        return Running(model, _inference(_tensor_parallel(model, device), batches, device))
-    wrapped = _sharded(model, device) if work.parallel == "fsdp" else _replicated(model, work.parallel, group)
-    return Running(model, _training(wrapped, batches, device, mixed=mixed))
+        return Running(model, _inference(_tensor_parallel(model, device), batches, device), fault)
+    wrapped = _sharded(model, device) if work.parallel == "fsdp" else _replicated(model, work.parallel)
+    return Running(model, _training(wrapped, batches, device, mixed=mixed), fault)
 
 
 def _config(name: str, tiny: bool) -> Any:
-    if name == "gpt2":
+    if name in _GPT2:
         small = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 1000}
-        return GPT2Config(use_cache=False, **(small if tiny else {}))
+        return GPT2Config(use_cache=False, **(small if tiny else _GPT2[name]))
     small = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "vocab_size": 1000}
     large = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "vocab_size": 128256}
     heads = {"num_attention_heads": 8 if tiny else 32, "num_key_value_heads": 4 if tiny else 8}
@@ -85,8 +89,8 @@ def _config(name: str, tiny: bool) -> Any:
     )
 
 
-def _replicated(model: nn.Module, parallel: str, group: Any) -> nn.Module:
-    return DistributedDataParallel(model, process_group=group) if parallel else model
+def _replicated(model: nn.Module, parallel: str) -> nn.Module:
+    return DistributedDataParallel(model) if parallel else model
 
 
 def _sharded(model: Any, device: torch.device) -> nn.Module:
