@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ import pandas as pd
 from tracekit.analyzers.ranks.clocks import Clocks, align, disagreeing
 from tracekit.analyzers.ranks.matching import Matched, match
 from tracekit.analyzers.ranks.own_parts import OwnParts, own_parts
+from tracekit.analyzers.ranks.parallelism import parallelism
 from tracekit.analyzers.ranks.program import Program, program
 from tracekit.analyzers.ranks.skew import arrivals
 from tracekit.analyzers.ranks.step_windows import StepWindows, windows
@@ -39,6 +41,15 @@ class AlignedRanks:
     def trains(self) -> bool:
         """Whether a rank's work has a backward pass."""
         return any((rank.work["phase"] == "backward").any() for rank in self.ranks)
+
+    @cached_property
+    def parallelisms(self) -> dict[int, str]:
+        """What each group with calls is for, by the number of the group."""
+        kinds = {}
+        for number, calls in self.calls.groupby("group"):
+            first = calls[calls["rank"] == calls["rank"].iloc[0]]
+            kinds[int(str(number))] = parallelism(first, self.steps, trains=self.trains)
+        return kinds
 
     @property
     def steps(self) -> int:

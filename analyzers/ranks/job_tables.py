@@ -11,7 +11,6 @@ from tracekit.analyzers.ranks.aligned import AlignedRanks
 from tracekit.analyzers.ranks.bandwidth import bus_factor, link_bytes
 from tracekit.analyzers.ranks.group_facts import group_facts
 from tracekit.analyzers.ranks.matching import Group
-from tracekit.analyzers.ranks.parallelism import parallelism
 from tracekit.analyzers.ranks.stragglers import Costs
 from tracekit.analyzers.ranks.tables import COLLECTIVES, GROUP_WAITS, GROUPS, RANK_BY_STEP, RANKS
 
@@ -110,7 +109,7 @@ def groups_table(job: AlignedRanks, collectives: pd.DataFrame) -> pd.DataFrame:
         if one.empty:
             continue
         first = one[one["rank"] == one["rank"].iloc[0]]
-        kind = parallelism(first, steps, trains=job.trains)
+        kind = job.parallelisms[number]
         time = mine.loc[mine["bus_bandwidth"].notna(), "transfer_ns"].sum()
         carried = (mine["bus_bandwidth"] * mine["transfer_ns"]).sum()
         rows.append(

@@ -98,24 +98,28 @@ class Program:
         return replace(self, start=start, end=end, step_end=step_end, synced=synced, step_synced=step_synced)
 
     def lighter(self, rank: int, saved: Floats, *, on_device: bool) -> "Program":
-        """Return the program in which `rank` takes `saved` ns less in each step, of its device's work or its host's.
+        """Return the program in which `rank` takes `saved` ns less in each step, of its device's work or its host's."""
+        of_all = np.zeros_like(self.step_end.own)
+        of_all[rank] = saved
+        return self.with_less(of_all, on_device=on_device)
+
+    def with_less(self, saved: Floats, *, on_device: bool) -> "Program":
+        """Return the program in which the ranks take `saved` ns less (ranks × steps), of device work or the hosts'.
 
         The host's time is saved at the start of a step, and the device's evenly in it.
         """
-        rows = np.flatnonzero(self.rank == rank)
-        step = self.step[rows]
-        before, total = np.r_[0, np.cumsum(saved)], self.step_end.own[rank]
-        first = np.r_[0, total[:-1]]
+        rank, step = self.rank, self.step
+        total = self.step_end.own
+        before = np.cumsum(saved, axis=1) - saved
+        first = np.concatenate([np.zeros((self.ranks, 1)), total[:, :-1]], axis=1)
+        length = np.maximum(total - first, 1.0)[rank, step]
 
         def taken(own: Floats) -> Floats:
-            part = np.clip((own - first[step]) / np.maximum(total - first, 1.0)[step], 0.0, 1.0) if on_device else 1.0
-            off = np.zeros(len(self.rank))
-            off[rows] = before[step] + saved[step] * part
-            return off
+            part = np.clip((own - first[rank, step]) / length, 0.0, 1.0) if on_device else 1.0
+            return before[rank, step] + saved[rank, step] * part
 
-        off_start, off_end = taken(self.start.own[rows]), taken(self.end.own[rows])
-        steps = np.zeros_like(self.step_end.own)
-        steps[rank] = before[1:]
+        off_start, off_end = taken(self.start.own), taken(self.end.own)
+        steps = before + saved
         on = float(on_device)
         return replace(
             self,

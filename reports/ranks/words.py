@@ -8,7 +8,8 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.ranks.causes import Reason
 from tracekit.analyzers.ranks.result import Job, Straggler, WhatIf
 from tracekit.analyzers.ranks.stragglers import LEAST_COST
-from tracekit.analyzers.ranks.what_ifs import IN_TIME, LARGER_BUCKETS
+from tracekit.analyzers.ranks.transfer_changes import ACCUMULATED, LARGER_BUCKETS
+from tracekit.analyzers.ranks.what_ifs import IN_TIME
 from tracekit.reports.names import printable, shortened
 from tracekit.reports.numbers import ABSENT, duration, percent, quantity
 from tracekit.reports.table_rows import rows_of
@@ -169,6 +170,10 @@ def gain(what: WhatIf) -> str:
         "mend-link": "mend the slow link",
         "larger-buckets": f"gradient buckets of {LARGER_BUCKETS} times the size (bucket_cap_mb)",
         IN_TIME: "hosts that are never late (data loading, CUDA graphs, torch.compile)",
+        "accumulate": f"gradients accumulated over {ACCUMULATED} steps (no_sync; a larger batch)",
+        "keep-weights": "weights kept for the backward pass (reshard_after_forward=False)",
+        "rebalance": "computation divided evenly among the ranks",
+        "faster-links": "links of twice the bandwidth",
         "overlap-last": "overlap the last collective of a step",
         "free-transfers": "transfers that take no time",
     }

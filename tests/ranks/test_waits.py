@@ -92,6 +92,13 @@ def test_transfers_can_be_free():
     assert with_transfers(SLOW, np.array([1.0, 0.0])).tolist() == [65]
 
 
+def test_ranks_that_share_their_work_evenly_wait_less():
+    """Of 30 and 60, 15 move from one rank to the other: 0.75 × 50 until the call, its 5, and 1.5 × 10 after it."""
+    uneven = program(np.array([[20.0], [50.0]]), [5], [30, 60])
+    assert simulate(uneven).step_ns.tolist() == [65]
+    assert simulate(uneven.with_less(np.array([[-15.0], [15.0]]), on_device=True)).step_ns.tolist() == [57.5]
+
+
 def test_what_is_hidden_behind_computation_costs_nothing():
     hidden = program(np.array([[10.0, 20.0], [10.0, 20.0]]), [5, 5], [30, 30], blocks=False)
     assert simulate(hidden).step_ns.tolist() == [30]
