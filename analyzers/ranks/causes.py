@@ -46,13 +46,13 @@ class Reason:
 def reason(ranks: Sequence[RankSummary], parts: OwnParts, rank: int, others: list[int], of: str = "") -> Reason:
     """Return the cause of a rank's excess over the `others`: in the class `of`, or in the largest one. Ranks are given
     by position."""
-    excess = {name: _beyond(parts.parts[name], rank, others) for name in CLASSES}
+    excess = {name: beyond(parts.parts[name], rank, others) for name in CLASSES}
     total = sum(value for value in excess.values() if value > 0) or 1.0
     name = of or max(excess, key=lambda each: excess[each])
     share, time = excess[name] / total, excess[name]
     if name == "compute":
         return _of_work(ranks, rank, others, share, time)
-    grew = {cause: _beyond(times, rank, others) for cause, times in parts.idle.items()}
+    grew = {cause: beyond(times, rank, others) for cause, times in parts.idle.items()}
     detail = max(grew, key=lambda cause: grew[cause]) if grew and name != "copies" else ""
     return Reason(_NAMES[name], share, time, detail=detail)
 
@@ -65,7 +65,8 @@ _NAMES: dict[str, Cause] = {
 }
 
 
-def _beyond(times: np.ndarray, rank: int, others: list[int]) -> float:
+def beyond(times: np.ndarray, rank: int, others: Sequence[int]) -> float:
+    """Return the mean over the steps of the times of a rank beyond the median of others."""
     return float((times[rank] - np.median(times[others], axis=0)).mean())
 
 

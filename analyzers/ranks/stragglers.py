@@ -7,12 +7,14 @@ copies, its data loading, or garbage collection. All of these must hold:
 - The excess is beyond chance: the interval of its mean over the steps (confidence 99 %, divided among the ranks) is
   above zero, with outlying steps clipped at Tukey's fences, because a pause of the machine says nothing about the rank.
   Or it is at least LEAST_ONCE of a step in every step. With fewer than LEAST_STEPS steps, only the latter counts.
-- Among four or more ranks, it is an outlier: more than OUTLIER times the usual deviation between ranks.
+- Among four or more ranks, it is an outlier: more than OUTLIER times the usual deviation between ranks. Fewer ranks do
+  not show how much hosts differ without a fault, so that a host must be later by HOSTS_DIFFER of its peers' own time.
 - The simulated job is faster by at least LEAST_COST of a step without it: if the rank takes the own time of its typical
   peer, or what its peers take for that class.
 
 What one class takes is known better than the sum, in which the hosts' uneven pace hides it. Best known is the count of
-its work (uneven_work.py): a rank whose additional work takes LEAST_COST of a step is named even if nobody waits for it.
+its work (uneven_work.py): a rank whose additional work takes LEAST_COST of its peers' computation is named even if
+nobody waits for it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.ranks.causes import beyond
 from tracekit.analyzers.ranks.mean_interval import mean_interval
 from tracekit.analyzers.ranks.own_parts import OwnParts
 from tracekit.analyzers.ranks.peers import peers, typical
@@ -34,6 +37,8 @@ Bools = npt.NDArray[np.bool_]
 LEAST_EXCESS, LEAST_COST, LEAST_ONCE = 0.03, 0.02, 0.10
 LEAST_STEPS = 4
 OUTLIER = 5.0
+HOSTS_DIFFER = 0.25
+"""Processes of one job whose hosts have no fault differ by up to 17 % (recorded on two and four H200)."""
 EXPLAINS = 0.5
 """Additional work that takes this part of an excess is its cause: counts are known better than times."""
 CONFIDENCE = 0.99
@@ -81,11 +86,11 @@ def costs(program: Program, parts: OwnParts, extra: Mapping[int, float]) -> Cost
     excess, step_ns = _excess(parts.own, run.others), float(run.base.mean())
     candidates = np.argsort(-excess.mean(axis=1), kind="stable")[:_MOST_SIMULATED]
     simulated = [run.like_peer(int(rank), float(excess[rank].mean())) for rank in candidates]
-    beyond = _beyond_chance(excess, step_ns)
-    whole = [each for each in simulated if beyond[each.rank]]
+    late = _beyond_chance(excess, step_ns)
+    whole = [each for each in simulated if late[each.rank] and not _by_uneven_hosts(run, each)]
     costly = [each for each in (*whole, *_of_classes(run)) if each.share.expected >= LEAST_COST]
     costly = [_by_its_work(each, extra.get(each.rank, 0.0)) for each in costly]
-    costly += [run.without(rank, time, MORE_WORK) for rank, time in extra.items() if time >= LEAST_COST * step_ns]
+    costly += [run.without(rank, time, MORE_WORK) for rank, time in extra.items() if _is_much(run, rank, time)]
     costly.sort(key=lambda each: -each.share.expected)
     largest = {each.rank: each for each in reversed(costly)}
     return Costs(run.base, tuple(simulated), tuple(each for each in costly if largest[each.rank] is each))
@@ -118,13 +123,28 @@ class _Run:
         return Cost(rank, peer, _share(self.base, step_times(lighter)), float(saved.mean()), name)
 
 
+def _by_uneven_hosts(run: _Run, cost: Cost) -> bool:
+    """Whether an excess is the host's, and hosts without a fault may differ by it."""
+    others = run.others[cost.rank]
+    largest = max(run.parts.parts, key=lambda name: beyond(run.parts.parts[name], cost.rank, others))
+    usual = float(np.median(run.parts.own[others], axis=0).mean())
+    few = run.program.ranks < _LEAST_FOR_SPREAD
+    return few and largest == "host" and cost.excess_ns < HOSTS_DIFFER * usual
+
+
+def _is_much(run: _Run, rank: int, extra_ns: float) -> bool:
+    """Whether additional work takes LEAST_COST of the peers' computation."""
+    compute = np.median(run.parts.parts["compute"][run.others[rank]], axis=0).mean()
+    return bool(extra_ns > 0 and extra_ns >= LEAST_COST * compute)
+
+
 def _of_classes(run: _Run) -> list[Cost]:
     """Return the costs of the ranks that take longer than their peers for one class of own time."""
     costly = []
     for name in ON_ITS_OWN:
         excess = _excess(run.parts.parts[name], run.others)
-        beyond = np.flatnonzero(_beyond_chance(excess, float(run.base.mean())))[:_MOST_SIMULATED].tolist()
-        costly += [run.without(rank, np.maximum(excess[rank], 0.0), name) for rank in beyond]
+        late = np.flatnonzero(_beyond_chance(excess, float(run.base.mean())))[:_MOST_SIMULATED].tolist()
+        costly += [run.without(rank, np.maximum(excess[rank], 0.0), name) for rank in late]
     return costly
 
 
