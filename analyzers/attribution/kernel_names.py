@@ -61,7 +61,11 @@ def is_host_copy(names: pd.Series) -> npt.NDArray[np.bool_]:
 
     Copies of an XPU write M for memory that its driver does not know.
     """
-    return matching(names, _TO_DEVICE) | is_copy_to_host(names)
+    return is_copy_to_device(names) | is_copy_to_host(names)
+
+
+def is_copy_to_device(names: pd.Series) -> npt.NDArray[np.bool_]:
+    return matching(names, _TO_DEVICE)
 
 
 def is_copy_to_host(names: pd.Series) -> npt.NDArray[np.bool_]:

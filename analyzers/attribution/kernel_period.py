@@ -1,41 +1,66 @@
-"""Finds steps as periods in the sequence of kernels, for traces without host events.
+"""Finds steps as periods in the sequence of kernels, for traces in which no host event repeats with each step.
 
-The layers of one forward pass repeat, too. A period therefore counts as a step only if each one contains a copy between
-host and device or a launch of a CUDA graph, and if hardly any work lies outside the periods.
+The layers of one forward pass repeat, too. A period counts as a step in two cases. Either each one contains a copy
+between host and device or a launch of a CUDA graph, and hardly any work lies outside the periods. Or the whole sequence
+consists of passes (see equal_periods). Where copies take much of the time, weights may be copied for each layer, so
+that layers must repeat within the period.
 """
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.kernel_names import is_host_copy
+from tracekit.analyzers.attribution.equal_periods import (
+    distances,
+    ends_unlike_it_begins,
+    equal_periods,
+    repeats_within,
+)
+from tracekit.analyzers.attribution.kernel_names import is_copy_to_device, is_host_copy
 from tracekit.analyzers.attribution.origin import Origin
 from tracekit.analyzers.attribution.work_items import WorkItems
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
-_CANDIDATES = 20
 _ALIKE = 0.98
 """Fraction of the busy time that must repeat one period later."""
+_NOTABLE = 0.2
+"""Fraction of the busy time from which copies to the device may be those of each layer's weights."""
 
 
-def period_starts(items: WorkItems, origin: Origin, begin: int, end: int) -> Ints:
+def period_starts(host: pd.DataFrame, items: WorkItems, origin: Origin, begin: int, end: int) -> Ints:
     """Return when the host issued the first kernel of each period on the busiest device; empty without a period."""
     none = np.zeros(0, dtype=np.int64)
     if not items.on_device:
         return none
     rows = _in_order(items, origin, begin, end)
     kernel, _ = pd.factorize(items.name.cat.codes.to_numpy()[rows].astype(np.int64))
-    period = _period(kernel, items.busy[rows].astype(np.float64))
-    if not period:
-        return none
+    weight = items.busy[rows].astype(np.float64)
+    period = _period(kernel, weight)
+    if not period or not _is_bounded(items, origin, rows, period) or _copies_weights(items, kernel, rows, period):
+        period = _of_passes(host, kernel, origin.op[rows])
+    return origin.time_ns[rows[::period]] if period else none
+
+
+def _of_passes(host: pd.DataFrame, kernel: Ints, op: npt.NDArray[np.integer]) -> int:
+    """Return the period of a sequence that consists of equal passes; 0 if it may be one of layers."""
+    period = equal_periods(kernel)
+    is_pass = period and repeats_within(kernel[:period]) and ends_unlike_it_begins(host, op[:period])
+    return period if is_pass else 0
+
+
+def _is_bounded(items: WorkItems, origin: Origin, rows: Ints, period: int) -> bool:
+    """Return whether each whole period contains a copy between host and device or a launch of a graph."""
+    bounds = (is_host_copy(items.name) | (origin.graph >= 0))[rows].astype(np.int64)
     first = np.arange(0, len(rows), period)
-    bounded = np.zeros(len(items.start), dtype=np.int64)
-    bounded[:] = is_host_copy(items.name) | (origin.graph >= 0)
-    whole = first[first + period <= len(rows)]
-    if not np.add.reduceat(bounded[rows], whole).all():
-        return none
-    return origin.time_ns[rows[first]]
+    return bool(np.add.reduceat(bounds, first[first + period <= len(rows)]).all())
+
+
+def _copies_weights(items: WorkItems, kernel: Ints, rows: Ints, period: int) -> bool:
+    """Return whether the period may be a layer whose weights are copied to the device."""
+    copying = items.busy[rows][is_copy_to_device(items.name)[rows]].sum()
+    return bool(copying >= _NOTABLE * items.busy[rows].sum()) and not repeats_within(kernel[:period])
 
 
 def _in_order(items: WorkItems, origin: Origin, begin: int, end: int) -> Ints:
@@ -46,14 +71,9 @@ def _in_order(items: WorkItems, origin: Origin, begin: int, end: int) -> Ints:
     return rows[np.lexsort((items.start[rows], origin.time_ns[rows]))]
 
 
-def _period(kernel: Ints, weight: npt.NDArray[np.float64]) -> int:
-    """Return the shortest period of the sequence, or 0. The distances between the rarest repeated kernels are tried."""
-    count = np.bincount(kernel)[kernel] if len(kernel) else kernel
-    distances: dict[int, None] = {}
-    for times in np.unique(count[count > 1])[:_CANDIDATES].tolist():
-        one = kernel[np.flatnonzero(count == times)[0]]
-        distances[int(np.median(np.diff(np.flatnonzero(kernel == one))))] = None
-    for period in sorted(distances):
+def _period(kernel: Ints, weight: Floats) -> int:
+    """Return the shortest period of nearly the whole sequence, or 0."""
+    for period in sorted(distances(kernel)):
         alike = kernel[period:] == kernel[:-period]
         later, earlier = weight[period:] * alike, weight[:-period] * alike
         total = weight.sum()

@@ -53,7 +53,7 @@ def repeated(host: pd.DataFrame, items: WorkItems, origin: Origin, window: Windo
         return batches.start, np.append(batches.start[1:], window.end_ns)
     if len(calls.start) > 1:
         return calls.start, np.append(calls.start[1:], _end_of_last(calls, window))
-    start = period_starts(items, origin, window.start_ns, window.end_ns)
+    start = period_starts(host, items, origin, window.start_ns, window.end_ns)
     start = start if len(start) else _passes(host, items, origin, window)
     return start, np.append(start[1:], window.end_ns)[: len(start)]
 

@@ -150,6 +150,47 @@ def test_a_period_of_kernels_alone_may_be_that_of_layers():
     assert len(analyze(periodic(copies=False).trace()).timeline.steps) == 1
 
 
+LAYER = ["norm", "gemm", "add"]
+
+
+def passes(kernels, *, first, last, count=3, copy_us=0):
+    """Return passes of these kernels, whose first and last ops read inputs of these shapes, and each of which begins
+    with a copy to the device if that takes time."""
+    made, at = Handmade(), 0
+    for i in range(count):
+        names = ["Memcpy HtoD (Pageable -> Device)"] * bool(copy_us) + kernels
+        for k, name in enumerate(names):
+            place, shapes = 1000 * i + 50 * k, [first, *["[[8,9]]"] * (len(names) - 2), last][k]
+            made.host("op", "aten::op", place, 20, shapes=shapes, external_id=place)
+            made.launched(name, place + 1, at + place + 5, copy_us if k == 0 and copy_us else 5)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kernels", "last", "steps"),
+    [
+        (["lookup", *LAYER * 4, "head"], "[[8,50000]]", 3),
+        (["lookup", *LAYER * 4, "head"], "[[8,16]]", 1),
+        (["lookup", "gemm", "add", "head"], "[[8,50000]]", 1),
+    ],
+    ids=["layers repeat within", "a layer reads what a layer wrote", "nothing repeats within"],
+)
+def test_equal_passes_are_steps_where_they_cannot_be_layers(kernels, last, steps):
+    made = passes(kernels, first="[[8,16],[16]]", last=last)
+    assert len(analyze(made.trace()).timeline.steps) == steps
+
+
+def test_a_pass_alone_is_one_step():
+    made = passes(["lookup", *LAYER * 4, "head"], first="[[8,16]]", last="[[8,50000]]", count=1)
+    assert len(analyze(made.trace()).timeline.steps) == 1
+
+
+@pytest.mark.parametrize(("copy_us", "steps"), [(2, 3), (40, 1)], ids=["a batch", "weights of a layer"])
+def test_a_layer_whose_weights_are_copied_is_no_step(copy_us, steps):
+    made = passes(["norm", "gemm", "gelu"], first="[[8,16]]", last="[[8,16]]", copy_us=copy_us)
+    assert len(analyze(made.trace()).timeline.steps) == steps
+
+
 def forwards(count, streams=(7,)):
     """Forward passes that look tokens up, then run kernels that differ from pass to pass; each launch is an op's."""
     made = Handmade()

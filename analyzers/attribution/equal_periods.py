@@ -1,0 +1,69 @@
+"""Finds passes of a model in a sequence of kernels that consists of equal periods only.
+
+The layers of a model repeat, too. A period is a pass if layers repeat within it, and if its last op works on tensors of
+other sizes than its first: a layer reads what the one before it wrote.
+"""
+
+import json
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+Ints = npt.NDArray[np.int64]
+
+_CANDIDATES = 20
+_LAYER = 3
+"""Fewest kernels of a layer."""
+_RANK = 2
+"""Smallest rank of a tensor that is neither a bias nor a number."""
+
+
+def equal_periods(kernel: Ints) -> int:
+    """Return the shortest period of which the whole sequence consists; 0 without one."""
+    times = int(np.gcd.reduce(np.bincount(kernel))) if len(kernel) else 0
+    for count in range(min(times, len(kernel) // 2), 1, -1):
+        period = len(kernel) // count
+        if times % count == 0 and (kernel[period:] == kernel[:-period]).all():
+            return period
+    return 0
+
+
+def repeats_within(kernel: Ints) -> bool:
+    """Return whether a part of several kernels directly follows itself, as layers do."""
+    for lag in distances(kernel):
+        if lag >= _LAYER:
+            unlike = np.flatnonzero(np.concatenate([[True], kernel[lag:] != kernel[:-lag], [True]]))
+            if np.diff(unlike).max() > lag:
+                return True
+    return False
+
+
+def distances(kernel: Ints) -> list[int]:
+    """Return the usual distances between equal kernels, for the rarest repeated ones."""
+    count = np.bincount(kernel)[kernel] if len(kernel) else kernel
+    usual: dict[int, None] = {}
+    for times in np.unique(count[count > 1])[:_CANDIDATES].tolist():
+        one = kernel[np.flatnonzero(count == times)[0]]
+        usual[int(np.median(np.diff(np.flatnonzero(kernel == one))))] = None
+    return list(usual)
+
+
+def ends_unlike_it_begins(host: pd.DataFrame, op: npt.NDArray[np.integer]) -> bool:
+    """Return whether the last of these ops (rows of the host) reads no tensor as large as one that the first reads.
+    False if their shapes were not recorded."""
+    known = op[op >= 0]
+    if not len(known):
+        return False
+    first, last = (_sizes(str(host["shapes"].iloc[row])) for row in (known[0], known[-1]))
+    return bool(first and last and not first & last)
+
+
+def _sizes(shapes: str) -> set[int]:
+    """Return the numbers of elements of the tensors of these shapes (JSON text)."""
+    try:
+        dims = json.loads(shapes or "[]")
+    except (ValueError, RecursionError):
+        return set()
+    tensors = [each for each in dims if isinstance(each, list) and len(each) >= _RANK]
+    return {int(np.prod(each)) for each in tensors if all(isinstance(size, int) for size in each)}
