@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from outcomes import benched, trained, verified
+from outcomes import benched, several_gpus, trained, verified
 
 from tracekit.bench.row import Row
 
@@ -28,6 +28,14 @@ def test_the_page_holds_the_trained_model():
     chapter = trained.chapter()
     assert chapter in PAGE
     assert "| nf4 | 0.50–0.73× | 0.57× |" in chapter and "token frequencies alone give" in " ".join(chapter.split())
+
+
+def test_the_page_holds_the_jobs_of_several_gpus():
+    chapter = several_gpus.chapter()
+    assert chapter in PAGE
+    assert "third, 2 H200: 3 of 6 blind, 6 of 6 seen" in chapter
+    assert "| third, 2 H200 | fsdp-a | nothing | **wrong** (rank 0: host, 14.9 %) | right (nothing) |" in chapter
+    assert "| gpt2-8x1024 | 2 | 0.65 |" not in chapter, "its run on one GPU was another training"
 
 
 def test_what_could_not_be_applied_says_why_and_a_loss_is_named():

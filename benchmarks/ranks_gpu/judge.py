@@ -12,6 +12,7 @@ import argparse
 import gzip
 import json
 import lzma
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -20,16 +21,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from scoring import MEASURED, PLANTED, bandwidths, scalings, verdicts
 
 import tracekit
 
 HERE = Path(__file__).parent
 NO_JOBS = ("one", "scaling")
-MEASURED = ("one.json", "many.json", "measured.json")
-"""The first two are those of the first three rounds."""
 RANKS = (2, 4, 8)
-CAUSES = {"more-work": "more work", "slow-loader": "data loading"}
 
 
 def main() -> None:
@@ -99,44 +97,20 @@ def _verdict(folder: Path) -> dict[str, Any]:
 
 
 def score(results: Path, files: Files) -> None:
-    planted = json.loads((results / "planted.json").read_text())["jobs"]
-    verdicts = json.loads(files["verdicts"].read_text())
-    for name, fault in planted.items():
-        if name not in verdicts:
-            print(f"{name:10} was not recorded")
-            continue
-        said = [(each["rank"], each["cause"]) for each in verdicts[name]["named"]]
-        true = [] if fault["fault"] == "healthy" else [(fault["rank"], CAUSES[fault["fault"]])]
-        print(
-            f"{name:10} planted {true or 'nothing'}, said {said or 'nothing'}: {'right' if said == true else 'WRONG'}"
-        )
-    read = [json.loads((results / name).read_text()) for name in MEASURED if (results / name).exists()]
-    _score_scaling([row for each in read for row in each["times"]], files)
-    _score_bandwidth([row for each in read for row in each.get("sweep", [])], verdicts)
-
-
-def _score_scaling(times: list[dict[str, Any]], files: Files) -> None:
-    alone = {row["workload"]: row["median_ms"] for row in times if row["ranks"] == 1}
-    measured = {(row["workload"], row["ranks"]): row["median_ms"] for row in times if row["ranks"] > 1}
-    for each in json.loads(files["predicted"].read_text()):
-        name, ranks = each["workload"], each["ranks"]
-        if (name, ranks) in measured:
-            true = alone[name] / measured[name, ranks]
-            said = min(1.0, each["one_us"] / each["latency_us"]["expected"])
-            one_gpu = f"one GPU {alone[name]:.2f} ms, by its trace {each['one_us'] / 1e3:.2f}"
-            print(f"{name:18} {ranks} GPUs: kept {true:.3f}, predicted {said:.3f}, {said / true - 1:+.1%}; {one_gpu}")
-
-
-def _score_bandwidth(sweep: list[dict[str, Any]], verdicts: dict[str, Any]) -> None:
-    """Rates of traces beside those of the sweep at that size, or between its sizes."""
-    for name, said in verdicts.items():
-        for kind, size, rate, calls in said["bus_gbs"]:
-            known = sorted((row["bytes"], row["bus_gbs"]) for row in sweep if row["kind"] == kind)
-            if known and known[0][0] <= size <= known[-1][0]:
-                sizes, rates = zip(*known, strict=True)
-                true = float(np.exp(np.interp(np.log(size), np.log(sizes), np.log(rates))))
-                beside = f"{rate:7.1f} GB/s, NCCL {true:7.1f}, {rate / true - 1:+.1%} ({calls})"
-                print(f"{name:10} {kind:14} {size:>12,} B: {beside}")
+    """Copy what was planted and measured beside what was said, and compare."""
+    for name in (PLANTED, *MEASURED):
+        if (results / name).exists():
+            shutil.copyfile(results / name, files.into / name)
+    for row in verdicts(files.into, files.how):
+        said, right = row["said"] or "nothing", "right" if row["right"] else "WRONG"
+        print(f"{row['job']:10} planted {row['planted'] or 'nothing'}, said {said}: {right}")
+    for row in scalings(files.into, files.how):
+        off = f"{row['predicted'] / row['measured'] - 1:+.1%}"
+        kept = f"kept {row['measured']:.3f}, predicted {row['predicted']:.3f} [{row['low']:.2f}-{row['high']:.2f}]"
+        print(f"{row['workload']:18} {row['ranks']} GPUs: {kept}, {off}; one GPU {row['one_ms']:.2f} ms")
+    for row in bandwidths(files.into, files.how):
+        beside = f"{row['traced']:7.1f} GB/s, NCCL {row['nccl']:7.1f}, {row['traced'] / row['nccl'] - 1:+.1%}"
+        print(f"{row['job']:10} {row['kind']:14} {row['bytes']:>12,} B: {beside} ({row['calls']})")
 
 
 @contextmanager
