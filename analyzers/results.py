@@ -188,8 +188,9 @@ class Analysis(Displayed):
         bound, share = self.bound.ranked()[0]
         where = source.device_name or source.device
         lines = (
-            f"<tracekit.Analysis: {source.kind}, {where}, {len(self.steps)} steps of {step / 1e3:,.2f} ms",
-            f"bound: {bound} {share:.0%}; {len(self.recommendations)} recommendations; {len(self.problems)} problems",
+            f"<tracekit.Analysis: {source.kind}, {where}, {_counted(len(self.steps), 'step')} of {step / 1e3:,.2f} ms",
+            f"bound: {bound} {share:.0%}; {_counted(len(self.recommendations), 'recommendation')}; "
+            f"{_counted(len(self.problems), 'problem')}",
             f"tables: {', '.join(tables)}>",
         )
         return "\n  ".join(lines)
@@ -217,3 +218,7 @@ class Analysis(Displayed):
         if self.source.device == "gpu":
             return 1.0 - self.bound.launch
         return self.timeline.busy_ns / max(1, self.timeline.wall_ns)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"

@@ -1,5 +1,6 @@
 """Problems of a trace: each is a row of the table `PROBLEMS`, which every output shows."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from tracekit.analyzers.problems.kind import Kind
 from tracekit.analyzers.problems.reading import READING
 from tracekit.analyzers.trace import PROBLEMS
 
+_ONE_OR_MANY = re.compile(r"\{([^{}|]*)\|([^{}|]*)\}")
 KINDS: dict[str, Kind] = {kind.code: kind for kind in (*READING, *ANALYZING)}
 
 
@@ -23,9 +25,10 @@ class Problem:
 
     def row(self) -> tuple[str, str, int, str, str]:
         """Return a row of `PROBLEMS`: code, severity, count, message and advice."""
-        plural = "" if self.count == 1 else "s"
-        were = "was" if self.count == 1 else "were"
-        message = self.kind.message.format(count=f"{self.count:,}", s=plural, were=were, detail=self.detail)
+        one = self.count == 1
+        agreed = _ONE_OR_MANY.sub(r"\1" if one else r"\2", self.kind.message)
+        words = {"count": f"{self.count:,}", "s": "" if one else "s", "were": "was" if one else "were"}
+        message = agreed.format(**words, detail=self.detail)
         return self.kind.code, self.kind.severity, self.count, message.strip(), self.kind.advice
 
 

@@ -30,13 +30,13 @@ ANALYZING = (
     Kind(
         "no-launch",
         "info",
-        "{count} device event{s} have neither a launching call nor an op in the trace.",
+        "{count} device event{s} {has|have} neither a launching call nor an op in the trace.",
         "They were launched before recording began, or by code that is not recorded. Add warm-up steps to the profile.",
     ),
     Kind(
         "launch-without-op",
         "info",
-        "{count} device event{s} were launched outside every recorded op.",
+        "{count} device event{s} {were} launched outside every recorded op.",
         "Record the host's ops too (ProfilerActivity.CPU); custom kernels are ops when registered with torch.library.",
     ),
     Kind(
@@ -50,25 +50,26 @@ ANALYZING = (
     Kind(
         "merged-captures",
         "info",
-        "{count} capture{s} of CUDA graphs in {detail} were put before the trace of the replays.",
+        "{count} capture{s} of CUDA graphs in {detail} {were} put before the trace of the replays.",
         "Kernels of a graph have the ops and layers of the capture that fits it.",
     ),
     Kind(
         "files-without-captures",
         "warning",
-        "{count} file{s} of captures {were} left out: they hold none, or none of this rank.",
+        "{count} file{s} of captures {were} left out: {it holds|they hold} none, or none of this rank.",
         "Name the traces that were recorded while graphs were captured.",
     ),
     Kind(
         "device-before-launch",
         "warning",
-        "{count} device event{s} start before their launch, by clocks that disagree; their delay is taken as 0.",
+        "{count} device event{s} {starts before its|start before their} launch, by clocks that "
+        "disagree; the delay is taken as 0.",
         "Times on the device are right; launch delays and gaps at the borders of steps are less certain.",
     ),
     Kind(
         "above-roof-l2",
         "info",
-        "{count} device event{s} ran faster than the memory bandwidth allows; their data fit the L2 cache.",
+        "{count} device event{s} ran faster than the memory bandwidth allows; {its|their} data fit the L2 cache.",
         "Nothing is wrong. Running in a larger model, with a cold cache, they would be slower.",
     ),
     Kind(
@@ -86,14 +87,14 @@ ANALYZING = (
     Kind(
         "collective-not-modelled",
         "info",
-        "{count} collective{s} do not say what they move between which GPUs of one host; on another GPU their time is "
-        "left as measured.",
+        "{count} collective{s} {does not say what it moves|do not say what they move} between which GPUs of "
+        "one host; on another GPU the time is left as measured.",
         "Record with torch 2.3 or later, which writes size and group. The network between hosts is not modelled.",
     ),
     Kind(
         "estimated-bytes",
         "info",
-        "The bytes of {count} generated kernel{s} are those of their inputs, read once; their FLOPs are unknown.",
+        "The bytes of {count} generated kernel{s} are those of {its|their} inputs, read once; the FLOPs are unknown.",
         "Their roof fractions are estimates.",
     ),
     Kind(
@@ -117,7 +118,7 @@ ANALYZING = (
     Kind(
         "steps-set-apart",
         "info",
-        "{count} step{s} without work, or cut off by the edge of the recording, are left out.",
+        "{count} step{s} without work, or cut off by the edge of the recording, {is|are} left out.",
         "Means and shares are those of the other steps. Kernels, ops and layers hold the work of these steps, too.",
     ),
     Kind(

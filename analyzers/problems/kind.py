@@ -8,7 +8,10 @@ Severity = Literal["info", "warning", "error"]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of problem. `message` may use {count}, {s} (a plural s), {were} ("was" or "were") and {detail}."""
+    """A kind of problem.
+
+    `message` may use {count}, {detail}, {s} (a plural s), {were} ("was" or "were"), and {one|many}, such as {has|have}.
+    """
 
     code: str
     severity: Severity

@@ -12,13 +12,13 @@ READING = (
     Kind(
         "repaired-events",
         "info",
-        "{count} event{s} of invalid JSON were repaired (a quote or backslash in a name, NaN, a stray comma).",
+        "{count} event{s} of invalid JSON {were} repaired (a quote or backslash in a name, NaN, a stray comma).",
         "Nothing is lost. Avoid quotes and backslashes in record_function names.",
     ),
     Kind(
         "skipped-events",
         "warning",
-        "{count} event{s} could not be read and were left out.",
+        "{count} event{s} could not be read and {were} left out.",
         "Shares and totals miss them. Export the trace again if they matter.",
     ),
     Kind(
@@ -36,25 +36,25 @@ READING = (
     Kind(
         "trailing-text",
         "info",
-        "{count} byte{s} behind the end of the trace {were} not read; they hold no events.",
+        "{count} byte{s} behind the end of the trace {were} not read; {it holds|they hold} no events.",
         "Nothing of the trace is lost. Something was appended to the file.",
     ),
     Kind(
         "trailing-bytes",
         "warning",
-        "{count} byte{s} behind the end of the compressed data {were} not read; they are not gzip.",
+        "{count} byte{s} behind the end of the compressed data {were} not read; {it is|they are} not gzip.",
         "Something was appended to the file, or a part of it is damaged. Compress or copy the trace again.",
     ),
     Kind(
         "impossible-values",
         "warning",
         "{count} value{s} cannot be true and {were} left out{detail}.",
-        "They are shares above 100 %, or more work than any GPU does in the time. Record or export them again.",
+        "Such values are shares above 100 %, or more work than any GPU does in the time. Record or export them again.",
     ),
     Kind(
         "bad-utf8",
         "info",
-        "{count} event{s} held bytes that are not UTF-8; they were replaced.",
+        "{count} event{s} held invalid UTF-8, which was replaced.",
         "Only names are affected. Avoid such bytes in record_function names.",
     ),
     Kind(
@@ -73,19 +73,19 @@ READING = (
         "capped-duration",
         "warning",
         "{count} event{s} lasted longer than possible (past the end of later work on the same stream, or for over a "
-        "day) and were capped.",
+        "day) and {were} capped.",
         "The profiler's end times were wrong; the capped times are upper bounds.",
     ),
     Kind(
         "unended-ranges",
         "info",
-        "{count} range{s} or call{s} had not ended when the recording did; they are taken to last until then.",
+        "{count} range{s} or call{s} had not ended when the recording did; {it is|they are} taken to last until then.",
         "What they hold is counted in full. End the profiled region before recording stops.",
     ),
     Kind(
         "graphs-as-a-whole",
         "info",
-        "{count} run{s} of CUDA graphs were traced as a whole; each counts as one kernel.",
+        "{count} run{s} of CUDA graphs {were} traced as a whole; each counts as one kernel.",
         "For their kernels, record with nsys profile --cuda-graph-trace=node, which costs some time.",
     ),
     Kind(
@@ -115,19 +115,20 @@ READING = (
     Kind(
         "implausible-time",
         "warning",
-        "{count} event{s} started at an impossible time and were left out.",
+        "{count} event{s} started at an impossible time and {were} left out.",
         "Their time was zero, missing, or months away from the rest. Export the trace again if they matter.",
     ),
     Kind(
         "unpaired-events",
         "warning",
-        "{count} begin or end event{s} had no counterpart and were left out.",
+        "{count} begin or end event{s} had no counterpart and {were} left out.",
         "They began before recording, or ended after it.",
     ),
     Kind(
         "no-timeline",
         "info",
-        "The report measures {count} kernel{s} one by one and has no timeline; they are laid end to end, as one step.",
+        "The report measures {count} kernel{s} {by itself|one by one} and has no timeline; {it is|they are laid "
+        "end to end, as} one step.",
         "Give it to a trace of the same run with --counters for idle time, ops and layers.",
     ),
     Kind(
@@ -145,13 +146,13 @@ READING = (
     Kind(
         "unknown-category",
         "info",
-        "{count} event{s} of unknown categories were left out: {detail}.",
+        "{count} event{s} of {an unknown category|unknown categories} {were} left out: {detail}.",
         "If this is work of a device, tell us its category.",
     ),
     Kind(
         "secrets-in-metadata",
         "warning",
-        "The trace's metadata holds {count} thing{s} that look like an environment or a secret; none was read.",
+        "The trace's metadata holds {count} thing{s} that {looks|look} like an environment or a secret; none was read.",
         "Remove them before sharing the trace file, and revoke any token that was shared.",
     ),
     Kind(
@@ -181,7 +182,7 @@ READING = (
     Kind(
         "duplicate-correlations",
         "info",
-        "{count} runtime call{s} share the correlation id of another one.",
+        "{count} runtime call{s} {shares|share} the correlation id of another one.",
         "A kernel is given to one of the calls; merged traces of several processes do this.",
     ),
 )

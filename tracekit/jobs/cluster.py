@@ -51,7 +51,7 @@ def _client(cluster: str) -> Iterator[Any]:
         from distributed import Client, LocalCluster
     except ImportError as error:
         what, why = "--cluster needs an optional package.", "distributed is not installed."
-        raise MissingPackageError(what, why, "pip install 'tracekit[cluster]'") from error
+        raise MissingPackageError(what, why, "Install it with: pip install 'tracekit[cluster]'") from error
     if not cluster.startswith(LOCAL):
         with _connected(Client, cluster) as client:
             yield client

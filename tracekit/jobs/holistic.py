@@ -40,7 +40,7 @@ def hta(where: str | Path | Sequence[str | Path], *, include_last_profiler_step:
         from hta.trace_analysis import TraceAnalysis
     except ImportError as error:
         what, why = "tracekit.hta needs an optional package.", "traceinsight is not installed."
-        raise MissingPackageError(what, why, "pip install 'tracekit[hta]'") from error
+        raise MissingPackageError(what, why, "Install it with: pip install 'tracekit[hta]'") from error
     files = rank_files(where)
     traces = [cache.load(path) for path in files]
     numbers, _ = rank_numbers([trace.metadata.rank for trace in traces], files)

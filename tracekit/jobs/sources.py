@@ -57,7 +57,7 @@ def _remote(url: str) -> list[str]:
     except ImportError as error:
         why = "fsspec is not installed."
         raise MissingPackageError(
-            f"{shown(url)} needs an optional package.", why, "pip install 'tracekit[remote]'"
+            f"{shown(url)} needs an optional package.", why, "Install it with: pip install 'tracekit[remote]'"
         ) from error
     try:
         system, path = fsspec.core.url_to_fs(url)
