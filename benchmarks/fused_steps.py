@@ -1,12 +1,13 @@
 """Steps of whole models with fused kernels: predicted first, then timed beside torch.compile and liger-kernel.
 
-    python benchmarks/fused_steps.py predict                          # anywhere: writes predictions/fused_steps.json
-    python benchmarks/fused_steps.py run OUT [--seconds 225]          # on a GPU
-    python benchmarks/fused_steps.py score OUT                        # the tables of docs/results.md
+    python benchmarks/fused_steps.py predict [RUN ...]                  # anywhere: writes predictions/fused_steps.json
+    python benchmarks/fused_steps.py run OUT --parts fused,liger,trace --runs HOST_BOUND   # on a GPU: 110 s
+    python benchmarks/fused_steps.py run OUT --parts fused,compile,liger --runs ALL        # on a GPU: 200 s
+    python benchmarks/fused_steps.py score OUT                          # from traces and times: predicted, measured
 
-`run` predicts each run once more, from a trace of its eager step, before any kernel of ours runs; each model has a
-process of its own, and what is timed holds a lock. On a CPU (`--device cpu --models gpt2`), nothing is
-predicted from the trace, and kernels run in Triton's interpreter: it shows that the script works.
+A run is named MODEL-KIND; ALL are nine, those whose compiled times were missing first, and HOST_BOUND six whose steps
+wait for their host. Each run has a process of its own; while one times, the others are stopped. On a CPU
+(`--device cpu --runs gpt2-decode`), kernels run in Triton's interpreter: it shows that the script works.
 """
 
 import argparse
@@ -19,9 +20,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fused.steps_predicted import MODELS, WORKLOADS
+from fused.steps_predicted import MODELS
 
 TARGET = Path(__file__).parent / "predictions/fused_steps.json"
+ALL = (
+    "qwen3-0.6b-decode llama-3.2-1b-train gpt2-train llama-3.2-1b-prefill qwen3-0.6b-prefill qwen3-0.6b-train "
+    "llama-3.2-1b-decode gpt2-decode gpt2-prefill"
+).split()
+HOST_BOUND = [f"{model}-{kind}" for kind in ("decode", "small") for model in MODELS]
+_AT_ONCE = 6
+"""Processes at a time: more would not fit into 80 GB."""
+_LAST_START_S = 40
+"""Seconds before the end from which no further run is started."""
 _PROCESS = "import sys; from fused.steps_part import main; main(*sys.argv[1:])"
 
 
@@ -29,85 +39,72 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("what", choices=("predict", "run", "score"))
     asked.add_argument("out", type=Path, nargs="?", default=Path())
-    asked.add_argument("--seconds", type=float, default=225)
+    asked.add_argument("--seconds", type=float, default=195)
     asked.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    asked.add_argument("--models", default=",".join(MODELS))
+    asked.add_argument("--runs", default="ALL")
+    asked.add_argument("--parts", default="fused,compile,liger")
     options = asked.parse_args()
+    names = {"ALL": ALL, "HOST_BOUND": HOST_BOUND}.get(options.runs, options.runs.split(","))
     if options.what == "predict":
-        predict()
+        predict(names)
     elif options.what == "run":
-        run(options.out, options.models.split(","), options.device, options.seconds)
+        run(options.out, names, options.parts, options.device, options.seconds)
     else:
         score(options.out)
 
 
-def predict() -> None:
+def predict(names: list[str]) -> None:
     from fused.steps_predicted import modelled
 
-    result: dict[str, Any] = {}
-    for model in MODELS:
-        for workload in WORKLOADS:
-            with tempfile.TemporaryDirectory() as folder:
-                result[f"{model}-{workload}"] = modelled(model, workload, "h100-sxm", Path(folder))
-            print(f"{model}-{workload}", flush=True)
-            TARGET.write_text(json.dumps(result, indent=1) + "\n")
+    result: dict[str, Any] = json.loads(TARGET.read_text()) if TARGET.exists() else {}
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            result[name] = modelled(*name.rsplit("-", 1), "h100-sxm", Path(folder))
+        print(name, flush=True)
+        TARGET.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def run(out: Path, models: list[str], device: str, seconds: float) -> None:
+def run(out: Path, names: list[str], parts: str, device: str, seconds: float) -> None:
     import torch
 
     until = time.time() + seconds
     out.mkdir(parents=True, exist_ok=True)
-    name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
-    gpu = "h200" if "H200" in name else "h100-sxm"
-    (out / "machine.json").write_text(json.dumps({"device": name, "gpu": gpu, "torch": torch.__version__}) + "\n")
-    arguments = [[model, str(out.resolve()), gpu, device, str(until)] for model in models]
-    running = [
-        subprocess.Popen([sys.executable, "-c", _PROCESS, *each], cwd=Path(__file__).parent) for each in arguments
-    ]
+    device_name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
+    gpu = "h200" if "H200" in device_name else "h100-sxm"
+    (out / "machine.json").write_text(json.dumps({"device": device_name, "gpu": gpu, "torch": torch.__version__}))
+    waiting, running = list(names), list[subprocess.Popen[bytes]]()
+    while (waiting or running) and time.time() < until:
+        running = [each for each in running if each.poll() is None]
+        while waiting and len(running) < _AT_ONCE and time.time() < until - _LAST_START_S:
+            words = [waiting.pop(0), str(out.resolve()), gpu, device, str(until), parts]
+            running.append(subprocess.Popen([sys.executable, "-c", _PROCESS, *words], cwd=Path(__file__).parent))
+        time.sleep(0.2)
     for each in running:
-        try:
-            each.wait(max(1.0, until + 5 - time.time()))
-        except subprocess.TimeoutExpired:
-            each.kill()
+        each.kill()
+    _packed(out)
+    score(out)
+
+
+def _packed(out: Path) -> None:
+    """Put traces into one file and times into another, and remove what is not a result."""
     with tarfile.open(out / "traces.tar", "w") as archive:
         for trace in sorted(out.glob("*.trace.json.gz")):
             archive.add(trace, trace.name)
             trace.unlink()
-    for path in (*out.glob("*.py"), out / "lock"):
+    rows = {path.stem.removeprefix("step-"): json.loads(path.read_text()) for path in sorted(out.glob("step-*.json"))}
+    (out / "steps.json").write_text(json.dumps(rows, indent=1) + "\n")
+    for path in (*out.glob("*.py"), *out.glob("*.pid"), *out.glob("step-*.json"), out / "lock"):
         path.unlink(missing_ok=True)
-    score(out)
 
 
 def score(out: Path) -> None:
-    """Print what was predicted beside what was measured."""
-    blind = json.loads(TARGET.read_text())
-    rows = {
-        name: row for path in sorted(out.glob("steps-*.json")) for name, row in json.loads(path.read_text()).items()
-    }
-    print(
-        "| run | kernels saved: modelled | from the trace | measured | error | step saved: from the trace | measured |"
-    )
-    print("|---|---|---|---|---|---|---|")
+    """Print what was measured, and beside it what is predicted from the traces of eager steps that lie beside it."""
+    rows: dict[str, Any] = json.loads((out / "steps.json").read_text())
     for name, row in rows.items():
-        if "fused_kernel_ms" in row and "from_trace" in row:
-            print(_scored(name, blind[name], row))
-    for name, row in rows.items():
-        times = {key: value for key, value in row.items() if key.endswith("_ms")}
-        print(name, ", ".join(f"{key} {value:.4g}" for key, value in times.items()) or row)
-
-
-def _scored(name: str, blind: dict[str, Any], row: dict[str, Any]) -> str:
-    before = row["from_trace"]
-    saved = row["eager_kernel_ms"] - row["fused_kernel_ms"]
-    modelled = blind["kernel_ms"] - blind["kernel_after_ms"]["expected"]
-    traced = before["kernel_ms"] - before["kernel_after_ms"]["expected"]
-    gain, low, high = (row["eager_ms"] * (1 - 1 / before["speedup"][key]) for key in ("expected", "low", "high"))
-    measured = row["eager_ms"] - row["fused_ms"]
-    return (
-        f"| {name} | {modelled:.2f} ms | {traced:.2f} | {saved:.2f} | {traced / saved - 1:+.0%} | "
-        f"{gain:.2f} ms ({low:.2f} to {high:.2f}) | {measured:.2f} |"
-    )
+        times = {key.removesuffix("_ms"): value for key, value in row.items() if key.endswith("_ms")}
+        print(name, ", ".join(f"{key} {value:.2f} ms" for key, value in times.items()) or row)
+        for which, rounds in row.get("rounds", {}).items():
+            print(f"    {which}: {', '.join(f'{each:.2f}' for each in rounds)}")
 
 
 if __name__ == "__main__":

@@ -1,25 +1,26 @@
-"""Times the steps of one model in a process of its own: eager, with fused kernels, with liger-kernel's, and compiled.
+"""Times the step of one run in a process of its own: eager, with fused kernels, with liger-kernel's, and compiled.
 
-What takes the CPU (building, analyzing, compiling) runs beside the other processes; what is timed holds a lock.
+Building and compiling run beside the other processes; the others stand still while one times. No profiler has run in
+a process that times: after one, each launch takes longer.
 """
 
-import fcntl
 import gc
 import json
 import os
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from fused.device_time import step_ms
 from fused.kernels_part import _tuples
-from fused.models_part import _liger, _peak, _round
-from fused.steps_predicted import WORKLOADS, from_trace, graph_path, settings_of
+from fused.liger import knows, liger_model
+from fused.quiet import Quiet
+from fused.steps_predicted import graph_path, settings_of
 from tracekit.analyzers import hardware
 from tracekit.analyzers.fusion.graph import read
 from tracekit.analyzers.fusion.planned_kernels import plan
@@ -29,123 +30,126 @@ from tracekit.capture.numerics import numerics
 from tracekit.capture.settings import Settings
 from tracekit.fusion.writing import Written, load, text
 
-_COMPILE_S = 25
-"""Seconds below which no further run is compiled."""
+_ROUNDS = 3
+_STEPS = 10
+Kernels = list[tuple[str, Any]]
+"""Template and module of each written kernel."""
 
 
-class ModelTimes:
-    """The measurements of one model, which are written after each of them."""
+class RunTimes:
+    """The measurements of one run, which are written after each of them."""
 
-    def __init__(self, model: str, out: Path, gpu: str, device: str, until: float) -> None:
-        self._model, self._out, self._gpu, self._device, self._until = model, out, gpu, device, until
-        self.rows: dict[str, dict[str, Any]] = {}
+    def __init__(self, name: str, out: Path, gpu: str, device: str, until: float, parts: list[str]) -> None:
+        self._name, self._out, self._gpu, self._device, self._until = name, out, gpu, device, until
+        self._parts, self._quiet, self.row = parts, Quiet(out), dict[str, Any]()
+        self._settings = self._planned()
 
     def run(self) -> None:
-        parts = (("fused", self._beside), ("compiled", self._compiled))
-        for variant, measured in parts:
-            for workload in WORKLOADS:
-                row = self.rows.setdefault(f"{self._model}-{workload}", {})
-                if time.time() > self._until - (_COMPILE_S if variant == "compiled" else 5):
-                    row[f"{variant}_skipped"] = "no time was left"
-                    continue
-                try:
-                    measured(workload, row)
-                except Exception as error:
-                    row[f"{variant}_error"] = repr(error)[:400]
-                    traceback.print_exc(limit=-3)
-                self._note(f"{self._model}-{workload} {variant}")
-                gc.collect()
-                if self._device == "cuda":
-                    torch.cuda.empty_cache()
+        known: dict[str, Callable[[], None]] = {
+            "fused": self._beside,
+            "liger": self._liger,
+            "compile": self._compiled,
+            "trace": self._traced,
+        }
+        for part in self._parts:
+            try:
+                with numerics(self._settings.dtype, ""):
+                    known[part]()
+            except Exception as error:
+                self.row[f"{part}_error"] = repr(error)[:400]
+                traceback.print_exc(limit=-3)
+            (self._out / f"step-{self._name}.json").write_text(json.dumps(self.row, indent=1) + "\n")
+            print(f"{self._until - time.time():4.0f} s left  {self._name} {part}", flush=True)
+            gc.collect()
+            if self._device == "cuda":
+                torch.cuda.empty_cache()
+        self._quiet.leave()
 
-    def _note(self, what: str) -> None:
-        (self._out / f"steps-{self._model}.json").write_text(json.dumps(self.rows, indent=1) + "\n")
-        print(f"{self._until - time.time():4.0f} s left  {what}", flush=True)
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Hold the device: one process times at a time."""
-        with (self._out / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
-    def _settings(self, workload: str) -> Settings:
-        asked = settings_of(self._model, workload)
+    def _planned(self) -> Settings:
+        asked = settings_of(*self._name.rsplit("-", 1))
         if self._device == "cpu":
             asked |= {"seq_len": 4, "batch_size": 1, "dtype": "fp32"}
         return Settings(**asked, device=self._device, gpu=self._gpu, steps=2)
 
-    def _beside(self, workload: str, row: dict[str, Any]) -> None:
-        settings, name = self._settings(workload), f"{self._model}-{workload}"
-        with numerics(settings.dtype, ""):
-            model = models.build_for(settings)
-            prepared = workloads.prepare(model, settings)
-            with self._alone():
-                record.write_run(model, prepared, settings, self._out / f"{name}.trace.json.gz", lambda _: None)
-            self._predict(name, row)  # before any kernel of ours runs
-            self._times(model, prepared, name, row)
-        del model, prepared
-        gc.collect()
-        with self._alone():
-            row |= _liger(settings, self._device)
+    def _built(self) -> tuple[Any, Callable[[], Any]]:
+        model = models.build_for(self._settings)
+        return model, self._stepping(model)
 
-    def _predict(self, name: str, row: dict[str, Any]) -> None:
-        if self._device == "cuda":
-            try:
-                row["from_trace"] = from_trace(self._out / f"{name}.trace.json.gz", name, self._gpu)
-            except Exception:  # what is measured is worth having all the same
-                traceback.print_exc()
-            self._note(f"{name} predicted")
+    def _stepping(self, model: Any) -> Callable[[], Any]:
+        prepared = workloads.prepare(model, self._settings)
+        return lambda: prepared(NoRanges())
 
-    def _times(self, model: Any, prepared: Any, name: str, row: dict[str, Any]) -> None:
-        def step() -> Any:
-            return prepared(NoRanges())
-
-        kernels, times = _kernels(name, self._gpu, self._out), {"eager": [], "fused": []}
-        with self._alone():
-            before = step().detach().float().clone()
-            after = _changed(kernels, model, step).detach().float().clone()
-            for which in ("fused", "eager") * 2:
-                if which == "fused" and times["eager"]:
-                    _applied(kernels, model)
-                if which == "eager":
-                    _removed(kernels, model)
-                times[which].append(_round(step, self._device))
-                if len(times[which]) == 1:
-                    row |= {f"{which}_{key}": value for key, value in _profiled(step, self._device).items()}
-            if self._device == "cuda" and name.endswith("train"):
-                row["eager_peak"] = _peak(step)
+    def _beside(self) -> None:
+        """Time the step eager, with all kernels and, of a run that is traced, with those of each template."""
+        model, step = self._built()
+        kernels = _kernels(self._name, self._gpu, self._out)
+        variants: dict[str, Kernels] = {"eager": [], "fused": kernels}
+        if "trace" in self._parts:
+            variants |= {each: [k for k in kernels if k[0] == each] for each in dict.fromkeys(k[0] for k in kernels)}
+        before = step().detach().float().clone()
+        self._warm(model, step, variants)
+        _applied(kernels, model)
+        after = step().detach().float().clone()
+        _removed(kernels, model)
+        times: dict[str, list[float]] = {each: [] for each in variants}
+        with self._quiet():
+            for _ in range(_ROUNDS):
+                for name, used in variants.items():
+                    _applied(used, model)
+                    times[name].append(_round(step, self._device))
+                    _removed(used, model)
+            if self._device == "cuda" and self._settings.workload == "train":
+                self.row["eager_peak"] = _peak(step)
                 _applied(kernels, model)
-                row["fused_peak"] = _peak(step)
-        row |= {"eager_ms": min(times["eager"]), "fused_ms": min(times["fused"]), "rounds": times}
-        row |= {"difference": float((after - before).norm() / before.norm()), "results": _ends(before, after)}
+                self.row["fused_peak"] = _peak(step)
+        self.row |= {"eager_ms": min(times["eager"]), "fused_ms": min(times["fused"]), "rounds": times}
+        self.row |= {"difference": float((after - before).norm() / before.norm())}
 
-    def _compiled(self, workload: str, row: dict[str, Any]) -> None:
+    def _warm(self, model: Any, step: Callable[[], Any], variants: dict[str, Kernels]) -> None:
+        """Let Triton compile every variant's kernels."""
+        for used in variants.values():
+            _applied(used, model)
+            step()
+            _removed(used, model)
+
+    def _liger(self) -> None:
+        if self._device == "cpu" or not knows(self._settings):
+            self.row["liger"] = "does not know this model"
+            return
+        with liger_model(self._settings) as model:
+            step = self._stepping(model)
+            step()
+            with self._quiet():
+                self.row["liger_ms"] = min(_round(step, self._device) for _ in range(2))
+
+    def _compiled(self) -> None:
         if self._device == "cpu":
             return
-        settings = self._settings(workload)
-        torch.compiler.reset()
-        with numerics(settings.dtype, ""):
-            model = models.build_for(settings)
-            prepared = workloads.prepare(torch.compile(model, dynamic=False), settings)
-
-            def step() -> Any:
-                return prepared(NoRanges())
-
-            began = time.monotonic()
+        step = self._stepping(torch.compile(models.build_for(self._settings), dynamic=False))
+        began = time.monotonic()
+        for _ in range(2):
             step()
-            torch.cuda.synchronize()
-            row["compile_s"] = time.monotonic() - began
-            with self._alone():
-                row["compiled_ms"] = min(_round(lambda: prepared(NoRanges()), self._device) for _ in range(2))
-                row |= {
-                    f"compiled_{key}": value for key, value in _profiled(lambda: prepared(NoRanges()), "cuda").items()
-                }
+        torch.cuda.synchronize()
+        self.row["compile_s"] = time.monotonic() - began
+        with self._quiet():
+            self.row["compiled_ms"] = min(_round(step, self._device) for _ in range(2))
+            self.row |= {f"compiled_{key}": value for key, value in _profiled(step).items()}
+
+    def _traced(self) -> None:
+        """Record a trace of the eager step and one with all kernels."""
+        model, _ = self._built()
+        prepared = workloads.prepare(model, self._settings)
+        kernels = _kernels(self._name, self._gpu, self._out)
+        for which, used in (("eager", []), ("fused", kernels)):
+            _applied(used, model)
+            with self._quiet():
+                path = self._out / f"{self._name}-{which}.trace.json.gz"
+                record.write_run(model, prepared, self._settings, path, lambda _: None)
 
 
-def _kernels(name: str, gpu: str, out: Path) -> list[Any]:
-    """The written kernels that can be put into the model, each file once."""
-    files: dict[str, Any] = {}
+def _kernels(name: str, gpu: str, out: Path) -> Kernels:
+    """Return the written kernels that can be put into the model, each file once."""
+    files: dict[str, tuple[str, Any]] = {}
     for row in plan(read(graph_path(name)), hardware.find(gpu)):
         if not row.template:
             continue
@@ -154,51 +158,49 @@ def _kernels(name: str, gpu: str, out: Path) -> list[Any]:
         if source not in files:
             path = out / f"{name}-{len(files)}-{row.template}.py"
             path.write_text(source)
-            files[source] = load(path, f"step_{name}_{len(files)}".replace("-", "_").replace(".", "_"))
-    return [kernel for kernel in files.values() if hasattr(kernel, "apply")]
+            module = load(path, f"step_{name}_{len(files)}".replace("-", "_").replace(".", "_"))
+            files[source] = row.template, module
+    return [each for each in files.values() if hasattr(each[1], "apply")]
 
 
-def _changed(kernels: list[Any], model: Any, step: Any) -> Any:
-    _applied(kernels, model)
-    return step()
-
-
-def _applied(kernels: list[Any], model: Any) -> None:
-    for kernel in kernels:
+def _applied(kernels: Kernels, model: Any) -> None:
+    for _, kernel in kernels:
         kernel.apply(model)
 
 
-def _removed(kernels: list[Any], model: Any) -> None:
-    for kernel in kernels:
+def _removed(kernels: Kernels, model: Any) -> None:
+    for _, kernel in reversed(kernels):
         kernel.remove(model)
 
 
-def _ends(before: torch.Tensor, after: torch.Tensor) -> list[float]:
-    return [float(each.reshape(-1)[-1]) for each in (before, after)]
+def _round(step: Callable[[], Any], device: str) -> float:
+    for _ in range(2):
+        step()
+    return step_ms(step, device, steps=_STEPS if device == "cuda" else 1)
 
 
-def _profiled(step: Any, device: str) -> dict[str, Any]:
-    """Return the kernel time of a step, its launches, and the time of the kernels that take most, by name."""
-    if device == "cpu":
-        return {}
+def _peak(step: Callable[[], Any]) -> int:
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    return torch.cuda.max_memory_allocated()
+
+
+def _profiled(step: Callable[[], Any]) -> dict[str, Any]:
+    """Return the kernel time of a step and its launches."""
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as recorded:
         for _ in range(3):
             step()
         torch.cuda.synchronize()
     events = [event for event in recorded.key_averages() if event.self_device_time_total]
-    most = sorted(events, key=lambda event: -event.self_device_time_total)[:25]
-    return {
-        "kernel_ms": sum(event.self_device_time_total for event in events) / 3e3,
-        "launches": sum(event.count for event in events) / 3,
-        "kernels": [[e.key[:90], e.count / 3, e.self_device_time_total / 3e3] for e in most],
-    }
+    total = sum(event.self_device_time_total for event in events)
+    return {"kernel_ms": total / 3e3, "launches": sum(event.count for event in events) / 3}
 
 
-def main(model: str, out: str, gpu: str, device: str, until: str) -> None:
+def main(name: str, out: str, gpu: str, device: str, until: str, parts: str) -> None:
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
     if device == "cpu":
         from tracekit.fusion.proof import interpret
 
         interpret()
-    ModelTimes(model, Path(out), gpu, device, float(until)).run()
+    RunTimes(name, Path(out), gpu, device, float(until), parts.split(",")).run()

@@ -19,23 +19,28 @@ from tracekit.planning.scenarios import OUTCOMES, predicted_speedup
 HERE = Path(__file__).parents[1] / "predictions/fused_steps"
 """NAME.json.gz: the graph of each run, from which everything is predicted."""
 MODELS = ("llama-3.2-1b", "gpt2", "qwen3-0.6b")
-WORKLOADS = {"decode": (1, 512), "prefill": (8, 1024), "train": (4, 1024)}
-"""Workload -> batch and tokens."""
+RUNS = {
+    "decode": ("decode", 1, 512),
+    "prefill": ("prefill", 8, 1024),
+    "train": ("train", 4, 1024),
+    "small": ("train", 1, 64),
+}
+"""End of a run's name -> workload, batch and tokens. A step of small waits for its host."""
 
 
 def graph_path(name: str) -> Path:
     return HERE / f"{name}.json.gz"
 
 
-def settings_of(model: str, workload: str) -> dict[str, Any]:
-    batch, tokens = WORKLOADS[workload]
+def settings_of(model: str, kind: str) -> dict[str, Any]:
+    workload, batch, tokens = RUNS[kind]
     return {"model": model, "workload": workload, "batch_size": batch, "seq_len": tokens, "dtype": "bf16"}
 
 
-def modelled(model: str, workload: str, gpu: str, folder: Path) -> dict[str, Any]:
+def modelled(model: str, kind: str, gpu: str, folder: Path) -> dict[str, Any]:
     """Model the run, keep its graph, and return what its kernels are predicted to give."""
-    asked = Settings(**settings_of(model, workload), device="model", gpu=gpu, steps=1)
-    settings, name, trace = planned_run(asked), f"{model}-{workload}", folder / "trace.json.gz"
+    asked = Settings(**settings_of(model, kind), device="model", gpu=gpu, steps=1)
+    settings, name, trace = planned_run(asked), f"{model}-{kind}", folder / "trace.json.gz"
     model_trace.write(
         settings, hardware.find(gpu), trace, lambda _: None, keep=lambda recording: run_graph.keep(recording, folder)
     )
