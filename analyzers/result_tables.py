@@ -133,6 +133,12 @@ FUSION_PLAN = Table(
     Column("after_high_ns", "int64", "ns", "its upper end"),
     Column("measured_ns", "float64", "ns", "device time of the kernels per step as `fuse` timed them; NaN: not timed"),
     Column(
+        "compiled_ns",
+        "float64",
+        "ns",
+        "device time of torch.compile's kernels for the same ops, timed in turn with them; NaN: not timed",
+    ),
+    Column(
         "roof_fraction", "float64", "", "bandwidth that the timed kernel reached over that of a copy; NaN: not timed"
     ),
     Column("reason", "object", "", 'the limit of the GPU that chose the tile; "": a library chooses'),

@@ -23,10 +23,17 @@ from typing import Any
 from fused.steps_predicted import MODELS
 
 TARGET = Path(__file__).parent / "predictions/fused_steps.json"
-ALL = (
-    "qwen3-0.6b-decode llama-3.2-1b-train gpt2-train llama-3.2-1b-prefill qwen3-0.6b-prefill qwen3-0.6b-train "
-    "llama-3.2-1b-decode gpt2-decode gpt2-prefill"
-).split()
+ALL = [
+    "qwen3-0.6b-decode",
+    "llama-3.2-1b-train",
+    "gpt2-train",
+    "llama-3.2-1b-prefill",
+    "qwen3-0.6b-prefill",
+    "qwen3-0.6b-train",
+    "llama-3.2-1b-decode",
+    "gpt2-decode",
+    "gpt2-prefill",
+]
 HOST_BOUND = [f"{model}-{kind}" for kind in ("decode", "small") for model in MODELS]
 _AT_ONCE = 6
 """Processes at a time: more would not fit into 80 GB."""

@@ -37,8 +37,9 @@ def results_text(results: Iterable[Any]) -> str:
             lines.append(f"{name}: not written, {printable(each.why)}.")
             continue
         times = ""
-        if each.timed_ns:
-            before, after = duration(each.unfused_ns / 1e3), duration(each.timed_ns / 1e3)
-            times = f", {before} → {after} measured, {each.of_roof:.0%} of the roof"
+        if each.timed:
+            before, after = duration(each.timed.before_ns / 1e3), duration(each.timed.after_ns / 1e3)
+            compiled = f"; torch.compile {duration(each.timed.compiled_ns / 1e3)}" if each.timed.compiled_ns else ""
+            times = f", {before} → {after} measured, {each.timed.roof_fraction:.0%} of the roof{compiled}"
         lines.append(f"{name}: {each.path.name}, {each.checks} comparisons passed{times}.")
     return "\n".join(lines) + "\n"

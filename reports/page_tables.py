@@ -124,6 +124,7 @@ _FUSION: Spec = [
     ("before_ns", "time", "time"),
     ("after_ns", "time after, predicted", "time"),
     ("measured_ns", "time after, measured", "time"),
+    ("compiled_ns", "by torch.compile", "time"),
     ("roof_fraction", "of roof", "share"),
     ("reason", "why this tile", "prose"),
     ("tile", "tile", "text"),

@@ -10,8 +10,9 @@ from tracekit.analyzers.fusion.group_time import modelled_ns
 from tracekit.analyzers.fusion.groups import OpGroup, find
 from tracekit.analyzers.fusion.kernel import Kernel
 from tracekit.analyzers.fusion.patterns import kernels
-from tracekit.analyzers.fusion.planned_kernels import key_of, plan
+from tracekit.analyzers.fusion.planned_kernels import Planned, key_of, plan
 from tracekit.analyzers.fusion.replacement import costs_after
+from tracekit.analyzers.fusion.timed import Timed, TimedKernel
 from tracekit.analyzers.hardware import GPU
 
 SPELLED = {"aten::_to_copy": "aten::copy_", "aten::clone": "aten::copy_", "aten::embedding": "aten::index_select"}
@@ -39,6 +40,8 @@ class Pass(NamedTuple):
     """Modelled time of the kernels divided by that of the ops."""
     launches: int
     backward: bool
+    timed: bool = False
+    """Whether the ratio is that of measured times."""
 
 
 class Placed(NamedTuple):
@@ -50,16 +53,30 @@ class Placed(NamedTuple):
     passes: tuple[Pass, ...]
 
 
-def placed(graph: Graph, gpu: GPU) -> tuple[Placed, ...]:
-    """Return the groups of the plan whose kernels `apply` puts in place of modules, in the order of their first ops."""
-    numbers = {key_of(row.first): (number, row.template) for number, row in enumerate(plan(graph, gpu), 1)}
+def placed(graph: Graph, gpu: GPU, timed: Timed | None = None) -> tuple[Placed, ...]:
+    """Return the groups of the plan whose kernels `apply` puts in place of modules, in the order of their first ops.
+
+    Kernels that were timed on the GPU take their measured part of the ops' time.
+    """
+    rows = {key_of(row.first): (number, row) for number, row in enumerate(plan(graph, gpu), 1)}
     backward, where = backward_of(graph), places(graph)
     result = []
     for kernel in kernels(find(graph)):
-        number, template = numbers.get(key_of(kernel), (0, ""))
-        if template and template not in BY_HAND:
-            result.append(Placed(number, template, _passes(kernel, gpu, backward, where)))
+        number, row = rows.get(key_of(kernel), (0, None))
+        if row and row.template and row.template not in BY_HAND:
+            passes = _passes(kernel, gpu, backward, where)
+            measured = (timed or {}).get(row.key)
+            result.append(Placed(number, row.template, _as_timed(passes, row, measured) if measured else passes))
     return tuple(result)
+
+
+def _as_timed(passes: tuple[Pass, ...], row: Planned, measured: TimedKernel) -> tuple[Pass, ...]:
+    """Scale the ratios of a group's passes so that the group takes its measured part of the ops' time."""
+    modelled = row.each.modelled_after_ns / row.each.modelled_ns if row.each.modelled_ns else 0.0
+    if not modelled or not measured.before_ns:
+        return passes
+    scale = measured.after_ns / measured.before_ns / modelled
+    return tuple(each._replace(ratio=each.ratio * scale, timed=True) for each in passes)
 
 
 def places(graph: Graph) -> dict[int, Place]:

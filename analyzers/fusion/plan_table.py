@@ -10,12 +10,12 @@ import pandas as pd
 from tracekit.analyzers.fusion.graph import Graph
 from tracekit.analyzers.fusion.placement import SPELLED
 from tracekit.analyzers.fusion.planned_kernels import Planned, plan
+from tracekit.analyzers.fusion.timed import Timed
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.sm_limits import sm_limits
 from tracekit.analyzers.result_tables import FUSION_PLAN
 
-Timed = Mapping[str, tuple[float, float]]
-"""Key of a kernel (`key`) -> its measured time on this GPU in ns, and the fraction of the roof that it reached."""
+NAN = float("nan")
 _MOST = 40
 _COPIES_OF_GROUPS = ("pattern", "layer", "layer_type", "ops", "library", "groups")
 
@@ -48,14 +48,8 @@ def _key_of(graph: Graph, node: int, times: Mapping[tuple[str, str, str], float]
     return exact if exact in times else (layer, each.phase, SPELLED.get(name, name))
 
 
-def key(planned: Planned) -> str:
-    """Return the key that identifies a measured kernel: its template, type and sizes."""
-    sizes = ", ".join(f"{name} {value}" for name, value in planned.sizes.items())
-    return f"{planned.template}, {planned.dtype}, {sizes}"
-
-
 def _columns(rows: list[Planned], gpu: GPU, timed: Timed) -> dict[str, list[Any]]:
-    measured = [timed.get(key(row)) for row in rows]
+    measured = [timed.get(row.key) for row in rows]
     after = [row.after_ns for row in rows]
     return {
         **{name: [getattr(row, name) for row in rows] for name in _COPIES_OF_GROUPS},
@@ -72,10 +66,12 @@ def _columns(rows: list[Planned], gpu: GPU, timed: Timed) -> dict[str, list[Any]
         "after_low_ns": [round(each.low) for each in after],
         "after_high_ns": [round(each.high) for each in after],
         "saved_ns": [max(0, round(row.before_ns - each.expected)) for row, each in zip(rows, after, strict=True)],
-        "measured_ns": [
-            float("nan") if each is None else each[0] * row.groups for row, each in zip(rows, measured, strict=True)
+        "measured_ns": [each.after_ns * row.groups if each else NAN for row, each in zip(rows, measured, strict=True)],
+        "compiled_ns": [
+            each.compiled_ns * row.groups if each and each.compiled_ns else NAN
+            for row, each in zip(rows, measured, strict=True)
         ],
-        "roof_fraction": [float("nan") if each is None else each[1] for each in measured],
+        "roof_fraction": [each.roof_fraction if each else NAN for each in measured],
         "reason": [row.tiles.reason if row.tiles else "" for row in rows],
         **_launches(rows, gpu),
     }

@@ -52,6 +52,12 @@ class Planned:
         return (self.each.modelled_ns - self.each.modelled_after_ns) * self.groups
 
     @property
+    def key(self) -> str:
+        """Name under which its measured times are kept: its template, type, sizes and ops."""
+        sizes = ", ".join(f"{name} {value}" for name, value in self.sizes.items())
+        return f"{self.template}, {self.dtype}, {sizes}: {self.ops}"
+
+    @property
     def after_ns(self) -> Interval:
         """Predicted time of the fused kernels of all groups."""
         one = self.each.after_ns(self.before_ns / self.groups)

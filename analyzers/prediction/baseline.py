@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.fusion.graph import Graph
+from tracekit.analyzers.fusion.timed import Timed
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.idle_tables import HOST_CAUSES
 from tracekit.analyzers.interval import Interval
@@ -86,6 +87,8 @@ class Baseline:
     """HOST_CAUSES of the representative step."""
     graph: Callable[[], Graph] | None = None
     """Reads the graph of the step, which capture kept; None: there is none."""
+    timed_kernels: Timed = field(default_factory=dict)
+    """Written kernels of the step that were timed on its GPU."""
     entry_ns: float = 0.0
     """Host time before the first launch that calls compiled code. It counts as launching, however long it takes."""
 

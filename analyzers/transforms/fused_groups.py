@@ -13,6 +13,8 @@ from tracekit.analyzers.transforms.outcome import Outcome, pick
 Rows = Mapping[tuple[str, str, str], list[int]]
 KERNEL = Interval(1.3, 1.0, 0.85)
 """Time of a written kernel divided by its modelled time."""
+TIMED = Interval(1.05, 1.0, 0.95)
+"""The same for a kernel that was timed alone on the GPU: in a step, caches and clocks are others."""
 FOUND = 0.5
 """Fraction of a group's ops that a trace must have: some launch under the name of an op inside them, such as zero_."""
 CALLED = Interval(1.0, 0.5, 0.0)
@@ -42,7 +44,7 @@ def with_kernels(
             continue
         first = at[0]
         entered = max(0.0, host[first] - plain_ns) * pick(CALLED, outcome)
-        kernel[first] = kernel[at].sum() * each.ratio * pick(KERNEL, outcome)
+        kernel[first] = kernel[at].sum() * each.ratio * pick(TIMED if each.timed else KERNEL, outcome)
         host[first] = entered + launch_ns + (each.launches - 1) * plain_ns
         launches[first], sync[first] = each.launches, sync[at].any()
         kept[at[1:]] = False

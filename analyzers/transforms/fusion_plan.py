@@ -159,7 +159,7 @@ def _columns(rows: list[tuple[_Kind, _Sum]]) -> dict[str, list[object]]:
         "bytes_after": [float(total.bytes_before - total.bytes) for total in sums],
         "before_ns": [round(total.before_ns) for total in sums],
         **{name: [round(total.before_ns - total.ns) for total in sums] for name in _AFTER},
-        **{name: [float("nan")] * len(rows) for name in ("measured_ns", "roof_fraction")},
+        **{name: [float("nan")] * len(rows) for name in ("measured_ns", "compiled_ns", "roof_fraction")},
         **{
             name: [getattr(config, name) for config in configs]
             for name in ("tile", "grid", "warps", "stages", "shared_bytes", "registers", "occupancy")

@@ -1,4 +1,4 @@
-"""Lets one process of a benchmark time while its siblings are stopped, so that it shares neither the host nor the GPU."""
+"""Lets one process of a benchmark time while the others are stopped, so that it shares neither host nor GPU."""
 
 import fcntl
 import os

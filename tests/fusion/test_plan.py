@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-import tracekit
 from tracekit.analyzers import hardware
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.fusion import graph as graphs
@@ -17,14 +16,11 @@ from tracekit.analyzers.fusion.graph import Call, Graph, Node, Tensor
 from tracekit.analyzers.fusion.groups import find
 from tracekit.analyzers.fusion.planned_kernels import plan
 from tracekit.analyzers.fusion.tiles import of_elements, of_rows
-from tracekit.capture import fake_run
-from tracekit.capture.complete_settings import complete as planned
-from tracekit.capture.op_graph import graph_of, numbers_in
-from tracekit.capture.settings import Settings
+from tracekit.capture.op_graph import numbers_in
 from tracekit.cli import main
 from tracekit.fusion import pointwise, proof, run_kernels
 from tracekit.fusion.writing import Written, load, text
-from tracekit.runs.folders import GRAPH, TIMED
+from tracekit.runs.folders import GRAPH
 
 H100 = hardware.find("h100")
 
@@ -101,17 +97,6 @@ def test_what_is_read_in_a_group_is_counted_once():
     assert len(group.outputs) == 1
 
 
-@pytest.fixture(scope="module")
-def llama(tmp_path_factory):
-    """Return the graph of the prefill of a Llama with two layers."""
-    folder = tmp_path_factory.mktemp("llama")
-    sizes = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 2, "vocab_size": 64}
-    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_key_value_heads": 8, **sizes}
-    (folder / "config.json").write_text(json.dumps(config))
-    settings = planned(Settings(model=str(folder), device="model", gpu="h100", dtype="bf16", seq_len=64))
-    return settings, graph_of(fake_run.run(settings, H100).recording)
-
-
 def test_a_model_has_its_patterns(llama):
     rows = {(each.pattern, each.template): each for each in plan(llama[1], H100)}
     groups = {key: each.groups for key, each in rows.items()}
@@ -147,15 +132,6 @@ def test_tiles_differ_between_architectures_and_say_why():
     assert of_elements(2, hardware.find("t4")).launches[0] != of_elements(2, H100).launches[0]
     assert "32 warps" in tiles["t4"].reason
     assert "64 warps" in tiles["h100"].reason
-
-
-@pytest.fixture(scope="module")
-def run(llama, tmp_path_factory):
-    """Return a run's folder with its graph and settings, without a trace."""
-    folder = tmp_path_factory.mktemp("run")
-    (folder / GRAPH).write_bytes(graphs.to_bytes(llama[1]))
-    (folder / "run.json").write_text(json.dumps({"settings": llama[0].as_dict()}))
-    return folder
 
 
 def test_the_plan_is_printed_without_torch_at_work(run):
@@ -241,21 +217,6 @@ def test_names_of_a_trace_cannot_leave_their_string():
     line = next(each for each in source.splitlines() if each.startswith("LAYERS"))
     exec(line, scope)
     assert scope["LAYERS"] == ('a"); import os; ("',)
-
-
-def test_measured_times_stand_in_the_plan(llama, tmp_path):
-    from tracekit.analyzers.fusion.plan_table import key, table
-    from tracekit.answers.fused_kernel_plan import timed
-
-    row = plan(llama[1], H100)[0]
-    kernels = {key(row): {"after_ns": 1000.0, "before_ns": 5000.0, "roof_fraction": 0.9}}
-    (tmp_path / TIMED).write_text(json.dumps({"gpu": H100.id, "kernels": kernels}))
-    empty = tracekit.Analysis.__dataclass_fields__["layer_ops"].default_factory()
-    frame = table(llama[1], H100, empty, 0, timed(tmp_path, H100.id))
-    assert frame.measured_ns[0] == 1000.0 * row.groups
-    assert frame.roof_fraction[0] == 0.9
-    assert frame.measured_ns[1:].isna().all()
-    assert timed(tmp_path, "t4") == {}
 
 
 def test_the_tiles_on_the_page_are_fresh():

@@ -1,7 +1,6 @@
 """Writes the kernels of a run's plan: checks each, times it if there is a GPU, and reports failures."""
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,8 +11,8 @@ from tracekit import __version__
 from tracekit.analyzers.errors import InputError, TracekitError
 from tracekit.analyzers.fusion import graph as graphs
 from tracekit.analyzers.fusion.kernel import is_generated
-from tracekit.analyzers.fusion.plan_table import key
 from tracekit.analyzers.fusion.planned_kernels import Planned, plan
+from tracekit.analyzers.fusion.timed import Timed, TimedKernel
 from tracekit.analyzers.hardware import GPU
 from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.packages import require
@@ -22,7 +21,8 @@ from tracekit.capture.settings import Dtype
 from tracekit.fusion import pointwise, proof
 from tracekit.fusion.writing import Written, load, text
 from tracekit.reports.files import write_atomically
-from tracekit.runs.folders import GRAPH, TIMED
+from tracekit.runs import kernel_times
+from tracekit.runs.folders import GRAPH
 
 _DTYPES: dict[str, Dtype] = {"float": "fp32", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
 _SINCE = {"bf16": (8, 0), "fp16": (7, 0), "fp32": (7, 0)}
@@ -39,10 +39,8 @@ class Result:
     checks: int = 0
     why: str = ""
     """Why no kernel was written; "": one was written."""
-    timed_ns: float = 0.0
-    """Time of one launch on this machine's GPU; 0: it was not timed."""
-    unfused_ns: float = 0.0
-    of_roof: float = 0.0
+    timed: TimedKernel | None = None
+    """Times of one group on this machine's GPU; None: the run's GPU is not in this machine."""
 
 
 def rows_of(folder: Path, gpu: GPU) -> tuple[list[Planned], bool]:
@@ -68,7 +66,7 @@ def write(folder: Path, gpu: GPU, numbers: Sequence[int], target: Path, say: Say
         if planned.template or numbers:
             say(f"{number}. {planned.pattern} of {planned.layer or 'the model'}")
             results.append(_written(number, planned, gpu, trains, target))
-    _keep_times(results, folder, gpu)
+    kernel_times.add(folder, gpu, {each.planned.key: each.timed for each in results if each.timed})
     return results
 
 
@@ -84,10 +82,9 @@ def _written(number: int, planned: Planned, gpu: GPU, trains: bool, target: Path
     why = obstacle(planned, gpu)
     if why:
         return Result(number, planned, why=why)
-    source = text(_described(number, planned, gpu))
     with TemporaryDirectory(prefix="tracekit-") as aside:
         beside = Path(aside) / "kernel.py"
-        beside.write_text(source, encoding="utf-8")
+        beside.write_text(text(_described(number, planned, gpu)), encoding="utf-8")
         kernel = load(beside, f"tracekit_kernel_{number}")
         checks = prove(kernel, planned, trains)
         failed = proof.failed(checks)
@@ -95,10 +92,10 @@ def _written(number: int, planned: Planned, gpu: GPU, trains: bool, target: Path
             first = f"{failed[0].name}: {failed[0].detail or f'{failed[0].error:.1f} times what is allowed'}"
             why = f"{len(failed)} of {len(checks)} comparisons with the reference failed, the first: {first}"
             return Result(number, planned, checks=len(checks), why=why)
-        times = _timed(kernel, planned, gpu)
+        timed = _timed(kernel, planned, gpu, trains)
     path = target / f"{number:02d}_{planned.template}.py"
-    write_atomically(path, source)
-    return Result(number, planned, path, len(checks), "", *times)
+    write_atomically(path, text(_described(number, planned, gpu, timed)))
+    return Result(number, planned, path, len(checks), "", timed)
 
 
 def obstacle(planned: Planned, gpu: GPU) -> str:
@@ -122,7 +119,7 @@ def prove(kernel: ModuleType, planned: Planned, trains: bool) -> list[proof.Chec
     return proof.prove(kernel, planned.template, tuple(dtypes), trains=trains, device=device)
 
 
-def _described(number: int, planned: Planned, gpu: GPU) -> Written:
+def _described(number: int, planned: Planned, gpu: GPU, timed: TimedKernel | None = None) -> Written:
     after, each = planned.after_ns, planned.each
     groups = planned.groups
     lines = [
@@ -132,14 +129,30 @@ def _described(number: int, planned: Planned, gpu: GPU) -> Written:
         f"Predicted: {each.bytes_before / 1e6:,.2f} MB become {each.bytes_after / 1e6:,.2f} MB, and "
         f"{planned.before_ns / groups / 1e3:,.1f} us become {after.expected / groups / 1e3:,.1f} us "
         f"({after.low / groups / 1e3:,.1f} to {after.high / groups / 1e3:,.1f}).",
+        *(_wrapped(f"Measured: {_measured(timed)}") if timed else ()),
         *(_wrapped(f"Launches: {planned.tiles.reason}") if planned.tiles else ()),
         *(_wrapped(f"Library: {planned.library}.") if planned.library else ()),
         "Use: apply(model) puts it in place of the modules, remove(model) takes it out."
         if planned.template not in ("masked_softmax", "embedding_position")
         else "Use: call fused(...) where the model computes what reference(...) does.",
     ]
+    return Written(planned.template, planned.constants, _launches(planned, timed), tuple(lines), _body(planned))
+
+
+def _launches(planned: Planned, timed: TimedKernel | None) -> tuple[Mapping[str, int], ...]:
+    """Return the launch configurations, best first: the fastest, if the kernel was timed."""
     launches = planned.tiles.launches if planned.tiles else ()
-    return Written(planned.template, planned.constants, launches, tuple(lines), _body(planned))
+    if timed is None or timed.launch not in launches:
+        return launches
+    return (timed.launch, *(each for each in launches if each != timed.launch))
+
+
+def _measured(timed: TimedKernel) -> str:
+    compiled = f", {timed.compiled_ns / 1e3:,.1f} us by torch.compile" if timed.compiled_ns else ""
+    return (
+        f"{timed.before_ns / 1e3:,.1f} us become {timed.after_ns / 1e3:,.1f} us{compiled}; it moves its bytes at "
+        f"{timed.roof_fraction:.0%} of the rate of a copy."
+    )
 
 
 def _body(planned: Planned) -> str:
@@ -160,10 +173,10 @@ def _projections(planned: Planned) -> tuple[str, ...]:
     return tuple("gate" if leaf == gate else "up" for leaf in leaves)
 
 
-def write_source(number: int, planned: Planned, gpu: GPU, folder: Path) -> Path:
+def write_source(number: int, planned: Planned, gpu: GPU, folder: Path, timed: Timed) -> Path:
     """Write the kernel of a row without a check, and return its file."""
     path = folder / f"{number:02d}_{planned.template}.py"
-    path.write_text(text(_described(number, planned, gpu)), encoding="utf-8")
+    path.write_text(text(_described(number, planned, gpu, timed.get(planned.key))), encoding="utf-8")
     return path
 
 
@@ -173,22 +186,11 @@ def _wrapped(line: str) -> list[str]:
     return textwrap.wrap(line, 110)
 
 
-def _timed(kernel: ModuleType, planned: Planned, gpu: GPU) -> tuple[float, float, float]:
-    """Return (time, time of the ops, fraction of the roof) of one launch; zeros if the GPU is not in this machine."""
+def _timed(kernel: ModuleType, planned: Planned, gpu: GPU, trains: bool) -> TimedKernel | None:
+    """Return the times of one group; None if the GPU is not in this machine."""
     from tracekit.fusion.timing import is_here, time_of
 
-    return time_of(kernel, planned) if is_here(gpu) else (0.0, 0.0, 0.0)
-
-
-def _keep_times(results: Sequence[Result], folder: Path, gpu: GPU) -> None:
-    """Write this GPU's times into the run's folder, from which the plan and the report read them."""
-    timed = {
-        key(each.planned): {"after_ns": each.timed_ns, "before_ns": each.unfused_ns, "roof_fraction": each.of_roof}
-        for each in results
-        if each.timed_ns
-    }
-    if timed:
-        write_atomically(folder / TIMED, json.dumps({"gpu": gpu.id, "kernels": timed}, indent=1) + "\n")
+    return time_of(kernel, planned, trains=trains) if is_here(gpu) else None
 
 
 def put_in(model: Any, paths: Sequence[Path]) -> Any:

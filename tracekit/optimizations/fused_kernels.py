@@ -141,7 +141,7 @@ class FusedKernels(Optimization):
 
 @remembered
 def _placed(base: Baseline) -> tuple[Placed, ...]:
-    return placed(base.graph(), base.gpu) if base.graph else ()
+    return placed(base.graph(), base.gpu, base.timed_kernels) if base.graph else ()
 
 
 def _launch_ns(group: Placed, each: Pass, plain_ns: float, outcome: Outcome) -> float:

@@ -17,6 +17,7 @@ from tracekit.capture.own_model import OwnModel
 from tracekit.capture.record_own_model import on_fake_tensors
 from tracekit.fusion import run_kernels
 from tracekit.fusion.run_graph import graph_of_settings
+from tracekit.runs import kernel_times
 from tracekit.subjects.subject import Subject
 
 
@@ -39,7 +40,8 @@ def with_written_kernels(subject: Subject, numbers: Sequence[int]) -> Subject:
         )
     folder = Path(mkdtemp(prefix="tracekit-kernels-"))  # Triton reads the source again when it compiles
     changed = subject.with_twin()
-    paths = [run_kernels.write_source(number, row, gpu, folder) for number, row in wanted]
+    timed = kernel_times.read(subject.settings.folder, gpu) if subject.inputs is None else {}
+    paths = [run_kernels.write_source(number, row, gpu, folder, timed) for number, row in wanted]
     run_kernels.put_in(changed.model, paths)
     return changed
 

@@ -1,0 +1,37 @@
+"""Runs of a Llama of two layers, on which the plan of fused kernels is tested."""
+
+import json
+
+import pytest
+
+from tracekit.analyzers import hardware
+from tracekit.analyzers.fusion import graph as graphs
+from tracekit.runs.folders import GRAPH
+
+H100 = hardware.find("h100")
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory):
+    """Return the settings and the graph of the prefill of a Llama with two layers."""
+    pytest.importorskip("torch")
+    from tracekit.capture import fake_run
+    from tracekit.capture.op_graph import graph_of
+    from tracekit.capture.complete_settings import complete as planned
+    from tracekit.capture.settings import Settings
+
+    folder = tmp_path_factory.mktemp("llama")
+    sizes = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 2, "vocab_size": 64}
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_key_value_heads": 8, **sizes}
+    (folder / "config.json").write_text(json.dumps(config))
+    settings = planned(Settings(model=str(folder), device="model", gpu="h100", dtype="bf16", seq_len=64))
+    return settings, graph_of(fake_run.run(settings, H100).recording)
+
+
+@pytest.fixture(scope="session")
+def run(llama, tmp_path_factory):
+    """Return a run's folder with its graph and settings, without a trace."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / GRAPH).write_bytes(graphs.to_bytes(llama[1]))
+    (folder / "run.json").write_text(json.dumps({"settings": llama[0].as_dict()}))
+    return folder
