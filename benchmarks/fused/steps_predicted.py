@@ -29,7 +29,8 @@ RUNS = {
 
 
 def graph_path(name: str) -> Path:
-    return HERE / f"{name}.json.gz"
+    """Return the file of a run's graph. A small step has the ops of a large one."""
+    return HERE / f"{name.replace('-small', '-train')}.json.gz"
 
 
 def settings_of(model: str, kind: str) -> dict[str, Any]:
