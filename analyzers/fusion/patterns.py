@@ -5,8 +5,18 @@ from typing import Any
 from tracekit.analyzers.fusion.graph import Graph
 from tracekit.analyzers.fusion.groups import OpGroup, family, roots
 from tracekit.analyzers.fusion.kernel import Kernel, Sizes, is_generated, matrix
+from tracekit.analyzers.fusion.structure import (
+    consists_of,
+    is_plain_loss,
+    is_residual_layer,
+    is_rotation,
+    layer_norm_epsilon,
+    rms_epsilon,
+)
 
 _DROPOUT = "PyTorch's dropout and addition are faster than the kernel that draws again (measured)"
+_CAUSAL = ("ForCausalLM", "LMHeadModel")
+"""Ends of the classes of transformers whose forward takes labels and shifts them."""
 ACTIVATIONS = {"silu", "gelu", "relu", "sigmoid", "tanh"}
 
 
@@ -83,7 +93,11 @@ def _cross_entropy(group: OpGroup) -> Kernel | None:
     model = next((kind for path, kind in graph.layers if path == "(model)"), "")
     constants = {"LAYERS": (model,), "HEAD": graph.layer(head).rpartition(".")[2] or "lm_head"}
     sizes = {"rows": rows, "columns": getattr(work, "k", 0), "vocabulary": vocabulary}
-    return Kernel(group, "cross entropy", "cross_entropy", constants, sizes, "liger-kernel has one too")
+    biased = head >= 0 and graph.name(head) == "addmm"
+    known = work is not None and not biased and model.endswith(_CAUSAL) and is_plain_loss(group)
+    return Kernel(
+        group, "cross entropy", "cross_entropy" if known else "", constants, sizes, "liger-kernel has one too"
+    )
 
 
 def _softmax(group: OpGroup) -> Kernel | None:
@@ -129,22 +143,33 @@ def _norm(group: OpGroup) -> Kernel | None:
     if not before:
         shape = graph.tensors[graph.nodes[norm].inputs[0]].shape
         sizes = {"rows": max(1, rows // shape[-2]), "heads": shape[-2], "size": columns} if len(shape) == 4 else {}
-        named = {"LAYERS": (graph.layer_type(norm),)}
-        return Kernel(group, "norm", "norm" if sizes and not centered else "", named, sizes)
-    return _residual_norm(group, before[0], centered, {"rows": rows, "columns": columns})
+        epsilon = None if centered else rms_epsilon(group, graph.layer(norm))
+        named = {"LAYERS": (graph.layer_type(norm),)} | ({"EPSILON": epsilon} if epsilon else {})
+        return Kernel(group, "norm", "norm" if sizes and epsilon else "", named, sizes)
+    return _residual_norm(group, before[0], norm, {"rows": rows, "columns": columns})
 
 
-def _residual_norm(group: OpGroup, add: int, centered: bool, sizes: Sizes) -> Kernel:
+def _residual_norm(group: OpGroup, add: int, norm: int, sizes: Sizes) -> Kernel:
     """Return a norm after a residual. The kernel can be placed in layers of norm, attention, norm and MLP."""
     graph, (layer, kind) = group.graph, _layer_of(group, "add", add)
+    centered = graph.name(norm) == "native_layer_norm"
+    epsilon = layer_norm_epsilon(graph, norm) if centered else rms_epsilon(group, graph.layer(norm))
     children = graph.children(layer)
     names, kinds = [name for name, _ in children], [kind for _, kind in children]
     known = len(names) == 4 and "Norm" in kinds[0] and "Norm" in kinds[2] and "Norm" not in kinds[1] + kinds[3]
-    last = [path for path, of_type in graph.layers if of_type == kinds[0] and path.count(".") == 1] if known else []
+    above, _, container = layer.rpartition(".")[0].rpartition(".")
+    after = f"{above}." if above else ""
+    last = [
+        path.removeprefix(after)
+        for path, of_type in graph.layers
+        if known and of_type == kinds[0] and path.startswith(after) and "." not in path.removeprefix(after)
+    ]
     constants: dict[str, Any] = {"CENTERED": centered}
-    if known and last:
-        constants |= {"LAYERS": (kind,), "NAMES": tuple(names), "LAST_NORM": last[-1].rpartition(".")[2]}
-    template = "add_norm" if known and last else ""
+    known = bool(known and last and epsilon) and is_residual_layer(graph, layer, names)
+    if known:
+        constants |= {"LAYERS": (kind,), "NAMES": tuple(names), "LIST": container, "LAST_NORM": last[-1]}
+        constants["EPSILON"] = epsilon
+    template = "add_norm" if known else ""
     return Kernel(group, "residual + norm", template, constants, sizes, "liger-kernel has one for some models")
 
 
@@ -153,7 +178,7 @@ def _rotary(group: OpGroup) -> Kernel | None:
     if not {"neg", "cat", "mul", "add"} <= set(group.names):
         return None
     shapes = [graph.tensors[each].shape for each in group.outputs]
-    if len(shapes) != 2 or any(len(shape) != 4 for shape in shapes):
+    if len(shapes) != 2 or any(len(shape) != 4 for shape in shapes) or not is_rotation(group):
         return Kernel(group, "rotary embedding")
     (batch, q_heads, tokens, size), (_, k_heads, _, _) = shapes
     sizes = {"rows": batch * tokens, "heads": (q_heads, k_heads), "size": size}
@@ -171,10 +196,21 @@ def _gated(group: OpGroup) -> Kernel | None:
     projections = [graph.layer(graph.producers[each]).rpartition(".")[2] for each in wide]
     last = [name for name, of_type in graph.children(layer) if of_type == "Linear" and name not in projections]
     rows, columns = matrix(graph, group.outputs[0])
-    known = len(last) == 1 and is_generated(group)
+    known = len(last) == 1 and is_generated(group) and _is_gated_mlp(group, layer, wide)
     constants = {"LAYERS": (kind,), "NAMES": (*projections, *last)}
     template = "gated_activation" if known else ""
     return Kernel(group, "gated activation", template, constants, {"rows": rows, "columns": columns})
+
+
+def _is_gated_mlp(group: OpGroup, layer: str, wide: list[int]) -> bool:
+    """Return whether a module is down(activation(gate(x)) * up(x)) and nothing else."""
+    graph, root = group.graph, roots(group.graph)
+    products = [graph.producers[each] for each in wide]
+    result = root[group.outputs[0]]
+    down = [i for i, node in enumerate(graph.nodes) if node.forward < 0 and result in {root[t] for t in node.inputs}]
+    down = [i for i in down if family(graph, i) == "gemm"]
+    read = [{root[tensor] for tensor in graph.nodes[node].inputs} for node in products]
+    return len(down) == 1 and bool(read[0] & read[1]) and consists_of(group, layer, (*products, *down))
 
 
 def _chain(group: OpGroup) -> Kernel | None:
@@ -187,7 +223,7 @@ def _chain(group: OpGroup) -> Kernel | None:
     if kind == "NewGELUActivation":
         return _gelu(group, rows, columns)
     layers = {graph.layer(node) for node in group.nodes}
-    alone = len(layers) == 1 and not graph.children(layers.pop()) and is_generated(group)
+    alone = len(layers) == 1 and is_generated(group) and consists_of(group, layers.pop())
     sizes = {"rows": rows, "columns": columns}
     return Kernel(group, "pointwise chain", "pointwise_chain" if alone else "", {"LAYERS": (kind,)}, sizes)
 
@@ -199,7 +235,7 @@ def _gelu(group: OpGroup, rows: int, columns: int) -> Kernel:
     mlp = next(kind for each, kind in graph.layers if each == path)
     names = tuple(name for name, _ in graph.children(path))
     work: Any = getattr(graph.cost(product), "work", None)
-    if graph.training or graph.name(product) != "addmm":
+    if graph.training or graph.name(product) != "addmm" or graph.layer_type(product) != "Conv1D":
         constants: dict[str, Any] = {"LAYERS": (graph.layer_type(group.nodes[0]),)}
         sizes = {"rows": rows, "columns": columns}
         return Kernel(group, "activation", "pointwise_chain", constants, sizes, "torch.nn.functional.gelu by tanh")

@@ -194,13 +194,17 @@ def _timed(kernel: ModuleType, planned: Planned, gpu: GPU, trains: bool) -> Time
 
 
 def put_in(model: Any, paths: Sequence[Path]) -> Any:
-    """Apply written kernels to a model. Kernels for other modules have no effect."""
+    """Apply written kernels to a model. Raises TracekitError if none of them fits it."""
+    refused = []
     for number, path in enumerate(paths):
         kernel = load(path, f"tracekit_applied_{number}")
         apply: Callable[[Any], Any] | None = getattr(kernel, "apply", None)
-        if apply is not None:
-            try:
-                apply(model)
-            except ValueError as error:
-                raise TracekitError(f"{path.name} cannot be applied.", str(error)) from error
+        try:
+            if apply is None:
+                raise ValueError("It is not put in place of modules: call its fused(...) in the model's code.")
+            apply(model)
+        except ValueError as error:
+            refused.append(f"{path.name}: {error}")
+    if len(refused) == len(paths):
+        raise TracekitError("The kernels cannot be applied.", " ".join(refused))
     return model

@@ -4,6 +4,9 @@ It reads x and the residual once and writes the sum and its norm once. Unfused, 
 norm made of separate ops moves each row six more times.
 """
 
+import ast
+import inspect
+import textwrap
 from types import MethodType
 
 import torch
@@ -16,8 +19,12 @@ LAYERS = ("LlamaDecoderLayer",)
 """Classes of the layers: a norm, attention, a residual, a norm, an MLP, a residual."""
 NAMES = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
 """Attributes of such a layer: its first norm, attention, second norm and MLP."""
+LIST = "layers"
+"""Attribute of the layers, in the module that holds them."""
 LAST_NORM = "norm"
 """Attribute of the norm after the last layer, in the module that holds the layers."""
+EPSILON = 1e-6
+"""What the norm adds to the variance."""
 CONFIGS = ({"num_warps": 8}, {"num_warps": 4}, {"num_warps": 16})
 """Launch configurations to try, best first. A block holds one row in registers."""
 CONFIG = CONFIGS[0]
@@ -131,14 +138,14 @@ def _multiprocessors(x):
     return torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 1
 
 
-def fused(x, residual, weight, bias=None, eps=1e-6):
+def fused(x, residual, weight, bias=None, eps=EPSILON):
     """Return the norm of x + residual, and the sum. Only a layer norm has a bias."""
     if torch.is_grad_enabled() and (x.requires_grad or residual.requires_grad or weight.requires_grad):
         return _AddNorm.apply(x, residual, weight, bias, eps)
     return _run(x, residual, weight, bias, eps)[:2]
 
 
-def reference(x, residual, weight, bias=None, eps=1e-6):
+def reference(x, residual, weight, bias=None, eps=EPSILON):
     total = x + residual
     if CENTERED:
         return torch.nn.functional.layer_norm(total, total.shape[-1:], weight, bias, eps), total
@@ -159,17 +166,47 @@ def moved_bytes(x, residual, weight, bias=None):
 
 
 def apply(model):
-    """Fuse each residual of a layer with the norm after it: that after the attention, and that of the next layer."""
+    """Fuse each residual of a layer with the norm after it: that after the attention, and that of the next layer.
+
+    Raises ValueError if no layers fit, or they return more than their hidden states.
+    """
+    changed = 0
     for parent in model.modules():
-        layers = getattr(parent, "layers", getattr(parent, "h", None))
-        if not isinstance(layers, torch.nn.ModuleList) or not all(type(each).__name__ in LAYERS for each in layers):
+        layers = getattr(parent, LIST, None)
+        if not isinstance(layers, (torch.nn.ModuleList, torch.nn.Sequential)):
             continue
+        if not layers or not all(type(each).__name__ in LAYERS for each in layers):
+            continue
+        if not all(_returns_states(kind) for kind in {type(each) for each in layers}):
+            raise ValueError(f"{' or '.join(LAYERS)} returns more than its hidden states, or has no source to tell.")
+        changed += len(layers)
         following = [getattr(layer, NAMES[0]) for layer in layers[1:]] + [getattr(parent, LAST_NORM)]
         for layer, norm in zip(layers, following, strict=True):
             object.__setattr__(layer, "_following", norm)  # not a submodule of this layer
             layer.forward = MethodType(_layer, layer)
             norm.forward = MethodType(_given, norm)
+    if not changed:
+        raise ValueError(f"No module of the model holds {' or '.join(LAYERS)} in a list {LIST!r}.")
     return model
+
+
+def _returns_states(kind):
+    """Return whether a layer returns one value, which is no tuple, by its source."""
+    try:
+        source = textwrap.dedent(inspect.getsource(inspect.unwrap(kind.forward)))
+        tree = ast.parse(source)
+    except (OSError, TypeError, SyntaxError):
+        return False
+    values = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
+    names = {each.id for each in values if isinstance(each, ast.Name)}
+    values += [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        and any(isinstance(each, ast.Name) and each.id in names for each in node.targets)
+    ]
+    parts = [part for each in values for part in ([each.left, each.right] if isinstance(each, ast.BinOp) else [each])]
+    return bool(parts) and not any(part is None or isinstance(part, ast.Tuple) for part in parts)
 
 
 def remove(model):
@@ -182,7 +219,8 @@ def remove(model):
 
 def _layer(self, hidden_states, *args, **kwargs):
     first, attention, second, mlp = (getattr(self, name) for name in NAMES)
-    attended = attention(first(hidden_states), *args, **kwargs)[0]
+    attended = attention(first(hidden_states), *args, **kwargs)
+    attended = attended[0] if isinstance(attended, tuple) else attended
     normed, total = _norm(second, attended, hidden_states)
     out, total = _norm(self._following, mlp(normed), total)
     self._following._normed = total, out
@@ -190,8 +228,7 @@ def _layer(self, hidden_states, *args, **kwargs):
 
 
 def _norm(norm, x, residual):
-    eps = norm.eps if CENTERED else norm.variance_epsilon
-    return fused(x, residual, norm.weight, getattr(norm, "bias", None), eps)
+    return fused(x, residual, norm.weight, getattr(norm, "bias", None))
 
 
 def _given(self, hidden_states):

@@ -11,6 +11,8 @@ import triton.language as tl
 
 LAYERS = ("Qwen3RMSNorm",)
 """Classes of the norms."""
+EPSILON = 1e-6
+"""What the norm adds to the mean square."""
 LONGEST = 512
 """Longest row in elements. Longer rows use the kernel that adds the residual."""
 CONFIGS = (
@@ -120,14 +122,14 @@ def _multiprocessors(x):
     return torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 1
 
 
-def fused(x, weight, eps=1e-6):
+def fused(x, weight, eps=EPSILON):
     """Return each row of x divided by its root mean square, times the weight."""
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
         return _Norm.apply(x, weight, eps)
     return _run(x, weight, eps)[0]
 
 
-def reference(x, weight, eps=1e-6):
+def reference(x, weight, eps=EPSILON):
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
 
@@ -158,4 +160,4 @@ def remove(model):
 
 
 def _normed(self, x):
-    return fused(x, self.weight, self.variance_epsilon)
+    return fused(x, self.weight)

@@ -4,6 +4,7 @@ It reads the queries, the keys, cos and sin once and writes both results once. U
 concatenated, multiplied twice and added, in ten launches.
 """
 
+from functools import partial
 from types import FunctionType, MethodType
 
 import torch
@@ -117,16 +118,24 @@ def moved_bytes(q, k, cos, sin):
 
 
 def apply(model):
-    """Let each attention layer call the kernel. Other models of the same Python module keep the original function."""
+    """Let each attention layer call the kernel. Other models of the same Python module keep the original function.
+
+    Raises ValueError if no layer calls such a function.
+    """
+    changed = None
     for module in model.modules():
         if type(module).__name__ in LAYERS:
             plain = type(module).forward
             plain = getattr(plain, "__wrapped__", plain)
-            seen = {**plain.__globals__, FUNCTION: _called}
+            if FUNCTION not in plain.__code__.co_names or FUNCTION not in plain.__globals__:
+                continue
+            seen = {**plain.__globals__, FUNCTION: partial(_called, plain.__globals__[FUNCTION])}
             changed = FunctionType(plain.__code__, seen, plain.__name__, plain.__defaults__, plain.__closure__)
             changed.__kwdefaults__ = plain.__kwdefaults__
             changed._turns_in_one_kernel = True
             module.forward = MethodType(changed, module)
+    if changed is None:
+        raise ValueError(f"No {' or '.join(LAYERS)} calls {FUNCTION}(q, k, cos, sin): call fused(...) in its place.")
     return model
 
 
@@ -137,5 +146,9 @@ def remove(model):
     return model
 
 
-def _called(q, k, cos, sin, *_, **__):
-    return fused(q, k, cos, sin)
+def _called(plain, q, k, cos, sin, *others, **options):
+    """Rotate (batch, heads, tokens, size) by the kernel, and leave other layouts and partial rotations as they are."""
+    usual = q.ndim == 4 and cos.ndim == 3 and cos.shape[-2:] == (q.shape[2], q.shape[3])
+    if usual and options.get("unsqueeze_dim", 1) == 1 and not any(each not in (None, 1) for each in others):
+        return fused(q, k, cos, sin)
+    return plain(q, k, cos, sin, *others, **options)

@@ -1,0 +1,121 @@
+"""Whether modules compute what a template computes in their place: by their ops, and by the tensors between them."""
+
+from collections import Counter
+
+from tracekit.analyzers.fusion.graph import Graph
+from tracekit.analyzers.fusion.groups import OpGroup, roots
+
+_RMS = Counter({"pow": 1, "mean": 1, "add": 1, "rsqrt": 1, "mul": 2})
+_CASTS = ("to_copy", "copy")
+_OF_ONE_TENSOR = Counter({"neg": 1, "cat": 1, "mul": 2, "add": 1})
+"""Ops of a rotary embedding whose halves are side by side."""
+_LOSS = ("log_softmax", "nll_loss_forward", "nll_loss", "nll_loss_nd", *_CASTS)
+
+
+def rms_epsilon(group: OpGroup, layer: str) -> float | None:
+    """Return the epsilon of an RMS norm, weight * x / sqrt(mean(x^2) + epsilon); None if the module computes another
+    one, such as (1 + weight) * x / sqrt(mean(x^2) + epsilon)."""
+    graph = group.graph
+    nodes = [node for node in group.nodes if graph.layer(node) == layer]
+    names = Counter(graph.name(node) for node in nodes if graph.name(node) not in _CASTS)
+    if names != _RMS:
+        return None
+    by_name = {graph.name(node): graph.nodes[node] for node in nodes}
+    weight = set(graph.nodes[_last(graph, nodes, "mul")].inputs) - {
+        each for node in nodes for each in graph.nodes[node].outputs
+    }
+    plain = all(graph.producers.get(roots(graph)[each], -1) < 0 for each in weight)
+    epsilon = by_name["add"].numbers
+    return epsilon[0] if plain and weight and by_name["pow"].numbers == (2.0,) and len(epsilon) == 1 else None
+
+
+def layer_norm_epsilon(graph: Graph, node: int) -> float | None:
+    """Return the epsilon of a layer norm with weight and bias; None for one without them."""
+    values = [each for each in graph.values(node) if isinstance(each, str) and each]
+    if len(graph.nodes[node].inputs) != 3 or not values:
+        return None
+    try:
+        return float(values[-1])
+    except ValueError:
+        return None
+
+
+def is_rotation(group: OpGroup) -> bool:
+    """Return whether the ops rotate halves of one tensor or of two: x * cos + (-x2, x1) * sin."""
+    names = Counter(name for name in group.names if name not in _CASTS)
+    return names in (_OF_ONE_TENSOR, _OF_ONE_TENSOR + _OF_ONE_TENSOR)
+
+
+def is_plain_loss(group: OpGroup) -> bool:
+    """Return whether the loss is that of the head's product, not of scaled or capped logits."""
+    return set(group.names) <= set(_LOSS)
+
+
+def is_residual_layer(graph: Graph, layer: str, names: list[str]) -> bool:
+    """Return whether a layer is x = x + b(a(x)); x + d(c(x)), for children a, b, c and d, and nothing else."""
+    nodes, root = _forward(graph, layer), roots(graph)
+    own = [node for node in nodes if graph.layer(node) == layer]
+    if [graph.name(node) for node in own] != ["add", "add"] or not all(_is_plain_sum(graph, node) for node in own):
+        return False
+    first, second = (graph.nodes[node] for node in own)
+    inside = [[node for node in nodes if _is_in(graph.layer(node), f"{layer}.{name}")] for name in names]
+    if not all(inside):
+        return False
+    total = root[first.outputs[0]]
+    attended, projected = (_made(graph, part) for part in (inside[1], inside[3]))
+    entered = {root[each] for each in first.inputs}
+    return (
+        bool(entered & attended)
+        and bool((entered - attended) & _read(graph, inside[0]))
+        and total in _read(graph, inside[2])
+        and {root[each] for each in second.inputs} <= {total} | projected
+        and total in {root[each] for each in second.inputs}
+    )
+
+
+def consists_of(group: OpGroup, path: str, further: tuple[int, ...] = ()) -> bool:
+    """Return whether a module computes the ops of a group and the `further` nodes alone, in each of its calls, and
+    every module of its class the same."""
+    graph = group.graph
+    kinds = dict(graph.layers)
+    ops = Counter(graph.name(node) for node in (*group.nodes, *further))
+    alike = [each for each, kind in graph.layers if kind == kinds.get(path)]
+    return all(_calls(Counter(graph.name(node) for node in _forward(graph, each)), ops) for each in alike)
+
+
+def _calls(there: Counter[str], ops: Counter[str]) -> bool:
+    """Return whether a module's ops are those of one call or of several."""
+    times = sum(there.values()) / sum(ops.values())
+    return there == Counter({name: round(count * times) for name, count in ops.items()})
+
+
+def _forward(graph: Graph, layer: str) -> list[int]:
+    """Return the launching forward nodes inside a module."""
+    return [
+        i
+        for i, node in enumerate(graph.nodes)
+        if node.launches and node.forward < 0 and node.phase != "backward" and _is_in(graph.layer(i), layer)
+    ]
+
+
+def _is_in(path: str, layer: str) -> bool:
+    return path == layer or path.startswith(f"{layer}.")
+
+
+def _is_plain_sum(graph: Graph, node: int) -> bool:
+    """Return whether the op adds two tensors of one shape, unscaled."""
+    each = graph.nodes[node]
+    shapes = {graph.tensors[tensor].shape for tensor in each.inputs}
+    return len(each.inputs) == 2 and len(shapes) == 1 and graph.values(node)[2:3] in ([], ["1"], ["1."], [""])
+
+
+def _made(graph: Graph, nodes: list[int]) -> set[int]:
+    return {roots(graph)[each] for node in nodes for each in graph.nodes[node].outputs}
+
+
+def _read(graph: Graph, nodes: list[int]) -> set[int]:
+    return {roots(graph)[each] for node in nodes for each in graph.nodes[node].inputs}
+
+
+def _last(graph: Graph, nodes: list[int], name: str) -> int:
+    return next(node for node in reversed(nodes) if graph.name(node) == name)
