@@ -16,8 +16,8 @@ def llama(tmp_path_factory):
     """Return the settings and the graph of the prefill of a Llama with two layers."""
     pytest.importorskip("torch")
     from tracekit.capture import fake_run
-    from tracekit.capture.op_graph import graph_of
     from tracekit.capture.complete_settings import complete as planned
+    from tracekit.capture.op_graph import graph_of
     from tracekit.capture.settings import Settings
 
     folder = tmp_path_factory.mktemp("llama")

@@ -11,12 +11,12 @@ from torch import nn  # noqa: E402
 
 from tracekit.analyzers import hardware  # noqa: E402
 from tracekit.analyzers.errors import TracekitError  # noqa: E402
-from tracekit.analyzers.fusion.plan import plan  # noqa: E402
+from tracekit.analyzers.fusion.planned_kernels import plan  # noqa: E402
 from tracekit.capture import fake_run  # noqa: E402
+from tracekit.capture.complete_settings import complete as planned  # noqa: E402
 from tracekit.capture.op_graph import graph_of  # noqa: E402
 from tracekit.capture.own_model import OwnModel  # noqa: E402
-from tracekit.capture.own_model_run import on_fake_tensors  # noqa: E402
-from tracekit.capture.plan import plan as planned  # noqa: E402
+from tracekit.capture.record_own_model import on_fake_tensors  # noqa: E402
 from tracekit.capture.settings import Settings  # noqa: E402
 from tracekit.fusion import run_kernels  # noqa: E402
 

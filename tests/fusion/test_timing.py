@@ -6,8 +6,8 @@ from click.testing import CliRunner
 import tracekit
 from tracekit.analyzers import hardware
 from tracekit.analyzers.fusion.placement import placed
-from tracekit.analyzers.fusion.planned_kernels import plan
 from tracekit.analyzers.fusion.plan_table import table
+from tracekit.analyzers.fusion.planned_kernels import plan
 from tracekit.analyzers.fusion.timed import TimedKernel
 from tracekit.capture.numerics import torch_dtype
 from tracekit.cli import main

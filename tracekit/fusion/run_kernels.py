@@ -11,6 +11,7 @@ from tracekit import __version__
 from tracekit.analyzers.errors import InputError, TracekitError
 from tracekit.analyzers.fusion import graph as graphs
 from tracekit.analyzers.fusion.kernel import is_generated
+from tracekit.analyzers.fusion.placement import BY_HAND
 from tracekit.analyzers.fusion.planned_kernels import Planned, plan
 from tracekit.analyzers.fusion.timed import Timed, TimedKernel
 from tracekit.analyzers.hardware import GPU
@@ -133,7 +134,7 @@ def _described(number: int, planned: Planned, gpu: GPU, timed: TimedKernel | Non
         *(_wrapped(f"Launches: {planned.tiles.reason}") if planned.tiles else ()),
         *(_wrapped(f"Library: {planned.library}.") if planned.library else ()),
         "Use: apply(model) puts it in place of the modules, remove(model) takes it out."
-        if planned.template not in ("masked_softmax", "embedding_position")
+        if planned.template not in BY_HAND
         else "Use: call fused(...) where the model computes what reference(...) does.",
     ]
     return Written(planned.template, planned.constants, _launches(planned, timed), tuple(lines), _body(planned))

@@ -197,14 +197,12 @@ def _returns_states(kind):
         tree = ast.parse(source)
     except (OSError, TypeError, SyntaxError):
         return False
-    values = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
+    nodes = list(ast.walk(tree))
+    values = [node.value for node in nodes if isinstance(node, ast.Return)]
     names = {each.id for each in values if isinstance(each, ast.Name)}
-    values += [
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign)
-        and any(isinstance(each, ast.Name) and each.id in names for each in node.targets)
-    ]
+    for node in nodes:
+        if isinstance(node, ast.Assign) and names & {getattr(each, "id", "") for each in node.targets}:
+            values.append(node.value)
     parts = [part for each in values for part in ([each.left, each.right] if isinstance(each, ast.BinOp) else [each])]
     return bool(parts) and not any(part is None or isinstance(part, ast.Tuple) for part in parts)
 
