@@ -101,7 +101,7 @@ def measured(tracekit: Any, model: nn.Module, tokens: torch.Tensor, run: Path) -
     from tracekit.analyzers import hardware
     from tracekit.fusion import run_kernels
     from tracekit.fusion.run_graph import gpu_of
-    from tracekit.reports.fused_kernels import results_text
+    from tracekit.reports.fusion_text import results_text
 
     on_gpu = tokens.is_cuda
     row: dict[str, Any] = {}

@@ -56,8 +56,7 @@ class Baseline:
     overlaps: bool = False
     """Whether steps follow each other without waiting for the device. The latency is then the period between steps."""
     as_traced: Reproduction | None = None
-    """The simulated step with the profiler and without fitted values, which checks the simulation; None: not
-    compared."""
+    """The simulated step with the profiler, without fitted values, to check the simulation; None: not compared."""
     profiler_share: Interval | None = None
     """Estimated fraction of the traced host time that the profiler took; None: the time without it is known, or there
     was none."""

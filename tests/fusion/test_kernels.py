@@ -83,7 +83,14 @@ OF_QWEN3 = {
 }
 NAMES = ("ln_1", "attn", "ln_2", "mlp")
 OF_GPT2 = {
-    "add_norm": {"CENTERED": True, "LAYERS": ("GPT2Block",), "NAMES": NAMES, "LAST_NORM": "ln_f"},
+    "add_norm": {
+        "CENTERED": True,
+        "LAYERS": ("GPT2Block",),
+        "NAMES": NAMES,
+        "LIST": "h",
+        "LAST_NORM": "ln_f",
+        "EPSILON": 1e-5,
+    },
     "pointwise_chain": {},
     "cross_entropy": {"LAYERS": ("GPT2LMHeadModel",)},
 }
