@@ -25,8 +25,10 @@ def by_data_flow(analysis: Analysis, path: str | Path) -> Analysis:
 
 
 def with_graph(base: Baseline, path: str | Path) -> Baseline:
-    """Return the baseline with the graph of the run's step, which is read when it is needed, and the times of its
-    written kernels, if its folder holds them."""
+    """Return the baseline with the graph of a run's step and the times of its written kernels, if its folder holds them.
+
+    The graph is read when it is needed.
+    """
     folder = folder_of(path)
     if folder is None or not (folder / GRAPH).is_file():
         return base
@@ -35,7 +37,7 @@ def with_graph(base: Baseline, path: str | Path) -> Baseline:
 
 
 def folder_of(path: str | Path) -> Path | None:
-    """Return the run's folder that a path is, or that its trace is in; None: it is of no run."""
+    """Return the run's folder that a path is, or that its trace is in; None if it is neither."""
     if str(path) == "-" or is_url(str(path)):
         return None
     path = Path(path)

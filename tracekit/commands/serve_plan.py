@@ -33,8 +33,12 @@ PAGE, TABLE = "serve_plan.html", "serve_plan.csv"
     metavar="LOW-HIGH",
     help="Also decode speculatively, at both ends of this share of drafted tokens that are accepted: 0.6-0.8.",
 )
-@click.option("--most-requests", type=click.IntRange(min=1), default=256, show_default=True, help="In flight.")
-@click.option("--most-tokens", type=click.IntRange(min=1), default=2048, show_default=True, help="Of one pass.")
+@click.option(
+    "--most-requests", type=click.IntRange(min=1), default=256, show_default=True, help="Most requests in flight."
+)
+@click.option(
+    "--most-tokens", type=click.IntRange(min=1), default=2048, show_default=True, help="Most tokens in one pass."
+)
 @click.option(
     "--overhead-ms",
     type=click.FloatRange(min=0),

@@ -47,7 +47,7 @@ class Int4WeightOnly(WeightOnly):
     needs = "bf16"
     caveats = (
         "Quality drops measurably: check perplexity, and use calibrated weights (AWQ, GPTQ) if it matters.",
-        "Many rows lose: from 16 to 64 on, the unpacking costs more than the bytes saved.",
+        "Steps with many rows (from 16 to 64 on) become slower: unpacking costs more than fewer bytes save.",
     )
 
     def kernel_ns(self, narrow_ns: float, before_ns: float, before: Cost, base: Baseline, outcome: Outcome) -> float:
