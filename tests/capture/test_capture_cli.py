@@ -31,6 +31,7 @@ def test_help_lists_every_verb():
         path.stem.replace("_", "-") for path in (Path(tracekit.__file__).parent / "commands").glob("[a-z]*.py")
     )
     assert listed == verbs
+    assert "..." not in done.stdout.partition("Commands:")[2]
     assert {"analyze", "gpus", "profile", "report", "run"} <= set(verbs)
 
 

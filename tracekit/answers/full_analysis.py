@@ -42,7 +42,7 @@ def analyze(
 
     `gpu` names the GPU of the run, if the trace does not state it; otherwise the GPU to project the run to.
     `gpu_file` is a TOML file that describes GPUs; if it describes only one, `gpu` may be left out.
-    `counters` is a Nsight Compute report of the same run, whose FLOPs and bytes replace the counted ones.
+    `counters` is an Nsight Compute report of the same run, whose FLOPs and bytes replace the counted ones.
     `captures` are traces, or folders of them, in which the captures of the run's CUDA graphs were recorded.
     With `use_cache`, an earlier analysis is read from the cache. A compressed file may unpack to at most `max_bytes`
     bytes. Raises TracekitError if a file cannot be read.
@@ -104,7 +104,7 @@ def _counters(path: str | Path, max_bytes: int) -> pd.DataFrame:
     if measured is None:
         raise InputError(
             f"{path} holds no counters.",
-            "It is a trace, not a Nsight Compute report.",
+            "It is a trace, not an Nsight Compute report.",
             "Write one with: ncu --set full --csv --page raw --log-file FILE COMMAND.",
         )
     return measured

@@ -30,7 +30,7 @@ _OPTIONS = (
     click.option("--gpu", help="The GPU of the run, if the trace does not state it; else the GPU to project to."),
     click.option("--gpu-file", metavar="FILE", help=GPU_FILE),
     click.option(
-        "--counters", metavar="FILE", help="A Nsight Compute report of the same run, with measured FLOPs and bytes."
+        "--counters", metavar="FILE", help="An Nsight Compute report of the same run, with measured FLOPs and bytes."
     ),
     click.option(
         "--captures",

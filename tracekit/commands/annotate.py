@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tracekit.analyzers.results import Analysis
 
 
-@click.command(cls=Reading)
+@click.command(cls=Reading, short_help="Add layers, counters and advice to a trace, for Perfetto.")
 @click.argument("trace")
 @click.option("--gpu", help="The GPU of the run, if the trace does not state it.")
 @click.option("--gpu-file", metavar="FILE", help=GPU_FILE)

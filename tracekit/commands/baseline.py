@@ -11,7 +11,7 @@ _FOLDER = click.option(
 )
 
 
-@click.group()
+@click.group(short_help="Save, list and show the baselines of `tracekit check`.")
 def command() -> None:
     """Save, list and show the baselines that `tracekit check` compares runs with.
 
@@ -22,7 +22,7 @@ def command() -> None:
     """
 
 
-@command.command("save", cls=Reading)
+@command.command("save", cls=Reading, short_help="Save runs as a baseline.")
 @click.argument("name")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @_FOLDER

@@ -31,7 +31,7 @@ def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]
     return numbers
 
 
-@click.command()
+@click.command(short_help="Measure configurations of models beside their predictions.")
 @click.option(
     "--model",
     "models",

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tracekit.calibration import Calibration
 
 
-@click.command()
+@click.command(short_help="Measure this machine, for narrower predictions.")
 @click.option("-o", "--output", type=Path, metavar="FILE", help="Write to FILE instead of the configuration folder.")
 def command(output: Path | None) -> None:
     """Measure this machine, so that predictions for it are narrower.

@@ -26,7 +26,7 @@ def _outputs(command: "click.decorators.FC") -> "click.decorators.FC":
     return command
 
 
-@click.command(cls=Reading)
+@click.command(cls=Reading, short_help="Check a run against a baseline: is it slower or larger?")
 @click.argument("runs", nargs=-1, metavar="RUN...")
 @click.option(
     "--against", multiple=True, metavar="NAME|RUN", help="A baseline by name, or runs or traces (repeatable)."

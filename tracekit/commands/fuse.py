@@ -9,7 +9,7 @@ from tracekit.commands._output import say
 from tracekit.commands._reading import GPU_FILE
 
 
-@click.command()
+@click.command(short_help="Write fused Triton kernels for a run, proved and timed.")
 @click.argument("run", type=Path)
 @click.option("--group", "groups", type=click.IntRange(min=1), multiple=True, metavar="N", help="A row of the plan.")
 @click.option("--all", "everything", is_flag=True, help="Every row that has a kernel.")

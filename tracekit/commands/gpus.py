@@ -14,7 +14,7 @@ from tracekit.analyzers.hardware.gpu import PRECISIONS
 _SHOWN = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 
 
-@click.command()
+@click.command(short_help="List the GPUs that --gpu knows.")
 @click.option("--format", "format_", type=click.Choice(["text", "json", "csv"]), default="text", show_default=True)
 def command(format_: str) -> None:
     """List the GPUs that --gpu knows, with dense peaks, bandwidth and memory.

@@ -7,7 +7,7 @@ import click
 from tracekit.commands._output import FORCE
 
 
-@click.command()
+@click.command(short_help="Show how a baseline developed, and where its level changed.")
 @click.argument("name")
 @click.option("--counter", default="latency", show_default=True, help="A counter instead of the latency.")
 @click.option(

@@ -7,7 +7,7 @@ import click
 from tracekit.commands._reading import Reading
 
 
-@click.command(cls=Reading)
+@click.command(cls=Reading, short_help="Serve answers to programs (Model Context Protocol).")
 @click.option(
     "--root",
     "roots",

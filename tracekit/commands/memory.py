@@ -7,7 +7,7 @@ import click
 from tracekit.commands._output import FORCE
 
 
-@click.command()
+@click.command(short_help="Show who holds device memory at its peak, and over time.")
 @click.argument("file", type=Path)
 @click.option("--gpu", help="The GPU of the run, if the trace does not state it.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)

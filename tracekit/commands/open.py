@@ -8,7 +8,7 @@ import click
 from tracekit.commands._reading import Reading
 
 
-@click.command(cls=Reading)
+@click.command(cls=Reading, short_help="Open the report of a run, or its trace in Perfetto.")
 @click.argument("run", type=Path)
 @click.option("--perfetto", is_flag=True, help="Open the trace in Perfetto's UI instead of the report.")
 @click.option("--no-browser", is_flag=True, help="Print the address instead of opening it.")

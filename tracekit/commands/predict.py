@@ -9,7 +9,7 @@ from tracekit.commands._output import FORCE
 from tracekit.commands._reading import GPU_FILE, Reading
 
 
-@click.command(cls=Reading)
+@click.command(cls=Reading, short_help="Predict optimizations, another GPU or another batch size.")
 @click.argument("trace")
 @click.option("--apply", metavar="A+B", default="", help='Optimizations, joined with "+": half-precision+cuda-graphs.')
 @click.option("--gpu", help="The GPU to predict for; if the trace states none, the GPU of the run.")

@@ -15,7 +15,7 @@ _RANKS = click.IntRange(0, 1 << 20)
 _STEPS = click.IntRange(1, 10_000)
 
 
-@click.command()
+@click.command(short_help="Profile a model, or model it for a GPU that is not here.")
 @click.option("--model", required=True, help="A bundled model, a directory with a config.json, or a hub name.")
 @click.option("--gpu", default="", help="A GPU that `tracekit gpus` lists.  [default: the one in this machine]")
 @click.option("--gpu-file", metavar="FILE", default="", help=GPU_FILE)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _FORMATS = ("text", "json", "csv")
 
 
-@click.command(cls=Reading)
+@click.command(cls=Reading, short_help="Find the rank that holds up a distributed job, and why.")
 @click.argument("traces", nargs=-1, required=True)
 @click.option("--format", "form", type=click.Choice(_FORMATS), default="text", show_default=True)
 @click.option(

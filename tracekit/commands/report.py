@@ -10,7 +10,7 @@ from tracekit.commands._reading import Reading, analysis_of, reading
 from tracekit.runs.folders import page_of, stem
 
 
-@click.command(cls=Reading)
+@click.command(cls=Reading, short_help="Write the HTML report of a trace.")
 @reading
 @click.option(
     "-o",

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    short_help="Profile a Python script without changing it.",
+)
 @click.option("--gpu", default="", help="A GPU to project or model the run for, which `tracekit gpus` lists.")
 @click.option("--gpu-file", metavar="FILE", default="", help=GPU_FILE)
 @click.option(

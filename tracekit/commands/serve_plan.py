@@ -12,7 +12,7 @@ from tracekit.commands._output import FORCE, say
 PAGE, TABLE = "serve_plan.html", "serve_plan.csv"
 
 
-@click.command("serve-plan")
+@click.command("serve-plan", short_help="Predict how a GPU serves a stream of requests.")
 @click.option("--model", required=True, help="A model that decodes, as for `profile`.")
 @click.option("--gpu", required=True, help="A GPU that `tracekit gpus` lists.")
 @click.option(

@@ -7,7 +7,7 @@ import click
 from tracekit.commands._reading import Reading, analysis_of, reading
 
 
-@click.command(cls=Reading)
+@click.command(cls=Reading, short_help="Show one row of an analysis in full, as JSON.")
 @reading
 @click.argument("row")
 def command(trace: str, row: str, **options: Any) -> None:

@@ -7,12 +7,12 @@ import click
 from tracekit.commands._output import FORCE
 
 
-@click.group()
+@click.group(short_help="Install a skill file that teaches coding agents tracekit.")
 def command() -> None:
     """Teach a coding agent to use tracekit, by a short skill file."""
 
 
-@command.command("install")
+@command.command("install", short_help="Write the skill to a folder.")
 @click.argument("folder", type=Path, default=Path(".claude/skills"), metavar="[FOLDER]")
 @FORCE
 def install_skill(folder: Path, force: bool) -> None:

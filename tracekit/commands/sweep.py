@@ -24,7 +24,7 @@ def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]
     return numbers
 
 
-@click.command()
+@click.command(short_help="Predict a model over GPUs, batch sizes and optimizations.")
 @click.option("--model", required=True, help="A model, as for `profile`.")
 @click.option("--gpu", callback=_names, required=True, help="GPUs that `tracekit gpus` lists, separated by commas.")
 @click.option("--batch-size", callback=_numbers, default="1,2,4,8,16,32", show_default=True)

@@ -10,7 +10,7 @@ from tracekit.capture.settings import DEVICES
 from tracekit.commands._output import say, verbose
 
 
-@click.command()
+@click.command(short_help="Apply the recommendations for a run, and measure them.")
 @click.argument("run", type=Path)
 @click.option("--top", type=click.IntRange(min=1), default=3, show_default=True, help="How many recommendations.")
 @click.option("--apply", metavar="A+B,C", default="", help='Measure these instead; "+" applies several together.')
