@@ -25,7 +25,7 @@ def by_data_flow(analysis: Analysis, path: str | Path) -> Analysis:
 
 
 def with_graph(base: Baseline, path: str | Path) -> Baseline:
-    """Return the baseline with the graph of a run's step and the times of its written kernels, if its folder holds them.
+    """Return the baseline with the graph of a run's step and the times of its kernels, if its folder holds them.
 
     The graph is read when it is needed.
     """
