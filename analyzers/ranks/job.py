@@ -55,6 +55,7 @@ def analyze_ranks(ranks: Sequence[RankSummary], numbers: Sequence[int], notes: p
         clock_error_ns=job.clocks.error_ns,
         simulated_share=float(cost.step_ns.sum()) / recorded if recorded else float("nan"),
         stragglers=stragglers,
+        slower_hosts=tuple((job.numbers[rank], pace) for rank, pace in cost.slower_hosts),
         slow_link=link,
         what_ifs=what_ifs(job, cost, collectives, faster if link else None),
         shown_ranks=shown,

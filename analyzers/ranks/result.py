@@ -47,6 +47,8 @@ class Job:
     simulated_share: float
     """Simulated time of the recorded steps, divided by their recorded time."""
     stragglers: tuple[Straggler, ...]
+    slower_hosts: tuple[tuple[int, float], ...]
+    """Ranks that are not named because their hosts are slower everywhere, with the factor."""
     slow_link: SlowLink | None
     what_ifs: tuple[WhatIf, ...]
     shown_ranks: dict[str, int]

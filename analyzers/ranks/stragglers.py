@@ -8,13 +8,14 @@ copies, its data loading, or garbage collection. All of these must hold:
   above zero, with outlying steps clipped at Tukey's fences, because a pause of the machine says nothing about the rank.
   Or it is at least LEAST_ONCE of a step in every step. With fewer than LEAST_STEPS steps, only the latter counts.
 - Among four or more ranks, it is an outlier: more than OUTLIER times the usual deviation between ranks. Fewer ranks do
-  not show how much hosts differ without a fault, so that a host must be later by HOSTS_DIFFER of its peers' own time.
+  not show how much hosts differ without a fault, so that a host must be later by HOSTS_DIFFER of its peers' own time,
+  and not everywhere by the same factor (even_pace.py).
 - The simulated job is faster by at least LEAST_COST of a step without it: if the rank takes the own time of its typical
   peer, or what its peers take for that class.
 
-What one class takes is known better than the sum, in which the hosts' uneven pace hides it. Best known is the count of
-its work (uneven_work.py): a rank whose additional work takes LEAST_COST of its peers' computation is named even if
-nobody waits for it.
+What one class takes is known better than the sum, in which the hosts' uneven pace hides it. A rank that waits for data
+or collects garbage is named even if nobody waits for it. Best known is the count of its work (uneven_work.py): a rank
+whose additional work takes LEAST_COST of its peers' computation is named even if nobody waits for it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ import numpy.typing as npt
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.ranks.causes import beyond
+from tracekit.analyzers.ranks.even_pace import pace
 from tracekit.analyzers.ranks.mean_interval import mean_interval
 from tracekit.analyzers.ranks.own_parts import OwnParts
 from tracekit.analyzers.ranks.peers import peers, typical
@@ -45,6 +47,8 @@ CONFIDENCE = 0.99
 SHOWN_CONFIDENCE = 0.8
 ON_ITS_OWN = ("compute", "copies", "data loading", "garbage collection")
 """Classes for which a rank is named alone. The rest of the host's time varies too much between hosts."""
+_ALWAYS_NAMED = ("data loading", "garbage collection")
+"""Classes for which a rank is named even if nobody waits for it now."""
 MORE_WORK = "more work"
 """The class of work that exceeds the peers' by its counts; it is named even if nobody waits for it."""
 _ON_DEVICE = ("compute", "copies", MORE_WORK)
@@ -75,6 +79,8 @@ class Costs:
     """Simulated time of each step of the job."""
     of: tuple[Cost, ...]
     named: tuple[Cost, ...]
+    slower_hosts: tuple[tuple[int, float], ...] = ()
+    """Ranks that are not named because their hosts are slower everywhere, with the factor."""
 
 
 def costs(program: Program, parts: OwnParts, extra: Mapping[int, float]) -> Costs:
@@ -87,13 +93,17 @@ def costs(program: Program, parts: OwnParts, extra: Mapping[int, float]) -> Cost
     candidates = np.argsort(-excess.mean(axis=1), kind="stable")[:_MOST_SIMULATED]
     simulated = [run.like_peer(int(rank), float(excess[rank].mean())) for rank in candidates]
     late = _beyond_chance(excess, step_ns)
-    whole = [each for each in simulated if late[each.rank] and not _by_uneven_hosts(run, each)]
-    costly = [each for each in (*whole, *_of_classes(run)) if each.share.expected >= LEAST_COST]
+    of_host = {each.rank: _pace(run, each) for each in simulated if late[each.rank] and _by_uneven_hosts(run, each)}
+    whole = [each for each in simulated if late[each.rank] and each.rank not in of_host]
+    classes = [each for each in _of_classes(run) if each.of in _ALWAYS_NAMED or each.share.expected >= LEAST_COST]
+    costly = [*classes, *(each for each in whole if each.share.expected >= LEAST_COST)]
     costly = [_by_its_work(each, extra.get(each.rank, 0.0)) for each in costly]
     costly += [run.without(rank, time, MORE_WORK) for rank, time in extra.items() if _is_much(run, rank, time)]
     costly.sort(key=lambda each: -each.share.expected)
     largest = {each.rank: each for each in reversed(costly)}
-    return Costs(run.base, tuple(simulated), tuple(each for each in costly if largest[each.rank] is each))
+    named = tuple(each for each in costly if largest[each.rank] is each)
+    slower = tuple((rank, pace) for rank, pace in of_host.items() if pace > 1 + LEAST_EXCESS)
+    return Costs(run.base, tuple(simulated), named, slower)
 
 
 def _by_its_work(cost: Cost, extra_ns: float) -> Cost:
@@ -127,9 +137,15 @@ def _by_uneven_hosts(run: _Run, cost: Cost) -> bool:
     """Whether an excess is the host's, and hosts without a fault may differ by it."""
     others = run.others[cost.rank]
     largest = max(run.parts.parts, key=lambda name: beyond(run.parts.parts[name], cost.rank, others))
+    if run.program.ranks >= _LEAST_FOR_SPREAD or largest != "host":
+        return False
     usual = float(np.median(run.parts.own[others], axis=0).mean())
-    few = run.program.ranks < _LEAST_FOR_SPREAD
-    return few and largest == "host" and cost.excess_ns < HOSTS_DIFFER * usual
+    even = (_pace(run, cost) - 1) * usual >= EXPLAINS * cost.excess_ns
+    return cost.excess_ns < HOSTS_DIFFER * usual or even
+
+
+def _pace(run: _Run, cost: Cost) -> float:
+    return pace(run.program, cost.rank, run.others[cost.rank])
 
 
 def _is_much(run: _Run, rank: int, extra_ns: float) -> bool:

@@ -149,6 +149,8 @@ def _scaling(rank: Rank) -> None:
 
 def _jobs(rank: Rank, planted: dict[str, Planted]) -> None:
     for name, drawn in planted.items():
+        if name.split("-")[0] not in rank.asked.kinds:
+            continue
         fault = drawn.fault if drawn.rank == rank.number else ""
         rank.measure(name, lambda name=name, fault=fault: rank.job(name, fault))
 

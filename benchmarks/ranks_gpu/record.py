@@ -55,6 +55,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--ranks", type=int, default=None, help="by default, all GPUs")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--kinds", nargs="+", choices=planting.KINDS, default=planting.KINDS, help="of jobs")
     parser.add_argument("--tiny", action="store_true", help="models of two narrow layers")
     parser.add_argument("--seconds", type=float, default=185.0, help="nothing new is begun after this time")
     parser.add_argument("--seed", type=int, help="of the planted faults; by default, of the system's entropy")

@@ -35,6 +35,7 @@ def to_dict(job: Job) -> dict[str, Any]:
             words.communication(job),
         ],
         "stragglers": [_straggler(each) for each in job.stragglers],
+        "slower_hosts": [{"rank": rank, "pace": number(pace, 4)} for rank, pace in job.slower_hosts],
         "slow_link": words.link(job) or None,
         "what_ifs": [
             {"change": each.change, "rank": each.rank if each.rank >= 0 else None, "speedup": number(each.speedup, 4)}

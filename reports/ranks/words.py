@@ -54,7 +54,8 @@ def named(straggler: Straggler) -> str:
     rank = f"Rank {straggler.rank}" + (f" (host {straggler.host})" if straggler.host >= 0 else "")
     why, cost = because(straggler.reason), straggler.cost_share
     if cost.expected < LEAST_COST:
-        return f"{rank} has more work than its peers; nobody waits for it now ({interval(cost)} of a step): {why}."
+        what = "has more work than its peers" if straggler.reason.cause == "more work" else "is later than its peers"
+        return f"{rank} {what}; nobody waits for it now ({interval(cost)} of a step): {why}."
     return f"{rank} costs {interval(cost)} of a step: {why}."
 
 
@@ -105,7 +106,18 @@ def communication(job: Job) -> str:
 
 def explained(job: Job) -> list[str]:
     """Return the sentences about links, collectives and parallelism."""
-    return [link(job), communication(job), in_turn(job), *parallelisms(job)]
+    return [link(job), communication(job), slower_hosts(job), in_turn(job), *parallelisms(job)]
+
+
+def slower_hosts(job: Job) -> str:
+    """Return the sentence about hosts that are slower everywhere; "" if there are none."""
+    if not job.slower_hosts:
+        return ""
+    hosts = ", ".join(f"rank {rank}'s takes {pace:.2f} times as long" for rank, pace in job.slower_hosts)
+    return (
+        f"Hosts differ: between the same calls {hosts} as its peers'. Processes of one machine may differ so without a "
+        "fault, and few ranks do not show it, so that nobody is named for it."
+    )
 
 
 def in_turn(job: Job) -> str:

@@ -1,7 +1,5 @@
 """Ranks whose devices get more work than their peers'."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +7,7 @@ from rank_summaries import call, summary
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.ranks.own_parts import OwnParts
-from tracekit.analyzers.ranks.stragglers import Cost, _by_its_work, _by_uneven_hosts, _is_much
+from tracekit.analyzers.ranks.stragglers import Cost, _by_its_work
 from tracekit.analyzers.ranks.tables import RANK_WORK
 from tracekit.analyzers.ranks.uneven_work import extra_work
 
@@ -86,24 +84,3 @@ def test_experts_that_all_have_loads_of_their_own_are_not_named():
     loads = [[level * 1e9] * 3 for level in (1.0, 1.3, 1.6, 1.9)]
     alike = [[each for each in range(4) if each != rank] for rank in range(4)]
     assert extra(loads, [USUAL, USUAL, USUAL, MORE], alike) == {}
-
-
-def run(ranks=2, compute=60.0, host=(140.0, 100.0)):
-    """Return the times of ranks, of which the first one's host is later than the others'."""
-    later = np.array([[host[0]] * STEPS, *[[host[1]] * STEPS] * (ranks - 1)])
-    parts = {"compute": np.full((ranks, STEPS), compute), "host": later}
-    own = OwnParts(later + compute, parts, {}, {})
-    others = [[each for each in range(ranks) if each != rank] for rank in range(ranks)]
-    return SimpleNamespace(program=SimpleNamespace(ranks=ranks), parts=own, others=others)
-
-
-def test_two_hosts_may_differ_without_a_fault():
-    assert _by_uneven_hosts(run(host=(130.0, 100.0)), Cost(0, 1, SHARE, 30.0)), "30 of 160"
-    assert not _by_uneven_hosts(run(), Cost(0, 1, SHARE, 41.0))
-    assert not _by_uneven_hosts(run(ranks=4, host=(130.0, 100.0)), Cost(0, 1, SHARE, 30.0)), "others show the spread"
-
-
-def test_additional_work_is_held_against_computation():
-    """Hosts that set the pace hide it in their step."""
-    assert _is_much(run(), 0, 1.3) and not _is_much(run(), 0, 1.1)
-    assert not _is_much(run(compute=0.0), 0, 0.0)

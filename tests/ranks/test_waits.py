@@ -3,11 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+from rank_programs import program
 
 from tracekit.analyzers.ranks.clocks import Clocks
 from tracekit.analyzers.ranks.critical_path import critical_path
 from tracekit.analyzers.ranks.mean_interval import mean_interval
-from tracekit.analyzers.ranks.program import Pace, Program
 from tracekit.analyzers.ranks.simulate import simulate, with_transfers, without
 from tracekit.analyzers.ranks.skew import arrivals
 from tracekit.analyzers.student import t_quantile
@@ -40,30 +40,6 @@ def test_a_broadcast_is_timed_by_clocks():
     """Its root may leave before the others have come."""
     timed = arrivals(calls((0, 0, 0, 5), (0, 1, 20, 30), kind="broadcast"), clocks(2))
     assert timed["wait"].tolist() == [20, 0]
-
-
-def program(own, transfer, step_own, blocks=True, device=None, synced=np.nan):
-    """Return a step from own times before each call (ranks × calls) on one stream; `device` is the device's part."""
-    ranks, count = own.shape
-    pace = Pace(own.ravel(), (own if device is None else device).ravel())
-    steps = np.asarray(step_own, dtype=float)[:, None]
-    return Program(
-        rank=np.repeat(np.arange(ranks), count),
-        call=np.tile(np.arange(count), ranks),
-        stream=np.repeat(np.arange(ranks), count),
-        step=np.zeros(ranks * count, dtype=int),
-        start=pace,
-        end=pace,
-        synced=np.full(ranks * count, np.nan),
-        blocks=np.full(ranks * count, blocks),
-        kind=np.full(ranks * count, "all-reduce"),
-        transfer=np.asarray(transfer, dtype=float),
-        order=np.arange(count),
-        begin=np.zeros(ranks),
-        step_end=Pace(steps, steps if device is None else steps - (own - device)[:, -1:]),
-        step_synced=np.full((ranks, 1), synced),
-        step_at=np.array([count]),
-    )
 
 
 SLOW = program(np.array([[10.0, 20.0], [10.0, 50.0]]), [5, 5], [30, 60])

@@ -8,7 +8,7 @@ import pytest
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.ranks.causes import Reason
 from tracekit.analyzers.ranks.result import Straggler
-from tracekit.reports.ranks.words import because, in_turn, named
+from tracekit.reports.ranks.words import because, in_turn, named, slower_hosts
 
 MS = 1e6
 
@@ -79,3 +79,14 @@ def test_ranks_that_are_late_in_turn(imposed, said):
 def test_the_host_is_late_for_a_cause_of_idle_time():
     said = because(Reason("host", 1.0, 5 * MS, detail="dispatch"))
     assert said.startswith("its host is 5.00 ms a step later than others' (dispatch: ")
+
+
+def test_hosts_that_are_slower_everywhere_are_said_and_not_blamed():
+    assert slower_hosts(SimpleNamespace(slower_hosts=())) == ""
+    said = slower_hosts(SimpleNamespace(slower_hosts=((0, 1.52),)))
+    assert said.startswith("Hosts differ: between the same calls rank 0's takes 1.52 times as long as its peers'.")
+
+
+def test_a_late_loader_that_nobody_waits_for():
+    said = named(Straggler(0, 0, Interval(0.0, 0.006, 0.01), Reason("data loading", 1.0, 40 * MS)))
+    assert said.startswith("Rank 0 (host 0) is later than its peers; nobody waits for it now (0.6 % [0.0–1.0]")
