@@ -21,9 +21,10 @@ def main() -> None:
     parser.add_argument("gpu")
     parser.add_argument("-o", "--output", type=Path, default=Path("predictions.csv"))
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--second", action="store_true", help="the second set of models")
     args = parser.parse_args()
     tables = []
-    for name, subject in subjects(args.tiny).items():
+    for name, subject in subjects(args.tiny, second=args.second).items():
         model, inputs = subject.build()
         options = {"train": subject.train, "loss": subject.loss, "steps": STEPS, "device": "model"}
         with tempfile.TemporaryDirectory() as folder:

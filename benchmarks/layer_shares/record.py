@@ -27,11 +27,12 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--second", action="store_true", help="the second set of models")
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
     tables = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, subject in subjects(args.tiny).items():
+        for name, subject in subjects(args.tiny, second=args.second).items():
             tables.append(_recorded(name, subject, args.device, Path(folder, name)))
             pd.concat(tables).to_csv(args.output / "shares.csv", index=False)
         with tarfile.open(args.output / "traces.tar", "w") as archive:

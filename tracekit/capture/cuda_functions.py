@@ -10,6 +10,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from tracekit.capture.cuda_attention import AttentionChoice
+from tracekit.capture.cuda_norm import rms_norm
 
 
 class HostTensors:
@@ -37,6 +38,8 @@ class CudaFunctions(TorchFunctionMode):
         self._paths: dict[Any, Callable[..., Any]] = {
             functional.scaled_dot_product_attention: self._attention,
             functional.dropout: _dropout,
+            functional.rms_norm: rms_norm,
+            torch.rms_norm: rms_norm,
             functional.softmax: _softmax,
             torch.tensor: self._tensor,
             torch.Tensor.to: self._to,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tracekit.capture import cuda_norm
 from tracekit.capture.annotate import Emitter
 from tracekit.capture.cuda_attention import AttentionChoice
 from tracekit.capture.cuda_functions import HostTensors
@@ -100,7 +101,7 @@ class OpRecorder(TorchDispatchMode):
     def _append(self, func: Any, args: Any, kwargs: Any, outputs: list[torch.Tensor], copies: Copies) -> None:
         read = self._numbers.read(tensors_in((*args, *kwargs.values())))
         tensors = read, self._numbers.written(outputs), numbers_in(args)
-        func, args, kwargs = self._attention.as_cuda(func, args, kwargs)
+        func, args, kwargs = cuda_norm.as_cuda(*self._attention.as_cuda(func, args, kwargs))
         inputs = tensors_in((*args, *kwargs.values()))
         waits, message = self._communicated.latest(inputs), message_of(func, args, outputs)
         calls, key = self._builder.recording.calls, (signature(func, args, kwargs), element_type(inputs), copies)
