@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-from kernel_cases import attention, elementwise, gathers, others, products, rows
+from kernel_cases import attention, elementwise, gathers, others, products, rows, sequences
 from kernel_cases.case import DEVICE, FP32, Case, rand
 from kernel_times import Walls, op_rows, recorded_events
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -33,6 +33,9 @@ GROUPS = {
     "narrow-products": products.narrow_products,
     "optimizers": others.optimizers,
     "convolutions": products.convolutions,
+    "scans": sequences.scans,
+    "batch-norms": sequences.batch_norms,
+    "recurrent": sequences.recurrent,
 }
 _REPEATS = 4
 _A_TRACE = 120
