@@ -22,6 +22,7 @@ from tracekit.analyzers.costs import (  # noqa: F401 (importing a family registe
     pointwise,
     pooling,
     quantized_gemm,
+    recurrent,
     reduction,
     serving_attention,
     serving_layers,

@@ -124,7 +124,39 @@ class Reduce:
         return self
 
 
-Work = Product | Attention | Norm | Softmax | Lookup | Loss | Reduce
+@dataclass(frozen=True)
+class Recurrent:
+    """Recurrent layers, each in one or two directions over a sequence."""
+
+    steps: int
+    rows: int
+    """Steps of all sequences."""
+    inputs: int
+    hidden: int
+    output: int
+    """Width of the states, which is less than `hidden` if they are projected."""
+    gates: int
+    layers: int
+    directions: int
+    backward: bool = False
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of the products; the backward pass has two for each."""
+        once = sum(2 * self.rows * self.gates * self.hidden * (width + self.output) for width in self.widths)
+        projected = 2 * self.rows * self.hidden * self.output * self.layers if self.output != self.hidden else 0
+        return (once + projected) * self.directions * (2 if self.backward else 1)
+
+    @property
+    def widths(self) -> list[int]:
+        """Width of the input of each layer."""
+        return [self.inputs, *[self.output * self.directions] * (self.layers - 1)]
+
+    def batched(self, factor: float) -> Self:
+        return replace(self, rows=grown(self.rows, factor))
+
+
+Work = Product | Attention | Norm | Softmax | Lookup | Loss | Reduce | Recurrent
 
 
 def grown(number: int, factor: float) -> int:

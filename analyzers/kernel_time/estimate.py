@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
-from tracekit.analyzers.costs.work import Attention, Precision, Product
+from tracekit.analyzers.costs.work import Attention, Precision, Product, Recurrent
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.kernel_time.attention import attention_seconds, backend
 from tracekit.analyzers.kernel_time.convolution import convolution_seconds
 from tracekit.analyzers.kernel_time.gemm import Machine
 from tracekit.analyzers.kernel_time.memory_bound import memory_seconds
 from tracekit.analyzers.kernel_time.products import product_seconds
+from tracekit.analyzers.kernel_time.recurrent import recurrent_seconds
 
 CONSTANTS = Path(__file__).parent / "constants.toml"
 
@@ -54,6 +55,8 @@ def model_seconds(cost: Cost, gpu: GPU) -> float:
         return convolution_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), constants()["convolution"])
     if cost.flops and isinstance(cost.work, Product):
         return product_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), constants())
+    if isinstance(cost.work, Recurrent):
+        return recurrent_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), constants())
     return max(
         memory_seconds(cost, gpu, machine(gpu, cost.precision), constants()["memory"]),
         cost.flops / gpu.sustained_flops(cost.precision),

@@ -1,6 +1,5 @@
 """A denoiser of latents: residual convolutions with group norms, and attention to a prompt."""
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.profiler import record_function as part

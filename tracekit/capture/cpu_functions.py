@@ -13,6 +13,7 @@ from tracekit.capture.annotate import Emitter
 from tracekit.capture.cpu_recorder import Placement
 from tracekit.capture.cuda_attention import AttentionChoice
 from tracekit.capture.cuda_functions import CudaFunctions
+from tracekit.capture.op_recorder import OpRecorder
 
 _MOVES = (torch.Tensor.to, torch.Tensor.cuda)
 
@@ -20,8 +21,8 @@ _MOVES = (torch.Tensor.to, torch.Tensor.cuda)
 class CpuFunctions(CudaFunctions):
     """Sends calls down the CUDA path, and replaces CUDA devices that the program names by the CPU."""
 
-    def __init__(self, attention: AttentionChoice, placement: Placement) -> None:
-        super().__init__(attention, placement)
+    def __init__(self, attention: AttentionChoice, placement: Placement, recorder: OpRecorder) -> None:
+        super().__init__(attention, placement, recorder)
         self._placement = placement
         self._paths |= {torch.tensor: self._tensor, torch.Tensor.cuda: self._cuda, torch.Tensor.pin_memory: _same}
         self._paths.pop(functional.softmax)  # the one that reads fp16 and writes fp32 is CUDA's alone

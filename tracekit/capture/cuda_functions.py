@@ -1,7 +1,7 @@
 """Sends functions of torch.nn.functional that differ between the CPU and CUDA down the CUDA path."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import functional
@@ -11,6 +11,10 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from tracekit.capture.cuda_attention import AttentionChoice
 from tracekit.capture.cuda_norm import rms_norm
+from tracekit.capture.cuda_recurrent import recurrent_calls
+
+if TYPE_CHECKING:
+    from tracekit.capture.op_recorder import OpRecorder
 
 
 class HostTensors:
@@ -32,7 +36,7 @@ class HostTensors:
 class CudaFunctions(TorchFunctionMode):
     """Makes calls on CPU tensors decompose as on CUDA, so that the recorded ops are those of a GPU."""
 
-    def __init__(self, attention: AttentionChoice, host_tensors: HostTensors) -> None:
+    def __init__(self, attention: AttentionChoice, host_tensors: HostTensors, recorder: "OpRecorder") -> None:
         super().__init__()
         self._choice, self._host_tensors = attention, host_tensors
         self._paths: dict[Any, Callable[..., Any]] = {
@@ -43,6 +47,7 @@ class CudaFunctions(TorchFunctionMode):
             functional.softmax: _softmax,
             torch.tensor: self._tensor,
             torch.Tensor.to: self._to,
+            **recurrent_calls(recorder),
         }
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -43,9 +43,7 @@ def _forward(
 
 
 @_forward.register_fake
-def _(
-    input: torch.Tensor, shape: Sequence[int], weight: torch.Tensor | None, eps: float | None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _(input: torch.Tensor, shape: Sequence[int], *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
     rows = [*input.shape[: input.dim() - len(shape)], *[1] * len(shape)]
     return torch.empty_like(input), input.new_empty(rows, dtype=torch.float32)
 
@@ -67,13 +65,8 @@ def _backward(
 
 
 @_backward.register_fake
-def _(
-    grad: torch.Tensor,
-    input: torch.Tensor,
-    shape: Sequence[int],
-    scale: torch.Tensor,
-    weight: torch.Tensor | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _(_grad: torch.Tensor, input: torch.Tensor, *others: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    weight = others[-1]
     return torch.empty_like(input), torch.empty_like(weight) if weight is not None else input.new_empty(0)
 
 

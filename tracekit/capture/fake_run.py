@@ -60,7 +60,7 @@ def _recorded(
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with fake:
         model: Any = models.build(spec, dtype=settings.dtype, attention=settings.attention, training=training)
-    with fake, CudaFunctions(attention, host_tensors), recorder, _answering_as_real():
+    with fake, CudaFunctions(attention, host_tensors, recorder), recorder, _answering_as_real():
         if split:
             shard(model, split, mesh)
         recorder.memory.add([local(each) for each in (*model.parameters(), *model.buffers())])

@@ -7,7 +7,7 @@ import msgspec
 
 from tracekit.analyzers.costs import cost_of_signature
 from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.costs.work import Precision, Product
+from tracekit.analyzers.costs.work import Precision, Product, Recurrent
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.hosts import Link
 from tracekit.analyzers.kernel_time import estimate_ns
@@ -40,7 +40,8 @@ def kernel_of(call: OpCall, gpu: GPU, *, tf32: bool, link: Link = "nvlink") -> M
 
     Collectives go over the `link`.
 
-    Convolutions in fp32 run as TF32 where the GPU has it, unless torch.backends.cudnn.allow_tf32 is False.
+    Convolutions and recurrent layers in fp32 run as TF32 where the GPU has it, unless
+    torch.backends.cudnn.allow_tf32 is False.
     """
     if call.copies:
         size = max(call.read_bytes, call.write_bytes)
@@ -51,17 +52,19 @@ def kernel_of(call: OpCall, gpu: GPU, *, tf32: bool, link: Link = "nvlink") -> M
     if not call.launches:
         return None
     cost = cost_of_call(call)
-    if cost.precision == "fp32" and (
-        (tf32 and cost.family == "gemm") or (cost.family == "convolution" and _tf32_in(gpu))
-    ):
+    if cost.precision == "fp32" and ((tf32 and cost.family == "gemm") or (_of_cudnn(cost) and _tf32_in(gpu))):
         cost = replace(cost, precision="tf32")
     of = _NAMES.get(call.name, call.name)
     name = f"modelled::{cost.family} {of} [{_size(call, cost)}] {cost.precision}"
     return ModelledKernel(name, max(1, round(estimate_ns(cost, gpu))), cost.family)
 
 
+def _of_cudnn(cost: Cost) -> bool:
+    return cost.family == "convolution" or isinstance(cost.work, Recurrent)
+
+
 def _tf32_in(gpu: GPU) -> bool:
-    """Whether cuDNN's convolutions of fp32 tensors use TF32, as they do by default."""
+    """Whether cuDNN uses TF32 for fp32 tensors, as it does by default."""
     return gpu.runs_as("tf32") == "tf32" and bool(require("torch").backends.cudnn.allow_tf32)
 
 

@@ -51,7 +51,7 @@ class ModelledCapture:
         emitter = _InModules(self._builder, placement)
         for context in (
             as_on_a_gpu(self._recorder.emitter),
-            CpuFunctions(attention, placement),
+            CpuFunctions(attention, placement, self._recorder),
             self._recorder,
             annotate_every_module(emitter, self._held.add),
         ):

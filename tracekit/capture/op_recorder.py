@@ -1,6 +1,7 @@
 """Records every op that a run on fake tensors dispatches, as CUDA would dispatch it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -37,6 +38,7 @@ class OpRecorder(TorchDispatchMode):
         super().__init__()
         self.memory = LiveMemory()
         self._attention, self._host_tensors = attention, host_tensors
+        self._silent, self._creates = False, -1
         self.start()
 
     def start(self) -> RecordingBuilder:
@@ -62,6 +64,21 @@ class OpRecorder(TorchDispatchMode):
         """The emitter of ranges into the current recording."""
         return _Ranges(lambda: self._builder)
 
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Record nothing in this block, which computes in other ops what `record` then adds as one."""
+        before, self._silent = self._silent, True
+        try:
+            yield
+        finally:
+            self._silent, self._last_sequence = before, _latest_sequence()
+
+    def record(self, func: Any, args: tuple[Any, ...], outputs: Sequence[torch.Tensor], sequence: int = -1) -> None:
+        """Record a call that CUDA would make, and that nothing dispatched. `sequence` is that of its autograd node."""
+        self._creates = sequence
+        self._record(func, args, {}, list(outputs))
+        self._creates = -1
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if is_split(types):
@@ -70,6 +87,8 @@ class OpRecorder(TorchDispatchMode):
             with self:
                 return func._op_dk(_COMPOSITE, *args, **kwargs)
         result = self._result(func, args, kwargs)
+        if self._silent:
+            return result
         if func.namespace == "profiler":
             self._record_function(func, args)
         elif is_recorded(func):
@@ -120,7 +139,7 @@ class OpRecorder(TorchDispatchMode):
         if node is None:
             latest = _latest_sequence()
             created, self._last_sequence = latest != self._last_sequence, latest
-            return (latest if created else -1), -1
+            return (latest if created else self._creates), -1
         nodes = self._builder.recording.nodes
         if node is not self._last_node:
             self._last_node = node
