@@ -48,7 +48,7 @@ def repeated(host: pd.DataFrame, items: WorkItems, origin: Origin, window: Windo
     if len(updates.start) == 1:
         return none, none
     if len(updates.start):
-        return _iterations(updates, batches if len(batches.start) else calls, window)
+        return _iterations(updates, batches if len(batches.start) else _of_any_model(host, window), window)
     if len(batches.start) > 1:
         return batches.start, np.append(batches.start[1:], window.end_ns)
     if len(calls.start) > 1:
@@ -109,20 +109,31 @@ def _named(host: pd.DataFrame, window: Window, pattern: re.Pattern[str]) -> _Cal
 
 
 def _outermost_modules(host: pd.DataFrame, window: Window) -> _Calls:
-    """Return the calls of the outermost module with the most time, from nn.Module events or tracekit's ranges."""
-    mask = (host["category"] == "module").to_numpy()
-    if not mask.any():
-        user = UserRanges(host)
-        mask = np.zeros(len(host), dtype=bool)
-        mask[user.rows_of(lambda name: (parsed := ranges.parse(name)) is not None and parsed[0] == "module")] = True
-    nest = Nest(host, mask)
-    rows = nest.rows[nest.parent < 0].astype(np.int64)
+    """Return the calls of the outermost module with the most time."""
+    rows = _outermost_rows(host)
     names = host["name"].iloc[rows].astype(str)
     time = host["duration_ns"].iloc[rows].groupby(names.to_numpy()).sum()
     if time.empty:
         return _calls(host, rows, names, window)
     chosen = (names == time.idxmax()).to_numpy()
     return _calls(host, rows[chosen], names[chosen], window)
+
+
+def _of_any_model(host: pd.DataFrame, window: Window) -> _Calls:
+    """Return the calls of all outermost modules: an iteration may train several models."""
+    rows = _outermost_rows(host)
+    return _calls(host, rows, pd.Series("", index=range(len(rows)), dtype=object), window)
+
+
+def _outermost_rows(host: pd.DataFrame) -> Ints:
+    """Return the rows of modules outside all others, from nn.Module events or tracekit's ranges."""
+    mask = (host["category"] == "module").to_numpy()
+    if not mask.any():
+        user = UserRanges(host)
+        mask = np.zeros(len(host), dtype=bool)
+        mask[user.rows_of(lambda name: (parsed := ranges.parse(name)) is not None and parsed[0] == "module")] = True
+    nest = Nest(host, mask)
+    return nest.rows[nest.parent < 0].astype(np.int64)
 
 
 def _calls(host: pd.DataFrame, rows: Ints, names: "pd.Series[str]", window: Window) -> _Calls:

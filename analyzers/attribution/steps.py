@@ -21,6 +21,8 @@ _PROFILER_STEP = re.compile(r"ProfilerStep#\d+")
 _USER_STEP = re.compile(r"(?:[A-Za-z]+[ _-])?(?:step|iteration|iter)[ _:#-]*\d+", re.IGNORECASE)
 _UNLIKE = 0.1
 """Largest relative difference in work between repetitions of a step."""
+_MOST_KINDS = 8
+"""Largest number of unlike repetitions that make up one step."""
 _PART_OF_A_STEP = 0.5
 """A first or last step with less than this fraction of the others' work was cut off by the recording."""
 
@@ -66,8 +68,8 @@ def find_steps(host: pd.DataFrame, items: WorkItems, origin: Origin) -> Steps:
     start, end = _spans(host, marks.rows)
     if len(marks.rows) < 2 and marks.may_hold_several:
         window = Window(int(start[0]), int(end[0])) if len(start) else None
-        repetitions = repeated(host, items, origin, window)
-        start, end = repetitions if _alike(*repetitions, origin.time_ns) else (start, end)
+        repetitions = _equal(*repeated(host, items, origin, window), origin.time_ns)
+        start, end = repetitions or (start, end)
     if not len(start):
         return Steps(start, end, np.zeros(len(origin.time_ns), dtype=np.int32))
     of_item = _at(start, end, origin.time_ns)
@@ -122,12 +124,23 @@ def _at(start: Ints, end: Ints, time: Ints) -> Rows:
     return np.where(inside, at, -1).astype(np.int32)
 
 
-def _alike(start: Ints, end: Ints, time: Ints) -> bool:
-    """Return whether most spans contain about the same number of work items, as the repetitions of a step do."""
-    if len(start) < 2:
-        return False
+def _equal(start: Ints, end: Ints, time: Ints) -> tuple[Ints, Ints] | None:
+    """Return the repetitions, joined in groups where several kinds alternate, such as the two updates of a GAN; None
+    if their work differs."""
+    if not len(start):
+        return None
     of_item = _at(start, end, time)
     work = np.bincount(of_item[of_item >= 0], minlength=len(start))
+    for count in range(1, _MOST_KINDS + 1):
+        if all(_alike(work[kind::count]) for kind in range(count)):
+            return start[::count], np.append(start[count::count], end[-1])
+    return None
+
+
+def _alike(work: Ints) -> bool:
+    """Return whether most of several repetitions have about the same number of work items."""
+    if len(work) < 2:
+        return False
     usual = np.median(work)
     return bool(2 * np.count_nonzero(abs(work - usual) <= _UNLIKE * usual) > len(work) and usual)
 

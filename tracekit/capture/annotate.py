@@ -153,5 +153,8 @@ def range_name(path: str, module: "nn.Module") -> str:
 
 
 def has_forward(module: "nn.Module") -> bool:
-    """Return whether the module can be called: a container inherits the forward of nn.Module, which only raises."""
+    """Return whether the module can be called and takes hooks: a container inherits the forward of nn.Module, which only
+    raises, and a scripted module takes none."""
+    if isinstance(module, require("torch.jit").ScriptModule):
+        return False
     return getattr(module.forward, "__func__", module.forward) is not require("torch.nn").Module.forward

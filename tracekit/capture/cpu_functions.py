@@ -13,6 +13,7 @@ from tracekit.capture.annotate import Emitter
 from tracekit.capture.cpu_recorder import Placement
 from tracekit.capture.cuda_attention import AttentionChoice
 from tracekit.capture.cuda_functions import CudaFunctions
+from tracekit.capture.cuda_stand_ins import stand_ins
 from tracekit.capture.op_recorder import OpRecorder
 
 _MOVES = (torch.Tensor.to, torch.Tensor.cuda)
@@ -59,11 +60,11 @@ def _same(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
 
 
 @contextmanager
-def as_on_a_gpu(emitter: Emitter) -> Iterator[None]:
-    """Give torch the defaults of a machine with a GPU.
+def as_on_a_gpu(emitter: Emitter, name: str) -> Iterator[None]:
+    """Give torch the defaults of a machine with a GPU of this name.
 
-    Optimizers update all parameters at once, modules run uncompiled, and CUDA's autocast, synchronization and NVTX
-    ranges work without CUDA.
+    Optimizers update all parameters at once, modules run uncompiled, and CUDA's autocast, events, synchronization and
+    NVTX ranges work without CUDA.
     """
     optimizer, autocast = import_module("torch.optim.optimizer"), torch.amp.autocast_mode.autocast
     foreach, enter = ["cpu", *optimizer._get_foreach_kernels_supported_devices()], autocast.__init__
@@ -74,16 +75,10 @@ def as_on_a_gpu(emitter: Emitter) -> Iterator[None]:
     replaced: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
         (optimizer, "_get_foreach_kernels_supported_devices", lambda: foreach),
         (autocast, "__init__", on_cpu),
-        (torch.cuda, "synchronize", _nothing),
-        (torch.cuda, "reset_peak_memory_stats", _nothing),
-        (torch.cuda.nvtx, "range_push", emitter.push),
-        (torch.cuda.nvtx, "range_pop", emitter.pop),
+        *stand_ins(emitter, name),
     )
     contexts = [patch.object(holder, name, new) for holder, name, new in replaced]
     with ExitStack() as stack:
         for context in (*contexts, torch.compiler.set_stance("force_eager")):
             stack.enter_context(context)
         yield
-
-
-def _nothing(*_: Any, **__: Any) -> None: ...

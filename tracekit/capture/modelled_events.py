@@ -115,12 +115,11 @@ class _Step:
         for slot, call in enumerate(self._recording.call):
             kernel = self._kernels[call] if call >= 0 else None
             if kernel:
-                copies = bool(self._recording.calls[call].copies)
-                message = self._recording.calls[call].message
-                if message:
-                    yield self._collective(slot, message)
-                yield from self._launch(slot, kernel, copies, LINK_STREAM if message else STREAM)
-                if copies:
+                described = self._recording.calls[call]
+                if described.message:
+                    yield self._collective(slot, described.message)
+                yield from self._launch(slot, kernel, described)
+                if described.copies:
                     yield self._wait(f"{self._prefix}StreamSynchronize", slot, self._kernel_start[slot])
 
     def _collective(self, slot: int, message: Message) -> Event:
@@ -145,14 +144,16 @@ class _Step:
         times = self._start[slot], self._end[slot]
         return _on_host("cpu_op", RECORDED_AS, *times, self._ids(slot) | said, self._thread(slot))
 
-    def _launch(self, slot: int, kernel: ModelledKernel, copies: bool, stream: int) -> Iterator[Event]:
+    def _launch(self, slot: int, kernel: ModelledKernel, described: OpCall) -> Iterator[Event]:
+        copies, stream = bool(described.copies), LINK_STREAM if described.message else STREAM
         thread, ids = self._thread(slot), self._ids(slot) | {"correlation": self._first_id + slot}
         launched = min(self._end[slot], self._kernel_start[slot])
         begun = max(self._start[slot], launched - self._launch_ns)
         call = f"{self._prefix}{'MemcpyAsync' if copies else 'LaunchKernel'}"
         times = self._kernel_start[slot], self._kernel_end[slot]
         yield _on_host("cuda_runtime", call, begun, launched, ids, thread)
-        yield _on_device("gpu_memcpy" if copies else "kernel", kernel.name, *times, ids, stream)
+        size = {"bytes": described.copied_bytes} if copies else {}
+        yield _on_device("gpu_memcpy" if copies else "kernel", kernel.name, *times, ids | size, stream)
         yield _flow("s", self._first_id + slot, PROCESS, thread, begun)
         yield _flow("f", self._first_id + slot, DEVICE, stream, times[0])
 

@@ -44,8 +44,8 @@ def kernel_of(call: OpCall, gpu: GPU, *, tf32: bool, link: Link = "nvlink") -> M
     torch.backends.cudnn.allow_tf32 is False.
     """
     if call.copies:
-        size = max(call.read_bytes, call.write_bytes)
-        return ModelledKernel(_COPIES[call.copies], max(_COPY_NS, round(copy_ns(size, gpu, "pageable"))), "copy")
+        took = round(copy_ns(call.copied_bytes, gpu, "pageable"))
+        return ModelledKernel(_COPIES[call.copies], max(_COPY_NS, took), "copy")
     if call.message:
         name = f"modelled::ncclDevKernel_{_COLLECTIVES[call.message.kind]}_{call.element_type}"
         return ModelledKernel(name, max(1, round(message_ns(call.message, gpu, link))), "communication")

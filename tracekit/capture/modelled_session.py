@@ -6,6 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.hardware import GPU
 from tracekit.capture import annotate
 from tracekit.capture.annotate import Emitter
@@ -50,7 +51,7 @@ class ModelledCapture:
         self._entered = ExitStack()
         emitter = _InModules(self._builder, placement)
         for context in (
-            as_on_a_gpu(self._recorder.emitter),
+            as_on_a_gpu(self._recorder.emitter, self._gpu.name),
             CpuFunctions(attention, placement, self._recorder),
             self._recorder,
             annotate_every_module(emitter, self._held.add),
@@ -64,6 +65,9 @@ class ModelledCapture:
         self._entered.close()
         self._builder.close()
         self._recorder.finish()
+        if not error and not self._builder.recording.calls:
+            why = "No op of torch ran on the device."
+            raise InputError("There is nothing to model.", why, "Run code that computes with tensors of torch.")
         self._say(f"ran on the CPU; modelling its {len(self._builder.recording.call):,} ops for {self._gpu.name}")
         self._write()
 

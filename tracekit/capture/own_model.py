@@ -33,6 +33,12 @@ class OwnModel:
         inner: nn.Module = getattr(self.model, "_orig_mod", self.model)
         return inner
 
+    def check(self) -> None:
+        """Raise InputError if the model is to be trained, and has nothing that can be."""
+        if self.train and not any(each.requires_grad for each in self.model.parameters()):
+            why = "None of its parameters requires a gradient."
+            raise InputError(f"{self.name} cannot be trained.", why, "Leave train=True out.")
+
     @property
     def name(self) -> str:
         return type(self.uncompiled).__name__

@@ -42,7 +42,7 @@ def on_fake_tensors(own: OwnModel, gpu: GPU) -> FakeRun:
         model = copy.deepcopy(own.uncompiled)
     twin = OwnModel(model, mapped(fake.from_tensor, own.inputs), own.train, own.loss)
     recorder = _Strict(attention, host_tensors)
-    with fake, as_on_a_gpu(recorder.emitter), CudaFunctions(attention, host_tensors, recorder), recorder:
+    with fake, as_on_a_gpu(recorder.emitter, gpu.name), CudaFunctions(attention, host_tensors, recorder), recorder:
         return _recorded(twin, recorder)
 
 
@@ -50,7 +50,7 @@ def _on_the_cpu(own: OwnModel, gpu: GPU) -> FakeRun:
     attention, placement, twin = _attention(gpu), Placement(), own.on("cpu")
     recorder = CpuRecorder(attention, placement)
     placement.enter_module()  # the GPU runs all ops of the step
-    with as_on_a_gpu(recorder.emitter), CpuFunctions(attention, placement, recorder), recorder:
+    with as_on_a_gpu(recorder.emitter, gpu.name), CpuFunctions(attention, placement, recorder), recorder:
         return _recorded(twin, recorder)
 
 

@@ -32,6 +32,11 @@ class OpCall:
     message: Message | None = None
     """What a collective sends; None for other ops."""
 
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes that a copy moves over the link; a change of type happens at one end."""
+        return max(self.read_bytes, self.write_bytes)
+
 
 @dataclass(frozen=True)
 class Range:

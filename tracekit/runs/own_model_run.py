@@ -45,6 +45,7 @@ def profile_own(
     Where there is neither, it is measured on the CPU. `loss` takes what the model returns to the number to minimize.
     """
     own = OwnModel(model, inputs, train, loss)
+    own.check()
     asked = modelled_or_projected(gpu, gpu_file, device)
     folder = Path(output or f"runs/{own.name}-{asked.id if asked else device}")
     check_writable(folder / TRACE)
