@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 import tracekit
-from tracekit.analyzers.memory_timeline.kinds import KINDS
-from tracekit.answers.memory_of_run import memory_of_run
+from tracekit.analyzers.memory_timeline.block_kinds import KINDS
+from tracekit.answers.device_memory import memory_of_run
 from tracekit.capture.annotate import ProfilerRanges, annotate
 from tracekit.capture.own_model import OwnModel
 

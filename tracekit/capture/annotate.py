@@ -155,8 +155,7 @@ def range_name(path: str, module: "nn.Module") -> str:
 def has_forward(module: "nn.Module") -> bool:
     """Return whether the module can be called and takes hooks.
 
-    A container inherits the forward of nn.Module, which only
-    raises, and a scripted module takes no hooks.
+    A container inherits the forward of nn.Module, which only raises, and a scripted module takes no hooks.
     """
     if isinstance(module, require("torch.jit").ScriptModule):
         return False
