@@ -14,7 +14,7 @@ from tracekit.reports.names import lower_first, printable
 from tracekit.reports.sentences import explained, pieces
 
 Rows = Mapping[tuple[str, str], str]
-_KEYS = {"layer_types": "type", "ops": "name", "kernels": "name", "idle_causes": "cause"}
+_KEYS = {"layer_types": "type", "ops": "name", "kernels": "name", "idle_causes": "cause", "fusion_plan": "number"}
 """Tables whose rows evidence refers to -> column with their keys."""
 _PLACES = {"idle_share": "timeline", "launches": "kernels-0"}
 """Value of the step -> element of the page that shows it."""

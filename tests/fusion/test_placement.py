@@ -15,8 +15,12 @@ from tracekit.analyzers.fusion import graph as graphs
 from tracekit.analyzers.fusion.backward_ops import backward_of, gradients_of
 from tracekit.analyzers.fusion.placement import BY_HAND, Pass, Place, placed
 from tracekit.analyzers.fusion.planned_kernels import plan
+from tracekit.analyzers.fusion.timed import TimedKernel
+from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.transforms.fused_groups import with_kernels
-from tracekit.runs.folders import GRAPH
+from tracekit.reports.cards import cards
+from tracekit.runs import kernel_times
+from tracekit.runs.folders import GRAPH, TIMED
 
 H100 = hardware.find("h100")
 
@@ -111,3 +115,22 @@ def test_all_groups_are_predicted_from_the_plan(run, graph):
     }
     with pytest.raises(InputError, match="no such group"):
         tracekit.predict(run, apply="fused:99")
+
+
+def test_the_report_has_a_card_of_the_written_kernels(run, graph):
+    """It names each group with what it is predicted to take and, of one that was timed, what it took."""
+    assert "Fused kernels of the run's own plan" not in [card.title for card in _cards(run)]
+    row = next(row for row in plan(graph, H100) if row.template == "add_norm")
+    kernel_times.add(run, H100, {row.key: TimedKernel(after_ns=1000.0, before_ns=5000.0, roof_fraction=0.9)})
+    kernel_times.keep_gain(run, H100, Interval(1.2, 1.3, 1.4))
+    card = next(card for card in _cards(run) if card.title == "Fused kernels of the run's own plan")
+    assert card.speedup == Interval(1.2, 1.3, 1.4)
+    said = ["".join(link.text for link in line) for line in card.evidence]
+    assert any("residual + norm" in line and "measured, 90 % of the roof" in line for line in said)
+    assert any("rotary" in line and line.endswith("predicted") for line in said)
+    (run / TIMED).unlink()
+
+
+def _cards(run):
+    planned, others = cards(tracekit.analyze(run))
+    return [*planned, *others]

@@ -1,16 +1,28 @@
 """The plan of fused kernels of a run that keeps the graph of its ops, with the times of those that were timed."""
 
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
+
+from tracekit.analyzers.evidence import Evidence, Statement, say
 from tracekit.analyzers.fusion import graph as graphs
 from tracekit.analyzers.fusion.plan_table import table
+from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Recommendation
 from tracekit.analyzers.readers.remote import is_url
 from tracekit.analyzers.results import Analysis
+from tracekit.optimizations.fused_kernels import FusedKernels
+from tracekit.planning.search import pays
 from tracekit.runs import kernel_times
 from tracekit.runs.folders import GRAPH, TRACE
+
+_SHOWN = 6
+"""Groups of the plan that a card names."""
 
 
 def by_data_flow(analysis: Analysis, path: str | Path) -> Analysis:
@@ -21,7 +33,43 @@ def by_data_flow(analysis: Analysis, path: str | Path) -> Analysis:
         return analysis
     steps = int((analysis.timeline.steps.kernels > 0).sum()) if len(analysis.timeline.steps) else 0
     plan = table(graphs.read(folder / GRAPH), gpu, analysis.layer_ops, steps, kernel_times.read(folder, gpu))
-    return replace(analysis, fusion_plan=plan)
+    return with_card(replace(analysis, fusion_plan=plan), kernel_times.gain(folder, gpu))
+
+
+def with_card(analysis: Analysis, gain: Interval | None) -> Analysis:
+    """Return the analysis with a recommendation of the written kernels, if they are predicted to gain something."""
+    if gain is None or not pays(gain):
+        return analysis
+    written = FusedKernels("all")
+    plan = analysis.fusion_plan[analysis.fusion_plan.kernel != ""]
+    card = Recommendation(
+        id=written.id,
+        title=written.title,
+        speedup=gain,
+        reason=(say("written-kernels", _sum("before", plan, "before_ns"), _sum("after", plan, "after_ns")),),
+        evidence=tuple(_group(row) for row in plan.head(_SHOWN).to_dict("records")),
+        how_to="tracekit verify RUN --apply fused:all  # measures them\n# in RUN/kernels, apply(model) of each file",
+        caveats=written.caveats,
+        costs=written.costs,
+    )
+    others = tuple(each for each in analysis.recommendations if each.id != written.id)
+    return replace(analysis, recommendations=(*others, card))
+
+
+def _sum(role: str, plan: pd.DataFrame, column: str) -> Evidence:
+    return Evidence(role, float(plan[column].sum()), "fusion_plan", column)
+
+
+def _group(row: Mapping[Hashable, Any]) -> Statement:
+    """Return a row of the plan: its predicted time and, if it was timed, the measured one and its part of the roof."""
+    cell = partial(Evidence, table="fusion_plan", row=str(row["number"]))
+    said = [cell("pattern", row["pattern"], column="pattern"), cell("groups", int(row["groups"]), column="groups")]
+    said += [cell(name, float(row[f"{name}_ns"]), column=f"{name}_ns") for name in ("before", "after")]
+    if not row["measured_ns"] > 0:
+        return say("planned-kernel", *said)
+    measured = cell("measured", float(row["measured_ns"]), column="measured_ns")
+    roof = cell("roof", f"{row['roof_fraction']:.0%}".replace("%", " %"), column="roof_fraction")
+    return say("timed-kernel", *said, measured, roof)
 
 
 def with_graph(base: Baseline, path: str | Path) -> Baseline:

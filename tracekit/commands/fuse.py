@@ -2,11 +2,16 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from tracekit.analyzers.errors import InputError
 from tracekit.commands._output import say
 from tracekit.commands._reading import GPU_FILE
+
+if TYPE_CHECKING:
+    from tracekit.analyzers.hardware import GPU
 
 
 @click.command(short_help="Write fused Triton kernels for a run, proved and timed.")
@@ -38,7 +43,7 @@ def command(
     from tracekit.fusion import run_kernels
     from tracekit.fusion.run_graph import gpu_of
     from tracekit.reports.fusion_text import plan_text, results_text
-    from tracekit.runs.folders import KERNELS
+    from tracekit.runs.folders import KERNELS, TRACE
 
     chosen = hardware.selected(gpu or "", gpu_file or "") or gpu_of(run)
     if not groups and not everything:
@@ -49,8 +54,25 @@ def command(
     target = output or run / KERNELS
     results = run_kernels.write(run, chosen, groups, target, say)
     click.echo(results_text(results), nl=False)
+    if everything and (run / TRACE).is_file():
+        click.echo(_step(run, chosen, gpu, gpu_file))
     written = [each.path.name for each in results if each.path]
     if written:
         click.echo(f"\nWritten to {target}/: {', '.join(written)}")
     if not all(each.path or not each.planned.template for each in results):
         click.get_current_context().exit(1)
+
+
+def _step(run: Path, chosen: "GPU", gpu: str | None, gpu_file: str | None) -> str:
+    """Return the predicted gain of the step with all kernels, which is kept for the report's card."""
+    from tracekit.answers.what_if import predict
+    from tracekit.reports.numbers import speedup
+    from tracekit.runs import kernel_times
+
+    try:
+        gain = predict(run, "fused:all", gpu, gpu_file=gpu_file).speedup
+    except InputError as error:
+        return f"\nThe step with all of them is not predicted: {error.what} {error.why}"
+    kernel_times.keep_gain(run, chosen, gain)
+    measure = f"Measure it with: tracekit verify {run} --apply fused:all"
+    return f"\nA step with all of them is predicted to be {speedup(gain)} as fast. {measure}"

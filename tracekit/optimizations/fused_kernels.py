@@ -1,5 +1,6 @@
 """Hand-written fused kernels for norms and for activations that are written op by op."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Self
 
@@ -41,6 +42,7 @@ CALLED = Interval(1.0, 0.5, 0.0)
 
 
 _WRITTEN_CAVEATS = ("A Triton kernel is launched through Python: a run that waits for its host may lose.",)
+_TITLES = {"": "Fused kernels", "all": "Fused kernels of the run's own plan"}
 _NAMED = 3
 """Number of types of layers that the evidence names."""
 
@@ -61,7 +63,9 @@ class FusedKernels(Optimization):
     id = "fused-kernels"
     reads_costs = True
     aliases = ("fused",)
-    costs = Costs("less: no results in between", "rounding of the last digits", "a patch for each family of models")
+    costs: Costs = Costs(
+        "less: no results in between", "rounding of the last digits", "a patch for each family of models"
+    )
     caveats: tuple[str, ...] = (
         "A run that waits for its host loses: a kernel of liger-kernel is launched through Python.",
         "Each family of models needs its own patch; check the outputs once.",
@@ -69,9 +73,9 @@ class FusedKernels(Optimization):
 
     def __init__(self, groups: str = "") -> None:
         self.groups = groups
-        self.title = f"Fused kernels, written for the run ({groups})" if groups else "Fused kernels"
+        self.title = _TITLES.get(groups, f"Fused kernel of group {groups} of the run's plan")
         if groups:
-            self.caveats = _WRITTEN_CAVEATS
+            self.caveats, self.costs = _WRITTEN_CAVEATS, replace(self.costs, effort="apply(model) of each written file")
 
     def with_argument(self, argument: str) -> Self:
         """Return the kernels that `tracekit fuse` writes, of all groups of the plan or of one."""
