@@ -113,7 +113,7 @@ FUSION_PLAN = Table(
     Column("number", "int64", "", "its number, by which `fuse --group` and `verify --apply fused:N` name it"),
     Column("basis", "object", "", "how the groups were found: by data flow, or by launch order where no graph is kept"),
     Column("kernel", "object", "", 'the kernel that `fuse` writes for it; "": none'),
-    Column("library", "object", "", 'what a library has for it; "": nothing that is known'),
+    Column("library", "object", "", 'what a library or torch.compile has for it; "": nothing that is known'),
     Column(
         "pattern", "object", "", "QKV projection, add + norm, rotary embedding, gated activation, cross entropy, ..."
     ),

@@ -11,6 +11,8 @@ from tracekit.reports.untrusted import printable
 
 def plan_text(rows: Sequence[Planned], gpu: GPU) -> str:
     """Return the plan with one line per row."""
+    if not rows:
+        return "Nothing can be fused: no ops of the step that a kernel could compute together follow each other.\n"
     lines = [f"Fused kernels of one step on the {gpu.name}, those that save most first (times are modelled):", ""]
     for number, row in enumerate(rows, 1):
         after = row.after_ns
@@ -23,8 +25,8 @@ def plan_text(rows: Sequence[Planned], gpu: GPU) -> str:
             f"({duration(after.low / 1e3)} to {duration(after.high / 1e3)}); {row.each.launches_before * row.groups} → "
             f"{row.each.launches_after * row.groups} launches"
         )
-        if row.library:
-            lines.append(f"      library: {row.library}")
+        if row.elsewhere:
+            lines.append(f"      elsewhere: {row.elsewhere}")
     return "\n".join(lines) + "\n"
 
 

@@ -17,7 +17,7 @@ from tracekit.analyzers.result_tables import FUSION_PLAN
 
 NAN = float("nan")
 _MOST = 40
-_COPIES_OF_GROUPS = ("pattern", "layer", "layer_type", "ops", "library", "groups")
+_COPIES_OF_GROUPS = ("pattern", "layer", "layer_type", "ops", "groups")
 
 
 def table(graph: Graph, gpu: GPU, layer_ops: pd.DataFrame, steps: int, timed: Timed | None = None) -> pd.DataFrame:
@@ -53,6 +53,7 @@ def _columns(rows: list[Planned], gpu: GPU, timed: Timed) -> dict[str, list[Any]
     after = [row.after_ns for row in rows]
     return {
         **{name: [getattr(row, name) for row in rows] for name in _COPIES_OF_GROUPS},
+        "library": [row.elsewhere for row in rows],
         "number": list(range(1, len(rows) + 1)),
         "basis": ["data flow"] * len(rows),
         "kernel": [row.template for row in rows],

@@ -7,6 +7,7 @@ from typing import Any
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES
 from tracekit.analyzers.fusion.backward_ops import backward_of, ops_of
+from tracekit.analyzers.fusion.beside_compile import beside_compile
 from tracekit.analyzers.fusion.graph import Graph
 from tracekit.analyzers.fusion.group_time import Estimate, estimate
 from tracekit.analyzers.fusion.groups import find
@@ -50,6 +51,12 @@ class Planned:
     @property
     def modelled_gain_ns(self) -> float:
         return (self.each.modelled_ns - self.each.modelled_after_ns) * self.groups
+
+    @property
+    def elsewhere(self) -> str:
+        """What a library and torch.compile have for it."""
+        compiled = beside_compile(self.template, training=self.first.group.graph.training)
+        return "; ".join(each for each in (self.library, compiled) if each)
 
     @property
     def key(self) -> str:

@@ -49,12 +49,15 @@ def command(
     if not groups and not everything:
         rows, _ = run_kernels.rows_of(run, chosen)
         click.echo(plan_text(rows, chosen), nl=False)
-        click.echo(f"\nWrite them with: tracekit fuse {run} --all")
+        if any(row.template for row in rows):
+            click.echo(f"\nWrite them with: tracekit fuse {run} --all")
         return
     target = output or run / KERNELS
     results = run_kernels.write(run, chosen, groups, target, say)
-    click.echo(results_text(results), nl=False)
-    if everything and (run / TRACE).is_file():
+    click.echo(
+        results_text(results) if results else "The plan has no group with a kernel: nothing was written.\n", nl=False
+    )
+    if everything and any(each.path for each in results) and (run / TRACE).is_file():
         click.echo(_step(run, chosen, gpu, gpu_file))
     written = [each.path.name for each in results if each.path]
     if written:

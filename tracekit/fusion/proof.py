@@ -1,6 +1,7 @@
 """Checks a kernel against its reference: sizes, layouts, extremes, gradients; on a GPU or in Triton's interpreter."""
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tracekit.analyzers.errors import TracekitError
 from tracekit.capture.packages import require
 from tracekit.fusion.catalogue import TEMPLATES, Sizes, Template
 
@@ -41,8 +43,23 @@ def interpret() -> None:
 
 def interpret_without_gpu() -> None:
     """Select the interpreter if torch has no GPU. Must be called before Triton is imported."""
-    if not Path("/dev/nvidiactl").exists():
+    if not _has_gpu():
         interpret()
+
+
+def check_interpreter() -> None:
+    """Raise TracekitError if Triton cannot interpret kernels here, because it was imported to compile them."""
+    language = sys.modules.get("triton.language")
+    if not _has_gpu() and type(getattr(language, "sum", None)).__name__ == "JITFunction":
+        raise TracekitError(
+            "Triton was imported before its interpreter was chosen.",
+            "There is no GPU here, and it chooses once in a process.",
+            "Call tracekit fuse in a process of its own, or set TRITON_INTERPRET=1 before Python starts.",
+        )
+
+
+def _has_gpu() -> bool:
+    return Path("/dev/nvidiactl").exists()
 
 
 def prove(kernel: ModuleType, template: str, dtypes: Sequence[Any], *, trains: bool, device: str) -> list[Check]:

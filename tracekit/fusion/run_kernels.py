@@ -26,8 +26,10 @@ from tracekit.runs import kernel_times
 from tracekit.runs.folders import GRAPH
 
 _DTYPES: dict[str, Dtype] = {"float": "fp32", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
-_SINCE = {"bf16": (8, 0), "fp16": (7, 0), "fp32": (7, 0)}
-"""Lowest compute capability at which Triton's kernels run in a type."""
+_OLDEST = (7, 0)
+"""Lowest compute capability at which Triton's kernels run."""
+_SINCE = {"bf16": (8, 0)}
+"""The same for types that need a later one."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ def write(folder: Path, gpu: GPU, numbers: Sequence[int], target: Path, say: Say
     """Check and write the kernels of these rows of a run's plan; without numbers, of all rows that have a kernel."""
     rows, trains = rows_of(folder, gpu)
     _check_numbers(numbers, rows)
+    proof.check_interpreter()
     results = []
     for number, planned in enumerate(rows, 1):
         if numbers and number not in numbers:
@@ -102,14 +105,15 @@ def _written(number: int, planned: Planned, gpu: GPU, trains: bool, target: Path
 def obstacle(planned: Planned, gpu: GPU) -> str:
     """Return why no kernel can be written for a row; "": one can."""
     if not planned.template:
-        return "no template does this group" + (f": {planned.library}" if planned.library else "")
+        return "no template does this group" + (f": {planned.elsewhere}" if planned.elsewhere else "")
     dtype = _DTYPES.get(planned.dtype)
     if dtype is None:
-        return f"its type, {planned.dtype}, is not supported: profile it with --dtype bf16, fp16 or fp32"
-    if gpu.compute_capability < _SINCE[dtype]:
-        return (
-            f"the {gpu.name} does not compute in {dtype}: profile it with --dtype {'fp16' if dtype == 'bf16' else '?'}"
-        )
+        return f"its type, {planned.dtype or 'unknown'}, is not supported: profile the model in bf16, fp16 or fp32"
+    if gpu.compute_capability < _OLDEST:
+        has = ".".join(map(str, gpu.compute_capability))
+        return f"Triton needs compute capability 7.0 (Volta), and the {gpu.name} has {has}: write for another --gpu"
+    if gpu.compute_capability < _SINCE.get(dtype, _OLDEST):
+        return f"the {gpu.name} does not compute in {dtype}: profile it with --dtype fp16"
     return ""
 
 
@@ -132,7 +136,7 @@ def _described(number: int, planned: Planned, gpu: GPU, timed: TimedKernel | Non
         f"({after.low / groups / 1e3:,.1f} to {after.high / groups / 1e3:,.1f}).",
         *(_wrapped(f"Measured: {_measured(timed)}") if timed else ()),
         *(_wrapped(f"Launches: {planned.tiles.reason}") if planned.tiles else ()),
-        *(_wrapped(f"Library: {planned.library}.") if planned.library else ()),
+        *(_wrapped(f"Elsewhere: {planned.elsewhere}.") if planned.elsewhere else ()),
         "Use: apply(model) puts it in place of the modules, remove(model) takes it out."
         if planned.template not in BY_HAND
         else "Use: call fused(...) where the model computes what reference(...) does.",
