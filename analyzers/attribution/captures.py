@@ -1,6 +1,7 @@
 """Finds captures of CUDA graphs on the host: launches that were recorded into a graph instead of being run."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,6 +10,8 @@ import pandas as pd
 
 from tracekit.analyzers.attribution.kernel_names import is_launch, matching
 from tracekit.analyzers.attribution.nesting import Nest, take
+from tracekit.analyzers.attribution.serving import captured_size
+from tracekit.analyzers.attribution.user_ranges import UserRanges
 from tracekit.analyzers.attribution.work_items import WorkItems
 
 Ints = npt.NDArray[np.int64]
@@ -22,6 +25,8 @@ _SIGNATURE = ("name", "shapes", "dtypes", "values")
 _GENERATED = "triton_"
 MERGED = "captures of "
 """Prefix of the row that names the file in which captures were recorded (`merged_captures`)."""
+_Sized = tuple[int, int, int]
+"""Start and end of a span, and the batch size of the captures in it; 0: unknown."""
 _BATCH = re.compile(r"(?:bs|batch(?:_size)?|num_tokens|tokens)[_=-]?(\d{1,7})(?!\d)")
 
 
@@ -42,7 +47,7 @@ class Capture:
     forked: bool
     """Whether another stream joined the capture; then nodes do not start in the order of the launches."""
     batch: int = 0
-    """Batch size in the name of the file that holds the capture alone; 0: unknown."""
+    """Batch size that a range around the capture, or the name of its file, states; 0: unknown."""
 
     def fits(self, names: list[str], kinds: list[str]) -> bool:
         """Return whether this capture could have made a graph of these nodes.
@@ -69,12 +74,12 @@ def find_captures(host: pd.DataFrame, items: WorkItems, ops: Nest) -> list[Captu
     rows = np.flatnonzero(launches & ~np.isin(host["correlation"].to_numpy(), items.correlation))
     rows = rows[np.argsort(start[rows], kind="stable")]
     forks = np.sort(start[runtime & matching(host["name"], _FORK)])
-    captures, files = [], _files(host)
+    captures, sizes = [], [*_sizes_by_range(host), *_sizes_by_file(host)]
     for begin, end in spans:
         inside = rows[slice(*np.searchsorted(start[rows], [begin, end]))]
         forked = bool(np.diff(np.searchsorted(forks, [begin, end]))[0])
         capture = _capture(host, _once(host, inside), end, forked, ops)
-        captures.append(replace(capture, batch=_batch_at(begin, files)))
+        captures.append(replace(capture, batch=_size_at(begin, sizes)))
     return captures
 
 
@@ -91,17 +96,26 @@ def capture_spans(host: pd.DataFrame) -> list[tuple[int, int]]:
     return sorted(spans, key=lambda span: span[1])
 
 
-def _files(host: pd.DataFrame) -> list[tuple[int, int, str]]:
-    """Return start, end and name of each file whose captures were merged into the trace."""
+def _sizes_by_range(host: pd.DataFrame) -> list[_Sized]:
+    rows = UserRanges(host).rows_of(captured_size)
+    return _sized(host.iloc[rows], captured_size)
+
+
+def _sizes_by_file(host: pd.DataFrame) -> list[_Sized]:
+    """Return the sizes in the names of the files whose captures were merged into the trace."""
     rows = np.flatnonzero((host["category"] == "overhead").to_numpy())
     merged = host.iloc[rows][host["name"].iloc[rows].astype(str).str.startswith(MERGED).to_numpy(dtype=bool)]
-    start, end = merged["start_ns"].astype(int), merged["start_ns"].astype(int) + merged["duration_ns"].astype(int)
-    return list(zip(start, end, merged["name"].astype(str), strict=True))
+    return _sized(merged, lambda name: int(size[1]) if (size := _BATCH.search(name)) else 0)
 
 
-def _batch_at(time: int, files: list[tuple[int, int, str]]) -> int:
-    sizes = (_BATCH.search(name) for start, end, name in files if start <= time <= end)
-    return next((int(size[1]) for size in sizes if size), 0)
+def _sized(rows: pd.DataFrame, size_of: Callable[[str], int]) -> list[_Sized]:
+    start = rows["start_ns"].to_numpy().astype(np.int64)
+    end = start + rows["duration_ns"].to_numpy().astype(np.int64)
+    return list(zip(start.tolist(), end.tolist(), map(size_of, rows["name"].astype(str)), strict=True))
+
+
+def _size_at(time: int, sizes: list[_Sized]) -> int:
+    return next((size for start, end, size in sizes if size and start <= time <= end), 0)
 
 
 def _once(host: pd.DataFrame, rows: Ints) -> Ints:

@@ -7,6 +7,8 @@ vLLM, vllm/v1/worker/gpu_worker.py, Worker.annotate_profile:
 SGLang, build_step_span_name (sgl-project/sglang#23419; detailed_annotations add a suffix, #24911):
     step[EXTEND bs=<requests> toks=<tokens>], step[<ForwardMode> bs=<requests>]
     step[VERIFY bs=<requests>], step[DRAFT bs=<requests>]                       0.5.23: speculative decoding
+A range around the capture of a CUDA graph names its size:
+    capture_<tokens>_<mode>, capture_<tokens>_<subsystem>_<mode>                vLLM with capture_torch_profiler, 0.26
 """
 
 import re
@@ -15,6 +17,7 @@ from typing import Literal
 _VLLM = re.compile(r"execute_(?:\d+_)?context_(?P<prefill>\d+)\([^()]*\)_generation_(?P<decode>\d+)\([^()]*\)")
 _TOKENS = re.compile(r"(?:context|generation)_\d+\((?:sq)?(\d+)")
 _BATCH = re.compile(r"\bbs=(\d+)")
+_CAPTURED = re.compile(r"capture_(\d{1,7})_\w+")
 _VLLM_2025 = re.compile(r"execute_new_(?P<prefill>\d+)_cached_(?P<decode>\d+)")
 _SGLANG = re.compile(r"step\[(?P<mode>[A-Z][A-Z0-9_]*) bs=\d+(?: [^\[\]]*)?\]")
 _MODES = {
@@ -47,6 +50,12 @@ def batch_size(name: str) -> int:
     if _VLLM.fullmatch(name):
         return sum(map(int, _TOKENS.findall(name)))
     match = _BATCH.search(name)
+    return int(match[1]) if match else 0
+
+
+def captured_size(name: str) -> int:
+    """Return the size that a range around the capture of a graph names; 0 if it names none."""
+    match = _CAPTURED.fullmatch(name)
     return int(match[1]) if match else 0
 
 

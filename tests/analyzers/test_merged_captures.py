@@ -63,23 +63,23 @@ def calls(rows):
     return [CALLS[0], ("addmm", "cudaLaunchKernel", addmm(rows, 32, 16)), CALLS[2]]
 
 
-def captured(rows, at=0, base_ns=0, rank=None):
+def captured(rows, at=0, base_ns=0, rank=None, around="decode"):
     """A trace with a warm-up and a capture, in a range that a profiler's schedule makes."""
     made = Handmade()
     made.host("range", "ProfilerStep#0", at, 400)
     made.host("op", "aten::addmm", at + 10, 7, **addmm(rows, 32, 16))
     made.host("runtime", "cudaLaunchKernel", at + 12, 1, correlation=1)
     made.device("gemm", at + 20, 5, correlation=1)
-    made.host("range", "decode", at + 150, 200)
+    made.host("range", around, at + 150, 200)
     capture(made, at + 200, calls(rows))
     trace = made.trace()
     return replace(trace, metadata=replace(trace.metadata, base_ns=base_ns, rank=rank))
 
 
-def replays(*batches, graphs=None, rank=None):
+def replays(*batches, graphs=None, rank=None, step="step[DECODE bs={}]"):
     made = Handmade()
     for number, batch in enumerate(batches):
-        made.host("range", f"step[DECODE bs={batch}]", 200 * number, 150)
+        made.host("range", step.format(batch), 200 * number, 150)
         graph = (graphs or {}).get(batch, 1)
         for node, (name, category) in enumerate(KERNELS):
             values = {"correlation": number + 1, "graph": graph, "graph_node": node + 1}
@@ -132,6 +132,19 @@ def test_a_graph_is_told_by_the_batch_size_in_the_name_of_its_file():
     trace = with_captures(replays(3, 1, graphs={3: 7, 1: 9}), files)
     assert rows_of(trace, analyze(trace)) == [4, 1]
     unnamed = with_captures(replays(3, 1, graphs={3: 7, 1: 9}), [(str(n), each) for n, (_, each) in enumerate(files)])
+    assert codes(analyze(unnamed))["graph-not-mapped"] == 6
+
+
+def test_a_graph_of_vllm_is_told_by_the_range_around_its_capture():
+    """vLLM writes a file for each size, whose names differ in the time only; a range in each names the tokens."""
+    files = [
+        (f"graph_capture_rank_0.{size}1.pt.trace.json.gz", captured(size, base_ns=-size, around=f"capture_{size}_FULL"))
+        for size in (8, 4, 1)
+    ]
+    batches = replays(3, 1, graphs={3: 7, 1: 9}, step="execute_context_0(0)_generation_{0}({0})")
+    trace = with_captures(batches, files)
+    assert rows_of(trace, analyze(trace)) == [4, 1]
+    unnamed = with_captures(batches, [(name, captured(size)) for (name, _), size in zip(files, (8, 4, 1), strict=True)])
     assert codes(analyze(unnamed))["graph-not-mapped"] == 6
 
 
