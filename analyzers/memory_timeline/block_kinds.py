@@ -26,8 +26,29 @@ _MOMENTS = 2
 _FORWARD, _BACKWARD, _OPTIMIZER = "forward", "backward", "optimizer"
 
 
-def kinds_of(blocks: Allocations, work: pd.DataFrame) -> npt.NDArray[np.object_]:
-    """Return the kind of each block. `work` is in launch order."""
+def kinds_of(blocks: Allocations, work: pd.DataFrame, weight_bytes: int = 0) -> npt.NDArray[np.object_]:
+    """Return the kind of each block. `work` is in launch order; `weight_bytes` of weights are among the blocks."""
+    kinds = _by_life(blocks, work)
+    kinds[_weights(blocks, work, weight_bytes)] = "weights"
+    return kinds
+
+
+def _weights(blocks: Allocations, work: pd.DataFrame, size: int) -> npt.NDArray[np.bool_]:
+    """Return the blocks of a model that was built while the trace was recorded: the first `size` bytes that stay, made
+    before its first forward pass."""
+    forward = (work["phase"] == _FORWARD).to_numpy()
+    if not size or not forward.any():
+        return np.zeros(len(blocks.bytes), dtype=bool)
+    began = work["time_ns"].to_numpy()[forward.argmax()]
+    stays = ~blocks.freed & ~blocks.before & (blocks.begin_ns <= began)
+    order = np.argsort(blocks.begin_ns, kind="stable")
+    total = np.empty(len(order), dtype=np.int64)
+    total[order] = np.where(stays, blocks.bytes, 0)[order].cumsum()
+    held: npt.NDArray[np.bool_] = stays & (total <= size)
+    return held
+
+
+def _by_life(blocks: Allocations, work: pd.DataFrame) -> npt.NDArray[np.object_]:
     times, phases = work["time_ns"].to_numpy(), np.append(work["phase"].to_numpy(dtype=object), "")
     first, last = np.searchsorted(times, blocks.begin_ns), np.searchsorted(times, blocks.end_ns)
     made, ended = phases[first], np.where(blocks.freed, phases[np.maximum(last - 1, 0)], "")

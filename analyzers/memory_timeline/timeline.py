@@ -16,6 +16,8 @@ from tracekit.analyzers.schema import Column, Table
 from tracekit.analyzers.trace import Trace
 
 _INDEX = re.compile(r"(?<![^./])\d+(?![^./])")
+_INSTANCE = re.compile(r"(?<=\w)_\d+(?![^./])")
+"""Number of an instance, which torch.profiler adds to the class of a module."""
 _POINTS = 600
 """Maximum number of times that are kept. Of those in between, the one with the most memory is kept."""
 
@@ -54,10 +56,12 @@ def memory_timeline(trace: Trace, analysis: Analysis, moves: pd.DataFrame) -> Me
     """Return the memory of a trace with non-empty MOVES."""
     blocks, work = allocations(moves), launched_ns(analysis, trace.host)
     trains = bool((work["phase"] == "backward").any())
-    before = held_before(blocks.held_before, trace.metadata.capture, trains=trains)
-    kinds, base = kinds_of(blocks, work), int(moves["time_ns"].iloc[0])
+    capture, base = trace.metadata.capture, int(moves["time_ns"].iloc[0])
+    before = held_before(blocks.held_before, capture, trains=trains)
+    built = capture.weight_bytes - before.get("weights", 0) if capture else 0
+    kinds = kinds_of(blocks, work, built)
     times, levels = _levels(blocks, kinds, before)
-    libraries = _of_libraries(trace.metadata.capture, int(levels.sum(axis=1).max()))
+    libraries = _of_libraries(capture, int(levels.sum(axis=1).max()))
     if libraries:
         before["workspaces"] = libraries
         levels[:, KINDS.index("workspaces")] += libraries
@@ -68,11 +72,18 @@ def memory_timeline(trace: Trace, analysis: Analysis, moves: pd.DataFrame) -> Me
     index = min(int(np.searchsorted(work["time_ns"], times[peak])), len(work) - 1)
     return MemoryTimeline(
         over_time=OVER_TIME.frame(over_time),
-        at_peak=_at_peak(blocks, kinds, before, work, int(times[peak])),
+        at_peak=_at_peak(blocks, kinds, before, _with_like_layers(work, analysis), int(times[peak])),
         peak_bytes=int(total[peak]),
         peak_ns=int(times[peak]) - base,
         phase=str(work["phase"].iloc[index]),
     )
+
+
+def _with_like_layers(work: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
+    """Return the work with * for the index of each layer."""
+    classes = analysis.source.layers_from == "nn.Module events"
+    pattern, mark = (_INSTANCE, "_*") if classes else (_INDEX, "*")
+    return work.assign(layer=work["layer"].str.replace(pattern, mark, regex=True))
 
 
 def _of_libraries(capture: CaptureInfo | None, seen: int) -> int:
@@ -116,7 +127,6 @@ def _at_peak(
             "blocks": 1,
         }
     )
-    rows["layer"] = rows["layer"].str.replace(_INDEX, "*", regex=True)
     summed = rows.groupby(["kind", "layer", "op"], sort=False, as_index=False)[["bytes", "blocks"]].sum()
     held = [(kind, "", "", size, 0) for kind, size in before.items() if size]
     table = pd.concat([summed, pd.DataFrame(held, columns=list(summed))], ignore_index=True)

@@ -40,6 +40,12 @@ def test_without_training_what_stays_is_a_cache():
     assert kinds_of(blocks, work).tolist() == ["inputs and caches", "workspaces", "activations"]
 
 
+def test_a_model_that_is_built_while_recorded_has_weights():
+    blocks = allocations(moves((1, 1, 100), (2, 2, 50), (3, 3, 7), (12, 4, 5), (15, 3, -7), (45, 5, 300)))
+    kinds = kinds_of(blocks, WORK, weight_bytes=150).tolist()
+    assert kinds == ["weights", "weights", "workspaces", "activations", "optimizer state"]
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     settings = settings_of("gpt2", tmp_path_factory.mktemp("memory"), workload="train", gpu="t4")

@@ -9,6 +9,7 @@ from tracekit.analyzers.analysis import analyze
 from tracekit.analyzers.costs import cost_of_signature
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.readers import load
+from tracekit.answers.device_memory import memory_of_run
 from tracekit.capture import cuda_norm
 from tracekit.cli import main
 from tracekit.runs.own_model_run import profile_own
@@ -121,3 +122,25 @@ def test_a_script_without_ops_of_torch_is_told(tmp_path):
     done = run(tmp_path, "print(1)")
     assert done.exit_code == 1
     assert "nothing to model" in done.output + done.stderr
+
+
+TRAINING = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.Linear(512, 16)).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+def train():
+    for _ in range(3):
+        model(torch.randn(256, 512, device="cuda")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+train()
+"""
+
+
+def test_who_holds_the_memory_of_a_script(tmp_path):
+    assert run(tmp_path, TRAINING).exit_code == 0
+    peak = memory_of_run(tmp_path / "out").timeline.at_peak
+    by_kind = peak.groupby("kind").bytes.sum()
+    weights = 4 * (512 * 512 + 512 + 512 * 16 + 16)
+    assert by_kind["weights"] == weights
+    assert by_kind["optimizer state"] == pytest.approx(2 * weights, rel=0.01)

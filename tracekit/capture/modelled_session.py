@@ -64,6 +64,7 @@ class ModelledCapture:
     ) -> None:
         self._entered.close()
         self._builder.close()
+        self._builder.forget_last_frees()
         self._recorder.finish()
         if not error and not self._builder.recording.calls:
             why = "No op of torch ran on the device."

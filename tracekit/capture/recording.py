@@ -137,6 +137,12 @@ class RecordingBuilder:
         while self._open:
             self.pop()
 
+    def forget_last_frees(self) -> None:
+        """Leave out what was freed after the last op: the end of a program frees everything."""
+        recording = self.recording
+        last = max((slot for slot, call in enumerate(recording.call) if call >= 0), default=-1)
+        recording.moves = [each for each in recording.moves if each.bytes > 0 or each.slot <= last]
+
     def gradient(self, shape: tuple[int, ...], element_type: str) -> None:
         """Note that a parameter's gradient is ready."""
         self.recording.gradients.append(ReadyGradient(len(self.recording.call), shape, element_type))
