@@ -5,13 +5,14 @@ import json
 import numpy as np
 import pytest
 
+import tracekit
 from tracekit.analyzers import hardware, readers
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.ranks.summary import summarize
 from tracekit.analyzers.trace import ProcessGroup
 from tracekit.capture import model_trace
-from tracekit.capture.complete_settings import complete
-from tracekit.capture.parallel import stream_layout
+from tracekit.capture.complete_settings import _check_ranks, complete
+from tracekit.capture.parallel import ranks_here, stream_layout
 from tracekit.capture.parallel.split import split_of
 from tracekit.capture.parallel.stream_layout import Issued
 from tracekit.capture.settings import Settings
@@ -89,13 +90,37 @@ def test_tensor_parallel_layers_reduce_twice_and_gather_the_logits(rank):
         ({"data_parallel": 2, "fsdp": True, "world_size": 2}, "Asked for"),
         ({"world_size": 4}, "4 ranks"),
         ({"data_parallel": 64}, "NVLink connects"),
-        ({"data_parallel": 2, "device": "cpu", "gpu": ""}, "torchrun"),
     ],
 )
 def test_jobs_that_cannot_be_are_refused(rank, options, why):
     with pytest.raises(InputError) as refused:
         rank(**options)
     assert why in " ".join(map(str, vars(refused.value).values()))
+
+
+def test_no_more_ranks_than_gpus(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    settings = Settings(model="gpt2", device="cuda", data_parallel=2, workload="train")
+    with pytest.raises(InputError, match="This machine has 1"):
+        _check_ranks(settings)
+
+
+@pytest.mark.slow
+def test_ranks_on_this_host_write_a_trace_each(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    sizes = {"batch_size": BATCH, "seq_len": TOKENS, "steps": 2, "device": "cpu", "data_parallel": 2}
+    settings = complete(Settings(model=str(tmp_path), workload="train", **sizes))
+    ranks_here.write(settings, settings.split, tmp_path / "job", lambda _: None)
+    job = tracekit.ranks(tmp_path / "job", use_cache=False)
+    assert (job.world_size, len(job.ranks), job.steps) == (2, 2, 2)
+    assert job.groups["parallelism"].tolist() == ["data"]
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails_ends_the_others(tmp_path):
+    settings = Settings(model="no-such-model", device="cpu", data_parallel=2, workload="train", seq_len=8)
+    with pytest.raises(InputError, match=r"Rank . failed"):
+        ranks_here.write(settings, settings.split, tmp_path, lambda _: None)
 
 
 def test_one_gpu_has_no_split():

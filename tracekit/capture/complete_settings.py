@@ -87,9 +87,10 @@ def _check_ranks(settings: Settings) -> None:
         raise InputError(
             f"{split.kind} is a way of training.", f"{settings.workload} trains nothing.", "Add --workload train."
         )
-    if settings.device != "model":
+    here = require("torch.cuda").device_count()
+    if settings.device == "cuda" and split.ranks > here:
         raise InputError(
-            "Several ranks are modelled only.",
-            "profile runs one process.",
-            "Add --device model --gpu NAME; or start the ranks yourself: torchrun ... -m tracekit run train.py.",
+            f"{split.ranks} GPUs are asked for.",
+            f"This machine has {here}.",
+            "Name as many, or add --device model --gpu NAME.",
         )

@@ -31,7 +31,9 @@ _NO_MEMORY = "can't allocate memory"
 
 
 @dataclass(frozen=True)
-class _Measurement:
+class Measurement:
+    """What a run measured beside its trace."""
+
     times: StepTimes
     peak_memory_bytes: int
     device: environment.DeviceState
@@ -57,24 +59,24 @@ def write_run(model: "nn.Module", step: Step, settings: Settings, path: Path, sa
         say("warming up and timing without the profiler")
         measured = _measure(step, settings)
         say(f"profiling {settings.steps} steps")
-        profiler = _profile(model, step, settings)
+        profiler = profiled(model, step, settings)
     say(f"writing {path}")
-    export(profiler, path, _info(settings, model, measured))
+    export(profiler, path, capture_info(settings, model, measured))
 
 
-def _measure(step: Step, settings: Settings) -> _Measurement:
+def _measure(step: Step, settings: Settings) -> Measurement:
     for _ in range(WARM_UP_STEPS):
         step(NoRanges())
     synchronize()
     if settings.device == "cpu":
-        return _Measurement(time_step(step, clock_of("cpu")), 0, environment.cpu_state())
+        return Measurement(time_step(step, clock_of("cpu")), 0, environment.cpu_state())
     cuda = require("torch.cuda")
     cuda.reset_peak_memory_stats()
     times = time_step(step, clock_of("cuda"))
-    return _Measurement(times, cuda.max_memory_allocated(), environment.cuda_state())
+    return Measurement(times, cuda.max_memory_allocated(), environment.cuda_state())
 
 
-def _profile(model: "nn.Module", step: Step, settings: Settings) -> Any:
+def profiled(model: "nn.Module", step: Step, settings: Settings) -> Any:
     """Profile the steps and return the stopped profiler. One step before them absorbs the profiler's start-up."""
     profiler, emitter = new_profiler(), ProfilerRanges()
     with annotate.annotate(model, emitter):
@@ -90,7 +92,8 @@ def _profile(model: "nn.Module", step: Step, settings: Settings) -> Any:
     return profiler
 
 
-def _info(settings: Settings, model: "nn.Module", measured: _Measurement) -> CaptureInfo:
+def capture_info(settings: Settings, model: "nn.Module", measured: Measurement) -> CaptureInfo:
+    """Return what a measured trace says of its run."""
     parameters, gpu = list(model.parameters()), hardware.selected(settings.gpu, settings.gpu_file)
     return CaptureInfo(
         version=__version__,

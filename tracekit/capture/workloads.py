@@ -132,13 +132,14 @@ def adamw(model: "nn.Module", settings: Settings) -> Any:
     return require("torch").optim.AdamW(model.parameters(), foreach=settings.device != "cpu")
 
 
-def training_step(model: "nn.Module", settings: Settings, optimizer: Any) -> Step:
-    """Return a step of forward pass with loss, backward pass and optimizer."""
+def training_step(model: "nn.Module", settings: Settings, optimizer: Any, *, called: "nn.Module | None" = None) -> Step:
+    """Return a step of forward pass with loss, backward pass and optimizer. `called` is a module around the model."""
     inputs = label_inputs(model, settings)
+    called = called or model
 
     def step(emitter: Emitter) -> Any:
         with phase("forward", emitter):
-            loss = model(**inputs).loss
+            loss = called(**inputs).loss
         with phase("backward", emitter):
             loss.backward()
         with phase("optimizer", emitter):

@@ -79,7 +79,8 @@ def command(seq_len: int | None, force: bool, **options: Any) -> None:
       graph.json.gz  the ops and the tensors between them, for `fuse`
       run.json       the settings, to repeat the run
 
-    With --data-parallel, --tensor-parallel or --fsdp, the first of several GPUs is modelled; the others are alike.
+    With --data-parallel, --tensor-parallel or --fsdp, each rank is a process on this host and writes
+    rank-N/trace.json.gz, for `tracekit ranks`. With --device model, the first GPU is modelled; the others are alike.
 
     Example: tracekit profile --model gpt2 --gpu t4 --workload decode
     """
@@ -89,4 +90,7 @@ def command(seq_len: int | None, force: bool, **options: Any) -> None:
     from tracekit.runs import profile_run
 
     settings = complete(Settings(seq_len=seq_len or 0, **options))
-    show_outputs(profile_run.run(settings, say, force=force), settings.folder)
+    folder = profile_run.rank_folder(settings)
+    show_outputs(profile_run.run(settings, say, force=force), folder)
+    if folder != settings.folder:
+        say(f"the ranks together: tracekit ranks {settings.folder} -o {settings.folder}")

@@ -1,6 +1,7 @@
 """Profiles a model by name: plans the run, captures a trace, analyzes it, and writes the outputs."""
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracekit.analyzers import hardware
@@ -35,13 +36,23 @@ def profile(model: "str | nn.Module", inputs: Any = None, *, force: bool = False
 
 
 def run(settings: Settings, say: Say = silent, *, force: bool = False) -> Analysis:
-    """Capture a run with planned settings, write trace, report, analysis and settings, and return the analysis."""
-    check_writable(settings.folder / TRACE)
+    """Capture a run with planned settings, write trace, report, analysis and settings, and return the analysis.
+
+    Several ranks on this host write a folder each, of which that of the first is analyzed.
+    """
+    folder = rank_folder(settings)
+    check_writable(folder / TRACE)
     check_folder(settings, force, say)
     capture(settings, say)
     write_run(settings, settings.folder)
     say("analyzing")
-    return write_outputs(settings.folder)
+    return write_outputs(folder)
+
+
+def rank_folder(settings: Settings) -> Path:
+    """Return the folder of the first rank's files: that of the run, unless several ranks ran on this host."""
+    several = settings.split and settings.device != "model"
+    return settings.folder / "rank-0" if several else settings.folder
 
 
 def capture(settings: Settings, say: Say) -> None:
@@ -56,6 +67,10 @@ def capture(settings: Settings, say: Say) -> None:
         gpu, host = calibrated_gpu(asked)
         say(f"host time: {host.source}")
         model_trace.write(settings, gpu, path, say, host=host, keep=partial(run_graph.keep, folder=settings.folder))
+    elif settings.split:
+        from tracekit.capture.parallel import ranks_here
+
+        ranks_here.write(settings, settings.split, settings.folder, say)
     else:
         from tracekit.capture import record
 
