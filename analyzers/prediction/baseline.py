@@ -65,6 +65,8 @@ class Baseline:
     host_speed: HostSpeed = REFERENCE
     decisions: int = 0
     """Number of branches in a step that Python took by a tensor in the host's memory."""
+    idle_casts: tuple[int, ...] = ()
+    """Elements of each tensor that a step casts to fp32 and that is in fp32 already."""
     overlap: float = 1.0
     """Busy time divided by the summed kernel time of all devices: below 1 where kernels overlap."""
     side_by_side: float = 1.0
@@ -124,8 +126,7 @@ class Baseline:
 
     @property
     def calibrated(self) -> Reproduction:
-        """The simulated step without a profiler, beside its latency. An imported trace has only the profiled
-        latency."""
+        """The simulated step without a profiler, beside its latency, for an imported trace the profiled one."""
         return Reproduction(self.latency_ns / 1e3, self.stated_ns / 1e3)
 
     @cached_property
@@ -139,8 +140,7 @@ class Baseline:
 
     @property
     def unprofiled_ns(self) -> float:
-        """Latency without a profiler: the stated one, or the simulated one if the stated one includes a profiler's
-        time.
+        """Latency without a profiler: the stated one, or the simulated one if the stated one includes a profiler's.
 
         A profiler only adds time, so the stated latency is an upper bound.
         """
@@ -152,8 +152,7 @@ class Baseline:
         return 1 - self.occupied_ns / self.unprofiled_ns if self.unprofiled_ns else 0.0
 
     def outside_ns(self, causes: Iterable[str]) -> float:
-        """Return the time of host work outside the model in a step of `unprofiled_ns`. The step that was simulated may
-        be a longer one of the trace."""
+        """Return the time of host work outside the model in a step of `unprofiled_ns`; the simulated may be longer."""
         return self.outside.total(causes) * min(1.0, self.unprofiled_ns / max(self.latency_ns, 1.0))
 
     @cached_property
@@ -244,6 +243,7 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         fallback=math_fallback(trace.host, analysis.source.gpu, analysis.source.capture),
         overlap=overlap(analysis, step, float(ops.kernel_ns.sum())),
         decisions=step.decisions,
+        idle_casts=step.idle_casts,
         host_speed=host_speed(analysis.work, trace.host, analysis.source.gpu),
     )
     raw = replace(raw, side_by_side=side_by_side(ops, of_step.work, raw.gpu))

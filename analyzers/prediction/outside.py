@@ -44,6 +44,11 @@ class Outside:
         """Return a copy in which the time of these causes is multiplied by `factor`."""
         return replace(self, ns=np.where(np.isin(self.cause, list(causes)), self.ns * factor, self.ns))
 
+    def grown(self, work: float, exponent: float) -> "Outside":
+        """Return a copy for `work` times as much work in a step. What nothing explains grows with this power of it."""
+        explained = [cause for cause in OUTSIDE_MODEL if cause != "unexplained"]
+        return self.scaled(work, explained).scaled(work**exponent, ("unexplained",))
+
     def before_each(self, ops: int) -> Floats:
         """Return the time before each of `ops` ops, and last the time after them."""
         times = np.zeros(ops + 1)

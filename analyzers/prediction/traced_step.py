@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.prediction.graph_use import GraphUse, graph_use
+from tracekit.analyzers.prediction.idle_casts import idle_casts
 from tracekit.analyzers.prediction.oplist import typical_step
 from tracekit.analyzers.prediction.waiting import waiting_calls
 from tracekit.analyzers.results import Analysis
@@ -46,6 +47,8 @@ class TracedStep:
     graphs: GraphUse
     decisions: int
     """Number of branches that Python took by a tensor in the host's memory."""
+    idle_casts: tuple[int, ...]
+    """Elements of each tensor that was cast to fp32 and was in fp32 already, as its recorded shape says."""
 
 
 def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
@@ -64,7 +67,8 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
     recorded["python_calls"] = round(trace.metadata.python_calls * len(host) / max(1, len(trace.host)))
     recorded["graph_nodes"] = int((work.graph >= 0).sum())
     tail = _tail(host, trace.host.iloc[launches.unique()], start + issued)
-    return TracedStep(wall, issued, overlaps, tail, recorded, int(step.busy_ns), graph_use(host), decisions(host))
+    asked = decisions(host), idle_casts(host)
+    return TracedStep(wall, issued, overlaps, tail, recorded, int(step.busy_ns), graph_use(host), *asked)
 
 
 def decisions(host: pd.DataFrame) -> int:

@@ -57,6 +57,11 @@ def each_row(rows: Mapping[int, Key], function: Callable[[Key], Value]) -> dict[
     return {row: values[id(one)] for row, one in rows.items()}
 
 
+def optimizes(ops: pd.DataFrame) -> "pd.Series[bool]":
+    """Select the ops of an optimizer."""
+    return (ops.phase == "optimizer") | where(ops, lambda cost: cost is not None and cost.family == "optimizer")
+
+
 def costs_of(ops: pd.DataFrame, rows: "pd.Series[bool]") -> dict[int, Cost]:
     """Return the costs of these rows of an op list, by position."""
     costs = ops.cost.to_numpy()

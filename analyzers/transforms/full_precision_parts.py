@@ -3,6 +3,7 @@
 They are norms written op by op (LlamaRMSNorm, T5LayerNorm), and attention on PyTorch's math backend.
 """
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -38,7 +39,8 @@ def with_wide_parts(base: Baseline, half: pd.DataFrame) -> pd.DataFrame:
     before |= {first: [_cast(costs.iloc[first])] * _QUERIES_KEYS_VALUES for first, _ in attentions}
     after = {last: [_cast(costs.iloc[last])] for _, last in norms}
     after |= {last: [_cast(costs.iloc[first]), _cast(costs.iloc[last])] for first, last in attentions}
-    return with_extras(replace(base, ops=ops), before, after)
+    around = [extra for extras in (*before.values(), *after.values()) for extra in extras]
+    return _with_idle_casts(replace(base, ops=with_extras(replace(base, ops=ops), before, after)), around)
 
 
 def _multiplies_wide_weights(cost: Cost | None) -> bool:
@@ -59,7 +61,25 @@ def _math_attentions(base: Baseline) -> list[Span]:
     return [span for span in spans if (base.ops.name.iloc[span[0] : span[1]] == "aten::isneginf").any()]
 
 
+def _with_idle_casts(base: Baseline, added: list[Extra]) -> pd.DataFrame:
+    """Return the op list with the casts that did nothing in fp32, except those that are `added` already.
+
+    Where in the step each of them stands is not known: they are spread evenly.
+    """
+    left = Counter(base.idle_casts)
+    left.subtract(extra.cost.write_bytes // 2 for extra in added)
+    casts = [_cast_of(elements) for elements in left.elements()]
+    rows = np.linspace(0, len(base.ops) - 1, len(casts), dtype=int).tolist()
+    after: dict[int, list[Extra]] = {}
+    for row, cast in zip(rows, casts, strict=True):
+        after.setdefault(row, []).append(cast)
+    return with_extras(base, {}, after)
+
+
 def _cast(cost: Cost | None) -> Extra:
     """Return a cast of the output of an fp32 op."""
-    elements = cost.write_bytes // 4 if cost else 0
+    return _cast_of(cost.write_bytes // 4 if cost else 0)
+
+
+def _cast_of(elements: int) -> Extra:
     return Extra("aten::_to_copy", Cost(0, 4 * elements, 2 * elements, "copy", "fp32"))

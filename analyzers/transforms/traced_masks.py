@@ -10,7 +10,6 @@ mask:
   grouped heads.
 """
 
-import re
 import tomllib
 from dataclasses import replace
 from functools import cache
@@ -31,6 +30,7 @@ from tracekit.analyzers.transforms.by_cost import costs_of, each, each_row, wher
 from tracekit.analyzers.transforms.extra_kernels import Extra, with_extras
 from tracekit.analyzers.transforms.masked_attention import is_compiled, is_masked, with_masks
 from tracekit.analyzers.transforms.outcome import Outcome, pick, remembered
+from tracekit.analyzers.transforms.versions import Version, first_two, version_of
 from tracekit.analyzers.transforms.written_attention import written_out
 
 MENDED = (5, 18)
@@ -75,6 +75,13 @@ def asked(ops: pd.DataFrame) -> "pd.Series[bool]":
     return ops.call.isin(READS_A_VALUE) & all_true & _before_layers(ops)
 
 
+def skipped(ops: pd.DataFrame) -> "pd.Series[bool]":
+    """Select the reads that compiled code leaves out: those of `asked`, and transformers' search for padding in tokens
+    without a mask, `pad in tokens`."""
+    searched = (ops.call.shift() == "aten::any") & (ops.call.shift(2) == "aten::eq") & _before_layers(ops)
+    return asked(ops) | (ops.call.isin(READS_A_VALUE) & searched)
+
+
 def _before_layers(ops: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Select the rows from the token embedding, or the start, to the first product after it."""
     products = each(lambda cost: cost is not None and cost.family in _LAYERS, ops.cost, dtype=bool)
@@ -108,7 +115,7 @@ def _written_out(base: Baseline, outcome: Outcome) -> pd.DataFrame:
 
 def _builds_masks(base: Baseline) -> bool:
     """Return whether the model's attention is of a class that builds masks in the run's version of transformers."""
-    version = _number(version_of(base))
+    version = version_of(base, "transformers")
     if not version or version >= MENDED:
         return False
     building = {name for first, names in _classes().items() if first <= version for name in names}
@@ -116,20 +123,10 @@ def _builds_masks(base: Baseline) -> bool:
 
 
 @cache
-def _classes() -> dict[tuple[int, ...], list[str]]:
+def _classes() -> dict[Version, list[str]]:
     """Return the attention classes that build masks, by the first version that did."""
     with _CLASSES.open("rb") as file:
-        return {_number(first): names for first, names in tomllib.load(file).items()}
-
-
-def _number(version: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version; () if it does not begin with them."""
-    numbers = re.match(r"(\d+)\.(\d+)", version)
-    return tuple(map(int, numbers.groups())) if numbers else ()
-
-
-def version_of(base: Baseline) -> str:
-    return base.source.capture.versions.get("transformers", "") if base.source.capture else ""
+        return {first_two(first): names for first, names in tomllib.load(file).items()}
 
 
 def _words(version: tuple[int, int]) -> str:

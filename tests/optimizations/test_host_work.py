@@ -110,6 +110,23 @@ def test_work_scales_with_the_batch():
     assert after("batching:8", base) > 8 * LOADED_NS
 
 
+def test_what_nothing_explains_scales_with_the_batch_at_worst():
+    base = with_work("unexplained", batch_size=1)
+    times = {outcome: after("batching:8", base, outcome) for outcome in ("low", "expected", "high")}
+    without = {outcome: after("batching:8", replace(base, outside=Outside()), outcome) for outcome in times}
+    grown = {outcome: (times[outcome] - without[outcome]) / LOADED_NS for outcome in times}
+    assert grown == pytest.approx({"low": 8.0, "expected": 8**0.5, "high": 1.0})
+
+
+def test_the_host_time_of_an_optimizer_does_not_scale_with_the_batch():
+    base = op_lists.base(batch_size=1)
+    pause = base.ops.host_ns.where(base.ops.index != 2, LOADED_NS)
+    base = replace(base, ops=base.ops.assign(host_ns=pause))
+    trained = replace(base, ops=base.ops.assign(phase=base.ops.phase.where(base.ops.index != 2, "optimizer")))
+    more = [find("batching:8").transform(run, "low").host_ns.sum() / LOADED_NS for run in (base, trained)]
+    assert more == pytest.approx([8.0, 1.0], rel=0.1)
+
+
 def test_a_step_without_waits_in_it_is_faster():
     base = op_lists.base(width=4096, host_us=2.0)
     waiting = replace(base, ops=base.ops.assign(sync=True))

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import msgspec
+import pandas as pd
 import pytest
 from op_lists import base
 
@@ -10,6 +12,7 @@ from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.transforms.math_attention import with_a_mask
 from tracekit.optimizations import find
+from tracekit.optimizations.cuda_graphs import REPLAY_NS
 from tracekit.planning.advice import advise
 from tracekit.planning.scenarios import predicted_speedup
 from tracekit.reports.sentences import why
@@ -121,6 +124,42 @@ def test_a_question_about_padding_is_not_asked_while_recording():
     assert find("cuda-graphs").objection(reading_back("aten::sum", "aten::eq")) is None
     assert "waits for a copy" in find("cuda-graphs").objection(reading_back("aten::argmax"))
     assert "waits for a copy" in find("cuda-graphs").objection(reading_back("aten::argmax", "aten::eq"))
+
+
+def test_compiled_code_asks_for_no_padding():
+    for asks in (("aten::all",), ("aten::sum", "aten::eq"), ("aten::eq", "aten::any")):
+        run = reading_back(*asks)
+        assert find("compile").transform(run, "expected").sync.sum() == 0
+    assert find("compile").transform(reading_back("aten::any"), "expected").sync.sum() == 1
+
+
+def copying(name, versions=None):
+    """Return a run that waits for a copy of this name between its kernels."""
+    run = reading_back("aten::argmax")
+    cost = replace(run.ops.cost[1], write_bytes=4096)
+    ops = run.ops.assign(name=run.ops.name.mask(run.ops.index == 1, "aten::copy_"), call="aten::to")
+    ops = ops.assign(cost=[cost if row == 1 else each for row, each in enumerate(ops.cost)])
+    capture = msgspec.structs.replace(run.source.capture, versions=versions or {})
+    recorded = replace(run.recorded, copies=pd.Series({1: name}))
+    return replace(run, ops=ops, recorded=recorded, source=replace(run.source, capture=capture))
+
+
+def test_compiled_code_divides_a_graph_around_copies_to_the_device():
+    graphs, compiles = find("cuda-graphs"), find("compile")
+    run = copying("Memcpy HtoD (Pageable -> Device)")
+    assert "waits for a copy" in graphs.objection(run)
+    compiled = compiles.applied(run, "expected")
+    assert graphs.objection(compiled) is None
+    parts = graphs.transform(compiled, "expected")
+    assert parts.sync.sum() == 1
+    assert parts.host_ns.iloc[0] == pytest.approx(2 * REPLAY_NS.expected + compiled.other_host_ns)
+    back = compiles.applied(copying("Memcpy DtoH (Device -> Pageable)"), "expected")
+    assert "waits for a copy" in graphs.objection(back)
+
+
+def test_a_graph_of_an_old_pytorch_is_not_divided():
+    run = copying("Memcpy HtoD (Pageable -> Device)", {"torch": "2.8.0"})
+    assert "waits for a copy" in find("cuda-graphs").objection(find("compile").applied(run, "expected"))
 
 
 def test_compiled_code_holds_the_numbers_of_the_host():

@@ -57,3 +57,11 @@ def test_attention_of_ones_own_and_whole_norms_have_no_casts():
 
 def test_a_run_in_16_bits_has_them_already():
     assert casts(in_half(with_written_norms("bf16"), "expected")).empty
+
+
+def test_casts_that_did_nothing_in_32_bits_copy_in_16():
+    """Those of norms are counted once, others come on top."""
+    norms, other = (TOKENS * WIDTH,) * 4, (TOKENS, TOKENS, 3)
+    run = replace(with_written_norms("fp32"), idle_casts=norms + other)
+    after = find("half-precision").transform(run, "expected")
+    assert sorted(cost.write_bytes for cost in casts(after).cost) == [6, *[2 * TOKENS] * 2, *[2 * TOKENS * WIDTH] * 4]

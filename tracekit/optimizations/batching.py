@@ -21,7 +21,7 @@ from tracekit.analyzers.prediction.host_calibration import MOST_TO_LAUNCH_NS
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.batch_limits import compute_bound_from, largest_that_fits, streams_weights
-from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.by_cost import optimizes, where
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.retime import retimed
 from tracekit.optimizations.base import Optimization, refused
@@ -33,7 +33,8 @@ FACTOR = 8
 _NOTABLE = 0.05
 """Smallest share that the reason names."""
 UNKNOWN = Interval(1.0, 0.5, 0.0)
-"""Exponent of the growth of kernels without a known cost, relative to that of their grids."""
+"""Exponent of the growth of kernels without a known cost, relative to that of their grids, and of host time that
+nothing explains, relative to that of the batch: work for each sequence, such as loading it, or a pause."""
 
 
 class Batching(Optimization):
@@ -76,12 +77,17 @@ class Batching(Optimization):
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         """Enlarge all ops.
 
-        Host work other than launches, such as loading data, also grows with the number of sequences.
+        Host work other than launches, such as loading data, also grows with the number of sequences; that of an
+        optimizer does not.
         """
         ops, factor = retimed(base.ops, partial(batched, factor=self.work(base)), base.gpu, outcome), self.work(base)
         ops = ops.assign(kernel_ns=ops.kernel_ns * _unknown_growth(base, factor, outcome))
-        beside = (ops.host_ns - MOST_TO_LAUNCH_NS).clip(lower=0.0)
-        return ops.assign(host_ns=ops.host_ns + (factor - 1) * beside)
+        beside = (ops.host_ns - MOST_TO_LAUNCH_NS).clip(lower=0.0).mask(optimizes(ops), 0.0)
+        return ops.assign(host_ns=ops.host_ns + (factor ** pick(UNKNOWN, outcome) - 1) * beside)
+
+    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
+        grown = base.outside.grown(max(1.0, self.work(base)), pick(UNKNOWN, outcome))
+        return replace(super().applied(base, outcome), outside=grown)
 
     def work(self, base: Baseline) -> float:
         return self.batch_after(base) / max(1, base.batch_size)

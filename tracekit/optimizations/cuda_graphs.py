@@ -11,8 +11,10 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms import traced_masks
+from tracekit.analyzers.transforms.masked_attention import is_compiled
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.value_shapes import by_values
+from tracekit.analyzers.transforms.versions import version_of
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.host_work import named_causes
 from tracekit.optimizations.shared.mask_advice import advice as mask_advice
@@ -25,8 +27,9 @@ REPLAY_NS = Interval(80_000, 30_000, 12_000)
 NODE_NS = Interval(1_300, 350, 100)
 """Idle time between two dependent kernels of a graph: 0.3 us beside 736 and 810 profiled ones (BERT-large, ViT-large
 on an H200), 0.3 to 0.6 in prefills of GPT-2, Llama-1B and T5."""
-
-
+DIVIDED = (2, 9)
+"""The first version of PyTorch whose compiled code divides a graph around work of the host (inductor's
+graph_partition)."""
 BESIDE = Interval(0.0, 0.5, 1.0)
 """Overlap of kernels in several streams that no longer wait for launches, in the logarithm: none at the low end, half
 as expected, and at the high end as much as the streams and the GPU's rates allow."""
@@ -60,7 +63,8 @@ class CUDAGraphs(Graphed):
     the step waits for copies between host and device (`.item()`, sliding windows), which a graph cannot record, unless
     the model only asks whether a mask is all set, which transformers skips during capture; where shapes depend on
     values (`nonzero`); and where attention is
-    written out and its mask comes from the host. Compiled first, numbers of the host are constants.
+    written out and its mask comes from the host. Compiled first, numbers of the host are constants, and from PyTorch
+    2.9 on the graph is divided around copies to the device, each part with a replay of its own.
     """
 
     id = "cuda-graphs"
@@ -86,7 +90,7 @@ class CUDAGraphs(Graphed):
             return "The run asks for CUDA graphs already, and does not replay them: see graph-not-replaying."
         if base.trains:
             return "A whole training step needs make_graphed_callables and a capturable optimizer, by hand."
-        waits = copies_waited_for(base)
+        waits = copies_waited_for(base) - int(_between_parts(base).sum())
         if waits:
             return (
                 f"{waits} times a step the host waits for a copy between its memory and the device's, which no graph "
@@ -103,10 +107,12 @@ class CUDAGraphs(Graphed):
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        between = _between_parts(base)
         base = replace(base, ops=_recorded(base, outcome))
-        host = pd.Series(0.0, index=base.ops.index)
-        host.iloc[0] = pick(REPLAY_NS, outcome) * forward_passes(base) + base.other_host_ns
-        return base.ops.assign(host_ns=host, sync=False)
+        between = between.reindex(base.ops.index, fill_value=False)
+        host = base.ops.host_ns.where(between, 0.0)
+        host.iloc[0] += pick(REPLAY_NS, outcome) * (forward_passes(base) + between.sum()) + base.other_host_ns
+        return base.ops.assign(host_ns=host, sync=between)
 
     def reason(self, base: Baseline) -> Statements:
         return (say("cuda-graphs", idle(base)),)
@@ -143,12 +149,23 @@ def copies_waited_for(base: Baseline) -> int:
     Inputs before and results after the kernels are not part of a graph, nor are the decisions between passes while
     generating.
     """
+    return int(_waited_for(base).sum())
+
+
+def _waited_for(base: Baseline) -> "pd.Series[bool]":
     capture, ops = base.source.capture, base.ops
     kernels = np.flatnonzero(ops.category == "kernel")
     if not len(kernels) or (capture and capture.workload == "generate"):
-        return 0
-    amid = ops.iloc[kernels[0] : kernels[-1]]
-    return int(((amid.category == "memcpy") & amid.sync & ~traced_masks.asked(amid)).sum())
+        return pd.Series(False, index=ops.index)
+    row = np.arange(len(ops))
+    amid = (row >= kernels[0]) & (row < kernels[-1])
+    return amid & (ops.category == "memcpy") & ops.sync & ~traced_masks.asked(ops)
+
+
+def _between_parts(base: Baseline) -> "pd.Series[bool]":
+    """Select the copies to the device around which compiled code divides its graph. An unknown PyTorch is a new one."""
+    divides = is_compiled(base) and (version_of(base, "torch") or DIVIDED) >= DIVIDED
+    return divides & _waited_for(base) & base.recorded.copy_of(base.ops).str.contains("HtoD")
 
 
 def forward_passes(base: Baseline) -> int:

@@ -1,7 +1,8 @@
 """Advice for runs in which transformers builds an attention mask while a step is compiled or captured."""
 
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.analyzers.transforms.traced_masks import MENDED, mended, unfused, version_of
+from tracekit.analyzers.transforms.traced_masks import MENDED, mended, unfused
+from tracekit.analyzers.transforms.versions import version_text
 from tracekit.optimizations.base import Optimization
 
 
@@ -10,7 +11,8 @@ def advice(optimization: Optimization, base: Baseline) -> tuple[str, ...]:
     if not unfused(base).any():
         return ()
     gain = optimization.expected_speedup(mended(base))
+    version = version_text(base, "transformers")
     return (
-        f"transformers {version_of(base)} builds a mask while tracing that rules fused attention out; from "
+        f"transformers {version} builds a mask while tracing that rules fused attention out; from "
         f"{'.'.join(map(str, MENDED))} on it does not: {gain:.2f} times then.",
     )
