@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tracekit  # noqa: E402
-from tracekit.analyzers.errors import InputError  # noqa: E402
+from tracekit.analyzers.errors import InputError, TracekitError  # noqa: E402
 from tracekit.quantization import packing  # noqa: E402
 from tracekit.quantization.quantize import load, save  # noqa: E402
 from tracekit.quantization.quantized_linear import WeightOnlyLinear  # noqa: E402
@@ -79,3 +79,49 @@ def test_errors_say_what_to_do(tmp_path):
         tracekit.quantize(model(), "int4", group_size=48)
     with pytest.raises(InputError, match="no layers of int4"):
         save(model(), tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("built", "options", "says"),
+    [
+        (model, {"to": "fp4"}, "int4, int8 and nf4"),
+        (model, {"to": "int4", "trainable": True}, "trainable='lora'"),
+        (model, {"to": "int4", "group_size": 48}, "power of two"),
+        (model, {"to": "int4", "group_size": 64.0}, "power of two"),
+        (model, {"to": "int4", "group_size": 512}, "group_size=128"),
+        (lambda: "gpt2", {"to": "int4"}, "torch.nn.Module"),
+        (lambda: torch.nn.Linear(64, 64), {"to": "int4"}, "nn.Sequential"),
+        (lambda: torch.nn.Conv2d(3, 3, 3), {"to": "int4"}, "no nn.Linear"),
+        (lambda: tracekit.quantize(torch.nn.Sequential(torch.nn.Linear(64, 8)), "int4"), {"to": "int8"}, "already"),
+    ],
+)
+def test_what_cannot_be_quantized_says_what_to_do(built, options, says):
+    with pytest.raises(InputError) as error:
+        tracekit.quantize(built(), **options)
+    assert says in str(error.value)
+
+
+def test_files_of_other_models_are_refused(tmp_path):
+    path = tmp_path / "model.safetensors"
+    with pytest.raises(InputError, match="cannot be read"):
+        load(model(), path)
+    save(tracekit.quantize(model(), "int4", group_size=32), path)
+    with pytest.raises(InputError, match="of another model"):
+        load(torch.nn.Sequential(torch.nn.Linear(64, 8)), path)
+    with pytest.raises(TracekitError, match="cannot be written"):
+        save(tracekit.quantize(model(), "int4", group_size=32), tmp_path / "none" / "model.safetensors")
+
+
+def test_shared_layers_stay_shared(tmp_path):
+    def tied():
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(64, 64)
+        return torch.nn.ModuleDict({"one": layer, "other": layer})
+
+    quantized = tracekit.quantize(tied(), "int4")
+    assert quantized["one"] is quantized["other"]
+    save(quantized, tmp_path / "model.safetensors")
+    again = load(tied(), tmp_path / "model.safetensors")
+    assert again["one"] is again["other"]
+    x = torch.randn(3, 64)
+    torch.testing.assert_close(again["other"](x), quantized["one"](x))

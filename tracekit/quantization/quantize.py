@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.errors import InputError, TracekitError
 from tracekit.analyzers.transforms.linear_products import HEADS
 from tracekit.capture.packages import require
 
@@ -17,6 +17,7 @@ _BITS = {"int4": 4, "int8": 8}
 SMALLEST_GROUP = 32
 """Inputs of the smallest group: those that a thread of the kernel reads at a time."""
 _LINEAR = ("Linear", "Conv1D")
+_SAME = "Load it into the model that was quantized, built anew: load quantizes it."
 _METADATA = "tracekit packed weights, 2"
 """Names the order in which weights are packed; another order has another number."""
 
@@ -30,21 +31,52 @@ def quantize(
     trainable="lora", a low-rank adapter beside each layer trains, and nothing else does. Layers whose inputs are no
     multiple of the group stay as they are. Raises InputError if no layer can be quantized.
     """
-    if to not in (*_BITS, "nf4") or trainable not in (False, "lora"):
-        raise InputError(f"{to!r} is no format.", "There are int4, int8 and nf4; trainable is False or 'lora'.")
-    if to == "nf4" and trainable:
-        raise InputError("Adapters on nf4 are those of peft.", "", "Measure them with: verify --apply nf4")
-    if group_size < SMALLEST_GROUP or group_size & (group_size - 1):
-        why = f"It must be a power of two, and at least {SMALLEST_GROUP}."
-        raise InputError(f"A group of {group_size} is not possible.", why, "Try 64 or 128.")
+    _check(model, to, group_size, trainable)
     layers = [each for each in _layers(model) if to == "nf4" or _inputs(each[2]) % group_size == 0]
     if not layers:
-        raise InputError("Nothing can be quantized.", "No linear layer's inputs divide by the group.")
+        raise InputError("Nothing can be quantized.", *_why_nothing(model, group_size))
     if trainable:
         model.requires_grad_(False)
+    made: dict[nn.Module, nn.Module] = {}
     for parent, name, layer in layers:
-        setattr(parent, name, _quantized(layer, to, group_size, bool(trainable)))
+        if layer not in made:  # layers that share weights go on sharing them
+            made[layer] = _quantized(layer, to, group_size, bool(trainable))
+        setattr(parent, name, made[layer])
     return model
+
+
+def _check(model: Any, to: str, group_size: int, trainable: Any) -> None:
+    """Raise InputError for arguments that do not fit together."""
+    if not isinstance(model, require("torch.nn").Module):
+        why = f"It is a {type(model).__name__}."
+        raise InputError("quantize takes a torch.nn.Module.", why, "Build the model first, then quantize it.")
+    if to not in (*_BITS, "nf4"):
+        raise InputError(
+            f"{to!r} is no format.", "There are int4, int8 and nf4.", "Write: tracekit.quantize(model, 'int4')."
+        )
+    if trainable not in (False, "lora"):
+        why = "Packed weights do not train; adapters beside them do."
+        raise InputError(f"trainable={trainable!r} is not possible.", why, "Write: trainable='lora', or leave it out.")
+    if to == "nf4" and trainable:
+        raise InputError("Adapters on nf4 are those of peft.", "", "Measure them with: verify --apply nf4")
+    if not isinstance(group_size, int) or group_size < SMALLEST_GROUP or group_size & (group_size - 1):
+        why = f"It must be a power of two, and at least {SMALLEST_GROUP}."
+        raise InputError(f"A group of {group_size} is not possible.", why, "Try 64 or 128.")
+
+
+def _why_nothing(model: "nn.Module", group_size: int) -> tuple[str, str]:
+    """Return why no layer can be quantized, and what to try."""
+    inputs = sorted({_inputs(layer) for _, _, layer in _layers(model)})
+    if inputs:
+        counts = ", ".join(map(str, inputs[:4]))
+        smaller = [size for size in (128, 64, 32) if size < group_size and any(each % size == 0 for each in inputs)]
+        advice = f"Try group_size={smaller[0]}." if smaller else f"Inputs must be a multiple of {SMALLEST_GROUP}."
+        return f"Its linear layers have {counts} inputs, no multiple of a group of {group_size}.", advice
+    if type(model).__name__ in _LINEAR:
+        return "It is itself a linear layer, and layers inside a model are replaced.", "Put it into an nn.Sequential."
+    if any(type(each).__name__ == "WeightOnlyLinear" for each in model.modules()):
+        return "Its linear layers are quantized already.", "Build the model again to choose another format."
+    return "It has no nn.Linear other than its head.", "Convolutions and embeddings are not quantized."
 
 
 def save(model: "nn.Module", path: str | Path) -> None:
@@ -53,33 +85,56 @@ def save(model: "nn.Module", path: str | Path) -> None:
 
     layers = {
         name: [layer.bits, layer.packed.shape[1] * 32 // layer.bits // layer.scale.shape[1], layer.lora_a is not None]
-        for name, layer in model.named_modules()
+        for name, layer in model.named_modules(remove_duplicate=False)
         if isinstance(layer, WeightOnlyLinear)
     }
     if not layers:
         raise InputError("The model has no layers of int4 or int8.", "Those of nf4 are saved by bitsandbytes.")
-    require("safetensors.torch").save_model(model, str(path), metadata={_METADATA: json.dumps(layers)})
+    files = require("safetensors.torch")
+    try:
+        files.save_model(model, str(path), metadata={_METADATA: json.dumps(layers)})
+    except (OSError, require("safetensors").SafetensorError) as error:
+        raise TracekitError(f"{path} cannot be written.", f"{error}.") from error
 
 
 def load(model: "nn.Module", path: str | Path) -> "nn.Module":
     """Put what `save` wrote into a model of the same architecture, which is not quantized, and return it."""
-    with require("safetensors").safe_open(str(path), framework="pt") as stored:
-        metadata = stored.metadata() or {}
+    safetensors = require("safetensors")
+    try:
+        with safetensors.safe_open(str(path), framework="pt") as stored:
+            metadata = stored.metadata() or {}
+    except (OSError, safetensors.SafetensorError) as error:
+        raise InputError(f"{path} cannot be read.", f"{error}.", "Give a file that save wrote.") from error
     if _METADATA not in metadata:
         why = "Only what this version of tracekit.quantization.quantize.save wrote can be read."
         raise InputError(f"{path} holds no quantized model.", why, "Quantize the model again, and save it.")
     wanted: dict[str, tuple[int, int, bool]] = json.loads(metadata[_METADATA])
+    layers = {name: _layer_named(model, name, str(path)) for name in wanted}
+    made: dict[nn.Module, nn.Module] = {}
     for name, (bits, group, adapted) in wanted.items():
-        parent_name, _, leaf = name.rpartition(".")
-        parent = model.get_submodule(parent_name)
-        setattr(parent, leaf, _quantized(model.get_submodule(name), "int4" if bits == 4 else "int8", group, adapted))
-    require("safetensors.torch").load_model(model, str(path))
+        parent, _, leaf = name.rpartition(".")
+        if layers[name] not in made:
+            made[layers[name]] = _quantized(layers[name], "int4" if bits == 4 else "int8", group, adapted)
+        setattr(model.get_submodule(parent), leaf, made[layers[name]])
+    try:
+        require("safetensors.torch").load_model(model, str(path))
+    except RuntimeError as error:
+        raise InputError(f"{path} is of another model.", f"{error}"[:300], _SAME) from error
     return model
+
+
+def _layer_named(model: "nn.Module", name: str, path: str) -> "nn.Module":
+    """Return a linear layer of the model. Raises InputError if there is none of this name."""
+    layer = dict(model.named_modules(remove_duplicate=False)).get(name)
+    if layer is None or type(layer).__name__ not in _LINEAR:
+        why = "It is missing." if layer is None else f"It is a {type(layer).__name__}."
+        raise InputError(f"{path} is of another model: {name} is no linear layer here.", why, _SAME)
+    return layer
 
 
 def _layers(model: "nn.Module") -> Iterator[tuple["nn.Module", str, "nn.Module"]]:
     for parent in list(model.modules()):
-        for name, layer in list(parent.named_children()):
+        for name, layer in list(parent._modules.items()):  # named_children leaves out a layer that another one shares
             if type(layer).__name__ in _LINEAR and name not in HEADS:
                 yield parent, name, layer
 
