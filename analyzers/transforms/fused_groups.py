@@ -19,6 +19,11 @@ FOUND = 0.5
 """Fraction of a group's ops that a trace must have: some launch under the name of an op inside them, such as zero_."""
 CALLED = Interval(1.0, 0.5, 0.0)
 """Fraction of the host time of a group's first op beyond a plain launch that remains: the call of its module."""
+KEPT = Interval(1.0, 1.0, 0.8)
+"""The same for every op of a kernel that serves modules which are still called one by one, such as packed
+projections."""
+SHARED = ("packed_projections",)
+"""Templates whose kernel serves several modules."""
 
 
 def rows_of(ops: pd.DataFrame) -> Rows:
@@ -30,20 +35,21 @@ def rows_of(ops: pd.DataFrame) -> Rows:
 
 
 def with_kernels(
-    ops: pd.DataFrame, passes: Iterable[tuple[Pass, float]], plain_ns: float, outcome: Outcome
+    ops: pd.DataFrame, passes: Iterable[tuple[str, Pass, float]], plain_ns: float, outcome: Outcome
 ) -> pd.DataFrame:
     """Return the op list with kernels in place of the ops of each pass, at the first of them.
 
-    Each pass comes with the host time of its first launch; its further launches are plain ones.
+    Each pass comes with its template and the host time of its first launch; its further launches are plain ones.
     """
     rows, host, kernel, launches = rows_of(ops), *(ops[name].to_numpy().copy() for name in _CHANGED)
     sync, kept = ops.sync.to_numpy().copy(), np.ones(len(ops), dtype=bool)
-    for each, launch_ns in passes:
+    for template, each, launch_ns in passes:
         at = [i for i in positions(each.places, rows) if kept[i]]
         if len(at) < FOUND * len(each.places) or not at:
             continue
         first = at[0]
-        entered = max(0.0, host[first] - plain_ns) * pick(CALLED, outcome)
+        called = (host[at] - plain_ns).clip(min=0.0)
+        entered = called.sum() * pick(KEPT, outcome) if template in SHARED else called[0] * pick(CALLED, outcome)
         kernel[first] = kernel[at].sum() * each.ratio * pick(TIMED if each.timed else KERNEL, outcome)
         host[first] = entered + launch_ns + (each.launches - 1) * plain_ns
         launches[first], sync[first] = each.launches, sync[at].any()

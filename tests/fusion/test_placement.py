@@ -95,11 +95,13 @@ def test_a_kernel_takes_the_place_of_its_ops():
     )
     places = Place("a.norm", "prefill", "aten::pow", 0, 1), Place("a.norm", "prefill", "aten::copy_", 0, 1)
     missing = Pass((Place("c", "prefill", "aten::pow", 0, 1),), 0.1, 1, False)
-    after = with_kernels(ops, [(Pass(places, 0.5, 1, False), 70.0), (missing, 70.0)], 10.0, "expected")
+    after = with_kernels(ops, [("norm", Pass(places, 0.5, 1, False), 70.0), ("norm", missing, 70.0)], 10.0, "expected")
     assert after.name.tolist() == ["aten::mm", "aten::pow", "aten::pow"]
     assert after.kernel_ns.tolist() == [5.0, 5.0, 7.0]
     assert after.host_ns.tolist() == [10.0, 80.0, 10.0]  # half of the module's call, and the launch
     assert after.sync.tolist() == [False, True, False]
+    shared = with_kernels(ops, [("packed_projections", Pass(places, 0.5, 1, False), 70.0)], 8.0, "expected")
+    assert shared.host_ns.tolist() == [10.0, 22.0 + 2.0 + 70.0, 10.0]  # both modules are called as before
 
 
 def test_all_groups_are_predicted_from_the_plan(run, graph):

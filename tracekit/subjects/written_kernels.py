@@ -1,12 +1,13 @@
 """Puts the kernels that `tracekit fuse` writes into a subject's model."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
 from tracekit.analyzers import hardware
 from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.fusion.graph import Graph
+from tracekit.analyzers.fusion.graph import Graph, to_bytes
 from tracekit.analyzers.fusion.planned_kernels import plan
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.gpu_catalogue import resolve
@@ -17,7 +18,9 @@ from tracekit.capture.own_model import OwnModel
 from tracekit.capture.record_own_model import on_fake_tensors
 from tracekit.fusion import run_kernels
 from tracekit.fusion.run_graph import graph_of_settings
+from tracekit.reports.files import write_atomically
 from tracekit.runs import kernel_times
+from tracekit.runs.folders import GRAPH
 from tracekit.subjects.subject import Subject
 
 
@@ -29,7 +32,7 @@ def with_written_kernels(subject: Subject, numbers: Sequence[int]) -> Subject:
     gpu = _gpu(subject)
     if gpu is None:
         raise InputError("No fused kernels can be written for it.", "The run names no GPU: repeat it with --gpu.")
-    rows = list(enumerate(plan(_graph(subject, gpu), gpu), 1))
+    rows = list(enumerate(plan(graph_of_subject(subject, gpu), gpu), 1))
     wanted = [(number, row) for number, row in rows if number in numbers or (not numbers and row.template)]
     refused = [f"{number}: {why}" for number, row in wanted if (why := run_kernels.obstacle(row, gpu))]
     if refused or len(wanted) < len(numbers) or not wanted:
@@ -46,14 +49,22 @@ def with_written_kernels(subject: Subject, numbers: Sequence[int]) -> Subject:
     return changed
 
 
+def keep_graph(subject: Subject, folder: Path) -> None:
+    """Write the graph of the subject's step into a run's folder, if its GPU is known and fake tensors can run it."""
+    gpu = _gpu(subject)
+    if gpu is not None:
+        with suppress(InputError):
+            write_atomically(folder / GRAPH, to_bytes(graph_of_subject(subject, gpu)))
+
+
 def _gpu(subject: Subject) -> GPU | None:
     settings = subject.settings
     named = hardware.selected(settings.gpu, settings.gpu_file)
     return named or (resolve(environment.cuda_state().name) if subject.on_cuda else None)
 
 
-def _graph(subject: Subject, gpu: GPU) -> Graph:
-    """Return the graph of the subject's step, recorded on fake tensors."""
+def graph_of_subject(subject: Subject, gpu: GPU) -> Graph:
+    """Return the graph of the subject's step, recorded on fake tensors. Raises InputError if they cannot run it."""
     if subject.inputs is None:
         return graph_of_settings(subject.settings, gpu)
     own = OwnModel(subject.model, dict(subject.inputs))
