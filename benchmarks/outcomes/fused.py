@@ -1,40 +1,71 @@
 """Chapter on fused kernels: each beside the ops, torch.compile's version and its prediction; then whole models."""
 
 import json
-from collections import defaultdict
 from pathlib import Path
 
-_TINYGEMM = "PyTorch's int4"
 _DATA = Path(__file__).parents[1] / "data"
+_STEPS = _DATA / "fused_steps_h100"
+_BLIND = Path(__file__).parents[1] / "predictions/fused_steps.json"
 _HEAD = """## Fused kernels
 
 Kernels that [`tracekit fuse`](fusion.md) writes, by `benchmarks/fused_kernels.py`: device time of one group by CUPTI,
 with inputs that rotate through more memory than the L2. *Of a copy*: bytes that must move over the time, as a fraction
 of a large copy's {rate:,.0f} GB/s; more than 100 % came from the L2. Training counts forward and backward. Batch
 8 × 1,024 tokens (prefill), 1 after 512 (decode), 4 × 1,024 (train), bf16. All proofs passed on the GPU."""
-_SUMS = "Sum of all groups of a step, as predicted (`benchmarks/predictions/fused_kernels.json`) and then measured:"
-_MODELS = "Models with all their kernels, wall time of a step and, in brackets, the sum of its kernels:"
-_WEIGHTS = (
-    """Weights of 4 and 8 bits (groups of 64), one row, the sizes of products beside what they take in 16 bits:"""
-)
+_KERNELS = """### Steps of whole models on an H100
+
+All kernels of a step (bf16, sizes as above), summed, with the kernels that `apply` puts in place, liger-kernel's and
+`torch.compile`'s; a dash: not measured, or a model that liger-kernel does not know. What the kernels would save was
+predicted before (`benchmarks/predictions/fused_steps.json`)."""
+_WALL = """The same steps by the clock. Eager, fused and liger-kernel's: each model in a process of its own, three of
+them on one host, after a profiler had run in the process; both slow launches, so compare these with each other. Times
+of `torch.compile` marked * are of a later session, alone on the host; Qwen3's training did not compile within 195 s."""
+_OWN = """A decoder written by hand (16 layers of 2,048, RMS norms, gated MLPs, bf16; `benchmarks/fused_own_module.py`),
+one token, by `tracekit.verify(model, inputs, "fused:all")`: {before:.1f} → {after:.1f} ms, {measured:.2f} times as fast
+({low:.2f} to {high:.2f}: the machine was not quiet), outputs {off:.1%} apart. Its prefill was not reached."""
+_WEIGHTS = """Products of one row with weights of 4 and 8 bits (groups of 64) on an H100, by
+`benchmarks/narrow_product.py`: ours, without one of its parts, with 16-bit weights, and PyTorch's int4 product; in
+brackets, of a copy's rate."""
 
 
 def chapter() -> str:
-    kernels, models = (
-        json.loads((_DATA / "h200_fused" / f"{name}.json").read_text()) for name in ("kernels", "models")
-    )
+    kernels = json.loads((_DATA / "h200_fused/kernels.json").read_text())
     rows = [row for row in kernels["rows"] if "after_us" in row]
     head = _HEAD.format(rate=kernels["copy_bytes_per_s"] / 1e9)
-    parts = [head, _table(_kernels(rows)), _SUMS, _table(_sums(rows)), _MODELS, _table(_models(models["runs"]))]
-    return "\n\n".join([*parts, _WEIGHTS, _table(_weights(rows)), *_on_h100()])
+    steps = _steps()
+    parts = [
+        head,
+        _table(_kernels(rows)),
+        *_on_h100(),
+        _KERNELS,
+        _table(_kernel_times(steps)),
+        _WALL,
+        _table(_walls(steps)),
+    ]
+    return "\n\n".join([*parts, _own(), _WEIGHTS, _table(_weights())])
 
 
 def _on_h100() -> list[str]:
-    """Return the kernels alone; models with them were not measured there."""
-    kernels = json.loads((_DATA / "h100_fused" / "kernels.json").read_text())
+    """Return the kernels alone."""
+    kernels = json.loads((_DATA / "h100_fused/kernels.json").read_text())
     rows = [row for row in kernels["rows"] if "after_us" in row]
     said = f"The same kernels on an H100, whose copies run at {kernels['copy_bytes_per_s'] / 1e9:,.0f} GB/s:"
-    return ["### On an H100", said, _table(_kernels(rows)), _table(_weights(rows))]
+    return ["### On an H100", said, _table(_kernels(rows))]
+
+
+def _steps() -> dict[str, dict]:
+    """Return the measured steps. Later compiled times, which had the host alone, replace nothing that was there."""
+    steps: dict[str, dict] = {}
+    for path in sorted(_STEPS.glob("steps-*.json")):
+        steps |= json.loads(path.read_text())
+    for name, row in json.loads((_STEPS / "compiled.json").read_text()).items():
+        if "compiled_ms" in row and "compiled_ms" not in steps[name]:
+            steps[name] |= {
+                "compiled_ms": row["compiled_ms"],
+                "compiled_kernel_ms": row["compiled_kernel_ms"],
+                "later": True,
+            }
+    return steps
 
 
 def _table(lines: list[str]) -> str:
@@ -58,51 +89,58 @@ def _kernels(rows: list[dict]) -> list[str]:
     return lines
 
 
-def _sums(rows: list[dict]) -> list[str]:
-    sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
-    names = ("predicted_before_us", "before_us", "after_us")
-    for row in rows:
-        if row["run"] != "alone":
-            values = [row[name] for name in names] + [row["predicted_after_us"][1]]
-            sums[row["run"]] = [a + row["groups"] * b / 1e3 for a, b in zip(sums[row["run"]], values, strict=True)]
+def _kernel_times(steps: dict[str, dict]) -> list[str]:
+    blind = json.loads(_BLIND.read_text())
     lines = [
-        "| run | ops, predicted | measured | kernels, predicted | measured | saved: error |\n|---|---|---|---|---|---|"
+        "| run | eager | fused | liger-kernel | torch.compile | saved: predicted | measured | error | launches |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    for run, (expected, before, after, predicted) in sums.items():
-        error = (expected - predicted) / (before - after) - 1
-        lines.append(f"| {run} | {expected:.2f} ms | {before:.2f} | {predicted:.2f} | {after:.2f} | {error:+.0%} |")
-    return lines
-
-
-def _models(runs: dict[str, dict]) -> list[str]:
-    lines = [
-        "| run | eager | fused | torch.compile | liger-kernel | launches | peak memory |\n|---|---|---|---|---|---|---|"
-    ]
-    for name, run in runs.items():
-        kernel_ms, launches, peaks = run["kernel_ms"], run["kernel_launches"], run["peaks"]
-        compiled = _both(run, "compiled_ms", "compiled_kernel_ms")
-        liger = _both(run, "liger_ms", "liger_kernel_ms")
-        peak = f"{peaks['eager'] / 1e9:.1f} → {peaks['fused'] / 1e9:.1f} GB" if peaks else "–"
-        count = f"{launches['eager']:.0f} → {launches['fused']:.0f}"
+    for name, row in steps.items():
+        saved = row["eager_kernel_ms"] - row["fused_kernel_ms"]
+        predicted = blind[name]["kernel_ms"] - blind[name]["kernel_after_ms"]["expected"]
+        others = (_ms(row, f"{which}_kernel_ms") for which in ("fused", "liger", "compiled"))
         lines.append(
-            f"| {name} | {run['eager_ms']:.1f} ms ({kernel_ms['eager']:.1f}) | {run['fused_ms']:.1f} "
-            f"({kernel_ms['fused']:.1f}) | {compiled} | {liger} | {count} | {peak} |"
+            f"| {name} | {row['eager_kernel_ms']:.2f} ms | {' | '.join(others)} | {predicted:.2f} ms | {saved:.2f} | "
+            f"{predicted / saved - 1:+.0%} | {row['eager_launches']:.0f} → {row['fused_launches']:.0f} |"
         )
     return lines
 
 
-def _both(run: dict, wall: str, kernels: str) -> str:
-    return f"{run[wall]:.1f} ({run[kernels]:.1f})" if wall in run else "–"
+def _walls(steps: dict[str, dict]) -> list[str]:
+    lines = ["| run | eager | fused | liger-kernel | torch.compile | peak memory |", "|---|---|---|---|---|---|"]
+    for name, row in steps.items():
+        others = [_ms(row, f"{which}_ms") for which in ("fused", "liger", "compiled")]
+        others[-1] += " *" * bool(row.get("later"))
+        peak = f"{row['eager_peak'] / 1e9:.1f} → {row['fused_peak'] / 1e9:.1f} GB" if "eager_peak" in row else "–"
+        lines.append(f"| {name} | {row['eager_ms']:.1f} ms | {' | '.join(others)} | {peak} |")
+    return lines
 
 
-def _weights(rows: list[dict]) -> list[str]:
-    lines = ["| outputs × inputs | bits | 16 bits | ours | PyTorch's int4 | of a copy |\n|---|---|---|---|---|---|"]
-    for row in rows:
-        if row["template"] == "weight_only_product":
-            sizes, library = row["sizes"], row["library_us"]
-            theirs = f"{library[_TINYGEMM]:.1f}" if sizes["bits"] == 4 else "–"
-            lines.append(
-                f"| {sizes['columns']:,} × {sizes['inputs']:,} | {sizes['bits']} | {library['16 bits']:.1f} µs | "
-                f"{row['after_us']:.1f} | {theirs} | {row['of_copy']:.0%} |"
-            )
+def _ms(row: dict, key: str) -> str:
+    return f"{row[key]:.2f}" if key in row else "–"
+
+
+def _own() -> str:
+    row = json.loads((_STEPS / "own_module.json").read_text())
+    low, measured, high = row["measured"]
+    return _OWN.format(
+        before=row["before_ms"],
+        after=row["after_ms"],
+        measured=measured,
+        low=low,
+        high=high,
+        off=row["relative_difference"],
+    )
+
+
+_VARIANTS = ("ours", "reads alone", "without dequantization", "without the multiplication", "16 bits", "PyTorch's int4")
+
+
+def _weights() -> list[str]:
+    lines = [f"| outputs × inputs | bits | {' | '.join(_VARIANTS)} |", "|---" * (2 + len(_VARIANTS)) + "|"]
+    for row in json.loads((_STEPS / "narrow_product.json").read_text())["rows"]:
+        times = (
+            f"{row['us'][name]:.1f} µs ({row['of_copy'][name]:.0%})" if name in row["us"] else "–" for name in _VARIANTS
+        )
+        lines.append(f"| {row['columns']:,} × {row['inputs']:,} | {row['bits']} | {' | '.join(times)} |")
     return lines
