@@ -135,7 +135,7 @@ def _layer_named(model: "nn.Module", name: str, path: str) -> "nn.Module":
 def _layers(model: "nn.Module") -> Iterator[tuple["nn.Module", str, "nn.Module"]]:
     for parent in list(model.modules()):
         for name, layer in list(parent._modules.items()):  # named_children leaves out a layer that another one shares
-            if type(layer).__name__ in _LINEAR and name not in HEADS:
+            if layer is not None and type(layer).__name__ in _LINEAR and name not in HEADS:
                 yield parent, name, layer
 
 
