@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracekit.reports.names import printable
 from tracekit.reports.numbers import percent, quantity, significant, times
@@ -14,6 +14,8 @@ Row = Mapping[str, Any]
 _WIDTH, _LABEL, _STEP, _BAR = 460, 168, 26, 12
 _PLOT = _WIDTH - _LABEL - 74
 _HEIGHT = 230
+_LETTER, _LINE = 6.2, 13.0
+"""Width of a letter of a label, and height of its line."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,24 @@ def _short(label: str) -> str:
     return label if len(label) <= 25 else f"{label[:12]}…{label[-12:]}"
 
 
+class _Box(NamedTuple):
+    """Place of a label; `y` is its middle."""
+
+    x: float
+    y: float
+    width: float
+
+    def meets(self, other: "_Box") -> bool:
+        apart = self.x > other.x + other.width or other.x > self.x + self.width
+        return not apart and abs(self.y - other.y) < _LINE
+
+
+def _free(x: float, y: float, width: float, taken: Sequence[_Box]) -> _Box:
+    """Return the place next to a point, above it or else below, that no label has."""
+    places = [_Box(x, y + shift, width) for shift in (-9, 9, -9 - _LINE, 9 + _LINE, -9 - 2 * _LINE)]
+    return next((each for each in places if not any(each.meets(other) for other in taken)), places[0])
+
+
 def _scatter(rows: Sequence[Row]) -> str:
     """Return a scatter plot of the change of perplexity against speed; without perplexity, of the outputs'
     difference."""
@@ -90,12 +110,14 @@ def _scatter(rows: Sequence[Row]) -> str:
     def place(speed: float, loss: float) -> tuple[float, float]:
         return left + (right - left) * speed / fastest, bottom - (bottom - top) * math.sqrt(loss / worst)
 
-    marks = []
+    marks, taken = [], list[_Box]()
     for name, speed, loss in points:
         x, y = place(speed, loss)
-        beyond = x > (left + right) / 2
+        beyond, label = x > (left + right) / 2, printable(_short(name))
+        box = _free(x + (-7 - _LETTER * len(label) if beyond else 7), y, _LETTER * len(label), taken)
+        taken.append(box)
         side = f'class="value" x="{x - 7:.1f}"' if beyond else f'x="{x + 7:.1f}"'
-        text = f'<text {side} y="{y - 9:.1f}">{escape(printable(_short(name)))}</text>'
+        text = f'<text {side} y="{box.y:.1f}">{escape(label)}</text>'
         marks.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4"/>{text}')
     axes = (
         f'<path class="axis" d="M{left} {top}V{bottom}H{right}"/>'

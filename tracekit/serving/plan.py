@@ -15,6 +15,8 @@ from tracekit.analyzers.serving_plan.engine import PAGE, Engine, Run, simulate
 from tracekit.analyzers.serving_plan.requests import Request
 from tracekit.analyzers.serving_plan.serving_metrics import SERVE_PLAN, over_time, summary
 from tracekit.analyzers.serving_plan.step_times import StepTimes
+from tracekit.capture.model_kinds import longest_sequence
+from tracekit.capture.models import find, load_config
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Settings
 from tracekit.sweeps.grid import Grid, grid
@@ -55,9 +57,11 @@ def serve_plan(question: Question, say: Say = silent) -> ServePlan:
     gpu = hardware.find(question.gpu)
     if not question.engines:
         raise InputError("No engine is named.", "There is nothing to compare.", "Leave out --apply, or name some.")
+    positions = longest_sequence(load_config(find(question.settings.model)))
+    _check(question, positions)
     changes = list(dict.fromkeys(_change(name) for name in question.engines))
     decode = sweep(_grid(question, "decode", _batches(question), _contexts(question), changes), say)
-    prefill = sweep(_grid(question, "prefill", [1], _prompts(question), changes), say)
+    prefill = sweep(_grid(question, "prefill", [1], _prompts(question, positions), changes), say)
     rows, runs = list[dict[str, Any]](), dict[str, pd.DataFrame]()
     for name in question.engines:
         of_decode, of_prefill = (_where_it_applies(table, _change(name)) for table in (decode, prefill))
@@ -72,6 +76,15 @@ def serve_plan(question: Question, say: Say = silent) -> ServePlan:
         runs[name] = _with_share(run, engine)
     table = SERVE_PLAN.frame({column.name: [row[column.name] for row in rows] for column in SERVE_PLAN.columns})
     return ServePlan(table, runs, gpu)
+
+
+def _check(question: Question, positions: int) -> None:
+    """Raise InputError if the model cannot hold one of the requests."""
+    longest = max(each.prompt_tokens + each.output_tokens for each in question.requests)
+    if longest > positions:
+        what = f"A request has {longest:,} tokens, prompt and output together."
+        why = f"{question.settings.shown_name} has {positions:,} positions."
+        raise InputError(what, why, "Give shorter requests, or another model.")
 
 
 def _where_it_applies(sweep: pd.DataFrame, change: str) -> pd.DataFrame:
@@ -100,13 +113,15 @@ def _batches(question: Question) -> list[int]:
 
 
 def _contexts(question: Question) -> list[int]:
-    longest = max(each.prompt_tokens + each.output_tokens for each in question.requests)
-    return sorted({max(16, longest // 4), longest})
+    longest = max(each.prompt_tokens + each.output_tokens for each in question.requests) - 1
+    return sorted({min(16, longest), max(1, longest // 4), longest})[-2:]
 
 
-def _prompts(question: Question) -> list[int]:
+def _prompts(question: Question, positions: int) -> list[int]:
+    """Return the lengths of modelled prompts; a pass over more tokens than the model has positions is extrapolated."""
     longest = max(each.prompt_tokens for each in question.requests)
     most = max(longest, min(question.most_tokens, sum(each.prompt_tokens for each in question.requests)))
+    most = min(most, positions)
     return sorted({1, max(2, most // 4), most})
 
 
