@@ -93,9 +93,10 @@ class _Box(NamedTuple):
 
 
 def _free(x: float, y: float, width: float, taken: Sequence[_Box]) -> _Box:
-    """Return the place next to a point, above it or else below, that no label has."""
-    places = [_Box(x, y + shift, width) for shift in (-9, 9, -9 - _LINE, 9 + _LINE, -9 - 2 * _LINE)]
-    return next((each for each in places if not any(each.meets(other) for other in taken)), places[0])
+    """Return a place next to a point, above it or else below, that no label and no other point has."""
+    places = [_Box(x, y + shift, width) for shift in (-9, 9, 0, -9 - _LINE, 9 + _LINE, 9 + 2 * _LINE)]
+    free = (each for each in places if each.y > _LINE / 2 and not any(each.meets(other) for other in taken))
+    return next(free, places[0])
 
 
 def _scatter(rows: Sequence[Row]) -> str:
@@ -110,9 +111,9 @@ def _scatter(rows: Sequence[Row]) -> str:
     def place(speed: float, loss: float) -> tuple[float, float]:
         return left + (right - left) * speed / fastest, bottom - (bottom - top) * math.sqrt(loss / worst)
 
-    marks, taken = [], list[_Box]()
-    for name, speed, loss in points:
-        x, y = place(speed, loss)
+    marks, places = [], [place(speed, loss) for _, speed, loss in points]
+    taken = [_Box(x - 4, y, 8) for x, y in places]
+    for (name, _, _), (x, y) in zip(points, places, strict=True):
         beyond, label = x > (left + right) / 2, printable(_short(name))
         box = _free(x + (-7 - _LETTER * len(label) if beyond else 7), y, _LETTER * len(label), taken)
         taken.append(box)

@@ -189,3 +189,15 @@ def test_attention_is_as_asked_for_and_not_as_in_the_first_configuration(tmp_pat
 
 def test_the_sample_is_text():
     assert sample().startswith("Alice was beginning") and len(sample()) > 2_000
+
+
+def test_labels_of_close_points_stand_apart():
+    from tracekit.reports.bench_panels import _Box, _free
+
+    points = [(100.0, 12.0), (104.0, 14.0), (101.0, 15.0)]
+    taken = [_Box(x - 4, y, 8) for x, y in points]
+    for x, y in points:
+        taken.append(_free(x + 7, y, 30.0, taken))
+    labels = taken[len(points) :]
+    assert all(label.y > 6 for label in labels)
+    assert not any(a.meets(b) for index, a in enumerate(labels) for b in labels[:index])
