@@ -18,7 +18,6 @@ from tracekit.measurement.device_state import reading as read_device
 from tracekit.measurement.side_by_side import Ready, ready
 from tracekit.runs.folders import TRACE
 from tracekit.subjects.subject import Subject
-from tracekit.subjects.written_kernels import keep_graph
 from tracekit.verification import trial
 from tracekit.verification.expectations import Expectations, Expected
 from tracekit.verification.verify_run import recommended
@@ -49,6 +48,8 @@ def verify(
         verification = _measure(before, names)
         with _profiled(before) as folder:
             if any("fused" in name for name in names):
+                from tracekit.subjects.written_kernels import keep_graph  # needs torch
+
                 keep_graph(before.subject, folder)
             predict = Expectations(folder / TRACE).predict
             results = tuple(_with_prediction(each, predict(each.id)) for each in verification.results)
