@@ -68,7 +68,7 @@ def collectives_table(
     whole = np.array([len(group.ranks) for group in groups])[first["group"].to_numpy(dtype=np.int64)]
     rate = (sent / (transfer / 1e9)).where((sent > 0) & (transfer > 0) & (size == whole) & (size > 1))
     bus = rate * bus_factor(first["kind"].to_numpy(), whole)
-    links = np.array([link_bytes(gpu, len(group.ranks), _hosts_of(group, hosts)) for group in groups])
+    links = np.array([link_bytes(gpu, len(group.ranks), hosts_of(group, hosts)) for group in groups])
     table = pd.DataFrame(
         {
             "call": size.index,
@@ -95,7 +95,7 @@ def collectives_table(
     return declared.assign(call=table["call"].to_numpy())
 
 
-def _hosts_of(group: Group, hosts: npt.NDArray) -> int:
+def hosts_of(group: Group, hosts: npt.NDArray) -> int:
     """Return the number of hosts of a group; 0 if unknown."""
     on = hosts[list(group.traced)]
     return 0 if (on < 0).any() or len(group.traced) < len(group.ranks) else len(np.unique(on))

@@ -4,10 +4,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers import hardware
+from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.ranks import transfer_changes
 from tracekit.analyzers.ranks.aligned import AlignedRanks
 from tracekit.analyzers.ranks.causes import MORE
+from tracekit.analyzers.ranks.job_tables import hosts_of
 from tracekit.analyzers.ranks.result import WhatIf
+from tracekit.analyzers.ranks.sharding_within_hosts import Spread, within_hosts
 from tracekit.analyzers.ranks.simulate import step_times, with_transfers
 from tracekit.analyzers.ranks.stragglers import Costs
 from tracekit.analyzers.ranks.transfer_changes import ACCUMULATED
@@ -48,10 +52,21 @@ def _factors(job: AlignedRanks, collectives: pd.DataFrame, faster: Floats | None
         "larger-buckets": transfer_changes.in_larger_buckets(collectives, job.parallelisms),
         "accumulate": transfer_changes.accumulated(collectives, job.parallelisms),
         "keep-weights": transfer_changes.weights_kept(collectives, of_collective, job.parallelisms),
+        "shard-within-hosts": within_hosts(collectives, job.parallelisms, _spreads(job), _gpu(job)),
         "faster-links": transfer_changes.over_faster_links(collectives),
         "overlap-last": transfer_changes.last_overlapped(collectives),
         "free-transfers": np.zeros(len(collectives)),
     }
+
+
+def _spreads(job: AlignedRanks) -> dict[int, Spread]:
+    hosts = np.asarray(job.hosts)
+    groups = enumerate(job.matched.groups)
+    return {number: Spread(len(group.ranks), hosts_of(group, hosts)) for number, group in groups}
+
+
+def _gpu(job: AlignedRanks) -> GPU | None:
+    return hardware.find(job.ranks[0].gpu) if job.ranks[0].gpu else None
 
 
 def _with_factors(job: AlignedRanks, collectives: pd.DataFrame, factors: Floats) -> float:

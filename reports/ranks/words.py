@@ -184,6 +184,7 @@ def gain(what: WhatIf) -> str:
         IN_TIME: "hosts that are never late (data loading, CUDA graphs, torch.compile)",
         "accumulate": f"gradients accumulated over {ACCUMULATED} steps (no_sync; a larger batch)",
         "keep-weights": "weights kept for the backward pass (reshard_after_forward=False)",
+        "shard-within-hosts": "weights sharded within each host and replicated over the hosts",
         "rebalance": "computation divided evenly among the ranks",
         "faster-links": "links of twice the bandwidth",
         "overlap-last": "overlap the last collective of a step",

@@ -6,7 +6,11 @@ import pandas as pd
 import pytest
 from rank_summaries import call, summary
 
+from tracekit.analyzers import hardware
+from tracekit.analyzers.costs.messages import Message
+from tracekit.analyzers.prediction.data_parallel.links import ADAPTER_GBS, HOP_NS, SUSTAINED, message_ns
 from tracekit.analyzers.ranks.job import analyze_ranks
+from tracekit.analyzers.ranks.sharding_within_hosts import Spread, within_hosts
 from tracekit.analyzers.ranks.tables import RANK_WORK
 from tracekit.analyzers.ranks.transfer_changes import over_faster_links
 
@@ -56,3 +60,23 @@ def test_a_faster_link_leaves_what_each_call_takes():
 def test_only_uneven_work_can_be_divided_in_another_way():
     assert "rebalance" in gains("data", REDUCED, flops=(1.0, 2.0))
     assert "rebalance" not in gains("data", REDUCED, flops=(1.0, 1.01))
+
+
+def test_weights_that_are_sharded_within_hosts_are_gathered_over_nvlink():
+    """32 ranks on 4 hosts. The network carries the shards of 32 MB of the gradients: 1.5 times, as an all-reduce."""
+    table = pd.DataFrame({"group": 0, "kind": ["all-gather", "reduce-scatter", "all-reduce"], "bytes": 256_000_000})
+    gathers, scatters, reduces = within_hosts(table, {0: "fsdp"}, {0: Spread(32, 4)}, hardware.find("h200"))
+    assert gathers == pytest.approx(modelled("all-gather", 8) / modelled("all-gather", 32))
+    shards = 1.5 * 32e6 / (ADAPTER_GBS * SUSTAINED) + 4 * HOP_NS
+    assert scatters * modelled("reduce-scatter", 32) == pytest.approx(modelled("reduce-scatter", 8) + shards)
+    assert reduces == 1.0
+
+
+def modelled(kind, ranks):
+    return message_ns(Message(kind, 256_000_000, ranks), hardware.find("h200"), "nvlink" if ranks == 8 else "ib")
+
+
+@pytest.mark.parametrize(("kind", "spread"), [("data", Spread(32, 4)), ("fsdp", Spread(8, 1)), ("fsdp", Spread(9, 2))])
+def test_other_groups_are_not_sharded_within_hosts(kind, spread):
+    table = pd.DataFrame({"group": [0], "kind": ["all-gather"], "bytes": [1000]})
+    assert within_hosts(table, {0: kind}, {0: spread}, hardware.find("h200")) is None
