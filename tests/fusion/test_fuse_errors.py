@@ -1,0 +1,62 @@
+"""What `fuse` says where it cannot write a kernel: without Triton, for another type or GPU, or with nothing to fuse."""
+
+import sys
+from dataclasses import replace
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from tracekit.analyzers import hardware
+from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.fusion.beside_compile import beside_compile
+from tracekit.analyzers.fusion.planned_kernels import plan
+from tracekit.fusion import proof, run_kernels
+from tracekit.fusion.writing import Written, load, text
+from tracekit.reports.fusion_text import plan_text
+
+H100 = hardware.find("h100")
+
+
+@pytest.fixture
+def planned(llama):
+    return next(row for row in plan(llama[1], H100) if row.template == "add_norm")
+
+
+def test_without_triton_it_says_what_to_install(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    path = tmp_path / "norm.py"
+    path.write_text(text(Written("norm")))
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(TracekitError, match=r"tracekit\[fuse\]"):
+        load(path, "without_triton")
+
+
+def test_triton_that_was_imported_for_a_gpu_cannot_interpret(monkeypatch):
+    language = ModuleType("triton.language")
+    language.sum = type("JITFunction", (), {})()
+    monkeypatch.setitem(sys.modules, "triton.language", language)
+    monkeypatch.setattr(proof, "_has_gpu", lambda: False)
+    with pytest.raises(TracekitError, match="in a process of its own"):
+        proof.check_interpreter()
+    monkeypatch.setattr(proof, "_has_gpu", lambda: True)
+    proof.check_interpreter()
+
+
+def test_other_types_and_old_gpus_are_refused_with_advice(planned):
+    assert run_kernels.obstacle(planned, H100) == ""
+    assert "bf16, fp16 or fp32" in run_kernels.obstacle(replace(planned, dtype="double"), H100)
+    assert "--dtype fp16" in run_kernels.obstacle(planned, hardware.find("t4"))
+    pascal = replace(H100, name="P100", compute_capability=(6, 0))
+    assert "another --gpu" in run_kernels.obstacle(replace(planned, dtype="float"), pascal)
+    assert "torch.compile" in run_kernels.obstacle(replace(planned, template="", library=""), H100)
+
+
+def test_the_plan_says_who_is_faster(planned):
+    assert "torch.compile's time, measured" in plan_text([planned], H100)
+    assert "does as well" in beside_compile("gated_activation", training=True)
+    assert "faster than" in beside_compile("cross_entropy", training=True)
+    assert beside_compile("cross_entropy", training=False) == ""
+
+
+def test_nothing_to_fuse_is_said():
+    assert plan_text([], SimpleNamespace(name="H100")).startswith("Nothing can be fused")
