@@ -33,8 +33,7 @@ FACTOR = 8
 _NOTABLE = 0.05
 """Smallest share that the reason names."""
 UNKNOWN = Interval(1.0, 0.5, 0.0)
-"""Exponent of the growth of kernels without a known cost, relative to that of their grids, and of host time that
-nothing explains, relative to that of the batch: work for each sequence, such as loading it, or a pause."""
+"""Exponent of the growth of kernels without a known cost, relative to that of their grids."""
 
 
 class Batching(Optimization):
@@ -78,15 +77,15 @@ class Batching(Optimization):
         """Enlarge all ops.
 
         Host work other than launches, such as loading data, also grows with the number of sequences; that of an
-        optimizer does not.
+        optimizer does not, and time that nothing explains does by a power of it.
         """
         ops, factor = retimed(base.ops, partial(batched, factor=self.work(base)), base.gpu, outcome), self.work(base)
         ops = ops.assign(kernel_ns=ops.kernel_ns * _unknown_growth(base, factor, outcome))
-        beside = (ops.host_ns - MOST_TO_LAUNCH_NS).clip(lower=0.0).mask(optimizes(ops), 0.0)
-        return ops.assign(host_ns=ops.host_ns + (factor ** pick(UNKNOWN, outcome) - 1) * beside)
+        more = factor ** pick(_unexplained(base), outcome) - 1
+        return ops.assign(host_ns=ops.host_ns + more * _beside(ops))
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
-        grown = base.outside.grown(max(1.0, self.work(base)), pick(UNKNOWN, outcome))
+        grown = base.outside.grown(max(1.0, self.work(base)), pick(_unexplained(base), outcome))
         return replace(super().applied(base, outcome), outside=grown)
 
     def work(self, base: Baseline) -> float:
@@ -118,6 +117,21 @@ class Batching(Optimization):
             raise refused(self, "Inputs of one's own are of one batch size: give others.")
         batch = self.batch or FACTOR * subject.settings.batch_size
         return replace(subject, settings=replace(subject.settings, batch_size=batch)).with_own_weights()
+
+
+def _beside(ops: pd.DataFrame) -> "pd.Series[float]":
+    """Return the host time of each op beyond a launch, which nothing explains; an optimizer's is known."""
+    return (ops.host_ns - MOST_TO_LAUNCH_NS).clip(lower=0.0).mask(optimizes(ops), 0.0)
+
+
+def _unexplained(base: Baseline) -> Interval:
+    """Return the exponent of the growth of host time that nothing explains, relative to that of the batch.
+
+    It is work for each sequence at worst, such as loading it, and a pause at best. The more of a step it takes, the
+    less it is a pause: as expected, the exponent is its fraction of the step.
+    """
+    time = float(_beside(base.ops).sum()) + base.outside.total(("unexplained",))
+    return Interval(1.0, min(1.0, time / max(base.latency_ns, 1.0)), 0.0)
 
 
 def _unknown_growth(base: Baseline, factor: float, outcome: Outcome) -> npt.NDArray[np.float64]:
