@@ -21,6 +21,8 @@ EVIDENCE = {
 }
 _WORST = 5
 _MOST_CHANGED = 8
+_AS_FAST = 0.2
+"""A run takes as long as before if its latency changed by less."""
 _HEAD = ("rows", "mean error", "median error", "sign right", "inside", "median width")
 
 
@@ -53,7 +55,7 @@ def _part(title: str, rows: list[Row]) -> str:
             _table(("optimization", *_HEAD), _by(compared, lambda row: row.kind)),
             _table(("kind of run", *_HEAD), _by(compared, lambda row: row.run.workload)),
             _worst(compared),
-            *([_of_the_host(compared)] if compared[0].evidence == "capture" else []),
+            *([_by_change(compared), _of_the_host(compared)] if compared[0].evidence == "capture" else []),
         ]
     return "\n".join([*sections, _not_compared(rows)])
 
@@ -102,6 +104,19 @@ def _worst(rows: list[Row]) -> str:
     return "The worst five:\n\n" + _table(("machine", "run", "optimization", "measured", "predicted"), cells, numbers=2)
 
 
+def _by_change(rows: list[Row]) -> str:
+    """Return a table of the rows whose run, unmodified, took as long when it was measured, and of the others."""
+
+    def change(row: Row) -> str:
+        if not row.stated_ms or not row.beside_ms:
+            return "not known"
+        return "as long as when it was traced" if abs(row.beside_ms / row.stated_ms - 1) <= _AS_FAST else "another time"
+
+    return _CHANGED + "\n" + _table(("the run as it is took", *_HEAD), _by(rows, change))
+
+
+_CHANGED = """A host's speed changes within minutes. As long: within 20 % of the latency that the prediction starts from.
+"""
 _HOST = """What is the host's of that: a step as it is, when the run was traced and later in turn with the optimization,
 and a step with the optimization, as predicted and as measured (ms). The rows whose run changed most:
 """
