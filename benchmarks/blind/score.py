@@ -115,7 +115,7 @@ def _by_change(rows: list[Row]) -> str:
     return _CHANGED + "\n" + _table(("the run as it is took", *_HEAD), _by(rows, change))
 
 
-_CHANGED = """A host's speed changes within minutes. As long: within 20 % of the latency that the prediction starts from.
+_CHANGED = """A host's speed changes within minutes. As long: within 20 % of the latency that predictions start from.
 """
 _HOST = """What is the host's of that: a step as it is, when the run was traced and later in turn with the optimization,
 and a step with the optimization, as predicted and as measured (ms). The rows whose run changed most:
