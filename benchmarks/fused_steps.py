@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fused.steps_predicted import MODELS
+from fused.steps_predicted import MODELS, graph_path
 
 TARGET = Path(__file__).parent / "predictions/fused_steps.json"
 ALL = [
@@ -74,6 +74,9 @@ def predict(names: list[str]) -> None:
 def run(out: Path, names: list[str], parts: str, device: str, seconds: float) -> None:
     import torch
 
+    absent = [str(graph_path(name)) for name in names if not graph_path(name).is_file()]
+    if absent:
+        raise SystemExit(f"These graphs are missing, and no kernel can be written without them: {', '.join(absent)}")
     until = time.time() + seconds
     out.mkdir(parents=True, exist_ok=True)
     device_name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
