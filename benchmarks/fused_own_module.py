@@ -4,7 +4,7 @@
 
 A decoder written by hand (RMS norms, rotary embedding, attention, gated MLPs; 16 layers of 2,048) in bf16. `verify`
 comes first, in a process that no profiler has slowed; then `profile` records it, `fuse --all` writes and times its
-kernels beside torch.compile's, and `predict` says with them what `verify` should have measured. A minute or two a shape.
+kernels beside torch.compile's, and `predict` says with them what `verify` should measure. A minute or two a shape.
 """
 
 import argparse
