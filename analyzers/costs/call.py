@@ -37,6 +37,7 @@ Access = Literal[
     "columns",
     "search",
     "scan",
+    "scan-columns",
     "sort",
     "top-k",
 ]
@@ -48,7 +49,7 @@ put and set: scattered into rows, as by index_put_ and index_copy_. joined: inpu
 joined in short rows. random: random numbers.
 
 Reductions: rows, along the innermost dimension. columns: along another dimension. search: rows that give an index or a
-variance. scan and sort: results as large as the input. top-k: the largest elements.
+variance. scan and sort: results as large as the input. scan-columns: along another dimension, a thread each. top-k: the largest elements.
 """
 
 ELEMENT_BYTES: dict[Precision, float] = {

@@ -1,6 +1,7 @@
 """Reductions, scans and sorts: the input is read once, the result is written once; one FLOP per element and step."""
 
 from collections.abc import Sequence
+from math import prod
 
 from tracekit.analyzers.costs import dtypes
 from tracekit.analyzers.costs.arguments import Arguments
@@ -99,13 +100,16 @@ def equal(call: Arguments) -> Cost:
     return moves("reduction", a.numel, [a, b], result, a.dtype, work=Reduce(True), shared_results=result)
 
 
-@costs("aten::cumsum", "aten::cumsum_", "aten::cumprod", "aten::cumprod_", "aten::logcumsumexp")
-def cumulate(call: Arguments) -> Cost:
+@costs("aten::cumsum", "aten::cumsum_", "aten::cumprod", "aten::cumprod_", flops=1)
+@costs("aten::logcumsumexp", "aten::_logcumsumexp", flops=3)
+def cumulate(call: Arguments, flops: int) -> Cost:
     """(self, dim, dtype)."""
     x = call.tensor(0)
     natural = dtypes.INT64 if x.dtype.kind <= Kind.INTEGER and not call.name.endswith("_") else x.dtype
     out = x.like(dtype=call.dtype(2) or natural)
-    return moves("reduction", x.numel, [x], [out], x.dtype, access="scan", row=_along(call, x, 1))
+    (axis,) = axes(len(x.shape), (call.integer(1, -1),)) or {0}
+    walk: Access = "scan-columns" if prod(x.shape[axis + 1 :]) > 1 else "scan"
+    return moves("reduction", flops * x.numel, [x], [out], x.dtype, access=walk, row=_along(call, x, 1))
 
 
 @costs("aten::cummax", "aten::cummin", "aten::sort", "aten::sort_")

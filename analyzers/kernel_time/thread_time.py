@@ -26,6 +26,8 @@ _FEWEST_VALUES = 16
 """Values of a column that one thread reduces before the column is split over blocks."""
 _BLOCKS = 4
 """Blocks of 512 threads on one multiprocessor."""
+_RESIDENT_THREADS = 2048
+"""Threads that a multiprocessor holds."""
 _CHUNK = 1 << 16
 """Elements of a list that one block processes."""
 _GATHER_THREADS, _GATHER_VALUES = 128, 8
@@ -45,6 +47,8 @@ def overlapped_seconds(cost: Cost, kind: str, machine: Machine, fit: Mapping[str
     """Seconds of a thread's work that other blocks' memory traffic hides: a split column, a scan, a chunk of a list."""
     if kind == "columns":
         return _column(cost, machine)[0] * fit["value_ns"] * 1e-9
+    if kind == "scan-columns":
+        return _column_scan_seconds(cost, machine, fit)
     if kind == "scan":
         return _scan_seconds(cost, machine, fit)
     if kind == "optimizer":
@@ -98,3 +102,10 @@ def _scan_seconds(cost: Cost, machine: Machine, fit: Mapping[str, Any]) -> float
     steps = ceil(cost.row / (2 * threads))
     blocks = count * threads / _THREADS
     return steps * (fit["step_us"] + max(1.0, blocks / machine.sms) * fit["block_us"]) * 1e-6
+
+
+def _column_scan_seconds(cost: Cost, machine: Machine, fit: Mapping[str, Any]) -> float:
+    """Seconds of a scan over a dimension that is not the last: each thread goes down a column, one load at a time."""
+    waves = ceil(rows(cost) / (machine.sms * _RESIDENT_THREADS))
+    a_step = fit["step_ns"] + fit["step_flop_ns"] * cost.flops / max(1.0, elements(cost))
+    return waves * cost.row * a_step * 1e-9

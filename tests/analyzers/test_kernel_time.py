@@ -243,3 +243,13 @@ def test_an_estimate_is_cached_by_cost_and_gpu() -> None:
 @pytest.mark.parametrize("cost", [product(0, 8, 8), product(8, 8, 8, batch=0), attention(1, 12, 1, 0, 64)])
 def test_empty_inputs_take_the_time_of_an_empty_kernel(cost: Cost) -> None:
     assert 1e3 < estimate_ns(cost, find("a100")) < 5e3
+
+
+def test_a_scan_down_columns_takes_a_step_for_each_row():
+    scan = Cost(8 << 20, 32 << 20, 32 << 20, "reduction", "fp32", access="scan-columns", row=1024)
+    taller = replace(scan, row=4096)
+    times = [estimate_ns(each, find("h100")) for each in (scan, taller)]
+    assert kind(scan) == "scan-columns"
+    assert 3.5 < times[1] / times[0] < 4.1
+    wider = replace(scan, read_bytes=64 << 20, write_bytes=64 << 20, flops=16 << 20)
+    assert estimate_ns(wider, find("h100")) == pytest.approx(times[0], rel=0.01)

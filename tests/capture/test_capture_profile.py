@@ -24,14 +24,14 @@ def generated(tmp_path_factory, tiny_config):
     (folder / "tiny").mkdir()
     (folder / "tiny" / "config.json").write_text(json.dumps(tiny_config))
     options = ["--workload", "generate", "--seq-len", "8", "--new-tokens", "3", "--dtype", "bf16", "--steps", "2"]
-    done = profile("--model", folder / "tiny", "--device", "cpu", "--gpu", "l4", *options, "-o", folder / "out")
+    done = profile("--model", folder / "tiny", "--device", "cpu", *options, "-o", folder / "out")
     assert done.exit_code == 0, done.output
     return folder / "out", done
 
 
 def test_files(generated):
     folder, done = generated
-    written = {"trace.json.gz", "graph.json.gz", "report.html", "analysis.json", "run.json"}
+    written = {"trace.json.gz", "report.html", "analysis.json", "run.json"}
     assert {path.name for path in folder.iterdir()} == written
     assert str(folder) in done.stdout
     assert "tracekit analyze" in done.stdout
@@ -40,7 +40,7 @@ def test_files(generated):
 
 def test_the_trace_says_what_was_run(generated):
     info = tracekit.load(generated[0]).metadata.capture
-    assert (info.source, info.device, info.gpu) == ("measured", "cpu", "l4")
+    assert (info.source, info.device, info.gpu) == ("measured", "cpu", "")
     assert (info.model, info.workload, info.dtype, info.attention) == ("tiny", "generate", "bf16", "sdpa")
     assert (info.batch_size, info.seq_len, info.new_tokens, info.steps) == (1, 8, 3, 2)
     blocks = 2 * (12 * 32 * 32 + 13 * 32)
@@ -118,3 +118,8 @@ def test_an_unwritable_folder_is_refused_before_the_run(tiny_gpt2, tmp_path):
     done = profile("--model", tiny_gpt2, "--device", "cpu", "-o", tmp_path / "file" / "out")
     assert done.exit_code == 1
     assert "building" not in done.stderr
+
+
+def test_a_run_on_the_cpu_names_no_gpu():
+    with pytest.raises(InputError, match="cannot be projected"):
+        complete(Settings(model="gpt2", device="cpu", gpu="t4"))

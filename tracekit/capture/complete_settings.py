@@ -10,6 +10,7 @@ from tracekit.capture import models, workloads
 from tracekit.capture.model_class import usable_attention
 from tracekit.capture.numerics import has_experts, published_dtype
 from tracekit.capture.packages import require
+from tracekit.capture.session import refuse_on_cpu
 from tracekit.capture.settings import Device, Settings
 
 
@@ -20,7 +21,9 @@ def complete(asked: Settings) -> Settings:
     """
     spec = models.find(asked.model)
     device = _device(asked)
-    gpu = hardware.selected(asked.gpu, asked.gpu_file) or _gpu_here(device)
+    named = hardware.selected(asked.gpu, asked.gpu_file)
+    refuse_on_cpu(named, device)
+    gpu = named or _gpu_here(device)
     config = models.load_config(spec)
     dtype = published_dtype(config, gpu) if asked.dtype == "auto" else asked.dtype
     settings = replace(asked, name=spec.name, device=device, gpu=gpu.id if gpu else "", dtype=dtype)

@@ -49,12 +49,7 @@ def modelled_or_projected(gpu: str, gpu_file: str | Path, device: Device) -> GPU
     asked = hardware.selected(gpu, gpu_file)
     if device == "cuda" and not require("torch.cuda").is_available():
         raise InputError("There is no CUDA device here.", "torch finds none.", "Leave out the device.")
-    if device == "cpu" and asked:
-        raise InputError(
-            f"A run on the CPU cannot be projected to {with_article(asked.name)}.",
-            "Times of a CPU say nothing about those of a GPU.",
-            'Name device="model" (--device model): it models what the code computes.',
-        )
+    refuse_on_cpu(asked, device)
     if device == "model" and asked is None:
         raise InputError("No GPU is named.", "A run is modelled for a GPU.", "Name one that `tracekit gpus` lists.")
     return asked
@@ -120,4 +115,14 @@ class Capture:
             **self._about,
             steps=self._steps,
             peak_memory_bytes=require("torch.cuda").max_memory_allocated() if on_cuda else 0,
+        )
+
+
+def refuse_on_cpu(asked: GPU | None, device: Device) -> None:
+    """Raise InputError if a run on the CPU names a GPU."""
+    if device == "cpu" and asked:
+        raise InputError(
+            f"A run on the CPU cannot be projected to {with_article(asked.name)}.",
+            "Times of a CPU say nothing about those of a GPU.",
+            'Name device="model" (--device model): it models what the code computes.',
         )
