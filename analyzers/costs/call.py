@@ -48,8 +48,9 @@ dtypes. transposed: indexed, across the rows of an input. scattered: an index pe
 put and set: scattered into rows, as by index_put_ and index_copy_. joined: inputs one after the other. interleaved:
 joined in short rows. random: random numbers.
 
-Reductions: rows, along the innermost dimension. columns: along another dimension. search: rows that give an index or a
-variance. scan and sort: results as large as the input. scan-columns: along another dimension, a thread each. top-k: the largest elements.
+Reductions: rows, along the innermost dimension. columns: along another dimension. search: rows that give an index or
+a variance. scan and sort: results as large as the input. scan-columns: along another dimension, a thread each. top-k:
+the largest elements.
 """
 
 ELEMENT_BYTES: dict[Precision, float] = {
