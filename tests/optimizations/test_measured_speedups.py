@@ -12,11 +12,12 @@ def rows():
 
 
 def test_the_mean_error_and_what_is_inside(rows):
-    """Widths hold 85 % of the rows where machines count the same, so more of the one that the model was fitted to."""
+    """Widths hold 85 % of the rows where machines count the same, so more of the one that the model was fitted to, whose
+    intervals are wider than most: other hosts, one of which changed its speed by 1.9, count as much."""
     assert len(rows) > 100
     assert fmean(row.error for row in rows) < 0.10
     assert fmean(row.inside for row in rows) >= 0.80
-    assert median(row.predicted.high / row.predicted.low for row in rows) <= 1.6
+    assert median(row.predicted.high / row.predicted.low for row in rows) <= 1.75
 
 
 def test_signs_are_right_and_no_loss_is_recommended(rows):
