@@ -1,9 +1,11 @@
 """Measures how wide the intervals of predictions must be, by conformal prediction, and writes the widths.
 
     python benchmarks/interval_widths.py SHARED [--check]      # analyzers/prediction/intervals.toml
+    python benchmarks/interval_widths.py --only mended         # one section of it
 
 Rows: optimizations measured on an H200 (benchmarks/data), the blind rounds that were measured (rescored.csv), and
-published results, each predicted by today's model. Widths (tracekit/analyzers/prediction/uncertainty.py) are the
+published results, each predicted by today's model; for mends of mistakes, the slow scripts that were measured mended
+(benchmarks/cases). Widths (tracekit/analyzers/prediction/uncertainty.py) are the
 smallest that hold 85 % of the rows, machines counting the same. How that holds for a machine, a family of models or
 an optimization that was left out stands in the file, too.
 """
@@ -22,27 +24,34 @@ from accuracy.rescored import sources_of
 from blind.hosts import HOST_LOGS
 from blind.plan import read
 from fitting.conformal import NAMES, Judged, fit, inside, spans, without_each
+from fitting.mended_scripts import SETS, mended_rows
 
 from tracekit.analyzers.errors import TracekitError
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.analyzers.prediction.uncertainty import Sources
+from tracekit.analyzers.prediction.uncertainty import Sources, widths
 from tracekit.optimizations import parse
 from tracekit.planning.scenarios import refusal, scenarios, sources, speedup, unchanged
 
 _ROOT = Path(__file__).parents[1]
 TARGET = _ROOT / "analyzers" / "prediction" / "intervals.toml"
 ROUNDS = _ROOT / "benchmarks" / "blind" / "rounds"
-EVIDENCE = ("timed", "profiled", "modelled")
+EVIDENCE = ("timed", "profiled", "mended", "modelled")
 _OF_ROUND = {"capture": "timed", "trace": "profiled"}
 _GROUPS = {"machine": "machine", "family": "family of models", "optimization": "optimization"}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shared", type=Path, help="folder with the published results")
+    parser.add_argument("shared", type=Path, nargs="?", help="folder with the published results")
+    parser.add_argument("--only", choices=EVIDENCE, help="measure one section again, and keep the others")
     parser.add_argument("--check", action="store_true", help="say what would be written, and write nothing")
     asked = parser.parse_args()
-    text = "\n".join([_HEAD, *(_section(name, of_evidence(name, asked.shared)) for name in EVIDENCE)])
+    if asked.shared is None and asked.only in (None, "modelled"):
+        parser.error("the published results are in the shared folder, which is not named")
+    names = [asked.only] if asked.only else EVIDENCE
+    known = _sections() if asked.only else {}
+    known |= {name: _section(name, of_evidence(name, asked.shared)) for name in names}
+    text = "\n".join([_HEAD, *(known[name] for name in EVIDENCE)])
     if asked.check:
         sys.stdout.write(text)
     else:
@@ -57,21 +66,37 @@ _HEAD = """# How wide intervals of predicted speed-ups are, by what a prediction
 """
 
 
-def of_evidence(name: str, shared: Path) -> list[Judged]:
+def _sections() -> dict[str, str]:
+    """Return the sections of the file as it is."""
+    parts = re.split(r"(?m)^(?=\[)", TARGET.read_text(encoding="utf-8"))[1:]
+    return {part[1 : part.index("]")]: part.rstrip() + "\n" for part in parts}
+
+
+def of_evidence(name: str, shared: Path | None) -> list[Judged]:
     """Return every row that was predicted from this kind of evidence, and measured."""
+    if name == "mended":
+        return [row for number in SETS for row in mended_rows(number)]
+    assert shared is not None or name != "modelled"
     if name == "modelled":
         return list(_published(shared))
     return [*_on_h200(name), *_of_rounds(name)]
 
 
 def _section(name: str, rows: list[Judged]) -> str:
-    widths = fit(rows)
+    widths = _of_mends(rows) if name == "mended" else fit(rows)
     left_out = {key: without_each(rows, lambda row, key=key: getattr(row, key)) for key in _GROUPS}
     lines = [f"[{name}]", *(f"{key} = {value:.3f}" for key, value in zip(NAMES, widths, strict=True))]
     lines += [f"rows = {len(rows)}", f"inside = {inside(rows, widths).mean():.3f}"]
     lines += [f"span = {np.median(spans(rows, widths)):.2f}"]
     lines += [f"left_out_{key} = {_mean(by_group):.3f}  # {len(by_group)}" for key, by_group in left_out.items()]
     return "\n".join([*lines, ""])
+
+
+def _of_mends(rows: list[Judged]) -> np.ndarray:
+    """Return the widths of mends of mistakes. Their rules were made with these rows in view, so that no width is
+    smaller than that of other predictions from a trace."""
+    known = widths("profiled")
+    return np.maximum(fit(rows), [known.repeat, known.outcome, known.host])
 
 
 def _mean(widths: Mapping[str, float]) -> float:

@@ -1,7 +1,7 @@
 """Finds steps as periods in the sequence of kernels, for traces in which no host event repeats with each step.
 
 The layers of one forward pass repeat, too. A period counts as a step in two cases. Either each one contains a copy
-between host and device or a launch of a CUDA graph, and hardly any work lies outside the periods. Or the whole sequence
+between host and device or a launch of a CUDA graph, and hardly any work lies outside the periods; or the whole sequence
 consists of passes (see equal_periods). Where copies take much of the time, weights may be copied for each layer, so
 that layers must repeat within the period.
 """
@@ -29,7 +29,7 @@ _NOTABLE = 0.2
 """Fraction of the busy time from which copies to the device may be those of each layer's weights."""
 
 
-def period_starts(host: pd.DataFrame, items: WorkItems, origin: Origin, begin: int, end: int) -> Ints:
+def period_starts(items: WorkItems, origin: Origin, begin: int, end: int) -> Ints:
     """Return when the host issued the first kernel of each period on the busiest device; empty without a period."""
     none = np.zeros(0, dtype=np.int64)
     if not items.on_device:
@@ -38,16 +38,20 @@ def period_starts(host: pd.DataFrame, items: WorkItems, origin: Origin, begin: i
     kernel, _ = pd.factorize(items.name.cat.codes.to_numpy()[rows].astype(np.int64))
     weight = items.busy[rows].astype(np.float64)
     period = _period(kernel, weight)
-    if not period or not _is_bounded(items, origin, rows, period) or _copies_weights(items, kernel, rows, period):
-        period = _of_passes(host, kernel, origin.op[rows])
-    return origin.time_ns[rows[::period]] if period else none
+    bounded = period and _is_bounded(items, origin, rows, period) and not _copies_weights(items, kernel, rows, period)
+    return origin.time_ns[rows[::period]] if bounded else none
 
 
-def _of_passes(host: pd.DataFrame, kernel: Ints, op: npt.NDArray[np.integer]) -> int:
-    """Return the period of a sequence that consists of equal passes; 0 if it may be one of layers."""
+def pass_starts(host: pd.DataFrame, items: WorkItems, origin: Origin, begin: int, end: int) -> Ints:
+    """Return when the host issued the first kernel of each of equal passes; empty if they may be layers."""
+    none = np.zeros(0, dtype=np.int64)
+    if not items.on_device:
+        return none
+    rows = _in_order(items, origin, begin, end)
+    kernel, _ = pd.factorize(items.name.cat.codes.to_numpy()[rows].astype(np.int64))
     period = equal_periods(kernel)
-    is_pass = period and repeats_within(kernel[:period]) and ends_unlike_it_begins(host, op[:period])
-    return period if is_pass else 0
+    is_pass = period and repeats_within(kernel[:period]) and ends_unlike_it_begins(host, origin.op[rows[:period]])
+    return origin.time_ns[rows[::period]] if is_pass else none
 
 
 def _is_bounded(items: WorkItems, origin: Origin, rows: Ints, period: int) -> bool:

@@ -1,8 +1,8 @@
 """Finds the steps of a trace without step markers, by repetition.
 
 Training repeats the optimizer's step, loops over data repeat the loader's next batch, and inference repeats the call
-of the outermost module. If the host recorded none of these, the sequence of kernels may be periodic, or an op that
-reads the model's inputs may repeat.
+of the outermost module. If the host recorded none of these, the sequence of kernels may be periodic, an op that reads
+the model's inputs may repeat, or passes of equal kernels follow each other.
 """
 
 import re
@@ -14,7 +14,7 @@ import pandas as pd
 
 from tracekit.analyzers import ranges
 from tracekit.analyzers.attribution.input_ops import input_ops
-from tracekit.analyzers.attribution.kernel_period import period_starts
+from tracekit.analyzers.attribution.kernel_period import pass_starts, period_starts
 from tracekit.analyzers.attribution.nesting import Nest
 from tracekit.analyzers.attribution.origin import Origin
 from tracekit.analyzers.attribution.user_ranges import UserRanges
@@ -53,8 +53,9 @@ def repeated(host: pd.DataFrame, items: WorkItems, origin: Origin, window: Windo
         return batches.start, np.append(batches.start[1:], window.end_ns)
     if len(calls.start) > 1:
         return calls.start, np.append(calls.start[1:], _end_of_last(calls, window))
-    start = period_starts(host, items, origin, window.start_ns, window.end_ns)
+    start = period_starts(items, origin, window.start_ns, window.end_ns)
     start = start if len(start) else _passes(host, items, origin, window)
+    start = start if len(start) else pass_starts(host, items, origin, window.start_ns, window.end_ns)
     return start, np.append(start[1:], window.end_ns)[: len(start)]
 
 

@@ -196,10 +196,11 @@ class Baseline:
         self, ops: pd.DataFrame, host_factor: float = 1.0, unexplained: float = 1.0
     ) -> tuple[Floats, Floats, Floats]:
         """Return host times, kernel times and synchronisations of these ops as `simulate` takes them, including the
-        host work beside and after them."""
+        host work beside them."""
         kernel = ops.kernel_ns.to_numpy() + (ops.launches.to_numpy() - 1) * self.gap_ns
         host, sync = ops.host_ns.to_numpy() * host_factor, ops.sync.to_numpy()
-        outside = self.outside.scaled(unexplained, ("unexplained",)).before_each(len(ops))
+        varies = host_factor if self.profiler_share else 1.0
+        outside = self.outside.scaled(unexplained, ("unexplained",)).before_each(len(ops), varies)
         host = host + outside[:-1]
         if self.tail or outside[-1]:
             tail = self.tail or HostTail()
@@ -237,6 +238,7 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         host_causes=_causes(analysis),
         graph_use=step.graphs,
         overlaps=step.overlaps,
+        entry_ns=min(step.entry_ns, float(ops.host_ns.iloc[0])),
         batch_by_shapes=batch_by_shapes(trace.host),
         least_memory_bytes=least_memory_bytes(trace, ops, analysis.source.gpu),
         running=running(analysis.work, len(analysis.timeline.steps), measured=analysis.source.kind != "modelled"),

@@ -83,6 +83,7 @@ def _scaled(raw: "Baseline", factor: float) -> "Baseline":
         raw,
         ops=raw.ops.assign(host_ns=raw.ops.host_ns * factor),
         recorded=raw.recorded.scaled(factor),
+        entry_ns=raw.entry_ns * factor,
         tail=raw.tail and raw.tail.scaled(factor),
     )
 

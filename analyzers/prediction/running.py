@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 GENERATED = "triton_"
-_COMPILED_REGION = "Torch-Compiled Region"
+COMPILED_REGION = "Torch-Compiled Region"
 _UNALIGNED = re.compile(r"(?:_|\b)align[12](?:\D|$)")
 """Alignment of 1 or 2 elements per load in a CUTLASS kernel's name. Tensor cores need 8 in 16-bit types."""
 _MOSTLY = 0.5
@@ -51,7 +51,7 @@ def running(work: pd.DataFrame, steps: int, *, measured: bool) -> Running:
     return Running(
         graph_launches=round(work["launch"][in_graph].nunique() / max(1, steps)),
         graphed=float(busy[in_graph].sum() / total),
-        compiled=any(generated) or any(str(name).startswith(_COMPILED_REGION) for name in regions),
+        compiled=any(generated) or any(str(name).startswith(COMPILED_REGION) for name in regions),
         unaligned=float(busy[unaligned[codes]].sum() / total) if measured else None,
     )
 

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.prediction.graph_use import GraphUse, graph_use
 from tracekit.analyzers.prediction.idle_casts import idle_casts
 from tracekit.analyzers.prediction.oplist import typical_step
+from tracekit.analyzers.prediction.running import COMPILED_REGION
 from tracekit.analyzers.prediction.waiting import waiting_calls
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.trace import Trace
@@ -49,6 +51,8 @@ class TracedStep:
     """Number of branches that Python took by a tensor in the host's memory."""
     idle_casts: tuple[int, ...]
     """Elements of each tensor that was cast to fp32 and was in fp32 already, as its recorded shape says."""
+    entry_ns: int = 0
+    """Host time from entering compiled code to its first launch, if that is the step's first one."""
 
 
 def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
@@ -67,8 +71,17 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
     recorded["python_calls"] = round(trace.metadata.python_calls * len(host) / max(1, len(trace.host)))
     recorded["graph_nodes"] = int((work.graph >= 0).sum())
     tail = _tail(host, trace.host.iloc[launches.unique()], start + issued)
+    entry = _entry_ns(host, trace.host.start_ns.to_numpy()[launches]) if len(launches) else 0
     asked = decisions(host), idle_casts(host)
-    return TracedStep(wall, issued, overlaps, tail, recorded, int(step.busy_ns), graph_use(host), *asked)
+    return TracedStep(wall, issued, overlaps, tail, recorded, int(step.busy_ns), graph_use(host), *asked, entry)
+
+
+def _entry_ns(host: pd.DataFrame, launched: npt.NDArray[np.int64]) -> int:
+    """Return the time from entering the compiled region around the first launch until that launch; 0 without one."""
+    regions = host[(host.category == "op") & host.name.astype(str).str.startswith(COMPILED_REGION)]
+    first = launched.min()
+    around = regions[(regions.start_ns <= first) & (regions.start_ns + regions.duration_ns >= first)]
+    return int(first - around.start_ns.min()) if len(around) else 0
 
 
 def decisions(host: pd.DataFrame) -> int:

@@ -15,8 +15,9 @@ import numpy as np
 
 from tracekit.analyzers.interval import Interval
 
-Evidence = Literal["timed", "profiled", "modelled"]
-"""Evidence that a prediction starts from: a trace and a latency without a profiler, a trace alone, or a model."""
+Evidence = Literal["timed", "profiled", "mended", "modelled"]
+"""Evidence that a prediction starts from: a trace and a latency without a profiler, a trace alone, a trace alone of a
+script whose mistake is mended, or a model."""
 Ends = tuple[float, float]
 """Amounts by which the logarithm of a speed-up may be lower and higher."""
 MOST_QUOTED = 2.0

@@ -121,7 +121,7 @@ class Compile(Optimization):
         return compiled(base, outcome)
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
-        return replace(super().applied(base, outcome), entry_ns=_entry_ns(base, outcome))
+        return replace(super().applied(base, outcome), entry_ns=entering_ns(base, outcome))
 
     def reason(self, base: Baseline) -> Statements:
         after = int(fused(base.ops, base.gpu, "expected", within_layer=False).launches.sum())
@@ -145,7 +145,7 @@ class Compile(Optimization):
 @remembered
 def compiled(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     """Return the op list of generated code and the kernels that it calls."""
-    entry_ns = _entry_ns(base, outcome)
+    entry_ns = entering_ns(base, outcome)
     base = replace(base, ops=_with_lookups(base.ops[~(_literals(base) | traced_masks.skipped(base.ops))]))
     base = replace(base, ops=_turned(base, outcome))
     apart = (base.ops.name == WIDENING) | appended(base) | by_values(base.ops)
@@ -189,7 +189,7 @@ def _host_ns(base: Baseline, ops: pd.DataFrame, outcome: Outcome) -> "pd.Series[
 
 
 @remembered
-def _entry_ns(base: Baseline, outcome: Outcome) -> float:
+def entering_ns(base: Baseline, outcome: Outcome) -> float:
     """Return the host time of entering compiled code: once per forward pass, and once per graph break.
 
     A graph breaks at each value that is read back, at each op whose shapes depend on values, and at each branch on a

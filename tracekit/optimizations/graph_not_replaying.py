@@ -3,11 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pandas as pd
+
 from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import refused
+from tracekit.optimizations.compile import entering_ns
 from tracekit.optimizations.cuda_graphs import CUDAGraphs
 from tracekit.optimizations.shared.reasons import idle
 from tracekit.subjects.subject import Subject
@@ -20,8 +23,10 @@ class GraphNotReplaying(CUDAGraphs):
     """CUDA graphs that the run requests, but does not replay.
 
     The prediction is that of `cuda-graphs`, for a run that requests graphs (`cudagraphify`, captures) and launches
-    none. The time for recording graphs disappears, too; at the low end, three tenths of it remain. `torch.compile` does
-    not replay graphs if inputs or a cache are written to or move, and records one for each new shape.
+    none. The time for recording graphs disappears, too; at the low end, three tenths of it remain. Compiled code still
+    checks its guards, which takes the usual time, at the low end all the time before its first launch, and at best,
+    if the graph is captured by hand, none. `torch.compile` does not replay graphs if inputs or a cache are written to
+    or move, and records one for each new shape.
 
     *Refused* if graphs are replayed, or were not requested.
     """
@@ -38,6 +43,12 @@ class GraphNotReplaying(CUDAGraphs):
         if not base.graph_use.falls_back:
             return "The run replays its CUDA graphs." if base.graph_use.replayed else "The run asks for no CUDA graphs."
         return None
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        ops = super().transform(base, outcome)
+        guards = {"low": base.entry_ns, "expected": min(base.entry_ns, entering_ns(base, outcome)), "high": 0.0}
+        first = ops.index == ops.index[0]
+        return ops.assign(host_ns=ops.host_ns + guards[outcome] * first)
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         after = super().applied(base, outcome)

@@ -1,6 +1,7 @@
 """Copies from page-locked host memory, which are faster and do not block the host."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pandas as pd
 
@@ -21,7 +22,8 @@ HIDDEN = Interval(0.0, 0.0, 1.0)
 """Fraction of the copies that kernels hide: none if they stay in the kernels' stream, all if they are prefetched."""
 UNKNOWN = Interval(0.8, 0.5, 0.2)
 """Ratio of pinned to pageable time of a copy with unknown size."""
-
+_MAPPED = 32 << 20
+"""Bytes from which the C library maps new memory for each allocation, and unmaps it when it is freed."""
 
 _OFFLOADED = {"offload-overlap": "it pins what it copies ahead."}
 
@@ -30,7 +32,9 @@ class PinnedCopies(Optimization):
     """Copies to and from page-locked host memory, which are faster and asynchronous.
 
     Copies between the device and pageable memory take the modelled time of pinned copies (times 1.6, 1.15 or 1), and
-    the host does not wait for those to the device. At best they overlap with kernels, as with a prefetched batch.
+    the host does not wait for those to the device. At best they overlap with kernels, as with a prefetched batch, and
+    host work that has no name disappears if a copy to the host is so large that its memory is mapped and unmapped for
+    each copy.
 
     *Refused* if such copies take less than 1 % of the step.
     """
@@ -59,6 +63,12 @@ class PinnedCopies(Optimization):
                 times[place] *= pick(UNKNOWN, outcome)
         pinned = base.ops.assign(kernel_ns=times, sync=base.ops.sync & ~(rows & copies(base, "HtoD")))
         return together(pinned, rows, pick(HIDDEN, outcome))
+
+    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
+        after = super().applied(base, outcome)
+        mapped = (copied_bytes(base) >= _MAPPED) & copies(base, "DtoH|-> Pageable") & _pageable(base)
+        kept = 0.0 if outcome == "high" and mapped.any() else 1.0
+        return replace(after, outside=after.outside.scaled(kept, ("unexplained",)))
 
     def reason(self, base: Baseline) -> Statements:
         rows = _pageable(base)

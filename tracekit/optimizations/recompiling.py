@@ -9,17 +9,22 @@ from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.host_calibration import MOST_TO_LAUNCH_NS
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.optimizations.shared.host_work import LessHostWork
 
 LEFT = Interval(0.3, 0.0, 0.0)
 """Fraction of the compilation time that remains, because a few variants are still compiled with dynamic shapes."""
+_WARM = 2.0
+"""Host time of a launch in code that has run before, in plain launches."""
 
 
 class Recompiling(LessHostWork):
     """Code is compiled once, and not again in measured steps.
 
-    The compilation time inside the step disappears, with the kernels that are tried out. At the low end 30 % of it
-    remains, for a few variants of shapes. At the high end, host work around it that has no name disappears, too.
+    The compilation time inside the step disappears, with the kernels that are tried out and the host work around it
+    that has no name, and a launch takes half a millisecond at most: the first ones of new code take longer. At the low
+    end 30 % of the compilation and all that is around it remain, for a few variants of shapes. At the high end
+    launches take as long as in code that has run before.
 
     *Refused* if nothing is compiled in the step.
     """
@@ -39,13 +44,15 @@ class Recompiling(LessHostWork):
         """Remove the kernels that were tried out during compilation."""
         tried, left = base.recorded.while_compiling(base.ops), self.left(base, outcome)
         times = {name: base.ops[name].where(~tried, base.ops[name] * left) for name in ("host_ns", "kernel_ns")}
-        if outcome == "high":
-            times["host_ns"] = times["host_ns"].clip(upper=MOST_TO_LAUNCH_NS)
+        if outcome != "low":
+            warm = outcome == "high" and base.running.compiled
+            most = _WARM * plain_launch_ns(base) if warm else MOST_TO_LAUNCH_NS
+            times["host_ns"] = times["host_ns"].clip(upper=most)
         return base.ops.assign(**times, sync=base.ops.sync & (~tried | (left > 0)))
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         after = super().applied(base, outcome)
-        around = 0.0 if outcome == "high" else 1.0
+        around = 1.0 if outcome == "low" else 0.0
         return replace(after, outside=after.outside.scaled(around, ("unexplained",)))
 
     def how_to(self, base: Baseline) -> str:

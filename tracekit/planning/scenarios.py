@@ -71,7 +71,7 @@ def predicted_speedup(optimization: Optimization, base: Baseline) -> Interval:
 def scenarios(optimization: Optimization, base: Baseline, host_logs: Sequence[float] = ()) -> Scenarios:
     """Simulate the run with the optimization, in all its outcomes."""
     after = {outcome: run_after(optimization, base, outcome) for outcome in OUTCOMES}
-    return simulated(after, base, optimization.work(base), host_logs)
+    return simulated(after, base, optimization.work(base), host_logs, mends=optimization.mends_mistake)
 
 
 def unchanged(base: Baseline, host_logs: Sequence[float] = ()) -> Scenarios:
@@ -80,16 +80,22 @@ def unchanged(base: Baseline, host_logs: Sequence[float] = ()) -> Scenarios:
 
 
 def simulated(
-    after: Mapping[Outcome, Baseline], base: Baseline, work: float, host_logs: Sequence[float] = ()
+    after: Mapping[Outcome, Baseline],
+    base: Baseline,
+    work: float,
+    host_logs: Sequence[float] = (),
+    *,
+    mends: bool = False,
 ) -> Scenarios:
     """Simulate each outcome and, for the expected one, other hosts: by default, those that such evidence leaves
-    possible."""
+    possible. `mends`: a mistake of the script is mended."""
     latencies: dict[Scenario, float] = {(outcome, EXPECTED): run.latency_ns for outcome, run in after.items()}
     width = widths(evidence(base)).host
     logs = tuple(host_logs) or tuple(part * width for part in _PARTS)
     expected, hosts = after["expected"], dict(zip(logs, base.hosts(tuple(map(math.exp, logs))), strict=True))
     latencies |= {("expected", host): expected.simulate(expected.ops, *host) for host in hosts.values()}
-    return Scenarios(after, latencies, work, hosts, evidence(base))
+    known = evidence(base)
+    return Scenarios(after, latencies, work, hosts, "mended" if mends and known == "profiled" else known)
 
 
 def evidence(base: Baseline) -> Evidence:

@@ -178,7 +178,8 @@ class Search:
             work = 1.0
             for i, step in enumerate(ordered):
                 work *= step.work(self._after(ordered[:i], "low"))
-            self._scenarios[key] = simulated(after, self.base, work)
+            mends = any(step.mends_mistake for step in ordered)
+            self._scenarios[key] = simulated(after, self.base, work, mends=mends)
         return self._scenarios[key]
 
     def _after(self, ordered: Steps, outcome: Outcome) -> Baseline:
