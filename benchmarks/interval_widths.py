@@ -15,7 +15,7 @@ import csv
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -83,8 +83,9 @@ def of_evidence(name: str, shared: Path | None) -> list[Judged]:
 
 
 def _section(name: str, rows: list[Judged]) -> str:
-    widths = _of_mends(rows) if name == "mended" else fit(rows)
-    left_out = {key: without_each(rows, lambda row, key=key: getattr(row, key)) for key in _GROUPS}
+    measure = _of_mends if name == "mended" else fit
+    widths = measure(rows)
+    left_out = {key: without_each(rows, lambda row, key=key: getattr(row, key), measure) for key in _GROUPS}
     lines = [f"[{name}]", *(f"{key} = {value:.3f}" for key, value in zip(NAMES, widths, strict=True))]
     lines += [f"rows = {len(rows)}", f"inside = {inside(rows, widths).mean():.3f}"]
     lines += [f"span = {np.median(spans(rows, widths)):.2f}"]
@@ -92,11 +93,11 @@ def _section(name: str, rows: list[Judged]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _of_mends(rows: list[Judged]) -> np.ndarray:
-    """Return the widths of mends of mistakes. Their rules were made with these rows in view, so that no width is
-    smaller than that of other predictions from a trace."""
+def _of_mends(rows: Sequence[Judged]) -> np.ndarray:
+    """Return the widths of mends of mistakes. How hosts differ is known from other traces. Their rules were made with
+    most of these rows in view, so that no width is smaller than that of other predictions from a trace."""
     known = widths("profiled")
-    return np.maximum(fit(rows), [known.repeat, known.outcome, known.host])
+    return np.maximum(fit(rows, known.host), [known.repeat, known.outcome, known.host])
 
 
 def _mean(widths: Mapping[str, float]) -> float:

@@ -31,10 +31,16 @@ def test_the_readme_shows_the_catalogue(number, mark):
 
 
 def test_a_run_that_does_not_fit_is_right_only_if_that_is_said_of_each_gpu():
-    case = cases(2)["loaded-in-float32"]
-    assert _is_right("half-precision", case, ["t4", "l4"])
-    assert not _is_right("half-precision", case, ["t4"])
-    assert not _is_right("compile", case, ["t4", "l4"])
+    def right(case, gpus, *advice):
+        return _is_right({"advice": [{"id": each} for each in advice], "does_not_fit": gpus}, case)
+
+    loaded, trained = cases(2)["loaded-in-float32"], cases(4)["large-pictures"]
+    assert right(loaded, ["t4", "l4"], "half-precision")
+    assert not right(loaded, ["t4"], "half-precision")
+    assert not right(loaded, ["t4", "l4"], "compile")
+    assert not right(loaded, ["t4", "l4"])
+    assert right(trained, ["t4", "l4"])
+    assert not right(trained, ["t4"])
 
 
 def test_a_case_that_was_not_recorded_keeps_its_row(tmp_path):

@@ -108,13 +108,13 @@ def _row(case: Case, diagnosed: dict[str, Any] | None, measured: dict[str, Any])
     if diagnosed is None or "gain" not in measured:
         return f"| {case.name} | | not recorded | | | | |"
     gain = measured["gain"]["median"]
+    right = "yes" if _is_right(diagnosed, case) else "no"
     if not diagnosed["advice"]:
-        return f"| {case.name} | {diagnosed['bound']} | none | | {gain:.2f}× | no | |"
+        return f"| {case.name} | {diagnosed['bound']} | none | | {gain:.2f}× | {right} | |"
     first = diagnosed["advice"][0]
     is_measured = first["id"] in case.measured_ids
     asked = diagnosed.get("of_mend", first) if is_measured else first
     advice = case.mended_by if is_measured and "of_mend" in diagnosed else first["id"]
-    right = "yes" if _is_right(first["id"], case, diagnosed["does_not_fit"]) else "no"
     inside = ("yes" if asked["low"] <= gain <= asked["high"] else "no") if is_measured else ""
     return (
         f"| {case.name} | {diagnosed['bound']} | `{advice}` | {asked['low']:.2f} to {asked['high']:.2f}× "
@@ -122,11 +122,13 @@ def _row(case: Case, diagnosed: dict[str, Any] | None, measured: dict[str, Any])
     )
 
 
-def _is_right(first: str, case: Case, misfits: list[str]) -> bool:
+def _is_right(diagnosed: dict[str, Any], case: Case) -> bool:
     """Where a trace is projected to GPUs, all of them must be said to be too small. Checkpointing gains nothing where
     the run fits, so that this is enough there."""
+    misfits = diagnosed["does_not_fit"]
     if set(misfits) != set(case.projected_to):
         return False
+    first = diagnosed["advice"][0]["id"] if diagnosed["advice"] else ""
     return first in case.advice or bool(misfits and "gradient-checkpointing" in case.advice)
 
 

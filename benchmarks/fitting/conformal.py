@@ -41,18 +41,19 @@ class Judged:
     sources: Sources
 
 
-def fit(rows: Sequence[Judged]) -> Floats:
+def fit(rows: Sequence[Judged], known_host: float | None = None) -> Floats:
     """Return the widths (NAMES) with the best intervals of all that hold COVERAGE of the rows.
 
     The best have the least interval score: the width, and for a miss 2 / (1 - COVERAGE) times what it misses by
-    (Gneiting and Raftery, 2007).
+    (Gneiting and Raftery, 2007). `known_host` is the width of host times if other rows tell it.
     """
     weights, off = _weights(rows), _off(rows)
     best, least = np.zeros(len(NAMES)), np.inf
-    for host in _HOST:
-        hosts = np.array([_hosts(rows, scale * host) for scale in _SCALES])
+    for host in _HOST if known_host is None else (known_host,):
+        scales = _SCALES if known_host is None else np.ones(len(_SCALES))
+        hosts = np.array([_hosts(rows, scale * host) for scale in scales])
         for repeat, outcome in product(_REPEAT.get(rows[0].evidence, _REPEAT_MEASURED), _OUTCOME):
-            widths = np.stack([np.full(len(_SCALES), repeat), _SCALES * outcome, _SCALES * host], axis=1)
+            widths = np.stack([np.full(len(_SCALES), repeat), _SCALES * outcome, scales * host], axis=1)
             halves = np.sqrt(repeat**2 + (widths[:, 1, None, None] * _outcomes(rows)) ** 2 + hosts**2)
             reached = (off <= _side(halves, rows)) @ weights >= COVERAGE - 1e-9
             if reached.any():
@@ -73,14 +74,16 @@ def spans(rows: Sequence[Judged], widths: Floats) -> Floats:
     return np.exp(_halves(rows, widths).sum(axis=0))
 
 
-def without_each(rows: Sequence[Judged], key: Callable[[Judged], str]) -> dict[str, float]:
-    """Return, for each group, the fraction of its rows inside intervals that were fitted to the other groups."""
+def without_each(
+    rows: Sequence[Judged], key: Callable[[Judged], str], measure: Callable[[Sequence[Judged]], Floats] = fit
+) -> dict[str, float]:
+    """Return, for each group, the fraction of its rows inside intervals whose widths were measured on the others."""
     names = sorted({key(row) for row in rows})
     shares = {}
     for name in names:
         rest = [row for row in rows if key(row) != name]
         group = [row for row in rows if key(row) == name]
-        shares[name] = float(inside(group, fit(rest)).mean()) if rest else float("nan")
+        shares[name] = float(inside(group, measure(rest)).mean()) if rest else float("nan")
     return shares
 
 
