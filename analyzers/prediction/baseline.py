@@ -91,7 +91,7 @@ class Baseline:
     timed_kernels: Timed = field(default_factory=dict)
     """Written kernels of the step that were timed on its GPU."""
     entry_ns: float = 0.0
-    """Host time before the first launch that calls compiled code. It counts as launching, however long it takes."""
+    """Host time before the first launch that calls compiled code. It counts as launching."""
 
     @cached_property
     def trains(self) -> bool:
@@ -173,10 +173,8 @@ class Baseline:
         return float(np.maximum(host - MOST_TO_LAUNCH_NS, 0.0).sum())
 
     def hosts(self, factors: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
-        """Return hosts with these factors on launch time and on unexplained time.
-
-        Unexplained time belongs to the script or to the profiler. On a host that is faster than expected under a
-        profiler, it belongs to the profiler.
+        """Return hosts with these factors on launch time and on unexplained time, which belongs to the script or, on a
+        host that is faster than expected under a profiler, to the profiler.
         """
         profiled = self.profiler_share is not None
         return tuple((factor, 0.0 if profiled and factor < 1.0 else 1.0) for factor in factors)
@@ -195,12 +193,11 @@ class Baseline:
     def laid_out(
         self, ops: pd.DataFrame, host_factor: float = 1.0, unexplained: float = 1.0
     ) -> tuple[Floats, Floats, Floats]:
-        """Return host times, kernel times and synchronisations of these ops as `simulate` takes them, including the
-        host work beside them."""
+        """Return host times, kernel times and waits of these ops as `simulate` takes them, with other host work."""
         kernel = ops.kernel_ns.to_numpy() + (ops.launches.to_numpy() - 1) * self.gap_ns
         host, sync = ops.host_ns.to_numpy() * host_factor, ops.sync.to_numpy()
-        varies = host_factor if self.profiler_share else 1.0
-        outside = self.outside.scaled(unexplained, ("unexplained",)).before_each(len(ops), varies)
+        beside = self.outside.scaled(unexplained, ("unexplained",))
+        outside = beside.before_each(len(ops), host_factor if self.profiler_share else 1.0)
         host = host + outside[:-1]
         if self.tail or outside[-1]:
             tail = self.tail or HostTail()
