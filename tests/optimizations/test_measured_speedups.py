@@ -12,8 +12,8 @@ def rows():
 
 
 def test_the_mean_error_and_what_is_inside(rows):
-    """Widths hold 85 % of the rows where machines count the same, so more of the one that the model was fitted to, whose
-    intervals are wider than most: other hosts, one of which changed its speed by 1.9, count as much."""
+    """Widths hold 85 % of the rows where machines count the same, so more of the one that the model was fitted to. Its
+    intervals are wide: other hosts, one of which changed its speed by 1.9, count as much."""
     assert len(rows) > 100
     assert fmean(row.error for row in rows) < 0.10
     assert fmean(row.inside for row in rows) >= 0.80
