@@ -1,0 +1,27 @@
+"""Shapes of an op's inputs, as traces record them."""
+
+import pytest
+
+from tracekit.analyzers.recorded_dims import recorded_dims
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dims"),
+    [
+        ("[[2, 3], []]", [2, 3]),
+        ("[[]]", []),
+        ("[[0, 7]]", [0, 7]),
+        ("[]", []),
+        ("", []),
+        ('[["2"]]', []),
+        ("[[2.0]]", []),
+        ("[[-1, 4]]", []),
+        (f"[[{10**400}]]", []),
+        (f"[[0, {10**400}]]", []),
+        (f"[[{', '.join(['99'] * 64)}]]", []),
+        ("[" * 100_000, []),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_only_shapes_that_a_tensor_can_have_are_read(shapes, dims):
+    assert recorded_dims(shapes, 0) == dims
