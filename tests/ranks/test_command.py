@@ -13,7 +13,7 @@ import tracekit
 from tracekit.answers.job_of_ranks import RankFiles
 from tracekit.cli import main
 from tracekit.jobs import job_outputs
-from tracekit.jobs.sources import rank_files, rank_numbers
+from tracekit.jobs.sources import is_job, rank_files, rank_numbers
 from tracekit.reports.ranks import page
 
 JOBS = Path(__file__).parents[2] / "examples" / "ranks"
@@ -119,6 +119,25 @@ def test_two_jobs_are_compared():
     parts = [rows[name] for name in ("compute", "exposed communication", "exposed copies", "idle")]
     for side in ("before_us", "after_us", "change_us"):
         assert sum(row[side] for row in parts) == pytest.approx(rows["step of a mean rank"][side], abs=0.01)
+
+
+def test_compare_takes_two_jobs(tmp_path):
+    jobs = [str(SLOW), str(JOBS / "healthy-1-2")]
+    run = CliRunner().invoke(main, ["compare", *jobs])
+    assert run.exit_code == 0 and "held up before by rank 1 (data loading), now by none." in " ".join(
+        run.stdout.split()
+    )
+    run = CliRunner().invoke(main, ["compare", *jobs, "-o", str(tmp_path / "change.json")])
+    change = json.loads((tmp_path / "change.json").read_text())
+    assert run.exit_code == 0 and change["against"][0]["part"] == "compute" and change["world_size"] == 2
+    run = CliRunner().invoke(main, ["compare", *jobs, "--format", "csv"])
+    assert run.exit_code == 2 and "as text or json" in run.stderr
+
+
+def test_a_folder_of_a_run_is_no_job(tmp_path):
+    for name in ("trace.json.gz", "other.json.gz"):
+        (tmp_path / name).write_bytes((SLOW / "rank-0.json.gz").read_bytes())
+    assert is_job(str(SLOW)) and not is_job(str(tmp_path)) and not is_job(str(SLOW / "rank-0.json.gz"))
 
 
 def test_files_a_pattern_and_a_folder_of_runs_are_the_same(tmp_path):

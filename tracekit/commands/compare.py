@@ -34,11 +34,13 @@ def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output
 
     A and B are traces, runs' folders, or URLs. Layers, ops and kernels are matched by structure, not only by name:
     eager against compiled, fp32 against fp16, one GPU against another. The differences sum to the difference in
-    latency. If the workloads differ, the first line says so.
+    latency. If the workloads differ, the first line says so. Two folders with the traces of a job's ranks are compared
+    as jobs: the parts of a mean rank's step, and which ranks hold them up.
 
     Example: tracekit compare runs/fp32 runs/bf16 -o compare.html
     """
     from tracekit.answers.two_runs import compare
+    from tracekit.jobs.sources import is_job
     from tracekit.reports.files import check_writable, write_atomically
     from tracekit.reports.marked_text import write_text
     from tracekit.reports.replacing import check_not_input, check_page, mark_of
@@ -49,8 +51,11 @@ def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output
         check_not_input(output, a, b)
     if output and form == "html":
         check_page(output, "comparison", mark, force)
-    comparison = compare(a, b, use_cache=not no_cache)
-    text = _rendered(comparison, form, table, mark, colour=None if output is None else False)
+    colour = None if output is None else False
+    if is_job(a) and is_job(b):
+        text = _of_jobs(a, b, form, not no_cache, colour)
+    else:
+        text = _rendered(compare(a, b, use_cache=not no_cache), form, table, mark, colour)
     if output is None:
         click.echo(text, nl=False)
         return
@@ -59,6 +64,18 @@ def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output
     else:
         write_text(output, text, form, "comparison", mark, force)
     click.echo(f"Wrote {output}", err=True)
+
+
+def _of_jobs(a: str, b: str, form: str, use_cache: bool, colour: bool | None) -> str:
+    from tracekit.answers.job_of_ranks import ranks
+    from tracekit.reports.ranks import change, job_export
+
+    if form not in ("text", "json"):
+        raise click.UsageError(f"Two jobs are compared as text or json, not {form}: tracekit ranks B -o DIRECTORY.")
+    before, after = (ranks(each, use_cache=use_cache) for each in (a, b))
+    if form == "text":
+        return change.text(before, after, colour=colour)
+    return job_export.to_json(after, {"against": change.changes(before, after)})
 
 
 def _rendered(comparison: "Comparison", form: str, table: str, mark: str, colour: bool | None) -> str:

@@ -37,6 +37,12 @@ def rank_files(where: str | Path | Sequence[str | Path]) -> list[str]:
     )
 
 
+def is_job(where: str) -> bool:
+    """Return whether this is a folder with the traces of several ranks, and not the folder of one run."""
+    folder = Path(where)
+    return folder.is_dir() and not (folder / RUN_TRACE).exists() and len(_local(where)) > 1
+
+
 def _local(where: str) -> list[str]:
     folder = Path(where)
     if not folder.is_dir():
