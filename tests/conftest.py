@@ -1,4 +1,5 @@
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,9 @@ from hypothesis import settings
 
 # Tests run side by side: models this small gain nothing from threads, which wait for each other busily.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell that starts the suite in the background makes it, and each process that it starts, ignore interruptions.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run of continuous integration, new ones in every other.
 settings.register_profile("tracekit", deadline=None, max_examples=25, derandomize="CI" in os.environ)

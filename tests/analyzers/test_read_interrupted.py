@@ -49,7 +49,6 @@ def test_an_interruption_ends_it_without_traces(tmp_path, named):
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "caches")},
         start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a suite run in the background ignores it
     )
     events = b",".join(json.dumps(op(f"op {i}", ts=float(i))).encode() for i in range(1000)) + b","
     stream = process.stdin if named == "-" else pipe.open("wb")
