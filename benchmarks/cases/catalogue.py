@@ -11,6 +11,7 @@ SETS = {
     2: ("second.toml", "second"),
     3: ("third.toml", "third"),
     4: ("fourth.toml", "fourth"),
+    5: ("fifth.toml", "fifth"),
 }
 """The list of each set, and the folder of its scripts."""
 

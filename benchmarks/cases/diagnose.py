@@ -20,7 +20,7 @@ from catalogue import SETS, Case, cases
 import tracekit
 
 BLIND, SEEN = "diagnosis_blind.json", "diagnosis.json"
-RECORDED = {1: "h100", 2: "h100_second", 3: "h100_third", 4: "h100_fourth"}
+RECORDED = {1: "h100", 2: "h100_second", 3: "h100_third", 4: "h100_fourth", 5: "h100_fifth"}
 """Folder of the recorded cases of each set."""
 
 
@@ -89,7 +89,7 @@ def summary(folder: Path) -> str:
     return "\n".join(lines)
 
 
-_ORDINALS = {1: "first", 2: "second", 3: "third", 4: "fourth"}
+_ORDINALS = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth"}
 
 
 def page(folder: Path, name: str, number: int = 1) -> str:
