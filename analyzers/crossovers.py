@@ -2,9 +2,12 @@
 host limits."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import pandas as pd
+
+from tracekit.analyzers.sweep_table import MODELLED
 
 NONE = "none"
 WORTHWHILE = 1.03
@@ -29,16 +32,18 @@ class Crossover:
     """The value on the other axis."""
     gain: float = float("nan")
     """The speed-up there."""
+    source: str = MODELLED
+    """Whether predictions or measurements changed."""
 
 
 def crossovers(sweep: pd.DataFrame) -> list[Crossover]:
     """Every change, in the order of the table; the values named are points of the grid, except for what fits."""
     changes: list[Crossover] = []
-    for gpu, of_gpu in sweep.groupby("gpu", sort=False):
-        plain = of_gpu[of_gpu["apply"] == NONE]
-        changes += [*_fitting(str(gpu), plain), *_host(str(gpu), plain)]
-        for axis, other in _AXES.items():
-            changes += _paying(str(gpu), of_gpu[of_gpu["apply"] != NONE], axis, other)
+    for (gpu, source), rows in sweep.groupby(["gpu", "source"], sort=False):
+        plain, optimized = rows[rows["apply"] == NONE], rows[rows["apply"] != NONE]
+        paying = [_paying(str(gpu), optimized, axis, other) for axis, other in _AXES.items()]
+        every = chain(_fitting(str(gpu), plain), _host(str(gpu), plain), *paying)
+        changes += [replace(change, source=str(source)) for change in every]
     return changes
 
 

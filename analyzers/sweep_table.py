@@ -1,24 +1,32 @@
-"""The table of a sweep: one row a point of the grid."""
+"""The table of a sweep: a row for the prediction of each point of the grid, and one for its measurement."""
 
 from tracekit.analyzers.schema import Column, Table
 
+MODELLED, MEASURED = "modelled", "measured"
+NUMBERS = (
+    *("latency_ns", "latency_low_ns", "latency_high_ns", "rate", "speedup", "speedup_low", "speedup_high"),
+    *("memory_bytes", "idle_share"),
+)
+"""The columns that are NaN where a point is refused."""
+
 SWEEP = Table(
     "sweep",
-    "Predictions over a grid of GPUs, batch sizes, lengths and optimizations, modelled.",
-    Column("gpu", "object", "", "id of the GPU"),
+    "Predictions and measurements over a grid of GPUs, batch sizes, lengths and optimizations.",
+    Column("gpu", "object", "", "id of the GPU; cpu: measured on one"),
     Column("batch_size", "int64", "", "sequences or samples in a step"),
     Column("seq_len", "int64", "", "tokens of the prompt or in the KV cache; 0: the model takes no tokens"),
     Column("apply", "object", "", "optimizations, joined with +; none: the run as it is"),
-    Column("latency_ns", "float64", "ns", "time of a step, as expected; NaN: it cannot be applied"),
-    Column("latency_low_ns", "float64", "ns", "its lower end, by the interval of the speed-up"),
-    Column("latency_high_ns", "float64", "ns", "its upper end, likewise"),
+    Column("source", "object", "", "modelled (predicted) or measured"),
+    Column("latency_ns", "float64", "ns", "time of a step: expected, or the median of those measured; NaN: refused"),
+    Column("latency_low_ns", "float64", "ns", "its lower end, by the speed-up's interval; measured: 10th percentile"),
+    Column("latency_high_ns", "float64", "ns", "its upper end, likewise; measured: 90th percentile"),
     Column("rate", "float64", "1/s", "tokens a second, made or read; samples a second where the model takes none"),
-    Column("speedup", "float64", "", "over none at the same point; NaN: it cannot be applied"),
-    Column("speedup_low", "float64", "", "its lower end"),
-    Column("speedup_high", "float64", "", "its upper end"),
-    Column("memory_bytes", "float64", "B", "peak memory"),
+    Column("speedup", "float64", "", "over none at the same point, timed in turn with it if measured; NaN: refused"),
+    Column("speedup_low", "float64", "", "its lower end; measured: of the 95 % confidence interval"),
+    Column("speedup_high", "float64", "", "its upper end, likewise"),
+    Column("memory_bytes", "float64", "B", "peak memory; NaN: not known"),
     Column("fits", "bool", "", "whether the GPU's memory holds it"),
-    Column("idle_share", "float64", "", "part of the step in which the GPU waits for the host, 0 to 1"),
+    Column("idle_share", "float64", "", "part of the step in which the GPU waits for the host, 0 to 1; NaN: measured"),
     Column("largest_batch", "int64", "", "the largest batch that the GPU's memory holds; -1: not known"),
-    Column("refused", "object", "", 'why it cannot be applied; "": it can'),
+    Column("refused", "object", "", 'why it cannot be applied, or was not measured; "": neither'),
 )

@@ -8,10 +8,11 @@ from html import escape
 import pandas as pd
 
 from tracekit.analyzers.crossovers import NONE
+from tracekit.analyzers.sweep_table import MEASURED
 from tracekit.reports.embed import asset
 from tracekit.reports.html import environment
 from tracekit.reports.numbers import duration, quantity, significant, times
-from tracekit.reports.sweep_words import HEAD, MODELLED, cells, sentences
+from tracekit.reports.sweep_words import HEAD, basis, cells, sentences
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 300, 170, 52, 8, 10, 22
 COLOURS = 8
@@ -49,7 +50,8 @@ def to_html(sweep: pd.DataFrame, title: str) -> str:
         .render(
             title=title,
             sentences=sentences(sweep),
-            modelled=MODELLED,
+            basis=basis(sweep),
+            measured=(sweep["source"] == MEASURED).any(),
             legend=[{"name": name, "line": line} for name, line in lines.items()],
             groups=[_group(str(gpu), rows, x, other, lines) for gpu, rows in sweep.groupby("gpu", sort=False)],
             head=HEAD,
@@ -94,17 +96,14 @@ def _panel(rows: pd.DataFrame, x: str, name: str, scale: _Scale, lines: dict[str
     parts = [_axes(at, name, scale)]
     if name == "speedup" and scale.low <= 1 <= scale.high:
         parts.append(_level(scale.height(1.0)))
-    for apply, line in rows.groupby("apply", sort=False):
+    for (apply, source), line in rows.groupby(["apply", "source"], sort=False):
         if name == "speedup" and apply == NONE:
             continue
-        drawn = line[line[name] > 0].sort_values(x)
-        parts.append(
-            _line([(at[each[0]], scale.height(each[1])) for each in drawn[[x, name]].values], lines[str(apply)])
-        )
-        parts += [
-            _dot(at[row[0]], scale.height(row[1]), str(apply), _value(name, row[1]), lines)
-            for row in drawn[[x, name]].values
-        ]
+        drawn = line[line[name] > 0].sort_values(x)[[x, name]].values
+        style = lines[str(apply)] + (" measured" if source == MEASURED else "")
+        parts.append(_line([(at[each[0]], scale.height(each[1])) for each in drawn], style))
+        said = f"{apply}, {source}"
+        parts += [_dot(at[row[0]], scale.height(row[1]), f"{said}: {_value(name, row[1])}", style) for row in drawn]
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{"".join(parts)}</svg>'
 
 
@@ -134,14 +133,13 @@ def _level(y: float) -> str:
     return f'<path class="one" d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}"/>'
 
 
-def _line(points: Sequence[tuple[float, float]], line: str) -> str:
+def _line(points: Sequence[tuple[float, float]], style: str) -> str:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return f'<polyline class="{line}" points="{path}"/>' if len(points) > 1 else ""
+    return f'<polyline class="{style}" points="{path}"/>' if len(points) > 1 else ""
 
 
-def _dot(x: float, y: float, apply: str, value: str, lines: dict[str, str]) -> str:
-    title = f"<title>{escape(apply)}: {escape(value)}</title>"
-    return f'<circle class="{lines[apply]}" cx="{x:.1f}" cy="{y:.1f}" r="3">{title}</circle>'
+def _dot(x: float, y: float, title: str, style: str) -> str:
+    return f'<circle class="{style}" cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{escape(title)}</title></circle>'
 
 
 def _value(name: str, value: float) -> str:

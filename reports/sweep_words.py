@@ -1,6 +1,7 @@
 """The crossovers of a sweep as sentences, and its rows as a table for a terminal."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -10,17 +11,44 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.analyzers.crossovers import NONE, Crossover, crossovers
+from tracekit.analyzers.sweep_table import MEASURED, MODELLED
 from tracekit.reports.console import paragraph, printed
 from tracekit.reports.numbers import ABSENT, duration, percent, quantity, significant, times
 
-HEAD = ("GPU", "batch", "tokens", "apply", "step", "per second", "speed-up", "memory", "idle")
-MODELLED = "Modelled: every number is a prediction; nothing was measured."
+HEAD = ("GPU", "batch", "tokens", "apply", "source", "step", "per second", "speed-up", "memory", "idle")
+_MODELLED = "Modelled: every number is a prediction; nothing was measured."
+_MEASURED = "Rows and sentences say what was measured; every other number is modelled, a prediction."
 _MOST_ROWS = 60
+_POINTS = ["gpu", "apply", "source"]
+_REFUSED = {MODELLED: "cannot be applied", MEASURED: "was not measured"}
 
 
 def sentences(sweep: pd.DataFrame) -> list[str]:
-    """Return a sentence for each crossover, then one for each reason why something cannot be applied."""
-    return [*dict.fromkeys(_sentence(each) for each in crossovers(sweep)), *_refusals(sweep)]
+    """Return a sentence for each crossover, one on how near the predictions came to what was measured, then one for
+    each reason why something cannot be applied or was not measured."""
+    return [*dict.fromkeys(_sentence(each) for each in crossovers(sweep)), *_nearness(sweep), *_refusals(sweep)]
+
+
+def basis(sweep: pd.DataFrame) -> str:
+    """Return the sentence that says which numbers are predictions."""
+    return _MEASURED if (sweep["source"] == MEASURED).any() else _MODELLED
+
+
+def _nearness(sweep: pd.DataFrame) -> list[str]:
+    """Return a sentence for each GPU that points were both predicted for and measured on."""
+    known = sweep[sweep["refused"] == ""]
+    sides = [known[known["source"] == source] for source in (MODELLED, MEASURED)]
+    both = sides[0].merge(sides[1], on=["gpu", "batch_size", "seq_len", "apply"], suffixes=("", "_measured"))
+    return [_near(str(gpu), rows) for gpu, rows in both.groupby("gpu", sort=False)]
+
+
+def _near(gpu: str, rows: pd.DataFrame) -> str:
+    ratio, changed = rows["latency_ns_measured"] / rows["latency_ns"], rows[rows["apply"] != NONE]
+    low, high = significant(ratio.min()), significant(ratio.max())
+    steps = f"A measured step on {gpu} took {low} to {high} times the predicted time."
+    inside = changed["speedup_measured"].between(changed["speedup_low"], changed["speedup_high"]).sum()
+    gains = f" {inside} of {len(changed)} measured speed-ups lie in their predicted intervals."
+    return steps + (gains if len(changed) else "")
 
 
 def _sentence(change: Crossover) -> str:
@@ -31,7 +59,8 @@ def _sentence(change: Crossover) -> str:
         return f"{largest} on {change.gpu}{where}."
     if change.kind == "host up to":
         return f"The host stops mattering at {at}{where} on {change.gpu}."
-    return f"{change.apply} {change.kind} {at}{where} on {change.gpu} ({times(change.gain, change.gain)} there)."
+    gain = times(change.gain, change.gain) + (", measured" if change.source == MEASURED else "")
+    return f"{change.apply} {change.kind} {at}{where} on {change.gpu} ({gain} there)."
 
 
 def _other(change: Crossover) -> str:
@@ -40,11 +69,12 @@ def _other(change: Crossover) -> str:
 
 def _refusals(sweep: pd.DataFrame) -> list[str]:
     refused = sweep[sweep["refused"] != ""]
-    points: dict[Any, int] = sweep.groupby(["gpu", "apply"], sort=False).size().to_dict()
+    points: dict[Any, int] = sweep.groupby(_POINTS, sort=False).size().to_dict()
     lines = []
-    for (gpu, apply, why), rows in refused.groupby(["gpu", "apply", "refused"], sort=False):
-        everywhere = "" if len(rows) == points[gpu, apply] else f" at {len(rows)} of {points[gpu, apply]} points"
-        lines.append(f"{apply} cannot be applied on {gpu}{everywhere}: {why}")
+    for (gpu, apply, source, why), rows in refused.groupby([*_POINTS, "refused"], sort=False):
+        number = points[gpu, apply, source]
+        everywhere = "" if len(rows) == number else f" at {len(rows)} of {number} points"
+        lines.append(f"{apply} {_REFUSED[source]} on {gpu}{everywhere}: {why}")
     return lines
 
 
@@ -55,13 +85,21 @@ def cells(sweep: pd.DataFrame) -> list[tuple[str, ...]]:
 
 def _cells(row: object) -> tuple[str, ...]:
     values = row._asdict()  # type: ignore[attr-defined]
-    point = (values["gpu"], f"{values['batch_size']:,}", f"{values['seq_len']:,}", values["apply"])
+    point = (values["gpu"], f"{values['batch_size']:,}", f"{values['seq_len']:,}", values["apply"], values["source"])
     if values["refused"]:
         return (*point, ABSENT, ABSENT, "refused", ABSENT, ABSENT)
     gain = times(values["speedup"], values["speedup"]) if values["apply"] != NONE else ABSENT
-    memory = quantity(values["memory_bytes"], "B") + ("" if values["fits"] else ", too much")
+    memory = _known(values["memory_bytes"], _bytes) + ("" if values["fits"] else ", too much")
     speed = (duration(values["latency_ns"] / 1e3), significant(values["rate"]), gain)
-    return (*point, *speed, memory, percent(values["idle_share"]))
+    return (*point, *speed, memory, _known(values["idle_share"], percent))
+
+
+def _bytes(value: float) -> str:
+    return quantity(value, "B")
+
+
+def _known(value: float, words: Callable[[float], str]) -> str:
+    return ABSENT if math.isnan(value) else words(value)
 
 
 def to_text(sweep: pd.DataFrame, *, width: int | None = None) -> str:
@@ -72,9 +110,9 @@ def to_text(sweep: pd.DataFrame, *, width: int | None = None) -> str:
 def _text(sweep: pd.DataFrame, width: int) -> Group:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in HEAD:
-        table.add_column(name, justify="left" if name in ("GPU", "apply") else "right", no_wrap=True)
+        table.add_column(name, justify="left" if name in ("GPU", "apply", "source") else "right", no_wrap=True)
     for row in cells(sweep.head(_MOST_ROWS)):
         table.add_row(*map(Text, row))
     more = [f"{len(sweep) - _MOST_ROWS:,} more rows are in sweep.csv."] if len(sweep) > _MOST_ROWS else []
-    lines: Sequence[str] = [*sentences(sweep), *more, MODELLED]
+    lines: Sequence[str] = [*sentences(sweep), *more, basis(sweep)]
     return Group(table, *(paragraph(line, width) for line in lines))

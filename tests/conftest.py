@@ -59,9 +59,10 @@ def same_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     from tracekit.bench import run_grid
     from tracekit.measurement import jobs
+    from tracekit.sweeps import measured
     from tracekit.verification import verify_run
 
-    for module in (run_grid, verify_run):
+    for module in (run_grid, verify_run, measured):
         monkeypatch.setattr(module, "Worker", SameProcess)
     yield
     jobs._CACHE.runs.clear()

@@ -5,6 +5,7 @@ import io
 
 import pandas as pd
 import pytest
+import torch
 from click.testing import CliRunner
 from tiny_models import write_model
 
@@ -19,7 +20,7 @@ from tracekit.sweeps.grid import grid
 from tracekit.sweeps.run_sweep import sweep
 
 
-def rows(apply, gains, idle=0.0, largest=24, length=512, refused=""):
+def rows(apply, gains, idle=0.0, largest=24, length=512, refused="", source="modelled"):
     batches = [1, 2, 4, 8][: len(gains)]
     return pd.DataFrame(
         {
@@ -27,6 +28,7 @@ def rows(apply, gains, idle=0.0, largest=24, length=512, refused=""):
             "batch_size": batches,
             "seq_len": length,
             "apply": apply,
+            "source": source,
             "latency_ns": [1e6 * batch / gain for batch, gain in zip(batches, gains, strict=True)],
             "latency_low_ns": 1e6,
             "latency_high_ns": 1e7,
@@ -73,6 +75,21 @@ def test_crossovers_along_the_length_and_refusals_in_words():
     assert "nf4 cannot be applied on t4: It has no products." in said
 
 
+def test_measured_points_stand_beside_their_predictions():
+    parts = [rows("none", [1.0] * 4), rows("compile", [1.0, 1.0, 1.3, 1.3])]
+    seen = [rows("none", [1.0] * 4, source="measured"), rows("compile", [1.0, 1.2, 1.3, 1.4], source="measured")]
+    late = rows("int8", [float("nan")], source="measured", refused="The time limit was reached.")
+    said = sentences(table(*parts, *seen, late))
+    assert "compile pays from batch 4 at 512 tokens on t4 (1.30× there)." in said
+    assert "compile pays from batch 2 at 512 tokens on t4 (1.20×, measured there)." in said
+    assert any("0.833 to 1.00 times the predicted time. 2 of 4 measured speed-ups" in line for line in said)
+    assert "int8 was not measured on t4: The time limit was reached." in said
+    assert "nothing was measured" not in to_text(table(*parts, *seen))
+    pages = [to_html(table(*each), "model") for each in (parts, (*parts, *seen))]
+    assert ["dashed: measured" in page for page in pages] == [False, True]
+    assert 'class="line-1 measured"' in pages[1] and "compile, measured: " in pages[1]
+
+
 def test_names_in_a_page_are_escaped():
     page = to_html(table(rows("none", [1.0, 1.0]), rows("<script>", [1.0, 2.0])), "<b>model</b>")
     assert "<script>" not in page and "<b>model" not in page
@@ -107,6 +124,30 @@ def test_a_sweep_leaves_a_page_and_a_table(tiny):
     assert len(list(csv.DictReader(io.StringIO((folder / "sweep.csv").read_text())))) == len(points)
     assert "gradient-checkpointing cannot be applied on t4" in (folder / "sweep.html").read_text()
     assert "Modelled" in to_text(points, width=100)
+
+
+@pytest.mark.usefixtures("same_process")
+def test_points_are_measured_on_this_machine(tmp_path):
+    model = str(write_model(tmp_path / "tiny", "gpt2"))
+    apply = ("half-precision", "cuda-graphs")
+    points = sweep(model, batch_size=2, seq_len=8, apply=apply, measure=True, device="cpu", max_seconds=9)
+    assert points["gpu"].tolist() == ["cpu"] * 3 and (points["source"] == "measured").all()
+    assert points["apply"].tolist() == ["none", *apply]
+    timed = points[points["refused"] == ""]
+    assert timed["apply"].tolist() == ["none", "half-precision"]
+    assert (timed["latency_low_ns"] <= timed["latency_ns"]).all() and (timed["speedup_low"] > 0).all()
+    assert timed["rate"].tolist() == pytest.approx((8e9 * 2 / timed["latency_ns"]).tolist())
+    assert "CUDA device" in points["refused"].iloc[2]
+    late = sweep(model, batch_size=1, seq_len=8, apply="none", measure=True, device="cpu", max_seconds=0)
+    assert late["refused"].tolist() == ["The time limit was reached."]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to measure on")
+def test_without_a_gpu_nothing_can_be_measured(tmp_path):
+    options = ["sweep", "--model", "gpt2", "--measure", "-o", str(tmp_path / "out")]
+    done = CliRunner().invoke(main, options)
+    assert done.exit_code == 1 and "--device cpu" in done.output and not (tmp_path / "out").exists()
+    assert CliRunner().invoke(main, [*options[:3], "--device", "cpu"]).exit_code == 2
 
 
 def test_axes_are_checked(tmp_path):

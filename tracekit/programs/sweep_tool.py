@@ -22,7 +22,7 @@ def sweep(
     """Return the crossovers in words, and the points. Raises TracekitError for anything that cannot be modelled."""
     from tracekit.capture.workloads import WORKLOADS
     from tracekit.reports.public import plain_rows, public
-    from tracekit.reports.sweep_words import MODELLED, sentences
+    from tracekit.reports.sweep_words import basis, sentences
     from tracekit.sweeps import run_sweep
 
     if workload not in WORKLOADS:
@@ -42,7 +42,7 @@ def sweep(
     return {
         "model": model,
         "workload": workload,
-        "basis": MODELLED,
+        "basis": basis(rows),
         "crossovers": sentences(rows),
         "points": plain_rows(public(rows)),
     }

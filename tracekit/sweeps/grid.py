@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
 
 from tracekit.analyzers import hardware
 from tracekit.analyzers.crossovers import NONE
@@ -43,10 +46,18 @@ def grid(
         parse(name)
     known = [hardware.find(name) for name in dict.fromkeys(gpus)]
     made = Grid(settings, known, sorted(set(batch_sizes)), sorted(set(seq_lens)) or [0], names)
-    if not gpus:
-        raise InputError("No GPU is named.", "A sweep is modelled for GPUs.", "Add --gpu t4,l4.")
     if len(made) > MOST_POINTS:
         raise InputError(
             f"The sweep has {len(made):,} points.", f"It may have up to {MOST_POINTS:,}.", "Leave some values out."
         )
     return made
+
+
+def ordered(points: pd.DataFrame, grid: Grid) -> pd.DataFrame:
+    """Return the rows in the order of the grid, each point's measurement after its prediction."""
+    orders = {"gpu": [*(gpu.id for gpu in grid.gpus), *points["gpu"]], "apply": list(grid.apply)}
+
+    def places(column: "pd.Series[Any]") -> "pd.Series[Any]":
+        return column.map(orders[str(column.name)].index) if column.name in orders else column
+
+    return points.sort_values(["gpu", "seq_len", "batch_size", "apply"], key=places, ignore_index=True)

@@ -12,7 +12,7 @@ from tracekit.analyzers.crossovers import NONE
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.prediction.baseline import Baseline, baseline
 from tracekit.analyzers.readers import load
-from tracekit.analyzers.sweep_table import SWEEP
+from tracekit.analyzers.sweep_table import MODELLED, NUMBERS, SWEEP
 from tracekit.analyzers.transforms.batch_limits import largest_that_fits
 from tracekit.calibration.apply import calibrated_gpu
 from tracekit.capture import fake_run, model_trace
@@ -49,9 +49,7 @@ def sweep(grid: Grid, say: Say = silent) -> pd.DataFrame:
                     recorded[key] = fake_run.run(settings, gpu)
                 search = Search(_baseline(settings, gpu, recorded[key], Path(folder) / _FILE))
                 rows += (_point(settings, search, name) for name in grid.apply)
-    table = SWEEP.frame({column.name: [row[column.name] for row in rows] for column in SWEEP.columns})
-    order = [gpu.id for gpu in grid.gpus]
-    return table.sort_values("gpu", key=lambda ids: ids.map(order.index), kind="stable", ignore_index=True)
+    return SWEEP.frame({column.name: [row[column.name] for row in rows] for column in SWEEP.columns})
 
 
 def _baseline(settings: Settings, gpu: GPU, run: FakeRun, path: Path) -> Baseline:
@@ -75,18 +73,13 @@ def _point(settings: Settings, search: Search, name: str) -> dict[str, Any]:
         "batch_size": settings.batch_size,
         "seq_len": settings.seq_len,
         "apply": name,
+        "source": MODELLED,
         "refused": refused,
         "largest_batch": _largest(after.expected),
-        **dict.fromkeys(_NUMBERS, float("nan")),
+        **dict.fromkeys(NUMBERS, float("nan")),
         "fits": False,
     }
     return row if refused else row | _numbers(settings, before, after)
-
-
-_NUMBERS = (
-    *("latency_ns", "latency_low_ns", "latency_high_ns", "rate", "speedup", "speedup_low", "speedup_high"),
-    *("memory_bytes", "idle_share"),
-)
 
 
 def _numbers(settings: Settings, before: Scenarios, after: Scenarios) -> dict[str, Any]:

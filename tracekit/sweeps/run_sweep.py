@@ -7,27 +7,32 @@ from typing import Any
 
 import pandas as pd
 
+from tracekit.analyzers.errors import InputError
 from tracekit.capture.packages import require
 from tracekit.capture.progress import Say, silent
-from tracekit.capture.settings import Settings
+from tracekit.capture.settings import Device, Settings
 from tracekit.reports.files import check_writable, write_atomically
 from tracekit.reports.public import public
 from tracekit.reports.replacing import check_text
 from tracekit.reports.sweep_page import to_html
 from tracekit.reports.untrusted import csv_table
-from tracekit.sweeps.grid import grid
+from tracekit.sweeps.grid import grid, ordered
 
 PAGE, TABLE = "sweep.html", "sweep.csv"
+MAX_SECONDS = 600.0
 APPLY = ("none", "half-precision", "compile", "cuda-graphs")
 
 
 def sweep(
     model: str,
     *,
-    gpu: str | Sequence[str],
+    gpu: str | Sequence[str] = (),
     batch_size: int | Sequence[int] = (1, 2, 4, 8, 16, 32),
     seq_len: int | Sequence[int] = (0,),
     apply: str | Sequence[str] = APPLY,
+    measure: bool = False,
+    device: Device = "auto",
+    max_seconds: float = MAX_SECONDS,
     output: str | Path = "",
     force: bool = False,
     say: Say = silent,
@@ -35,11 +40,13 @@ def sweep(
 ) -> pd.DataFrame:
     """Predict a model on GPUs, at batch sizes and lengths, with optimizations; return the table SWEEP.
 
-    Each axis is a value or a sequence of values. `output` is a folder for the table and a page. Other options are those
-    of `profile` for a model by name, such as workload, dtype and attention. Raises TracekitError as `profile` does.
+    Each axis is a value or a sequence of values. With `measure`, each point is also measured on this machine's GPU, or
+    on its CPU for device="cpu", within `max_seconds` for all points. `output` is a folder for the table and a page.
+    Other options are those of `profile` for a model by name, such as workload, dtype and attention. Raises
+    TracekitError as `profile` does, and without a GPU to measure on.
     """
     require("torch")
-    from tracekit.sweeps.modelled import sweep as predicted
+    from tracekit.sweeps import measured, modelled
 
     folder, settings = Path(output) if output else None, Settings(model=model, **options)
     title = f"{model}, {settings.workload}"
@@ -47,8 +54,14 @@ def sweep(
         check_writable(folder / PAGE)
         check_text(folder / PAGE, "a sweep of this model", ("Sweep – tracekit", escape(title)), force)
         check_text(folder / TABLE, "a sweep", ("gpu,batch_size,seq_len,apply",), force)
-    axes = (_several(gpu), _several(batch_size), _several(seq_len), _several(apply))
-    rows = predicted(grid(settings, *axes), say)
+    place = measured.device_here(device) if measure else None
+    gpus = measured.with_gpu_here(_several(gpu), place)
+    if not (gpus or measure):
+        raise InputError("No GPU is named.", "A sweep is modelled for GPUs.", "Add --gpu t4,l4.")
+    points = grid(settings, gpus, _several(batch_size), _several(seq_len), _several(apply))
+    tables = [modelled.sweep(points, say)] if gpus else []
+    tables += [measured.sweep(points, place, max_seconds, say)] if place else []
+    rows = ordered(pd.concat(tables), points)
     if folder:
         write_atomically(folder / PAGE, to_html(rows, title))
         write_atomically(folder / TABLE, csv_table(public(rows)))
