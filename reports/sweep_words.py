@@ -74,7 +74,7 @@ def _refusals(sweep: pd.DataFrame) -> list[str]:
     for (gpu, apply, source, why), rows in refused.groupby([*_POINTS, "refused"], sort=False):
         number = points[gpu, apply, source]
         everywhere = "" if len(rows) == number else f" at {len(rows)} of {number} points"
-        lines.append(f"{apply} {_REFUSED[source]} on {gpu}{everywhere}: {why}")
+        lines.append(f"{apply} {_REFUSED[str(source)]} on {gpu}{everywhere}: {why}")
     return lines
 
 
