@@ -1,4 +1,8 @@
-"""Times collectives by size, as nccl-tests does: the mean of many consecutive calls, by CUDA events."""
+"""Times collectives by size, as nccl-tests does: the mean of many consecutive calls, by CUDA events.
+
+The first event is recorded behind calls that are under way, so that the time in which the host makes the first call,
+while the GPU has nothing to do, is not part of it.
+"""
 
 import time
 from collections.abc import Callable
@@ -10,7 +14,8 @@ import torch.distributed as dist
 SIZES = (*(2**power for power in range(12, 31, 2)), 25 * 2**20, 123 * 10**6, 2**29)
 TRACED = (*(2**power for power in range(16, 31, 2)), 25 * 2**20)
 KINDS = ("all-reduce", "all-gather", "reduce-scatter")
-_MANY, _FEW, _LARGE = 50, 10, 2**24
+_MANY, _FEW, _LARGE = 50, 20, 2**24
+_UNDER_WAY = 5
 Call = Callable[[], Any]
 
 
@@ -64,6 +69,8 @@ def _mean_s(call: Call, repeats: int, device: torch.device) -> float:
 
 def _by_events(call: Call, repeats: int) -> float:
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    for _ in range(_UNDER_WAY):
+        call()
     begin.record()
     for _ in range(repeats):
         call()

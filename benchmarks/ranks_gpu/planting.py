@@ -8,8 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-KINDS = ("tensor", "medium", "fsdp", "small")
-FAULTS = ("healthy", "more-work", "slow-loader", "healthy")
+KINDS = ("fsdp", "small", "tensor", "medium")
+BUSY_GPU = "busy-gpu"
+_USUAL = ("healthy", "more-work", "slow-loader", "healthy")
+FAULTS = {"medium": ("healthy", "more-work", "slow-loader", BUSY_GPU)}
+"""Kinds of jobs with other faults than the usual ones. Only where the device sets the pace does a busy GPU matter."""
 PRODUCTS, WIDTH, PAUSE_S = 10, 6144, 0.04
 
 
@@ -29,11 +32,11 @@ class Fault:
 
 
 def draw(seed: int, ranks: int) -> dict[str, Planted]:
-    """Each kind of job has each of FAULTS once, in an order that its name does not tell."""
+    """Each kind of job has each of its faults once, in an order that its name does not tell."""
     chance = random.Random(seed)
     jobs = {}
     for kind in KINDS:
-        for letter, fault in zip("abcd", chance.sample(FAULTS, len(FAULTS)), strict=True):
+        for letter, fault in zip("abcd", chance.sample(FAULTS.get(kind, _USUAL), 4), strict=True):
             jobs[f"{kind}-{letter}"] = Planted(fault, -1 if fault == "healthy" else chance.randrange(ranks))
     return jobs
 

@@ -6,7 +6,8 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +17,8 @@ import collectives
 import torch
 import torch.distributed as dist
 import tracing
-from planting import Planted
+from contender import Contender
+from planting import BUSY_GPU, Planted
 from workloads import JOBS, SCALED, Running, build
 
 WARM, TIMED, ROUNDS = 3, 10, 2
@@ -27,8 +29,8 @@ _PATIENCE = timedelta(seconds=60)
 class Rank:
     """A rank, and what it has measured so far. Rank 0 writes the numbers after each measurement."""
 
-    def __init__(self, number: int, asked: argparse.Namespace, store: dist.Store) -> None:
-        self.number, self.asked, self._store = number, asked, store
+    def __init__(self, number: int, asked: argparse.Namespace, store: dist.Store, contender: Contender | None) -> None:
+        self.number, self.asked, self._store, self._contender = number, asked, store, contender
         self.device = torch.device("cuda", number) if asked.device == "cuda" else torch.device("cpu")
         self.known = _empty(asked)
         self._built: dict[str, Running] = {}
@@ -110,8 +112,10 @@ class Rank:
             self._built[kind] = build(JOBS[kind], self.device, self.asked.tiny)
         running = self._built[kind]
         running.fault.now = fault
-        times = self.step_ms(running, STEPS_OF_A_JOB)
-        tracing.record(running.step, running.model, self.folder(kind) / name / f"rank-{self.number}.json")
+        with self._contender.busy() if self._contender and fault == BUSY_GPU else nullcontext():
+            self.meet(f"{name} begins")
+            times = self.step_ms(running, STEPS_OF_A_JOB)
+            tracing.record(running.step, running.model, self.folder(kind) / name / f"rank-{self.number}.json")
         self.known["jobs"].append({"job": name, **_summed(times)})
 
     def sweep(self) -> None:
@@ -120,7 +124,7 @@ class Rank:
         tracing.record(step, None, self.folder("small") / "sweep" / f"rank-{self.number}.json")
 
 
-def run(number: int, asked: argparse.Namespace, planted: dict[str, Planted]) -> None:
+def run(number: int, asked: argparse.Namespace, planted: dict[str, Planted], contenders: Sequence[Contender]) -> None:
     device = torch.device("cuda", number) if asked.device == "cuda" else None
     torch.set_num_threads(8 if device else 1)
     if device:
@@ -130,7 +134,9 @@ def run(number: int, asked: argparse.Namespace, planted: dict[str, Planted]) -> 
     dist.init_process_group(
         backend, store=store, rank=number, world_size=asked.ranks, device_id=device, timeout=_PATIENCE
     )
-    rank = Rank(number, asked, dist.PrefixStore("measurements", store))
+    contender = next((each for each in contenders if each.rank == number), None)
+    rank = Rank(number, asked, dist.PrefixStore("measurements", store), contender)
+    rank.known["took_s"]["start"] = round(time.time() - asked.begun, 2)
     parts = {
         "sweep": lambda: rank.measure("sweep", rank.sweep),
         "scaling": lambda: _scaling(rank),
@@ -143,7 +149,7 @@ def run(number: int, asked: argparse.Namespace, planted: dict[str, Planted]) -> 
 
 
 def _scaling(rank: Rank) -> None:
-    for name in SCALED:
+    for name in rank.asked.scaled:
         rank.measure(f"{name} scaled", lambda name=name: rank.scaled(name))
 
 

@@ -18,10 +18,12 @@ Needs torch and transformers, and no tracekit. Takes three to four minutes on tw
 import argparse
 import json
 import os
+import shutil
 import socket
 import time
 from pathlib import Path
 
+import contender
 import environment  # noqa: F401  first
 import packing
 import planting
@@ -31,10 +33,11 @@ import transformers.models.gpt2.modeling_gpt2
 import transformers.models.llama.modeling_llama
 from rank import run
 from torch import multiprocessing
+from workloads import SCALED
 
 PACKS = ("one", *planting.KINDS)
 PARTS = ("sweep", "scaling", "jobs")
-_KILLED_AFTER_S = 20.0
+_KILLED_AFTER_S = 15.0
 
 
 def main() -> None:
@@ -43,9 +46,12 @@ def main() -> None:
     seed = asked.seed if asked.seed is not None else int.from_bytes(os.urandom(4), "big")
     planted = planting.draw(seed, asked.ranks)
     _write(asked.out / "planted.json", {"seed": seed, "jobs": {name: vars(fault) for name, fault in planted.items()}})
-    asked.port, asked.deadline = _free_port(), time.time() + asked.seconds
+    asked.begun = time.time()
+    asked.port, asked.deadline = _free_port(), asked.begun + asked.seconds
     _run_ranks(asked, planted)
     packing.pack(asked.out / "recorded", PACKS, asked.out)
+    shutil.rmtree(asked.out / "recorded", ignore_errors=True)
+    print(f"{time.time() - asked.begun:.0f} s")
     print(_table(asked.out / "measured.json"), flush=True)
 
 
@@ -56,6 +62,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, default=None, help="by default, all GPUs")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--kinds", nargs="+", choices=planting.KINDS, default=planting.KINDS, help="of jobs")
+    parser.add_argument("--scaled", nargs="+", choices=SCALED, default=tuple(SCALED), help="training to scale")
     parser.add_argument("--tiny", action="store_true", help="models of two narrow layers")
     parser.add_argument("--seconds", type=float, default=185.0, help="nothing new is begun after this time")
     parser.add_argument("--seed", type=int, help="of the planted faults; by default, of the system's entropy")
@@ -67,8 +74,9 @@ def _arguments() -> argparse.Namespace:
 
 def _run_ranks(asked: argparse.Namespace, planted: dict) -> None:
     """Ranks that hang are killed a while after the deadline; what they have written stays."""
+    contenders = contender.started(asked, planted)
     ranks = multiprocessing.start_processes(
-        run, args=(asked, planted), nprocs=asked.ranks, join=False, start_method="fork"
+        run, args=(asked, planted, contenders), nprocs=asked.ranks, join=False, start_method="fork"
     )
     try:
         while not ranks.join(timeout=1.0):
@@ -77,7 +85,7 @@ def _run_ranks(asked: argparse.Namespace, planted: dict) -> None:
                 break
     except Exception as error:  # a rank failed; what the others wrote is packed all the same
         print(str(error)[-2000:], flush=True)
-    for process in ranks.processes:
+    for process in [*ranks.processes, *(each.process for each in contenders)]:
         process.kill()
 
 

@@ -14,7 +14,7 @@ import numpy as np
 PLANTED = "planted.json"
 MEASURED = ("one.json", "many.json", "measured.json")
 """The first two are those of the first three rounds."""
-CAUSES = {"more-work": "more work", "slow-loader": "data loading"}
+CAUSES = {"more-work": "more work", "slow-loader": "data loading", "busy-gpu": "slower device"}
 Row = dict[str, Any]
 
 

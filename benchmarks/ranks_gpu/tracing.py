@@ -15,7 +15,7 @@ STEPS, WARM_UP = 5, 2
 def record(step: Callable[[], None], model: nn.Module | None, target: Path) -> None:
     plan = schedule(wait=0, warmup=WARM_UP, active=STEPS, repeat=1)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
-    with layers(model), profile(activities=activities, schedule=plan, record_shapes=True, acc_events=True) as profiler:
+    with layers(model), profile(activities=activities, schedule=plan, record_shapes=True) as profiler:
         for _ in range(WARM_UP + STEPS):
             step()
             profiler.step()

@@ -33,6 +33,7 @@ class Workload:
 SCALED = {
     "medium": Workload("gpt2-medium", "ddp", 8, 1024),
     "small": Workload("gpt2-small", "ddp", 4, 256),
+    "base": Workload("gpt2-base", "ddp", 2, 512),
     "llama": Workload("llama", "ddp", 2, 2048),
 }
 JOBS = {
@@ -43,6 +44,7 @@ JOBS = {
 }
 _GPT2 = {
     "gpt2-medium": {"n_layer": 24, "n_embd": 1024, "n_head": 16},
+    "gpt2-base": {"n_layer": 12, "n_embd": 768, "n_head": 12},
     "gpt2-small": {"n_layer": 6, "n_embd": 512, "n_head": 8},
 }
 

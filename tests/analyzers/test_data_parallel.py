@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -12,23 +11,11 @@ from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.prediction.data_parallel.buckets import CAP_BYTES, buckets
 from tracekit.analyzers.prediction.data_parallel.gradients import Gradient
 from tracekit.analyzers.prediction.data_parallel.links import all_reduce_ns
-from tracekit.analyzers.prediction.data_parallel.two_streams import Rows, lay_out
 from tracekit.answers.scaling import scaling
 from tracekit.cli import main
 
 TRACE = Path("benchmarks/data/h200_runs/gpt2-train-fp32-sdpa-b1.json.gz")
 MIB = 1 << 20
-
-
-def rows(*ops: tuple[float, float, float, bool]) -> Rows:
-    """Return rows from (host, kernel, transfer, joins), in which the host never waits."""
-    host, kernel, transfer, joins = (np.array(column) for column in zip(*ops, strict=True))
-    return Rows(host, kernel, transfer, np.zeros(len(ops), dtype=bool), joins.astype(bool))
-
-
-def laid(*ops: tuple[float, float, float, bool], slowed: float = 1.0) -> tuple[float, float]:
-    result = lay_out(rows(*ops), launch_latency_ns=0.0, gap_ns=0.0, slowed=slowed)
-    return result.latency_ns, result.exposed_ns
 
 
 def test_first_bucket_is_small_and_types_do_not_mix() -> None:
@@ -41,19 +28,6 @@ def test_first_bucket_is_small_and_types_do_not_mix() -> None:
         (5, 1, 1),
     ]
     assert max(each.bytes for each in buckets([Gradient(at, MIB, "float32") for at in range(60)])) == CAP_BYTES
-
-
-def test_collective_beside_kernels_is_hidden_and_the_rest_is_exposed() -> None:
-    assert laid((0, 10, 0, False), (0, 0, 5, False), (0, 10, 0, False), (0, 1, 0, True)) == (21.0, 0.0)
-    assert laid((0, 10, 0, False), (0, 0, 15, False), (0, 10, 0, False), (0, 1, 0, True)) == (26.0, 5.0)
-    assert laid((0, 10, 0, False), (0, 0, 15, False), (0, 0, 15, False)) == (40.0, 0.0), "one after the other"
-
-
-def test_kernels_beside_a_collective_are_slower_only_while_it_lasts() -> None:
-    time, _ = laid((0, 10, 0, False), (0, 0, 6, False), (0, 10, 0, False), slowed=1.5)
-    assert time == pytest.approx(10 + 6 + (10 - 6 / 1.5))
-    time, _ = laid((0, 10, 0, False), (0, 0, 60, False), (0, 10, 0, False), (0, 1, 0, True), slowed=1.5)
-    assert time == pytest.approx(71.0)
 
 
 def test_scaling_of_a_recorded_step() -> None:

@@ -12,9 +12,8 @@ from tracekit.analyzers.ranks.summary import summarize
 from tracekit.analyzers.trace import ProcessGroup
 from tracekit.capture import model_trace
 from tracekit.capture.complete_settings import _check_ranks, complete
-from tracekit.capture.parallel import ranks_here, stream_layout
+from tracekit.capture.parallel import ranks_here
 from tracekit.capture.parallel.split import split_of
-from tracekit.capture.parallel.stream_layout import Issued
 from tracekit.capture.settings import Settings
 
 WIDTH, LAYERS, VOCABULARY, BATCH, TOKENS = 64, 2, 96, 2, 8
@@ -126,39 +125,3 @@ def test_a_rank_that_fails_ends_the_others(tmp_path):
 def test_one_gpu_has_no_split():
     assert split_of(0, 0, False, 0, "nvlink") is None
     assert split_of(64, 0, False, 64, "ib").ranks == 64
-
-
-def laid_out(*work, **columns):
-    """Work of 10 ns of host time each; rows are (duration, whether it is a collective)."""
-    count = len(work)
-    issued = {
-        "host": np.full(count, 10.0),
-        "work": np.array([each[0] for each in work], dtype=float),
-        "collective": np.array([each[1] for each in work], dtype=bool),
-        "early": np.zeros(count, dtype=bool),
-        "waits": np.full(count, -1),
-        "sync": np.zeros(count, dtype=bool),
-    }
-    times = stream_layout.lay_out(Issued(**issued | columns), launch_latency_ns=0.0, gap_ns=0.0)
-    return list(zip(times.start.tolist(), times.end.tolist(), strict=True))
-
-
-def test_a_collective_waits_for_the_kernels_before_it_and_slows_those_beside_it():
-    first, reduced, beside = laid_out((100, 0), (25, 1), (100, 0))
-    assert first == (10, 110) and reduced == (110, 110 + 25 * stream_layout.COLLECTIVE_BESIDE)
-    slowed = 25 * stream_layout.COLLECTIVE_BESIDE
-    assert beside == (110, 110 + slowed + 100 - slowed / stream_layout.KERNEL_BESIDE)
-
-
-def test_a_gather_on_a_stream_of_its_own_waits_for_no_kernel():
-    assert laid_out((100, 0), (20, 1), early=np.array([False, True]))[1][0] == 20
-
-
-def test_a_kernel_waits_for_the_collective_that_it_reads():
-    reduced, kernel = laid_out((50, 1), (10, 0), waits=np.array([-1, 0]))
-    assert (reduced, kernel) == ((10, 60), (60, 70))
-
-
-def test_the_host_waits_for_both_streams():
-    times = laid_out((100, 0), (50, 1), (5, 0), sync=np.array([False, True, False]))
-    assert times[2][0] > times[1][1]

@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.prediction import stream_layout
 from tracekit.analyzers.prediction.host_costs import CLASSES, HostCosts
 from tracekit.analyzers.prediction.simulate import simulate
+from tracekit.analyzers.prediction.stream_layout import Issued
 from tracekit.capture.host_op_counts import host_work
 from tracekit.capture.modelled_kernels import ModelledKernel
-from tracekit.capture.parallel import stream_layout
-from tracekit.capture.parallel.stream_layout import Issued
 from tracekit.capture.recording import Recording
 
 Nanoseconds = npt.NDArray[np.int64]
@@ -78,15 +78,14 @@ def _on_two_streams(
     collective = np.array([at >= 0 and calls[at].message is not None for at in slots] + [False])
     early = np.array([at >= 0 and calls[at].name == _FSDP_GATHER for at in slots] + [False])
     width = len(slots) + 1
-    read = np.append(np.array(recording.waits), -1)
     issued = Issued(
-        host=np.tile(np.append(host_ns, _SYNC_CALL_NS), steps),
-        work=np.tile(np.append(durations, 0), steps).astype(np.float64),
-        collective=np.tile(collective, steps),
-        early=np.tile(early, steps),
-        waits=np.concatenate([np.where(read >= 0, read + step * width, -1) for step in range(steps)]),
-        sync=np.tile(np.append(waits, True), steps),
-    )
+        host=np.append(host_ns, _SYNC_CALL_NS),
+        work=np.append(durations, 0).astype(np.float64),
+        collective=collective,
+        early=early,
+        waits=np.append(np.array(recording.waits), -1),
+        sync=np.append(waits, True),
+    ).repeated(steps)
     times = stream_layout.lay_out(issued, launch_latency_ns=gpu.launch_latency_us * 1e3, gap_ns=QUEUED_GAP_NS)
     returned = np.append(times.host_start[1:], times.latency_ns)
     arrays = (times.host_start, returned, times.start, times.end)

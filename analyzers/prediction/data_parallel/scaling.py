@@ -1,8 +1,7 @@
 """Predicts a training step on several GPUs from one on a single GPU (DistributedDataParallel, NCCL).
 
 Each GPU does the same work. Data parallelism adds a copy of each gradient into its bucket and back, a collective per
-bucket on a separate stream, host time for these, and a slowdown of kernels that run beside collectives. The processes
-of one host slow each other's host time down, by SHARED for each doubling of their number.
+bucket on a separate stream, and host time for these. Kernels and collectives beside each other are both slower.
 """
 
 from collections.abc import Sequence
@@ -18,35 +17,45 @@ from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.data_parallel.buckets import Bucket, buckets
 from tracekit.analyzers.prediction.data_parallel.gradients import Gradient
 from tracekit.analyzers.prediction.data_parallel.links import all_reduce_ns
-from tracekit.analyzers.prediction.data_parallel.two_streams import Laid, Rows, lay_out
+from tracekit.analyzers.prediction.stream_layout import (
+    COLLECTIVE_BESIDE,
+    KERNEL_BESIDE,
+    Beside,
+    Issued,
+    LaidOut,
+    lay_out,
+)
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 
-BLOCKS = 24
-"""Multiprocessors that an NCCL collective occupies, one per channel."""
 LAUNCHES_A_GRADIENT, LAUNCHES_BACK, LAUNCHES_A_BUCKET, LAUNCHES_A_STEP = 1.7, 1.0, 10.0, 30.0
 """Host time of DistributedDataParallel in plain launches: of its hook and copy into the bucket, of the copy back, to
 call a collective, and once per step. Differences between traces of GPT-2 on one H200 and on two."""
 SHARED = 0.15
-"""Growth of the host time of each process if a host runs twice as many. Steps of Llama and GPT-2 that their hosts
-determine, on three hosts of two and four H200, kept 0.64 to 0.86 of one GPU's throughput."""
+"""Largest growth of the host time of each process if a host runs twice as many. Timed in turns with one process by
+itself, two training processes without communication took 0.97 to 1.00 of its time."""
 
 
 @dataclass(frozen=True)
 class Assumed:
-    """Assumed factors on values that the trace does not hold: transfer time, added host time, kernel slowdown, and
-    slowdown of hosts."""
+    """Assumed factors on values that the trace does not hold: transfer time, added host time, slowdown beside each
+    other, and growth of the processes' host time."""
 
     transfer: float
     host: float
-    occupied: float
+    slowdown: float
     shared: float
 
     def pace(self, ranks: int) -> float:
         """Return the factor on the host time of a process beside those of the other ranks on its host."""
         return 1 + self.shared * SHARED * log2(min(ranks, GPUS_OF_A_HOST))
 
+    @property
+    def beside(self) -> Beside:
+        return 1 + self.slowdown * (KERNEL_BESIDE - 1), 1 + self.slowdown * (COLLECTIVE_BESIDE - 1)
 
-_SCENARIOS = (Assumed(0.85, 0.5, 0.0, 0.0), Assumed(1.0, 1.0, 1.0, 1.0), Assumed(1.3, 1.5, 2.0, 2.0))
+
+_COPY, _REDUCES = 0, 1
+_SCENARIOS = (Assumed(0.85, 0.5, 0.5, 0.0), Assumed(1.0, 1.0, 1.0, 0.0), Assumed(1.3, 1.5, 1.5, 1.0))
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,7 @@ class Scaling:
     """Time in a step in which kernels wait for collectives."""
     copies_us: float
     host_us: float
-    """Host time added to a step, also by the processes of the other ranks on the host."""
+    """Host time added to a step."""
 
     @property
     def efficiency(self) -> Interval:
@@ -78,21 +87,21 @@ def scaling(base: Baseline, gradients: Sequence[Gradient], ranks: int, link: Lin
     _check(base, gradients, ranks, link)
     filled = buckets(gradients)
     transfers = [all_reduce_ns(bucket.bytes, ranks, base.gpu, link) for bucket in filled]
-    before = _rows(base, [], [], [], _SCENARIOS[1])
-    alone = _step(base, before, 1.0)
-    laid = [_scenario(base, gradients, filled, transfers, ranks, assumed) for assumed in _SCENARIOS]
-    scale = base.unprofiled_ns / max(alone.latency_ns, 1.0) / 1e3
-    expected = _rows(base, gradients, filled, transfers, _SCENARIOS[1])
+    alone = _alone(base)
+    several = [_with_gradients(base, gradients, filled, transfers, assumed) for assumed in _SCENARIOS]
+    laid = [_step(base, each, assumed, ranks) for each, assumed in zip(several, _SCENARIOS, strict=True)]
+    scale = base.unprofiled_ns / max(_step(base, alone, _SCENARIOS[1], 1).latency_ns, 1.0) / 1e3
+    expected = several[1]
     return Scaling(
         ranks=ranks,
         one_us=base.unprofiled_ns / 1e3,
         latency_us=Interval(*sorted(each.latency_ns * scale for each in laid)),
         gradient_bytes=sum(each.bytes for each in gradients),
         buckets=len(filled),
-        transfer_us=float(expected.transfer.sum()) / 1e3,
+        transfer_us=float(expected.work[expected.collective].sum()) / 1e3,
         exposed_us=laid[1].exposed_ns / 1e3,
-        copies_us=float(expected.kernel.sum() - before.kernel.sum()) / 1e3,
-        host_us=float(expected.host.sum() * _SCENARIOS[1].pace(ranks) - before.host.sum()) / 1e3,
+        copies_us=float(expected.work[~expected.collective].sum() - alone.work.sum()) / 1e3,
+        host_us=float(expected.host.sum() - alone.host.sum()) / 1e3,
     )
 
 
@@ -109,62 +118,73 @@ def _check(base: Baseline, gradients: Sequence[Gradient], ranks: int, link: Link
         raise InputError("Data-parallel scaling cannot be predicted from this trace.", why, remedy)
 
 
-def _scenario(
-    base: Baseline,
-    gradients: Sequence[Gradient],
-    filled: Sequence[Bucket],
-    transfers: Sequence[float],
-    ranks: int,
-    assumed: Assumed,
-) -> Laid:
-    free = max(1 - assumed.occupied * BLOCKS / max(base.gpu.sms, 2 * BLOCKS + 1), 0.1)
-    rows = _rows(base, gradients, filled, transfers, assumed)
-    return _step(base, replace(rows, host=rows.host * assumed.pace(ranks)), 1 / free)
+@dataclass(frozen=True)
+class _Laid:
+    """The latency of a step, and the time in it that kernels wait for collectives."""
+
+    latency_ns: float
+    exposed_ns: float
 
 
-def _step(base: Baseline, rows: Rows, slowed: float) -> Laid:
-    def of(steps: int) -> Laid:
+def _step(base: Baseline, issued: Issued, assumed: Assumed, ranks: int) -> _Laid:
+    """Return the times of a step among others, if they overlap."""
+    issued = replace(issued, host=issued.host * assumed.pace(ranks))
+
+    def of(steps: int) -> _Laid:
         times = {"launch_latency_ns": base.launch_latency_ns, "gap_ns": base.gap_ns}
-        return lay_out(rows.repeated(steps), slowed=slowed, **times)
+        rows = issued.repeated(steps)
+        laid = lay_out(rows, **times, beside=assumed.beside)
+        return _Laid(laid.latency_ns, _exposed_ns(rows, laid, base.launch_latency_ns))
 
     if not base.overlaps:
         return of(1)
     two, three = of(2), of(3)
-    return Laid(three.latency_ns - two.latency_ns, three.exposed_ns - two.exposed_ns)
+    return _Laid(three.latency_ns - two.latency_ns, three.exposed_ns - two.exposed_ns)
 
 
-def _rows(
+def _exposed_ns(issued: Issued, laid: LaidOut, launch_latency_ns: float) -> float:
+    """Return how long kernels that are launched and whose predecessor has ended wait for collectives."""
+    kernels = np.maximum.accumulate(np.where(issued.collective, -1.0, laid.end))
+    joins = np.flatnonzero(issued.waits >= 0)
+    ready = np.maximum(laid.host_end[joins] + launch_latency_ns, np.append(0.0, kernels)[joins])
+    return float(np.maximum(laid.end[issued.waits[joins]] - ready, 0.0).sum())
+
+
+def _alone(base: Baseline) -> Issued:
+    host, kernel, sync = base.laid_out(base.ops)
+    never = np.zeros(len(host), dtype=bool)
+    return Issued(host, kernel, collective=never, early=never, waits=np.full(len(host), -1), sync=sync.astype(bool))
+
+
+def _with_gradients(
     base: Baseline,
     gradients: Sequence[Gradient],
     filled: Sequence[Bucket],
     transfers: Sequence[float],
     assumed: Assumed,
-) -> Rows:
-    """Return the ops of the step with the work that DistributedDataParallel adds."""
-    host, kernel, sync = base.laid_out(base.ops)
-    zero = np.zeros(len(host))
-    rows = Rows(host, kernel, zero, sync.astype(bool), zero.astype(bool))
-    if not gradients:
-        return rows
-    launch = plain_launch_ns(base) * assumed.host
+) -> Issued:
+    """Return the ops of the step with the work that DistributedDataParallel adds: rows (place, host, work, kind)."""
+    alone, launch = _alone(base), plain_launch_ns(base) * assumed.host
     last = max(each.after for each in gradients)
-    copies = [(each.after, launch * LAUNCHES_A_GRADIENT, _copy_ns(base, each), 0.0) for each in gradients]
+    copies = [(each.after, launch * LAUNCHES_A_GRADIENT, _copy_ns(base, each), _COPY) for each in gradients]
     calls = [
-        (each.after, launch * LAUNCHES_A_BUCKET, 0.0, took * assumed.transfer)
+        (each.after, launch * LAUNCHES_A_BUCKET, took * assumed.transfer, _REDUCES)
         for each, took in zip(filled, transfers, strict=True)
     ]
-    back = [(last, launch * LAUNCHES_BACK, _copy_ns(base, each), 0.0) for each in gradients]
-    before = sorted([*copies, *calls], key=_place)
-    added = np.array([(0, launch * LAUNCHES_A_STEP, 0.0, 0.0), *before, *back])
-    joins = np.zeros(len(added), dtype=bool)
-    joins[1 + len(before)] = True
-    place = added[:, 0].astype(int)
-    return Rows(
-        host=np.insert(host, place, added[:, 1]),
-        kernel=np.insert(kernel, place, added[:, 2]),
-        transfer=np.insert(zero, place, added[:, 3]),
-        sync=np.insert(rows.sync, place, False),
-        joins=np.insert(rows.joins, place, joins),
+    back = [(last, launch * LAUNCHES_BACK, _copy_ns(base, each), _COPY) for each in gradients]
+    begins = (0, launch * LAUNCHES_A_STEP, 0.0, _COPY)
+    place, host, work, kind = zip(begins, *sorted([*copies, *calls], key=_place), *back, strict=True)
+    reduces = np.insert(alone.collective, place, np.array(kind) == _REDUCES)
+    first_back = last + len(place) - len(back)
+    waits = np.full(len(reduces), -1)
+    waits[first_back] = np.flatnonzero(reduces)[-1]
+    return Issued(
+        host=np.insert(alone.host, place, host),
+        work=np.insert(alone.work, place, work),
+        collective=reduces,
+        early=np.zeros(len(reduces), dtype=bool),
+        waits=waits,
+        sync=np.insert(alone.sync, place, False),
     )
 
 

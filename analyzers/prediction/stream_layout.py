@@ -18,6 +18,8 @@ Bools = npt.NDArray[np.bool_]
 
 KERNEL_BESIDE, COLLECTIVE_BESIDE = 1.5, 2.5
 """Factors of duration beside each other: medians of GEMMs and of DDP's buckets of 28 MB on two and four H200."""
+Beside = tuple[float, float]
+"""Factors of duration of kernels and of collectives beside each other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +37,13 @@ class Issued:
     sync: Bools
     """Whether the host then waits for the device."""
 
+    def repeated(self, times: int) -> "Issued":
+        """Return the same, issued several times in a row."""
+        width = len(self.host)
+        tiled = {name: np.tile(getattr(self, name), times) for name in ("host", "work", "collective", "early", "sync")}
+        waits = [np.where(self.waits >= 0, self.waits + at * width, -1) for at in range(times)]
+        return Issued(**tiled, waits=np.concatenate(waits))
+
 
 @dataclass(frozen=True, eq=False)
 class LaidOut:
@@ -46,10 +55,16 @@ class LaidOut:
     latency_ns: float
 
 
-def lay_out(issued: Issued, *, launch_latency_ns: float, gap_ns: float) -> LaidOut:
+def lay_out(
+    issued: Issued,
+    *,
+    launch_latency_ns: float,
+    gap_ns: float,
+    beside: Beside = (KERNEL_BESIDE, COLLECTIVE_BESIDE),
+) -> LaidOut:
     count = len(issued.host)
     host_start, host_end = np.zeros(count), np.zeros(count)
-    device = _Device(issued, launch_latency_ns, gap_ns)
+    device = _Device(issued, launch_latency_ns, gap_ns, beside)
     now, first = 0.0, 0
     for last in [*np.flatnonzero(issued.sync).tolist(), count - 1]:
         part = slice(first, last + 1)
@@ -67,8 +82,8 @@ def lay_out(issued: Issued, *, launch_latency_ns: float, gap_ns: float) -> LaidO
 class _Device:
     """Starts and ends of what the two streams have done."""
 
-    def __init__(self, issued: Issued, latency: float, gap: float) -> None:
-        self._issued, self._latency, self._gap = issued, latency, gap
+    def __init__(self, issued: Issued, latency: float, gap: float, beside: Beside) -> None:
+        self._issued, self._latency, self._gap, self._beside = issued, latency, gap, beside
         self.start, self.end = np.full(len(issued.host), -1.0), np.full(len(issued.host), -1.0)
         self._kernel = self._collective = -1
         """The last one of each stream."""
@@ -114,7 +129,7 @@ class _Device:
     ) -> float:
         """Go to the next begin or end, and return its time."""
         both = min(running) >= 0
-        slower = (KERNEL_BESIDE, COLLECTIVE_BESIDE) if both else (1.0, 1.0)
+        slower = self._beside if both else (1.0, 1.0)
         ends = [now + left[stream] * slower[stream] if running[stream] >= 0 else np.inf for stream in (0, 1)]
         until = min(*begins, *ends)
         for stream in (0, 1):
