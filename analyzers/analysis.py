@@ -60,21 +60,21 @@ def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
 
     It is a function of its own so that its large intermediate tables are freed before idle times are analyzed.
     """
-    host, capture = trace.host, trace.metadata.capture
+    host, metadata = trace.host, trace.metadata
     items = work_items(trace)
     attributed = attribute(host, items)
-    device = run_device(trace.metadata, items, gpu)
-    counted = judge(host, attributed, device.gpu, capture)
+    device = run_device(metadata, items, gpu)
+    counted = judge(host, attributed, device.gpu, metadata.capture)
     judged = _measured(trace, counted, items, device.gpu)
     times = timeline(host, items, attributed.steps)
-    scale = idle_scale(capture, times, len(np.unique(items.device)))
+    scale = idle_scale(metadata.latency, times, len(np.unique(items.device)))
     work = work_table(attributed, host["name"], judged, scale)
     totals = Totals(work, judged.own_bound, scale)
     layers = layers_table(host, attributed.layers, attributed.placed, totals)
     compared = counters_comparison(work, counted.costed)
     analysis = Analysis(
         source=_source(trace, attributed, device, work),
-        latency=StepLatency(capture.latency if capture else None, float(times.steps["wall_ns"].median()) / 1e3),
+        latency=StepLatency(metadata.latency, float(times.steps["wall_ns"].median()) / 1e3),
         timeline=times,
         work=work,
         layers=layers,
@@ -85,7 +85,7 @@ def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
         kernels=kernels_table(items, work, host["name"], layers, totals),
         phases=phases_table(attributed.phases, totals),
         coverage=coverage(work),
-        bound=_shares(trace.metadata, items, judged, work, times),
+        bound=_shares(metadata, items, judged, work, times),
         problems=problems.concat(
             trace.problems,
             _problems(trace, attributed, device, judged, work, times),
@@ -108,7 +108,7 @@ def _measured(trace: Trace, counted: Judged, items: WorkItems, gpu: GPU | None) 
 def _problems(
     trace: Trace, attributed: Attributed, device: RunDevice, judged: Judged, work: pd.DataFrame, times: Timeline
 ) -> pd.DataFrame:
-    exceeds = busy_exceeds_it(trace.metadata.capture, times, work["device"].nunique())
+    exceeds = busy_exceeds_it(trace.metadata.latency, times, work["device"].nunique())
     return problems.table(
         [
             *device.problems,
@@ -133,7 +133,7 @@ def _shares(metadata: Metadata, items: WorkItems, judged: Judged, work: pd.DataF
     inside = (work["step"] >= 0).to_numpy()
     if not inside.any():
         return run_shares(own, items, times.wall_ns * devices)
-    wall = unprofiled_wall_ns(metadata.capture, times) or float(times.steps["wall_ns"].sum())
+    wall = unprofiled_wall_ns(metadata.latency, times) or float(times.steps["wall_ns"].sum())
     return run_shares(own[inside], items.select(inside), wall * devices)
 
 

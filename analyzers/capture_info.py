@@ -18,6 +18,12 @@ class Latency(msgspec.Struct, frozen=True):
     samples: int
 
 
+def single(latency_ms: float) -> Latency:
+    """Return the latency of a step that was given as one number, in ms."""
+    us = latency_ms * 1e3
+    return Latency(us, us, us, samples=1)
+
+
 RecordedOn = Literal["", "fake tensors", "cpu"]
 
 

@@ -3,11 +3,12 @@
 Times are integer nanoseconds after `Metadata.base_ns`. Absent integers are -1, absent floats NaN, absent strings "".
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
-from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.capture_info import CaptureInfo, Latency
+from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.schema import Column, Table
 from tracekit.analyzers.shared_columns import DURATION, NAME, START
 
@@ -114,6 +115,13 @@ class Metadata:
     """Recorded calls of Python functions. The host table holds modules and long calls only."""
     capture: CaptureInfo | None = None
     """Present if tracekit wrote the trace."""
+    told_latency: Latency | None = None
+    """Latency of a step without a profiler that the user measured."""
+
+    @property
+    def latency(self) -> Latency | None:
+        """Latency of a step without a profiler: the user's, else the capture's; None if neither measured it."""
+        return self.told_latency or (self.capture.latency if self.capture else None)
 
 
 @dataclass(frozen=True)
@@ -126,3 +134,13 @@ class Trace:
     problems: pd.DataFrame = field(repr=False)
     counters: pd.DataFrame | None = field(default=None, repr=False)
     """The table COUNTERS, which Nsight Compute measured for kernels like those of the device table; None without."""
+
+    def timed(self, latency: Latency) -> "Trace":
+        """Return the trace with this latency of a step without a profiler. Raises InputError for a modelled run."""
+        if self.metadata.capture and self.metadata.capture.source == "modelled":
+            what, why = (
+                "A modelled run has no measured latency.",
+                "Its latency follows from the GPU it is modelled for.",
+            )
+            raise InputError(what, why, "Leave out --latency-ms, or give a trace that was recorded.")
+        return replace(self, metadata=replace(self.metadata, told_latency=latency))

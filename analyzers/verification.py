@@ -44,6 +44,8 @@ class Verified:
     measured: Interval | None
     """Measured speed-up: latency before over latency after, times `work_factor`, with its 95 % confidence interval.
     None if it was not measured."""
+    repredicted: Interval | None = None
+    """Speed-up predicted from the latency `before` instead of the run's; None if they differ by less than a tenth."""
     error: str = ""
     """Why it was not measured."""
     work_factor: float = 1.0

@@ -32,7 +32,7 @@ def key_figures(analysis: Analysis) -> list[Fact]:
             Fact(
                 _TASKS.get(name, name.capitalize()),
                 duration(latency.median_us),
-                _spread(latency.p10_us, latency.p90_us),
+                spread(latency.p10_us, latency.p90_us),
             )
         )
     if capture and BETWEEN in capture.phases:
@@ -56,13 +56,13 @@ def _latency(analysis: Analysis) -> list[Fact]:
     timed, profiled = analysis.latency.unprofiled, duration(analysis.latency.profiled_us)
     if timed is None:
         return [Fact("Step", profiled, "" if analysis.source.kind == "modelled" else "with the profiler")]
-    note = _spread(timed.p10_us, timed.p90_us)
+    note = spread(timed.p10_us, timed.p90_us)
     if analysis.source.kind == "modelled":
         return [Fact("Step", duration(timed.median_us), note)]
     return [Fact("Step", duration(timed.median_us), note), Fact("Step, profiled", profiled, "as in the trace")]
 
 
-def _spread(low_us: float, high_us: float) -> str:
+def spread(low_us: float, high_us: float) -> str:
     return f"{duration(low_us)} to {duration(high_us)}" if high_us > low_us else ""
 
 

@@ -27,7 +27,7 @@ _WRAPPERS = (
 _DOMINANT = 0.4
 _NARROWED_BY = {
     "unprofiled": "how much, `tracekit verify RUN --apply {id}` measures",
-    "profiled": "how much, a step timed without the profiler tells (`tracekit run SCRIPT`)",
+    "profiled": "how much, a step timed without the profiler tells (`tracekit run SCRIPT`, or `--latency-ms`)",
     "modelled": "how much, this machine's host tells (`tracekit calibrate`)",
 }
 """Way to narrow a prediction's interval, by the evidence for the step that it starts from."""

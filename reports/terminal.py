@@ -4,8 +4,10 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from tracekit.analyzers.capture_info import Latency
 from tracekit.analyzers.results import Analysis, Projection
 from tracekit.reports.console import printed
+from tracekit.reports.facts import spread
 from tracekit.reports.headline import headline
 from tracekit.reports.names import in_sentence, printable, shortened
 from tracekit.reports.numbers import duration, percent, speedup
@@ -86,13 +88,18 @@ def _source(analysis: Analysis) -> str:
 
 def _latency(analysis: Analysis) -> str:
     timed, profiled = analysis.latency.unprofiled, f"{duration(analysis.latency.profiled_us)} in the trace"
-    spread = f"{duration(timed.median_us)} ({duration(timed.p10_us)} to {duration(timed.p90_us)})" if timed else ""
+    took = _took(timed) if timed else ""
     if analysis.source.kind == "modelled":
-        parts = [f"MODELLED {spread or duration(analysis.latency.profiled_us)}"]
+        parts = [f"MODELLED {took or duration(analysis.latency.profiled_us)}"]
     else:
-        parts = [f"unprofiled {spread}", profiled] if timed else [profiled]
+        parts = [f"unprofiled {took}", profiled] if timed else [profiled]
     busy, device = analysis.busy_share, "GPU" if analysis.source.device == "gpu" else "CPU"
     return "; ".join([*parts, f"{device} busy {percent(busy)}, idle {percent(1 - busy)}"])
+
+
+def _took(timed: Latency) -> str:
+    ends = spread(timed.p10_us, timed.p90_us)
+    return f"{duration(timed.median_us)} ({ends})" if ends else duration(timed.median_us)
 
 
 def _projection(analysis: Analysis) -> str:

@@ -29,6 +29,7 @@ def result(verified: Verified) -> dict[str, Any]:
         "title": verified.title,
         "predicted": interval(verified.predicted) if verified.predicted else None,
         "measured": interval(verified.measured) if verified.measured else None,
+        "repredicted": interval(verified.repredicted) if verified.repredicted else None,
         "inside": verified.inside,
         "error": verified.error or None,
         "work_factor": verified.work_factor,
@@ -126,9 +127,19 @@ def _remarks(verification: Verification) -> list[str]:
         (_named(verified), f"not measured. {why_not(verified)}") for verified in verification.results if verified.error
     ]
     caveats = [
-        (verified.id, line) for verified in verification.results if not verified.error for line in verified.caveats
+        (verified.id, line)
+        for verified in verification.results
+        if not verified.error
+        for line in (*_at_another_pace(verified), *verified.caveats)
     ]
     return [*_together(refused), *_together(caveats), *verification.caveats]
+
+
+def _at_another_pace(verified: Verified) -> tuple[str, ...]:
+    if not (verified.repredicted and verified.before):
+        return ()
+    took = f"Without it, the run took {duration(verified.before.median_us)} here, unlike when it was recorded. "
+    return (f"{took}From that latency, {speedup(verified.repredicted)} is predicted.",)
 
 
 def why_not(verified: Verified) -> str:

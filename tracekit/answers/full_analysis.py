@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from tracekit.analyzers import cache, hardware, problems
+from tracekit.analyzers.capture_info import single
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.readers import load
@@ -35,6 +36,7 @@ def analyze(
     *,
     gpu_file: str | Path | None = None,
     captures: Sequence[str | Path] = (),
+    latency_ms: float | None = None,
     use_cache: bool = True,
     max_bytes: int = MAX_BYTES,
 ) -> Analysis:
@@ -44,14 +46,16 @@ def analyze(
     `gpu_file` is a TOML file that describes GPUs; if it describes only one, `gpu` may be left out.
     `counters` is an Nsight Compute report of the same run, whose FLOPs and bytes replace the counted ones.
     `captures` are traces, or folders of them, in which the captures of the run's CUDA graphs were recorded.
+    `latency_ms` is the latency of a step without a profiler, as the user measured it.
     With `use_cache`, an earlier analysis is read from the cache. A compressed file may unpack to at most `max_bytes`
     bytes. Raises TracekitError if a file cannot be read.
     """
     named = hardware.selected(gpu, gpu_file)
     measured = None if counters is None else _counters(counters, max_bytes)
-    if captures or measured is not None or not use_cache:
+    if captures or latency_ms or measured is not None or not use_cache:
         read = partial(cache.load if use_cache else load, max_bytes=max_bytes)
         trace = with_captures_of(read(path), captures, read) if captures else read(path)
+        trace = trace.timed(single(latency_ms)) if latency_ms else trace
         return _with_measurements(_analyzed(trace, named, measured), path)
     analysis = _recalled(path, lambda: _analyzed(cache.load(path, max_bytes=max_bytes), named, None), named)
     return _with_measurements(analysis, path)

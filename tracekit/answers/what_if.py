@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tracekit.analyzers import cache, hardware
+from tracekit.analyzers.capture_info import single
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.prediction.baseline import Baseline
@@ -31,6 +32,7 @@ def predict(
     batch_size: int | None = None,
     *,
     gpu_file: str | Path | None = None,
+    latency_ms: float | None = None,
 ) -> Prediction:
     """Predict the run in a trace file or a run's folder with optimizations, on another GPU, or at another batch size.
 
@@ -38,11 +40,12 @@ def predict(
     predicted. Without `apply`, each optimization alone and the best plan are predicted as well.
     `gpu` names the GPU of the run, if the trace does not state it; otherwise the GPU to predict for.
     `gpu_file` is a TOML file that describes GPUs; if it describes only one, `gpu` may be left out.
+    `latency_ms` is the latency of a step without a profiler, as the user measured it.
     Raises UnknownNameError for an unknown optimization, and InputError if nothing can be predicted from the run, or an
     optimization cannot be applied to it.
     """
     named = hardware.selected(gpu, gpu_file)
-    base = _baseline(path, named)
+    base = _baseline(path, named, latency_ms)
     setting = (*_moved(base, named), *([find(f"batching:{batch_size}")] if batch_size is not None else []))
     steps = (*setting, *_requested(apply))
     search = Search(base)
@@ -74,8 +77,9 @@ def _gain_there(search: Search, together: Combined, setting: Steps) -> GainThere
     return GainThere(tuple(step.name for step in setting), took, gain)
 
 
-def _baseline(path: str | Path, named: GPU | None) -> Baseline:
-    analysis, base = start(cache.load(path), named)
+def _baseline(path: str | Path, named: GPU | None, latency_ms: float | None) -> Baseline:
+    trace = cache.load(path)
+    analysis, base = start(trace.timed(single(latency_ms)) if latency_ms else trace, named)
     if base is None:
         raise InputError(f"Nothing can be predicted from {path}.", why_nothing(analysis), "Record a run on a GPU.")
     return with_graph(base, path)

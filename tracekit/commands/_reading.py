@@ -26,6 +26,12 @@ def _gigabytes(value: float) -> float:
 
 
 GPU_FILE = "A TOML file that describes a GPU which tracekit does not know; its section is the GPU's name."
+LATENCY = click.option(
+    "--latency-ms",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="MS",
+    help="Latency of a step without a profiler, as you measured it.",
+)
 _OPTIONS = (
     click.option("--gpu", help="The GPU of the run, if the trace does not state it; else the GPU to project to."),
     click.option("--gpu-file", metavar="FILE", help=GPU_FILE),
@@ -38,6 +44,7 @@ _OPTIONS = (
         metavar="PATH",
         help="A trace, or a folder of traces, in which the captures of TRACE's CUDA graphs were recorded (repeatable).",
     ),
+    LATENCY,
     click.option("--no-cache", is_flag=True, help="Read TRACE again, and do not use or write the cache."),
     click.option(
         "--max-unpacked",

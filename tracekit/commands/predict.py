@@ -6,7 +6,7 @@ from typing import Literal
 import click
 
 from tracekit.commands._output import FORCE
-from tracekit.commands._reading import GPU_FILE, Reading
+from tracekit.commands._reading import GPU_FILE, LATENCY, Reading
 
 
 @click.command(cls=Reading, short_help="Predict optimizations, another GPU or another batch size.")
@@ -14,6 +14,7 @@ from tracekit.commands._reading import GPU_FILE, Reading
 @click.option("--apply", metavar="A+B", default="", help='Optimizations, joined with "+": half-precision+cuda-graphs.')
 @click.option("--gpu", help="The GPU to predict for; if the trace states none, the GPU of the run.")
 @click.option("--gpu-file", metavar="FILE", help=GPU_FILE)
+@LATENCY
 @click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Sequences per step.")
 @click.option(
     "--data-parallel",
@@ -36,6 +37,7 @@ def command(
     apply: str,
     gpu: str | None,
     gpu_file: str | None,
+    latency_ms: float | None,
     batch_size: int | None,
     data_parallel: int | None,
     link: Literal["nvlink", "ib"],
@@ -62,11 +64,12 @@ def command(
         check_writable(output)
         check_not_input(output, trace)
     if data_parallel:
-        if apply or batch_size:
-            raise click.UsageError("--data-parallel is predicted alone, without --apply and --batch-size.")
+        if apply or batch_size or latency_ms:
+            what = "--data-parallel is predicted alone, without --apply, --batch-size and --latency-ms."
+            raise click.UsageError(what)
         text = _scaled(trace, data_parallel, link, gpu, gpu_file, form)
     else:
-        predicted = predict(trace, apply, gpu, batch_size, gpu_file=gpu_file)
+        predicted = predict(trace, apply, gpu, batch_size, gpu_file=gpu_file, latency_ms=latency_ms)
         text = to_json(predicted) if form == "json" else to_text(predicted)
     if output is None:
         click.echo(text, nl=False)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracekit.analyzers import cache
+from tracekit.analyzers.capture_info import Latency
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.start import start
@@ -34,9 +35,16 @@ class Expected:
 class Expectations:
     """Predicts optimizations from the trace of a run. A run without GPU work has no predictions."""
 
-    def __init__(self, trace: Path) -> None:
-        _, base = start(cache.load(trace))
+    def __init__(self, trace: Path, latency: Latency | None = None) -> None:
+        """`latency` is that of a step without a profiler, by default as recorded with the trace."""
+        read = cache.load(trace)
+        _, base = start(read.timed(latency) if latency else read)
         self._base = with_graph(base, trace) if base else None
+
+    @property
+    def latency_us(self) -> float | None:
+        """Latency of the run's step that predictions start from; None if there are none."""
+        return self._base.stated_ns / 1e3 if self._base else None
 
     def unchanged(self) -> Expected:
         """Return the prediction for the run without any optimization."""
