@@ -29,19 +29,24 @@ _SMALL = 2 << 20
 _FROM_MEMORY = ("embedding", "optimizer")
 
 
-def table() -> pd.DataFrame:
+def table(file: Path = FILE) -> pd.DataFrame:
     """The file's rows; times in microseconds, `cold` after the L2 was flushed, `warm` when run again."""
-    return pd.read_csv(FILE, keep_default_na=False, dtype={"cold_us": float, "warm_us": float})
+    return pd.read_csv(file, keep_default_na=False, dtype={"cold_us": float, "warm_us": float})
 
 
 def rows() -> Iterator[Row]:
     """Yield each op call with its time inside a model."""
     gpu = find("h200")
-    measured = table()
-    for label, op, inputs, elements, cold, warm in measured.iloc[:, :6].itertuples(index=False):
+    for label, _, cost, nanoseconds in calls(FILE):
+        yield Row("own", _family(cost), label, gpu, cost, nanoseconds)
+
+
+def calls(file: Path) -> Iterator[tuple[str, str, Cost, float]]:
+    """Yield label, op, cost, and nanoseconds inside a model of each op call of a file of measure_kernels.py."""
+    for label, op, inputs, elements, cold, warm in table(file).iloc[:, :6].itertuples(index=False):
         cost = None if label in _LINKS else cost_of(label, op, inputs, elements)
         if cost is not None:
-            yield Row("own", _family(cost), label, gpu, cost, _in_a_model(cost, cold, warm) * 1e3)
+            yield label, op, cost, _in_a_model(cost, cold, warm) * 1e3
 
 
 def cost_of(label: str, op: str, inputs: str, elements: str) -> Cost | None:
