@@ -12,7 +12,7 @@ _SHARES = Path(__file__).parents[1] / "layer_shares"
 _SETS = {"first": ("predictions.csv", "h100.csv"), "second": ("predictions_second.csv", "h100_second.csv")}
 _INTRO = """## Models that are not bundled
 
-Shares of layers of eleven runs that nothing was fitted on, on an H100, predicted and committed before they were recorded
+Shares of layers of eleven runs that nothing was fitted on, on an H100, predicted and committed before their recording
 ([what was wrong, and what was mended](own_code.md#modelled-and-measured-shares-of-layers)). A step is its busy time."""
 _KERNELS = """### Kernels of sequences and images
 
