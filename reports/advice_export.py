@@ -51,7 +51,9 @@ def memory_fit(fit: MemoryFit | None) -> dict[str, Any] | None:
         for remedy in fit.remedies
     ]
     return {
+        "gpu": fit.gpu,
         "needed_bytes": fit.needed_bytes,
+        "at_least": fit.at_least,
         "available_bytes": fit.available_bytes,
         "largest_batch": fit.largest_batch,
         "remedies": remedies,

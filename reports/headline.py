@@ -38,18 +38,25 @@ _HOPEFUL = 1.1
 def headline(analysis: Analysis) -> str:
     """Return, for example, "GPT-2 decode on an H200 waits for the host 87 % of the time: try CUDA graphs, ..."."""
     if analysis.memory_fit:
-        return printable(f"{_subject(analysis)} {of_fit(analysis.memory_fit)}.")
+        there = analysis.projection.gpu.name if analysis.projection else ""
+        return printable(f"{_subject(analysis)} {of_fit(analysis.memory_fit, there)}.")
     return printable(f"{_subject(analysis)} {_state(analysis)}{_next_step(analysis)}.")
 
 
-def of_fit(fit: MemoryFit) -> str:
-    """Return, for example, "does not fit: 56.4 of 16 GB; batch 2 is the largest; it fits with weights in int4"."""
-    parts = [f"does not fit: {fit.needed_bytes / 1e9:,.1f} of {fit.available_bytes / 1e9:,.0f} GB"]
+def of_fit(fit: MemoryFit, there: str = "") -> str:
+    """Return, for example, "does not fit: 56.4 of 16 GB; batch 2 is the largest; it fits with weights in int4".
+
+    `there` names the GPU, if it is not that of the run.
+    """
+    gpu, least = with_article(there) if there else "", "at least " * fit.at_least
+    needed = f"{least}{fit.needed_bytes / 1e9:,.1f} of {fit.available_bytes / 1e9:,.0f} GB"
+    parts = [" ".join(part for part in ("does not fit", gpu) if part) + f": {needed}"]
     if fit.largest_batch is not None:
-        parts.append(f"batch {fit.largest_batch:,} is the largest" if fit.largest_batch else "no batch fits")
+        largest = f"batch {fit.largest_batch:,} is the largest" + " at best" * fit.at_least
+        parts.append(largest if fit.largest_batch else "no batch fits")
     others = [remedy for remedy in fit.fitting if not remedy.name.startswith("batching:")]
     if others:
-        parts.append(f"it fits with {in_sentence(others[0].title)}")
+        parts.append(f"it {'may fit' if fit.at_least else 'fits'} with {in_sentence(others[0].title)}")
     elif not fit.fitting:
         parts.append("nothing that tracekit knows makes it fit one GPU")
     return "; ".join(parts)

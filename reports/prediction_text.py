@@ -92,10 +92,11 @@ def _range(latency: Interval) -> str:
 
 def _memory(prediction: Prediction) -> str:
     before, after = prediction.baseline.memory, prediction.memory
-    if before is None or after is None:
+    if after is None:
         return "not recorded"
+    known = f"{quantity(before.peak, 'B')} →" if before else "not recorded; at least"
     has = quantity(prediction.gpu.memory_bytes, "B")
-    peak = f"{quantity(before.peak, 'B')} → {quantity(after.peak, 'B')} at the peak, of {has} ({_parts(after)})"
+    peak = f"{known} {quantity(after.peak, 'B')} at the peak, of {has} ({_parts(after)})"
     return f"{peak}: {of_fit(prediction.memory_fit)}" if prediction.memory_fit else peak
 
 

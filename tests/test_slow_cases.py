@@ -10,6 +10,9 @@ import pytest
 from catalogue import SETS, cases, table
 from diagnose import BLIND, SEEN, _is_right, diagnosis, page, summary
 
+import tracekit
+from tracekit.reports.headline import headline
+
 CASES = Path(__file__).parents[1] / "benchmarks" / "cases"
 
 
@@ -84,6 +87,15 @@ def test_a_planted_cause_is_the_first_advice(name):
     now = diagnosis(CASES / "h100" / f"{name}.json.gz", cases()[name])
     assert now["advice"][0]["id"] == stored["advice"][0]["id"]
     assert now["advice"][0]["id"] in cases()[name].advice
+
+
+def test_on_a_gpu_that_is_too_small_what_makes_it_fit_comes_first():
+    there = tracekit.analyze(CASES / "h100" / "does-not-fit.json.gz", "t4")
+    assert "does not fit an NVIDIA T4: at least 25." in headline(there)
+    assert headline(there).endswith("it may fit with gradient checkpointing.")
+    first = "gradient-checkpointing"
+    assert (there.recommendations[0].id, there.plan[0].name, there.memory_fit.fitting[0].name) == (first, first, first)
+    assert there.plan[0].memory_bytes < 16e9
 
 
 @pytest.fixture(scope="module")

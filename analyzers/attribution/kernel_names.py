@@ -19,10 +19,14 @@ _COMMUNICATION = re.compile(
 _HELPER = re.compile(
     r"transpose|nchwToNhwc|nhwcToNchw|convertTensor|elementwise_kernel|CatArray|splitK_?reduce|reduce_kernel|SubTensorOp"
     r"|im2(?:col|d2col)|col2im|(?<!pre)fill|memset|memcpy|padding|scalePackedTensor|compute\w*Offsets|splitkv_combine"
-    r"|dot_do_o|convert_dq",
+    r"|dot_do_o|convert_dq|reduce_wgrad|reduce_1Block|lean_reduction|flip_filter|fft2d",
     re.IGNORECASE,
 )
-_SETS_UP = re.compile(r"init_device_workspace")
+_BESIDE = re.compile(
+    r"init_device_workspace|precompute_indices|prepare_grouped_gemm|generateWinogradTiles"  # before
+    r"|execute_split_k|ReduceSplitK|PostGSU|Bwd\w*(?:Preprocess|Postprocess|DotDoO|ConvertQGrad)|FwdCombine|SplitKVCombine"
+)
+"""Helpers whose names hold that of the kernel which they help."""
 _MULTIPLIES = re.compile(r"gem[mv]|Cijk_|nvjet|xmma|cutlass|winograd|fmha|implicit_conv", re.IGNORECASE)
 _TF32 = re.compile(r"tf32|s1688", re.IGNORECASE)
 _TO_DEVICE = re.compile(r"HtoD|HostToDevice|^Memcpy [HM]2D", re.IGNORECASE)
@@ -45,7 +49,7 @@ def is_helper(names: pd.Series) -> npt.NDArray[np.bool_]:
 
     They are transposes, layout conversions, copies, fills, split-K reductions, and the set-up of workspaces.
     """
-    return (matching(names, _HELPER) & ~matching(names, _MULTIPLIES)) | matching(names, _SETS_UP)
+    return (matching(names, _HELPER) & ~matching(names, _MULTIPLIES)) | matching(names, _BESIDE)
 
 
 def says_tf32(names: pd.Series) -> npt.NDArray[np.bool_]:

@@ -21,7 +21,7 @@ from tracekit.analyzers.prediction.graph_use import GraphUse
 from tracekit.analyzers.prediction.host_calibration import MOST_TO_LAUNCH_NS, modelled, profiled, timed
 from tracekit.analyzers.prediction.host_speed import REFERENCE, HostSpeed, host_speed
 from tracekit.analyzers.prediction.launching import launch_latency_ns, queued_gap_ns
-from tracekit.analyzers.prediction.least_memory import least_memory_bytes
+from tracekit.analyzers.prediction.least_memory import least_memory
 from tracekit.analyzers.prediction.math_fallback import MathFallback, math_fallback
 from tracekit.analyzers.prediction.memory import Memory, held
 from tracekit.analyzers.prediction.oplist import listed, typical_step
@@ -73,8 +73,8 @@ class Baseline:
     """Smallest possible fraction of the busy time if launches never delay a stream; 1: there is one stream."""
     batch_by_shapes: int = 0
     """Sequences or samples per step, derived from the shapes of its ops; 0: unknown."""
-    least_memory_bytes: int = 0
-    """Lower bound of the step's memory, used where its peak is unknown; 0: unknown."""
+    least_memory: Memory | None = None
+    """Lower bound of the step's memory, for another GPU, where its peak is unknown; None: unknown, too."""
     running: Running = NOTHING_KNOWN
     """Features that the traced run already uses, such as CUDA graphs."""
     fallback: MathFallback | None = None
@@ -123,6 +123,12 @@ class Baseline:
         if self.predicted_memory is not None or self.source.capture is None:
             return self.predicted_memory
         return held(self.source.capture, self.ops, self.gpu, training=self.trains)
+
+    @property
+    def memory_at_least(self) -> bool:
+        """Whether only a lower bound of the memory is known."""
+        capture = self.source.capture
+        return capture is None or not capture.peak_memory_bytes
 
     @property
     def calibrated(self) -> Reproduction:
@@ -237,7 +243,6 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         overlaps=step.overlaps,
         entry_ns=min(step.entry_ns, float(ops.host_ns.iloc[0])),
         batch_by_shapes=batch_by_shapes(trace.host),
-        least_memory_bytes=least_memory_bytes(trace, ops, analysis.source.gpu),
         running=running(analysis.work, len(analysis.timeline.steps), measured=analysis.source.kind != "modelled"),
         fallback=math_fallback(trace.host, analysis.source.gpu, analysis.source.capture),
         overlap=overlap(analysis, step, float(ops.kernel_ns.sum())),
@@ -245,7 +250,8 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         idle_casts=step.idle_casts,
         host_speed=host_speed(analysis.work, trace.host, analysis.source.gpu),
     )
-    raw = replace(raw, side_by_side=side_by_side(ops, of_step.work, raw.gpu))
+    least = least_memory(trace, ops, raw.gpu, training=raw.trains)
+    raw = replace(raw, side_by_side=side_by_side(ops, of_step.work, raw.gpu), least_memory=least)
     raw = replace(raw, as_traced=Reproduction(raw.latency_ns / 1e3, step.wall_ns / 1e3))
     if analysis.source.kind == "modelled":
         return modelled(raw)

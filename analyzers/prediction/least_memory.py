@@ -1,35 +1,47 @@
-"""Lower bound of a run's device memory, for traces of others: from allocator records and from weight shapes."""
+"""Lower bound of a run's device memory, for traces of others: from allocator records and from shapes."""
 
 from collections import Counter
 
 import pandas as pd
 
 from tracekit.analyzers.hardware import GPU
-from tracekit.analyzers.roofline.parameter_count import parameter_count
+from tracekit.analyzers.prediction.memory import ADAM_MOMENTS, Memory, by_purpose, kv_cache_bytes
+from tracekit.analyzers.roofline.parameter_count import gradient_bytes
 from tracekit.analyzers.trace import Trace
 
-_ELEMENT = 2
-"""Smallest size in bytes of an element of a trained parameter."""
+_NOTHING = Memory()
 
 
-def least_memory_bytes(trace: Trace, ops: pd.DataFrame, gpu: GPU) -> int:
-    """Return a lower bound of device memory in bytes; 0 if unknown.
+def least_memory(trace: Trace, ops: pd.DataFrame, gpu: GPU, *, training: bool) -> Memory | None:
+    """Return a lower bound of device memory by purpose; None if nothing is known.
 
-    It is the largest of PyTorch's allocated bytes (`profile_memory=True`), trained parameters with their gradients, and
-    the weights that products read. Values that exceed the GPU's memory are ignored, because they cannot have been
-    allocated at once.
+    Its peak is the larger of PyTorch's allocated bytes (`profile_memory=True`) and what shapes tell: parameters with
+    their gradients and moments, or the weights that products read and the KV cache. What shapes tell is ignored if it
+    exceeds the GPU's memory, because it cannot have been allocated at once.
     """
+    by_shapes = _trained(trace, ops) if training else Memory(weights=_weights(ops), kv_cache=kv_cache_bytes(ops))
+    known = by_shapes if by_shapes.peak <= gpu.memory_bytes else _NOTHING
     recorded = trace.metadata.peak_memory_bytes
-    trained = 2 * _ELEMENT * (parameter_count(trace.host, None) or 0)
-    by_shapes = max(trained, _weights(ops))
-    return max(recorded, by_shapes if by_shapes <= gpu.memory_bytes else 0)
+    if recorded > known.peak:
+        weights = known.weights if training else max(known.weights, recorded - known.kv_cache - _of_an_op(ops))
+        return by_purpose(recorded, Memory(weights=weights), ops, gpu, training=training)
+    return known if known.peak else None
+
+
+def _trained(trace: Trace, ops: pd.DataFrame) -> Memory:
+    size = gradient_bytes(trace.host)
+    moments = ADAM_MOMENTS if ops.name.str.contains("adam").any() else 0
+    return Memory(weights=size, gradients=size, optimizer_state=moments * size)
+
+
+def _of_an_op(ops: pd.DataFrame) -> int:
+    """Return the bytes of the operands and the result of the largest op, about what inference holds beside weights."""
+    return max((cost.bytes - cost.weight_bytes for cost in ops.cost if cost is not None), default=0)
 
 
 def _weights(ops: pd.DataFrame) -> int:
     """Return the bytes of weights that one forward pass reads. The number of passes is at most the number of calls of
     the rarest product."""
-    if (ops["phase"] == "backward").any():
-        return 0
     read = Counter(cost for cost in ops["cost"] if cost is not None and cost.family == "gemm" and cost.weight_bytes)
     passes = min(read.values(), default=1)
     return sum(cost.weight_bytes * count for cost, count in read.items()) // passes

@@ -46,18 +46,23 @@ class Memory:
 
 
 def held(capture: CaptureInfo, ops: pd.DataFrame, gpu: GPU, *, training: bool) -> Memory | None:
-    """Return the memory at the measured (or modelled) peak by purpose; None if the capture has no peak.
-
-    Weights and buffers are counted. The keys and values that attention reads are the KV cache. Training adds gradients
-    as large as the weights and the optimizer's state. Libraries keep workspaces. The rest of the peak is activations,
-    including copies of the cache. In training, the ops determine the memory at each point, and the measured peak gives
-    the amount at the largest one.
-    """
+    """Return the memory at the measured (or modelled) peak by purpose; None if the capture has no peak."""
     if not capture.peak_memory_bytes:
         return None
-    left = capture.peak_memory_bytes
-    weights, left = _taken(capture.weight_bytes, left)
-    buffers, left = _taken(capture.buffer_bytes, left)
+    counted = Memory(weights=capture.weight_bytes, buffers=capture.buffer_bytes)
+    return by_purpose(capture.peak_memory_bytes, counted, ops, gpu, training=training)
+
+
+def by_purpose(peak: int, counted: Memory, ops: pd.DataFrame, gpu: GPU, *, training: bool) -> Memory:
+    """Return a peak in bytes by purpose.
+
+    Weights and buffers are `counted`. The keys and values that attention reads are the KV cache. Training adds
+    gradients as large as the weights and the optimizer's state. Libraries keep workspaces. The rest of the peak is
+    activations, including copies of the cache. In training, the ops determine the memory at each point, and the measured peak gives
+    the amount at the largest one.
+    """
+    weights, left = _taken(counted.weights, peak)
+    buffers, left = _taken(counted.buffers, left)
     workspaces, left = _taken(workspace_bytes(gpu, training=training), left)
     always = Memory(weights=weights, buffers=buffers, workspaces=workspaces)
     if training:

@@ -39,8 +39,8 @@ def project(base: Baseline, gpu: GPU) -> Projection:
         reason=f"Kernel times measured on {base.gpu.name}, scaled by the kernel model's ratio; host as measured here."
         + of_collectives(base)
         + "".join(f" {each}" for each in of_estimates(gpu)),
-        memory_bytes=there.memory.peak if there.memory else base.least_memory_bytes or None,
-        memory_at_least=there.memory is None,
+        memory_bytes=there.memory.peak if there.memory else None,
+        memory_at_least=there.memory_at_least,
     )
 
 
@@ -50,12 +50,13 @@ def of_estimates(gpu: GPU) -> tuple[str, ...]:
 
 
 def moved(base: Baseline, gpu: GPU) -> Baseline:
-    """Return the baseline on `gpu` with the same host."""
+    """Return the baseline on `gpu` with the same host. Its stated latency is that of the run."""
     ops = base.ops.assign(kernel_ns=_kernel_ns(base, gpu))
     source = replace(base.source, gpu=gpu)
     training = bool((base.ops.phase == "backward").any())
     workspaces = workspace_bytes(gpu, training=training)
-    memory = replace(base.memory, workspaces=workspaces) if base.memory else None
+    known = base.memory or base.least_memory
+    memory = replace(known, workspaces=workspaces) if known else None
     latency_ns = gpu.launch_latency_us * 1e3
     return replace(base, gpu=gpu, ops=ops, source=source, predicted_memory=memory, launch_latency_ns=latency_ns)
 

@@ -125,6 +125,8 @@ class MemoryFit:
     """The largest batch that fits; 0: none does; None: not known."""
     remedies: tuple[Remedy, ...]
     """Remedies that lower the peak: first those that make the run fit, fastest first."""
+    at_least: bool = False
+    """Whether only a lower bound of the needed bytes is known, so that a remedy may not be enough."""
 
     @property
     def fitting(self) -> tuple[Remedy, ...]:

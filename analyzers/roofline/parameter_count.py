@@ -6,8 +6,11 @@ from math import prod
 import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo
+from tracekit.analyzers.costs import dtypes
 
 ACCUMULATED = "torch::autograd::AccumulateGrad"
+_SMALLEST = 2
+"""Smallest size in bytes of an element of a trained parameter."""
 
 
 def parameter_count(host: pd.DataFrame, capture: CaptureInfo | None) -> int | None:
@@ -18,10 +21,21 @@ def parameter_count(host: pd.DataFrame, capture: CaptureInfo | None) -> int | No
     """
     if capture and capture.parameters:
         return capture.parameters
-    shapes = host["shapes"][(host["name"] == ACCUMULATED).to_numpy()].astype(str)
-    counted = [(_elements(str(text)), int(count)) for text, count in shapes.value_counts().items() if count]
-    passes = min((count for size, count in counted if size), default=0)
-    return sum(size * count for size, count in counted) // passes if passes else None
+    return sum(elements for elements, _ in _gradients(host)) or None
+
+
+def gradient_bytes(host: pd.DataFrame) -> int:
+    """Return the bytes of the gradients of all parameters, at least; 0 if unknown."""
+    return sum(elements * size for elements, size in _gradients(host))
+
+
+def _gradients(host: pd.DataFrame) -> list[tuple[int, int]]:
+    """Return the elements of the gradients of each shape and type, and the bytes of an element."""
+    rows = host.loc[(host["name"] == ACCUMULATED).to_numpy(), ["shapes", "dtypes"]].astype(str)
+    calls = rows.value_counts().rename("calls").reset_index()
+    counted = [(_elements(row.shapes), _size(row.dtypes), int(row.calls)) for row in calls.itertuples()]
+    passes = min((n for elements, _, n in counted if elements), default=0)
+    return [(elements * n // passes, size) for elements, size, n in counted if passes]
 
 
 def _elements(shapes: str) -> int:
@@ -31,3 +45,11 @@ def _elements(shapes: str) -> int:
         return prod(dims) if all(isinstance(size, int) and size >= 0 for size in dims) else 0
     except (ValueError, IndexError, TypeError, KeyError):
         return 0
+
+
+def _size(names: str) -> int:
+    try:
+        dtype = dtypes.find(str(json.loads(names)[0]))
+    except (ValueError, IndexError, TypeError, KeyError):
+        return _SMALLEST
+    return max(_SMALLEST, dtype.bytes) if dtype else _SMALLEST

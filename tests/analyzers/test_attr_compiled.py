@@ -104,6 +104,25 @@ def test_a_generated_lookup_reads_the_rows_that_are_looked_up(tokens, rows):
     assert work.bytes.tolist() == [8 * tokens + 128 * rows + 128 * tokens]
 
 
-def test_the_set_up_of_a_workspace_computes_nothing():
-    names = pd.Series(["init_device_workspace_kernel<xmma__5x::implicit_gemm>", "sm90_xmma_fprop"], dtype="category")
-    assert is_helper(names).tolist() == [True, False]
+@pytest.mark.parametrize(
+    ("helper", "main"),
+    [
+        ("init_device_workspace_kernel<xmma__5x::implicit_gemm>", "sm90_xmma_fprop"),
+        ("sm80_xmma_gemm_f32_execute_split_k_kernel__5x_cublas", "sm80_xmma_gemm_f32_execute_kernel__5x_cublas"),
+        ("cutlass::Kernel<cutlass::reduction::kernel::ReduceSplitK<>>", "cutlass::Kernel2<cutlass_80_tensorop>"),
+        ("Cijk_SB_Bias_SHB_PostGSU8_VW4", "Cijk_Ailk_Bljk_BBS_BH_MT64x64x64"),
+        ("cudnn::cnn::reduce_wgrad_nchw_helper<float, float>", "cutlass_tensorop_s1688wgrad_optimized"),
+        ("void flash::FlashAttnBwdPreprocess<>", "void flash::FlashAttnBwdSm90<>"),
+        ("void at::cuda::detail::prepare_grouped_gemm_data<>", "nvjet_sm90_grouped"),
+    ],
+)
+def test_helpers_compute_nothing(helper, main):
+    assert is_helper(pd.Series([helper, main], dtype="category")).tolist() == [True, False]
+
+
+def test_flops_of_a_split_product_belong_to_the_kernel_that_multiplies():
+    made = Handmade().host("op", "aten::mm", 0, 9, shapes="[[8,16],[16,4]]", dtypes='["float","float"]')
+    made.launched("sm80_xmma_gemm_execute_kernel", 1, 5, 3).launched("sm80_xmma_gemm_execute_split_k_kernel", 2, 9, 6)
+    work = analyze(made.trace()).work
+    assert work.flops.tolist() == [2 * 8 * 16 * 4, 0]
+    assert (work.bytes > 0).all()

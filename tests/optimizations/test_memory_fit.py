@@ -1,10 +1,16 @@
 """Advice for a run that does not fit its GPU's memory."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 from op_lists import base
 
+from tracekit.analyzers import hardware
 from tracekit.analyzers.prediction.batch_size import batch_by_shapes
+from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.projection import moved
+from tracekit.analyzers.roofline.parameter_count import ACCUMULATED, gradient_bytes
 from tracekit.optimizations.batching import Batching
 from tracekit.planning.advice import advise
 from tracekit.planning.memory_fit import memory_fit
@@ -83,3 +89,24 @@ def test_batching_takes_the_batch_of_the_shapes() -> None:
     known = run.__class__(**{**run.__dict__, "batch_by_shapes": 4})
     assert Batching().objection(known) is None
     assert Batching().applied(known, "expected").batch_size == 32
+
+
+def test_a_trace_of_others_needs_at_least_what_is_known_on_another_gpu() -> None:
+    here = base("h100", layers=48)
+    known = replace(here, source=replace(here.source, capture=None), least_memory=Memory(weights=18 * GB))
+    assert known.memory is None
+    fit, _ = memory_fit(Search(moved(known, hardware.find("t4"))))
+    assert fit is not None and fit.at_least and fit.gpu == "NVIDIA T4"
+    assert of_fit(fit, fit.gpu).startswith("does not fit an NVIDIA T4: at least 18.")
+    assert "it may fit with" in of_fit(fit)
+    assert "at least" in fit_problems(fit)[0].row()[3]
+    advice = advise(moved(known, hardware.find("t4")))
+    assert advice.recommendations[0].id == advice.plan[0].name.split(":")[0] == fit.fitting[0].name.split(":")[0]
+
+
+def test_gradients_tell_the_bytes_of_parameters() -> None:
+    rows = [(ACCUMULATED, "[[8,4]]", '["float"]'), (ACCUMULATED, "[[4]]", '["c10::BFloat16"]')] * 2
+    host = pd.DataFrame([*rows, ("aten::mm", "[[99]]", '["float"]')], columns=["name", "shapes", "dtypes"])
+    assert gradient_bytes(host) == 32 * 4 + 4 * 2
+    assert gradient_bytes(host.assign(dtypes="")) == (32 + 4) * 2
+    assert gradient_bytes(host.iloc[-1:]) == 0

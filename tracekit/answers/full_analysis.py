@@ -119,10 +119,13 @@ def _projected(analysis: Analysis, base: "Baseline | None", named: GPU | None) -
     target = named or (hardware.of_capture(capture) if capture and capture.gpu else None)
     if base is None or target is None or target.id == base.gpu.id:
         return analysis
-    from tracekit.analyzers.prediction.projection import project
+    from tracekit.analyzers.prediction.projection import moved, project
+    from tracekit.planning.recommend import fitted
 
     projection = project(base, target)
-    return replace(analysis, projection=projection, problems=problems.concat(analysis.problems, _misfit(projection)))
+    told = problems.concat(analysis.problems, _misfit(projection))
+    projected = replace(analysis, projection=projection, problems=told)
+    return projected if projection.fits else fitted(projected, moved(base, target))
 
 
 def _misfit(projection: Projection) -> pd.DataFrame:

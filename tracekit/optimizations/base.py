@@ -143,21 +143,21 @@ class Optimization(ABC):
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         """Return the run after the optimization, which is simulated, and from which a further one starts."""
+        memory, capture = _memory_after(self, base), base.source.capture
         after = replace(
             base,
             ops=self.transform(base, outcome),
             batch_by_shapes=self.batch_after(base),
             outside=base.outside.scaled(max(1.0, self.work(base))),
+            predicted_memory=memory,
         )
-        capture = base.source.capture
         if capture is None:
             return after
         changed = self.settings(base, capture)
-        memory = _memory_after(self, base)
-        if memory:
+        if memory and capture.peak_memory_bytes:
             sizes = {"weight_bytes": memory.weights, "peak_memory_bytes": memory.peak}
             changed = msgspec.structs.replace(changed, **sizes)
-        return replace(after, source=replace(base.source, capture=changed), predicted_memory=memory)
+        return replace(after, source=replace(base.source, capture=changed))
 
     def expected_speedup(self, base: Baseline) -> float:
         """Return the expected speed-up of one step: latency before over latency after, times the work."""

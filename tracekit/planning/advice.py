@@ -112,7 +112,7 @@ def _recommendation(optimization: Optimization, considered: Considered, base: Ba
 def _plan_step(search: Search, before: Steps, step: Optimization) -> PlanStep:
     start, after = search.scenarios(before), search.scenarios((*before, step))
     cumulative = speedup(search.scenarios(()), after)
-    capture = after.expected.source.capture
+    memory = after.expected.memory
     return PlanStep(
         name=step.name,
         title=step.title,
@@ -120,7 +120,7 @@ def _plan_step(search: Search, before: Steps, step: Optimization) -> PlanStep:
         cumulative=None if step.throughput else cumulative,
         latency_us=latency_us(search.base, cumulative, after.work),
         throughput=step.throughput,
-        memory_bytes=capture.peak_memory_bytes if capture and capture.peak_memory_bytes else None,
+        memory_bytes=memory.peak if memory else None,
         explained=change(search.base, after.expected, after.work),
         how_to=step.how(start.expected),
         caveats=(*step.caveats, *step.notes(start.expected)),

@@ -41,6 +41,7 @@ def memory_fit(search: Search) -> tuple[MemoryFit | None, Steps]:
         available_bytes=base.gpu.memory_bytes,
         largest_batch=largest_that_fits(base),
         remedies=tuple(remedy for _, remedy in ranked[:_SHOWN]),
+        at_least=base.memory_at_least,
     )
     return fit, best
 

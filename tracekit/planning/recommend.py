@@ -63,11 +63,28 @@ def _without_predictions(analysis: Analysis, base: Baseline, start: PredictedBas
     )
 
 
+def fitted(analysis: Analysis, base: Baseline) -> Analysis:
+    """Return the analysis with advice that makes the run fit the GPU of `base`, to which it is projected."""
+    if analysis.undetermined:
+        fit, _ = memory_fit(Search(base))
+        return replace(analysis, memory_fit=fit)
+    advice = advise(base)
+    return replace(
+        analysis,
+        recommendations=advice.recommendations,
+        considered=advice.considered,
+        plan=advice.plan,
+        predicted_work=advice.predicted_work,
+        memory_fit=advice.memory_fit,
+    )
+
+
 def fit_problems(fit: MemoryFit | None) -> list[problems.Problem]:
     """Return the problem that the run does not fit in the GPU's memory; empty if it fits."""
     if fit is None:
         return []
-    detail = f"it needs {fit.needed_bytes / 1e9:,.1f} GB, and the {fit.gpu} has {fit.available_bytes / 1e9:,.0f} GB"
+    needed = "at least " * fit.at_least + f"{fit.needed_bytes / 1e9:,.1f} GB"
+    detail = f"it needs {needed}, and the {fit.gpu} has {fit.available_bytes / 1e9:,.0f} GB"
     return [problems.problem("does-not-fit", detail=detail)]
 
 
