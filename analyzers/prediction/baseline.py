@@ -125,12 +125,6 @@ class Baseline:
         return held(self.source.capture, self.ops, self.gpu, training=self.trains)
 
     @property
-    def memory_at_least(self) -> bool:
-        """Whether only a lower bound of the memory is known."""
-        capture = self.source.capture
-        return capture is None or not capture.peak_memory_bytes
-
-    @property
     def calibrated(self) -> Reproduction:
         """The simulated step without a profiler, beside its latency, for an imported trace the profiled one."""
         return Reproduction(self.latency_ns / 1e3, self.stated_ns / 1e3)

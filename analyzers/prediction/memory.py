@@ -58,8 +58,8 @@ def by_purpose(peak: int, counted: Memory, ops: pd.DataFrame, gpu: GPU, *, train
 
     Weights and buffers are `counted`. The keys and values that attention reads are the KV cache. Training adds
     gradients as large as the weights and the optimizer's state. Libraries keep workspaces. The rest of the peak is
-    activations, including copies of the cache. In training, the ops determine the memory at each point, and the measured peak gives
-    the amount at the largest one.
+    activations, including copies of the cache. In training, the ops determine the memory at each point, and the
+    measured peak gives the amount at the largest one.
     """
     weights, left = _taken(counted.weights, peak)
     buffers, left = _taken(counted.buffers, left)

@@ -40,8 +40,14 @@ def project(base: Baseline, gpu: GPU) -> Projection:
         + of_collectives(base)
         + "".join(f" {each}" for each in of_estimates(gpu)),
         memory_bytes=there.memory.peak if there.memory else None,
-        memory_at_least=there.memory_at_least,
+        memory_at_least=memory_at_least(base),
     )
+
+
+def memory_at_least(base: Baseline) -> bool:
+    """Return whether only a lower bound of the run's memory is known."""
+    capture = base.source.capture
+    return capture is None or not capture.peak_memory_bytes
 
 
 def of_estimates(gpu: GPU) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Counts a model's parameters, from the capture or from the gradients that autograd accumulates."""
 
 import json
+from collections import Counter
 from math import prod
 
 import pandas as pd
@@ -32,8 +33,8 @@ def gradient_bytes(host: pd.DataFrame) -> int:
 def _gradients(host: pd.DataFrame) -> list[tuple[int, int]]:
     """Return the elements of the gradients of each shape and type, and the bytes of an element."""
     rows = host.loc[(host["name"] == ACCUMULATED).to_numpy(), ["shapes", "dtypes"]].astype(str)
-    calls = rows.value_counts().rename("calls").reset_index()
-    counted = [(_elements(row.shapes), _size(row.dtypes), int(row.calls)) for row in calls.itertuples()]
+    calls = Counter(zip(rows["shapes"], rows["dtypes"], strict=True))
+    counted = [(_elements(shapes), _size(names), n) for (shapes, names), n in calls.items()]
     passes = min((n for elements, _, n in counted if elements), default=0)
     return [(elements * n // passes, size) for elements, size, n in counted if passes]
 

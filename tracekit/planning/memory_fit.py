@@ -6,6 +6,7 @@ from itertools import combinations
 
 from tracekit.analyzers.evidence import Evidence, Statements, of_step, say
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.projection import memory_at_least
 from tracekit.analyzers.prediction.values import Considered, MemoryFit, Remedy
 from tracekit.analyzers.transforms.batch_limits import largest_that_fits
 from tracekit.optimizations import OPTIMIZATIONS, find, in_order
@@ -41,7 +42,7 @@ def memory_fit(search: Search) -> tuple[MemoryFit | None, Steps]:
         available_bytes=base.gpu.memory_bytes,
         largest_batch=largest_that_fits(base),
         remedies=tuple(remedy for _, remedy in ranked[:_SHOWN]),
-        at_least=base.memory_at_least,
+        at_least=memory_at_least(base),
     )
     return fit, best
 
