@@ -19,7 +19,7 @@ class Row:
     run: Run
     optimization: str
     evidence: str
-    """What the prediction was made from: trace or capture."""
+    """What the prediction was made from: trace, capture, or beside."""
     measured: float | None
     """Median speed-up; None if the optimization failed."""
     failed: str
@@ -81,10 +81,17 @@ def joined(round_folder: Path) -> list[Row]:
 
 def _of_machine(folder: Path, runs: dict[str, Run]) -> Iterator[Row]:
     measured = json.loads((folder / "measured.json").read_text(encoding="utf-8"))["runs"]
-    with (folder / "predictions.csv").open(newline="", encoding="utf-8") as file:
-        for said in csv.DictReader(file):
-            measurement = measured.get(said["run"], {}).get(said["optimization"], {"error": "not measured"})
-            yield _row(folder.name, runs[said["run"]], said, measurement)
+    for said in (row for name in ("predictions.csv", "beside.csv") for row in _read(folder / name)):
+        measurement = measured.get(said["run"], {}).get(said["optimization"], {"error": "not measured"})
+        yield _row(folder.name, runs[said["run"]], said, measurement)
+
+
+def _read(file: Path) -> list[dict[str, str]]:
+    """Return the rows of a table; none if the round is older than the file."""
+    if not file.exists():
+        return []
+    with file.open(newline="", encoding="utf-8") as text:
+        return list(csv.DictReader(text))
 
 
 def _row(machine: str, run: Run, said: dict[str, str], measurement: dict[str, Any]) -> Row:

@@ -13,7 +13,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ class Predicted:
     run: str
     optimization: str
     evidence: str
-    """trace or capture."""
+    """trace, capture, or beside."""
     low: float | None = None
     expected: float | None = None
     high: float | None = None
@@ -52,10 +52,7 @@ def main() -> int:
     asked = parser.parse_args()
     traced = json.loads((asked.traced / "traced.json").read_text(encoding="utf-8"))
     rows = list(_predictions(read(asked.plan).runs, traced, asked.traced / "traces"))
-    with asked.out.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Predicted)])
-        writer.writeheader()
-        writer.writerows(_rounded(row) for row in rows)
+    write(rows, asked.out)
     refused = sum(bool(row.refused) for row in rows)
     print(f"{len(rows)} predictions, {refused} of them refused: {asked.out}")
     return 0
@@ -83,15 +80,26 @@ def predicted(trace: Path, run: Run, evidence: str) -> Iterator[Predicted]:
     """Yield a prediction for each optimization of the run, from this trace."""
     first, plan = _advice(trace)
     for name in run.optimizations:
-        said = {"run": run.name, "optimization": name, "evidence": evidence, "first_advice": first, "plan": plan}
-        try:
-            prediction = tracekit.predict(trace, name)
-        except tracekit.TracekitError as why:
-            yield Predicted(**said, refused=" ".join((why.why or why.what).split()))
-            continue
-        gain = prediction.speedup
-        took = {"latency_us": prediction.latency_us.expected, "baseline_us": prediction.baseline.unprofiled_us}
-        yield Predicted(**said, low=gain.low, expected=gain.expected, high=gain.high, **took)
+        yield replace(gain(trace, Predicted(run.name, name, evidence)), first_advice=first, plan=plan)
+
+
+def gain(trace: Path, asked: Predicted) -> Predicted:
+    """Return the row with the prediction for its optimization, or why it is refused."""
+    try:
+        prediction = tracekit.predict(trace, asked.optimization)
+    except tracekit.TracekitError as why:
+        return replace(asked, refused=" ".join((why.why or why.what).split()))
+    speedup, step_us = prediction.speedup, prediction.latency_us.expected
+    before_us = prediction.baseline.unprofiled_us
+    ends = {"low": speedup.low, "expected": speedup.expected, "high": speedup.high}
+    return replace(asked, **ends, latency_us=step_us, baseline_us=before_us)
+
+
+def write(rows: list[Predicted], target: Path) -> None:
+    with target.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Predicted)])
+        writer.writeheader()
+        writer.writerows(_rounded(row) for row in rows)
 
 
 def _advice(trace: Path) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from joined import Row, joined
 
 EVIDENCE = {
     "capture": "from captures (ranges, batch and unprofiled latency known)",
+    "beside": "from captures, told how long the unmodified run took when it was measured",
     "trace": "from plain traces alone",
 }
 _WORST = 5
