@@ -28,6 +28,12 @@ class Estimate:
     """Kernel time of the ops by the kernel model."""
     modelled_after_ns: float
 
+    @property
+    def saves(self) -> bool:
+        """Whether the kernel saves launches, bytes or time."""
+        saved = self.launches_before > self.launches_after or self.bytes_before > self.bytes_after
+        return saved or self.modelled_ns > self.modelled_after_ns
+
     def after_ns(self, before_ns: float) -> Interval:
         """Return the predicted kernel time if the ops take `before_ns`, scaled by the modelled ratio."""
         scale = before_ns / self.modelled_ns if self.modelled_ns else 1.0

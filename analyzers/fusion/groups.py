@@ -6,6 +6,7 @@ from functools import cached_property
 
 from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.fusion.graph import Graph
+from tracekit.analyzers.kernel_time.padding import multiple_of
 
 _POINTWISE = ("pointwise", "copy", "gather", "embedding")
 _REDUCING = ("norm", "softmax", "reduction", "loss")
@@ -66,7 +67,7 @@ def find(graph: Graph) -> list[OpGroup]:
         members[first] = sorted(merged)
         first_of.update(dict.fromkeys(merged, first))
     groups = [OpGroup(graph, tuple(nodes)) for nodes in members.values() if len(nodes) > 1]
-    return sorted([*groups, *siblings(graph)], key=lambda each: each.nodes)
+    return sorted([*groups, *siblings(graph), *odd_products(graph)], key=lambda each: each.nodes)
 
 
 def siblings(graph: Graph) -> list[OpGroup]:
@@ -78,6 +79,21 @@ def siblings(graph: Graph) -> list[OpGroup]:
             activation = max(each.inputs, key=lambda tensor: roots(graph)[tensor] in graph.producers)
             of_input[roots(graph)[activation], graph.layer(node).rpartition(".")[0]].append(node)
     return [OpGroup(graph, tuple(nodes)) for nodes in of_input.values() if len(nodes) > 1]
+
+
+def odd_products(graph: Graph) -> list[OpGroup]:
+    """Return groups of one linear layer's product whose rows of results are no whole vectors."""
+    packed = {node for group in siblings(graph) for node in group.nodes}
+    layers = [i for i, node in enumerate(graph.nodes) if node.forward < 0 and graph.layer_type(i) == "Linear"]
+    return [OpGroup(graph, (node,)) for node in layers if node not in packed and is_odd_product(graph, node)]
+
+
+def is_odd_product(graph: Graph, node: int) -> bool:
+    """Return whether a product with weights writes rows that are no whole vectors of 16 bytes."""
+    cost = graph.cost(node)
+    if cost is None or not isinstance(cost.work, Product) or not cost.weight_bytes:
+        return False
+    return cost.work.n % multiple_of(cost) > 0
 
 
 def family(graph: Graph, node: int) -> str:

@@ -4,13 +4,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracekit.analyzers.fusion.graph import Graph
-from tracekit.analyzers.fusion.groups import OpGroup
+from tracekit.analyzers.fusion.groups import OpGroup, family
 
 GENERATED = {
     "one": {"neg", "exp", "tanh", "sigmoid", "silu", "relu", "to_copy"},
     "two": {"add", "sub", "mul", "div", "pow"},
 }
 """Pointwise ops for which code can be generated, by number of operands."""
+
+LIBRARY = ("packed_projections", "padded_projection", "gelu_product")
+"""Templates that call a GEMM of the library."""
 
 Sizes = dict[str, Any]
 
@@ -35,6 +38,10 @@ class Kernel:
         tensors = [self.group.graph.tensors[each] for each in (*self.group.inputs, *self.group.outputs)]
         floating = [each for each in tensors if each.dtype in ("float", "c10::Half", "c10::BFloat16", "double")]
         return max(floating, key=lambda each: each.elements).dtype if floating else ""
+
+    @property
+    def has_product(self) -> bool:
+        return any(family(self.group.graph, node) == "gemm" for node in self.group.nodes)
 
 
 def is_generated(group: OpGroup) -> bool:

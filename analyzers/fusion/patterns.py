@@ -3,7 +3,7 @@
 from typing import Any
 
 from tracekit.analyzers.fusion.graph import Graph
-from tracekit.analyzers.fusion.groups import OpGroup, family, roots
+from tracekit.analyzers.fusion.groups import OpGroup, family, is_odd_product, roots
 from tracekit.analyzers.fusion.kernel import Kernel, Sizes, is_generated, matrix
 from tracekit.analyzers.fusion.structure import (
     consists_of,
@@ -15,6 +15,7 @@ from tracekit.analyzers.fusion.structure import (
 )
 
 _DROPOUT = "PyTorch's dropout and addition are faster than the kernel that draws again (measured)"
+_PADDED = "the product of PyTorch, on padded weights"
 _CAUSAL = ("ForCausalLM", "LMHeadModel")
 """Ends of the classes of transformers whose forward takes labels and shifts them."""
 ACTIVATIONS = {"silu", "gelu", "relu", "sigmoid", "tanh"}
@@ -62,7 +63,8 @@ def _side_by_side(groups: list[OpGroup]) -> list[OpGroup]:
 def _alike(one: OpGroup, other: OpGroup) -> bool:
     graph = one.graph
     same = graph.layer(one.nodes[-1]) == graph.layer(other.nodes[-1]) and one.names == other.names
-    return same and not one.reductions and bool(set(one.inputs) & set(other.inputs))
+    loops = not one.reductions and family(graph, one.nodes[-1]) != "gemm"
+    return same and loops and bool(set(one.inputs) & set(other.inputs))
 
 
 def _products(group: OpGroup) -> Kernel | None:
@@ -73,6 +75,9 @@ def _products(group: OpGroup) -> Kernel | None:
     works = [cost.work for node in group.nodes if (cost := graph.cost(node))]
     outputs = [getattr(work, "n", 0) for work in works]
     first: Any = works[0]
+    if len(names) == 1:
+        sizes: Sizes = {"rows": first.m, "columns": first.k, "outputs": first.n}
+        return Kernel(group, "padded projection", "padded_projection", {"NAMES": names}, sizes, _PADDED)
     pattern = "packed QKV projection" if len(names) == 3 else "packed gate and up projection"
     if len(set(names)) < len(names) or not all(names):
         return None
@@ -95,6 +100,8 @@ def _cross_entropy(group: OpGroup) -> Kernel | None:
     sizes = {"rows": rows, "columns": getattr(work, "k", 0), "vocabulary": vocabulary}
     biased = head >= 0 and graph.name(head) == "addmm"
     known = work is not None and not biased and model.endswith(_CAUSAL) and is_plain_loss(group)
+    if known and is_odd_product(graph, head):  # the kernel pads the product, too
+        group = OpGroup(graph, (head, *group.nodes))
     return Kernel(
         group, "cross entropy", "cross_entropy" if known else "", constants, sizes, "liger-kernel has one too"
     )

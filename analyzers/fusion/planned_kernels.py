@@ -81,7 +81,7 @@ def plan(graph: Graph, gpu: GPU, measured_ns: Mapping[int, float] | None = None)
     rows: dict[tuple[Any, ...], Planned] = {}
     for kernel in kernels(find(graph)):
         each = estimate(kernel, gpu, backward)
-        if each.launches_before <= each.launches_after and each.bytes_before <= each.bytes_after:
+        if not each.saves:
             continue
         row = rows.setdefault(key_of(kernel), _planned(kernel, each, gpu))
         row.groups += 1

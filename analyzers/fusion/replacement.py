@@ -7,7 +7,8 @@ from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Precision, Product
 from tracekit.analyzers.fusion.graph import Graph
 from tracekit.analyzers.fusion.groups import family
-from tracekit.analyzers.fusion.kernel import Kernel
+from tracekit.analyzers.fusion.kernel import LIBRARY, Kernel
+from tracekit.analyzers.kernel_time.padding import padded
 
 PRECISIONS: dict[str, Precision] = {
     "float": "fp32",
@@ -38,11 +39,11 @@ def costs_after(kernel: Kernel, before: list[Cost]) -> list[Cost]:
 
     A pointwise kernel of many ops takes the time to move its bytes: some tens of instructions an element take less.
     """
-    if kernel.template == "gelu_product" or kernel.pattern.startswith("packed"):
+    if kernel.template in LIBRARY:
         return [_product(kernel, before)]
     precision = PRECISIONS.get(kernel.dtype, "fp32")
     if kernel.pattern == "cross entropy":
-        return _loss(kernel, precision)
+        return [*_padded_head(kernel, before, precision), *_loss(kernel, precision)]
     together = _forward(kernel, precision)
     if not kernel.group.graph.training:
         return [together]
@@ -99,6 +100,8 @@ def _product(kernel: Kernel, before: list[Cost]) -> Cost:
     shapes = [cost.work for cost in products if isinstance(cost.work, Product)]
     if kernel.template == "gelu_product":
         return products[0]
+    if kernel.template == "padded_projection":
+        return padded(products[0])
     shared = (len(products) - 1) * min(cost.read_bytes - cost.weight_bytes for cost in products)
     return replace(
         products[0],
@@ -108,6 +111,15 @@ def _product(kernel: Kernel, before: list[Cost]) -> Cost:
         weight_bytes=sum(cost.weight_bytes for cost in products),
         work=replace(shapes[0], n=sum(shape.n for shape in shapes)),
     )
+
+
+def _padded_head(kernel: Kernel, before: list[Cost], precision: Precision) -> list[Cost]:
+    """Return the costs of the head's products if the group has them: padded, after a copy of the weights."""
+    if not kernel.has_product:
+        return []
+    weights = round(kernel.sizes["vocabulary"] * kernel.sizes["columns"] * ELEMENT_BYTES[precision])
+    products = [padded(cost) for cost in before if isinstance(cost.work, Product)]
+    return [Cost(0, weights, weights, "copy", precision), *products]
 
 
 def _loss(kernel: Kernel, precision: Precision) -> list[Cost]:

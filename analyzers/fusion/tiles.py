@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from math import log2
 
+from tracekit.analyzers.fusion.kernel import LIBRARY
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.sm_limits import sm_limits
 
@@ -104,7 +105,7 @@ def _power(wanted: float, least: int, most: int) -> int:
 def of_template(template: str, columns: int, element_bytes: int, gpu: GPU) -> Tiles | None:
     """Return the launch configurations of a template's kernel for rows of `columns` elements; None: a library launches
     it."""
-    if template in ("packed_projections", "gelu_product"):
+    if template in LIBRARY:
         return None
     if template in ("gated_activation", "pointwise_chain", "dropout_residual"):
         return of_elements(element_bytes, gpu)

@@ -191,12 +191,12 @@ def _losses(kernel: Any, sizes: dict, trains: bool, dtype: Any, device: str) -> 
         return (loss.detach(), *torch.autograd.grad(loss, [logits])) if trains else loss
 
     def fused(logits: Any, labels: Any) -> Any:
-        losses = kernel.rows_to_loss(logits, labels, count, trains)
+        losses = kernel.rows_to_loss(logits, labels, count, trains, vocabulary)
         return (losses, logits) if trains else losses
 
     def compared(logits: Any, labels: Any) -> Any:
         kept = logits.clone()
-        losses = kernel.rows_to_loss(kept, labels, count, trains)
+        losses = kernel.rows_to_loss(kept, labels, count, trains, vocabulary)
         return (losses.mean(), kept) if trains else losses.mean()
 
     inputs = (logits, labels)

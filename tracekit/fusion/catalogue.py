@@ -97,6 +97,7 @@ TEMPLATES: dict[str, Template] = {
         ({"rows": 3, "columns": 17, "sizes": (5, 2, 3)},),
         extremes=False,
     ),
+    "padded_projection": Template("padded projection", ({"rows": 3, "columns": 17, "outputs": 9},), extremes=False),
     "gelu_product": Template("GELU epilogue", ({"rows": 3, "columns": 17, "outputs": 9},), extremes=False),
     "draft_check": Template(
         "check of drafted tokens", ({"rows": 1, "vocabulary": 5}, {"rows": 5, "vocabulary": 9001}), extremes=False

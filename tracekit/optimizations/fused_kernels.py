@@ -9,6 +9,7 @@ import pandas as pd
 
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.evidence import Evidence, Statement, Statements
+from tracekit.analyzers.fusion.kernel import LIBRARY
 from tracekit.analyzers.fusion.placement import Pass, Placed, placed
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
@@ -37,7 +38,6 @@ that waited for their host left 8 and 10 (GPT-2), 16 and 22 (Qwen3) for each."""
 LIBRARY_LAUNCH = Interval(6.0, 4.5, 3.0)
 """The same for a group that calls the library's product: 21 to 28 us alone in a loop where a plain launch took 5 to 7
 us (hosts of an H200 and an H100)."""
-_LIBRARY = ("packed_projections", "gelu_product")
 CALLED = Interval(1.0, 0.5, 0.0)
 """Fraction of the host time of a chain's first op beyond a plain launch that the call of the module keeps."""
 
@@ -153,7 +153,7 @@ def _placed(base: Baseline) -> tuple[Placed, ...]:
 
 def _launch_ns(group: Placed, each: Pass, plain_ns: float, outcome: Outcome) -> float:
     """Return the host time of a pass's first launch."""
-    if group.template in _LIBRARY:
+    if group.template in LIBRARY:
         return pick(LIBRARY_LAUNCH, outcome) * plain_ns
     trained = each.backward or len(group.passes) > 1
     return pick(TRAINED_LAUNCH if trained else WRITTEN_LAUNCH, outcome) * plain_ns

@@ -1,12 +1,11 @@
 """Pads the sizes of GEMMs to multiples of 16 bytes, which tensor cores need."""
 
-from dataclasses import replace
-
 import pandas as pd
 
-from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.evidence import Statements
+from tracekit.analyzers.kernel_time.padding import multiple_of, padded, up
 from tracekit.analyzers.kernel_time.products import is_unaligned, vectors
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
@@ -17,8 +16,6 @@ from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.reasons import largest, of_step, say, share_of
 from tracekit.subjects.subject import Subject
 
-_ALIGNMENT = 16
-"""Alignment in bytes."""
 _NOTABLE = 0.01
 """Fraction of the kernel time in kernels with unaligned names above which the names confirm the shapes."""
 _VOCABULARY = 8192
@@ -50,13 +47,11 @@ class PadShapes(Optimization):
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        return retimed(
-            base.ops, lambda cost: _padded(cost) if is_unaligned(cost, base.gpu) else cost, base.gpu, outcome
-        )
+        return retimed(base.ops, lambda cost: padded(cost) if is_unaligned(cost, base.gpu) else cost, base.gpu, outcome)
 
     def reason(self, base: Baseline) -> Statements:
-        side, padded = _odd_side(_largest(base))
-        sizes = of_step("side", "rows", side), of_step("padded", "rows", padded)
+        side, even = _odd_side(_largest(base))
+        sizes = of_step("side", "rows", side), of_step("padded", "rows", even)
         return (say("pad-shapes", share_of(base, _unaligned(base)), *sizes),)
 
     def evidence(self, base: Baseline) -> Statements:
@@ -66,12 +61,12 @@ class PadShapes(Optimization):
         if not _unaligned(base).any():
             return "size = -(-size // 8) * 8  # sizes of products as multiples of 8"
         largest_product = _largest(base)
-        side, padded = _odd_side(largest_product)
+        side, even = _odd_side(largest_product)
         if largest_product.weight_bytes and side >= _VOCABULARY:
-            return f"model.resize_token_embeddings({padded}, pad_to_multiple_of=64)  # {side} before"
+            return f"model.resize_token_embeddings({even}, pad_to_multiple_of=64)  # {side} before"
         if largest_product.weight_bytes:
-            return f"width = {padded}  # {side} before: choose sizes that are multiples of 8"
-        return f"inputs = F.pad(inputs, (0, 0, 0, {padded - side}))  # a length of {padded}, not {side}; mask the rest"
+            return f"width = {even}  # {side} before: choose sizes that are multiples of 8"
+        return f"inputs = F.pad(inputs, (0, 0, 0, {even - side}))  # a length of {even}, not {side}; mask the rest"
 
     def apply(self, subject: Subject) -> Subject:
         raise refused(self, "Sizes are of the model's own code: change them there, and compare the two traces.")
@@ -87,34 +82,10 @@ def _largest(base: Baseline) -> Cost:
     return cost
 
 
-def _multiple(cost: Cost) -> int:
-    return max(1, round(_ALIGNMENT / ELEMENT_BYTES[cost.precision]))
-
-
-def _up(size: int, multiple: int) -> int:
-    return -(-size // multiple) * multiple
-
-
 def _odd_side(cost: Cost) -> tuple[int, int]:
     """Return the longest side that is not a multiple, and the next multiple."""
     assert isinstance(cost.work, Product)
-    multiple = _multiple(cost)
+    multiple = multiple_of(cost)
     side = max((side for side in vectors(cost.work) if side % multiple), default=cost.work.n)
-    return side, _up(side, multiple)
+    return side, up(side, multiple)
 
-
-def _padded(cost: Cost) -> Cost:
-    shape, multiple = cost.work, _multiple(cost)
-    assert isinstance(shape, Product)
-    n, k = _up(shape.n, multiple), _up(shape.k, multiple)
-    m = _up(shape.m, multiple) if shape.gradient or shape.m in (shape.n, shape.k) else shape.m
-    grown = (m * n * k) / (shape.m * shape.n * shape.k)
-    wider = max(n / shape.n, k / shape.k)
-    return replace(
-        cost,
-        flops=round(cost.flops * grown),
-        read_bytes=round(cost.read_bytes * wider),
-        write_bytes=round(cost.write_bytes * m * n / (shape.m * shape.n)),
-        weight_bytes=round(cost.weight_bytes * wider),
-        work=replace(shape, m=m, n=n, k=k),
-    )

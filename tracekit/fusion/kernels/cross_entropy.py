@@ -1,7 +1,8 @@
 """Cross-entropy without all logits in memory: head and loss are computed for some rows at a time.
 
 The library's GEMM computes the logits of some rows. One kernel then computes each row's loss and overwrites its logits
-with their gradient.
+with their gradient. An odd vocabulary is padded with zeros, because rows that are no whole vectors cost the library's
+GEMMs a multiple of their time.
 """
 
 from types import MethodType
@@ -15,6 +16,7 @@ LAYERS = ("LlamaForCausalLM",)
 HEAD = "lm_head"
 CHUNK_BYTES = 1 << 28
 """Largest size of the logits that are in memory at a time."""
+VECTOR_BYTES = 16
 IGNORED = -100
 CONFIGS = (
     {"BLOCK": 4096, "num_warps": 8},
@@ -27,13 +29,13 @@ CONFIG = CONFIGS[0]
 
 @triton.jit
 def _loss_and_gradient(
-    logits_ptr, label_ptr, loss_ptr, count_ptr, vocabulary,
+    logits_ptr, label_ptr, loss_ptr, count_ptr, vocabulary, width,
     IGNORED: tl.constexpr, GRADIENT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The first pass computes the maximum and the sum of exponentials; the second overwrites the logits with the
-    gradient."""
+    gradient, which is zero in the padding."""
     row = tl.program_id(0).to(tl.int64)
-    logits_ptr += row * vocabulary
+    logits_ptr += row * width
     label = tl.load(label_ptr + row)
     largest = -float("inf")
     total = 0.0
@@ -48,26 +50,26 @@ def _loss_and_gradient(
     tl.store(loss_ptr + row, tl.where(counts, tl.log(total) + largest - own, 0.0))
     if GRADIENT:
         share = tl.where(counts, 1.0 / tl.load(count_ptr).to(tl.float32), 0.0)
-        for start in range(0, vocabulary, BLOCK):
+        for start in range(0, width, BLOCK):
             column = start + tl.arange(0, BLOCK)
-            inside = column < vocabulary
-            logits = tl.load(logits_ptr + column, mask=inside, other=0.0).to(tl.float32)
+            logits = tl.load(logits_ptr + column, mask=column < vocabulary, other=-float("inf")).to(tl.float32)
             gradient = tl.exp(logits - largest) / total - tl.where(column == label, 1.0, 0.0)
-            tl.store(logits_ptr + column, gradient * share, mask=inside)
+            tl.store(logits_ptr + column, gradient * share, mask=column < width)
 
 
-def rows_to_loss(logits, labels, count, gradient):
+def rows_to_loss(logits, labels, count, gradient, vocabulary):
     """Return the loss of each row. With `gradient`, the logits are overwritten with the gradient of the mean loss."""
     losses = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
     if len(logits):
         _loss_and_gradient[(len(logits),)](
-            logits, labels, losses, count, logits.shape[1], IGNORED, gradient, **CONFIG
+            logits, labels, losses, count, vocabulary, logits.shape[1], IGNORED, gradient, **CONFIG
         )  # fmt: skip
     return losses
 
 
 def _run(hidden, weight, labels, gradient):
     """Return the mean loss, and the gradients of hidden and of weight (None without `gradient`)."""
+    vocabulary, weight = len(weight), _padded(weight)
     count = (labels != IGNORED).sum()
     rows = max(1, CHUNK_BYTES // (len(weight) * hidden.element_size()))
     hidden_grad = torch.empty_like(hidden) if gradient else None
@@ -75,12 +77,18 @@ def _run(hidden, weight, labels, gradient):
     for start in range(0, len(hidden), rows):
         some = slice(start, start + rows)
         logits = hidden[some] @ weight.t()
-        losses.append(rows_to_loss(logits, labels[some], count, gradient))
+        losses.append(rows_to_loss(logits, labels[some], count, gradient, vocabulary))
         if gradient:
             torch.mm(logits, weight, out=hidden_grad[some])
             part = logits.t() @ hidden[some]
             weight_grad = part if len(hidden) <= rows else part.float() if weight_grad is None else weight_grad + part
-    return torch.cat(losses).sum() / count, hidden_grad, weight_grad
+    return torch.cat(losses).sum() / count, hidden_grad, weight_grad[:vocabulary] if gradient else None
+
+
+def _padded(weight):
+    """Return the weights with zeros for further tokens up to a whole vector; the weights themselves if they are even."""
+    missing = -len(weight) % (VECTOR_BYTES // weight.element_size())
+    return torch.nn.functional.pad(weight, (0, 0, 0, missing)) if missing else weight
 
 
 class _CrossEntropy(torch.autograd.Function):
