@@ -1,19 +1,23 @@
 """Fused kernels for a module of one's own on a GPU: its plan, proofs, times, and the measured step.
 
-    python benchmarks/fused_own_module.py OUT [--device cpu]
+    python benchmarks/fused_own_module.py OUT [--seconds 60] [--device cpu]
 
-A decoder written by hand (RMS norms, rotary embedding, attention, gated MLPs; 16 layers of 2,048) in bf16. `verify`
-comes first, in a process that no profiler has slowed; then `profile` records it, `fuse --all` writes and times its
-kernels beside torch.compile's, and `predict` says with them what `verify` should measure. A minute or two a shape.
+A decoder written by hand (RMS norms, attention, gated MLPs; 16 layers of 2,048) in bf16, 8 x 1,024 tokens and one.
+`verify` comes first for both, before a profiler slows the process; then `profile` records them, `fuse --all` writes
+and times their kernels beside torch.compile's, and `predict` says with them what `verify` should have measured.
 """
 
 import argparse
 import json
+import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
+
+_PLAN = ("pattern", "groups", "before_ns", "after_ns", "measured_ns", "compiled_ns", "roof_fraction")
 
 
 class RMSNorm(nn.Module):
@@ -78,51 +82,57 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("out", type=Path)
     asked.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    asked.add_argument("--seconds", type=float, default=60, help="no part is begun after them")
     options = asked.parse_args()
+    until = time.monotonic() + options.seconds
     if options.device == "cpu":
         from tracekit.fusion.proof import interpret
 
         interpret()
-    import tracekit
-
     torch.manual_seed(0)
     options.out.mkdir(parents=True, exist_ok=True)
     small, here = options.device == "cpu", torch.device(options.device)
     model = (Decoder(64, 2, 100) if small else Decoder()).to(here, torch.float32 if small else torch.bfloat16).eval()
-    result: dict[str, Any] = {}
-    for name, shape in {"decode-like": (1, 1), "prefill": (1, 5) if small else (8, 1024)}.items():
-        tokens = torch.randint(100, shape, device=here)
-        result[name] = measured(tracekit, model, tokens, options.out / name)
-        (options.out / "own_module.json").write_text(json.dumps(result, indent=1) + "\n")
-        print(name, json.dumps(result[name], indent=1), flush=True)
+    shapes = {"prefill": (1, 5) if small else (8, 1024), "decode-like": (1, 1)}
+    result: dict[str, dict[str, Any]] = {name: {} for name in shapes}
+    for part in (verified, fused):
+        for name, shape in shapes.items():
+            if time.monotonic() < until:
+                result[name] |= part(model, torch.randint(100, shape, device=here), options.out / name)
+                print(f"{until - time.monotonic():4.0f} s left  {name} {part.__name__}: {result[name]}", flush=True)
+                (options.out / "own_module.json").write_text(json.dumps(result, indent=1) + "\n")
 
 
-def measured(tracekit: Any, model: nn.Module, tokens: torch.Tensor, run: Path) -> dict[str, Any]:
+def verified(model: nn.Module, tokens: torch.Tensor, _: Path) -> dict[str, Any]:
+    """Return the predicted and the measured gain of all kernels, with the step before and after."""
+    import tracekit
+
+    if not tokens.is_cuda:
+        return {}
+    (each,) = tracekit.verify(model, {"tokens": tokens}, apply=["fused:all"]).results
+    names = ("predicted", "measured", "before", "after", "caveats", "difference", "error")
+    return {"verify": {name: msgspec.to_builtins(getattr(each, name)) for name in names}}
+
+
+def fused(model: nn.Module, tokens: torch.Tensor, run: Path) -> dict[str, Any]:
+    """Record the step, write and time its kernels, and return their plan and what is predicted with the times."""
+    import tracekit
     from tracekit.analyzers import hardware
     from tracekit.fusion import run_kernels
     from tracekit.fusion.run_graph import gpu_of
     from tracekit.reports.fusion_text import results_text
 
-    on_gpu = tokens.is_cuda
-    row: dict[str, Any] = {}
-    if on_gpu:
-        (verified,) = tracekit.verify(model, {"tokens": tokens}, apply=["fused:all"]).results
-        row["verify"] = {key: str(getattr(verified, key)) for key in ("predicted", "measured", "caveats", "difference")}
-        row["verified"] = str(verified)
+    where: dict[str, Any] = {} if tokens.is_cuda else {"gpu": "h100", "device": "model"}
     with torch.inference_mode():
-        tracekit.profile(
-            model, tokens, output=run, force=True, **({} if on_gpu else {"gpu": "h100", "device": "model"})
-        )
-    gpu = gpu_of(run) if on_gpu else hardware.find("h100")
-    row["fuse"] = results_text(run_kernels.write(run, gpu, (), run / "kernels")).splitlines()
-    predicted = tracekit.predict(run, apply="fused:all")
-    row["predicted with the times"] = str(predicted.speedup)
-    row["plan"] = (
-        tracekit.analyze(run)
-        .fusion_plan[["pattern", "groups", "before_ns", "after_ns", "measured_ns", "compiled_ns", "roof_fraction"]]
-        .to_dict("records")
-    )
-    return row
+        tracekit.profile(model, tokens, output=run, force=True, **where)
+    gpu = gpu_of(run) if tokens.is_cuda else hardware.find("h100")
+    results = run_kernels.write(run, gpu, (), run / "kernels")
+    plan = tracekit.analyze(run).fusion_plan[list(_PLAN)]
+    return {
+        "fuse": results_text(results).splitlines(),
+        "predicted with the times": str(tracekit.predict(run, apply="fused:all").speedup),
+        "plan": plan.to_dict("records"),
+    }
 
 
 if __name__ == "__main__":

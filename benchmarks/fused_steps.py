@@ -1,6 +1,6 @@
 """Steps of whole models with fused kernels: predicted first, then timed beside torch.compile and liger-kernel.
 
-    python benchmarks/fused_steps.py predict [RUN ...]                  # anywhere: writes predictions/fused_steps.json
+    python benchmarks/fused_steps.py predict FILE --runs ALL            # anywhere, before anything is timed
     python benchmarks/fused_steps.py run OUT --parts fused,liger,trace --runs HOST_BOUND   # on a GPU: 110 s
     python benchmarks/fused_steps.py run OUT --parts fused,compile,liger --runs ALL        # on a GPU: 200 s
     python benchmarks/fused_steps.py score OUT                          # from traces and times: predicted, measured
@@ -22,7 +22,6 @@ from typing import Any
 
 from fused.steps_predicted import MODELS, graph_path
 
-TARGET = Path(__file__).parent / "predictions/fused_steps.json"
 ALL = [
     "qwen3-0.6b-decode",
     "llama-3.2-1b-train",
@@ -53,22 +52,22 @@ def main() -> None:
     options = asked.parse_args()
     names = {"ALL": ALL, "HOST_BOUND": HOST_BOUND}.get(options.runs, options.runs.split(","))
     if options.what == "predict":
-        predict(names)
+        predict(options.out, names)
     elif options.what == "run":
         run(options.out, names, options.parts, options.device, options.seconds)
     else:
         score(options.out)
 
 
-def predict(names: list[str]) -> None:
+def predict(target: Path, names: list[str]) -> None:
     from fused.steps_predicted import modelled
 
-    result: dict[str, Any] = json.loads(TARGET.read_text()) if TARGET.exists() else {}
+    result: dict[str, Any] = {}
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
             result[name] = modelled(*name.rsplit("-", 1), "h100-sxm", Path(folder))
         print(name, flush=True)
-        TARGET.write_text(json.dumps(result, indent=1) + "\n")
+        target.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def run(out: Path, names: list[str], parts: str, device: str, seconds: float) -> None:

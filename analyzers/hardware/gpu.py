@@ -70,6 +70,8 @@ class GPU:
     """Host time of an average kernel-launching op of GPT-2 in eager PyTorch, on typical machines with such GPUs."""
     launch_us: float
     """Time from a launch call to the kernel's start on an idle device."""
+    kernel_start_us: float
+    """Time that a memory-bound kernel takes beyond the kernel time model's start, which H200s, A100s and T4s share."""
     basis: str
     """Source of the sustained numbers."""
     fitted: tuple[str, ...] = ()

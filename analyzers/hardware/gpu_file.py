@@ -46,7 +46,7 @@ _ARCHITECTURES = {
     (10, 3): "blackwell",
     (12, 0): "blackwell",
 }
-_CALIBRATED = ("sustained", "copy_efficiency", "host_op_us", "launch_us", "basis")
+_CALIBRATED = ("sustained", "copy_efficiency", "host_op_us", "launch_us", "kernel_start_us", "basis")
 _DEFAULTS: dict[str, Any] = {
     "vendor": "nvidia",
     "compute_capability": (0, 0),

@@ -31,6 +31,7 @@ _OPTIONAL = {
     "nvlink_gbs": _Range(0, 1e5),
     "copy_efficiency": _Range(0.05, 1),
     "launch_us": _Range(0.1, 1000),
+    "kernel_start_us": _Range(0, 100),
 }
 _TEXTS = ("name", "vendor", "architecture", "source", "basis")
 _OTHERS = ("compute_capability", "peaks_tflops", "driver_names", "sustained", "host_op_us")

@@ -11,6 +11,7 @@ _UNKNOWN: dict[str, Any] = {
     "copy_efficiency": 0.0,
     "host_op_us": (0.0, 0.0, 0.0),
     "launch_us": 0.0,
+    "kernel_start_us": 0.0,
     "basis": "",
 }
 

@@ -24,7 +24,7 @@ def memory_seconds(cost: Cost, gpu: GPU, machine: Machine, families: Mapping[str
     """Seconds of one op's kernels."""
     name = kind(cost)
     fit = families.get(name, families["other"])
-    start = fit["start_us"] * 1e-6 + thread_seconds(cost, name, machine, fit)
+    start = (fit["start_us"] + gpu.kernel_start_us) * 1e-6 + thread_seconds(cost, name, machine, fit)
     streamed = _stream_seconds(cost, gpu, machine, fit, families["l2"])
     busy = max(_busy_seconds(cost, machine, fit), overlapped_seconds(cost, name, machine, fit))
     p = fit.get("overlap")

@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from tracekit.analyzers.fusion.kernel import LIBRARY  # noqa: E402
 from tracekit.fusion import proof  # noqa: E402
 from tracekit.fusion.catalogue import TEMPLATES  # noqa: E402
 from tracekit.fusion.writing import Written, load, text  # noqa: E402
@@ -92,6 +93,7 @@ OF_GPT2 = {
         "EPSILON": 1e-5,
     },
     "pointwise_chain": {},
+    "padded_projection": {},
     "cross_entropy": {"LAYERS": ("GPT2LMHeadModel",)},
 }
 
@@ -123,7 +125,7 @@ def test_a_model_computes_the_same_with_all_kernels(tmp_path, build, kinds):
 def test_a_model_trains_the_same_with_all_kernels(tmp_path, build, kinds):
     model = build(**({"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0} if build is gpt2 else {})).train()
     tokens = torch.randint(61, (2, 7), device=DEVICE)
-    kernels = [template_with(tmp_path, *each) for each in kinds.items() if each[0] != "packed_projections"]
+    kernels = [template_with(tmp_path, *each) for each in kinds.items() if each[0] not in LIBRARY]
 
     def gradients():
         model.zero_grad()
@@ -159,9 +161,22 @@ def template_with(tmp_path, name, constants):
     return load(path, f"written_{name}")
 
 
-def test_packed_projections_are_not_for_training(tmp_path):
+@pytest.mark.parametrize("name", ["packed_projections", "padded_projection"])
+def test_changed_weights_are_not_for_training(tmp_path, name):
     with pytest.raises(ValueError, match="inference"):
-        template_with(tmp_path, "packed_projections", {}).apply(llama().train())
+        template_with(tmp_path, name, {}).apply(llama().train())
+
+
+def test_a_padded_head_stays_tied_to_the_embedding(tmp_path):
+    model, kernel = gpt2().eval(), template_with(tmp_path, "padded_projection", {})
+    kernel.apply(model)
+    weight, _ = model.lm_head._padded
+    assert weight.shape == (64, 24)  # 61 tokens
+    assert model.lm_head.weight is model.transformer.wte.weight
+    assert model.lm_head.weight.data_ptr() == weight.data_ptr()
+    kernel.remove(model)
+    assert "_padded" not in vars(model.lm_head)
+    assert model.lm_head.weight.shape == (61, 24)
 
 
 def test_rotary_leaves_other_models_alone(tmp_path):

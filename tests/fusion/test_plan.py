@@ -97,6 +97,19 @@ def test_what_is_read_in_a_group_is_counted_once():
     assert len(group.outputs) == 1
 
 
+@pytest.mark.parametrize(("rows", "outputs", "planned"), [(4096, 50257, 1), (4096, 50264, 0), (1, 50257, 0)])
+def test_an_odd_product_is_padded_where_that_is_faster(rows, outputs, planned):
+    step = Step()
+    step.layers.append(("lm_head", "Linear"))
+    weight = step.op("aten::t", [step.tensor(outputs, 768)], 768, outputs, launches=False)
+    step.op("aten::mm", [step.tensor(rows, 768), weight], rows, outputs, layer=3)
+    kernels = plan(step.graph(), H100)
+    assert [each.template for each in kernels] == ["padded_projection"] * planned
+    for each in kernels:
+        assert each.sizes == {"rows": 4096, "columns": 768, "outputs": 50257}
+        assert each.after_ns.expected < 0.3 * each.before_ns
+
+
 def test_a_model_has_its_patterns(llama):
     rows = {(each.pattern, each.template): each for each in plan(llama[1], H100)}
     groups = {key: each.groups for key, each in rows.items()}

@@ -88,4 +88,3 @@ def _odd_side(cost: Cost) -> tuple[int, int]:
     multiple = multiple_of(cost)
     side = max((side for side in vectors(cost.work) if side % multiple), default=cost.work.n)
     return side, up(side, multiple)
-

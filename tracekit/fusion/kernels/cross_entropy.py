@@ -86,7 +86,7 @@ def _run(hidden, weight, labels, gradient):
 
 
 def _padded(weight):
-    """Return the weights with zeros for further tokens up to a whole vector; the weights themselves if they are even."""
+    """Return the weights with zeros for further tokens up to a whole vector."""
     missing = -len(weight) % (VECTOR_BYTES // weight.element_size())
     return torch.nn.functional.pad(weight, (0, 0, 0, missing)) if missing else weight
 
