@@ -3,11 +3,11 @@
 from typing import Any
 
 from tracekit.analyzers.fusion.graph import Graph
-from tracekit.analyzers.fusion.groups import OpGroup, family, is_odd_product, roots
+from tracekit.analyzers.fusion.groups import OpGroup, family, roots
 from tracekit.analyzers.fusion.kernel import Kernel, Sizes, is_generated, matrix
+from tracekit.analyzers.fusion.product_patterns import cross_entropy, gelu, products
 from tracekit.analyzers.fusion.structure import (
     consists_of,
-    is_plain_loss,
     is_residual_layer,
     is_rotation,
     layer_norm_epsilon,
@@ -15,9 +15,6 @@ from tracekit.analyzers.fusion.structure import (
 )
 
 _DROPOUT = "PyTorch's dropout and addition are faster than the kernel that draws again (measured)"
-_PADDED = "the product of PyTorch, on padded weights"
-_CAUSAL = ("ForCausalLM", "LMHeadModel")
-"""Ends of the classes of transformers whose forward takes labels and shifts them."""
 ACTIVATIONS = {"silu", "gelu", "relu", "sigmoid", "tanh"}
 
 
@@ -29,7 +26,7 @@ def kernels(groups: list[OpGroup]) -> list[Kernel]:
 
 def classify(group: OpGroup) -> Kernel | None:
     """Return the kernel of a group; None if no kernel is worthwhile, as for index arithmetic."""
-    known = (_products, _cross_entropy, _softmax, _embedding, _dropout, _norm, _rotary, _gated, _chain)
+    known = (products, cross_entropy, _softmax, _embedding, _dropout, _norm, _rotary, _gated, _chain)
     for pattern in known:
         kernel = pattern(group)
         if kernel:
@@ -65,46 +62,6 @@ def _alike(one: OpGroup, other: OpGroup) -> bool:
     same = graph.layer(one.nodes[-1]) == graph.layer(other.nodes[-1]) and one.names == other.names
     loops = not one.reductions and family(graph, one.nodes[-1]) != "gemm"
     return same and loops and bool(set(one.inputs) & set(other.inputs))
-
-
-def _products(group: OpGroup) -> Kernel | None:
-    graph = group.graph
-    if graph.training or any(family(graph, node) != "gemm" for node in group.nodes):
-        return None  # an optimizer needs separate weights
-    names = tuple(graph.layer(node).rpartition(".")[2] for node in group.nodes)
-    works = [cost.work for node in group.nodes if (cost := graph.cost(node))]
-    outputs = [getattr(work, "n", 0) for work in works]
-    first: Any = works[0]
-    if len(names) == 1:
-        sizes: Sizes = {"rows": first.m, "columns": first.k, "outputs": first.n}
-        return Kernel(group, "padded projection", "padded_projection", {"NAMES": names}, sizes, _PADDED)
-    pattern = "packed QKV projection" if len(names) == 3 else "packed gate and up projection"
-    if len(set(names)) < len(names) or not all(names):
-        return None
-    sizes = {"rows": first.m, "columns": first.k, "sizes": tuple(outputs)}
-    return Kernel(
-        group, pattern, "packed_projections", {"GROUPS": (names,)}, sizes, "the product of PyTorch, on joined weights"
-    )
-
-
-def _cross_entropy(group: OpGroup) -> Kernel | None:
-    if not any(name.startswith("nll_loss") for name in group.names):
-        return None
-    graph = group.graph
-    node = next(node for node in group.nodes if graph.name(node) == "log_softmax")
-    rows, vocabulary = matrix(graph, graph.nodes[node].inputs[0])
-    head = graph.producers.get(roots(graph)[group.inputs[0]], -1)
-    work = getattr(graph.cost(head), "work", None) if head >= 0 else None
-    model = next((kind for path, kind in graph.layers if path == "(model)"), "")
-    constants = {"LAYERS": (model,), "HEAD": graph.layer(head).rpartition(".")[2] or "lm_head"}
-    sizes = {"rows": rows, "columns": getattr(work, "k", 0), "vocabulary": vocabulary}
-    biased = head >= 0 and graph.name(head) == "addmm"
-    known = work is not None and not biased and model.endswith(_CAUSAL) and is_plain_loss(group)
-    if known and is_odd_product(graph, head):  # the kernel pads the product, too
-        group = OpGroup(graph, (head, *group.nodes))
-    return Kernel(
-        group, "cross entropy", "cross_entropy" if known else "", constants, sizes, "liger-kernel has one too"
-    )
 
 
 def _softmax(group: OpGroup) -> Kernel | None:
@@ -228,29 +185,11 @@ def _chain(group: OpGroup) -> Kernel | None:
     kind = graph.layer_type(group.nodes[0])
     rows, columns = matrix(graph, group.outputs[0])
     if kind == "NewGELUActivation":
-        return _gelu(group, rows, columns)
+        return gelu(group, rows, columns)
     layers = {graph.layer(node) for node in group.nodes}
     alone = len(layers) == 1 and is_generated(group) and consists_of(group, layers.pop())
     sizes = {"rows": rows, "columns": columns}
     return Kernel(group, "pointwise chain", "pointwise_chain" if alone else "", {"LAYERS": (kind,)}, sizes)
-
-
-def _gelu(group: OpGroup, rows: int, columns: int) -> Kernel:
-    graph = group.graph
-    product = graph.producers[group.inputs[0]]
-    path = graph.layer(group.nodes[0]).rpartition(".")[0]
-    mlp = next(kind for each, kind in graph.layers if each == path)
-    names = tuple(name for name, _ in graph.children(path))
-    work: Any = getattr(graph.cost(product), "work", None)
-    if graph.training or graph.name(product) != "addmm" or graph.layer_type(product) != "Conv1D":
-        constants: dict[str, Any] = {"LAYERS": (graph.layer_type(group.nodes[0]),)}
-        sizes = {"rows": rows, "columns": columns}
-        return Kernel(group, "activation", "pointwise_chain", constants, sizes, "torch.nn.functional.gelu by tanh")
-    sizes = {"rows": rows, "columns": work.k, "outputs": columns}
-    constants = {"LAYERS": (mlp,), "NAMES": names}
-    whole = OpGroup(graph, (product, *group.nodes))
-    library = "the product of PyTorch with GELU as its epilogue"
-    return Kernel(whole, "GELU epilogue", "gelu_product", constants, sizes, library)
 
 
 def _is_product(graph: Graph, tensor: int) -> bool:
