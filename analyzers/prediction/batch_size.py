@@ -27,6 +27,7 @@ _CHOOSING = ("aten::topk", "aten::argmax", "aten::multinomial", "aten::sort")
 _FLOATING = ("float", "c10::BFloat16", "c10::Half", "double")
 _WHOLE = ("long int", "int")
 _MATRIX = 2
+_LAUNCHES_A_GRAPH = "cudaGraphLaunch"
 _TOKENS = "aten::embedding"
 """Embedding lookup. Its first input is [entries, width], its second [batch, length]. The table of tokens has the most
 entries: those of positions, or of their distances, have fewer, and lookups in them have other shapes."""
@@ -41,7 +42,7 @@ def batch_by_shapes(host: pd.DataFrame) -> int:
         if size := _first_dimension(name, shapes):
             votes[size] += count
     if not votes:
-        return _of_tokens(host) or _of_matrices(host, _HANDLING, _WHOLE) or _of_matrices(host, _CHOOSING, _FLOATING)
+        return _of_tokens(host) or _beside_graphs(host)
     size, most = votes.most_common(1)[0]
     return size if 2 * most > votes.total() else 0
 
@@ -60,24 +61,35 @@ def _lookup(shapes: str) -> tuple[int, int]:
     return table[0], looked_up[0]
 
 
-def _of_matrices(host: pd.DataFrame, names: tuple[str, ...], dtypes: tuple[str, ...]) -> int:
-    """Return the first dimension of the matrices of these types that ops with these names take first.
+def _beside_graphs(host: pd.DataFrame) -> int:
+    """Return the batch by the ops around the launches of graphs, because those inside are not recorded.
 
-    Ops inside graphs are not recorded, but those around the launches of graphs are: copies of tokens [batch, length],
-    and the choice of the next token. Return 0 if there are none or they disagree.
+    They copy tokens [batch, length] and choose the next token among logits; a graph that chooses it itself leaves a
+    copy of tokens [batch].
+    """
+    of_matrices = _first(host, _HANDLING, _WHOLE, _MATRIX) or _first(host, _CHOOSING, _FLOATING, _MATRIX)
+    if of_matrices or not host["name"].isin([_LAUNCHES_A_GRAPH]).any():
+        return of_matrices
+    return _first(host, _HANDLING, _WHOLE, 1)
+
+
+def _first(host: pd.DataFrame, names: tuple[str, ...], dtypes: tuple[str, ...], rank: int) -> int:
+    """Return the first dimension of the tensors of this rank and these types that ops with these names take first.
+    Return 0 if there are none or they disagree.
     """
     calls = host[host["name"].isin(names).to_numpy()][["shapes", "dtypes"]].astype(str).drop_duplicates()
-    sizes = {_rows(shapes, types, dtypes) for shapes, types in zip(calls["shapes"], calls["dtypes"], strict=True)} - {0}
+    rows = zip(calls["shapes"], calls["dtypes"], strict=True)
+    sizes = {_rows(shapes, types, dtypes, rank) for shapes, types in rows} - {0}
     return sizes.pop() if len(sizes) == 1 else 0
 
 
-def _rows(shapes: str, types: str, dtypes: tuple[str, ...]) -> int:
+def _rows(shapes: str, types: str, dtypes: tuple[str, ...], rank: int) -> int:
     dims = recorded_dims(shapes, 0)
     try:
         dtype = json.loads(types)[0]
     except (ValueError, IndexError, TypeError, KeyError, RecursionError):
         return 0
-    return max(dims[0], 0) if len(dims) == _MATRIX and dtype in dtypes else 0
+    return max(dims[0], 0) if len(dims) == rank and dtype in dtypes else 0
 
 
 def _first_dimension(name: str, shapes: str) -> int:

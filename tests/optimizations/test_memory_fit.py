@@ -68,6 +68,8 @@ def test_weights_that_no_gpu_holds_leave_no_batch() -> None:
         ([("aten::clone", "[[4,1],[]]"), ("aten::copy_", "[[4,1],[4,1],[]]")], 4),
         ([("aten::clone", "[[4,1],[]]"), ("aten::copy_", "[[6,1],[6,1],[]]")], 0),
         ([("aten::clone", "[[4]]"), ("aten::copy_", "[[4,1,8]]")], 0),
+        ([("cudaGraphLaunch", ""), ("aten::copy_", "[[4],[4],[]]")], 4),
+        ([("cudaGraphLaunch", ""), ("aten::copy_", "[[4],[4],[]]"), ("aten::copy_", "[[1],[1],[]]")], 0),
         ([], 0),
     ],
 )
