@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from outcomes.fused_again import section as again
+
 _DATA = Path(__file__).parents[1] / "data"
 _STEPS = _DATA / "fused_steps_h100"
 _BLIND = Path(__file__).parents[1] / "predictions/fused_steps.json"
@@ -42,7 +44,7 @@ def chapter() -> str:
         _WALL,
         _table(_walls(steps)),
     ]
-    return "\n\n".join([*parts, _own(), _WEIGHTS, _table(_weights())])
+    return "\n\n".join([*parts, *again(), _own(), _WEIGHTS, _table(_weights())])
 
 
 def _on_h100() -> list[str]:

@@ -1,0 +1,71 @@
+"""The same steps in a later session on another host, as the first session's traces predicted them."""
+
+import json
+from pathlib import Path
+
+_DATA = Path(__file__).parents[1] / "data/fused_steps_h100"
+_AGAIN = """### The same steps again
+
+Another session on an H100 with another host. While one process timed, the others were stopped, and no profiler had run
+in it: the best of three rounds each. The speed-up was predicted before, from the traces of the session above
+(*small*: training of 64 tokens, from a trace of its own and the graph of 4 × 1,024); {inside} of {all} lie in the
+interval. Where the step waits for its host, rounds of the same step differ by up to {spread:.2f} times."""
+_SIGNS = """The direction is wrong for GPT-2 in three steps, where the host decides: its layer norm is one launch of PyTorch,
+so that residual + norm saves a plain launch and adds one of Triton, through Python. Alone, in a step of one token, it
+takes {norm:.2f} ms, and the GELU epilogue, which PyTorch launches, {gelu:.2f} ms; eager {eager:.2f} ms."""
+_KERNELS = """Kernels of these steps, from traces of this session; predicted from the earlier session's traces, *small* from
+this session's trace of the eager step:"""
+
+
+def section() -> list[str]:
+    rows = json.loads((_DATA / "again.json").read_text())
+    inside = sum(_is_inside(row) for row in rows.values())
+    spread = max(max(each) / min(each) for row in rows.values() for each in row["rounds"].values())
+    rounds = rows["gpt2-decode"]["rounds"]
+    norm, gelu, eager = (min(rounds[name]) for name in ("add_norm", "gelu_product", "eager"))
+    return [
+        _AGAIN.format(inside=inside, all=len(rows), spread=spread),
+        "\n".join(_steps(rows)),
+        _SIGNS.format(norm=norm, gelu=gelu, eager=eager),
+        _KERNELS,
+        "\n".join(_kernels(rows)),
+    ]
+
+
+def _is_inside(row: dict) -> bool:
+    predicted = row["predicted_speedup"]
+    return bool(predicted["low"] <= row["eager_ms"] / row["fused_ms"] <= predicted["high"])
+
+
+def _steps(rows: dict[str, dict]) -> list[str]:
+    lines = ["| run | eager | fused | predicted | measured | rounds of fused |", "|---|---|---|---|---|---|"]
+    for name, row in rows.items():
+        low, expected, high = (row["predicted_speedup"][each] for each in ("low", "expected", "high"))
+        cells = [
+            f"{row['eager_ms']:.2f} ms",
+            f"{row['fused_ms']:.2f}",
+            f"{expected:.2f}× ({low:.2f} to {high:.2f})",
+            f"{row['eager_ms'] / row['fused_ms']:.2f}×",
+            ", ".join(f"{each:.2f}" for each in row["rounds"]["fused"]),
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def _kernels(rows: dict[str, dict]) -> list[str]:
+    lines = ["| run | eager | fused | saved: predicted | measured | error | launches |", "|---" * 7 + "|"]
+    for name, row in rows.items():
+        if "fused_kernel_ms" not in row:
+            continue
+        saved = row["eager_kernel_ms"] - row["fused_kernel_ms"]
+        predicted = row["predicted_eager_kernel_ms"] - row["predicted_fused_kernel_ms"]["expected"]
+        cells = [
+            f"{row['eager_kernel_ms']:.2f} ms",
+            f"{row['fused_kernel_ms']:.2f}",
+            f"{predicted:.2f} ms",
+            f"{saved:.2f}",
+            f"{predicted / saved - 1:+.0%}",
+            f"{row['eager_launches']} → {row['fused_launches']}",
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
