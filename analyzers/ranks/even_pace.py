@@ -1,11 +1,14 @@
-"""How much slower a rank is than its peers everywhere between its calls: a slower host, not a fault at one place."""
+"""Whether a rank is slower than its peers everywhere between its calls, as on a slower host, or late at one place."""
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from tracekit.analyzers.ranks.program import Program
+
+Floats = npt.NDArray[np.float64]
 
 _LEAST_CALLS = 8
 """Fewer calls per step do not show where in a step a rank is slower."""
@@ -16,11 +19,7 @@ def pace(program: Program, rank: int, others: Sequence[int]) -> float:
 
     It is weighted by the others' time, so that a pause between two calls does not change it. NaN if unknown.
     """
-    own = np.full((program.ranks, len(program.transfer)), np.nan)
-    own[program.rank, program.call] = program.start.own
-    mine, usual = own[rank, program.order], np.median(own[list(others)], axis=0)[program.order]
-    common = ~np.isnan(mine + usual)
-    mine, usual = np.diff(mine[common]), np.diff(usual[common])
+    mine, usual = _between_calls(program, rank, others)
     mine, usual = mine[usual > 0], usual[usual > 0]
     if len(usual) < _LEAST_CALLS * program.step_end.own.shape[1]:
         return math.nan
@@ -28,3 +27,20 @@ def pace(program: Program, rank: int, others: Sequence[int]) -> float:
     rising = np.argsort(ratio, kind="stable")
     weight = np.cumsum(usual[rising])
     return float(ratio[rising][np.searchsorted(weight, weight[-1] / 2)])
+
+
+def longest_pause(program: Program, rank: int, others: Sequence[int]) -> float:
+    """Return by how much the rank is later than the median of others between two calls, once a step, in ns per step."""
+    mine, usual = _between_calls(program, rank, others)
+    steps = program.step_end.own.shape[1]
+    return float(np.sort(mine - usual)[-steps:].sum()) / steps
+
+
+def _between_calls(program: Program, rank: int, others: Sequence[int]) -> tuple[Floats, Floats]:
+    """Return the own time of the rank, and the median of others, between the start, consecutive calls and the end."""
+    own = np.full((program.ranks, len(program.transfer)), np.nan)
+    own[program.rank, program.call] = program.start.own
+    own = np.column_stack([np.zeros(program.ranks), own[:, program.order], program.step_end.own[:, -1]])
+    mine, usual = own[rank], np.median(own[list(others)], axis=0)
+    common = ~np.isnan(mine + usual)
+    return np.diff(mine[common]), np.diff(usual[common])

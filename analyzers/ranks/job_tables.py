@@ -61,7 +61,11 @@ def collectives_table(
     calls: pd.DataFrame, groups: tuple[Group, ...], numbers: Sequence[int], hosts: npt.NDArray, gpu: GPU | None
 ) -> pd.DataFrame:
     """Return COLLECTIVES in order of time, with `call`, the number of each in `calls`."""
-    by = calls.groupby("call")
+    beside = {
+        "overlapped": calls["device_end_ns"] - calls["device_start_ns"],
+        "took": calls["end_ns"] - calls["start_ns"],
+    }
+    by = calls.assign(**beside).groupby("call")
     first, last = by.first(), calls.loc[by["arrival"].idxmax()].set_index("call")
     size, sent = by.size(), by["bytes"].max()
     transfer = by["transfer"].min()
@@ -86,6 +90,7 @@ def collectives_table(
             "wait_ns": by["wait"].sum().round(),
             "transfer_ns": transfer.round(),
             "last_rank": np.asarray(numbers)[last["rank"].to_numpy(dtype=np.int64)],
+            "overlap": by["overlapped"].sum() / by["took"].sum().replace(0, np.nan),
             "algorithm_bandwidth": rate,
             "bus_bandwidth": bus,
             "roof_fraction": bus / links[first["group"].to_numpy(dtype=np.int64)] if len(links) else bus,

@@ -9,7 +9,7 @@ copies, its data loading, or garbage collection. All of these must hold:
   Or it is at least LEAST_ONCE of a step in every step. With fewer than LEAST_STEPS steps, only the latter counts.
 - Among four or more ranks, it is an outlier: more than OUTLIER times the usual deviation between ranks. Fewer ranks do
   not show how much hosts differ without a fault, so that a host must be later by HOSTS_DIFFER of its peers' own time,
-  and not everywhere by the same factor (even_pace.py).
+  and for EXPLAINS of that at one place in a step (even_pace.py).
 - The simulated job is faster by at least LEAST_COST of a step without it: if the rank takes the own time of its typical
   peer, or what its peers take for that class.
 
@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.ranks.causes import beyond
-from tracekit.analyzers.ranks.even_pace import pace
+from tracekit.analyzers.ranks.even_pace import longest_pause, pace
 from tracekit.analyzers.ranks.mean_interval import mean_interval
 from tracekit.analyzers.ranks.own_parts import OwnParts
 from tracekit.analyzers.ranks.peers import peers, typical
@@ -42,7 +42,8 @@ OUTLIER = 5.0
 HOSTS_DIFFER = 0.25
 """Processes of one job whose hosts have no fault differ by up to 17 % (recorded on two and four H200)."""
 EXPLAINS = 0.5
-"""Additional work that takes this part of an excess is its cause: counts are known better than times."""
+"""Additional work that takes this part of an excess is its cause, since counts are known better than times; a pause
+that takes this part of it is a fault of the host."""
 CONFIDENCE = 0.99
 SHOWN_CONFIDENCE = 0.8
 ON_ITS_OWN = ("compute", "copies", "data loading", "garbage collection")
@@ -93,7 +94,8 @@ def costs(program: Program, parts: OwnParts, extra: Mapping[int, float]) -> Cost
     candidates = np.argsort(-excess.mean(axis=1), kind="stable")[:_MOST_SIMULATED]
     simulated = [run.like_peer(int(rank), float(excess[rank].mean())) for rank in candidates]
     late = _beyond_chance(excess, step_ns)
-    of_host = {each.rank: _pace(run, each) for each in simulated if late[each.rank] and _by_uneven_hosts(run, each)}
+    paces = {each.rank: _pace_of_uneven_host(run, each) for each in simulated if late[each.rank]}
+    of_host = {rank: slower for rank, slower in paces.items() if slower is not None}
     whole = [each for each in simulated if late[each.rank] and each.rank not in of_host]
     classes = [each for each in _of_classes(run) if each.of in _ALWAYS_NAMED or each.share.expected >= LEAST_COST]
     costly = [*classes, *(each for each in whole if each.share.expected >= LEAST_COST)]
@@ -102,7 +104,7 @@ def costs(program: Program, parts: OwnParts, extra: Mapping[int, float]) -> Cost
     costly.sort(key=lambda each: -each.share.expected)
     largest = {each.rank: each for each in reversed(costly)}
     named = tuple(each for each in costly if largest[each.rank] is each)
-    slower = tuple((rank, pace) for rank, pace in of_host.items() if pace > 1 + LEAST_EXCESS)
+    slower = tuple((rank, times) for rank, times in of_host.items() if times > 1 + LEAST_EXCESS)
     return Costs(run.base, tuple(simulated), named, slower)
 
 
@@ -133,19 +135,18 @@ class _Run:
         return Cost(rank, peer, _share(self.base, step_times(lighter)), float(saved.mean()), name)
 
 
-def _by_uneven_hosts(run: _Run, cost: Cost) -> bool:
-    """Whether an excess is the host's, and hosts without a fault may differ by it."""
+def _pace_of_uneven_host(run: _Run, cost: Cost) -> float | None:
+    """Return the pace of a rank whose excess is its host's, and by which hosts without a fault may differ.
+
+    None for other ranks.
+    """
     others = run.others[cost.rank]
     largest = max(run.parts.parts, key=lambda name: beyond(run.parts.parts[name], cost.rank, others))
     if run.program.ranks >= _LEAST_FOR_SPREAD or largest != "host":
-        return False
+        return None
     usual = float(np.median(run.parts.own[others], axis=0).mean())
-    even = (_pace(run, cost) - 1) * usual >= EXPLAINS * cost.excess_ns
-    return cost.excess_ns < HOSTS_DIFFER * usual or even
-
-
-def _pace(run: _Run, cost: Cost) -> float:
-    return pace(run.program, cost.rank, run.others[cost.rank])
+    spread = longest_pause(run.program, cost.rank, others) < EXPLAINS * cost.excess_ns
+    return pace(run.program, cost.rank, others) if spread or cost.excess_ns < HOSTS_DIFFER * usual else None
 
 
 def _is_much(run: _Run, rank: int, extra_ns: float) -> bool:

@@ -119,6 +119,9 @@ COLLECTIVES = Table(
     Column("wait_ns", "int64", "ns", "time that the ranks, in sum, waited for the last one"),
     Column("transfer_ns", "int64", "ns", "time from the last arrival to the end"),
     Column("last_rank", "int64", "", "rank that arrived last"),
+    Column(
+        "overlap", "float64", "", "fraction of its time, summed over its ranks, in which they compute; NaN: no time"
+    ),
     Column("algorithm_bandwidth", "float64", "B/s", "bytes divided by transfer time; NaN: bytes not recorded"),
     Column("bus_bandwidth", "float64", "B/s", "algorithm bandwidth times the bytes that a link carries for each byte"),
     Column("roof_fraction", "float64", "", "bus bandwidth divided by that of the link; NaN: link not known"),

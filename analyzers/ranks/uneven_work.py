@@ -21,6 +21,8 @@ CONFIDENCE = 0.99
 OUTLIER = 5.0
 _MAD = 1.4826
 _LEAST_FOR_SPREAD = 4
+_ALWAYS = 1.1
+"""An excess by this factor in every step is beyond chance, however few steps there are."""
 _MOST_COMPARED = 16
 _OP = ["op", "family"]
 
@@ -28,7 +30,8 @@ _OP = ["op", "family"]
 def extra_work(ranks: Sequence[RankSummary], parts: OwnParts, alike: Sequence[Sequence[int]]) -> dict[int, float]:
     """Return, for the ranks with more FLOPs or bytes than the median of those `alike`, what the additional work takes.
 
-    In ns per step. The excess must be 2 %, beyond chance over the steps, and an outlier among four or more ranks.
+    In ns per step. The excess must be 2 % and beyond chance over the steps, or 10 % in each, and an outlier among four
+    or more ranks.
     """
     more = np.logical_or.reduce([_more(values, alike) for values in parts.counts.values()])
     candidates = np.flatnonzero(more)[:_MOST_COMPARED].tolist()
@@ -53,8 +56,9 @@ def _more(counts: Floats, alike: Sequence[Sequence[int]]) -> Bools:
     usual = np.array([np.median(counts[mine], axis=0) if mine else counts[rank] for rank, mine in enumerate(alike)])
     excess = counts - usual
     mean, confidence = excess.mean(axis=1), 1 - (1 - CONFIDENCE) / len(counts)
-    more = mean > (MORE - 1) * usual.mean(axis=1)
-    more &= np.array([mean_interval(values, confidence).low > 0 for values in excess])
+    always = (excess > (_ALWAYS - 1) * usual).all(axis=1)
+    significant = np.array([mean_interval(values, confidence).low > 0 for values in excess])
+    more = (mean > (MORE - 1) * usual.mean(axis=1)) & (always | significant)
     if len(counts) >= _LEAST_FOR_SPREAD:
         more &= mean > OUTLIER * _MAD * np.median(np.abs(mean - np.median(mean)))
     return more

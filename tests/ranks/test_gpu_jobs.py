@@ -55,6 +55,16 @@ def test_tensor_parallel_inference_on_uneven_hosts_names_nobody(jobs):
     assert largest["bus_bandwidth"].median() == pytest.approx(278.8e9, rel=0.1), "NCCL's own timing at that size"
 
 
+@pytest.mark.parametrize(
+    ("job", "rank"),
+    [("ddp-more-work-2", 1), ("fsdp-more-work-2", 0), ("tensor-more-work-2", 1), ("fsdp-healthy-2", None)],
+)
+def test_one_step_shows_which_rank_has_more_products(job, rank):
+    """The hosts of all four differ: by 19 ms of a step of 95 ms in the first one."""
+    named = [(each.rank, each.reason.cause, each.reason.op) for each in tracekit.ranks(JOBS / f"h200-{job}").stragglers]
+    assert named == ([] if rank is None else [(rank, "more work", "aten::mm")])
+
+
 @pytest.mark.parametrize("name", ["healthy", "slow-loader", "fsdp", "tensor"])
 def test_the_simulated_steps_take_as_long_as_the_recorded_ones(jobs, name):
     assert jobs[name].simulated_share == pytest.approx(1, abs=0.01)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rank_programs import program
 
-from tracekit.analyzers.ranks.even_pace import pace
+from tracekit.analyzers.ranks.even_pace import longest_pause, pace
 from tracekit.analyzers.ranks.own_parts import CLASSES, OwnParts
 from tracekit.analyzers.ranks.stragglers import MORE_WORK, costs
 
@@ -37,6 +37,13 @@ def test_a_pause_does_not_change_the_pace():
     job = program(own, [0.0] * CALLS, own[:, -1])
     assert pace(job, 0, [1]) == pytest.approx(1.5)
     assert pace(job, 2, [1]) == pytest.approx(1.0)
+
+
+def test_the_longest_pause_is_that_at_one_place():
+    own = np.array([late(1.5), late(), late(pause=100.0)])
+    job = program(own, [0.0] * CALLS, own[:, -1] + 10)
+    assert longest_pause(job, 0, [1]) == pytest.approx(5.0), "15 for 10 between two calls"
+    assert longest_pause(job, 2, [1]) == pytest.approx(100.0)
 
 
 def test_few_calls_do_not_show_where_a_rank_is_slower():

@@ -76,6 +76,11 @@ def test_no_more_work_than_chance(flops, why):
     assert extra(flops, [MORE, USUAL], EACH) == {}, why
 
 
+def test_a_tenth_more_in_every_step_is_enough_however_few_there_are():
+    assert extra([[1.2e9], [1e9]], [MORE, USUAL], EACH) == {0: 2_000}
+    assert extra([[1.05e9], [1e9]], [MORE, USUAL], EACH) == {}
+
+
 def test_the_only_stage_of_its_kind_is_compared_with_none():
     assert extra([[3e9] * 3, [1e9] * 3], [MORE, USUAL], [[], []]) == {}
 
