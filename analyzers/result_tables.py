@@ -139,7 +139,10 @@ FUSION_PLAN = Table(
         "device time of torch.compile's kernels for the same ops, timed in turn with them; NaN: not timed",
     ),
     Column(
-        "roof_fraction", "float64", "", "bandwidth that the timed kernel reached over that of a copy; NaN: not timed"
+        "roof_fraction",
+        "float64",
+        "",
+        "bandwidth that the timed kernel reached over that of a copy; NaN: not timed, or bound by arithmetic",
     ),
     Column("reason", "object", "", 'the limit of the GPU that chose the tile; "": a library chooses'),
     Column("tile", "object", "", "what one block computes: elements, or rows x columns x depth of a GEMM"),

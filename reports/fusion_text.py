@@ -5,7 +5,7 @@ from typing import Any
 
 from tracekit.analyzers.fusion.planned_kernels import Planned
 from tracekit.analyzers.hardware import GPU
-from tracekit.reports.numbers import duration
+from tracekit.reports.numbers import duration, percent
 from tracekit.reports.untrusted import printable
 
 
@@ -42,6 +42,7 @@ def results_text(results: Iterable[Any]) -> str:
         if each.timed:
             before, after = duration(each.timed.before_ns / 1e3), duration(each.timed.after_ns / 1e3)
             compiled = f"; torch.compile {duration(each.timed.compiled_ns / 1e3)}" if each.timed.compiled_ns else ""
-            times = f", {before} → {after} measured, {each.timed.roof_fraction:.0%} of the roof{compiled}"
+            roof = f", {percent(each.timed.roof_fraction)} of the roof" if each.timed.roof_fraction else ""
+            times = f", {before} → {after} measured{roof}{compiled}"
         lines.append(f"{name}: {each.path.name}, {each.checks} comparisons passed{times}.")
     return "\n".join(lines) + "\n"

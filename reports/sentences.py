@@ -68,7 +68,7 @@ def written(evidence: Evidence) -> str:
     value, unit, column = evidence.value, evidence.unit, evidence.column
     if isinstance(value, str):
         return shortened(printable(value), _LONGEST_NAME)
-    if column == "share" or column.endswith("_share"):
+    if column.rpartition("_")[2] in ("share", "fraction"):
         return percent(value)
     if unit == "ns":
         return duration(value / 1000)

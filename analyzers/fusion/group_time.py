@@ -27,6 +27,8 @@ class Estimate:
     modelled_ns: float
     """Kernel time of the ops by the kernel model."""
     modelled_after_ns: float
+    bound_by_memory: bool
+    """Whether the kernels move their bytes for longer than they compute."""
 
     @property
     def saves(self) -> bool:
@@ -54,7 +56,16 @@ def estimate(kernel: Kernel, gpu: GPU, backward: Mapping[int, Sequence[int]]) ->
         len(after),
         modelled_ns(before, gpu),
         modelled_ns(after, gpu),
+        _bytes_ns(after, gpu) >= _flops_ns(after, gpu),
     )
+
+
+def _bytes_ns(costs: Iterable[Cost], gpu: GPU) -> float:
+    return sum(cost.bytes for cost in costs) / (gpu.bandwidth * gpu.copy_efficiency) * 1e9
+
+
+def _flops_ns(costs: Iterable[Cost], gpu: GPU) -> float:
+    return sum(cost.flops / gpu.sustained_flops(cost.precision) for cost in costs) * 1e9
 
 
 def modelled_ns(costs: Iterable[Cost], gpu: GPU) -> float:

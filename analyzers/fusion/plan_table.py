@@ -72,7 +72,7 @@ def _columns(rows: list[Planned], gpu: GPU, timed: Timed) -> dict[str, list[Any]
             each.compiled_ns * row.groups if each and each.compiled_ns else NAN
             for row, each in zip(rows, measured, strict=True)
         ],
-        "roof_fraction": [each.roof_fraction if each else NAN for each in measured],
+        "roof_fraction": [each.roof_fraction if each and each.roof_fraction else NAN for each in measured],
         "reason": [row.tiles.reason if row.tiles else "" for row in rows],
         **_launches(rows, gpu),
     }

@@ -13,7 +13,7 @@ class TimedKernel(msgspec.Struct, frozen=True):
     before_ns: float
     """Device time of the ops."""
     roof_fraction: float
-    """Bandwidth of the kernel relative to that of a copy."""
+    """Bandwidth of the kernel relative to that of a copy; 0: its GEMM is bound by arithmetic."""
     compiled_ns: float = 0.0
     """Device time of torch.compile's kernels for the same ops; 0: it could not compile them."""
     launch: dict[str, int] = {}

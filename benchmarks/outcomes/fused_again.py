@@ -10,11 +10,11 @@ Another session on an H100 with another host. While one process timed, the other
 in it: the best of three rounds each. The speed-up was predicted before, from the traces of the session above
 (*small*: training of 64 tokens, from a trace of its own and the graph of 4 × 1,024); {inside} of {all} lie in the
 interval. Where the step waits for its host, rounds of the same step differ by up to {spread:.2f} times."""
-_SIGNS = """The direction is wrong for GPT-2 in three steps, where the host decides: its layer norm is one launch of PyTorch,
-so that residual + norm saves a plain launch and adds one of Triton, through Python. Alone, in a step of one token, it
-takes {norm:.2f} ms, and the GELU epilogue, which PyTorch launches, {gelu:.2f} ms; eager {eager:.2f} ms."""
-_KERNELS = """Kernels of these steps, from traces of this session; predicted from the earlier session's traces, *small* from
-this session's trace of the eager step:"""
+_SIGNS = """The direction is wrong in three steps of GPT-2, where the host decides: its norm is one launch of PyTorch;
+residual + norm saves a plain launch and adds one of Triton, through Python. Alone, in a step of one token, it takes
+{norm:.2f} ms, and the GELU epilogue, which PyTorch launches, {gelu:.2f} ms; eager {eager:.2f} ms."""
+_KERNELS = """Kernels of these steps, from traces of this session; predicted from the earlier session's traces, *small*
+from this session's trace of the eager step:"""
 
 
 def section() -> list[str]:

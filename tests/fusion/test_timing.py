@@ -24,7 +24,7 @@ def test_measured_times_stand_in_the_plan(llama, tmp_path):
     row = plan(llama[1], H100)[0]
     kernel_times.add(tmp_path, H100, {row.key: TIMES})
     empty = tracekit.Analysis.__dataclass_fields__["layer_ops"].default_factory()
-    frame = table(llama[1], H100, empty, 0, kernel_times.read(tmp_path, H100))
+    frame = table(llama[1], H100, empty, 0, kernel_times.read(tmp_path, H100).kernels)
     assert frame.measured_ns[0] == 1000.0 * row.groups
     assert frame.compiled_ns[0] == 1100.0 * row.groups
     assert frame.roof_fraction[0] == 0.9
@@ -34,10 +34,10 @@ def test_measured_times_stand_in_the_plan(llama, tmp_path):
 def test_times_of_a_kernel_are_kept_beside_those_of_others(tmp_path):
     kernel_times.add(tmp_path, H100, {"norm": TIMES})
     kernel_times.add(tmp_path, H100, {"rotary": TIMES})
-    assert set(kernel_times.read(tmp_path, H100)) == {"norm", "rotary"}
-    assert kernel_times.read(tmp_path, hardware.find("t4")) == {}
+    assert set(kernel_times.read(tmp_path, H100).kernels) == {"norm", "rotary"}
+    assert kernel_times.read(tmp_path, hardware.find("t4")).kernels == {}
     (tmp_path / TIMED).write_text('{"gpu": "h100-sxm", "kernels": {"norm": [1.0, 2.0]}}')
-    assert kernel_times.read(tmp_path, H100) == {}
+    assert kernel_times.read(tmp_path, H100).kernels == {}
 
 
 def test_a_timed_kernel_takes_its_measured_part_of_the_ops(llama):
@@ -71,7 +71,7 @@ def test_a_kernel_is_timed_in_turn_and_its_fastest_launch_kept(run, tmp_path, mo
     assert result.exit_code == 0, result.output
     assert "measured" in result.output
     assert "torch.compile" in result.output
-    (times,) = kernel_times.read(run, H100).values()
+    (times,) = kernel_times.read(run, H100).kernels.values()
     assert times.launch == rows[number - 1].tiles.launches[-1]  # each call was faster than the one before
     (path,) = tmp_path.glob("*.py")
     assert times.launch == load(path, "timed").CONFIG

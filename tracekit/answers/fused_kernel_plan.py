@@ -32,8 +32,9 @@ def by_data_flow(analysis: Analysis, path: str | Path) -> Analysis:
     if folder is None or gpu is None or not (folder / GRAPH).is_file():
         return analysis
     steps = int((analysis.timeline.steps.kernels > 0).sum()) if len(analysis.timeline.steps) else 0
-    plan = table(graphs.read(folder / GRAPH), gpu, analysis.layer_ops, steps, kernel_times.read(folder, gpu))
-    return with_card(replace(analysis, fusion_plan=plan), kernel_times.gain(folder, gpu))
+    written = kernel_times.read(folder, gpu)
+    plan = table(graphs.read(folder / GRAPH), gpu, analysis.layer_ops, steps, written.kernels)
+    return with_card(replace(analysis, fusion_plan=plan), written.gain)
 
 
 def with_card(analysis: Analysis, gain: Interval | None) -> Analysis:
@@ -67,9 +68,10 @@ def _group(row: Mapping[Hashable, Any]) -> Statement:
     said += [cell(name, float(row[f"{name}_ns"]), column=f"{name}_ns") for name in ("before", "after")]
     if not row["measured_ns"] > 0:
         return say("planned-kernel", *said)
-    measured = cell("measured", float(row["measured_ns"]), column="measured_ns")
-    roof = cell("roof", f"{row['roof_fraction']:.0%}".replace("%", " %"), column="roof_fraction")
-    return say("timed-kernel", *said, measured, roof)
+    said.append(cell("measured", float(row["measured_ns"]), column="measured_ns"))
+    if not row["roof_fraction"] > 0:
+        return say("timed-product", *said)
+    return say("timed-kernel", *said, cell("roof", float(row["roof_fraction"]), column="roof_fraction"))
 
 
 def with_graph(base: Baseline, path: str | Path) -> Baseline:
@@ -81,7 +83,7 @@ def with_graph(base: Baseline, path: str | Path) -> Baseline:
     if folder is None or not (folder / GRAPH).is_file():
         return base
     graph = cache(partial(graphs.read, folder / GRAPH))
-    return replace(base, graph=graph, timed_kernels=kernel_times.read(folder, base.gpu))
+    return replace(base, graph=graph, timed_kernels=kernel_times.read(folder, base.gpu).kernels)
 
 
 def folder_of(path: str | Path) -> Path | None:

@@ -22,6 +22,7 @@ from tracekit.capture.settings import Dtype
 from tracekit.fusion import pointwise, proof
 from tracekit.fusion.writing import Written, load, text
 from tracekit.reports.files import write_atomically
+from tracekit.reports.numbers import percent
 from tracekit.runs import kernel_times
 from tracekit.runs.folders import GRAPH
 
@@ -154,10 +155,8 @@ def _launches(planned: Planned, timed: TimedKernel | None) -> tuple[Mapping[str,
 
 def _measured(timed: TimedKernel) -> str:
     compiled = f", {timed.compiled_ns / 1e3:,.1f} us by torch.compile" if timed.compiled_ns else ""
-    return (
-        f"{timed.before_ns / 1e3:,.1f} us become {timed.after_ns / 1e3:,.1f} us{compiled}; it moves its bytes at "
-        f"{timed.roof_fraction:.0%} of the rate of a copy."
-    )
+    roof = f"; of the rate of a copy: {percent(timed.roof_fraction)}" if timed.roof_fraction else ""
+    return f"{timed.before_ns / 1e3:,.1f} us become {timed.after_ns / 1e3:,.1f} us{compiled}{roof}."
 
 
 def _body(planned: Planned) -> str:

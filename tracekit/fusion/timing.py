@@ -49,10 +49,17 @@ def time_of(kernel: ModuleType, planned: Planned, *, trains: bool, device: str =
     return TimedKernel(
         after_ns=after,
         before_ns=before,
-        roof_fraction=planned.each.bytes_after / after / copy_rate(device) * 1e9,
+        roof_fraction=_roof_fraction(planned, after, device),
         compiled_ns=max(compiled - beside, 1.0) if compiled else 0.0,
         launch=best,
     )
+
+
+def _roof_fraction(planned: Planned, after_ns: float, device: str) -> float:
+    """Return the kernel's bandwidth relative to that of a copy; 0: its GEMM is bound by arithmetic."""
+    if not planned.each.bound_by_memory:
+        return 0.0
+    return planned.each.bytes_after / after_ns / copy_rate(device) * 1e9
 
 
 def _beside_ns(kernel: ModuleType, planned: Planned, places: Sequence[int], sets: Sequence[Any]) -> float:

@@ -43,7 +43,7 @@ def with_written_kernels(subject: Subject, numbers: Sequence[int]) -> Subject:
         )
     folder = Path(mkdtemp(prefix="tracekit-kernels-"))  # Triton reads the source again when it compiles
     changed = subject.with_twin()
-    timed = kernel_times.read(subject.settings.folder, gpu) if subject.inputs is None else {}
+    timed = kernel_times.read(subject.settings.folder, gpu).kernels if subject.inputs is None else {}
     paths = [run_kernels.write_source(number, row, gpu, folder, timed) for number, row in wanted]
     run_kernels.put_in(changed.model, paths)
     return changed
