@@ -1,5 +1,6 @@
 """Gathers and scatters: the rows touched are counted, not the table; indices are read at their own size."""
 
+from collections.abc import Sequence
 from math import prod
 
 from tracekit.analyzers.costs import access, dtypes
@@ -7,7 +8,7 @@ from tracekit.analyzers.costs.arguments import Arguments
 from tracekit.analyzers.costs.call import Access, Cost
 from tracekit.analyzers.costs.registry import costs, moves
 from tracekit.analyzers.costs.tensors import MalformedCall, Tensor, axes, broadcast
-from tracekit.analyzers.costs.work import Lookup
+from tracekit.analyzers.costs.work import Append, Lookup
 
 _WIDE_BYTES = 512
 """Row size from which each thread of a warp copies a whole vector. Such rows are copied linearly."""
@@ -153,10 +154,21 @@ def cat(call: Arguments) -> Cost:
     if not parts:
         raise MalformedCall("an empty list")
     rank = max(len(part.shape) for part in parts)
-    inner = rank > 1 and call.integer(1, 0) % rank == rank - 1
+    dim = call.integer(1, 0) % rank if rank else 0
+    inner = rank > 1 and dim == rank - 1
     narrow = inner and any(part.shape and part.shape[-1] * part.dtype.bytes < _WIDE_BYTES for part in parts)
     strided = any(access.of_copy(part, part.like()) != "linear" for part in parts)
-    return moves("copy", 0, parts, parts, parts[0].dtype, access="interleaved" if narrow or strided else "joined")
+    pattern: Access = "interleaved" if narrow or strided else "joined"
+    work = None if inner or call.name == "aten::stack" else _append(parts, dim)
+    return moves("copy", 0, parts, parts, parts[0].dtype, work=work, access=pattern)
+
+
+def _append(parts: Sequence[Tensor], dim: int) -> Append | None:
+    """Return the work if a tensor is joined with fewer rows of another one."""
+    if len(parts) != 2 or not all(len(part.shape) > dim + 1 for part in parts):
+        return None
+    before, added = (part.shape[dim] for part in parts)
+    return Append(before + added, added) if before > added > 0 else None
 
 
 @costs("aten::split_with_sizes_copy", "aten::split_copy", "aten::unbind_copy")

@@ -105,6 +105,18 @@ class Lookup:
 
 
 @dataclass(frozen=True)
+class Append:
+    """A tensor that grows by a few rows along a dimension other than the last, as a cache of keys or values does."""
+
+    rows: int
+    """Number of rows afterwards."""
+    added: int
+
+    def batched(self, factor: float) -> Self:
+        return self
+
+
+@dataclass(frozen=True)
 class Loss:
     """A loss, or its gradient, which is as large as its input."""
 
@@ -156,7 +168,7 @@ class Recurrent:
         return replace(self, rows=grown(self.rows, factor))
 
 
-Work = Product | Attention | Norm | Softmax | Lookup | Loss | Reduce | Recurrent
+Work = Product | Attention | Norm | Softmax | Lookup | Append | Loss | Reduce | Recurrent
 
 
 def grown(number: int, factor: float) -> int:

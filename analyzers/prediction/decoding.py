@@ -2,13 +2,23 @@
 
 import pandas as pd
 
-from tracekit.analyzers.costs.work import Attention
+from tracekit.analyzers.costs.work import Append, Attention, Product, Work
 
 
 def with_decoding(ops: pd.DataFrame) -> pd.DataFrame:
     """Return the op list (OP_LIST) with the phase "decode" if no phase is marked and all attention has one query."""
-    if (ops["phase"] != "").any():
+    if (ops["phase"] != "").any() or not _decodes([cost.work for cost in ops["cost"] if cost is not None]):
         return ops
-    shapes = [cost.work for cost in ops["cost"] if cost is not None and isinstance(cost.work, Attention)]
-    decodes = bool(shapes) and all(shape.queries == 1 < shape.keys for shape in shapes)
-    return ops.assign(phase=pd.Series("decode", index=ops.index, dtype=object)) if decodes else ops
+    return ops.assign(phase=pd.Series("decode", index=ops.index, dtype=object))
+
+
+def _decodes(works: list[Work | None]) -> bool:
+    """Attention that is written out has a product of one row for each head, after a token is appended to the keys."""
+    fused = [work for work in works if isinstance(work, Attention)]
+    if fused:
+        return all(work.queries == 1 < work.keys for work in fused)
+    return any(isinstance(work, Append) and work.added == 1 for work in works) and any(map(_of_one_query, works))
+
+
+def _of_one_query(work: Work | None) -> bool:
+    return isinstance(work, Product) and not work.weight and work.m == 1 < work.groups

@@ -7,7 +7,7 @@ import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
-from tracekit.analyzers.costs.work import Attention, Product
+from tracekit.analyzers.costs.work import Append, Attention, Product
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.prediction.training_memory import TrainingMemory, training_memory
 from tracekit.analyzers.prediction.workspaces import workspace_bytes
@@ -109,11 +109,13 @@ def kv_cache_bytes(ops: pd.DataFrame) -> int:
     """
     read: dict[str, int] = defaultdict(int)
     appended: dict[str, int] = defaultdict(int)
-    for name, cost, phase, layer in zip(ops.name, ops.cost, ops.phase, ops.layer, strict=True):
-        if cost is not None and cost.work is not None and _caches(cost, phase):
-            read[layer] = max(read[layer], _keys_and_values(cost))
-        elif cost is not None and name == "aten::cat":
+    for cost, phase, layer in zip(ops.cost, ops.phase, ops.layer, strict=True):
+        if cost is None:
+            continue
+        if isinstance(cost.work, Append):
             appended[layer] = max(appended[layer], 2 * cost.write_bytes)
+        elif _caches(cost, phase):
+            read[layer] = max(read[layer], _keys_and_values(cost))
     return sum(min(size, appended.get(layer, size)) for layer, size in read.items())
 
 

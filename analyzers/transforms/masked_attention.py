@@ -21,6 +21,8 @@ from tracekit.analyzers.transforms.retime import put, retimed
 
 MASKED = " (masked)"
 """Suffix of the names of such ops."""
+REPEATED = "repeat_kv"
+"""Name of the copies of keys and of values to each query head."""
 GENERATED = "triton_"
 """Prefix of the names of kernels that torch.compile generates."""
 TYPES: dict[Precision, str] = {"fp16": "c10::Half", "bf16": "c10::BFloat16"}
@@ -74,12 +76,12 @@ def _prepared(cost: Cost, base: Baseline, host: float) -> list[Extra]:
     grouped = shape.heads > shape.kv_heads
     repeated = repeat_kv(cost)
     if is_compiled(base):
-        return [Extra(GENERATED + "repeat_kv", replace(repeated, access="linear"), host=host)] * 2 * grouped
+        return [Extra(GENERATED + REPEATED, replace(repeated, access="linear"), host=host)] * 2 * grouped
     size = ELEMENT_BYTES[cost.precision] * shape.batch * shape.queries * shape.keys
     numbers = Extra("aten::where", moving(size / 2, size, cost.precision), host=host)
     aligned = Extra("aten::pad", moving(size, size, cost.precision), host=host)
     needs_alignment = _backend(shape, base.gpu) == "efficient"
-    return [*[Extra("repeat_kv", repeated, host=host)] * 2 * grouped, numbers, *[aligned] * needs_alignment]
+    return [*[Extra(REPEATED, repeated, host=host)] * 2 * grouped, numbers, *[aligned] * needs_alignment]
 
 
 def repeat_kv(cost: Cost) -> Cost:

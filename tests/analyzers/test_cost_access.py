@@ -6,6 +6,7 @@ import pytest
 
 from tracekit.analyzers.costs import Cost, cost_of_signature
 from tracekit.analyzers.costs.call import Access
+from tracekit.analyzers.costs.work import Append
 
 F, H, B, L = "float", "c10::Half", "bool", "long int"
 
@@ -93,3 +94,19 @@ def test_reductions_know_their_rows() -> None:
 
 def test_strides_that_fit_no_shape_are_ignored() -> None:
     assert cost("mul", ([64, 32], F, [1]), ([64, 32], F, [32, 1])).access == "linear"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "dim", "work"),
+    [
+        ([2, 8, 127, 64], [2, 8, 1, 64], -2, Append(128, 1)),
+        ([2, 127, 512], [2, 1, 512], 1, Append(128, 1)),
+        ([2, 1, 768], [2, 196, 768], 1, None),
+        ([2, 8, 1, 32], [2, 8, 1, 32], -1, None),
+        ([2, 127], [2, 1], -1, None),
+        ([0], [2, 8, 5, 64], -2, None),
+    ],
+)
+def test_a_cache_that_grows_by_a_row_is_an_append(first, second, dim, work) -> None:
+    parts = ([first, second], "TensorList", None)
+    assert cost("cat", parts, ([], "Scalar", None), values=["", str(dim)]).work == work

@@ -7,7 +7,7 @@ import pytest
 from op_lists import base, elementwise
 
 from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.costs.work import Attention
+from tracekit.analyzers.costs.work import Append, Attention
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.oplist import OP_LIST
@@ -25,6 +25,11 @@ def decoding(gpu="h200", **options):
     return replace(baseline, ops=baseline.ops.assign(phase="decode"))
 
 
+def append(elements):
+    """Return the cost of adding one row to a cache that then has `elements` in KEYS rows."""
+    return replace(elementwise(elements, "bf16", "copy"), work=Append(KEYS, 1))
+
+
 def with_growing_cache():
     """Return two concatenations, and a fused attention that reads their outputs."""
     elements = KV_HEADS * KEYS * HEAD
@@ -32,7 +37,7 @@ def with_growing_cache():
         4 * 32 * KEYS * HEAD, 2 * 2 * elements, 2 * 32 * HEAD, "attention", "bf16",
         work=Attention(1, 32, KV_HEADS, 1, KEYS, HEAD, False),
     )  # fmt: skip
-    cat = elementwise(elements, "bf16", "copy")
+    cat = append(elements)
     rows = [("aten::cat", cat), ("aten::cat", cat), ("aten::scaled_dot_product_attention", attention)]
     rows.append(("aten::cat", elementwise(HEAD, "bf16", "copy")))
     baseline = base(tokens=1, layers=1)
@@ -74,7 +79,7 @@ def test_a_static_cache_alone_loses_while_the_host_sets_the_pace():
 def written_out_with_growing_cache():
     """Return layers with unfused attention; each appends to its keys and values."""
     run = decoding()
-    cat = run.ops.iloc[[0]].assign(name="aten::cat", cost=[elementwise(32 * KEYS * HEAD, "bf16", "copy")])
+    cat = run.ops.iloc[[0]].assign(name="aten::cat", cost=[append(32 * KEYS * HEAD)])
     rows = [row for i in range(len(run.ops)) for row in [*[cat] * 2 * (i % 12 == 2), run.ops.iloc[[i]]]]
     return replace(run, ops=pd.concat(rows, ignore_index=True))
 

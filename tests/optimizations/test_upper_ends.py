@@ -9,7 +9,7 @@ import pytest
 
 from tracekit.analyzers import hardware
 from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.costs.work import Attention, Product
+from tracekit.analyzers.costs.work import Append, Attention, Product
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time.products import is_unaligned
 from tracekit.analyzers.prediction.decoding import with_decoding
@@ -112,3 +112,11 @@ def test_a_mend_of_a_mistake_counts_by_its_expected_gain():
     assert worthwhile(find("avoid-syncs"), gain) and not worthwhile(find("compile"), gain)
     assert not worthwhile(find("avoid-syncs"), Interval(0.98, 1.09, 1.2))
     assert not worthwhile(find("avoid-syncs"), Interval(1.0, 1.01, 1.2))
+
+
+def test_attention_that_is_written_out_decodes_if_a_token_is_appended_and_asks_once():
+    ops = op_lists.base(tokens=1, keys=119, layers=1).ops.assign(phase="")
+    assert set(with_decoding(ops).phase) == {""}
+    costs = ops.cost.to_numpy(copy=True)
+    costs[1] = replace(op_lists.elementwise(12 * 119 * 64, "bf16", "copy"), work=Append(119, 1))
+    assert set(with_decoding(ops.assign(cost=costs)).phase) == {"decode"}

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pandas as pd
 
-from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
-from tracekit.analyzers.costs.work import Attention, Product
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Append, Attention
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.values import Costs
-from tracekit.analyzers.transforms.by_cost import distinct, each, where
+from tracekit.analyzers.transforms.by_cost import distinct, where
 from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
 from tracekit.analyzers.transforms.masked_attention import is_compiled, is_masked, with_masks
 from tracekit.analyzers.transforms.outcome import Outcome, pick
@@ -36,6 +36,8 @@ MASKED_CALL = Interval(17.0, 12.5, 8.0)
 24 (GPT-2) to 33 (grouped heads) plain launches more than with a growing cache."""
 _INDEX_OPS = ("aten::arange", "aten::add", "aten::add_", "index_copy_ (checks)", "index_copy_ (checks)")
 """Ops of transformers' StaticLayer.update besides the two writes, which compute where to write."""
+WRITTEN = "aten::index_copy_"
+"""Name of the writes of a token's keys and values."""
 MASK_OPS = 8
 """Number of kernels that build the mask of a forward pass, which a growing cache does not need."""
 
@@ -96,94 +98,59 @@ class StaticCache(Optimization):
 
 
 def appended(base: Baseline) -> "pd.Series[bool]":
-    """Return the two concatenations (keys, values) of each layer while decoding.
-
-    They are those that are as large as what fused attention reads. Attention that is written out reads repeated heads;
-    there, they are as large as the largest, if it holds more than one token for each head.
-    """
-    appends = base.ops.phase == "decode"
-    if appends.any():
-        appends &= (base.ops.name == "aten::cat") & base.ops.cost.notna()
-    if not appends.any():
-        return appends
-    written = each(_written, base.ops.cost, dtype=float)
-    return appends & (written >= _smallest_append(base, float(written[appends].max())) / 2)
+    """Return the concatenations that add a decoded token's keys, values or latents to the cache."""
+    return where(base.ops, _appends) & (base.ops.phase == "decode")
 
 
-def _smallest_append(base: Baseline, largest: float) -> float:
-    if fused := [_key_elements(shape) for shape in _attentions(base)]:
-        return min(fused)
-    scores = _scores(base)
-    return largest if scores and largest > scores.groups * scores.k else float("inf")
-
-
-def _written(cost: Cost | None) -> float:
-    """Return the number of elements that an op writes."""
-    return cost.write_bytes / ELEMENT_BYTES[cost.precision] if cost else 0
-
-
-def _attentions(base: Baseline) -> list[Attention]:
-    shapes = (cost.work for cost in distinct(base.ops.cost[base.ops.phase == "decode"]))
-    return [shape for shape in shapes if isinstance(shape, Attention)]
-
-
-def _scores(base: Baseline) -> Product | None:
-    """Return the first product of the heads' queries (m = 1, k: their size) and keys (n) that is written out."""
-    shapes = (cost.work for cost in distinct(base.ops.cost[base.ops.phase == "decode"]))
-    products = (shape for shape in shapes if isinstance(shape, Product) and not shape.weight and shape.groups > 1)
-    return next((shape for shape in products if shape.m == 1 and shape.n > 1 and shape.k > 1), None)
-
-
-def _key_elements(shape: Attention) -> int:
-    return shape.batch * shape.kv_heads * shape.keys * shape.head_dim
-
-
-def _keys(base: Baseline) -> int:
-    scores = _scores(base)
-    return max((shape.keys for shape in _attentions(base)), default=scores.n if scores else 0)
+def _appends(cost: Cost | None) -> bool:
+    return cost is not None and isinstance(cost.work, Append)
 
 
 def on_static_cache(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     """Return the op list with a static cache: appends write one token, and attention is masked to the cache's end. As
     shapes stay the same, no op plans its kernel anew."""
     base = replace(base, ops=base.ops.assign(host_ns=base.ops.host_ns - base.planning))
-    keys = _keys(base)
-    if not keys:
-        return base.ops
     appends = appended(base)
     decoding = where(base.ops, _decodes) & (base.ops.phase == "decode")
     longer = retimed(base.ops[decoding], lambda cost: _padded(cost, pick(LENGTH, outcome)), base.gpu, outcome)
-    shorter = retimed(base.ops[appends], lambda cost: _one_token(cost, keys), base.gpu, outcome)
+    shorter = retimed(base.ops[appends], _one_token, base.gpu, outcome)
     ops = put(put(base.ops, longer), shorter)
     longer_ns = ops.kernel_ns.mask(covered(base) & (ops.phase == "decode"), ops.kernel_ns * pick(LENGTH, outcome))
-    ops = ops.assign(name=ops.name.mask(appends, "aten::index_copy_"), kernel_ns=longer_ns)
+    ops = ops.assign(name=ops.name.mask(appends, WRITTEN), kernel_ns=longer_ns)
     if not is_compiled(base):
         masking_ns = pick(MASKED_CALL, outcome) * plain_launch_ns(base)
         ops = ops.assign(host_ns=ops.host_ns + masking_ns * (decoding & ~is_masked(ops)))
     ops = with_masks(replace(base, ops=ops), decoding, outcome, host=pick(PREPARING, outcome))
-    return _with_indices(replace(base, ops=ops), keys, pick(INDEXING, outcome))
+    return _with_indices(replace(base, ops=ops), pick(INDEXING, outcome))
 
 
-def _with_indices(base: Baseline, keys: int, host: float) -> pd.DataFrame:
+def _with_indices(base: Baseline, host: float) -> pd.DataFrame:
     """Add the ops that compute the position to write, per layer, and those that build the mask of a pass, which
     attention that is written out has already.
 
     Generated code has them in the kernels that write.
     """
-    places = (base.ops.name == "aten::index_copy_").to_numpy().nonzero()[0]
+    places = (base.ops.name == WRITTEN).to_numpy().nonzero()[0]
     if not len(places) or is_compiled(base):
         return base.ops
     added = [Extra(name, moving(8, 8, "fp32"), host=host) for name in _INDEX_OPS]
     before = {int(row): list(added) for row in places[::2]}
-    if _attentions(base):
+    if keys := max(_fused_keys(base), default=0):
         first = int((base.ops.phase == "decode").to_numpy().nonzero()[0][0])
         before[first] = before.get(first, []) + [Extra("mask", moving(2 * keys, 2 * keys, "fp16"))] * MASK_OPS
     return with_extras(base, before, {})
 
 
-def _one_token(cost: Cost, keys: int) -> Cost:
-    token = cost.write_bytes // keys
-    return replace(cost, read_bytes=token, write_bytes=token)
+def _fused_keys(base: Baseline) -> list[int]:
+    """Return the number of keys of each fused attention while decoding."""
+    shapes = (cost.work for cost in distinct(base.ops.cost[base.ops.phase == "decode"]))
+    return [shape.keys for shape in shapes if isinstance(shape, Attention)]
+
+
+def _one_token(cost: Cost) -> Cost:
+    assert isinstance(cost.work, Append)
+    token = cost.write_bytes * cost.work.added // cost.work.rows
+    return replace(cost, read_bytes=token, write_bytes=token, work=None)
 
 
 def _decodes(cost: Cost | None) -> bool:
