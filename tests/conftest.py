@@ -1,3 +1,4 @@
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -11,6 +12,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A shell that starts the suite in the background makes it, and each process that it starts, ignore interruptions.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# PyTorch and its models are a million objects, and looking through them for garbage took 8 % of the time.
+gc.set_threshold(100_000, 50, 50)
 
 # The same examples in every run of continuous integration, new ones in every other.
 settings.register_profile("tracekit", deadline=None, max_examples=25, derandomize="CI" in os.environ)

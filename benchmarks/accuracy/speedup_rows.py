@@ -144,6 +144,7 @@ def _is_clean(cell: dict[str, str]) -> bool:
     return bool(cell["measured_speedup"]) and cell["timed"] == "unprofiled"
 
 
+@cache
 def _bundled(name: str) -> str:
     try:
         return find(name).name
