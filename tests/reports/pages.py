@@ -10,13 +10,20 @@ from tracekit.reports.html import render
 DRAWN = "document.body.dataset.drawn === 'yes'"
 
 
-def opened(folder: Path, analysis: Analysis, **how: object) -> Page:
-    """Open the page of an analysis, and draw its charts."""
+_RENDERED: dict[int, tuple[Analysis, str]] = {}
+"""Analyses with their pages, by the analysis's id: most tests open the same one."""
+
+
+def opened(folder: Path, analysis: Analysis, *, plots: bool = False, **how: object) -> Page:
+    """Open the page of an analysis; with `plots`, draw them, which takes most of the time."""
     path = folder / "report.html"
-    path.write_text(render(analysis), "utf-8")
+    if id(analysis) not in _RENDERED:
+        _RENDERED[id(analysis)] = analysis, render(analysis)
+    path.write_text(_RENDERED[id(analysis)][1], "utf-8")
     page = Page(path, **how)  # type: ignore[arg-type]
     page.wait_for("document.body.dataset.ready")
-    drawn(page)
+    if plots:
+        drawn(page)
     return page
 
 

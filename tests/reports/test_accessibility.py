@@ -1,10 +1,11 @@
 """axe reports no violation."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import chromium
+from browser import Page, chromium
 from pages import opened
 
 from tracekit.analyzers.results import Analysis
@@ -20,11 +21,17 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("width", [1400, 360])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(tmp_path: Path, modelled: Analysis, scheme: str, width: int) -> None:
-    with opened(tmp_path, modelled, width=width) as page:
-        page.prefer(scheme)
+@pytest.fixture(scope="module", params=[1400, 360])
+def page(
+    tmp_path_factory: pytest.TempPathFactory, modelled: Analysis, request: pytest.FixtureRequest
+) -> Iterator[Page]:
+    with opened(tmp_path_factory.mktemp("page"), modelled, plots=True, width=request.param) as page:
         page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
         page.evaluate(f"{AXE.read_text('utf-8')};0")
-        assert page.evaluate(FINDINGS) == []
+        yield page
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(page: Page, scheme: str) -> None:
+    page.prefer(scheme)
+    assert page.evaluate(FINDINGS) == []

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(chromium() is None and not os.environ.get("CI"),
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory, analysis: Analysis) -> Iterator[Page]:
-    with opened(tmp_path_factory.mktemp("page"), analysis) as page:
+    with opened(tmp_path_factory.mktemp("page"), analysis, plots=True) as page:
         yield page
 
 
@@ -140,7 +140,7 @@ def test_a_spreadsheet_takes_no_name_for_a_formula(tmp_path: Path, analysis: Ana
 
 
 def test_on_paper_it_is_light_and_whole(tmp_path: Path, analysis: Analysis) -> None:
-    with opened(tmp_path, analysis) as page:
+    with opened(tmp_path, analysis, plots=True) as page:
         page.prefer("dark")
         enter(page, "#table-layers input", "transformer.h.")
         assert len(shown(page, "layers")) == 120
@@ -173,7 +173,7 @@ def test_a_link_opens_its_row(tmp_path: Path, analysis: Analysis) -> None:
 
 
 def test_hostile_names_break_nothing(tmp_path: Path, analysis: Analysis) -> None:
-    with opened(tmp_path, hostile(analysis)) as page:
+    with opened(tmp_path, hostile(analysis), plots=True) as page:
         assert page.evaluate("document.title") == "H200 – tracekit"
         assert page.evaluate("document.querySelectorAll('img, main a:not([href^=\"#\"])').length") == 0
         assert page.evaluate("document.querySelectorAll('#icicle .box').length") > 5

@@ -26,6 +26,13 @@ def page(tmp_path: Path, analysis: Analysis) -> Iterator[Page]:
         yield page
 
 
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory, analysis: Analysis) -> Iterator[Page]:
+    """Return a page with its plots. Each test uses another plot."""
+    with opened(tmp_path_factory.mktemp("page"), analysis, plots=True) as page:
+        yield page
+
+
 def test_plots_wait_until_they_are_near_or_go_on_paper(tmp_path: Path, analysis: Analysis) -> None:
     path = tmp_path / "report.html"
     path.write_text(render(analysis), "utf-8")
@@ -129,24 +136,24 @@ def points(page: Page) -> int:
     return page.evaluate("document.querySelectorAll('#plot-roofline .points path').length")
 
 
-def test_the_roofline_shows_layers_too_and_leads_to_their_rows(page: Page) -> None:
-    assert points(page) == 4
-    page.evaluate("document.getElementById('plot-roofline').emit('plotly_click', { points: [{ customdata: [1] }] })")
-    assert page.evaluate(FOUND) == "kernels-1"
-    click(page, "[name=roofline-of][value=layers]")
-    page.wait_for("document.querySelectorAll('#plot-roofline .points path').length > 50")
-    page.evaluate("document.getElementById('plot-roofline').emit('plotly_click', { points: [{ customdata: [6] }] })")
-    assert page.evaluate(FOUND) == "layers-6"
+def test_the_roofline_shows_layers_too_and_leads_to_their_rows(drawn: Page) -> None:
+    assert points(drawn) == 4
+    drawn.evaluate("document.getElementById('plot-roofline').emit('plotly_click', { points: [{ customdata: [1] }] })")
+    assert drawn.evaluate(FOUND) == "kernels-1"
+    click(drawn, "[name=roofline-of][value=layers]")
+    drawn.wait_for("document.querySelectorAll('#plot-roofline .points path').length > 50")
+    drawn.evaluate("document.getElementById('plot-roofline').emit('plotly_click', { points: [{ customdata: [6] }] })")
+    assert drawn.evaluate(FOUND) == "layers-6"
 
 
-def test_the_timeline_zooms_by_its_buttons(page: Page) -> None:
+def test_the_timeline_zooms_by_its_buttons(drawn: Page) -> None:
     span = "document.getElementById('plot-timeline').layout.xaxis.range"
-    low, high = page.evaluate(span)
-    click(page, "[data-view=closer]")
-    page.wait_for(f"{span}[0] > {low}")
-    near = page.evaluate(span)
+    low, high = drawn.evaluate(span)
+    click(drawn, "[data-view=closer]")
+    drawn.wait_for(f"{span}[0] > {low}")
+    near = drawn.evaluate(span)
     assert near[1] - near[0] == pytest.approx((high - low) / 2)
-    click(page, "[data-view=later]")
-    page.wait_for(f"{span}[0] > {near[0]}")
-    click(page, "[data-view=all]")
-    page.wait_for(f"Math.abs({span}[0] - {low}) < 1e-6")
+    click(drawn, "[data-view=later]")
+    drawn.wait_for(f"{span}[0] > {near[0]}")
+    click(drawn, "[data-view=all]")
+    drawn.wait_for(f"Math.abs({span}[0] - {low}) < 1e-6")

@@ -18,7 +18,7 @@ PARTS = ["Conv1D", "LayerNorm", "NewGELUActivation"]
 
 @pytest.fixture
 def page(tmp_path: Path, analysis: Analysis) -> Iterator[Page]:
-    with opened(tmp_path, analysis) as page:
+    with opened(tmp_path, analysis, plots=True) as page:
         yield page
 
 
@@ -53,6 +53,6 @@ def test_the_keyboard_chooses_and_marks_come_back(page: Page) -> None:
 
 
 def test_a_link_opens_it(tmp_path: Path, analysis: Analysis) -> None:
-    with opened(tmp_path, analysis, fragment="moves=fused-kernels") as page:
+    with opened(tmp_path, analysis, plots=True, fragment="moves=fused-kernels") as page:
         assert drawn(page, "predicted")
         assert shown(page, "roofline_moves") == PARTS
