@@ -20,14 +20,19 @@ BLOCKING = """
 import contextlib, io, json, sys, traceback
 
 class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {packages!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name.partition(".")[0])
+    packages = ()
 
-def call(code):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in self.packages:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name.partition(".")[0])
+
+def call(packages, code):
+    Absent.packages = packages
+    for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
+        del sys.modules[name]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as errors:
         try:
-            exec(code, {{}})
+            exec(code, {})
             return 0, errors.getvalue()
         except SystemExit as end:
             return end.code or 0, errors.getvalue()
@@ -36,7 +41,7 @@ def call(code):
             return 1, errors.getvalue()
 
 sys.meta_path.insert(0, Absent())
-print(json.dumps([call(code) for code in {codes!r}]))
+print(json.dumps([call(packages, code) for packages, code in json.loads(sys.argv[1])]))
 """
 NEED_TORCH = {
     "bench": ["bench", "--model", "gpt2", "--device", "cpu"],
@@ -87,12 +92,18 @@ def write_inputs(folder: Path) -> Path:
     return folder
 
 
-def without(packages: Iterable[str], codes: Iterable[str], folder: Path) -> list[Done]:
-    """Run each piece of code in one process that cannot import these packages, and return how it ends."""
-    text = BLOCKING.format(packages=set(packages), codes=list(codes))
-    done = subprocess.run([sys.executable, "-c", text], cwd=folder, capture_output=True, text=True, timeout=120)
+def each_without(cases: Iterable[tuple[Iterable[str], str]], folder: Path) -> list[Done]:
+    """Run pieces of code in one process, each of which cannot import some packages, and return how they end."""
+    given = json.dumps([(sorted(packages), code) for packages, code in cases])
+    command = [sys.executable, "-c", BLOCKING, given]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return [Done(*each) for each in json.loads(done.stdout.splitlines()[-1])]
+
+
+def without(packages: Iterable[str], codes: Iterable[str], folder: Path) -> list[Done]:
+    """Run each piece of code in one process that cannot import these packages, and return how it ends."""
+    return each_without([(list(packages), code) for code in codes], folder)
 
 
 def command(words: list[str]) -> str:
@@ -135,21 +146,22 @@ def test_python_functions_say_what_to_install(tmp_path):
         assert "pip install 'tracekit[capture]'" in last
 
 
-@pytest.mark.parametrize(
-    ("package", "code", "extra"),
-    [
-        ("fsspec", command(["analyze", "https://example.org/trace.json"]), "remote"),
-        ("s3fs", command(["analyze", "s3://bucket/trace.json"]), "remote"),
-        ("ncu_report", command(["analyze", "kernels.ncu-rep"]), "ncu"),
-        ("perfetto", command(["analyze", "trace.pftrace"]), "perfetto"),
-        ("mcp", command(NEED_THEIR_EXTRA["mcp"]), "mcp"),
-        ("IPython", "import tracekit\ntracekit.load_ipython_extension", "notebook"),
-    ],
-)
-def test_readers_and_the_notebook_say_what_to_install(tmp_path, package, code, extra):
-    (done,) = without([package], [code], write_inputs(tmp_path))
-    assert done.status == 1
-    assert f"pip install 'tracekit[{extra}]'" in done.stderr, done.stderr
+EXTRA_OF = {
+    "fsspec": (command(["analyze", "https://example.org/trace.json"]), "remote"),
+    "s3fs": (command(["analyze", "s3://bucket/trace.json"]), "remote"),
+    "ncu_report": (command(["analyze", "kernels.ncu-rep"]), "ncu"),
+    "perfetto": (command(["analyze", "trace.pftrace"]), "perfetto"),
+    "mcp": (command(NEED_THEIR_EXTRA["mcp"]), "mcp"),
+    "IPython": ("import tracekit\ntracekit.load_ipython_extension", "notebook"),
+}
+
+
+def test_readers_and_the_notebook_say_what_to_install(tmp_path):
+    cases = [([package], code) for package, (code, _) in EXTRA_OF.items()]
+    every = each_without(cases, write_inputs(tmp_path))
+    for (package, (_, extra)), done in zip(EXTRA_OF.items(), every, strict=True):
+        assert done.status == 1, package
+        assert f"pip install 'tracekit[{extra}]'" in done.stderr, done.stderr
 
 
 def test_an_extra_is_named_for_every_package_and_module(tmp_path):
@@ -166,20 +178,24 @@ def test_extras_are_those_of_the_project():
     assert set(EXTRAS.values()) <= set(extras)
 
 
-@pytest.mark.parametrize(
-    ("source", "said"),
-    [
-        ("raise ImportError('libcudart.so.13: cannot open shared object file')", "libcudart.so.13"),
-        ("raise OSError('a library is damaged')", "a library is damaged"),
-        ("import absent_dependency", "absent_dependency"),
-    ],
-)
-def test_a_package_that_cannot_be_loaded_is_no_bug(tmp_path, source, said):
+LOADING_FAILS = {
+    "raise ImportError('libcudart.so.13: cannot open shared object file')": "libcudart.so.13",
+    "raise OSError('a library is damaged')": "a library is damaged",
+    "import absent_dependency": "absent_dependency",
+}
+
+
+def test_a_package_that_cannot_be_loaded_is_no_bug(tmp_path):
+    source = "from pathlib import Path\nexec(Path('torch-source').read_text())\n"
     (tmp_path / "torch.py").write_text(source)
-    (done,) = without([], [command(["calibrate"])], tmp_path)
-    assert done.status == 1
-    assert "torch cannot be imported." in done.stderr and said in done.stderr
-    assert "Install it again" in done.stderr
+    codes = [
+        f"from pathlib import Path\nPath('torch-source').write_text({source!r})\n{command(['calibrate'])}"
+        for source in LOADING_FAILS
+    ]
+    for said, done in zip(LOADING_FAILS.values(), without([], codes, tmp_path), strict=True):
+        assert done.status == 1
+        assert "torch cannot be imported." in done.stderr and said in done.stderr
+        assert "Install it again" in done.stderr
 
 
 def test_a_package_without_a_module_is_too_old():

@@ -53,13 +53,13 @@ def test_measured_and_refused_stand_beside_each_other(run):
 def test_a_draft_model_is_measured_with_its_acceptance(run, tmp_path):
     smaller = write_model(tmp_path / "draft", "llama", {"num_hidden_layers": 1})
     other = write_model(tmp_path / "other", "llama", {"vocab_size": 90})
-    (result,) = verify_run(run, draft=Draft(str(smaller)), wall_s=5).results
+    (result,) = verify_run(run, draft=Draft(str(smaller)), wall_s=1).results
     assert result.id == "speculative-decoding" and not result.error
     assert 0 <= result.acceptance < 1
     assert result.difference.agreement == 1.0  # greedy decoding gives the same text
     assert any("acceptance" in line and "passes of the large model" in line for line in result.caveats)
     assert any("--prompt FILE" in line for line in result.caveats)
-    (refused,) = verify_run(run, draft=Draft(str(other)), wall_s=5).results
+    (refused,) = verify_run(run, draft=Draft(str(other)), wall_s=1).results
     assert "another vocabulary" in refused.error and "90" in refused.error
     with pytest.raises(InputError, match="no draft model is used"):
         verify_run(run, ["half-precision"], draft=Draft(str(smaller)))
