@@ -27,10 +27,9 @@ for sys.argv in {calls!r}:
 """
 
 
-def script(name, *calls):
-    """Run a script as often as there are lists of arguments, in one process, which imports PyTorch once."""
-    path = str(BLIND / f"{name}.py")
-    calls = [[path, *map(str, arguments)] for arguments in calls]
+def script(*calls):
+    """Run scripts, each given by its name and arguments, in one process, which imports PyTorch once."""
+    calls = [[str(BLIND / f"{name}.py"), *map(str, arguments)] for name, *arguments in calls]
     command = [sys.executable, "-c", CALLS.format(folder=str(BLIND), calls=calls)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
@@ -38,7 +37,7 @@ def script(name, *calls):
 
 
 def drawn(path, *arguments):
-    script("draw", [*arguments, "-o", path])
+    script(["draw", *arguments, "-o", path])
     return json.loads(path.read_text())
 
 
@@ -98,7 +97,7 @@ def test_what_measures_imports_nothing_of_tracekit():
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """Return the folder of a measured round of two runs."""
+    """Return the folder of a measured round of two runs, and what its scripts print."""
     folder = tmp_path_factory.mktemp("round")
     runs = [
         {**GPT2, "name": "r01", "model": "smollm2-1_7b", "optimizations": ["static-cache", "batching:4"]},
@@ -107,22 +106,25 @@ def measured(tmp_path_factory):
     runs[1]["optimizations"] = ["fused-optimizer", "cuda-graphs"]
     (folder / "plan.json").write_text(json.dumps({"seed": 0, "held_out": False, "runs": runs}))
     out = folder / "cpu"
-    script("measure", *([folder / "plan.json", out, stage, *TINY] for stage in ("--trace-only", "--measure")))
-    script("predict", [folder / "plan.json", out, out / "predictions.csv"])
-    return folder
+    printed = script(
+        *(["measure", folder / "plan.json", out, stage, *TINY] for stage in ("--trace-only", "--measure")),
+        ["predict", folder / "plan.json", out, out / "predictions.csv"],
+        ["score", folder],
+    )
+    return folder, printed
 
 
 def test_runs_are_timed_and_traced_with_and_without_ranges(measured):
-    traced = json.loads((measured / "cpu" / "traced.json").read_text())
+    traced = json.loads((measured[0] / "cpu" / "traced.json").read_text())
     assert traced["machine"]["cpu"] and traced["machine"]["torch"]
     for row in traced["runs"].values():
         assert row["run"]["step_ms"]["q1"] <= row["run"]["step_ms"]["median"] and row["run"]["parameters"]
         assert 0 < row["run"]["trace"]["bytes"] <= 600_000
-    assert len(list((measured / "cpu" / "traces").glob("*.json.gz"))) == 4
+    assert len(list((measured[0] / "cpu" / "traces").glob("*.json.gz"))) == 4
 
 
 def test_optimizations_are_measured_and_what_fails_is_a_row(measured):
-    runs = json.loads((measured / "cpu" / "measured.json").read_text())["runs"]
+    runs = json.loads((measured[0] / "cpu" / "measured.json").read_text())["runs"]
     assert runs["r01"]["batching:4"]["work"] == 2  # tiny: twice the batch
     for row in (*runs["r01"].values(), runs["r02"]["fused-optimizer"]):
         assert row["speedup"]["q1"] <= row["speedup"]["median"] <= row["speedup"]["q3"]
@@ -130,11 +132,11 @@ def test_optimizations_are_measured_and_what_fails_is_a_row(measured):
 
 
 def test_nothing_is_predicted_from_a_cpus_trace(measured):
-    said = rows(measured / "cpu" / "predictions.csv")
+    folder, printed = measured
+    said = rows(folder / "cpu" / "predictions.csv")
     assert len(said) == 8 and {row["evidence"] for row in said} == {"trace", "capture"}
     assert {row["refused"] for row in said} == {"The trace has no GPU work to predict from."}
-    text = script("score", [measured])
-    assert "4 rows: 0 compared, 3 refused though they could be measured, 1 not measured" in text
+    assert "4 rows: 0 compared, 3 refused though they could be measured, 1 not measured" in printed
 
 
 def test_a_gpus_trace_is_predicted_and_scored(tmp_path):
@@ -142,7 +144,7 @@ def test_a_gpus_trace_is_predicted_and_scored(tmp_path):
     run = {**GPT2, "name": "r01", "model": "bert", "workload": "prefill", "optimizations": names}
     (tmp_path / "plan.json").write_text(json.dumps({"seed": 0, "held_out": False, "runs": [run]}))
     _traced(tmp_path / "h200")
-    script("predict", [tmp_path / "plan.json", tmp_path / "h200", tmp_path / "h200" / "predictions.csv"])
+    script(["predict", tmp_path / "plan.json", tmp_path / "h200", tmp_path / "h200" / "predictions.csv"])
     said = {
         row["optimization"]: row for row in rows(tmp_path / "h200" / "predictions.csv") if row["evidence"] == "capture"
     }
@@ -153,7 +155,7 @@ def test_a_gpus_trace_is_predicted_and_scored(tmp_path):
     gains = {"cuda-graphs": {"speedup": {"median": graphs / 1.25}, "before_ms": took, "after_ms": took}}
     gains["half-precision:bf16"] = {"error": "no memory"}
     (tmp_path / "h200" / "measured.json").write_text(json.dumps({"runs": {"r01": gains}}))
-    text = script("score", [tmp_path])
+    text = script(["score", tmp_path])
     assert "3 rows: 1 compared, 0 refused though they could be measured, 2 not measured" in text
     assert "| cuda-graphs | 1 | 25 % | 25 % | 100 % |" in text and "no memory" in text
 
