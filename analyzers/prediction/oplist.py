@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribution.collective_messages import messages
+from tracekit.analyzers.attribution.kernel_names import multiplies_in
 from tracekit.analyzers.attribution.nesting import take
 from tracekit.analyzers.breakdown.covered import Covered
 from tracekit.analyzers.breakdown.host_activity import launching
@@ -144,7 +145,10 @@ def _grouped(
     costs = _costs(trace, head.cost_op.to_numpy(), head.precision.astype(object).to_numpy())
     moved = messages(trace.host, head.name, head.op.to_numpy())
     ops = OP_LIST.frame({**words, **numbers, "cost": costs, "message": moved}).assign(**words)
-    return Listed(with_decoding(ops), outside, _recorded(trace, head, planned, launched[last]), work)
+    recorded = replace(
+        _recorded(trace, head, planned, launched[last]), multiplies_in=pd.Series(_multiplies_in(work, first))
+    )
+    return Listed(with_decoding(ops), outside, recorded, work)
 
 
 def _recorded(
@@ -159,6 +163,13 @@ def _recorded(
         "launched_ns": launched_ns,
     }
     return Recorded(**{name: pd.Series(values) for name, values in facts.items()})
+
+
+def _multiplies_in(work: pd.DataFrame, first: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+    """Return in what the kernels of each op multiply by their names: TF32 if one does, else fp32 if one does."""
+    precision = multiplies_in(work.name)
+    tf32, fp32 = (np.logical_or.reduceat(precision == name, first) for name in ("tf32", "fp32"))
+    return np.select([tf32, fp32], ["tf32", "fp32"], "").astype(object)
 
 
 def _while_compiling(host: pd.DataFrame, launch: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

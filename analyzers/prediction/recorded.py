@@ -23,11 +23,17 @@ class Recorded:
     """Whether the op was launched during compilation, such as for autotuning."""
     blocks: pd.Series = field(default_factory=lambda: _nothing(int))
     """Number of blocks in the grid of the op's first kernel; -1: not recorded."""
+    multiplies_in: pd.Series = field(default_factory=_nothing)
+    """fp32 or tf32 if the name of one of the op's kernels says that it multiplies in it; "": none does."""
     launched_ns: pd.Series = field(default_factory=lambda: _nothing(int))
     """Time in the trace at which the host had launched the op."""
 
     def copy_of(self, ops: pd.DataFrame) -> "pd.Series[str]":
         return self.copies.reindex(ops.index).fillna("").astype(str)
+
+    def products_in(self, ops: pd.DataFrame) -> "pd.Series[str]":
+        """Return the precision of each product of unknown cost, by the name of its kernel; "" for others."""
+        return self.multiplies_in.reindex(ops.index).fillna("").astype(str).where(ops["cost"].isna(), "")
 
     def planned(self, ops: pd.DataFrame) -> npt.NDArray[np.float64]:
         """Return the planning time of each op in nanoseconds."""

@@ -13,6 +13,7 @@ from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import where
 from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
+from tracekit.analyzers.transforms.named_products import in_precision, retimed_by_name
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.retime import narrowed, retimed
 from tracekit.capture.numerics import TORCH_NAMES
@@ -37,7 +38,8 @@ class MixedPrecision(Optimization):
     The type is bf16 where the GPU supports it, otherwise fp16 with a `GradScaler`. It is recommended in place of
     `half-precision` where a run trains, because weights in 16 bits lose small updates. The prediction narrows products
     and the elementwise ops on their results, and adds a cast of each weight per step. At the lower end, elementwise
-    ops stay in 32 bits and the other operands are cast too. Activations shrink to 0.65.
+    ops stay in 32 bits and the other operands are cast too. Activations shrink to 0.65. Where the trace lacks shapes,
+    the names of kernels (`sgemm`, `tf32`) tell which products are in 32 bits, and only these are narrowed.
 
     *Hurts* small models where the host sets the pace, because casts are more launches.
 
@@ -67,9 +69,9 @@ class MixedPrecision(Optimization):
             follows = outcome != "low" and cost.family in _FOLLOW
             return narrowed(cost, to) if cost.family in _PRODUCTS or follows else cost
 
-        rows = _wide_products(base).to_numpy().nonzero()[0]
+        rows = (_wide_products(base) & base.ops.cost.notna()).to_numpy().nonzero()[0]
         casts = {int(row): _casts(base.ops.cost.iloc[row], outcome) for row in rows}
-        ops = retimed(base.ops, changed, base.gpu, outcome)
+        ops = retimed_by_name(base, retimed(base.ops, changed, base.gpu, outcome), to, outcome)
         return with_extras(replace(base, ops=ops), {row: extras for row, extras in casts.items() if extras}, {})
 
     def reason(self, base: Baseline) -> Statements:
@@ -97,7 +99,8 @@ class MixedPrecision(Optimization):
 
 
 def _wide_products(base: Baseline) -> "pd.Series[bool]":
-    return where(base.ops, lambda cost: cost is not None and cost.family in _PRODUCTS and cost.precision in _WIDE)
+    known = where(base.ops, lambda cost: cost is not None and cost.family in _PRODUCTS and cost.precision in _WIDE)
+    return known | in_precision(base, *_WIDE)
 
 
 def _casts(cost: Cost, outcome: Outcome) -> list[Extra]:

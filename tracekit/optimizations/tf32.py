@@ -9,6 +9,7 @@ from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.named_products import in_precision, retimed_by_name
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.analyzers.transforms.retime import retimed
 from tracekit.optimizations.base import Optimization, refused
@@ -31,18 +32,18 @@ class TF32(Optimization):
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports("tf32"):
             return f"{base.gpu.name} has no TF32 (it came with compute capability 8.0)."
-        if not where(base.ops, _is_fp32_product).any():
+        if not _fp32_products(base).any():
             return "No matrix product runs in fp32."
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        return retimed(base.ops, _with_tf32, base.gpu, outcome)
+        return retimed_by_name(base, retimed(base.ops, _with_tf32, base.gpu, outcome), "tf32", outcome)
 
     def reason(self, base: Baseline) -> Statements:
-        return (say("tf32", share_of(base, where(base.ops, _is_fp32_product))),)
+        return (say("tf32", share_of(base, _fp32_products(base))),)
 
     def evidence(self, base: Baseline) -> Statements:
-        return largest(base, where(base.ops, _is_fp32_product))
+        return largest(base, _fp32_products(base))
 
     def how_to(self, base: Baseline) -> str:
         return 'torch.set_float32_matmul_precision("high")'
@@ -51,6 +52,10 @@ class TF32(Optimization):
         if not subject.on_cuda or subject.settings.dtype != "fp32":
             raise refused(self, "It is for matrix products in fp32, on tensor cores.")
         return replace(subject, settings=replace(subject.settings, dtype="tf32")).with_own_weights()
+
+
+def _fp32_products(base: Baseline) -> "pd.Series[bool]":
+    return where(base.ops, _is_fp32_product) | in_precision(base, "fp32")
 
 
 def _is_fp32_product(cost: Cost | None) -> bool:

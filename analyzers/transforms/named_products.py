@@ -1,0 +1,36 @@
+"""Products whose shapes the trace lacks, in another precision: their kernels' names tell the one that they have.
+
+Without shapes, it is not known whether a product is bound by arithmetic or by its bytes, so that intervals are wide.
+"""
+
+import math
+
+import pandas as pd
+
+from tracekit.analyzers.costs.call import ELEMENT_BYTES
+from tracekit.analyzers.costs.work import Precision
+from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+
+
+def in_precision(base: Baseline, *precisions: str) -> "pd.Series[bool]":
+    """Select the products of unknown cost that multiply in one of these precisions."""
+    return base.recorded.products_in(base.ops).isin(precisions)
+
+
+def retimed_by_name(base: Baseline, ops: pd.DataFrame, to: Precision, outcome: Outcome) -> pd.DataFrame:
+    """Return `ops` with these products in another precision. The rows are those of the baseline."""
+    before = base.recorded.products_in(base.ops)
+    left = {name: pick(_left(base.gpu, name, to), outcome) for name in before.unique() if name not in ("", to)}
+    return ops.assign(kernel_ns=ops.kernel_ns * before.map(left).fillna(1.0).astype(float))
+
+
+def _left(gpu: GPU, before: Precision, after: Precision) -> Interval:
+    """Return the fraction of the time that is left: that of the arithmetic at best, between it and that of the bytes as
+    expected, and twice as near to 1 at worst."""
+    arithmetic = gpu.sustained_flops(before) / gpu.sustained_flops(after)
+    moving = ELEMENT_BYTES[after] / ELEMENT_BYTES[before]
+    expected = math.sqrt(arithmetic * moving)
+    return Interval((1 + expected) / 2, expected, arithmetic)

@@ -1,0 +1,58 @@
+"""Products whose precision only the names of their kernels tell."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from op_lists import base
+
+from tracekit.analyzers.attribution.kernel_names import multiplies_in
+from tracekit.analyzers.transforms.named_products import in_precision, retimed_by_name
+from tracekit.optimizations.mixed_precision import MixedPrecision
+from tracekit.optimizations.tf32 import TF32
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        ("volta_sgemm_64x64_nt", "fp32"),
+        ("cudnn_infer_volta_scudnn_128x64_relu_medium_nn_v1", "fp32"),
+        ("void wgrad_alg0_engine<float, 128, 6, 7, 3, 3, 5, false, 512>", "fp32"),
+        ("cutlass_80_tensorop_s1688gemm_256x64_16x4_nn_align4", "tf32"),
+        ("sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32_tf32f32_f32", "tf32"),
+        ("cutlass_75_tensorop_bf16_s1688gemm_bf16_64x64_nt_align1", ""),
+        ("void precomputed_convolve_sgemm<__nv_bfloat16, 128, 6>", ""),
+        ("volta_h884gemm_64x64_nt", ""),
+        ("vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>", ""),
+    ],
+)
+def test_the_name_of_a_kernel_tells_in_what_it_multiplies(name: str, precision: str) -> None:
+    assert multiplies_in(pd.Series([name], dtype="category")).tolist() == [precision]
+
+
+def test_products_of_unknown_cost_shrink_by_their_names() -> None:
+    known = base("v100", precision="fp32", workload="train")
+    unknown = pd.Series([None] * len(known.ops), dtype=object)
+    named = pd.Series(["fp32" if name == "aten::addmm" else "" for name in known.ops.name])
+    run = replace(
+        known,
+        ops=known.ops.assign(cost=unknown, phase="forward"),
+        recorded=replace(known.recorded, multiplies_in=named),
+    )
+    products = run.ops.name == "aten::addmm"
+    assert in_precision(run, "fp32").tolist() == products.tolist()
+    assert MixedPrecision().obstacle(run) is None
+    low, expected, high = (MixedPrecision().transform(run, end) for end in ("low", "expected", "high"))
+    before = run.ops.kernel_ns[products]
+    assert (before > low.kernel_ns[products]).all()
+    assert (low.kernel_ns[products] > expected.kernel_ns[products]).all()
+    assert (expected.kernel_ns[products] > high.kernel_ns[products]).all()
+    assert (expected.kernel_ns[~products] == run.ops.kernel_ns[~products]).all()
+
+
+def test_a_known_cost_is_not_judged_by_the_name() -> None:
+    run = base("a100", precision="fp32")
+    run = replace(run, recorded=replace(run.recorded, multiplies_in=pd.Series(["fp32"] * len(run.ops))))
+    assert not in_precision(run, "fp32").any()
+    assert retimed_by_name(run, run.ops, "bf16", "expected").kernel_ns.equals(run.ops.kernel_ns)
+    assert TF32().objection(run) is None
