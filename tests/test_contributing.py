@@ -59,12 +59,11 @@ def blocks(section: str) -> list[Block]:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the checkout with all additions. Examples are linked."""
+    """Return a copy of the checkout, and of what is compiled of it, with all additions. Examples are linked."""
     copy = tmp_path_factory.mktemp("checkout")
     for name in COPIED:
         if (ROOT / name).is_dir():
-            unwanted = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=unwanted)
+            shutil.copytree(ROOT / name, copy / name, symlinks=True)
         else:
             shutil.copy(ROOT / name, copy)
     (copy / "examples").symlink_to(ROOT / "examples")

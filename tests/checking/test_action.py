@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import jsonschema
@@ -73,11 +74,13 @@ def action():
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """Return a folder with the tracked files of this tree, and programs in place of the runner's."""
+    """Return a folder with the tracked files of this tree, compiled where they are, and programs as a runner has."""
     folder = tmp_path_factory.mktemp("checkout")
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
-    for name in filter(None, listed.stdout.split("\0")):
-        if name.startswith(KEPT) and (ROOT / name).exists():
+    tracked = [name for name in listed.stdout.split("\0") if name.startswith(KEPT)]
+    compiled = [cache_from_source(name) for name in tracked if name.endswith(".py")]
+    for name in (*tracked, *compiled):
+        if (ROOT / name).exists():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
     programs = folder / ".programs"

@@ -38,22 +38,22 @@ def main() -> None:
     settings, folder = Settings(**json.loads(sys.argv[1])), Path(sys.argv[2])
     here, split = place(), settings.split
     assert here and split
-    distributed = require("torch.distributed")
     try:
+        bundled = models.find(settings.model).origin == "bundled"  # an unknown one is told before the others are joined
+        distributed = require("torch.distributed")
         if settings.device == "cuda":
             require("torch.cuda").set_device(here.rank)
         distributed.init_process_group("nccl" if settings.device == "cuda" else "gloo")
-        _write(settings, split, folder / f"rank-{here.rank}" / TRACE)
+        _write(settings, split, folder / f"rank-{here.rank}" / TRACE, bundled)
         distributed.destroy_process_group()
     except TracekitError as error:
         print(error, file=sys.stderr)
         raise SystemExit(1) from error
 
 
-def _write(settings: Settings, split: Split, path: Path) -> None:
+def _write(settings: Settings, split: Split, path: Path, bundled: bool) -> None:
     """Time and profile the rank's steps, and write the trace."""
     backend = backend_of(settings.attention)
-    bundled = models.find(settings.model).origin == "bundled"
     with (
         model_errors(settings.shown_name, settings.workload, bundled=bundled),
         record.explained(settings, backend),
