@@ -2,8 +2,8 @@
 
     python benchmarks/fit_memory.py [--shared DIRECTORY] [--dry-run]
 
-On our own kernel times of an H200 and, where DIRECTORY holds them, NeuSight's fp32 kernels of T4, V100 and A100. Each
-GPU weighs the same.
+On our own kernel times of an H200, of an H100 (batch norms, scans of columns) and, where DIRECTORY has them, NeuSight's
+fp32 kernels of T4, V100 and A100. Each GPU weighs the same.
 """
 
 from collections import defaultdict
@@ -35,6 +35,7 @@ def main() -> None:
 
 
 def measured(asked: Asked) -> Iterator[Row]:
+    yield from (row for row in own.rows(own.SEQUENCES, "h100") if row.family in ("norm", "reduction, scan-columns"))
     yield from (row for row in own.rows() if is_memory_bound(row) and row.label not in own.NAIVE)
     if asked.shared.is_dir():
         yield from (row for row in public.fp32(public.folder(asked.shared), 200, 1) if is_memory_bound(row))

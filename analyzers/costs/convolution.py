@@ -8,7 +8,7 @@ from tracekit.analyzers.costs.arguments import Arguments
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.registry import costs, moves
 from tracekit.analyzers.costs.tensors import MalformedCall, Shape, Tensor, promote
-from tracekit.analyzers.costs.work import Product
+from tracekit.analyzers.costs.work import ConvolutionGradients, Product
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Positions:
 _CONVOLUTION = Positions(stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8)
 _CONV = Positions(stride=3, padding=4, dilation=5, groups=6)
 _BACKEND = Positions(padding=3, stride=4, dilation=5, groups=6)
+_GRADIENTS = Positions(stride=4, padding=5, dilation=6, transposed=7, output_padding=8, groups=9)
 
 
 @costs("aten::convolution", "aten::_convolution", "aten::convolution_overrideable", at=_CONVOLUTION)
@@ -76,8 +77,8 @@ def convolution(call: Arguments, at: Positions) -> Cost:
 
 @costs("aten::convolution_backward", "aten::convolution_backward_overrideable")
 def convolution_backward(call: Arguments) -> Cost:
-    """(grad_output, input, weight, bias_sizes, ..., transposed 7, ..., output_mask 10): without a mask, all three
-    gradients."""
+    """(grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups,
+    output_mask): without a mask, all three gradients."""
     grad, x, weight = call.tensor(0), call.tensor(1), call.tensor(2)
     wants_input, wants_weight, wants_bias = _output_mask(call.value(10))
     applied = prod((x if call.flag(7) else grad).shape[2:])
@@ -88,8 +89,31 @@ def convolution_backward(call: Arguments) -> Cost:
     writes = [x if wants_input else None, weight if wants_weight else None, bias]
     parameter = weight if wants_input else None
     parameters = [weight if wants_weight else None, bias]
-    dtype = promote([grad, weight])
-    return moves("convolution", flops, reads, writes, dtype, weight=parameter, shared_results=parameters)
+    taps, run = prod(weight.shape[2:]), x.shape[1] // _groups(call, _GRADIENTS, x, weight, call.flag(7))
+    dilation = _each(call, _GRADIENTS.dilation, weight.shape[2:], 1)
+    work = ConvolutionGradients(
+        positions=grad.shape[0] * applied,
+        weights=weight.numel,
+        inputs=x.numel,
+        outputs=grad.numel,
+        groups=x.shape[1] // run,
+        taps=taps,
+        reach=max((step * (size - 1) for step, size in zip(dilation, weight.shape[2:], strict=True)), default=0),
+        of_input=wants_input,
+        of_weights=wants_weight,
+    )
+    return moves(
+        "convolution",
+        flops,
+        reads,
+        writes,
+        promote([grad, weight]),
+        weight=parameter,
+        shared_results=parameters,
+        work=work,
+        access="linear" if _channels_last(x) or _is_product(call, _GRADIENTS, weight) else "transposed",
+        run=run,
+    )
 
 
 def _channels_last(x: Tensor) -> bool:

@@ -135,8 +135,9 @@ def batch_norm(call: Arguments) -> Cost:
     training = call.flag(5)
     flops = (_forward_flops(x)) if training else (_NORMALIZE + _AFFINE) * x.numel
     statistics = [call.optional(3), call.optional(4), *_channel_statistics(x)] if training else []
+    work = _by_channel(x) if training else Norm()
     return moves(
-        "norm", flops, [x, *others], [x, *statistics], x.dtype, work=Norm(), shared=others, shared_results=statistics
+        "norm", flops, [x, *others], [x, *statistics], x.dtype, work=work, shared=others, shared_results=statistics
     )
 
 
@@ -150,7 +151,7 @@ def batch_norm_with_update(call: Arguments) -> Cost:
         [x, *others],
         [x, *statistics],
         x.dtype,
-        work=Norm(),
+        work=_by_channel(x),
         shared=others,
         shared_results=statistics,
     )
@@ -168,10 +169,15 @@ def batch_norm_backward(call: Arguments, grad: int, x: int) -> Cost:
         [call.tensor(grad), source, *shared],
         [source, weight, weight],
         source.dtype,
-        work=Norm(),
+        work=_by_channel(source, backward=True),
         shared=shared,
         shared_results=[weight, weight],
     )
+
+
+def _by_channel(x: Tensor, *, backward: bool = False) -> Norm:
+    channels_last = len(x.shape) == 2 or (x.strides is not None and x.strides[1] == 1)
+    return Norm(channels=x.shape[1], channels_last=channels_last, backward=backward)
 
 
 def _forward_flops(x: Tensor) -> int:

@@ -75,10 +75,15 @@ class Attention:
 
 @dataclass(frozen=True)
 class Norm:
-    """Rows normalized by their own statistics."""
+    """Rows or channels normalized by their own statistics."""
 
     centered: bool = True
     """Whether the mean is subtracted; RMS norms do not."""
+    channels: int = 0
+    """Number of channels, whose statistics run over all sequences; 0: statistics of rows, or given ones."""
+    channels_last: bool = False
+    """Whether the channels of a position are neighbours in memory."""
+    backward: bool = False
 
     def batched(self, factor: float) -> Self:
         return self
@@ -137,6 +142,31 @@ class Reduce:
 
 
 @dataclass(frozen=True)
+class ConvolutionGradients:
+    """Gradients of a convolution: of its input, of its weights, or of both."""
+
+    positions: int
+    """Positions of the window, over all sequences."""
+    weights: int
+    """Elements of the weights."""
+    inputs: int
+    """Elements of the input."""
+    outputs: int
+    """Elements of the result, whose gradient is given."""
+    groups: int
+    taps: int
+    """Positions in the window."""
+    reach: int
+    """Positions between the first and the last tap of the window, along its longest side."""
+    of_input: bool
+    of_weights: bool
+
+    def batched(self, factor: float) -> Self:
+        sizes = {name: grown(getattr(self, name), factor) for name in ("positions", "inputs", "outputs")}
+        return replace(self, **sizes)
+
+
+@dataclass(frozen=True)
 class Recurrent:
     """Recurrent layers, each in one or two directions over a sequence."""
 
@@ -168,7 +198,7 @@ class Recurrent:
         return replace(self, rows=grown(self.rows, factor))
 
 
-Work = Product | Attention | Norm | Softmax | Lookup | Append | Loss | Reduce | Recurrent
+Work = Product | Attention | Norm | Softmax | Lookup | Append | Loss | Reduce | ConvolutionGradients | Recurrent
 
 
 def grown(number: int, factor: float) -> int:

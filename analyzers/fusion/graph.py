@@ -1,6 +1,7 @@
 """The ops of one step and the tensors between them, which capture writes beside a trace."""
 
 import gzip
+from collections import defaultdict
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -64,6 +65,18 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     def producers(self) -> dict[int, int]:
         """Tensor -> position of the node that writes it."""
         return {tensor: i for i, node in enumerate(self.nodes) for tensor in node.outputs}
+
+    @cached_property
+    def inside(self) -> dict[str, list[int]]:
+        """Module -> the launching forward nodes inside it."""
+        inside: dict[str, list[int]] = defaultdict(list)
+        for i, node in enumerate(self.nodes):
+            if node.launches and node.forward < 0 and node.phase != "backward":
+                path = self.layer(i)
+                inside[path].append(i)
+                while path := path.rpartition(".")[0]:
+                    inside[path].append(i)
+        return dict(inside)
 
     def name(self, node: int) -> str:
         """Return the op's name: add for aten::add and aten::add_, native_dropout for aten::native_dropout."""

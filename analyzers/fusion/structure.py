@@ -53,7 +53,7 @@ def is_plain_loss(group: OpGroup) -> bool:
 
 def is_residual_layer(graph: Graph, layer: str, names: list[str]) -> bool:
     """Return whether a layer is x = x + b(a(x)); x + d(c(x)), for children a, b, c and d, and nothing else."""
-    nodes, root = _forward(graph, layer), roots(graph)
+    nodes, root = graph.inside.get(layer, []), roots(graph)
     own = [node for node in nodes if graph.layer(node) == layer]
     if [graph.name(node) for node in own] != ["add", "add"] or not all(_is_plain_sum(graph, node) for node in own):
         return False
@@ -80,22 +80,13 @@ def consists_of(group: OpGroup, path: str, further: tuple[int, ...] = ()) -> boo
     kinds = dict(graph.layers)
     ops = Counter(graph.name(node) for node in (*group.nodes, *further))
     alike = [each for each, kind in graph.layers if kind == kinds.get(path)]
-    return all(_calls(Counter(graph.name(node) for node in _forward(graph, each)), ops) for each in alike)
+    return all(_calls(Counter(graph.name(node) for node in graph.inside.get(each, [])), ops) for each in alike)
 
 
 def _calls(there: Counter[str], ops: Counter[str]) -> bool:
     """Return whether a module's ops are those of one call or of several."""
     times = sum(there.values()) / sum(ops.values())
     return there == Counter({name: round(count * times) for name, count in ops.items()})
-
-
-def _forward(graph: Graph, layer: str) -> list[int]:
-    """Return the launching forward nodes inside a module."""
-    return [
-        i
-        for i, node in enumerate(graph.nodes)
-        if node.launches and node.forward < 0 and node.phase != "backward" and _is_in(graph.layer(i), layer)
-    ]
 
 
 def _is_in(path: str, layer: str) -> bool:

@@ -1,22 +1,29 @@
-"""Time of a convolution's forward pass as an implicit GEMM, as cuDNN computes it."""
+"""Time of a convolution and of its gradients, as implicit GEMMs of cuDNN and as PyTorch's depthwise kernels."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.costs.work import Product
+from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.work import ConvolutionGradients, Product
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.kernel_time.gemm import Machine
 
 _ALIGNMENT = 16
 """Alignment in bytes of the channels of a position that vector loads into tensor units need."""
 _SIMT = ("fp64", "fp32")
+_REACH = 16
+"""Positions from which on a tap is too far for Hopper's tensor memory accelerator, whose offsets in a window are -16 to
+15. The kernel that then computes the gradient of the weights does not divide the positions among multiprocessors."""
+_HOPPER = (9, 0)
 
 
 def convolution_seconds(cost: Cost, shape: Product, gpu: GPU, machine: Machine, fit: Mapping[str, Any]) -> float:
     """Seconds of all kernels of a convolution; `fit` is the section [convolution] of constants.toml."""
     stream = cost.bytes / machine.bandwidth
-    tensor = gpu.runs_as(cost.precision) not in _SIMT
+    if _is_depthwise(shape.groups, cost):
+        taps = _tap_seconds(cost.flops / 2, machine, fit["depthwise"]["forward"])
+        return float(fit["start_us"] * 1e-6 + max(stream, taps))
+    tensor = _on_tensor_units(cost, gpu)
     if tensor and cost.run * machine.operand_bytes % _ALIGNMENT:
         compute = cost.flops * machine.operand_bytes / (fit["unaligned"] * machine.sms * machine.clock_hz)
         depth = shape.k * fit["element_ns"] * 1e-9
@@ -25,6 +32,52 @@ def convolution_seconds(cost: Cost, shape: Product, gpu: GPU, machine: Machine, 
     longest = max(stream, compute, _depth_seconds(shape, machine, fit))
     layouts = fit["layout_us"] * 1e-6 + 2 * stream if tensor and cost.access == "transposed" else 0.0
     return float(fit["start_us"] * 1e-6 + longest + layouts)
+
+
+def gradients_seconds(
+    cost: Cost, work: ConvolutionGradients, gpu: GPU, machine: Machine, fit: Mapping[str, Any]
+) -> float:
+    """Seconds of all kernels of a convolution's gradients. Each reads the gradient of the result anew."""
+    activations = (work.inputs + work.outputs) * ELEMENT_BYTES[cost.precision]
+    stream = activations / machine.bandwidth
+    depthwise = _is_depthwise(work.groups, cost)
+    changes = cost.access == "transposed" and _on_tensor_units(cost, gpu) and not depthwise
+    layouts = fit["layout_us"] * 1e-6 + 2 * stream if changes else 0.0
+    times = (_depthwise_gradients if depthwise else _product_gradients)(work, gpu, machine, fit)
+    wanted = [seconds for seconds, of in zip(times, (work.of_input, work.of_weights), strict=True) if of]
+    return float(sum(fit["start_us"] * 1e-6 + max(stream, seconds) + layouts for seconds in wanted))
+
+
+def _product_gradients(
+    work: ConvolutionGradients, gpu: GPU, machine: Machine, fit: Mapping[str, Any]
+) -> tuple[float, float]:
+    """Seconds of arithmetic for the gradients of the input and of the weights."""
+    flops = 2 * work.positions * work.weights
+    divides = gpu.compute_capability < _HOPPER or work.reach < _REACH
+    depth = 0.0 if divides else work.positions * machine.operand_bytes * fit["byte_ns"] * 1e-9
+    of_weights = max(flops / (machine.flops * fit["weights_efficiency"]), depth)
+    return flops / (machine.flops * fit["efficiency"]), of_weights
+
+
+def _depthwise_gradients(
+    work: ConvolutionGradients, _: GPU, machine: Machine, fit: Mapping[str, Any]
+) -> tuple[float, float]:
+    cycles = fit["depthwise"]
+    of_input = _tap_seconds(work.inputs * work.taps, machine, cycles["input"])
+    return of_input, _tap_seconds(work.outputs * work.taps, machine, cycles["weights"])
+
+
+def _is_depthwise(groups: int, cost: Cost) -> bool:
+    return groups > 1 and cost.run == 1
+
+
+def _tap_seconds(taps: float, machine: Machine, cycles: float) -> float:
+    """Seconds of a depthwise kernel: `cycles` of a multiprocessor for each tap of each position and channel."""
+    return taps * cycles / machine.sms / machine.clock_hz
+
+
+def _on_tensor_units(cost: Cost, gpu: GPU) -> bool:
+    return gpu.runs_as(cost.precision) not in _SIMT
 
 
 def _depth_seconds(shape: Product, machine: Machine, fit: Mapping[str, Any]) -> float:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
-from tracekit.analyzers.costs.work import Attention, Precision, Product, Recurrent
+from tracekit.analyzers.costs.work import Attention, ConvolutionGradients, Precision, Product, Recurrent
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.kernel_time.attention import attention_seconds, backend
-from tracekit.analyzers.kernel_time.convolution import convolution_seconds
+from tracekit.analyzers.kernel_time.convolution import convolution_seconds, gradients_seconds
 from tracekit.analyzers.kernel_time.gemm import Machine
 from tracekit.analyzers.kernel_time.memory_bound import memory_seconds
 from tracekit.analyzers.kernel_time.products import product_seconds
@@ -53,6 +53,8 @@ def model_seconds(cost: Cost, gpu: GPU) -> float:
         return attention_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), fit)
     if cost.family == "convolution" and isinstance(cost.work, Product):
         return convolution_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), constants()["convolution"])
+    if isinstance(cost.work, ConvolutionGradients):
+        return gradients_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), constants()["convolution"])
     if cost.flops and isinstance(cost.work, Product):
         return product_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), constants())
     if isinstance(cost.work, Recurrent):

@@ -1,7 +1,7 @@
 """The kind of PyTorch kernel that a memory-bound op runs, which is a section of constants.toml."""
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
-from tracekit.analyzers.costs.work import Lookup, Loss, Norm, Softmax
+from tracekit.analyzers.costs.work import Lookup, Loss, Norm, Precision, Softmax
 
 _WARP_ROW = 1024
 """Longest softmax row that one warp keeps in registers. The forward pass takes twice that since PyTorch 2.6."""
@@ -51,7 +51,15 @@ def _softmax(cost: Cost) -> str:
 def _norm(cost: Cost) -> str:
     if cost.access != "linear":
         return "norm-columns"
+    if isinstance(cost.work, Norm) and cost.work.channels:
+        return _batch_norm(cost.work, cost.precision)
     return "norm" if not isinstance(cost.work, Norm) or cost.work.centered else "norm-rms"
+
+
+def _batch_norm(work: Norm, precision: Precision) -> str:
+    """PyTorch's own kernels compute in bf16 and fp64, cuDNN's in other types."""
+    last, own = "-last" if work.channels_last else "", "-own" if precision in ("bf16", "fp64") else ""
+    return f"batch-norm{last}{own}" + ("-backward" if work.backward else "")
 
 
 def _lookup(cost: Cost) -> str:

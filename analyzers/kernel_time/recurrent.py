@@ -26,13 +26,14 @@ def recurrent_seconds(cost: Cost, work: Recurrent, gpu: GPU, machine: Machine, f
         return product_seconds(replace(of, work=shape), shape, gpu, machine, fits)
 
     batch, gates = ceil(work.rows / work.steps), work.gates * work.hidden
-    inputs = sum(product(work.rows, gates, width) for width in work.widths)
-    a_step = product(batch, gates, work.output) + _gates_seconds(cost, work, batch, gpu, machine, fits)
-    steps = work.layers * work.steps * a_step
+    pointwise = _gates_seconds(cost, work, batch, gpu, machine, fits)
+    steps = work.layers * work.steps
     if work.backward:
+        inputs = sum(product(work.rows, width, gates) for width in work.widths)
         weights = sum(product(gates, width + work.output, work.rows) for width in work.widths)
-        return work.directions * (inputs + weights + steps)
-    return work.directions * (inputs + steps)
+        return work.directions * (inputs + weights + steps * (product(batch, work.output, gates) + pointwise))
+    inputs = sum(product(work.rows, gates, width) for width in work.widths)
+    return work.directions * (inputs + steps * (product(batch, gates, work.output) + pointwise))
 
 
 def _gates_seconds(

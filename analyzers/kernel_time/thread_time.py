@@ -5,6 +5,7 @@ from math import ceil, log2
 from typing import Any
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
+from tracekit.analyzers.costs.work import Norm
 from tracekit.analyzers.kernel_time.gemm import Machine
 from tracekit.analyzers.kernel_time.kernel_kinds import elements, rows
 
@@ -37,6 +38,8 @@ def thread_seconds(cost: Cost, kind: str, machine: Machine, fit: Mapping[str, An
     """Seconds that one thread spends on its values, and that combining the parts of a split row or column takes."""
     if kind == "columns":
         return (_column(cost, machine)[1] - 1) * fit["part_ns"] * 1e-9
+    if isinstance(cost.work, Norm) and cost.work.channels:
+        return 0.0
     joined = fit["split_us"] * 1e-6 if "split_us" in fit and cost.row >= _GRID else 0.0
     value_ns = fit.get("value_ns", 0.0) + fit.get("value_byte_ns", 0.0) * ELEMENT_BYTES[cost.precision]
     steps = fit.get("flop_ns", 0.0) * cost.flops / max(1.0, elements(cost))
@@ -44,7 +47,10 @@ def thread_seconds(cost: Cost, kind: str, machine: Machine, fit: Mapping[str, An
 
 
 def overlapped_seconds(cost: Cost, kind: str, machine: Machine, fit: Mapping[str, Any]) -> float:
-    """Seconds of a thread's work that other blocks' memory traffic hides: a split column, a scan, a chunk of a list."""
+    """Seconds of a thread's work that other blocks' memory traffic hides: a split column, a scan, a chunk of a list,
+    a channel, which is a block's."""
+    if isinstance(cost.work, Norm) and cost.work.channels:
+        return elements(cost) / cost.work.channels * fit["value_ns"] * 1e-9
     if kind == "columns":
         return _column(cost, machine)[0] * fit["value_ns"] * 1e-9
     if kind == "scan-columns":

@@ -13,6 +13,8 @@ from tracekit.analyzers.costs.work import Attention, Product
 from tracekit.analyzers.hardware import find
 
 FILE = Path(__file__).parents[1] / "data" / "h200_kernels.csv"
+SEQUENCES = FILE.with_name("h100_sequences.csv")
+"""Scans, batch norms in training and recurrent layers of an H100."""
 NAIVE = ("int8_weight",)
 """Kernels that are not tuned: on a GPU, aten::_weight_int8pack_mm takes up to 80 times as long as its bytes."""
 _LINKS = ("h2d_pinned", "h2d_pageable", "d2h_pinned", "d2h_pageable")
@@ -34,11 +36,10 @@ def table(file: Path = FILE) -> pd.DataFrame:
     return pd.read_csv(file, keep_default_na=False, dtype={"cold_us": float, "warm_us": float})
 
 
-def rows() -> Iterator[Row]:
+def rows(file: Path = FILE, gpu: str = "h200") -> Iterator[Row]:
     """Yield each op call with its time inside a model."""
-    gpu = find("h200")
-    for label, _, cost, nanoseconds in calls(FILE):
-        yield Row("own", _family(cost), label, gpu, cost, nanoseconds)
+    for label, _, cost, nanoseconds in calls(file):
+        yield Row("own", _family(cost), label, find(gpu), cost, nanoseconds)
 
 
 def calls(file: Path) -> Iterator[tuple[str, str, Cost, float]]:
