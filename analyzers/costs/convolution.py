@@ -68,7 +68,7 @@ def convolution(call: Arguments, at: Positions) -> Cost:
         promote([x, weight]),
         weight=weight,
         shared=[bias],
-        work=_gemm(x.shape[0] * applied, weight.shape, groups, transposed),
+        work=replace(_gemm(x.shape[0] * applied, weight.shape, groups, transposed), bias=bias is not None),
         access="linear" if _channels_last(x) or _is_product(call, at, weight) else "transposed",
         run=x.shape[1] // groups,
     )
@@ -101,6 +101,7 @@ def convolution_backward(call: Arguments) -> Cost:
         reach=max((step * (size - 1) for step, size in zip(dilation, weight.shape[2:], strict=True)), default=0),
         of_input=wants_input,
         of_weights=wants_weight,
+        of_bias=wants_bias,
     )
     return moves(
         "convolution",

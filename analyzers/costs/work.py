@@ -143,7 +143,7 @@ class Reduce:
 
 @dataclass(frozen=True)
 class ConvolutionGradients:
-    """Gradients of a convolution: of its input, of its weights, or of both."""
+    """Gradients of a convolution: of its input, its weights and its bias, or of some of them."""
 
     positions: int
     """Positions of the window, over all sequences."""
@@ -160,10 +160,11 @@ class ConvolutionGradients:
     """Positions between the first and the last tap of the window, along its longest side."""
     of_input: bool
     of_weights: bool
+    of_bias: bool
 
     def batched(self, factor: float) -> Self:
-        sizes = {name: grown(getattr(self, name), factor) for name in ("positions", "inputs", "outputs")}
-        return replace(self, **sizes)
+        positions, inputs, outputs = (grown(size, factor) for size in (self.positions, self.inputs, self.outputs))
+        return replace(self, positions=positions, inputs=inputs, outputs=outputs)
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
-from tracekit.analyzers.costs.work import ConvolutionGradients, Product
+from tracekit.analyzers.costs.work import ConvolutionGradients, Precision, Product
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.kernel_time.gemm import Machine
+from tracekit.analyzers.kernel_time.memory_bound import memory_seconds
 
 _ALIGNMENT = 16
 """Alignment in bytes of the channels of a position that vector loads into tensor units need."""
@@ -17,12 +18,21 @@ _REACH = 16
 _HOPPER = (9, 0)
 
 
-def convolution_seconds(cost: Cost, shape: Product, gpu: GPU, machine: Machine, fit: Mapping[str, Any]) -> float:
-    """Seconds of all kernels of a convolution; `fit` is the section [convolution] of constants.toml."""
-    stream = cost.bytes / machine.bandwidth
+def convolution_seconds(cost: Cost, shape: Product, gpu: GPU, machine: Machine, fits: Mapping[str, Any]) -> float:
+    """Seconds of all kernels of a convolution; `fits` are the sections of constants.toml."""
+    fit = fits["convolution"]
     if _is_depthwise(shape.groups, cost):
         taps = _tap_seconds(cost.flops / 2, machine, fit["depthwise"]["forward"])
-        return float(fit["start_us"] * 1e-6 + max(stream, taps))
+        return float(fit["start_us"] * 1e-6 + max(cost.bytes / machine.bandwidth, taps))
+    seconds = _product_seconds(cost, shape, gpu, machine, fit)
+    if not shape.bias:
+        return seconds
+    added = Cost(0, cost.write_bytes, cost.write_bytes, "pointwise", cost.precision, access="indexed")
+    return seconds + memory_seconds(added, gpu, machine, fits["memory"])
+
+
+def _product_seconds(cost: Cost, shape: Product, gpu: GPU, machine: Machine, fit: Mapping[str, Any]) -> float:
+    stream = cost.bytes / machine.bandwidth
     tensor = _on_tensor_units(cost, gpu)
     if tensor and cost.run * machine.operand_bytes % _ALIGNMENT:
         compute = cost.flops * machine.operand_bytes / (fit["unaligned"] * machine.sms * machine.clock_hz)
@@ -35,17 +45,26 @@ def convolution_seconds(cost: Cost, shape: Product, gpu: GPU, machine: Machine, 
 
 
 def gradients_seconds(
-    cost: Cost, work: ConvolutionGradients, gpu: GPU, machine: Machine, fit: Mapping[str, Any]
+    cost: Cost, work: ConvolutionGradients, gpu: GPU, machine: Machine, fits: Mapping[str, Any]
 ) -> float:
     """Seconds of all kernels of a convolution's gradients. Each reads the gradient of the result anew."""
-    activations = (work.inputs + work.outputs) * ELEMENT_BYTES[cost.precision]
-    stream = activations / machine.bandwidth
+    fit, size = fits["convolution"], ELEMENT_BYTES[cost.precision]
+    stream = (work.inputs + work.outputs) * size / machine.bandwidth
     depthwise = _is_depthwise(work.groups, cost)
     changes = cost.access == "transposed" and _on_tensor_units(cost, gpu) and not depthwise
     layouts = fit["layout_us"] * 1e-6 + 2 * stream if changes else 0.0
     times = (_depthwise_gradients if depthwise else _product_gradients)(work, gpu, machine, fit)
     wanted = [seconds for seconds, of in zip(times, (work.of_input, work.of_weights), strict=True) if of]
-    return float(sum(fit["start_us"] * 1e-6 + max(stream, seconds) + layouts for seconds in wanted))
+    of_bias = memory_seconds(_sum(work, cost.precision), gpu, machine, fits["memory"]) if work.of_bias else 0.0
+    return float(sum(fit["start_us"] * 1e-6 + max(stream, seconds) + layouts for seconds in wanted)) + of_bias
+
+
+def _sum(work: ConvolutionGradients, precision: Precision) -> Cost:
+    """Return the cost of the bias's gradient: the sum over the positions of each channel."""
+    channels = max(1, round(work.outputs / work.positions))
+    read = round(work.outputs * ELEMENT_BYTES[precision])
+    written = round(channels * ELEMENT_BYTES[precision])
+    return Cost(work.outputs, read, written, "reduction", precision, access="rows", row=work.outputs // channels)
 
 
 def _product_gradients(

@@ -52,9 +52,9 @@ def model_seconds(cost: Cost, gpu: GPU) -> float:
         fit = constants()["attention"][backend(cost, gpu)]
         return attention_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), fit)
     if cost.family == "convolution" and isinstance(cost.work, Product):
-        return convolution_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), constants()["convolution"])
+        return convolution_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), constants())
     if isinstance(cost.work, ConvolutionGradients):
-        return gradients_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), constants()["convolution"])
+        return gradients_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), constants())
     if cost.flops and isinstance(cost.work, Product):
         return product_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), constants())
     if isinstance(cost.work, Recurrent):

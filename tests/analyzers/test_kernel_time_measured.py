@@ -1,6 +1,8 @@
 """Compares the kernel time model with our own measurements, which are always there, and with public ones."""
 
+import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from measurements import own, public
 from measurements.row import Row
 
+from tracekit.analyzers.costs import cost_of_signature
 from tracekit.analyzers.hardware import find
 from tracekit.analyzers.kernel_time import estimate_ns
 
@@ -35,6 +38,38 @@ def test_our_own_kernels() -> None:
     assert model_errors.keys() == _OWN.keys()
     assert {family: error for family, error in model_errors.items() if error > _OWN[family]} == {}
     assert len(rows) > 2500
+
+
+def test_batch_norms_and_scans_of_columns() -> None:
+    rows = [row for row in own.rows(own.SEQUENCES, "h100") if row.family in ("norm", "reduction, scan-columns")]
+    model_errors = {family: error for (family, _), error in errors(rows).items()}
+    assert len(rows) == 109
+    assert model_errors["norm"] < 0.09 and model_errors["reduction, scan-columns"] < 0.22
+
+
+# Convolutions over 64 images or 4 sounds, recorded in training of two networks that are not bundled, on an H100.
+_GRADIENTS = [
+    ([64, 192, 112, 112], [192, 1, 3, 3], 1, 1, "c10::BFloat16", 4744),
+    ([64, 1536, 14, 14], [1536, 1, 3, 3], 1, 1, "c10::BFloat16", 661),
+    ([64, 48, 112, 112], [192, 48, 1, 1], 0, 1, "c10::BFloat16", 273),
+    ([4, 128, 16001], [256, 128, 2], 0, 1, "float", 338),
+    ([4, 128, 16512], [256, 128, 2], 0, 512, "float", 1086),
+]
+
+
+@pytest.mark.parametrize(("image", "weights", "padding", "dilation", "dtype", "microseconds"), _GRADIENTS)
+def test_gradients_of_convolutions(image, weights, padding, dilation, dtype, microseconds) -> None:
+    reach = [dilation * (size - 1) for size in weights[2:]]
+    sizes = [size + 2 * padding - span for size, span in zip(image[2:], reach, strict=True)]
+    dims, groups, biased = len(sizes), weights[0] // weights[1] if weights[1] == 1 else 1, dtype == "float"
+    lists = [str([each] * dims) for each in (1, padding, dilation)]
+    values = ["", "", "", "[]", *lists, "False", str([0] * dims), str(groups), f"[True, True, {biased}]"]
+    shapes = [[image[0], weights[0], *sizes], image, weights, *[[]] * 8]
+    types = [dtype] * 3 + ["Scalar"] * 8
+    cost = cost_of_signature("aten::convolution_backward", *map(json.dumps, (shapes, types, values)))
+    if cost.precision == "fp32":
+        cost = replace(cost, precision="tf32")
+    assert estimate_ns(cost, find("h100")) / 1e3 == pytest.approx(microseconds, rel=0.25)
 
 
 def test_public_kernels(shared: Path) -> None:
