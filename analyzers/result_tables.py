@@ -120,6 +120,8 @@ FUSION_PLAN = Table(
     Column("layer", "object", "", "path of the layer, its number as *"),
     Column("layer_type", "object", "", 'class of the layer; "": unknown'),
     Column("ops", "object", "", "the ops of one group, in launch order"),
+    Column("inputs", "object", "", 'types and shapes of the tensors that one group reads; "": no graph is kept'),
+    Column("outputs", "object", "", 'the same of those that it writes; "": no graph is kept'),
     Column("layers", "int64", "", "number of layers with such a group"),
     Column("groups", "int64", "", "number of groups in the step"),
     Column("launches_saved", "int64", "", "launches saved per step"),

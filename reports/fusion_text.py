@@ -25,6 +25,7 @@ def plan_text(rows: Sequence[Planned], gpu: GPU) -> str:
             f"({duration(after.low / 1e3)} to {duration(after.high / 1e3)}); {row.each.launches_before * row.groups} → "
             f"{row.each.launches_after * row.groups} launches"
         )
+        lines.append(f"      {printable(row.inputs)} → {printable(row.outputs)}")
         if row.elsewhere:
             lines.append(f"      elsewhere: {row.elsewhere}")
     return "\n".join(lines) + "\n"

@@ -20,8 +20,13 @@ ACTIVATIONS = {"silu", "gelu", "relu", "sigmoid", "tanh"}
 
 def kernels(groups: list[OpGroup]) -> list[Kernel]:
     """Return the kernels of the groups. A group that needs two kernels becomes two groups."""
-    parts = _side_by_side([part for group in groups for part in _parts(group)])
+    parts = _side_by_side([part for group in groups for part in _parts(group) if _is_worthwhile(part)])
     return [kernel for part in parts if (kernel := classify(part)) is not None]
+
+
+def _is_worthwhile(part: OpGroup) -> bool:
+    """Return whether a part is worth a kernel: one op alone is, if it is a product that can be padded."""
+    return len(part.nodes) > 1 or (bool(part.nodes) and family(part.graph, part.nodes[0]) == "gemm")
 
 
 def classify(group: OpGroup) -> Kernel | None:
@@ -35,14 +40,23 @@ def classify(group: OpGroup) -> Kernel | None:
 
 
 def _parts(group: OpGroup) -> list[OpGroup]:
-    """Split norms from rotary embeddings that use their results, and from dropouts or embeddings before them."""
+    """Split norms from rotary embeddings that use their results, and from dropouts or embeddings before them; and
+    rotary embeddings from what uses theirs, such as the scale of attention that is written out."""
     graph, names = group.graph, set(group.names)
-    if not group.reductions or not ({"neg", "cat"} <= names or names & {"native_dropout", "embedding"}):
+    if not group.reductions:
+        return _rotation_first(group)
+    if not ({"neg", "cat"} <= names or names & {"native_dropout", "embedding"}):
         return [group]
     norms = {graph.layer(node) for node in group.reductions}
     inside = tuple(node for node in group.nodes if graph.layer(node) in norms)
     outside = tuple(node for node in group.nodes if graph.layer(node) not in norms)
-    return [OpGroup(graph, part) for part in (inside, outside) if len(part) > 1]
+    return [OpGroup(graph, inside), *_rotation_first(OpGroup(graph, outside))]
+
+
+def _rotation_first(group: OpGroup) -> list[OpGroup]:
+    end = group.names.index("add") + 1 if "add" in group.names else 0
+    first, rest = OpGroup(group.graph, group.nodes[:end]), OpGroup(group.graph, group.nodes[end:])
+    return [first, rest] if is_rotation(first) else [group]
 
 
 def _side_by_side(groups: list[OpGroup]) -> list[OpGroup]:

@@ -17,7 +17,7 @@ from tracekit.analyzers.result_tables import FUSION_PLAN
 
 NAN = float("nan")
 _MOST = 40
-_COPIES_OF_GROUPS = ("pattern", "layer", "layer_type", "ops", "groups")
+_COPIES_OF_GROUPS = ("pattern", "layer", "layer_type", "ops", "inputs", "outputs", "groups")
 
 
 def table(graph: Graph, gpu: GPU, layer_ops: pd.DataFrame, steps: int, timed: Timed | None = None) -> pd.DataFrame:

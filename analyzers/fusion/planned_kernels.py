@@ -1,7 +1,8 @@
 """The fused kernels that a step could run: equal ones are combined, and those that save most come first."""
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,8 +40,10 @@ class Planned:
     each: Estimate
     """Modelled time of one group."""
     tiles: Tiles | None
-    inputs: int
-    outputs: int
+    inputs: str
+    """Tensors that one group reads: type and shape."""
+    outputs: str
+    """Tensors that it writes and others read."""
     first: Kernel
     """Kernel of the first group."""
     layers: set[str] = field(default_factory=set)
@@ -108,6 +111,13 @@ def _layer(kernel: Kernel) -> str:
     return ".".join(shared)
 
 
+def _tensors(graph: Graph, tensors: Iterable[int]) -> str:
+    """Return, for example, "2 x bf16[8, 1024, 2048], bf16[2048]"."""
+    each = [graph.tensors[tensor] for tensor in tensors]
+    counts = Counter(f"{PRECISIONS.get(one.dtype, one.dtype)}{list(one.shape)}" for one in each)
+    return ", ".join(f"{count} x {one}" if count > 1 else one for one, count in counts.items())
+
+
 def _planned(kernel: Kernel, each: Estimate, gpu: GPU) -> Planned:
     group, layer = kernel.group, _layer(kernel)
     kinds = dict(group.graph.layers)
@@ -125,7 +135,7 @@ def _planned(kernel: Kernel, each: Estimate, gpu: GPU) -> Planned:
         library=kernel.library,
         each=each,
         tiles=of_template(kernel.template, columns, element, gpu) if kernel.template else None,
-        inputs=len(group.inputs),
-        outputs=len(group.outputs),
+        inputs=_tensors(group.graph, group.inputs),
+        outputs=_tensors(group.graph, group.outputs),
         first=kernel,
     )

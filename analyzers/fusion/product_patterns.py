@@ -7,6 +7,7 @@ from tracekit.analyzers.fusion.graph import Graph
 from tracekit.analyzers.fusion.groups import OpGroup, family, is_odd_product, roots
 from tracekit.analyzers.fusion.kernel import Kernel, matrix
 from tracekit.analyzers.fusion.structure import is_plain_loss
+from tracekit.analyzers.ranges import ROOT
 
 _CAUSAL = ("ForCausalLM", "LMHeadModel")
 """Ends of the classes of transformers whose forward takes labels and shifts them."""
@@ -20,13 +21,16 @@ def products(group: OpGroup) -> Kernel | None:
     graph = group.graph
     if graph.training or any(family(graph, node) != "gemm" for node in group.nodes):
         return None  # an optimizer needs separate weights
+    if any(graph.layer_type(node) != "Linear" for node in group.nodes):
+        return None
     names = tuple(graph.layer(node).rpartition(".")[2] for node in group.nodes)
     works: list[Any] = [_work(graph, node) for node in group.nodes]
     sizes = {"rows": works[0].m, "columns": works[0].k}
     if len(names) == 1:
         sizes["outputs"] = works[0].n
         return Kernel(group, "padded projection", "padded_projection", {"NAMES": names}, sizes, _PADDED)
-    if len(set(names)) < len(names) or not all(names):
+    biased = len(set(group.names)) > 1  # layers with a bias and without one
+    if biased or len(set(names)) < len(names) or not all(names):
         return None
     sizes["sizes"] = tuple(work.n for work in works)
     return Kernel(group, _packed(names), "packed_projections", {"GROUPS": (names,)}, sizes, _PACKED)
@@ -47,7 +51,7 @@ def cross_entropy(group: OpGroup) -> Kernel | None:
         return None
     rows, vocabulary = matrix(graph, graph.nodes[softmax].inputs[0])
     head = graph.producers.get(roots(graph)[group.inputs[0]])
-    model = next((kind for path, kind in graph.layers if path == "(model)"), "")
+    model = next((kind for path, kind in graph.layers if path == ROOT), "")
     constants: dict[str, Any] = {"LAYERS": (model,)}
     sizes = {"rows": rows, "columns": 0, "vocabulary": vocabulary}
     if head is None or not _is_plain_head(graph, head) or not model.endswith(_CAUSAL) or not is_plain_loss(group):

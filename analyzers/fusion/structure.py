@@ -1,9 +1,11 @@
 """Whether modules compute what a template computes in their place: by their ops, and by the tensors between them."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 from tracekit.analyzers.fusion.graph import Graph
 from tracekit.analyzers.fusion.groups import OpGroup, roots
+from tracekit.analyzers.ranges import ROOT
 
 _RMS = Counter({"pow": 1, "mean": 1, "add": 1, "rsqrt": 1, "mul": 2})
 _CASTS = ("to_copy", "copy")
@@ -24,20 +26,26 @@ def rms_epsilon(group: OpGroup, layer: str) -> float | None:
     weight = set(graph.nodes[_last(graph, nodes, "mul")].inputs) - {
         each for node in nodes for each in graph.nodes[node].outputs
     }
-    plain = all(graph.producers.get(roots(graph)[each], -1) < 0 for each in weight)
     epsilon = by_name["add"].numbers
-    return epsilon[0] if plain and weight and by_name["pow"].numbers == (2.0,) and len(epsilon) == 1 else None
+    plain = bool(weight) and _are_parameters(graph, weight)
+    return epsilon[0] if plain and by_name["pow"].numbers == (2.0,) and len(epsilon) == 1 else None
 
 
 def layer_norm_epsilon(graph: Graph, node: int) -> float | None:
-    """Return the epsilon of a layer norm with weight and bias; None for one without them."""
+    """Return the epsilon of a layer norm with weight and bias; None for one without them, or with computed ones."""
     values = [each for each in graph.values(node) if isinstance(each, str) and each]
-    if len(graph.nodes[node].inputs) != 3 or not values:
+    read = graph.nodes[node].inputs
+    if len(read) != 3 or not values or not _are_parameters(graph, read[1:]):
         return None
     try:
         return float(values[-1])
     except ValueError:
         return None
+
+
+def _are_parameters(graph: Graph, tensors: Iterable[int]) -> bool:
+    """Return whether no op of the step writes the tensors."""
+    return all(roots(graph)[each] not in graph.producers for each in tensors)
 
 
 def is_rotation(group: OpGroup) -> bool:
@@ -90,7 +98,7 @@ def _calls(there: Counter[str], ops: Counter[str]) -> bool:
 
 
 def _is_in(path: str, layer: str) -> bool:
-    return path == layer or path.startswith(f"{layer}.")
+    return layer == ROOT or path == layer or path.startswith(f"{layer}.")
 
 
 def _is_plain_sum(graph: Graph, node: int) -> bool:

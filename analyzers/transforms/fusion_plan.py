@@ -149,7 +149,7 @@ def _columns(rows: list[tuple[_Kind, _Sum]]) -> dict[str, list[object]]:
         **{name: [getattr(kind, name) for kind in kinds] for name in ("pattern", "layer", "layer_type", "ops")},
         "number": list(range(1, len(rows) + 1)),
         "basis": ["launch order"] * len(rows),
-        **{name: [""] * len(rows) for name in ("kernel", "library", "reason")},
+        **{name: [""] * len(rows) for name in ("kernel", "library", "reason", "inputs", "outputs")},
         "layers": [len(total.layers) for total in sums],
         "groups": [total.groups for total in sums],
         "launches_saved": [total.launches for total in sums],

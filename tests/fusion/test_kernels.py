@@ -179,6 +179,22 @@ def test_a_padded_head_stays_tied_to_the_embedding(tmp_path):
     assert model.lm_head.weight.shape == (61, 24)
 
 
+@pytest.mark.parametrize("size", [8, 4])
+def test_a_part_of_each_head_may_rotate(size):
+    kernel = template("rotary")
+    q, k = torch.randn(1, 3, 5, 8, device=DEVICE), torch.randn(1, 1, 5, 8, device=DEVICE)
+    _, _, cos, sin = kernel.example(torch.float32, DEVICE, rows=5, size=size)
+    turned = kernel.reference(q[..., :size], k[..., :size], cos, sin)
+    for got, part, x in zip(kernel._called(None, q, k, cos, sin), turned, (q, k), strict=True):
+        torch.testing.assert_close(got, torch.cat((part, x[..., size:]), -1))
+
+
+def test_a_kernel_that_fits_no_module_is_refused(tmp_path):
+    for name in ("norm", "gated_activation", "pointwise_chain", "cross_entropy", "padded_projection"):
+        with pytest.raises(ValueError, match=r"has no|is named"):
+            template_with(tmp_path, name, {}).apply(torch.nn.Sequential(torch.nn.GELU()).eval())
+
+
 def test_rotary_leaves_other_models_alone(tmp_path):
     from transformers.models.llama import modeling_llama
 

@@ -52,7 +52,16 @@ def test_a_norm_by_one_plus_its_weight_has_no_kernel(tmp_path):
 
 
 def test_a_head_with_a_bias_has_no_fused_loss_and_parallel_layers_no_fused_norm(tmp_path):
-    assert templates(tmp_path, "phi", "PhiForCausalLM", "train") == {"pointwise_chain"}
+    assert templates(tmp_path, "phi", "PhiForCausalLM", "train") == {"pointwise_chain", "rotary"}
+
+
+def test_a_layer_norm_of_a_computed_weight_has_no_kernel(tmp_path):
+    assert "add_norm" not in templates(tmp_path, "nemotron", "NemotronForCausalLM", num_key_value_heads=2)
+
+
+def test_a_chain_in_the_model_itself_is_not_the_model(tmp_path):
+    """Gemma-2 caps its logits where the whole model runs."""
+    assert "pointwise_chain" not in templates(tmp_path, "gemma2", "Gemma2ForCausalLM", head_dim=16)
 
 
 class Norm(nn.Module):

@@ -140,10 +140,15 @@ def moved_bytes(hidden, weight, labels):
 
 
 def apply(model):
-    """Let each model compute its loss without storing all logits. Without labels, the model is unchanged."""
-    for module in model.modules():
-        if type(module).__name__ in LAYERS:
-            module.forward = MethodType(_with_loss, module)
+    """Let each model compute its loss without storing all logits. Without labels, the model is unchanged.
+
+    Raises ValueError if there is no such model.
+    """
+    modules = [each for each in model.modules() if type(each).__name__ in LAYERS]
+    if not modules:
+        raise ValueError(f"The model has no {' or '.join(LAYERS)}.")
+    for module in modules:
+        module.forward = MethodType(_with_loss, module)
     return model
 
 

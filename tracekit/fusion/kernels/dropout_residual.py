@@ -107,12 +107,17 @@ def moved_bytes(x, residual, bias=None, p=0.1, seed=0):
 
 
 def apply(model):
-    """Let each layer drop and add its residuals in one kernel; the model's dropouts become the identity."""
-    for layer in model.modules():
-        if type(layer).__name__ in LAYERS:
-            layer.forward = MethodType(_layer, layer)
-            for dropout in _dropouts(layer):
-                dropout.forward = MethodType(_through, dropout)
+    """Let each layer drop and add its residuals in one kernel; the model's dropouts become the identity.
+
+    Raises ValueError if there is no such layer.
+    """
+    layers = [each for each in model.modules() if type(each).__name__ in LAYERS]
+    if not layers:
+        raise ValueError(f"The model has no {' or '.join(LAYERS)}.")
+    for layer in layers:
+        layer.forward = MethodType(_layer, layer)
+        for dropout in _dropouts(layer):
+            dropout.forward = MethodType(_through, dropout)
     return model
 
 

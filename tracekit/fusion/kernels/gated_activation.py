@@ -125,10 +125,12 @@ def moved_bytes(gate, up):
 
 
 def apply(model):
-    """Let each MLP compute its activation and its gate in one kernel."""
-    for module in model.modules():
-        if type(module).__name__ in LAYERS:
-            module.forward = MethodType(_mlp, module)
+    """Let each MLP compute its activation and its gate in one kernel. Raises ValueError if there is none."""
+    modules = [each for each in model.modules() if type(each).__name__ in LAYERS]
+    if not modules:
+        raise ValueError(f"The model has no {' or '.join(LAYERS)}.")
+    for module in modules:
+        module.forward = MethodType(_mlp, module)
     return model
 
 

@@ -40,13 +40,17 @@ def moved_bytes(x, weight, bias):
 
 
 def apply(model):
-    """Let each MLP compute its first GEMM and its activation in one kernel. Raises ValueError for a model in
-    training."""
+    """Let each MLP compute its first GEMM and its activation in one kernel.
+
+    Raises ValueError for a model in training, and if it has no such MLP.
+    """
     if model.training:
         raise ValueError("The product with GELU is for inference: call model.eval() first.")
-    for module in model.modules():
-        if type(module).__name__ in LAYERS:
-            module.forward = MethodType(_mlp, module)
+    modules = [each for each in model.modules() if type(each).__name__ in LAYERS]
+    if not modules:
+        raise ValueError(f"The model has no {' or '.join(LAYERS)}.")
+    for module in modules:
+        module.forward = MethodType(_mlp, module)
     return model
 
 

@@ -145,10 +145,12 @@ def moved_bytes(x, weight):
 
 
 def apply(model):
-    """Let each norm of short rows run in one kernel."""
-    for module in model.modules():
-        if type(module).__name__ in LAYERS and module.weight.numel() <= LONGEST:
-            module.forward = MethodType(_normed, module)
+    """Let each norm of short rows run in one kernel. Raises ValueError if there is none."""
+    modules = [each for each in model.modules() if type(each).__name__ in LAYERS and each.weight.numel() <= LONGEST]
+    if not modules:
+        raise ValueError(f"The model has no {' or '.join(LAYERS)} of at most {LONGEST} elements.")
+    for module in modules:
+        module.forward = MethodType(_normed, module)
     return model
 
 

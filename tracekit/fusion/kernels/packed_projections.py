@@ -59,23 +59,25 @@ class _Joined:
 
 
 def apply(model):
-    """Join the layers of each group. Raises ValueError for a model in training."""
+    """Join the layers of each group. Raises ValueError for a model in training, and if no layers can be joined."""
     if model.training:
         raise ValueError("Packed projections are for inference: call model.eval() first.")
-    for parent in model.modules():
-        for names in GROUPS:
-            layers = [getattr(parent, name, None) for name in names]
-            if all(type(layer) is torch.nn.Linear for layer in layers) and _alike(layers):
-                joined = _Joined(layers)
-                for index, layer in enumerate(layers):
-                    object.__setattr__(layer, "_joined", (joined, index))
-                    layer.forward = MethodType(_project, layer)
+    groups = [[getattr(parent, name, None) for name in names] for parent in model.modules() for names in GROUPS]
+    groups = [layers for layers in groups if _can_be_joined(layers)]
+    if not groups:
+        raise ValueError(f"The model has no linear layers {' or '.join(map(str, GROUPS))} to join.")
+    for layers in groups:
+        joined = _Joined(layers)
+        for index, layer in enumerate(layers):
+            object.__setattr__(layer, "_joined", (joined, index))
+            layer.forward = MethodType(_project, layer)
     return model
 
 
-def _alike(layers):
-    """Return whether the layers can be joined: they have one input size, and all or none have a bias."""
-    return len({(layer.in_features, layer.bias is None) for layer in layers}) == 1
+def _can_be_joined(layers):
+    """Return whether these are linear layers of one input size, all or none with a bias."""
+    linear = all(type(layer) is torch.nn.Linear for layer in layers)
+    return linear and len({(layer.in_features, layer.bias is None) for layer in layers}) == 1
 
 
 def remove(model):

@@ -108,10 +108,12 @@ def moved_bytes(x):
 
 
 def apply(model):
-    """Let each module that consists of the chain compute it in one kernel."""
-    for module in model.modules():
-        if type(module).__name__ in LAYERS:
-            module.forward = MethodType(_chain, module)
+    """Let each module that consists of the chain compute it in one kernel. Raises ValueError if there is none."""
+    modules = [each for each in model.modules() if type(each).__name__ in LAYERS]
+    if not modules:
+        raise ValueError(f"The model has no {' or '.join(LAYERS)}.")
+    for module in modules:
+        module.forward = MethodType(_chain, module)
     return model
 
 

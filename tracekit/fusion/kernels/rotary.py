@@ -147,8 +147,12 @@ def remove(model):
 
 
 def _called(plain, q, k, cos, sin, *others, **options):
-    """Rotate (batch, heads, tokens, size) by the kernel, and leave other layouts and partial rotations as they are."""
-    usual = q.ndim == 4 and cos.ndim == 3 and cos.shape[-2:] == (q.shape[2], q.shape[3])
-    if usual and options.get("unsqueeze_dim", 1) == 1 and not any(each not in (None, 1) for each in others):
-        return fused(q, k, cos, sin)
-    return plain(q, k, cos, sin, *others, **options)
+    """Rotate (batch, heads, tokens, size) by the kernel, or the first part of each head. Leave other layouts alone."""
+    size = cos.shape[-1]
+    usual = q.ndim == 4 and cos.ndim == 3 and cos.shape[-2] == q.shape[2] and size <= q.shape[3]
+    if not usual or options.get("unsqueeze_dim", 1) != 1 or any(each not in (None, 1) for each in others):
+        return plain(q, k, cos, sin, *others, **options)
+    turned = fused(q[..., :size], k[..., :size], cos, sin)
+    if size == q.shape[3]:
+        return turned
+    return tuple(torch.cat((part, x[..., size:]), -1) for part, x in zip(turned, (q, k), strict=True))
