@@ -9,12 +9,30 @@ from click.testing import CliRunner
 
 import tracekit
 from tracekit.analyzers.errors import InputError
+from tracekit.answers import what_if
 from tracekit.cli import main
 from tracekit.reports.prediction_export import schema, to_dict
 
 TRACES = Path(__file__).parents[2] / "examples/traces"
 DECODE = TRACES / "h200_gpt2_decode.json.gz"
 PREFILL = TRACES / "h200_gpt2_prefill.json.gz"
+_BASELINE = what_if._baseline
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _started_once():
+    """Read and analyze a trace once: predictions change neither its analysis nor its baseline."""
+    begun = {}
+
+    def baseline(path, named, *others):
+        key = (str(path), named and named.id, *others)
+        if key not in begun:
+            begun[key] = _BASELINE(path, named, *others)
+        return begun[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(what_if, "_baseline", baseline)
+        yield
 
 
 def invoke(*words):
