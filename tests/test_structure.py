@@ -100,7 +100,8 @@ def test_help_imports_nothing_heavy():
         "from click.testing import CliRunner\nfrom tracekit.cli import main\nCliRunner().invoke(main, ['--help'])"
     )
     assert not loaded & {"torch", "numpy", "pandas", "plotly", "jinja2", "transformers", "rich"}
-    assert not loaded & {f"tracekit.analyzers.{room}" for room in ("costs", "kernel_time", "prediction", "readers")}
+    rooms = ("costs", "hardware", "kernel_time", "prediction", "readers")
+    assert not loaded & {f"tracekit.analyzers.{room}" for room in rooms}
 
 
 def test_reading_a_trace_loads_neither_pyarrow_nor_what_it_does_not_show():

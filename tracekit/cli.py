@@ -2,7 +2,6 @@
 
 import os
 import sys
-import traceback
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -56,6 +55,8 @@ class Verbs(click.Group):
 
 
 def _explain(ctx: click.Context, error: BaseException, what: str, why: str, hint: str) -> None:
+    import traceback
+
     from tracekit.reports.untrusted import printable_lines
 
     if ctx.params["verbose"]:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from tracekit.analyzers.costs import dtypes
-from tracekit.analyzers.hardware.hosts import GPUS_OF_A_HOST
+from tracekit.analyzers.hosts import GPUS_OF_A_HOST
 
 Kind = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", ""]
 

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.analyzers.hardware import GPU
-from tracekit.analyzers.hardware.hosts import GPUS_OF_A_HOST
+from tracekit.analyzers.hosts import GPUS_OF_A_HOST
 
 Floats = npt.NDArray[np.float64]
 

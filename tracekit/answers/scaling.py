@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tracekit.analyzers import cache, hardware
 from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.hardware.hosts import Link
+from tracekit.analyzers.hosts import Link
 from tracekit.analyzers.prediction.data_parallel.gradients import gradients
 from tracekit.analyzers.prediction.data_parallel.scaling import Scaling
 from tracekit.analyzers.prediction.data_parallel.scaling import scaling as predicted

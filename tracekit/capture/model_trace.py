@@ -15,7 +15,7 @@ from tracekit import __version__
 from tracekit.analyzers import hardware, ranges
 from tracekit.analyzers.capture_info import CaptureInfo, Latency, RecordedOn
 from tracekit.analyzers.hardware import GPU
-from tracekit.analyzers.hardware.hosts import Link
+from tracekit.analyzers.hosts import Link
 from tracekit.analyzers.prediction.host_costs import HostCosts, assumed
 from tracekit.analyzers.prediction.workspaces import workspace_bytes
 from tracekit.capture import environment, fake_run, modelled_events, trace_file

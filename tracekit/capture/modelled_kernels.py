@@ -9,7 +9,7 @@ from tracekit.analyzers.costs import cost_of_signature
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Precision, Product, Recurrent
 from tracekit.analyzers.hardware import GPU
-from tracekit.analyzers.hardware.hosts import Link
+from tracekit.analyzers.hosts import Link
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.kernel_time.link_copies import copy_ns
 from tracekit.analyzers.prediction.data_parallel.links import message_ns

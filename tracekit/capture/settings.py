@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tracekit.analyzers.hardware.hosts import Link
+from tracekit.analyzers.hosts import Link
 from tracekit.capture.parallel.split import Split, split_of
 
 WorkloadName = Literal["prefill", "decode", "generate", "train"]

@@ -10,7 +10,7 @@ from math import ceil, log2
 
 from tracekit.analyzers.costs.messages import Message
 from tracekit.analyzers.hardware import GPU
-from tracekit.analyzers.hardware.hosts import GPUS_OF_A_HOST, Link
+from tracekit.analyzers.hosts import GPUS_OF_A_HOST, Link
 from tracekit.analyzers.kernel_time.collectives import collective_ns
 
 ADAPTER_GBS, SUSTAINED = 50.0, 0.85

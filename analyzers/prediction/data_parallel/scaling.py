@@ -11,7 +11,7 @@ from math import log2
 import numpy as np
 
 from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.hardware.hosts import GPUS_OF_A_HOST, Link
+from tracekit.analyzers.hosts import GPUS_OF_A_HOST, Link
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.data_parallel.buckets import Bucket, buckets

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.hardware.hosts import GPUS_OF_A_HOST, Link
+from tracekit.analyzers.hosts import GPUS_OF_A_HOST, Link
 
 Kind = Literal["data-parallel", "tensor-parallel", "fsdp"]
 LINKS: tuple[Link, ...] = get_args(Link)
