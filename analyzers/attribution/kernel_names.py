@@ -31,6 +31,7 @@ _MULTIPLIES = re.compile(r"gem[mv]|Cijk_|nvjet|xmma|cutlass|winograd|fmha|implic
 _FP32 = re.compile(r"sgemm|scudnn|f32f32_f32f32|simt_s|(?:gemv|engine|winograd)\w*<float|Cijk_\w+?_SB_", re.IGNORECASE)
 _16_BITS = re.compile(r"bf16|bfloat16|half|[hf]16|h884|h1688|hmma", re.IGNORECASE)
 _TF32 = re.compile(r"tf32|s1688", re.IGNORECASE)
+_UNALIGNED = re.compile(r"tensorop\w*_align[12](?:\D|$)")
 _TO_DEVICE = re.compile(r"HtoD|HostToDevice|^Memcpy [HM]2D", re.IGNORECASE)
 _TO_HOST = re.compile(r"DtoH|DeviceToHost|^Memcpy D2[HM]", re.IGNORECASE)
 _BETWEEN_DEVICES = re.compile(r"PtoP|PeerToPeer|Memcpy Peer", re.IGNORECASE)
@@ -66,6 +67,11 @@ def multiplies_in(names: pd.Series) -> npt.NDArray[np.object_]:
     """Return "tf32" or "fp32" for kernels whose names say that they multiply in it; "" for all others."""
     tf32, fp32 = (matching(names, pattern) & ~matching(names, _16_BITS) for pattern in (_TF32, _FP32))
     return np.select([tf32, fp32], ["tf32", "fp32"], "").astype(object)
+
+
+def is_unaligned(names: pd.Series) -> npt.NDArray[np.bool_]:
+    """Return which kernels on tensor cores load one or two elements at a time, by their names."""
+    return matching(names, _UNALIGNED)
 
 
 def is_host_copy(names: pd.Series) -> npt.NDArray[np.bool_]:

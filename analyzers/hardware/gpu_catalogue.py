@@ -17,7 +17,14 @@ from tracekit.analyzers.hardware.rows import gpu_of_row
 SHEETS = Path(__file__).parent / "gpus.toml"
 CALIBRATION = Path(__file__).parent / "calibration.toml"
 _SECTION = re.compile(r"^\[([a-z0-9.-]+)\]$", re.MULTILINE)
-ALIASES = {"v100": "v100-sxm", "a100": "a100-80gb-sxm", "h100": "h100-sxm", "p100": "p100-sxm", "h800": "h800-sxm"}
+ALIASES = {
+    "v100": "v100-sxm",
+    "a100": "a100-80gb-sxm",
+    "h100": "h100-sxm",
+    "p100": "p100-sxm",
+    "h800": "h800-sxm",
+    "a6000": "rtx-a6000",
+}
 """The most common variant of each family; an A100 without a memory size is the 80 GB one."""
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribution.collective_messages import messages
-from tracekit.analyzers.attribution.kernel_names import multiplies_in
+from tracekit.analyzers.attribution.kernel_names import is_unaligned, multiplies_in
 from tracekit.analyzers.attribution.nesting import take
 from tracekit.analyzers.breakdown.covered import Covered
 from tracekit.analyzers.breakdown.host_activity import launching
@@ -145,8 +145,11 @@ def _grouped(
     costs = _costs(trace, head.cost_op.to_numpy(), head.precision.astype(object).to_numpy())
     moved = messages(trace.host, head.name, head.op.to_numpy())
     ops = OP_LIST.frame({**words, **numbers, "cost": costs, "message": moved}).assign(**words)
+    unaligned = np.logical_or.reduceat(is_unaligned(work.name), first)
     recorded = replace(
-        _recorded(trace, head, planned, launched[last]), multiplies_in=pd.Series(_multiplies_in(work, first))
+        _recorded(trace, head, planned, launched[last]),
+        multiplies_in=pd.Series(_multiplies_in(work, first)),
+        unaligned=pd.Series(unaligned),
     )
     return Listed(with_decoding(ops), outside, recorded, work)
 

@@ -25,6 +25,8 @@ class Recorded:
     """Number of blocks in the grid of the op's first kernel; -1: not recorded."""
     multiplies_in: pd.Series = field(default_factory=_nothing)
     """fp32 or tf32 if the name of one of the op's kernels says that it multiplies in it; "": none does."""
+    unaligned: pd.Series = field(default_factory=lambda: _nothing(bool))
+    """Whether the name of one of the op's kernels says that it loads one or two elements at a time."""
     launched_ns: pd.Series = field(default_factory=lambda: _nothing(int))
     """Time in the trace at which the host had launched the op."""
 
@@ -34,6 +36,10 @@ class Recorded:
     def products_in(self, ops: pd.DataFrame) -> "pd.Series[str]":
         """Return the precision of each product of unknown cost, by the name of its kernel; "" for others."""
         return self.multiplies_in.reindex(ops.index).fillna("").astype(str).where(ops["cost"].isna(), "")
+
+    def unaligned_in(self, ops: pd.DataFrame) -> "pd.Series[bool]":
+        """Select the products of unknown cost that load one or two elements at a time, by the name of their kernel."""
+        return self.unaligned.reindex(ops.index, fill_value=False).astype(bool) & ops["cost"].isna()
 
     def planned(self, ops: pd.DataFrame) -> npt.NDArray[np.float64]:
         """Return the planning time of each op in nanoseconds."""

@@ -10,6 +10,7 @@ mask:
   grouped heads.
 """
 
+import re
 import tomllib
 from dataclasses import replace
 from functools import cache
@@ -36,6 +37,7 @@ from tracekit.analyzers.transforms.written_attention import written_out
 MENDED = (5, 18)
 """The first version of transformers that builds no such masks."""
 _LAYERS = ("gemm", "convolution", "attention")
+_PRODUCTS = re.compile(r"aten::(?:linear|addmm|mm|b?addbmm|bmm|matmul|einsum|conv|scaled_dot_product)")
 _CLASSES = Path(__file__).parent / "mask_classes.toml"
 KERNEL_ERROR = Interval(1.25, 1.0, 0.85)
 """Real time of the math backend's kernels, relative to the modelled one. ViT-large (batch 8) on an H200: 187 µs per
@@ -84,10 +86,15 @@ def skipped(ops: pd.DataFrame) -> "pd.Series[bool]":
 
 def _before_layers(ops: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Select the rows from the token embedding, or the start, to the first product after it."""
-    products = each(lambda cost: cost is not None and cost.family in _LAYERS, ops.cost, dtype=bool)
+    products = each(_is_layers, ops.cost, ops.call, dtype=bool)
     embeddings = (ops.call == "aten::embedding").to_numpy()
     row = np.arange(1, len(ops) + 1)
     return np.maximum.accumulate(row * products) <= np.maximum.accumulate(row * embeddings)
+
+
+def _is_layers(cost: Cost | None, call: str) -> bool:
+    """Return whether an op is a product, by its name where its cost is not known."""
+    return cost.family in _LAYERS if cost is not None else bool(_PRODUCTS.search(call))
 
 
 @remembered

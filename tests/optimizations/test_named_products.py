@@ -8,7 +8,9 @@ from op_lists import base
 
 from tracekit.analyzers.attribution.kernel_names import multiplies_in
 from tracekit.analyzers.transforms.named_products import in_precision, retimed_by_name
+from tracekit.optimizations.half_precision import HalfPrecision
 from tracekit.optimizations.mixed_precision import MixedPrecision
+from tracekit.optimizations.pad_shapes import PadShapes
 from tracekit.optimizations.tf32 import TF32
 
 
@@ -48,6 +50,30 @@ def test_products_of_unknown_cost_shrink_by_their_names() -> None:
     assert (low.kernel_ns[products] > expected.kernel_ns[products]).all()
     assert (expected.kernel_ns[products] > high.kernel_ns[products]).all()
     assert (expected.kernel_ns[~products] == run.ops.kernel_ns[~products]).all()
+
+
+def test_unaligned_products_of_unknown_cost_are_told_by_their_names() -> None:
+    known = base("h100")
+    run = replace(
+        known,
+        ops=known.ops.assign(cost=pd.Series([None] * len(known.ops), dtype=object)),
+        recorded=replace(known.recorded, unaligned=known.ops.name == "aten::addmm"),
+    )
+    assert PadShapes().obstacle(run) is None
+    assert PadShapes().reason(run)[0].kind == "pad-shapes-by-name"
+    after = PadShapes().applied(run, "expected")
+    products = run.ops.name == "aten::addmm"
+    assert (after.ops.kernel_ns[products] < 0.5 * run.ops.kernel_ns[products]).all()
+    assert (after.ops.kernel_ns[~products] == run.ops.kernel_ns[~products]).all()
+    assert PadShapes().obstacle(after)
+
+
+def test_products_are_narrowed_once() -> None:
+    run = base("a100", precision="fp32")
+    named = replace(run.recorded, multiplies_in=pd.Series(["fp32"] * len(run.ops)))
+    run = replace(run, ops=run.ops.assign(cost=pd.Series([None] * len(run.ops), dtype=object)), recorded=named)
+    assert TF32().obstacle(run) is None
+    assert TF32().obstacle(HalfPrecision().applied(run, "expected"))
 
 
 def test_a_known_cost_is_not_judged_by_the_name() -> None:

@@ -13,7 +13,7 @@ from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import where
 from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
-from tracekit.analyzers.transforms.named_products import in_precision, retimed_by_name
+from tracekit.analyzers.transforms.named_products import in_precision, now_in, retimed_by_name
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.retime import narrowed, retimed
 from tracekit.capture.numerics import TORCH_NAMES
@@ -73,6 +73,9 @@ class MixedPrecision(Optimization):
         casts = {int(row): _casts(base.ops.cost.iloc[row], outcome) for row in rows}
         ops = retimed_by_name(base, retimed(base.ops, changed, base.gpu, outcome), to, outcome)
         return with_extras(replace(base, ops=ops), {row: extras for row, extras in casts.items() if extras}, {})
+
+    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
+        return now_in(super().applied(base, outcome), half_type(base.gpu))
 
     def reason(self, base: Baseline) -> Statements:
         precision = of_step("precision", "precision", half_type(base.gpu))

@@ -9,6 +9,7 @@ from tracekit.analyzers.kernel_time.padding import multiple_of, padded, up
 from tracekit.analyzers.kernel_time.products import is_unaligned, vectors
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
+from tracekit.analyzers.transforms import named_products
 from tracekit.analyzers.transforms.by_cost import where
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.analyzers.transforms.retime import retimed
@@ -27,7 +28,7 @@ class PadShapes(Optimization):
 
     Products in 16 bits whose rows are no multiple of 16 bytes load one or two elements at a time (`cutlass_…_align1`,
     `align2`). The prediction is the modelled time of the product with padded sides over that of the product as it is.
-    In measured traces the names of the kernels must confirm it.
+    In measured traces the names of the kernels must confirm it; where the trace lacks shapes, only they tell.
 
     *Refused* if the kernels load whole vectors although the shapes are odd, because strides may be padded already.
     """
@@ -47,9 +48,17 @@ class PadShapes(Optimization):
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        return retimed(base.ops, lambda cost: padded(cost) if is_unaligned(cost, base.gpu) else cost, base.gpu, outcome)
+        def changed(cost: Cost) -> Cost:
+            return padded(cost) if is_unaligned(cost, base.gpu) else cost
+
+        return named_products.aligned(base, retimed(base.ops, changed, base.gpu, outcome), outcome)
+
+    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
+        return named_products.now_aligned(super().applied(base, outcome))
 
     def reason(self, base: Baseline) -> Statements:
+        if not _by_shapes(base).any():
+            return (say("pad-shapes-by-name", share_of(base, _unaligned(base))),)
         side, even = _odd_side(_largest(base))
         sizes = of_step("side", "rows", side), of_step("padded", "rows", even)
         return (say("pad-shapes", share_of(base, _unaligned(base)), *sizes),)
@@ -58,7 +67,7 @@ class PadShapes(Optimization):
         return largest(base, _unaligned(base))
 
     def how_to(self, base: Baseline) -> str:
-        if not _unaligned(base).any():
+        if not _by_shapes(base).any():
             return "size = -(-size // 8) * 8  # sizes of products as multiples of 8"
         largest_product = _largest(base)
         side, even = _odd_side(largest_product)
@@ -73,12 +82,16 @@ class PadShapes(Optimization):
 
 
 def _unaligned(base: Baseline) -> "pd.Series[bool]":
+    return _by_shapes(base) | named_products.unaligned(base)
+
+
+def _by_shapes(base: Baseline) -> "pd.Series[bool]":
     return where(base.ops, lambda cost: cost is not None and is_unaligned(cost, base.gpu))
 
 
 def _largest(base: Baseline) -> Cost:
     """Return the unaligned GEMM with the most FLOPs."""
-    cost: Cost = max(base.ops.cost[_unaligned(base)], key=lambda cost: cost.flops)
+    cost: Cost = max(base.ops.cost[_by_shapes(base)], key=lambda cost: cost.flops)
     return cost
 
 

@@ -9,7 +9,7 @@ from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import where
-from tracekit.analyzers.transforms.named_products import in_precision, retimed_by_name
+from tracekit.analyzers.transforms.named_products import in_precision, now_in, retimed_by_name
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.analyzers.transforms.retime import retimed
 from tracekit.optimizations.base import Optimization, refused
@@ -38,6 +38,9 @@ class TF32(Optimization):
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         return retimed_by_name(base, retimed(base.ops, _with_tf32, base.gpu, outcome), "tf32", outcome)
+
+    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
+        return now_in(super().applied(base, outcome), "tf32")
 
     def reason(self, base: Baseline) -> Statements:
         return (say("tf32", share_of(base, _fp32_products(base))),)
