@@ -13,7 +13,7 @@ from tracekit.cli import main
 from tracekit.reports.export import to_json
 from tracekit.runs.outputs import write_outputs
 
-SAMPLE = Path(__file__).parents[1] / "examples" / "traces" / "h200_gpt2_prefill.json.gz"
+SAMPLE = Path(__file__).parents[1] / "examples" / "traces" / "h200_bert_prefill.json.gz"
 
 
 @pytest.fixture(autouse=True)

@@ -138,13 +138,11 @@ def test_hostile_names_are_data(analysis: Analysis) -> None:
 
 @pytest.mark.parametrize("layout", ["bare array", "tail", "spaced", "plain"])
 def test_any_layout_of_the_json(layout: str, tmp_path: Path) -> None:
-    content = json.loads(gzip.decompress((SAMPLES / "h200_gpt2_prefill.json.gz").read_bytes()))
+    content = json.loads(gzip.decompress((SAMPLES / "graphs" / "bs_1.json.gz").read_bytes()))
     texts = {
         "bare array": json.dumps(content["traceEvents"]),
         "tail": json.dumps({"traceEvents": content.pop("traceEvents") or [], **content}),
-        "spaced": json.dumps(
-            json.loads(gzip.decompress((SAMPLES / "h200_gpt2_prefill.json.gz").read_bytes())), indent=1
-        ),
+        "spaced": json.dumps(json.loads(gzip.decompress((SAMPLES / "graphs" / "bs_1.json.gz").read_bytes())), indent=1),
     }
     source, target = tmp_path / "in.json", tmp_path / "out.json"
     source.write_text(texts.get(layout, texts["tail"]))
