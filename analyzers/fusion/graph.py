@@ -12,6 +12,7 @@ import msgspec
 from tracekit.analyzers.costs import cost_of_signature
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.ranges import ROOT
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True):
@@ -68,13 +69,12 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def inside(self) -> dict[str, list[int]]:
-        """Module -> the launching forward nodes inside it."""
+        """Module -> the launching forward nodes inside it; all of them are inside the model."""
         inside: dict[str, list[int]] = defaultdict(list)
         for i, node in enumerate(self.nodes):
             if node.launches and node.forward < 0 and node.phase != "backward":
-                path = self.layer(i)
-                inside[path].append(i)
-                while path := path.rpartition(".")[0]:
+                names = self.layer(i).split(".")
+                for path in {ROOT, *(".".join(names[:end]) for end in range(1, len(names) + 1))}:
                     inside[path].append(i)
         return dict(inside)
 

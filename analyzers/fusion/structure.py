@@ -5,7 +5,6 @@ from collections.abc import Iterable
 
 from tracekit.analyzers.fusion.graph import Graph
 from tracekit.analyzers.fusion.groups import OpGroup, roots
-from tracekit.analyzers.ranges import ROOT
 
 _RMS = Counter({"pow": 1, "mean": 1, "add": 1, "rsqrt": 1, "mul": 2})
 _CASTS = ("to_copy", "copy")
@@ -66,7 +65,7 @@ def is_residual_layer(graph: Graph, layer: str, names: list[str]) -> bool:
     if [graph.name(node) for node in own] != ["add", "add"] or not all(_is_plain_sum(graph, node) for node in own):
         return False
     first, second = (graph.nodes[node] for node in own)
-    inside = [[node for node in nodes if _is_in(graph.layer(node), f"{layer}.{name}")] for name in names]
+    inside = [graph.inside.get(f"{layer}.{name}", []) for name in names]
     if not all(inside):
         return False
     total = root[first.outputs[0]]
@@ -95,10 +94,6 @@ def _calls(there: Counter[str], ops: Counter[str]) -> bool:
     """Return whether a module's ops are those of one call or of several."""
     times = sum(there.values()) / sum(ops.values())
     return there == Counter({name: round(count * times) for name, count in ops.items()})
-
-
-def _is_in(path: str, layer: str) -> bool:
-    return layer == ROOT or path == layer or path.startswith(f"{layer}.")
 
 
 def _is_plain_sum(graph: Graph, node: int) -> bool:

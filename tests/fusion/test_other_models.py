@@ -19,6 +19,8 @@ from tracekit.capture.own_model import OwnModel  # noqa: E402
 from tracekit.capture.record_own_model import on_fake_tensors  # noqa: E402
 from tracekit.capture.settings import Settings  # noqa: E402
 from tracekit.fusion import run_kernels  # noqa: E402
+from tracekit.subjects.subject import Subject  # noqa: E402
+from tracekit.subjects.written_kernels import with_written_kernels  # noqa: E402
 
 H100 = hardware.find("h100")
 SIZES = {
@@ -173,6 +175,9 @@ def test_a_layer_that_returns_more_is_refused_when_its_kernel_is_put_in(tmp_path
     path = run_kernels.write_source(1, row, H100, tmp_path, {})
     with pytest.raises(TracekitError, match="returns more than its hidden states"):
         run_kernels.put_in(model, [path])
+    subject = Subject(model=model, settings=Settings(model="Pair", gpu="h100"), inputs={"x": torch.randn(2, 5, 32)})
+    (caveat,) = with_written_kernels(subject, ()).caveats
+    assert "add_norm.py: Pair returns more" in caveat
 
 
 def test_a_module_that_is_more_than_its_chain_has_no_kernel():

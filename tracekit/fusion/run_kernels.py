@@ -197,8 +197,8 @@ def _timed(kernel: ModuleType, planned: Planned, gpu: GPU, trains: bool) -> Time
     return time_of(kernel, planned, trains=trains) if is_here(gpu) else None
 
 
-def put_in(model: Any, paths: Sequence[Path]) -> Any:
-    """Apply written kernels to a model. Raises TracekitError if none of them fits it."""
+def put_in(model: Any, paths: Sequence[Path]) -> list[str]:
+    """Apply written kernels to a model, and return which were refused and why. Raises TracekitError if all were."""
     refused = []
     for number, path in enumerate(paths):
         kernel = load(path, f"tracekit_applied_{number}")
@@ -211,4 +211,4 @@ def put_in(model: Any, paths: Sequence[Path]) -> Any:
             refused.append(f"{path.name}: {error}")
     if len(refused) == len(paths):
         raise TracekitError("The kernels cannot be applied.", " ".join(refused))
-    return model
+    return refused

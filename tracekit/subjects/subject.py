@@ -37,6 +37,8 @@ class Subject:
     """Number of drafted tokens that a decode step checks in addition to the next one."""
     tokens_a_step: float = 1.0
     """Number of tokens that a decode step yields on average."""
+    caveats: tuple[str, ...] = ()
+    """What was left out when an optimization was applied."""
 
     @property
     def training(self) -> bool:

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
 from tracekit.analyzers import hardware
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.fusion.graph import Graph, to_bytes
-from tracekit.analyzers.fusion.planned_kernels import plan
+from tracekit.analyzers.fusion.placement import BY_HAND
+from tracekit.analyzers.fusion.planned_kernels import Planned, plan
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.gpu_catalogue import resolve
 from tracekit.capture import environment
@@ -33,7 +35,7 @@ def with_written_kernels(subject: Subject, numbers: Sequence[int]) -> Subject:
     if gpu is None:
         raise InputError("No fused kernels can be written for it.", "The run names no GPU: repeat it with --gpu.")
     rows = list(enumerate(plan(graph_of_subject(subject, gpu), gpu), 1))
-    wanted = [(number, row) for number, row in rows if number in numbers or (not numbers and row.template)]
+    wanted = [(number, row) for number, row in rows if number in numbers or (not numbers and _is_put_in(row))]
     refused = [f"{number}: {why}" for number, row in wanted if (why := run_kernels.obstacle(row, gpu))]
     if refused or len(wanted) < len(numbers) or not wanted:
         raise InputError(
@@ -45,8 +47,12 @@ def with_written_kernels(subject: Subject, numbers: Sequence[int]) -> Subject:
     changed = subject.with_twin()
     timed = kernel_times.read(subject.settings.folder, gpu).kernels if subject.inputs is None else {}
     paths = [run_kernels.write_source(number, row, gpu, folder, timed) for number, row in wanted]
-    run_kernels.put_in(changed.model, paths)
-    return changed
+    left_out = run_kernels.put_in(changed.model, paths)
+    return replace(changed, caveats=(*changed.caveats, *(f"Left out: {each}" for each in left_out)))
+
+
+def _is_put_in(row: Planned) -> bool:
+    return bool(row.template) and row.template not in BY_HAND
 
 
 def keep_graph(subject: Subject, folder: Path) -> None:

@@ -110,7 +110,8 @@ def _with(predicted: Verified, measured: Measured, caveats: Sequence[str]) -> Ve
 
 def _caveats(changed: Subject, measured: Measured) -> list[str]:
     drafts = _DRAFTS.format(drafted=changed.checked, tokens=changed.tokens_a_step) if changed.checked else ""
-    return [line for line in (drafts, *measured.warnings, noise(measured.before, measured.after)) if line]
+    noisy = noise(measured.before, measured.after)
+    return [line for line in (drafts, *changed.caveats, *measured.warnings, noisy) if line]
 
 
 def unmeasured(name: str, expected: Expected, error: str = "") -> Verified:
