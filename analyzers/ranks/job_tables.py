@@ -70,6 +70,7 @@ def collectives_table(
     size, sent = by.size(), by["bytes"].max()
     transfer = by["transfer"].min()
     whole = np.array([len(group.ranks) for group in groups])[first["group"].to_numpy(dtype=np.int64)]
+    whole = np.where(first["source"] >= 0, 2, whole)
     rate = (sent / (transfer / 1e9)).where((sent > 0) & (transfer > 0) & (size == whole) & (size > 1))
     bus = rate * bus_factor(first["kind"].to_numpy(), whole)
     links = np.array([link_bytes(gpu, len(group.ranks), hosts_of(group, hosts)) for group in groups])

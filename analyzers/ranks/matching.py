@@ -31,7 +31,8 @@ class Matched:
     """The calls of all ranks, one row per call and rank, in order of `call`, the number of the job's call."""
 
     calls: pd.DataFrame = field(repr=False)
-    """Columns of RANK_CALLS with rank (position), group, call and members. Times are absolute, on the rank's clock."""
+    """Columns of RANK_CALLS with rank (position), group, call, and the source and target of a send, as numbers in the
+    job (-1: not recorded). Times are absolute, on the rank's clock."""
     groups: tuple[Group, ...]
     missing: pd.DataFrame = field(repr=False)
     """Columns rank, group, kind and count, of calls that the rank lacks and others of its group made."""
@@ -44,20 +45,22 @@ class Matched:
 
 
 def match(ranks: Sequence[RankSummary], numbers: Sequence[int]) -> Matched:
-    """Match calls by group and sequence number or, without sequence numbers, by order. `numbers` are the ranks' in the
-    job."""
+    """Match calls by group and sequence number or, without sequence numbers, by order.
+
+    Sends and receives are matched by their order between source and target. `numbers` are the ranks' in the job.
+    """
     calls = _all_calls(ranks)
     calls["group"], groups = _group_numbers(calls, _groups_of(ranks, numbers), numbers)
     members = np.array([len(group.traced) for group in groups], dtype=np.int64)
     calls = calls[members[calls["group"]] > 1]
     used, calls["group"] = np.unique(calls["group"].to_numpy(), return_inverse=True)
-    groups, members = tuple(groups[number] for number in used), members[used]
-    calls["kind"] = calls["kind"].replace(PAIRED)
+    groups = tuple(groups[number] for number in used)
+    calls = calls.assign(**_ways(calls, numbers), kind=calls["kind"].replace(PAIRED))
     calls = pd.concat([keyed(part) for _, part in calls.groupby("group", sort=True)] or [calls.assign(key=0)])
     call, _ = pd.factorize(pd.MultiIndex.from_frame(calls[["group", "key"]]))
-    calls = calls.assign(call=call, members=members[calls["group"]]).drop(columns="key")
+    calls = calls.assign(call=call).drop(columns="key")
     calls = calls.sort_values(["call", "rank"], kind="stable", ignore_index=True)
-    return Matched(calls, groups, _missing(calls, groups), _uneven(calls))
+    return Matched(calls, groups, _missing(calls, groups, numbers), _uneven(calls))
 
 
 def _all_calls(ranks: Sequence[RankSummary]) -> pd.DataFrame:
@@ -67,6 +70,14 @@ def _all_calls(ranks: Sequence[RankSummary]) -> pd.DataFrame:
     base_ns = np.array([each.base_ns for each in ranks])[rank]
     times = {name: columns[name] + base_ns for name in ("start_ns", "end_ns")}
     return pd.DataFrame({**columns, **times, "rank": rank})
+
+
+def _ways(calls: pd.DataFrame, numbers: Sequence[int]) -> dict[str, Ints]:
+    """Return the columns source and target of `calls`."""
+    number, peer = np.asarray(numbers)[calls["rank"].to_numpy()], calls["peer"].to_numpy()
+    sends, known = (calls["kind"] == "send").to_numpy(), calls["kind"].isin(PAIRED).to_numpy() & (peer >= 0)
+    ways = {"source": np.where(sends, number, peer), "target": np.where(sends, peer, number)}
+    return {name: np.where(known, way, -1) for name, way in ways.items()}
 
 
 def _groups_of(ranks: Sequence[RankSummary], numbers: Sequence[int]) -> list[dict[str, tuple[int, ...]]]:
@@ -99,29 +110,28 @@ def _group_numbers(
     return number, tuple(groups)
 
 
-def _missing(calls: pd.DataFrame, groups: tuple[Group, ...]) -> pd.DataFrame:
-    """Return the calls that a rank lacks between calls of the group that it made, or all calls of the group if it made
-    none."""
-    lacking = [_lacking(calls[calls["group"] == number], group) for number, group in enumerate(groups)]
-    rows = pd.concat([table.assign(group=number) for number, table in enumerate(lacking)]) if lacking else _none()
-    return rows.groupby(["rank", "group", "kind"]).size().rename("count").reset_index()
+def _missing(calls: pd.DataFrame, groups: tuple[Group, ...], numbers: Sequence[int]) -> pd.DataFrame:
+    """Return the calls that a rank lacks between calls of its group, or with its peer, that it made, or all of them if
+    it made none."""
+    position = {number: at for at, number in enumerate(numbers)}
+    lacking = [calls[["rank", "group", "kind"]].iloc[:0]]
+    for (group, *pair), part in calls.groupby(["group", "source", "target"]):
+        traced = [position[number] for number in pair if number in position] if pair[0] >= 0 else groups[group].traced
+        lacking.append(_lacking(part, traced).assign(group=group))
+    return pd.concat(lacking).groupby(["rank", "group", "kind"]).size().rename("count").reset_index()
 
 
-def _none() -> pd.DataFrame:
-    return pd.DataFrame({"rank": [], "group": [], "kind": []})
-
-
-def _lacking(calls: pd.DataFrame, group: Group) -> pd.DataFrame:
-    """Return columns rank and kind, with one row for each call of the group that a rank lacks."""
+def _lacking(calls: pd.DataFrame, traced: Sequence[int]) -> pd.DataFrame:
+    """Return columns rank and kind, with one row for each call that one of the ranks lacks."""
     made = calls.groupby("call").agg(end=("end_ns", "median"), kind=("kind", "first")).sort_values("end")
     place = pd.Series(np.arange(len(made)), index=made.index)[calls["call"]].to_numpy()
-    there = np.zeros((max(group.traced) + 1, len(made)), dtype=bool)
+    there = np.zeros((max(traced) + 1, len(made)), dtype=bool)
     there[calls["rank"].to_numpy(), place] = True
-    there = there[list(group.traced)]
+    there = there[list(traced)]
     begun = np.maximum.accumulate(there, axis=1) | ~there.any(axis=1, keepdims=True)
     goes_on = np.maximum.accumulate(there[:, ::-1], axis=1)[:, ::-1] | ~there.any(axis=1, keepdims=True)
     rank, column = np.nonzero(begun & goes_on & ~there)
-    return pd.DataFrame({"rank": np.asarray(group.traced)[rank], "kind": made["kind"].to_numpy()[column]})
+    return pd.DataFrame({"rank": np.asarray(traced)[rank], "kind": made["kind"].to_numpy()[column]})
 
 
 def _uneven(calls: pd.DataFrame) -> pd.DataFrame:

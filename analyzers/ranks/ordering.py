@@ -17,10 +17,24 @@ _MOST_CELLS = 1 << 26
 def keyed(calls: pd.DataFrame) -> pd.DataFrame:
     """Return the calls of one group with a column `key`, which is equal for calls that belong together.
 
+    Each rank numbers its sends and receives for itself, so that these are matched by their order from source to target.
+    """
+    calls = calls.sort_values(["rank", "start_ns"], kind="stable")
+    between = (calls["source"] >= 0).to_numpy()
+    if not between.any():
+        return _keyed(calls)
+    nth = calls[between].groupby(["rank", "source", "target"], sort=False).cumcount()
+    key, _ = pd.factorize(pd.MultiIndex.from_frame(calls.loc[between, ["source", "target"]].assign(nth=nth)))
+    pairs = calls[between].assign(key=-1 - key)
+    return pairs if between.all() else pd.concat([_keyed(calls[~between]), pairs])
+
+
+def _keyed(calls: pd.DataFrame) -> pd.DataFrame:
+    """Return the calls with a column `key` of at least 0.
+
     Without sequence numbers, calls are matched by their order within each kind and size if all ranks made equally many;
     otherwise by the longest common subsequence with the rank that made the most calls.
     """
-    calls = calls.sort_values(["rank", "start_ns"], kind="stable")
     if (calls["sequence"] >= 0).all():
         nth = calls.groupby(["rank", "sequence"], sort=False).cumcount().to_numpy()
         return calls.assign(key=nth + (calls["sequence"].to_numpy() << 20))

@@ -42,6 +42,7 @@ class Program:
     """Own time beyond the device's at the host's last wait for the device since the previous call; NaN: none."""
     blocks: Bools
     kind: npt.NDArray
+    """The kind of each call; of a send or receive also its way, by which stages of a pipeline differ."""
     transfer: Floats
     """Transfer time of each call of the job."""
     order: Ints
@@ -62,15 +63,17 @@ class Program:
     def rows_of(self, rank: int) -> slice:
         return slice(*np.searchsorted(self.rank, [rank, rank + 1]))
 
+    def same_calls(self, rank: int, other: int) -> bool:
+        """Whether two ranks make calls of the same kinds in the same order."""
+        return np.array_equal(self.kind[self.rows_of(rank)], self.kind[self.rows_of(other)])
+
     def like(self, rank: int, peer: int) -> "Program":
-        """Return the program in which `rank` takes the own time of its peer."""
+        """Return the program in which `rank` takes the own time of its peer, which makes the same calls."""
         mine, other = self.rows_of(rank), self.rows_of(peer)
-        alike = np.array_equal(self.kind[mine], self.kind[other])
-        factor = self.step_end.own[peer, -1] / max(self.step_end.own[rank, -1], 1.0)
 
         def taken(of: Floats) -> Floats:
             of = of.copy()
-            of[mine] = of[other] if alike else of[mine] * factor
+            of[mine] = of[other]
             return of
 
         def of_steps(of: Floats) -> Floats:
@@ -154,7 +157,7 @@ def program(calls: pd.DataFrame, at: StepWindows) -> Program:
         end=pace("end"),
         synced=np.where(synced < 0, np.nan, synced - lead[rank]),
         blocks=calls["blocks"].to_numpy(),
-        kind=calls["kind"].to_numpy(),
+        kind=_kinds(calls),
         transfer=transfer,
         order=order.index.to_numpy(),
         begin=at.start,
@@ -162,3 +165,10 @@ def program(calls: pd.DataFrame, at: StepWindows) -> Program:
         step_synced=np.where(at.synced < 0, np.nan, at.synced - lead[:, None]),
         step_at=np.searchsorted(order.to_numpy(), at.end.max(axis=0)),
     )
+
+
+def _kinds(calls: pd.DataFrame) -> npt.NDArray:
+    source, target = calls["source"].to_numpy(), calls["target"].to_numpy()
+    sends = calls["peer"].to_numpy() == target
+    way = np.where(sends, "to ", "from ") + np.where((source < target) == sends, "later", "earlier").astype(object)
+    return np.where(source >= 0, way, calls["kind"].to_numpy(dtype=object)).astype(str)

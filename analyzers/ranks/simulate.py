@@ -47,11 +47,6 @@ def step_times(program: Program) -> Floats:
     return simulate(program).step_ns
 
 
-def without(program: Program, rank: int, peer: int) -> Floats:
-    """Return the time of each step in ns if `rank` takes the own time of its peer."""
-    return step_times(program.like(rank, peer))
-
-
 def with_transfers(program: Program, factor: float | Floats) -> Floats:
     """Return the time of each step in ns if transfers take `factor` times as long: one factor, or one for each call."""
     return step_times(replace(program, transfer=program.transfer * factor))

@@ -7,7 +7,7 @@ copies, its data loading, or garbage collection. All of these must hold:
 - The excess is beyond chance: the interval of its mean over the steps (confidence 99 %, divided among the ranks) is
   above zero, with outlying steps clipped at Tukey's fences, because a pause of the machine says nothing about the rank.
   Or it is at least LEAST_ONCE of a step in every step. With fewer than LEAST_STEPS steps, only the latter counts.
-- Among four or more ranks, it is an outlier: more than OUTLIER times the usual deviation between ranks. Fewer ranks do
+- Among four or more ranks, it is an outlier (outliers.py). Fewer ranks do
   not show how much hosts differ without a fault, so that a host must be later by HOSTS_DIFFER of its peers' own time,
   and for EXPLAINS of that at one place in a step (even_pace.py).
 - The simulated job is faster by at least LEAST_COST of a step without it: if the rank takes the own time of its typical
@@ -28,17 +28,17 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.ranks.causes import beyond
 from tracekit.analyzers.ranks.even_pace import longest_pause, pace
 from tracekit.analyzers.ranks.mean_interval import mean_interval
+from tracekit.analyzers.ranks.outliers import LEAST_FOR_SPREAD, outliers
 from tracekit.analyzers.ranks.own_parts import OwnParts
 from tracekit.analyzers.ranks.peers import peers, typical
 from tracekit.analyzers.ranks.program import Program
-from tracekit.analyzers.ranks.simulate import step_times, without
+from tracekit.analyzers.ranks.simulate import step_times
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 LEAST_EXCESS, LEAST_COST, LEAST_ONCE = 0.03, 0.02, 0.10
 LEAST_STEPS = 4
-OUTLIER = 5.0
 HOSTS_DIFFER = 0.25
 """Processes of one job whose hosts have no fault differ by up to 17 % (recorded on two and four H200)."""
 EXPLAINS = 0.5
@@ -53,9 +53,7 @@ _ALWAYS_NAMED = ("data loading", "garbage collection")
 MORE_WORK = "more work"
 """The class of work that exceeds the peers' by its counts; it is named even if nobody waits for it."""
 _ON_DEVICE = ("compute", "copies", MORE_WORK)
-_MAD = 1.4826
 _MOST_SIMULATED = 16
-_LEAST_FOR_SPREAD = 4
 
 
 @dataclass(frozen=True)
@@ -92,8 +90,8 @@ def costs(program: Program, parts: OwnParts, extra: Mapping[int, float]) -> Cost
     run = _Run(program, parts, step_times(program), peers(program))
     excess, step_ns = _excess(parts.own, run.others), float(run.base.mean())
     candidates = np.argsort(-excess.mean(axis=1), kind="stable")[:_MOST_SIMULATED]
-    simulated = [run.like_peer(int(rank), float(excess[rank].mean())) for rank in candidates]
-    late = _beyond_chance(excess, step_ns)
+    simulated = [run.like_peer(int(rank), excess[rank]) for rank in candidates]
+    late = _beyond_chance(excess, step_ns, run.others)
     paces = {each.rank: _pace_of_uneven_host(run, each) for each in simulated if late[each.rank]}
     of_host = {rank: slower for rank, slower in paces.items() if slower is not None}
     whole = [each for each in simulated if late[each.rank] and each.rank not in of_host]
@@ -123,9 +121,12 @@ class _Run:
     base: Floats
     others: list[list[int]]
 
-    def like_peer(self, rank: int, excess_ns: float) -> Cost:
+    def like_peer(self, rank: int, excess: Floats) -> Cost:
+        """Return the cost of the excess in each step: a peer with the same calls takes its place, if there is one."""
         peer = typical(self.parts.own, self.others[rank])
-        return Cost(rank, peer, _share(self.base, without(self.program, rank, peer)), excess_ns)
+        if not self.program.same_calls(rank, peer):
+            return self.without(rank, excess, "")
+        return Cost(rank, peer, _share(self.base, step_times(self.program.like(rank, peer))), float(excess.mean()))
 
     def without(self, rank: int, saved: Floats | float, name: str) -> Cost:
         """Return the cost of the time `saved` of a class in each step."""
@@ -142,7 +143,7 @@ def _pace_of_uneven_host(run: _Run, cost: Cost) -> float | None:
     """
     others = run.others[cost.rank]
     largest = max(run.parts.parts, key=lambda name: beyond(run.parts.parts[name], cost.rank, others))
-    if run.program.ranks >= _LEAST_FOR_SPREAD or largest != "host":
+    if run.program.ranks >= LEAST_FOR_SPREAD or largest != "host":
         return None
     usual = float(np.median(run.parts.own[others], axis=0).mean())
     spread = longest_pause(run.program, cost.rank, others) < EXPLAINS * cost.excess_ns
@@ -160,7 +161,7 @@ def _of_classes(run: _Run) -> list[Cost]:
     costly = []
     for name in ON_ITS_OWN:
         excess = _excess(run.parts.parts[name], run.others)
-        late = np.flatnonzero(_beyond_chance(excess, float(run.base.mean())))[:_MOST_SIMULATED].tolist()
+        late = np.flatnonzero(_beyond_chance(excess, float(run.base.mean()), run.others))[:_MOST_SIMULATED].tolist()
         costly += [run.without(rank, np.maximum(excess[rank], 0.0), name) for rank in late]
     return costly
 
@@ -178,17 +179,18 @@ def _share(base: Floats, better: Floats) -> Interval:
     return Interval(max(0.0, low), max(0.0, share.expected), min(1.0, max(0.0, high)))
 
 
-def _beyond_chance(excess: Floats, step_ns: float) -> Bools:
-    """Return, for each rank, whether its excess is significant over the steps and an outlier among the ranks."""
+def _beyond_chance(excess: Floats, step_ns: float, others: Sequence[Sequence[int]]) -> Bools:
+    """Return, for each rank, whether its excess is significant over the steps and an outlier among the ranks.
+
+    `others` are the peers of each.
+    """
     ranks, steps = excess.shape
     always, excess = excess.min(axis=1) >= LEAST_ONCE * step_ns, _fenced(excess)
     mean = excess.mean(axis=1)
     confidence = 1 - (1 - CONFIDENCE) / ranks
     significant = np.array([mean_interval(values, confidence).low > 0 for values in excess])
     enough = (mean >= LEAST_EXCESS * step_ns) & (always | (significant & (steps >= LEAST_STEPS)))
-    if ranks >= _LEAST_FOR_SPREAD:
-        enough &= mean > OUTLIER * _MAD * np.median(np.abs(mean - np.median(mean)))
-    return enough
+    return enough & outliers(mean, others)
 
 
 def _fenced(excess: Floats) -> Floats:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from tracekit.analyzers.ranks.causes import COUNTS, MORE, compared_work
 from tracekit.analyzers.ranks.mean_interval import mean_interval
+from tracekit.analyzers.ranks.outliers import outliers
 from tracekit.analyzers.ranks.own_parts import OwnParts
 from tracekit.analyzers.ranks.summary import RankSummary
 
@@ -18,9 +19,6 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 CONFIDENCE = 0.99
-OUTLIER = 5.0
-_MAD = 1.4826
-_LEAST_FOR_SPREAD = 4
 _ALWAYS = 1.1
 """An excess by this factor in every step is beyond chance, however few steps there are."""
 _MOST_COMPARED = 16
@@ -59,6 +57,4 @@ def _more(counts: Floats, alike: Sequence[Sequence[int]]) -> Bools:
     always = (excess > (_ALWAYS - 1) * usual).all(axis=1)
     significant = np.array([mean_interval(values, confidence).low > 0 for values in excess])
     more = (mean > (MORE - 1) * usual.mean(axis=1)) & (always | significant)
-    if len(counts) >= _LEAST_FOR_SPREAD:
-        more &= mean > OUTLIER * _MAD * np.median(np.abs(mean - np.median(mean)))
-    return more
+    return more & outliers(mean, alike)

@@ -48,6 +48,43 @@ def test_another_size_at_the_same_number_is_uneven():
     assert matched.uneven[["rank", "count"]].values.tolist() == [[2, 1]]
 
 
+STAGES = [("pipeline", (4, 5, 6))]
+
+
+def between(number, *ways):
+    """Return the summary of a stage that sends (+) to and receives (-) from others, which it numbers by itself."""
+    rows = [
+        call(
+            10 * start,
+            10 * start + 1,
+            sequence=at,
+            group="pipeline",
+            kind="send" if to > 0 else "receive",
+            peer=abs(to),
+        )
+        for at, (start, to) in enumerate(ways)
+    ]
+    return summary(number, rows, 8, STAGES)
+
+
+def test_sends_are_matched_by_their_order_from_source_to_target():
+    """Two micro-batches through three stages, forward and back."""
+    first = between(4, (0, 5), (1, 5), (4, -5), (6, -5))
+    middle = between(5, (0, -4), (1, 6), (2, -4), (3, 6), (4, -6), (5, 4), (6, -6), (7, 4))
+    last = between(6, (1, -5), (3, -5), (4, 5), (6, 5))
+    matched = match([first, middle, last], [4, 5, 6])
+    starts = {tuple(part["start_ns"] // 10_000_000) for _, part in matched.calls.groupby("call")}
+    assert starts == {(0, 0), (1, 2), (1, 1), (3, 3), (4, 4), (4, 5), (6, 6), (6, 7)}
+    assert matched.missing.empty, "the other stages take no part in a send"
+
+
+def test_a_send_that_was_not_received_is_missing():
+    matched = match([between(4, *[(at, 5) for at in range(5)]), between(5, (0, -4), (1, -4), (4, -4))], [4, 5])
+    assert matched.missing["count"].sum() == 0, "the last two may be outside the recording"
+    three = match([between(4, (0, 5)), between(5, (1, -6)), between(6, (1, 5))], [4, 5, 6])
+    assert three.missing[["rank", "count"]].values.tolist() == [[1, 1]]
+
+
 def test_all_to_alls_may_differ_in_size():
     ranks = [summary(n, [call(1, 2, kind="all-to-all", bytes=8 * (n + 1))]) for n in range(2)]
     pairs, matched = counterparts(*ranks)

@@ -8,7 +8,7 @@ from rank_programs import program
 from tracekit.analyzers.ranks.clocks import Clocks
 from tracekit.analyzers.ranks.critical_path import critical_path
 from tracekit.analyzers.ranks.mean_interval import mean_interval
-from tracekit.analyzers.ranks.simulate import simulate, with_transfers, without
+from tracekit.analyzers.ranks.simulate import simulate, step_times, with_transfers
 from tracekit.analyzers.ranks.skew import arrivals
 from tracekit.analyzers.student import t_quantile
 
@@ -51,8 +51,8 @@ def test_a_step_lasts_as_long_as_its_longest_chain():
 
 
 def test_without_the_straggler_the_step_is_shorter_by_what_it_costs():
-    assert without(SLOW, 1, 0).tolist() == [40]
-    assert without(SLOW, 0, 1).tolist() == [70]
+    assert step_times(SLOW.like(1, 0)).tolist() == [40]
+    assert step_times(SLOW.like(0, 1)).tolist() == [70]
 
 
 def test_hosts_that_are_never_late_leave_the_work_of_their_devices():
