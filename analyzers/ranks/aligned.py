@@ -65,7 +65,7 @@ class AlignedRanks:
         """Why the clocks cannot be compared; "" if they can."""
         parts = len(np.unique(self.clocks.component))
         if parts > 1 or (self.clocks.component < 0).any():
-            return f"{parts} sets of ranks share fewer than three collectives with each other"
+            return f"{parts} sets of ranks share fewer than two collectives with each other"
         step, error = float(np.median(self.step_ns)) if self.steps else 0.0, self.clocks.error_ns
         if not error <= _MOST_ERROR * step:
             return f"ends of collectives differ by {error / 1e3:,.0f} µs, and a step takes {step / 1e3:,.0f} µs"

@@ -17,8 +17,8 @@ Floats = npt.NDArray[np.float64]
 
 SYNCHRONISING = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "barrier")
 PAIRED = ("send-receive",)
-LEAST_CALLS = 3
-"""Smallest number of shared collectives that distinguishes a clock offset from a late end."""
+LEAST_CALLS = 2
+"""Smallest number of shared collectives whose ends show whether an offset fits them."""
 _ROUNDS = 100
 _CERTAIN = 4.0
 """A drift counts if it exceeds this multiple of its standard error."""
