@@ -115,8 +115,9 @@ def _missing(calls: pd.DataFrame, groups: tuple[Group, ...], numbers: Sequence[i
     it made none."""
     position = {number: at for at, number in enumerate(numbers)}
     lacking = [calls[["rank", "group", "kind"]].iloc[:0]]
-    for (group, *pair), part in calls.groupby(["group", "source", "target"]):
-        traced = [position[number] for number in pair if number in position] if pair[0] >= 0 else groups[group].traced
+    for _, part in calls.groupby(["group", "source", "target"]):
+        group, *pair = part[["group", "source", "target"]].iloc[0].tolist()
+        traced = groups[group].traced if pair[0] < 0 else [position[each] for each in pair if each in position]
         lacking.append(_lacking(part, traced).assign(group=group))
     return pd.concat(lacking).groupby(["rank", "group", "kind"]).size().rename("count").reset_index()
 
