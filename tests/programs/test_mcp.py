@@ -12,6 +12,7 @@ from tiny_runs import write_run
 
 from tracekit.analyzers.errors import InputError, TracekitError, UnknownNameError
 from tracekit.programs.roots import Roots
+from tracekit.programs.server import server
 from tracekit.programs.skill import install, text
 from tracekit.programs.tools import Tools
 
@@ -160,9 +161,36 @@ def test_the_commands_of_the_skill_exist():
         assert name == "run" or {word for word in options if word.startswith("--")} <= known, words
 
 
+@pytest.fixture(scope="module")
+def mcp():
+    """Import the package before a test captures the standard error, which it keeps."""
+    return pytest.importorskip("mcp")
+
+
+def test_a_client_is_answered_and_nothing_else_is_printed(mcp, tools, capfd):
+    async def talk():
+        async with mcp.Client(server(tools)) as client:
+            refused = await client.call_tool("analyze", {"trace": "link.json"})
+            swept = await client.call_tool("sweep", SWEEP)
+            checked = await client.call_tool("check", {"runs": ["item.json"], "against": ["base-0.json"]})
+            ranked = await client.call_tool("ranks", {"folder": "job"})
+            wrong = await client.call_tool("sweep", {**SWEEP, "gpus": "t4"})
+            return refused, swept, checked, ranked, wrong
+
+    refused, swept, checked, ranked, wrong = asyncio.run(talk())
+    assert capfd.readouterr().out == "", "standard output is the protocol's"
+    points = json.loads(swept.content[0].text)["points"]
+    assert [(point["gpu"], point["apply"]) for point in points] == [("t4", "none"), ("t4", "half-precision")]
+    assert all(0 < point["latency_low_us"] <= point["latency_high_us"] for point in points)
+    assert json.loads(checked.content[0].text)["outcome"] == "regressed"
+    assert len(json.loads(ranked.content[0].text)["ranks"]) == 2
+    assert wrong.is_error and "gpus" in wrong.content[0].text
+    assert refused.is_error
+    assert "not a path inside the folders" in refused.content[0].text
+
+
 @pytest.mark.slow
-def test_a_client_over_stdio(root):
-    mcp = pytest.importorskip("mcp")
+def test_a_client_over_stdio(mcp, root):
     stdio = pytest.importorskip("mcp.client.stdio")
     command = stdio.StdioServerParameters(
         command=sys.executable, args=["-m", "tracekit", "mcp", "--root", str(root)], cwd=str(root)
@@ -170,25 +198,10 @@ def test_a_client_over_stdio(root):
 
     async def talk():
         async with mcp.Client(command, read_timeout_seconds=120) as client:
-            listed = (await client.list_tools()).tools
-            told = await client.call_tool("analyze", {"trace": "base-0.json"})
-            refused = await client.call_tool("analyze", {"trace": "link.json"})
-            swept = await client.call_tool("sweep", SWEEP)
-            checked = await client.call_tool("check", {"runs": ["item.json"], "against": ["base-0.json"]})
-            ranked = await client.call_tool("ranks", {"folder": "job"})
-            wrong = await client.call_tool("sweep", {**SWEEP, "gpus": "t4"})
-            return listed, told, refused, swept, checked, ranked, wrong
+            return (await client.list_tools()).tools, await client.call_tool("analyze", {"trace": "base-0.json"})
 
-    listed, told, refused, swept, checked, ranked, wrong = asyncio.run(talk())
+    listed, told = asyncio.run(talk())
     assert {tool.name for tool in listed} == {"analyze", "show", "predict", "sweep", "compare", "check", "ranks"}
-    points = json.loads(swept.content[0].text)["points"]
-    assert [(point["gpu"], point["apply"]) for point in points] == [("t4", "none"), ("t4", "half-precision")]
-    assert all(0 < point["latency_low_us"] <= point["latency_high_us"] for point in points)
-    assert json.loads(checked.content[0].text)["outcome"] == "regressed"
-    assert len(json.loads(ranked.content[0].text)["ranks"]) == 2
-    assert wrong.is_error and "gpus" in wrong.content[0].text
     assert all(tool.annotations.read_only_hint for tool in listed)
     assert not told.is_error
     assert json.loads(told.content[0].text)["source"]["device"] == "h100-sxm"
-    assert refused.is_error
-    assert "not a path inside the folders" in refused.content[0].text
