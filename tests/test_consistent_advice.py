@@ -60,6 +60,8 @@ def test_the_first_advice_is_the_same_everywhere(analysis: Analysis, exported: d
     if analysis.plan:
         assert analysis.plan[0].name.split(":")[0] == first.id
         assert analysis.plan[0].speedup.expected == pytest.approx(first.speedup.expected)
+    else:
+        assert all(each.throughput or each.condition for each in analysis.recommendations)
 
 
 def test_a_plan_has_no_step_that_loses(analysis: Analysis) -> None:

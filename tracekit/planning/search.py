@@ -67,7 +67,9 @@ class Search:
         """
         free = [each for each in candidates if not each.condition]
         latency = [each for each in free if not each.throughput]
-        steps = self._sure(self._pruned(self._beam(latency, start), start), start)
+        together = self._sure(self._pruned(self._beam(latency, start), start), start)
+        alone = [self._sure(steps, start) for steps in self._grown([(start, each) for each in latency])]
+        steps = max([together, *alone], key=self._expected)
         steps = self._with_mends(steps, [each for each in latency if each.mends_mistake])
         steps = self._mends_first(steps[len(start) :], start)
         more = self._grown([(steps, each) for each in free if each.throughput])
