@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 from catalogue import SETS, cases, table
 from diagnose import BLIND, SEEN, _is_right, diagnosis, page, summary
 
 import tracekit
+from tracekit.reports.export import schema, to_json
 from tracekit.reports.headline import headline
 
 CASES = Path(__file__).parents[1] / "benchmarks" / "cases"
@@ -97,6 +99,7 @@ def test_on_a_gpu_that_is_too_small_what_makes_it_fit_comes_first():
     first = "gradient-checkpointing"
     assert (there.recommendations[0].id, there.plan[0].name, there.memory_fit.fitting[0].name) == (first, first, first)
     assert there.plan[0].memory_bytes < 16e9
+    jsonschema.validate(json.loads(to_json(there)), schema())
 
 
 @pytest.fixture(scope="module")
