@@ -18,6 +18,7 @@ from tracekit.analyzers.fusion.planned_kernels import plan
 from tracekit.analyzers.fusion.timed import TimedKernel
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.transforms.fused_groups import with_kernels
+from tracekit.optimizations import fused_kernels
 from tracekit.reports.cards import cards
 from tracekit.runs import kernel_times
 from tracekit.runs.folders import GRAPH, TIMED
@@ -117,6 +118,15 @@ def test_all_groups_are_predicted_from_the_plan(run, graph):
     }
     with pytest.raises(InputError, match="no such group"):
         tracekit.predict(run, apply="fused:99")
+
+
+def test_groups_that_keep_the_host_longer_are_named(run, monkeypatch):
+    said = "takes longer to launch the kernels of these groups"
+    monkeypatch.setattr(fused_kernels, "TRAINED_LAUNCH", Interval(0.0, 0.0, 0.0))
+    assert not any(said in each for each in tracekit.predict(run, apply="fused:all").caveats)
+    monkeypatch.setattr(fused_kernels, "TRAINED_LAUNCH", Interval(500.0, 500.0, 500.0))
+    (caveat,) = (each for each in tracekit.predict(run, apply="fused:all").caveats if said in each)
+    assert "replace: 1, 2" in caveat
 
 
 def test_the_report_has_a_card_of_the_written_kernels(run, graph):

@@ -43,6 +43,10 @@ CALLED = Interval(1.0, 0.5, 0.0)
 
 
 _WRITTEN_CAVEATS = ("A Triton kernel is launched through Python: a run that waits for its host may lose.",)
+_SLOWER = (
+    "The step waits for its host, which takes longer to launch the kernels of these groups than the ops that they "
+    "replace: {groups}. Leave their files out."
+)
 _TITLES = {"": "Fused kernels", "all": "Fused kernels of the run's own plan"}
 _NAMED = 3
 """Number of types of layers that the evidence names."""
@@ -120,6 +124,16 @@ class FusedKernels(Optimization):
         launched = pick(WRITTEN_LAUNCH if self.groups else LIGER_LAUNCH, outcome)
         launch = np.where(torch_has_it, 1.0, launched) * plain
         return ops.assign(host_ns=ops.host_ns.where(length == 1, entered + launch))
+
+    def notes(self, base: Baseline) -> tuple[str, ...]:
+        """Say which groups take the host longer than the ops that they replace, where the step waits for the host."""
+        host_ns = base.ops.host_ns.sum()
+        if self.groups != "all" or not base.graph or host_ns < base.ops.kernel_ns.sum():
+            return ()
+        numbers = sorted({group.number for group, _ in self._planned(base)})
+        alone = [FusedKernels(str(number)) for number in numbers]
+        slower = [each.groups for each in alone if each.transform(base, "expected").host_ns.sum() > host_ns]
+        return (_SLOWER.format(groups=", ".join(slower)),) if slower else ()
 
     def reason(self, base: Baseline) -> Statements:
         return (say("fused-kernels", share_of(base, _fusible(base))),)
