@@ -28,6 +28,7 @@ def run(tmp_path_factory):
     return folder / "run"
 
 
+@pytest.mark.usefixtures("same_process")
 def test_measured_and_refused_stand_beside_each_other(run):
     names = "half-precision,cuda-graphs,speculative-decoding:0.5"
     done = CliRunner().invoke(main, ["verify", str(run), "--apply", names])

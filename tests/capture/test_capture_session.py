@@ -1,8 +1,5 @@
 """Capturing the user's code: blocks and scripts."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from click.testing import CliRunner
@@ -82,13 +79,12 @@ def script(tmp_path_factory):
 
 
 def run(script, output, *args):
-    command = [sys.executable, "-m", "tracekit", "run", "-o", output, script, *args]
-    return subprocess.run(command, capture_output=True, text=True)
+    return CliRunner().invoke(main, ["run", "-o", str(output), str(script), *args])
 
 
 def test_a_script(script, tmp_path):
     done = run(script, tmp_path, "--flag", "0")
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("__main__ ['--flag', '0']\n")
     assert {path.name for path in tmp_path.iterdir()} == {"trace.json.gz", "run.json", "report.html", "analysis.json"}
     assert modules_of(tracekit.load(tmp_path)) == [("(model)", "Net"), ("layers.0", "Linear"), ("layers.1", "Linear")]
@@ -96,7 +92,7 @@ def test_a_script(script, tmp_path):
 
 @pytest.mark.parametrize(("args", "status"), [(["--raise", "0"], 1), (["7"], 7)])
 def test_a_script_that_fails_is_passed_on_and_its_trace_kept(script, tmp_path, args, status):
-    done = CliRunner().invoke(main, ["run", "-o", str(tmp_path), str(script), *args])
+    done = run(script, tmp_path, *args)
     assert done.exit_code == status
     assert ("ValueError: of the script" in done.stderr) == ("--raise" in args)
     assert "runpy" not in done.stderr
