@@ -2,6 +2,7 @@
 
 import json
 import re
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from tracekit.analyzers.attribution.nesting import Nest, take
 from tracekit.analyzers.costs import dtypes
 from tracekit.analyzers.costs.messages import kind_of
 from tracekit.analyzers.readers.collective_args import RECORDED_AS
+from tracekit.analyzers.recorded_dims import recorded_dims
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -124,12 +126,12 @@ def _said(name: str, values: str, shapes: str, types: str) -> Said:
 def _of_shapes(shapes: str, types: str) -> tuple[int, str]:
     """Return the bytes and the dtype of the first tensor."""
     try:
-        shape, element = json.loads(shapes)[0], json.loads(types)[0]
+        element = json.loads(types)[0]
         dtype = dtypes.find(element)
-        count = int(np.prod([int(size) for size in shape], dtype=np.int64)) if shape else 0
-        return count * (dtype.bytes if dtype else 0), element if dtype else ""
     except (ValueError, TypeError, IndexError):
         return 0, ""
+    shape = recorded_dims(shapes, 0)
+    return (prod(shape) * dtype.bytes if shape else 0, element) if dtype else (0, "")
 
 
 def calls_of_cpu(host: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from rich.text import Text
 from tracekit.analyzers.ranks.result import Job
 from tracekit.reports.console import paragraph, printed
 from tracekit.reports.public import number
-from tracekit.reports.ranks import words
+from tracekit.reports.ranks import job_export, words
 
 _MEANS = {
     "compute": "compute_ns",
@@ -30,6 +30,11 @@ def changes(before: Job, after: Job) -> list[dict[str, Any]]:
         {"part": name, "before_us": _us(a), "after_us": _us(b), "change_us": _us(b - a)}
         for name, (a, b) in times.items()
     ]
+
+
+def to_json(before: Job, after: Job) -> str:
+    """Return the job `after` as JSON text, with what changed since `before`."""
+    return job_export.to_json(after, {"against": changes(before, after)})
 
 
 def _us(nanoseconds: float) -> float | None:

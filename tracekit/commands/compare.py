@@ -68,14 +68,12 @@ def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output
 
 def _of_jobs(a: str, b: str, form: str, use_cache: bool, colour: bool | None) -> str:
     from tracekit.answers.job_of_ranks import ranks
-    from tracekit.reports.ranks import change, job_export
+    from tracekit.reports.ranks import change
 
     if form not in ("text", "json"):
         raise click.UsageError(f"Two jobs are compared as text or json, not {form}: tracekit ranks B -o DIRECTORY.")
     before, after = (ranks(each, use_cache=use_cache) for each in (a, b))
-    if form == "text":
-        return change.text(before, after, colour=colour)
-    return job_export.to_json(after, {"against": change.changes(before, after)})
+    return change.text(before, after, colour=colour) if form == "text" else change.to_json(before, after)
 
 
 def _rendered(comparison: "Comparison", form: str, table: str, mark: str, colour: bool | None) -> str:

@@ -82,4 +82,4 @@ def _rendered(job: "Job", other: "Job | None", form: str, table: str) -> str:
         return text.full(job) + (change.text(other, job) if other else "")
     if form == "csv":
         return job_export.to_csv(job, table)
-    return job_export.to_json(job, {"against": change.changes(other, job)} if other else {})
+    return change.to_json(other, job) if other else job_export.to_json(job)
