@@ -1,20 +1,39 @@
-"""The shapes of an op's inputs, as a trace records them."""
+"""The shapes and types of an op's inputs, as a trace records them."""
 
 import json
 import math
+from typing import Any
 
 _MOST = 2**63
 """Elements that no tensor has."""
 
 
-def recorded_dims(shapes: str, operand: int) -> list[int]:
-    """Return the shape of one input of an op; [] for a number, and where no shape was recorded that a tensor can have.
+def recorded_shapes(shapes: str) -> list[list[int] | None]:
+    """Return the shape of each input of an op: [] for a number, None for what no tensor can have.
 
     `shapes` is the JSON array of the shapes of all inputs.
     """
+    return [dims if _is_shape(dims) else None for dims in _array(shapes)]
+
+
+def recorded_dims(shapes: str, operand: int) -> list[int]:
+    """Return the shape of one input of an op; [] for a number, and where no shape was recorded."""
+    return next(iter(recorded_shapes(shapes)[operand : operand + 1]), None) or []
+
+
+def recorded_type(types: str) -> str:
+    """Return the type of an op's first input; "" if it was not recorded. `types` is the JSON array of all types."""
+    return next((each for each in _array(types)[:1] if isinstance(each, str)), "")
+
+
+def _array(text: str) -> list[Any]:
     try:
-        dims = json.loads(shapes)[operand]
-    except (ValueError, IndexError, TypeError, KeyError, RecursionError):
+        parsed = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
         return []
+    return parsed if isinstance(parsed, list) else []
+
+
+def _is_shape(dims: Any) -> bool:
     whole = isinstance(dims, list) and all(type(size) is int and size >= 0 for size in dims)
-    return dims if whole and math.prod(dims) < _MOST and max(dims, default=0) < _MOST else []
+    return whole and math.prod(dims) < _MOST and max(dims, default=0) < _MOST

@@ -4,11 +4,13 @@ The layers of a model repeat, too. A period is a pass if layers repeat within it
 other sizes than its first: a layer reads what the one before it wrote.
 """
 
-import json
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+
+from tracekit.analyzers.recorded_dims import recorded_shapes
 
 Ints = npt.NDArray[np.int64]
 
@@ -61,9 +63,4 @@ def ends_unlike_it_begins(host: pd.DataFrame, op: npt.NDArray[np.integer]) -> bo
 
 def _sizes(shapes: str) -> set[int]:
     """Return the numbers of elements of the tensors of these shapes (JSON text)."""
-    try:
-        dims = json.loads(shapes or "[]")
-    except (ValueError, RecursionError):
-        return set()
-    tensors = [each for each in dims if isinstance(each, list) and len(each) >= _RANK]
-    return {int(np.prod(each)) for each in tensors if all(isinstance(size, int) for size in each)}
+    return {prod(dims) for dims in recorded_shapes(shapes) if dims and len(dims) >= _RANK}

@@ -6,7 +6,7 @@ from tracekit.analyzers.costs.registry import costs, moves
 from tracekit.analyzers.costs.tensors import MalformedCall, Tensor
 from tracekit.analyzers.costs.work import Recurrent
 
-_GATES = {0: 1, 1: 1, 2: 4, 3: 3}
+GATES = {0: 1, 1: 1, 2: 4, 3: 3}
 """Gates by cuDNN's mode: RNN with ReLU or tanh, LSTM, GRU."""
 
 
@@ -43,7 +43,7 @@ def _typed(weights: list[Tensor], x: Tensor) -> list[Tensor]:
 
 def _work(call: Arguments, mode: int, *, backward: bool) -> Recurrent:
     x, state, sizes = call.tensor(0), call.tensor(4), call.integers(mode + 8)
-    gates = _GATES.get(call.integer(mode, -1))
+    gates = GATES.get(call.integer(mode, -1))
     if gates is None or len(x.shape) < 2:
         raise MalformedCall("the mode of the layer is not recorded")
     packed = len(x.shape) == 2

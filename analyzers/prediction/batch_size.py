@@ -1,11 +1,10 @@
 """Derives the number of sequences, images or samples per step from the shapes of its ops."""
 
-import json
 from collections import Counter
 
 import pandas as pd
 
-from tracekit.analyzers.recorded_dims import recorded_dims
+from tracekit.analyzers.recorded_dims import recorded_dims, recorded_type
 
 _BATCH_FIRST = {
     "aten::scaled_dot_product_attention": 4,
@@ -85,11 +84,7 @@ def _first(host: pd.DataFrame, names: tuple[str, ...], dtypes: tuple[str, ...], 
 
 def _rows(shapes: str, types: str, dtypes: tuple[str, ...], rank: int) -> int:
     dims = recorded_dims(shapes, 0)
-    try:
-        dtype = json.loads(types)[0]
-    except (ValueError, IndexError, TypeError, KeyError, RecursionError):
-        return 0
-    return max(dims[0], 0) if len(dims) == rank and dtype in dtypes else 0
+    return dims[0] if len(dims) == rank and recorded_type(types) in dtypes else 0
 
 
 def _first_dimension(name: str, shapes: str) -> int:

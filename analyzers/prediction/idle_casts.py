@@ -14,15 +14,14 @@ _FP32 = '["","6",'
 
 def idle_casts(host: pd.DataFrame) -> tuple[int, ...]:
     """Return the number of elements of each cast in these host rows that does nothing, from recorded shapes."""
-    codes = {name: _codes(host[name], begin) for name, begin in (("values", _FP32), ("dtypes", '["float"'))}
-    casts = host[host.name.isin(["aten::to"]) & codes["values"] & codes["dtypes"]]
+    asks_for_fp32, is_fp32 = _begins_with(host["values"], _FP32), _begins_with(host["dtypes"], '["float"')
+    casts = host[host.name.isin(["aten::to"]) & asks_for_fp32 & is_fp32]
     casts = casts[_empty(casts, host)]
     by_shapes = {shapes: _elements(shapes) for shapes in casts.shapes.cat.remove_unused_categories().cat.categories}
     return tuple(by_shapes.get(shapes, 0) for shapes in casts.shapes)
 
 
-def _codes(column: pd.Series, begin: str) -> npt.NDArray[np.bool_]:
-    """Select the rows whose text begins so."""
+def _begins_with(column: pd.Series, begin: str) -> npt.NDArray[np.bool_]:
     codes = np.flatnonzero([text.startswith(begin) for text in column.cat.categories])
     return np.isin(column.cat.codes.to_numpy(), codes)
 

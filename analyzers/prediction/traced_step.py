@@ -1,11 +1,13 @@
 """The traced step: its duration, host time after its last launch, and the rows recorded on the host."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.attribution.kernel_names import matching
 from tracekit.analyzers.prediction.graph_use import GraphUse, graph_use
 from tracekit.analyzers.prediction.idle_casts import idle_casts
 from tracekit.analyzers.prediction.oplist import typical_step
@@ -13,6 +15,8 @@ from tracekit.analyzers.prediction.running import COMPILED_REGION
 from tracekit.analyzers.prediction.waiting import waiting_calls
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.trace import Trace
+
+_REGION = re.compile(f"^{COMPILED_REGION}")
 
 
 @dataclass(frozen=True)
@@ -72,20 +76,31 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
     recorded["graph_nodes"] = int((work.graph >= 0).sum())
     tail = _tail(host, trace.host.iloc[launches.unique()], start + issued)
     entry = _entry_ns(host, trace.host.start_ns.to_numpy()[launches]) if len(launches) else 0
-    asked = decisions(host), idle_casts(host)
-    return TracedStep(wall, issued, overlaps, tail, recorded, int(step.busy_ns), graph_use(host), *asked, entry)
+    return TracedStep(
+        wall_ns=wall,
+        host_ns=issued,
+        overlaps=overlaps,
+        tail=tail,
+        recorded=recorded,
+        busy_ns=int(step.busy_ns),
+        graphs=graph_use(host),
+        decisions=decisions(host),
+        idle_casts=idle_casts(host),
+        entry_ns=entry,
+    )
 
 
 def _entry_ns(host: pd.DataFrame, launched: npt.NDArray[np.int64]) -> int:
     """Return the time from entering the compiled region around the first launch until that launch; 0 without one."""
-    regions = host[(host.category == "op") & host.name.astype(str).str.startswith(COMPILED_REGION)]
+    regions = host[(host.category == "op") & matching(host.name, _REGION)]
     first = launched.min()
     around = regions[(regions.start_ns <= first) & (regions.start_ns + regions.duration_ns >= first)]
     return int(first - around.start_ns.min()) if len(around) else 0
 
 
 def decisions(host: pd.DataFrame) -> int:
-    """Return the number of tensors that were asked for their truth without a call of the device's runtime."""
+    """Return the number of tensors in the host's memory that Python branched on (`if tensor:`): converting them to a
+    bool makes no call of the device's runtime."""
     asked = host[host.name.isin(["aten::is_nonzero"])]
     calls = np.sort(host.start_ns[host.category.isin(["runtime"])].to_numpy())
     ends = (asked.start_ns + asked.duration_ns).to_numpy()

@@ -1,6 +1,5 @@
 """Counts a model's parameters, from the capture or from the gradients that autograd accumulates."""
 
-import json
 from collections import Counter
 from math import prod
 
@@ -8,6 +7,7 @@ import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.costs import dtypes
+from tracekit.analyzers.recorded_dims import recorded_shapes, recorded_type
 
 ACCUMULATED = "torch::autograd::AccumulateGrad"
 _SMALLEST = 2
@@ -41,16 +41,9 @@ def _gradients(host: pd.DataFrame) -> list[tuple[int, int]]:
 
 def _elements(shapes: str) -> int:
     """Return the number of elements of the gradient; 0 if its shape is not recorded."""
-    try:
-        dims = json.loads(shapes)[0]
-        return prod(dims) if all(isinstance(size, int) and size >= 0 for size in dims) else 0
-    except (ValueError, IndexError, TypeError, KeyError):
-        return 0
+    return sum(prod(dims) for dims in recorded_shapes(shapes)[:1] if dims is not None)
 
 
 def _size(names: str) -> int:
-    try:
-        dtype = dtypes.find(str(json.loads(names)[0]))
-    except (ValueError, IndexError, TypeError, KeyError):
-        return _SMALLEST
+    dtype = dtypes.find(recorded_type(names))
     return max(_SMALLEST, dtype.bytes) if dtype else _SMALLEST

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tracekit.analyzers.recorded_dims import recorded_dims
+from tracekit.analyzers.recorded_dims import recorded_dims, recorded_shapes, recorded_type
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,12 @@ from tracekit.analyzers.recorded_dims import recorded_dims
 )
 def test_only_shapes_that_a_tensor_can_have_are_read(shapes, dims):
     assert recorded_dims(shapes, 0) == dims
+
+
+def test_what_is_no_shape_is_told_from_a_number():
+    assert recorded_shapes("[[], null, [2, 3], [-1]]") == [[], None, [2, 3], None]
+
+
+@pytest.mark.parametrize(("types", "first"), [('["float", "int"]', "float"), ("[3]", ""), ("[]", ""), ("{", "")])
+def test_the_type_of_the_first_input(types, first):
+    assert recorded_type(types) == first

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tracekit.analyzers.costs.recurrent import GATES
+
 if TYPE_CHECKING:
     from tracekit.capture.op_recorder import OpRecorder
 
 aten = torch.ops.aten
 
 _MODES = {torch.rnn_relu: 0, torch.rnn_tanh: 1, torch.lstm: 2, torch.gru: 3}
-_GATES = {0: 1, 1: 1, 2: 4, 3: 3}
 _LSTM = 2
 _KEPT = 2
 """Values of a step that training keeps for the backward pass beside its gates: the cell and its activation."""
@@ -93,7 +94,7 @@ class _Layer:
         """Return the memory in which cuDNN keeps gates and cells for the backward pass."""
         _, layers, _, _, both = self.args[3 + self.packed : 8 + self.packed]
         hidden, rows = self._hidden(), source.shape[:-1].numel()
-        size = rows * layers * (1 + both) * hidden * (_GATES[self.mode] + _KEPT)
+        size = rows * layers * (1 + both) * hidden * (GATES[self.mode] + _KEPT)
         return source.new_empty(size if training else 0)
 
     def _split(self, tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -106,7 +107,7 @@ class _Layer:
 
     def _hidden(self) -> int:
         rows: int = self.args[2 + self.packed][0].shape[0]
-        return rows // _GATES[self.mode]
+        return rows // GATES[self.mode]
 
     def _options(self, state: torch.Tensor) -> tuple[Any, ...]:
         _, layers, dropout, train, both, *first = self.args[3 + self.packed :]

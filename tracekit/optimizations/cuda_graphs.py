@@ -90,7 +90,7 @@ class CUDAGraphs(Graphed):
             return "The run asks for CUDA graphs already, and does not replay them: see graph-not-replaying."
         if base.trains:
             return "A whole training step needs make_graphed_callables and a capturable optimizer, by hand."
-        waits = copies_waited_for(base) - int(_between_parts(base).sum())
+        waits = int((_waited_for(base) & ~_between_parts(base)).sum())
         if waits:
             return (
                 f"{waits} times a step the host waits for a copy between its memory and the device's, which no graph "
@@ -143,16 +143,12 @@ def _recorded(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     return traced_masks.traced(static, outcome)
 
 
-def copies_waited_for(base: Baseline) -> int:
-    """Return the copies between host and device between the kernels of a step.
+def _waited_for(base: Baseline) -> "pd.Series[bool]":
+    """Select the copies between host and device between the kernels of a step.
 
     Inputs before and results after the kernels are not part of a graph, nor are the decisions between passes while
     generating.
     """
-    return int(_waited_for(base).sum())
-
-
-def _waited_for(base: Baseline) -> "pd.Series[bool]":
     capture, ops = base.source.capture, base.ops
     kernels = np.flatnonzero(ops.category == "kernel")
     if not len(kernels) or (capture and capture.workload == "generate"):

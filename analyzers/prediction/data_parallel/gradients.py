@@ -1,7 +1,7 @@
 """The gradients of a training step, in the order in which they become ready."""
 
-import json
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import pandas as pd
@@ -9,6 +9,7 @@ import pandas as pd
 from tracekit.analyzers.costs import dtypes
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.oplist import typical_step
+from tracekit.analyzers.recorded_dims import recorded_shapes, recorded_type
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.roofline.parameter_count import ACCUMULATED
 from tracekit.analyzers.trace import Trace
@@ -47,9 +48,6 @@ def _texts(column: pd.Series, rows: np.ndarray) -> list[str]:
 
 def _size(shapes: str, types: str) -> tuple[int, str] | None:
     """Return bytes and type of the first tensor; None if they were not recorded."""
-    try:
-        shape, dtype = json.loads(shapes)[0], dtypes.find(json.loads(types)[0])
-        count = int(np.prod([int(length) for length in shape], dtype=np.int64))
-    except (ValueError, TypeError, IndexError):
-        return None
+    dtype = dtypes.find(recorded_type(types))
+    count = sum(prod(dims) for dims in recorded_shapes(shapes)[:1] if dims is not None)
     return (count * dtype.bytes, dtype.name) if dtype and count > 0 else None
