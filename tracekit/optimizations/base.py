@@ -13,6 +13,7 @@ from tracekit.analyzers.errors import InputError, TracekitError
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.outcome import Outcome, remembered
 from tracekit.subjects.subject import Subject
@@ -141,6 +142,10 @@ class Optimization(ABC):
         """Return the number of sequences in a step after the optimization; 0 if unknown."""
         return base.batch_size
 
+    def outside(self, base: Baseline, outcome: Outcome) -> Outside:
+        """Return the host's work outside the model after the optimization. By default it grows with a step's work."""
+        return base.outside.scaled(max(1.0, self.work(base)))
+
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         """Return the run after the optimization, which is simulated, and from which a further one starts."""
         memory, capture = _memory_after(self, base), base.source.capture
@@ -148,7 +153,7 @@ class Optimization(ABC):
             base,
             ops=self.transform(base, outcome),
             batch_by_shapes=self.batch_after(base),
-            outside=base.outside.scaled(max(1.0, self.work(base))),
+            outside=self.outside(base, outcome),
             predicted_memory=memory,
         )
         if capture is None:

@@ -19,6 +19,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.host_calibration import MOST_TO_LAUNCH_NS
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.batch_limits import compute_bound_from, largest_that_fits, streams_weights
 from tracekit.analyzers.transforms.by_cost import optimizes, where
@@ -84,9 +85,8 @@ class Batching(Optimization):
         more = factor ** pick(_unexplained(base), outcome) - 1
         return ops.assign(host_ns=ops.host_ns + more * _beside(ops))
 
-    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
-        grown = base.outside.grown(max(1.0, self.work(base)), pick(_unexplained(base), outcome))
-        return replace(super().applied(base, outcome), outside=grown)
+    def outside(self, base: Baseline, outcome: Outcome) -> Outside:
+        return base.outside.grown(max(1.0, self.work(base)), pick(_unexplained(base), outcome))
 
     def work(self, base: Baseline) -> float:
         return self.batch_after(base) / max(1, base.batch_size)

@@ -1,13 +1,13 @@
 """CUDA graphs that were asked for, and are replayed."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pandas as pd
 
 from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import refused
 from tracekit.optimizations.compile import entering_ns
@@ -50,9 +50,8 @@ class GraphNotReplaying(CUDAGraphs):
         first = ops.index == ops.index[0]
         return ops.assign(host_ns=ops.host_ns + guards[outcome] * first)
 
-    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
-        after = super().applied(base, outcome)
-        return replace(after, outside=after.outside.scaled(pick(LEFT, outcome), ("setup", "allocation")))
+    def outside(self, base: Baseline, outcome: Outcome) -> Outside:
+        return base.outside.scaled(pick(LEFT, outcome), ("setup", "allocation"))
 
     def reason(self, base: Baseline) -> Statements:
         kind = "graph-recorded-again" if base.graph_use.recorded else "graph-not-replaying"

@@ -1,7 +1,6 @@
 """Copies from page-locked host memory, which are faster and do not block the host."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pandas as pd
 
@@ -9,6 +8,7 @@ from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time.link_copies import copy_ns
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import Optimization, refused
@@ -64,11 +64,10 @@ class PinnedCopies(Optimization):
         pinned = base.ops.assign(kernel_ns=times, sync=base.ops.sync & ~(rows & copies(base, "HtoD")))
         return together(pinned, rows, pick(HIDDEN, outcome))
 
-    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
-        after = super().applied(base, outcome)
+    def outside(self, base: Baseline, outcome: Outcome) -> Outside:
         mapped = (copied_bytes(base) >= _MAPPED) & copies(base, "DtoH|-> Pageable") & _pageable(base)
         kept = 0.0 if outcome == "high" and mapped.any() else 1.0
-        return replace(after, outside=after.outside.scaled(kept, ("unexplained",)))
+        return base.outside.scaled(kept, ("unexplained",))
 
     def reason(self, base: Baseline) -> Statements:
         rows = _pageable(base)

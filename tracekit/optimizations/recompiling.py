@@ -1,12 +1,11 @@
 """Compiles once instead of again in measured steps."""
 
-from dataclasses import replace
-
 import pandas as pd
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.host_calibration import MOST_TO_LAUNCH_NS
+from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
@@ -50,10 +49,8 @@ class Recompiling(LessHostWork):
             times["host_ns"] = times["host_ns"].clip(upper=most)
         return base.ops.assign(**times, sync=base.ops.sync & (~tried | (left > 0)))
 
-    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
-        after = super().applied(base, outcome)
-        around = 1.0 if outcome == "low" else 0.0
-        return replace(after, outside=after.outside.scaled(around, ("unexplained",)))
+    def outside(self, base: Baseline, outcome: Outcome) -> Outside:
+        return super().outside(base, outcome).scaled(1.0 if outcome == "low" else 0.0, ("unexplained",))
 
     def how_to(self, base: Baseline) -> str:
         return (

@@ -4,12 +4,12 @@ A simulated step without that work is the bound.
 """
 
 from abc import abstractmethod
-from dataclasses import replace
 
 import pandas as pd
 
 from tracekit.analyzers.evidence import Evidence, Statement, Statements, of_step, say
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.subjects.subject import Subject
@@ -39,9 +39,8 @@ class LessHostWork(Optimization):
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         return base.ops
 
-    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
-        after = super().applied(base, outcome)
-        return replace(after, outside=after.outside.scaled(self.left(base, outcome), self.causes))
+    def outside(self, base: Baseline, outcome: Outcome) -> Outside:
+        return base.outside.scaled(self.left(base, outcome), self.causes)
 
     def reason(self, base: Baseline) -> Statements:
         time = base.outside_ns(self.causes)
