@@ -81,7 +81,8 @@ def summary(folder: Path) -> str:
     lines = ["| set | scripts | first advice names the cause | gain inside the interval |", "|---|---:|---:|---:|"]
     for number, name in RECORDED.items():
         if (folder / name / BLIND).exists():
-            rows = [row.split("|")[-3:-1] for row in page(folder / name, BLIND, number).splitlines()[2:]]
+            told = [row for row in page(folder / name, BLIND, number).splitlines()[2:] if _NOT_RECORDED not in row]
+            rows = [row.split("|")[-3:-1] for row in told]
             right, inside = ([cells[at].strip() for cells in rows] for at in (0, 1))
             judged = [each for each in inside if each]
             hits = f"{judged.count('yes')} of {len(judged)}"
@@ -89,6 +90,7 @@ def summary(folder: Path) -> str:
     return "\n".join(lines)
 
 
+_NOT_RECORDED = "not recorded"
 _ORDINALS = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth"}
 
 
@@ -106,7 +108,7 @@ def page(folder: Path, name: str, number: int = 1) -> str:
 def _row(case: Case, diagnosed: dict[str, Any] | None, measured: dict[str, Any]) -> str:
     """Return a row of the page. The prediction is that for the measured mend if it is the first advice."""
     if diagnosed is None or "gain" not in measured:
-        return f"| {case.name} | | not recorded | | | | |"
+        return f"| {case.name} | | {_NOT_RECORDED} | | | | |"
     gain = measured["gain"]["median"]
     right = "yes" if _is_right(diagnosed, case) else "no"
     if not diagnosed["advice"]:
