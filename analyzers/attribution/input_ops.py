@@ -12,6 +12,7 @@ Ints = npt.NDArray[np.int64]
 
 _TOKENS = "aten::embedding"
 _IMAGES = ("aten::conv2d", "aten::conv3d", "aten::convolution")
+"""The last one is nested in the others."""
 _COLOURS = 4
 """Most channels of an image; inner layers have more."""
 _IMAGE_RANK = 4
@@ -22,12 +23,26 @@ def input_ops(host: pd.DataFrame) -> Ints:
     """Return the host rows of the op that reads the inputs, one for each forward pass; empty if no op tells.
 
     It is the lookup in the largest table, or else the convolution of an image with the most weights. The largest table
-    is that of tokens; smaller ones hold positions and types.
+    is that of tokens; smaller ones hold positions and types. A pass that reads an image and then tokens, as that of
+    CLIP, begins with the image.
     """
     names, shapes = host["name"].astype(str), host["shapes"].astype(str)
     lookups = np.flatnonzero((names == _TOKENS).to_numpy())
-    rows = _of_largest(lookups, shapes, _table_size)
-    return rows if len(rows) else _of_largest(np.flatnonzero(names.isin(_IMAGES).to_numpy()), shapes, _filters_size)
+    tokens = _of_largest(lookups, shapes, _table_size)
+    images = next(filter(len, (_images(names == name, shapes) for name in _IMAGES)), tokens[:0])
+    return images if not len(tokens) or _each_before(host, images, tokens) else tokens
+
+
+def _images(called: "pd.Series[bool]", shapes: "pd.Series[str]") -> Ints:
+    return _of_largest(np.flatnonzero(called.to_numpy()), shapes, _filters_size)
+
+
+def _each_before(host: pd.DataFrame, images: Ints, tokens: Ints) -> bool:
+    """Return whether there are as many images as lookups of tokens, and each lookup follows its image."""
+    if len(images) != len(tokens):
+        return False
+    first, then = (np.sort(host["start_ns"].to_numpy()[rows]) for rows in (images, tokens))
+    return bool((first < then).all() and (then[:-1] < first[1:]).all())
 
 
 def _of_largest(rows: Ints, shapes: "pd.Series[str]", size: Callable[[str], int]) -> Ints:

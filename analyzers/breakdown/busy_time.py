@@ -56,14 +56,15 @@ def _step_spans(host_start: Ints, host_end: Ints, items: WorkItems, step: Rows) 
 
     A step lasts from its start on the host to the end of its range or of its last device work. If the host begins the
     next step long before the device ends one, these spans would overlap. A step then lasts from its first device work
-    to that of the next step, which is the steady-state time of a step.
+    to that of the next step, which is the steady-state time of a step. The same holds for a single step that began
+    while the device still worked on one that was not recorded.
     """
     inside = step >= 0
     first, last = np.full(len(host_start), np.iinfo(np.int64).max), host_start.copy()
     np.minimum.at(first, step[inside], items.start[inside])
     np.maximum.at(last, step[inside], items.end[inside])
     has_work = first <= last
-    if items.on_device and has_work.all() and _overlap(host_start, last):
+    if items.on_device and has_work.all() and (_overlap(host_start, last) or _queued(host_start, first, last, items)):
         return first, np.maximum(np.append(first[1:], last[-1]), first)
     return host_start, np.maximum(host_end, last)
 
@@ -73,6 +74,15 @@ def _overlap(host_start: Ints, last: Ints) -> bool:
     if len(host_start) < 2:
         return False
     return bool(np.median(last[:-1] - host_start[1:]) > _OVERLAP * np.median(np.diff(host_start)))
+
+
+def _queued(host_start: Ints, first: Ints, last: Ints, items: WorkItems) -> bool:
+    """Return whether a single step waited in the queue behind work that began before it."""
+    if len(host_start) != 1:
+        return False
+    busy_until = items.end[items.start < first[0]].max(initial=host_start[0])
+    notable = _OVERLAP * (last[0] - first[0])
+    return bool(busy_until - host_start[0] > notable > first[0] - busy_until)
 
 
 def _per_step(items: WorkItems, step: Rows, size: int) -> tuple[Ints, Ints]:

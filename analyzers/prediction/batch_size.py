@@ -26,6 +26,7 @@ _CHOOSING = ("aten::topk", "aten::argmax", "aten::multinomial", "aten::sort")
 _FLOATING = ("float", "c10::BFloat16", "c10::Half", "double")
 _WHOLE = ("long int", "int")
 _MATRIX = 2
+_MATRICES, _OF_A_BATCH = range(_MATRIX, _MATRIX + 1), range(_MATRIX, 6)
 _LAUNCHES_A_GRAPH = "cudaGraphLaunch"
 _TOKENS = "aten::embedding"
 """Embedding lookup. Its first input is [entries, width], its second [batch, length]. The table of tokens has the most
@@ -64,27 +65,27 @@ def _beside_graphs(host: pd.DataFrame) -> int:
     """Return the batch by the ops around the launches of graphs, because those inside are not recorded.
 
     They copy tokens [batch, length] and choose the next token among logits; a graph that chooses it itself leaves a
-    copy of tokens [batch].
+    copy of tokens [batch]. A graph of another model leaves copies of its inputs and results [batch, ...].
     """
-    of_matrices = _first(host, _HANDLING, _WHOLE, _MATRIX) or _first(host, _CHOOSING, _FLOATING, _MATRIX)
+    of_matrices = _first(host, _HANDLING, _WHOLE, _MATRICES) or _first(host, _CHOOSING, _FLOATING, _MATRICES)
     if of_matrices or not host["name"].isin([_LAUNCHES_A_GRAPH]).any():
         return of_matrices
-    return _first(host, _HANDLING, _WHOLE, 1)
+    return _first(host, _HANDLING, _WHOLE, range(1, 2)) or _first(host, _HANDLING, _FLOATING, _OF_A_BATCH)
 
 
-def _first(host: pd.DataFrame, names: tuple[str, ...], dtypes: tuple[str, ...], rank: int) -> int:
-    """Return the first dimension of the tensors of this rank and these types that ops with these names take first.
+def _first(host: pd.DataFrame, names: tuple[str, ...], dtypes: tuple[str, ...], ranks: range) -> int:
+    """Return the first dimension of the tensors of these ranks and types that ops with these names take first.
     Return 0 if there are none or they disagree.
     """
     calls = host[host["name"].isin(names).to_numpy()][["shapes", "dtypes"]].astype(str).drop_duplicates()
     rows = zip(calls["shapes"], calls["dtypes"], strict=True)
-    sizes = {_rows(shapes, types, dtypes, rank) for shapes, types in rows} - {0}
+    sizes = {_rows(shapes, types, dtypes, ranks) for shapes, types in rows} - {0}
     return sizes.pop() if len(sizes) == 1 else 0
 
 
-def _rows(shapes: str, types: str, dtypes: tuple[str, ...], rank: int) -> int:
+def _rows(shapes: str, types: str, dtypes: tuple[str, ...], ranks: range) -> int:
     dims = recorded_dims(shapes, 0)
-    return dims[0] if len(dims) == rank and recorded_type(types) in dtypes else 0
+    return dims[0] if len(dims) in ranks and recorded_type(types) in dtypes else 0
 
 
 def _first_dimension(name: str, shapes: str) -> int:

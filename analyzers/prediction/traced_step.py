@@ -109,9 +109,11 @@ def decisions(host: pd.DataFrame) -> int:
 
 def _until_next(steps: pd.DataFrame, start: int, wall: int) -> int:
     """Return the time from `start` until the host began the next step; after the last step, the usual time, at most
-    its wall time."""
+    its wall time; for a single step, its wall time."""
     starts = steps.host_start_ns.to_numpy()
     later = starts[starts > start]
+    if len(starts) < 2:
+        return wall
     return int(later[0]) - start if len(later) else min(wall, int(np.median(np.diff(starts))))
 
 

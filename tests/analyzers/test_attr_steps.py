@@ -216,6 +216,18 @@ def test_models_that_run_side_by_side_share_a_step():
     assert analyze(made.trace()).timeline.steps["kernels"].tolist() == [8, 8]
 
 
+def test_a_pass_over_an_image_and_its_caption_begins_with_the_image():
+    made = Handmade()
+    for i in range(3):
+        at = 100 * i
+        made.host("op", "aten::conv2d", at, 5, shapes="[[2,3,32,32],[16,3,4,4]]", external_id=at)
+        made.host("op", "aten::convolution", at + 1, 4, shapes="[[2,3,32,32],[16,3,4,4]]", external_id=at + 1)
+        made.launched(f"image{i}", at + 2, at + 20, 5, stream=7)
+        made.host("op", "aten::embedding", at + 50, 5, shapes="[[1000,16],[2,8]]", external_id=at + 50)
+        made.launched(f"text{i}", at + 51, at + 60, 5, stream=8)
+    assert analyze(made.trace()).timeline.steps["kernels"].tolist() == [2, 2, 2]
+
+
 def test_one_lookup_tells_nothing():
     made = forwards(1)
     assert len(analyze(made.trace()).timeline.steps) == 1
@@ -230,6 +242,14 @@ def test_work_launched_before_the_recording_belongs_to_no_step():
     made.device("k", 0, 40).device("k", 50, 45)
     work = analyze(made.trace()).work
     assert work["step"].tolist() == [-1, -1, 0, 1, 2]
+
+
+@pytest.mark.parametrize(("begins_at", "wall"), [(101, 50), (140, 189)], ids=["queued", "launched late"])
+def test_a_single_step_behind_work_of_the_one_before_lasts_as_long_as_its_own(begins_at, wall):
+    made = Handmade().host("range", "ProfilerStep#1", 1, 30).launched("k", 2, begins_at, 50)
+    made.device("k", 0, 100)
+    (step,) = analyze(made.trace()).timeline.steps.itertuples()
+    assert step.wall_ns == wall * 1000
 
 
 @pytest.mark.parametrize(

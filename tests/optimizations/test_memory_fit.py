@@ -69,12 +69,22 @@ def test_weights_that_no_gpu_holds_leave_no_batch() -> None:
         ([("aten::clone", "[[4,1],[]]"), ("aten::copy_", "[[6,1],[6,1],[]]")], 0),
         ([("aten::clone", "[[4]]"), ("aten::copy_", "[[4,1,8]]")], 0),
         ([("cudaGraphLaunch", ""), ("aten::copy_", "[[4],[4],[]]")], 4),
+        ([("cudaGraphLaunch", ""), ("aten::copy_", "[[2,3,8,8],[]]", '["float"]')], 2),
+        (
+            [
+                ("cudaGraphLaunch", ""),
+                ("aten::copy_", "[[2,3,8,8],[]]", '["float"]'),
+                ("aten::copy_", "[[3,8],[]]", '["float"]'),
+            ],
+            0,
+        ),
+        ([("aten::copy_", "[[2,3,8,8],[]]", '["float"]')], 0),
         ([("cudaGraphLaunch", ""), ("aten::copy_", "[[4],[4],[]]"), ("aten::copy_", "[[1],[1],[]]")], 0),
         ([], 0),
     ],
 )
-def test_the_batch_is_read_from_shapes(calls: list[tuple[str, str]], batch: int) -> None:
-    host = pd.DataFrame(calls, columns=["name", "shapes"]).assign(dtypes='["long int"]')
+def test_the_batch_is_read_from_shapes(calls: list[tuple[str, ...]], batch: int) -> None:
+    host = pd.DataFrame([(*call, '["long int"]')[:3] for call in calls], columns=["name", "shapes", "dtypes"])
     assert batch_by_shapes(host) == batch
 
 
