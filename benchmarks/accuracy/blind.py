@@ -9,14 +9,16 @@ _PROTOCOL = """## Blind rounds
 The accuracy to expect where nobody looked: of models, shapes and machines that nothing was fitted on. A round:
 
 1. **Draw.** A seed draws at least 40 rows, each a model, a workload, a shape, a dtype and an optimization, from
-   [70 published configurations](../benchmarks/blind/models.toml), balanced over kinds of models, workloads and
+   [a list of published configurations](../benchmarks/blind/models.toml), balanced over kinds of models, workloads and
    optimizations. The plan is committed.
 2. **Trace.** On an H100 and an H200 each run is traced as it is by `torch.profiler`, and timed without a profiler, by
    code that imports nothing of tracekit.
 3. **Predict.** tracekit predicts every row from those traces. The predictions, intervals, refusals and first advice
    included, are committed, in a commit of their own.
 4. **Measure.** Only then are the optimizations applied, by plain PyTorch, and timed in turn with the run as it is.
-5. **Publish.** The table below is the round's, whatever it says; each row stays in `benchmarks/blind/rounds`.
+5. **Publish.** The tables below are the round's, whatever they say; each row stays in `benchmarks/blind/rounds`. A
+   host's speed changes between tracing and measuring, so each row is predicted a second time from the same trace by the
+   same code, told the latency of the unmodified run beside it and nothing else, as `tracekit verify` does.
 6. **Only then mend.** What a round shows may mend the model, and nothing is fitted before. The next round tests that
    on other rows. Models that the list holds out for a round are drawn by no earlier one.
 
