@@ -86,7 +86,10 @@ EXAMPLES = {
     "aminmax": [X, value((-1,)), value(False)],
     "gather": [X, value(2), tensor(BATCH, 8, 4, dtype=L)],
     "glu_backward": [tensor(BATCH, 8, 8), X],
-    "convolution_backward": [tensor(BATCH, 6, 8, 8), IMAGE, tensor(6, 4, 3, 3), value((6,))],
+    "convolution_backward": [
+        *(tensor(BATCH, 6, 8, 8), IMAGE, tensor(6, 4, 3, 3), value((6,)), value((1, 1)), value((1, 1)), value((1, 1))),
+        *(value(False), value((0, 0)), value(1)),
+    ],
     "batch_norm_backward": [IMAGE, IMAGE, *[CHANNELS] * 5],
     "native_group_norm_backward": [IMAGE, IMAGE, tensor(BATCH, 2), tensor(BATCH, 2), CHANNELS],
     "pool_backward": [tensor(BATCH, 4, 4, 4), IMAGE],

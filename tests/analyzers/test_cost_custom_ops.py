@@ -156,7 +156,8 @@ def test_sparse_features_are_permuted() -> None:
 def test_parameters_are_counted_by_their_gradients() -> None:
     name = "torch::autograd::AccumulateGrad"
     shapes = [f"[[{size}]]" for size in (10, 10, 300, 10, 10, 300)] + ["[]"]
-    host = pd.DataFrame({"name": [name] * 6 + ["aten::add"], "shapes": shapes})
+    dtypes = ['["float"]'] * 6 + ["[]"]
+    host = pd.DataFrame({"name": [name] * 6 + ["aten::add"], "shapes": shapes, "dtypes": dtypes})
     assert parameter_count(host, None) == 320
     assert parameter_count(host[6:], None) is None
 

@@ -26,7 +26,7 @@ def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]
     return numbers
 
 
-@click.command(short_help="Predict or measure a model over GPUs, batch sizes and optimizations.")
+@click.command(short_help="Predict or measure a model over GPUs, batches and optimizations.")
 @click.option("--model", required=True, help="A model, as for `profile`.")
 @click.option(
     "--gpu",
