@@ -181,14 +181,24 @@ def _gated(group: OpGroup) -> Kernel | None:
 
 
 def _is_gated_mlp(group: OpGroup, layer: str, wide: list[int]) -> bool:
-    """Return whether a module is down(activation(gate(x)) * up(x)) and nothing else."""
+    """Return whether a module is down(activation(gate(x)) * up(x)) and nothing else, and x comes from elsewhere."""
     graph, root = group.graph, roots(group.graph)
     products = [graph.producers[each] for each in wide]
     result = root[group.outputs[0]]
     down = [i for i, node in enumerate(graph.nodes) if node.forward < 0 and result in {root[t] for t in node.inputs}]
     down = [i for i in down if family(graph, i) == "gemm"]
     read = [{root[tensor] for tensor in graph.nodes[node].inputs} for node in products]
-    return len(down) == 1 and bool(read[0] & read[1]) and consists_of(group, layer, (*products, *down))
+    if len(down) != 1 or not read[0] & read[1] or _is_repeated(graph, layer, products):
+        return False
+    return consists_of(group, layer, (*products, *down))
+
+
+def _is_repeated(graph: Graph, layer: str, products: list[int]) -> bool:
+    """Return whether projections of a module read what the module itself computes, as if it were called again."""
+    root, inside = roots(graph), graph.inside[layer]
+    projections = {graph.layer(node) for node in products}
+    read = {root[each] for i in inside if graph.layer(i) in projections for each in graph.nodes[i].inputs}
+    return bool(read & {root[each] for i in inside for each in graph.nodes[i].outputs})
 
 
 def _chain(group: OpGroup) -> Kernel | None:

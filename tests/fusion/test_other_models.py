@@ -99,10 +99,10 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, width=32):
+    def __init__(self, width=32, mlp=MLP):
         super().__init__()
         self.norm1, self.attention = RMSNorm(width), Attention(width)
-        self.norm2, self.mlp = RMSNorm(width), MLP(width)
+        self.norm2, self.mlp = RMSNorm(width), mlp(width)
 
     def forward(self, x):
         x = x + self.attention(self.norm1(x))
@@ -134,6 +134,11 @@ class Decoder(nn.Module):
             x = block(x)
             x = x[0] if isinstance(x, tuple) else x
         return self.norm(x)
+
+
+class Twice(MLP):
+    def forward(self, x):
+        return super().forward(super().forward(x))
 
 
 class Net(nn.Module):
@@ -178,6 +183,12 @@ def test_a_layer_that_returns_more_is_refused_when_its_kernel_is_put_in(tmp_path
     subject = Subject(model=model, settings=Settings(model="Pair", gpu="h100"), inputs={"x": torch.randn(2, 5, 32)})
     (caveat,) = with_written_kernels(subject, ()).caveats
     assert "add_norm.py: Pair returns more" in caveat
+
+
+def test_a_module_that_is_an_mlp_twice_has_no_kernel():
+    one, two = (planned_for(Decoder(lambda kind=kind: Block(32, kind)), torch.randn(2, 5, 32)) for kind in (MLP, Twice))
+    assert "gated_activation" in {row.template for row in one}
+    assert "gated_activation" not in {row.template for row in two}
 
 
 def test_a_module_that_is_more_than_its_chain_has_no_kernel():
