@@ -120,7 +120,7 @@ def test_a_profile_holds_nested_user_annotations(tmp_path):
 
 
 def test_ranges_are_emitted_as_nvtx_too(monkeypatch):
-    nvtx = pytest.importorskip("nvtx")
+    nvtx = pytest.importorskip("nvtx.nvtx")
     pushed, popped = [], []
     monkeypatch.setattr(nvtx, "push_range", pushed.append)
     monkeypatch.setattr(nvtx, "pop_range", lambda: popped.append(1))

@@ -136,6 +136,32 @@ def test_ranges_are_layers_on_the_cpu(tmp_path):
     assert layers.parent.tolist()[:3] == [-1, 0, 1]
 
 
+class Marked(nn.Module):
+    def forward(self, x):
+        nvtx = pytest.importorskip("nvtx")
+        with nvtx.annotate("square", color="red"), torch.cuda.nvtx.range("times {}", 2):
+            x = x * x
+        nvtx.push_range("sum", domain="mine")
+        x = x + nvtx.annotate()(self.double)(x)
+        nvtx.pop_range()
+        return x
+
+    def double(self, x):
+        return 2 * x
+
+
+@pytest.mark.parametrize("modelled", [{}, {"gpu": "t4", "device": "model"}])
+def test_nvtx_ranges_of_torch_and_of_the_package_are_layers(tmp_path, modelled):
+    nvtx = pytest.importorskip("nvtx")
+    before = nvtx.push_range, nvtx.annotate.__enter__
+    with tracekit.capture(tmp_path, **modelled):
+        Marked()(torch.ones(2, 64, device="cpu"))
+    assert (nvtx.push_range, nvtx.annotate.__enter__) == before
+    paths = analyze(load(tmp_path)).layers.path.tolist()
+    inside = ["square", "square/times 2", "sum", "sum/double"]
+    assert [path for path in paths if path.startswith("(model)/")] == [f"(model)/{name}" for name in inside]
+
+
 def test_a_gpu_that_cannot_be_projected_to_is_refused(tmp_path):
     with pytest.raises(InputError, match="cannot be projected"):
         tracekit.capture(tmp_path, gpu="t4", device="cpu")

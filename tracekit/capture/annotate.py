@@ -35,7 +35,7 @@ class ProfilerRanges:
     def __init__(self) -> None:
         autograd = require("torch.autograd")
         self._enter, self._exit = autograd._record_function_with_args_enter, autograd._record_function_with_args_exit
-        self._nvtx = require("nvtx") if find_spec("nvtx") else None
+        self._nvtx = require("nvtx.nvtx") if find_spec("nvtx") else None  # not what `nvtx_ranges` replaces
         self._threads = threading.local()
 
     def push(self, name: str) -> None:

@@ -14,6 +14,7 @@ from tracekit.capture.cpu_recorder import Placement
 from tracekit.capture.cuda_attention import AttentionChoice
 from tracekit.capture.cuda_functions import CudaFunctions
 from tracekit.capture.cuda_stand_ins import stand_ins
+from tracekit.capture.nvtx_calls import nvtx_ranges
 from tracekit.capture.op_recorder import OpRecorder
 
 _MOVES = (torch.Tensor.to, torch.Tensor.cuda)
@@ -75,10 +76,10 @@ def as_on_a_gpu(emitter: Emitter, name: str) -> Iterator[None]:
     replaced: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
         (optimizer, "_get_foreach_kernels_supported_devices", lambda: foreach),
         (autocast, "__init__", on_cpu),
-        *stand_ins(emitter, name),
+        *stand_ins(name),
     )
     contexts = [patch.object(holder, name, new) for holder, name, new in replaced]
     with ExitStack() as stack:
-        for context in (*contexts, torch.compiler.set_stance("force_eager")):
+        for context in (*contexts, nvtx_ranges(emitter), torch.compiler.set_stance("force_eager")):
             stack.enter_context(context)
         yield

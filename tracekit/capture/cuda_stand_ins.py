@@ -6,8 +6,6 @@ from typing import Any
 
 import torch
 
-from tracekit.capture.annotate import Emitter
-
 
 class Event:
     """Stands for torch.cuda.Event; its times are those of the host, as the script runs there."""
@@ -30,7 +28,7 @@ class Event:
     def synchronize(self) -> None: ...
 
 
-def stand_ins(emitter: Emitter, name: str) -> tuple[tuple[Any, str, Callable[..., Any]], ...]:
+def stand_ins(name: str) -> tuple[tuple[Any, str, Callable[..., Any]], ...]:
     """Return (holder, attribute, stand-in) of the functions that would fail. `name` is that of the GPU."""
     return (
         (torch.cuda, "Event", Event),
@@ -39,8 +37,6 @@ def stand_ins(emitter: Emitter, name: str) -> tuple[tuple[Any, str, Callable[...
         (torch.cuda, "current_device", lambda: 0),
         (torch.cuda, "get_device_name", lambda *_: name),
         (torch.cuda, "reset_peak_memory_stats", _nothing),
-        (torch.cuda.nvtx, "range_push", emitter.push),
-        (torch.cuda.nvtx, "range_pop", emitter.pop),
     )
 
 

@@ -1,5 +1,6 @@
 """Profiles any torch code in `with tracekit.capture("run/") as capture:`, and writes a trace into the folder."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,6 +15,7 @@ from tracekit.capture.annotate import ProfilerRanges
 from tracekit.capture.distributed import write_place
 from tracekit.capture.every_module import annotate_every_module
 from tracekit.capture.modelled_session import ModelledCapture
+from tracekit.capture.nvtx_calls import nvtx_ranges
 from tracekit.capture.packages import require
 from tracekit.capture.profiler import export, new_profiler, synchronize
 from tracekit.capture.progress import Say, silent
@@ -77,6 +79,8 @@ class Capture:
     def __enter__(self) -> "Capture":
         self._profiler = new_profiler()
         self._modules = annotate_every_module(self._emitter)
+        self._entered = ExitStack()
+        self._entered.enter_context(nvtx_ranges(self._emitter))
         self._profiler.prepare_trace()
         self._profiler.start_trace()
         return self
@@ -90,6 +94,7 @@ class Capture:
         finally:
             self._profiler.stop_trace()
             self._modules.remove()
+            self._entered.close()
         export(self._profiler, self.path, self._info())
         if self._gpu and error is None and not require("torch.cuda").is_initialized():
             raise InputError(
