@@ -76,6 +76,7 @@ def as_on_a_gpu(emitter: Emitter, name: str) -> Iterator[None]:
     replaced: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
         (optimizer, "_get_foreach_kernels_supported_devices", lambda: foreach),
         (autocast, "__init__", on_cpu),
+        (torch.backends.mha, "get_fastpath_enabled", lambda: False),
         *stand_ins(name),
     )
     contexts = [patch.object(holder, name, new) for holder, name, new in replaced]

@@ -17,7 +17,9 @@ from tracekit.capture.cuda_functions import HostTensors
 from tracekit.capture.cuda_ops import aten
 from tracekit.capture.op_calls import tensors_in
 from tracekit.capture.op_recorder import OpRecorder
+from tracekit.capture.recordable import check
 from tracekit.capture.recording import Copies
+from tracekit.capture.storages import storages
 
 _REARRANGES = {
     *("aten::_to_copy", "aten::cat", "aten::clone", "aten::copy", "aten::detach", "aten::gather", "aten::index"),
@@ -40,16 +42,16 @@ class Placement(HostTensors):
         """Whether an optimizer of torch is updating weights. Its step counters stay on the CPU."""
 
     def add(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in self._on_host:
-            self._on_host.add(storage._cdata)
-            weakref.finalize(storage, self._on_host.discard, storage._cdata)
+        for storage in storages(tensor):
+            if storage._cdata not in self._on_host:
+                self._on_host.add(storage._cdata)
+                weakref.finalize(storage, self._on_host.discard, storage._cdata)
 
     def discard(self, tensor: torch.Tensor) -> None:
-        self._on_host.discard(tensor.untyped_storage()._cdata)
+        self._on_host.difference_update(each._cdata for each in storages(tensor))
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
-        return tensor.untyped_storage()._cdata in self._on_host
+        return all(each._cdata in self._on_host for each in storages(tensor))
 
     @contextmanager
     def naming_device(self, named: bool) -> Iterator[None]:
@@ -113,6 +115,7 @@ class CpuRecorder(OpRecorder):
 
     def _record(self, func: Any, args: Any, kwargs: Any, outputs: list[torch.Tensor]) -> None:
         inputs = tensors_in((*args, *kwargs.values()))
+        check(func, [*inputs, *outputs])
         if self._placement.is_on_host(func, inputs):
             for tensor in outputs:
                 self._placement.add(tensor)

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable
 
 import torch
 
+from tracekit.capture.storages import storages
+
 
 class LiveMemory:
     """Sums the bytes of every storage seen until it is freed. A storage that several tensors share counts once."""
@@ -18,8 +20,7 @@ class LiveMemory:
         """Called with the number of a block and the bytes that it adds, negative when it is freed."""
 
     def add(self, tensors: Iterable[torch.Tensor]) -> None:
-        for tensor in tensors:
-            storage = tensor.untyped_storage()
+        for storage in (each for tensor in tensors for each in storages(tensor)):
             key = storage._cdata
             if key not in self._seen:
                 self._blocks += 1

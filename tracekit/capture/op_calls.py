@@ -8,6 +8,7 @@ import torch
 from tracekit.capture.cuda_ops import launches
 from tracekit.capture.op_signature import TENSOR_TYPES, Signature
 from tracekit.capture.recording import Copies, OpCall
+from tracekit.capture.storages import bytes_of, elements_of
 
 
 def op_call(
@@ -25,7 +26,7 @@ def op_call(
         element_type=element_type(inputs or outputs),
         read_bytes=_bytes(inputs),
         write_bytes=_bytes(outputs),
-        elements=sum(tensor.numel() for tensor in outputs or inputs),
+        elements=sum(elements_of(tensor) for tensor in outputs or inputs),
     )
 
 
@@ -46,4 +47,4 @@ def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
 
 
 def _bytes(tensors: list[torch.Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return sum(bytes_of(tensor) for tensor in tensors)

@@ -20,6 +20,7 @@ from tracekit.capture.op_calls import element_type, op_call, tensors_in
 from tracekit.capture.op_graph import TensorNumbers, numbers_in
 from tracekit.capture.op_signature import Signature, signature
 from tracekit.capture.parallel.dispatched_messages import Communicated, copies_of_fsdp, is_split, message_of
+from tracekit.capture.recordable import check
 from tracekit.capture.recording import BackwardNode, Copies, RecordingBuilder
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -102,6 +103,7 @@ class OpRecorder(TorchDispatchMode):
 
     def _record(self, func: Any, args: Any, kwargs: Any, outputs: list[torch.Tensor]) -> None:
         inputs = tensors_in((*args, *kwargs.values()))
+        check(func, [*inputs, *outputs])
         moves = func is aten._to_copy.default and inputs[0] in self._host_tensors
         self.memory.add(outputs)
         for zeros in zeroed(func, outputs):

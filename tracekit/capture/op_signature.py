@@ -20,8 +20,15 @@ TENSOR_TYPES = {
     torch.int8: "signed char",
     torch.uint8: "unsigned char",
     torch.bool: "bool",
+    torch.complex32: "c10::complex<c10::Half>",
     torch.complex64: "c10::complex<float>",
     torch.complex128: "c10::complex<double>",
+    torch.qint8: "c10::qint8",
+    torch.quint8: "c10::quint8",
+    torch.qint32: "c10::qint32",
+    torch.uint16: "unsigned short",
+    torch.uint32: "unsigned int",
+    torch.uint64: "unsigned long",
 }
 """C++ type names that the profiler records, by torch dtype."""
 
@@ -34,12 +41,19 @@ _DTYPE_CODES = {
     torch.float16: 5,
     torch.float32: 6,
     torch.float64: 7,
+    torch.complex32: 8,
     torch.complex64: 9,
     torch.complex128: 10,
     torch.bool: 11,
+    torch.qint8: 12,
+    torch.quint8: 13,
+    torch.qint32: 14,
     torch.bfloat16: 15,
     torch.float8_e5m2: 23,
     torch.float8_e4m3fn: 24,
+    torch.uint16: 27,
+    torch.uint32: 28,
+    torch.uint64: 29,
 }
 _FORMAT_CODES = {torch.contiguous_format: 0, torch.preserve_format: 1, torch.channels_last: 2}
 _NUMBER_TYPES = {bool: "bool", int: "long int", float: "double"}
@@ -87,6 +101,8 @@ def _json(value: Any) -> str:
 
 def _entry(argument: _Argument, value: Any) -> tuple[Any, str, Any, str]:
     """Return shape, type, stride and concrete value of one argument."""
+    if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
+        return [], "Sparse", [], ""  # a cost by its shape would be that of a dense tensor
     if isinstance(value, torch.Tensor):
         return list(value.shape), TENSOR_TYPES[value.dtype], list(value.stride()), ""
     if argument.is_tensors:

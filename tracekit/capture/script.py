@@ -20,15 +20,22 @@ def profile_script(script: Path, args: Sequence[str], capture: Capture | Modelle
     """
     with reading(f"{script} cannot be run.", "Name a Python script."):
         script.open().close()
-    ended: BaseException | None = None
-    with _as_main(script, args), capture:
-        try:
-            runpy.run_path(str(script), run_name="__main__")
-        except SystemExit as error:
-            ended = error if error.code not in (None, 0) else None
-        except BaseException as error:
-            ended = error.with_traceback(_in_script(error.__traceback__, script))
+    with _as_main(script, args):
+        capture.__enter__()
+        ended = _run(script)
+        capture.__exit__(type(ended) if ended else None, ended, None)
     return ended
+
+
+def _run(script: Path) -> BaseException | None:
+    """Run the script as __main__, and return the exception that ended it."""
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as error:
+        return error if error.code not in (None, 0) else None
+    except BaseException as error:
+        return error.with_traceback(_in_script(error.__traceback__, script))
+    return None
 
 
 def _in_script(trace: TracebackType | None, script: Path) -> TracebackType | None:

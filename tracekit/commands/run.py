@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from tracekit.analyzers.errors import TracekitError
 from tracekit.capture.settings import DEVICES, Device
 from tracekit.commands._output import FORCE, say, show_outputs
 from tracekit.commands._reading import GPU_FILE
@@ -99,7 +100,7 @@ def _say_rank(here: "Place", job: Path, folder: Path) -> None:
 
 def _pass_on(failure: BaseException) -> NoReturn:
     """End the process as Python does when a script raises `failure`."""
-    if isinstance(failure, SystemExit):
+    if isinstance(failure, (SystemExit, TracekitError)):
         raise failure
     sys.excepthook(type(failure), failure, failure.__traceback__)
     raise SystemExit(_INTERRUPTED if isinstance(failure, KeyboardInterrupt) else 1)

@@ -1,0 +1,26 @@
+"""Refuses what no GPU runs, or has no shape to be modelled by."""
+
+from typing import Any
+
+import torch
+
+from tracekit.analyzers.errors import InputError
+
+_OF_CPUS = ("fbgemm", "mkldnn", "mkl", "onednn", "prepacked", "quantized", "sparse")
+"""Namespaces of ops that PyTorch has for CPUs alone."""
+
+
+def check(func: Any, tensors: list[torch.Tensor]) -> None:
+    """Raise InputError for an op that cannot be modelled on a GPU."""
+    if func.namespace in _OF_CPUS or any(tensor.layout is torch._mkldnn for tensor in tensors):
+        raise InputError(
+            f"{func._schema.name} cannot be modelled.",
+            "PyTorch has this op for CPUs only.",
+            "Run the model without it: int8 on a GPU is predicted by `tracekit predict --apply int8-dynamic`.",
+        )
+    if any(tensor.is_nested and tensor.layout is torch.strided for tensor in tensors):
+        raise InputError(
+            f"{func._schema.name} of nested tensors cannot be modelled.",
+            "Nested tensors of this layout have no shape.",
+            "Make them with layout=torch.jagged, and pad what attention takes.",
+        )
