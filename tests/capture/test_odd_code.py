@@ -59,11 +59,28 @@ def nested():
     torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)], layout=torch.strided)
 
 
-@pytest.mark.parametrize(("code", "why"), [(int8_on_the_cpu, "CPUs only"), (nested, "no shape")])
+def flex():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    each = torch.ones(1, 2, 16, 16, device="cpu")
+    flex_attention(each, each, each)
+
+
+REFUSED = [(int8_on_the_cpu, "CPUs only"), (nested, "no shape"), (flex, "made by torch.compile")]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("code", "why"), REFUSED)
 def test_what_cannot_be_modelled_is_refused(tmp_path, code, why):
     with pytest.raises(InputError, match="cannot be modelled") as refused:
         modelled(tmp_path, code)
     assert why in str(refused.value.why)
+
+
+def test_training_with_sparse_gradients_is_refused():
+    with pytest.raises(InputError, match="cannot be trained") as refused:
+        tracekit.profile(nn.EmbeddingBag(10, 4, sparse=True), torch.ones(2, 2).long(), gpu="t4", train=True)
+    assert "sparse" in refused.value.why
 
 
 def test_a_script_that_fails_at_once_shows_its_own_error(tmp_path):

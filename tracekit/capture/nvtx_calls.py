@@ -17,13 +17,15 @@ def nvtx_ranges(emitter: Emitter) -> Iterator[None]:
 
     A decorator `nvtx.annotate` that was applied before, without a profiler, has left its function as it was.
     """
-    calls = {require("torch.cuda.nvtx"): {"range_push": emitter.push, "range_pop": emitter.pop}}
+    torch_calls: dict[str, Callable[..., Any]] = {"range_push": emitter.push, "range_pop": emitter.pop}
+    calls = [(require("torch.cuda.nvtx"), torch_calls)]
     if find_spec("nvtx"):
         package = require("nvtx")
-        calls |= {package: _functions(emitter), package.annotate: _methods(emitter)}
+        calls += [(package, _functions(emitter)), (package.annotate, _methods(emitter))]
     with ExitStack() as stack:
-        for holder, replaced in calls.items():
-            stack.enter_context(patch.multiple(holder, **replaced))
+        for holder, replaced in calls:
+            for name, stand_in in replaced.items():
+                stack.enter_context(patch.object(holder, name, stand_in))
         yield
 
 

@@ -20,7 +20,7 @@ from tracekit.capture.op_calls import element_type, op_call, tensors_in
 from tracekit.capture.op_graph import TensorNumbers, numbers_in
 from tracekit.capture.op_signature import Signature, signature
 from tracekit.capture.parallel.dispatched_messages import Communicated, copies_of_fsdp, is_split, message_of
-from tracekit.capture.recordable import check
+from tracekit.capture.recordable import check, check_is_op
 from tracekit.capture.recording import BackwardNode, Copies, RecordingBuilder
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -34,6 +34,8 @@ class OpRecorder(TorchDispatchMode):
     A number read back to the host is 1 (True): fake tensors hold no data. This answers what models ask, such as whether
     a mask is all ones, correctly for the inputs that tracekit makes.
     """
+
+    supports_higher_order_operators = True
 
     def __init__(self, attention: AttentionChoice, host_tensors: HostTensors) -> None:
         super().__init__()
@@ -82,6 +84,7 @@ class OpRecorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        check_is_op(func)
         if is_split(types):
             return NotImplemented
         if _is_composite(func):

@@ -38,6 +38,9 @@ class OwnModel:
         if self.train and not any(each.requires_grad for each in self.model.parameters()):
             why = "None of its parameters requires a gradient."
             raise InputError(f"{self.name} cannot be trained.", why, "Leave train=True out.")
+        if self.train and any(getattr(each, "sparse", False) is True for each in self.model.modules()):
+            why = "Gradients of an embedding with sparse=True are sparse, and the step is one of AdamW."
+            raise InputError(f"{self.name} cannot be trained.", why, "Capture your own loop: tracekit.capture.")
 
     @property
     def name(self) -> str:

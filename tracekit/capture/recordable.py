@@ -10,9 +10,19 @@ _OF_CPUS = ("fbgemm", "mkldnn", "mkl", "onednn", "prepacked", "quantized", "spar
 """Namespaces of ops that PyTorch has for CPUs alone."""
 
 
+def check_is_op(func: Any) -> None:
+    """Raise InputError for a function of functions, such as flex_attention and cond, which is no op."""
+    if isinstance(func, torch._ops.HigherOrderOperator):
+        raise InputError(
+            f"{func.name()} cannot be modelled.",
+            "Its kernel is made by torch.compile, and nothing says what it costs.",
+            "Model the run with scaled_dot_product_attention in its place, or without the function.",
+        )
+
+
 def check(func: Any, tensors: list[torch.Tensor]) -> None:
     """Raise InputError for an op that cannot be modelled on a GPU."""
-    if func.namespace in _OF_CPUS or any(tensor.layout is torch._mkldnn for tensor in tensors):
+    if func.namespace in _OF_CPUS or any(tensor.is_mkldnn for tensor in tensors):
         raise InputError(
             f"{func._schema.name} cannot be modelled.",
             "PyTorch has this op for CPUs only.",
