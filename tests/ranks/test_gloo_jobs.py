@@ -18,7 +18,7 @@ CAUSES = {
 
 @pytest.fixture(scope="module")
 def jobs():
-    return {folder.name: tracekit.ranks(folder, use_cache=False) for folder in sorted(JOBS.iterdir())}
+    return {folder.name: tracekit.ranks(folder) for folder in sorted(JOBS.iterdir())}
 
 
 @pytest.mark.parametrize("world", [2, 4])
