@@ -14,7 +14,7 @@ from tracekit.analyzers.transforms.fusion import chains
 QKV, GATE_UP = "QKV projection", "gate and up projection"
 ADD_NORM, NORM = "add + norm", "norm"
 ROTARY, GATED, ACTIVATION = "rotary embedding", "gated activation", "activation"
-CROSS_ENTROPY, CHAIN = "cross entropy", "pointwise chain"
+CROSS_ENTROPY, SOFTMAX, CHAIN = "cross entropy", "softmax with mask", "pointwise chain"
 
 _SIBLINGS = {
     QKV: ({"q_proj", "k_proj", "v_proj"}, {"query", "key", "value"}, {"to_q", "to_k", "to_v"}, {"q", "k", "v"}),
@@ -167,4 +167,6 @@ def _pattern(rows: Rows, members: list[int]) -> str:
         return ADD_NORM if adds else NORM
     if {"neg", "cat"} <= names or any("Rotary" in kind for kind in types):
         return ROTARY
+    if "softmax" in names:
+        return SOFTMAX
     return ACTIVATION if names & _ACTIVATIONS else CHAIN

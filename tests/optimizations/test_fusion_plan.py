@@ -97,6 +97,13 @@ def test_like_layers_are_one_row_that_sums_them():
     assert plan.tile["add + norm"] == "2048"
 
 
+def test_a_chain_with_a_softmax_goes_by_rows():
+    plan = tracekit.analyze(TRACES / "h200_gpt2_decode_eager_for-t4.json.gz").fusion_plan.set_index("pattern")
+    softmax = plan.loc["softmax with mask"]
+    assert softmax.ops.endswith("softmax")
+    assert int(softmax.tile) >= 512
+
+
 def test_the_plan_of_a_captured_run():
     result = tracekit.analyze(TRACES / "h200_llama-1b_decode.json.gz").fusion_plan.set_index(["pattern", "layer"])
     assert result.loc[("QKV projection", "model.layers.*.self_attn"), "layers"] == 16
