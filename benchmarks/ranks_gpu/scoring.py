@@ -48,14 +48,26 @@ def scalings(folder: Path, how: str) -> list[Row]:
 
 
 def bandwidths(folder: Path, how: str) -> list[Row]:
-    """Return rates on the bus by the traces beside NCCL's own timing at that size, or between its sizes, in GB/s."""
+    """Return rates on the bus by the traces beside NCCL's own timing at that size, or between its sizes, in GB/s.
+
+    `less_us` is how much less a call takes in the trace; `beside`: it runs beside computation.
+    """
     sweep, rows = _measured(folder, "sweep"), []
     for job, said in _read(folder / f"verdicts_{how}.json").items():
-        for kind, size, rate, calls in said["bus_gbs"]:
-            true = _rate(sweep, kind, size)
-            if true is not None:
-                rows.append({"job": job, "kind": kind, "bytes": size, "traced": rate, "nccl": true, "calls": calls})
+        for name in ("bus_gbs", "beside_gbs"):
+            for kind, size, rate, calls in said.get(name, []):
+                true = _rate(sweep, kind, size)
+                if true is not None:
+                    row = {"job": job, "kind": kind, "bytes": size, "traced": rate, "nccl": true, "calls": calls}
+                    carried_kb = size * _bus_factor(sweep, kind) / 1e3
+                    less_us = carried_kb / true - carried_kb / rate
+                    rows.append({**row, "less_us": less_us, "beside": name == "beside_gbs"})
     return rows
+
+
+def _bus_factor(sweep: Sequence[Row], kind: str) -> float:
+    ranks = next(row["ranks"] for row in sweep if row["kind"] == kind)
+    return (2 if kind == "all-reduce" else 1) * (ranks - 1) / ranks
 
 
 def _rate(sweep: Sequence[Row], kind: str, size: int) -> float | None:
