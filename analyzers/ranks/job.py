@@ -84,10 +84,11 @@ def _straggler(job: AlignedRanks, cost: Cost) -> Straggler:
 
 
 def _shown(job: AlignedRanks, stragglers: tuple[Straggler, ...]) -> dict[str, int]:
-    """Return the numbers of the slow, the fast and the median rank."""
-    order, numbers = np.argsort(job.own.own.sum(axis=1), kind="stable"), job.numbers
-    slow = stragglers[0].rank if stragglers else numbers[order[-1]]
-    return {"slow": slow, "fast": numbers[order[0]], "median": numbers[order[(len(order) - 1) // 2]]}
+    """Return the numbers of the slow rank and, of the others, the fast and the median one."""
+    rising = [job.numbers[rank] for rank in np.argsort(job.own.own.sum(axis=1), kind="stable")]
+    slow = stragglers[0].rank if stragglers else rising[-1]
+    fast, *rest = (rank for rank in rising if rank != slow)
+    return {"slow": slow, "fast": fast} | ({"median": rest[(len(rest) - 1) // 2]} if rest else {})
 
 
 def _per_rank_and_step(job: AlignedRanks, column: str) -> float:

@@ -52,7 +52,7 @@ class Job:
     slow_link: SlowLink | None
     what_ifs: tuple[WhatIf, ...]
     shown_ranks: dict[str, int]
-    """Ranks to look at: the slow, the fast and the median one."""
+    """Ranks to look at: the slow, the fast and, of three or more, the median one."""
     ranks: pd.DataFrame = field(repr=False)
     by_step: pd.DataFrame = field(repr=False)
     collectives: pd.DataFrame = field(repr=False)

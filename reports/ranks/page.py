@@ -25,7 +25,8 @@ _HOW = (
     "Intervals are 80 % intervals of the mean over the steps.",
     "A rank is named if the excess of its own time, or of one class of it, is significant over the steps, exceeds the "
     "spread between ranks, and costs 2 %; and if the FLOPs or bytes that its ops have beyond its peers' take 2 % of "
-    "their computation. Among two or three ranks, a host must be later by a quarter of its peers' own time.",
+    "their computation. Among two or three ranks, a host must be later by a quarter of its peers' own time, "
+    "and half of that at one place in a step.",
 )
 
 

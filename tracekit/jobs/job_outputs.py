@@ -57,12 +57,9 @@ def links_to_reports(answer: RankFiles, folder: Path) -> dict[int, str]:
 def _write_traces(answer: RankFiles, target: Path) -> int:
     """Write the traces of the slow, the fast and the median rank, without what identifies machines; return their
     number."""
-    roles: dict[int, str] = {}
-    for role, rank in answer.job.shown_ranks.items():
-        roles.setdefault(rank, role)
     copied = 0
     with tarfile.open(target, "w") as archive, tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        for rank, role in roles.items():
+        for role, rank in answer.job.shown_ranks.items():
             copy = Path(folder) / f"{role}-rank-{rank}.json.gz"
             try:
                 public_copy(answer.files[rank], copy)
