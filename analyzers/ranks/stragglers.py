@@ -88,22 +88,35 @@ def costs(program: Program, parts: OwnParts, extra: Mapping[int, float]) -> Cost
     `extra` is what the additional work of ranks takes, in ns per step.
     """
     run = _Run(program, parts, step_times(program), peers(program))
-    excess, step_ns = _excess(parts.own, run.others), float(run.base.mean())
-    candidates = np.argsort(-excess.mean(axis=1), kind="stable")[:_MOST_SIMULATED]
-    simulated = [run.like_peer(int(rank), excess[rank]) for rank in candidates]
-    late = _beyond_chance(excess, step_ns, run.others)
-    paces = {each.rank: _pace_of_uneven_host(run, each) for each in simulated if late[each.rank]}
-    of_host = {rank: slower for rank, slower in paces.items() if slower is not None}
-    whole = [each for each in simulated if late[each.rank] and each.rank not in of_host]
+    simulated, late = _of_own_time(run)
+    paces = {each.rank: _pace_of_uneven_host(run, each) for each in late}
+    costly = _costly(run, [each for each in late if paces[each.rank] is None], extra)
+    slower = tuple((rank, times) for rank, times in paces.items() if times and times > 1 + LEAST_EXCESS)
+    return Costs(run.base, tuple(simulated), _largest_of_each(costly), slower)
+
+
+def _of_own_time(run: "_Run") -> tuple[list[Cost], list[Cost]]:
+    """Return the costs of the ranks with the largest excess, and of those among them that are late beyond chance."""
+    excess = _excess(run.parts.own, run.others)
+    late = _beyond_chance(excess, float(run.base.mean()), run.others)
+    candidates = np.argsort(-excess.mean(axis=1), kind="stable")[:_MOST_SIMULATED].tolist()
+    simulated = [run.like_peer(rank, excess[rank]) for rank in candidates]
+    return simulated, [each for each in simulated if late[each.rank]]
+
+
+def _costly(run: "_Run", whole: Sequence[Cost], extra: Mapping[int, float]) -> list[Cost]:
+    """Return the costs that name a rank: of a class of its own time, of the `whole` of it, and of additional work."""
     classes = [each for each in _of_classes(run) if each.of in _ALWAYS_NAMED or each.share.expected >= LEAST_COST]
     costly = [*classes, *(each for each in whole if each.share.expected >= LEAST_COST)]
     costly = [_by_its_work(each, extra.get(each.rank, 0.0)) for each in costly]
-    costly += [run.without(rank, time, MORE_WORK) for rank, time in extra.items() if _is_much(run, rank, time)]
-    costly.sort(key=lambda each: -each.share.expected)
-    largest = {each.rank: each for each in reversed(costly)}
-    named = tuple(each for each in costly if largest[each.rank] is each)
-    slower = tuple((rank, times) for rank, times in of_host.items() if times > 1 + LEAST_EXCESS)
-    return Costs(run.base, tuple(simulated), named, slower)
+    return costly + [run.without(rank, time, MORE_WORK) for rank, time in extra.items() if _is_much(run, rank, time)]
+
+
+def _largest_of_each(costly: Sequence[Cost]) -> tuple[Cost, ...]:
+    """Return the largest cost of each rank, largest first."""
+    falling = sorted(costly, key=lambda each: -each.share.expected)
+    largest = {each.rank: each for each in reversed(falling)}
+    return tuple(each for each in falling if largest[each.rank] is each)
 
 
 def _by_its_work(cost: Cost, extra_ns: float) -> Cost:
