@@ -32,8 +32,8 @@ Median rates on the bus by the traces, in messages of 16 MiB and more, beside NC
 nccl-tests), at that size or between its sizes. *Sweep*: single calls. *Less*: by how much a call takes less in the trace.
 For single calls of up to 256 MiB that is a few microseconds, whatever their size: ten calls were timed from an event that the idle GPU
 passed before the host had made the first one. The recorder has since put the event behind calls under way; so timed, nothing
-was measured yet. Calls *beside computation* share multiprocessors and memory with it, and NCCL was timed alone. Where
-NCCL's own timing was disturbed, it is far below (40 GB/s)."""
+was measured yet. Calls *beside computation* (a tenth of their time or more, waiting for other ranks included, where that was looked at) share
+multiprocessors and memory with it, and NCCL was timed alone. Where NCCL's own timing was disturbed, it is far below (40 GB/s)."""
 
 
 def chapter() -> str:
