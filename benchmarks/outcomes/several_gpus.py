@@ -28,12 +28,13 @@ Throughput of a GPU beside that of one alone, by medians of steps without a prof
 trace of one GPU before the others were read, *today* with the rules that were made afterwards."""
 _BANDWIDTH = """### Bandwidth
 
-Median rates on the bus by the traces, in messages of 16 MiB and more, beside NCCL timed by CUDA events (the formula of
-nccl-tests), at that size or between its sizes. *Sweep*: single calls. *Less*: by how much a call takes less in the trace.
-For single calls of up to 256 MiB that is a few microseconds, whatever their size: ten calls were timed from an event that the idle GPU
-passed before the host had made the first one. The recorder has since put the event behind calls under way; so timed, nothing
-was measured yet. Calls *beside computation* (a tenth of their time or more, waiting for other ranks included, where that was looked at) share
-multiprocessors and memory with it, and NCCL was timed alone. Where NCCL's own timing was disturbed, it is far below (40 GB/s)."""
+Median rates on the bus by the traces, in messages of 16 MiB and more, beside NCCL timed by CUDA events (the formula
+of nccl-tests), at that size or between its sizes. *Sweep*: single calls. *Less*: by how much a call takes less in
+the trace. For single calls of up to 256 MiB that is a few microseconds, whatever their size: ten calls were timed
+from an event that the idle GPU passed before the host had made the first one. The recorder has since put the event
+behind calls under way; so timed, nothing was measured yet. Calls *beside computation* (a tenth of their time or
+more, waiting for other ranks included, where that was looked at) share multiprocessors and memory with it, and NCCL
+was timed alone. Where NCCL's own timing was disturbed, it is far below (40 GB/s)."""
 
 
 def chapter() -> str:
