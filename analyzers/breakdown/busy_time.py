@@ -25,7 +25,7 @@ def timeline(host: pd.DataFrame, items: WorkItems, steps: Steps) -> Timeline:
     """
     devices = len(np.unique(items.device))
     host_start, host_end = (steps.start, steps.end) if len(steps.start) else _whole_trace(host, items)
-    start, end = _step_spans(host_start, host_end, items, steps.of_item)
+    start, end = _step_spans(host, host_start, host_end, items, steps.of_item)
     busy, kernels = _per_step(items, steps.of_item, len(start))
     table = STEPS.frame(
         {
@@ -51,7 +51,9 @@ def _whole_trace(host: pd.DataFrame, items: WorkItems) -> tuple[Ints, Ints]:
     return np.array([first]), np.array([end[timed].max(initial=items.end.max())])
 
 
-def _step_spans(host_start: Ints, host_end: Ints, items: WorkItems, step: Rows) -> tuple[Ints, Ints]:
+def _step_spans(
+    host: pd.DataFrame, host_start: Ints, host_end: Ints, items: WorkItems, step: Rows
+) -> tuple[Ints, Ints]:
     """Return start and end of each step in ns.
 
     A step lasts from its start on the host to the end of its range or of its last device work. If the host begins the
@@ -64,7 +66,7 @@ def _step_spans(host_start: Ints, host_end: Ints, items: WorkItems, step: Rows) 
     np.minimum.at(first, step[inside], items.start[inside])
     np.maximum.at(last, step[inside], items.end[inside])
     has_work = first <= last
-    if items.on_device and has_work.all() and (_overlap(host_start, last) or _queued(host_start, first, last, items)):
+    if items.on_device and has_work.all() and (_overlap(host_start, last) or _queued(host, first, last, items, step)):
         return first, np.maximum(np.append(first[1:], last[-1]), first)
     return host_start, np.maximum(host_end, last)
 
@@ -76,13 +78,17 @@ def _overlap(host_start: Ints, last: Ints) -> bool:
     return bool(np.median(last[:-1] - host_start[1:]) > _OVERLAP * np.median(np.diff(host_start)))
 
 
-def _queued(host_start: Ints, first: Ints, last: Ints, items: WorkItems) -> bool:
-    """Return whether a single step waited in the queue behind work that began before it."""
-    if len(host_start) != 1:
+def _queued(host: pd.DataFrame, first: Ints, last: Ints, items: WorkItems, step: Rows) -> bool:
+    """Return whether a single step's first work was launched long before work of earlier than the step was done."""
+    if len(first) != 1:
         return False
-    busy_until = items.end[items.start < first[0]].max(initial=host_start[0])
+    launches = host["start_ns"][(host["correlation"] >= 0) & host["correlation"].isin(items.correlation[step == 0])]
+    if launches.empty:
+        return False
+    launched = int(launches.min())
+    busy_until = items.end[items.start < first[0]].max(initial=launched)
     notable = _OVERLAP * (last[0] - first[0])
-    return bool(busy_until - host_start[0] > notable > first[0] - busy_until)
+    return bool(busy_until - launched > notable > first[0] - busy_until)
 
 
 def _per_step(items: WorkItems, step: Rows, size: int) -> tuple[Ints, Ints]:
