@@ -31,27 +31,19 @@ _NOTABLE = 0.2
 
 def period_starts(items: WorkItems, origin: Origin, begin: int, end: int) -> Ints:
     """Return when the host issued the first kernel of each period on the busiest device; empty without a period."""
-    none = np.zeros(0, dtype=np.int64)
-    if not items.on_device:
-        return none
-    rows = _in_order(items, origin, begin, end)
-    kernel, _ = pd.factorize(items.name.cat.codes.to_numpy()[rows].astype(np.int64))
+    rows, kernel = _sequence(items, origin, begin, end)
     weight = items.busy[rows].astype(np.float64)
     period = _period(kernel, weight)
     bounded = period and _is_bounded(items, origin, rows, period) and not _copies_weights(items, kernel, rows, period)
-    return origin.time_ns[rows[::period]] if bounded else none
+    return origin.time_ns[rows[::period]] if bounded else rows[:0]
 
 
 def pass_starts(host: pd.DataFrame, items: WorkItems, origin: Origin, begin: int, end: int) -> Ints:
     """Return when the host issued the first kernel of each of equal passes; empty if they may be layers."""
-    none = np.zeros(0, dtype=np.int64)
-    if not items.on_device:
-        return none
-    rows = _in_order(items, origin, begin, end)
-    kernel, _ = pd.factorize(items.name.cat.codes.to_numpy()[rows].astype(np.int64))
+    rows, kernel = _sequence(items, origin, begin, end)
     period = equal_periods(kernel)
     is_pass = period and repeats_within(kernel[:period]) and ends_unlike_it_begins(host, origin.op[rows[:period]])
-    return origin.time_ns[rows[::period]] if is_pass else none
+    return origin.time_ns[rows[::period]] if is_pass else rows[:0]
 
 
 def _is_bounded(items: WorkItems, origin: Origin, rows: Ints, period: int) -> bool:
@@ -67,12 +59,17 @@ def _copies_weights(items: WorkItems, kernel: Ints, rows: Ints, period: int) -> 
     return bool(copying >= _NOTABLE * items.busy[rows].sum()) and not repeats_within(kernel[:period])
 
 
-def _in_order(items: WorkItems, origin: Origin, begin: int, end: int) -> Ints:
-    """Return the items of the busiest device in the order of their launches, and within a launch of their starts."""
+def _sequence(items: WorkItems, origin: Origin, begin: int, end: int) -> tuple[Ints, Ints]:
+    """Return the items of the busiest device in the order of their launches, and within a launch of their starts; and
+    a number for the name of each. Both are empty for a run without device work."""
+    if not items.on_device:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     busy = pd.Series(items.busy).groupby(items.device).sum()
     inside = (items.device == busy.idxmax()) & (origin.time_ns >= begin) & (origin.time_ns <= end)
     rows = np.flatnonzero(inside)
-    return rows[np.lexsort((items.start[rows], origin.time_ns[rows]))]
+    rows = rows[np.lexsort((items.start[rows], origin.time_ns[rows]))]
+    kernel, _ = pd.factorize(items.name.cat.codes.to_numpy()[rows].astype(np.int64))
+    return rows, kernel
 
 
 def _period(kernel: Ints, weight: Floats) -> int:

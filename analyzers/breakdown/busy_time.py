@@ -79,7 +79,7 @@ def _overlap(host_start: Ints, last: Ints) -> bool:
 
 
 def _queued(host: pd.DataFrame, first: Ints, last: Ints, items: WorkItems, step: Rows) -> bool:
-    """Return whether a single step's first work was launched long before work of earlier than the step was done."""
+    """Return whether a single step launched its first work long before the device was done with earlier work."""
     if len(first) != 1:
         return False
     launches = host["start_ns"][(host["correlation"] >= 0) & host["correlation"].isin(items.correlation[step == 0])]
