@@ -18,8 +18,10 @@ class Latency(msgspec.Struct, frozen=True):
     samples: int
 
 
-def single(latency_ms: float) -> Latency:
-    """Return the latency of a step that was given as one number, in ms."""
+def single(latency_ms: float | None) -> Latency | None:
+    """Return the latency of a step that was given as one number, in ms; None if it was not given."""
+    if latency_ms is None:
+        return None
     us = latency_ms * 1e3
     return Latency(us, us, us, samples=1)
 

@@ -135,8 +135,13 @@ class Trace:
     counters: pd.DataFrame | None = field(default=None, repr=False)
     """The table COUNTERS, which Nsight Compute measured for kernels like those of the device table; None without."""
 
-    def timed(self, latency: Latency) -> "Trace":
-        """Return the trace with this latency of a step without a profiler. Raises InputError for a modelled run."""
+    def timed(self, latency: Latency | None) -> "Trace":
+        """Return the trace with this latency of a step without a profiler; the trace itself without one.
+
+        Raises InputError for a modelled run.
+        """
+        if latency is None:
+            return self
         if self.metadata.capture and self.metadata.capture.source == "modelled":
             what, why = (
                 "A modelled run has no measured latency.",

@@ -55,8 +55,7 @@ def analyze(
     if captures or latency_ms or measured is not None or not use_cache:
         read = partial(cache.load if use_cache else load, max_bytes=max_bytes)
         trace = with_captures_of(read(path), captures, read) if captures else read(path)
-        trace = trace.timed(single(latency_ms)) if latency_ms else trace
-        return _with_measurements(_analyzed(trace, named, measured), path)
+        return _with_measurements(_analyzed(trace.timed(single(latency_ms)), named, measured), path)
     analysis = _recalled(path, lambda: _analyzed(cache.load(path, max_bytes=max_bytes), named, None), named)
     return _with_measurements(analysis, path)
 

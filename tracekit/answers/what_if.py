@@ -78,8 +78,7 @@ def _gain_there(search: Search, together: Combined, setting: Steps) -> GainThere
 
 
 def _baseline(path: str | Path, named: GPU | None, latency_ms: float | None) -> Baseline:
-    trace = cache.load(path)
-    analysis, base = start(trace.timed(single(latency_ms)) if latency_ms else trace, named)
+    analysis, base = start(cache.load(path).timed(single(latency_ms)), named)
     if base is None:
         raise InputError(f"Nothing can be predicted from {path}.", why_nothing(analysis), "Record a run on a GPU.")
     return with_graph(base, path)

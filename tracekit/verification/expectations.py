@@ -37,8 +37,7 @@ class Expectations:
 
     def __init__(self, trace: Path, latency: Latency | None = None) -> None:
         """`latency` is that of a step without a profiler, by default as recorded with the trace."""
-        read = cache.load(trace)
-        _, base = start(read.timed(latency) if latency else read)
+        _, base = start(cache.load(trace).timed(latency))
         self._base = with_graph(base, trace) if base else None
 
     @property
