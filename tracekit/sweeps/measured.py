@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pandas as pd
 
@@ -11,7 +10,7 @@ from tracekit.analyzers import hardware
 from tracekit.analyzers.crossovers import NONE
 from tracekit.analyzers.errors import InputError, TracekitError
 from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.sweep_table import MEASURED, NUMBERS, SWEEP
+from tracekit.analyzers.sweep_table import MEASURED
 from tracekit.analyzers.verification import Verified
 from tracekit.capture.annotate import NoRanges
 from tracekit.capture.complete_settings import complete
@@ -23,6 +22,7 @@ from tracekit.measurement import jobs
 from tracekit.measurement.interleaved import BUDGET_S
 from tracekit.measurement.worker import Failure, Worker
 from tracekit.sweeps.grid import Grid
+from tracekit.sweeps.rows import Row, refused_row, table
 from tracekit.verification import trial
 from tracekit.verification.expectations import Expected
 
@@ -57,7 +57,7 @@ def sweep(grid: Grid, device: Device, wall_s: float, say: Say = silent) -> pd.Da
     limit = _Limit(wall_s, len(list(grid.runs())) * len(grid.apply))
     with Worker(say=say) as worker:
         rows = [row for length, batch in grid.runs() for row in _run(grid, device, length, batch, worker, limit, say)]
-    return SWEEP.frame({column.name: [row[column.name] for row in rows] for column in SWEEP.columns})
+    return table(rows)
 
 
 @dataclass
@@ -79,28 +79,26 @@ class _Limit:
         return max(_LEAST_S, share)
 
 
-def _run(
-    grid: Grid, device: Device, length: int, batch: int, worker: Worker, limit: _Limit, say: Say
-) -> Iterator[dict[str, Any]]:
+def _run(grid: Grid, device: Device, length: int, batch: int, worker: Worker, limit: _Limit, say: Say) -> Iterator[Row]:
     """Yield the rows of one batch size and length."""
     asked = replace(grid.settings, gpu="", batch_size=batch, seq_len=length, device=device)
     try:
         settings = complete(asked)
     except TracekitError as error:
-        yield from (_row(asked, name, str(error)) for name in grid.apply)
+        yield from (refused_row(asked, name, MEASURED, str(error)) for name in grid.apply)
         return
     for name in grid.apply:
         if limit.reached:
-            yield _row(settings, name, LATE)
+            yield refused_row(settings, name, MEASURED, LATE)
             continue
         say(f"measuring batch {batch:,}" + (f", {settings.seq_len:,} tokens" if settings.seq_len else "") + f": {name}")
         yield _measured(settings, name, worker, limit.share_s())
 
 
-def _measured(settings: Settings, name: str, worker: Worker, seconds: float) -> dict[str, Any]:
+def _measured(settings: Settings, name: str, worker: Worker, seconds: float) -> Row:
     answer = worker.call(alone, settings) if name == NONE else worker.call(beside_none, settings, name, seconds)
     refused = str(answer) if isinstance(answer, Failure) else answer.error
-    return _row(settings, name, refused) | ({} if refused else _numbers(settings, answer))
+    return refused_row(settings, name, MEASURED, refused) | ({} if refused else _numbers(settings, answer))
 
 
 def alone(settings: Settings) -> Verified:
@@ -119,21 +117,7 @@ def beside_none(settings: Settings, name: str, seconds: float) -> Verified:
     return trial.verify(jobs.prepared(settings), name, expected, budget, wall_s=seconds)
 
 
-def _row(settings: Settings, name: str, refused: str) -> dict[str, Any]:
-    return {
-        "gpu": settings.gpu or settings.device,
-        "batch_size": settings.batch_size,
-        "seq_len": settings.seq_len,
-        "apply": name,
-        "source": MEASURED,
-        "refused": refused,
-        "largest_batch": -1,
-        "fits": not refused,
-        **dict.fromkeys(NUMBERS, float("nan")),
-    }
-
-
-def _numbers(settings: Settings, result: Verified) -> dict[str, Any]:
+def _numbers(settings: Settings, result: Verified) -> Row:
     latency, gain, (items, _) = result.after, result.measured, trial.items_of(settings)
     assert latency is not None and gain is not None  # it has no error
     return {
@@ -145,4 +129,5 @@ def _numbers(settings: Settings, result: Verified) -> dict[str, Any]:
         "speedup_low": gain.low,
         "speedup_high": gain.high,
         "memory_bytes": result.peak_memory_bytes or float("nan"),
+        "fits": True,
     }

@@ -3,7 +3,6 @@
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -12,7 +11,7 @@ from tracekit.analyzers.crossovers import NONE
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.prediction.baseline import Baseline, baseline
 from tracekit.analyzers.readers import load
-from tracekit.analyzers.sweep_table import MODELLED, NUMBERS, SWEEP
+from tracekit.analyzers.sweep_table import MODELLED
 from tracekit.analyzers.transforms.batch_limits import largest_that_fits
 from tracekit.calibration.apply import calibrated_gpu
 from tracekit.capture import fake_run, model_trace
@@ -26,6 +25,7 @@ from tracekit.optimizations.combined import Combined
 from tracekit.planning.scenarios import EXPECTED, Scenarios, speedup, too_large
 from tracekit.planning.search import Search, Steps
 from tracekit.sweeps.grid import Grid
+from tracekit.sweeps.rows import Row, refused_row, table
 
 _FILE = "trace.json.gz"
 _SELECTING = ("bf16", "flash-attention", "efficient-attention", "cudnn-attention")
@@ -35,7 +35,7 @@ _SELECTING = ("bf16", "flash-attention", "efficient-attention", "cudnn-attention
 def sweep(grid: Grid, say: Say = silent) -> pd.DataFrame:
     """Return the table SWEEP of a grid. Raises TracekitError if the model cannot run the workload at one of its
     points."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="tracekit-sweep-") as folder:
         for length, batch in grid.runs():
             say(f"modelling batch {batch:,}" + (f", {length:,} tokens" if length else ""))
@@ -49,7 +49,7 @@ def sweep(grid: Grid, say: Say = silent) -> pd.DataFrame:
                     recorded[key] = fake_run.run(settings, gpu)
                 search = Search(_baseline(settings, gpu, recorded[key], Path(folder) / _FILE))
                 rows += (_point(settings, search, name) for name in grid.apply)
-    return SWEEP.frame({column.name: [row[column.name] for row in rows] for column in SWEEP.columns})
+    return table(rows)
 
 
 def _baseline(settings: Settings, gpu: GPU, run: FakeRun, path: Path) -> Baseline:
@@ -61,28 +61,18 @@ def _baseline(settings: Settings, gpu: GPU, run: FakeRun, path: Path) -> Baselin
     return base
 
 
-def _point(settings: Settings, search: Search, name: str) -> dict[str, Any]:
+def _point(settings: Settings, search: Search, name: str) -> Row:
     base, steps = search.base, _steps(name)
     together, before = Combined(steps), search.scenarios(())
     refused = "" if name == NONE else together.obstacle(base) or ""
     after = before if refused else search.scenarios(steps)
     if not refused and name != NONE:
         refused = too_large(after.expected, base) or ""
-    row = {
-        "gpu": settings.gpu,
-        "batch_size": settings.batch_size,
-        "seq_len": settings.seq_len,
-        "apply": name,
-        "source": MODELLED,
-        "refused": refused,
-        "largest_batch": _largest(after.expected),
-        **dict.fromkeys(NUMBERS, float("nan")),
-        "fits": False,
-    }
+    row = refused_row(settings, name, MODELLED, refused) | {"largest_batch": _largest(after.expected)}
     return row if refused else row | _numbers(settings, before, after)
 
 
-def _numbers(settings: Settings, before: Scenarios, after: Scenarios) -> dict[str, Any]:
+def _numbers(settings: Settings, before: Scenarios, after: Scenarios) -> Row:
     gain, run = speedup(before, after), after.expected
     latency = after.latency_ns["expected", EXPECTED]
     needed = run.memory.peak if run.memory else float("nan")
