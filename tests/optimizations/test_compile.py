@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from op_lists import base, elementwise, product
 
+from tracekit.analyzers.costs.work import Norm
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.start import start
 from tracekit.analyzers.prediction.traced_step import decisions
@@ -78,3 +79,18 @@ def test_copies_on_the_device_and_lookups_by_tensors_are_fused():
     assert fused.launches.to_list() == [1]
     waited = find("compile").transform(replace(base(), ops=ops.assign(sync=[False, False, False, True])), "expected")
     assert waited.launches.to_list() == [1, 1]
+
+
+def test_statistics_over_channels_are_kernels_before_what_uses_them():
+    normalized, after = elementwise(64 * 56 * 56, "fp32", "norm"), elementwise(64 * 56 * 56, "fp32")
+    forward, backward = (replace(normalized, work=Norm(channels=64, backward=each)) for each in (False, True))
+    ops = (
+        base(layers=1)
+        .ops.iloc[:4]
+        .assign(
+            name=["aten::add_", "aten::cudnn_batch_norm", "aten::relu", "aten::cudnn_batch_norm_backward"],
+            cost=pd.Series([replace(after, read_bytes=16, write_bytes=8), forward, after, backward], dtype=object),
+        )
+    )
+    compiled = find("compile").transform(replace(base(), ops=ops), "expected")
+    assert compiled.launches.to_list() == [1, 2, 1, 3, 1]  # the counter, statistics, their use with relu, gradients

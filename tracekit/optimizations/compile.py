@@ -16,6 +16,7 @@ from tracekit.analyzers.prediction.host_calibration import MOST_TO_LAUNCH_NS
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms import traced_masks
 from tracekit.analyzers.transforms.by_cost import each, optimizes, where
+from tracekit.analyzers.transforms.channel_norms import STATISTICS, counters, statistics_first
 from tracekit.analyzers.transforms.extra_kernels import WIDENING
 from tracekit.analyzers.transforms.fusion import fused
 from tracekit.analyzers.transforms.gated_products import gates_first
@@ -59,7 +60,7 @@ UNWRAPPED = Interval(8.0, 4.5, 2.5)
 """Host time to unwrap a weight that is a tensor subclass at each call of compiled code, in plain launches: layers of
 Llama-1B and 3B in fp8 and int8 (prefill, host of an H200) take 20 to 39 us."""
 _NARROW = ("fp8", "int8")
-_APART = (WIDENING, REPEATED, WRITTEN)
+_APART = (WIDENING, REPEATED, WRITTEN, STATISTICS)
 """Names of ops whose tensors their neighbours do not read: each is a kernel of its own."""
 _NUMBER = 8
 """Largest size of a single number in bytes."""
@@ -76,15 +77,16 @@ class Compile(Optimization):
     """`torch.compile`: memory-bound ops are fused into Triton kernels, and Python leaves the step.
 
     Chains of memory-bound kernels become one kernel, across modules; appends to a growing cache stay kernels of their
-    own. The host time does not depend on that of the eager code: each launch that is left takes what 2.65 (2.1 to 3.3)
-    plain launches take on this host. Each call takes 10 (5 to 20) to enter the compiled code and 0.55 (0.35 to 0.8) for
-    the guards of each layer with weights, and, while decoding with a cache that grows, 0.5 (0.25 to 1) for each tensor
-    put back into it. A branch on a tensor in the host's memory (a layer dropped at random) breaks the graph, at 90 (45
-    to 200) plain launches. The optimizer's step is not compiled. Unwrapping each weight of torchao takes the host time
-    of 4.5 (2.5 to 8) plain launches; single numbers copied from the host become constants, without a wait. Products
-    take 1.0 (0.9 to 1.02) of their time, because without their bias they use other kernels; fp32 products with a bias
-    on Hopper take 0.83 (0.75 to 1.0). Products in 16 bits with rows that are no multiple of 16 bytes (GPT-2's head) are
-    padded.
+    own. A norm over channels in training is two kernels of statistics (three of its gradients) before one that uses
+    them, and one that counts. The host time does not depend on that of the eager code: each launch that is left takes
+    what 2.65 (2.1 to 3.3) plain launches take on this host. Each call takes 10 (5 to 20) to enter the compiled code and
+    0.55 (0.35 to 0.8) for the guards of each layer with weights, and, while decoding with a cache that grows, 0.5 (0.25
+    to 1) for each tensor put back into it. A branch on a tensor in the host's memory (a layer dropped at random) breaks
+    the graph, at 90 (45 to 200) plain launches. The optimizer's step is not compiled. Unwrapping each weight of torchao
+    takes the host time of 4.5 (2.5 to 8) plain launches; single numbers copied from the host become constants, without
+    a wait. Products take 1.0 (0.9 to 1.02) of their time, because without their bias they use other kernels; fp32
+    products with a bias on Hopper take 0.83 (0.75 to 1.0). Products in 16 bits with rows that are no multiple of 16
+    bytes (GPT-2's head) are padded.
 
     *Hurts* where a mask is built while tracing.
 
@@ -150,8 +152,8 @@ def compiled(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     """Return the op list of generated code and the kernels that it calls."""
     entry_ns = entering_ns(base, outcome)
     base = replace(base, ops=_with_lookups(base.ops[~(_literals(base) | traced_masks.skipped(base.ops))]))
-    base = replace(base, ops=gates_first(_turned(base, outcome)))
-    apart = base.ops.name.isin(_APART) | appended(base) | by_values(base.ops)
+    base = replace(base, ops=statistics_first(gates_first(_turned(base, outcome)), base.gpu, outcome))
+    apart = base.ops.name.isin(_APART) | appended(base) | by_values(base.ops) | counters(base.ops)
     ops = _named(fused(_padded(base, outcome), base.gpu, outcome, within_layer=False, among=~apart), base.ops)
     ops = traced_masks.traced(replace(base, ops=ops), outcome)
     host = _host_ns(base, ops, outcome)
