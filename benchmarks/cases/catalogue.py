@@ -12,6 +12,7 @@ SETS = {
     3: ("third.toml", "third"),
     4: ("fourth.toml", "fourth"),
     5: ("fifth.toml", "fifth"),
+    6: ("sixth.toml", "sixth"),
 }
 """The list of each set, and the folder of its scripts."""
 
