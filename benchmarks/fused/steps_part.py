@@ -133,7 +133,7 @@ class RunTimes:
         self.row["compile_s"] = time.monotonic() - began
         with self._quiet():
             self.row["compiled_ms"] = min(_round(step, self._device) for _ in range(2))
-            self.row |= {f"compiled_{key}": value for key, value in _profiled(step).items()}
+            self.row |= {f"compiled_{key}": value for key, value in kernels_of_step(step).items()}
 
     def _traced(self) -> None:
         """Record a trace of the eager step and one with all kernels."""
@@ -185,7 +185,7 @@ def _peak(step: Callable[[], Any]) -> int:
     return torch.cuda.max_memory_allocated()
 
 
-def _profiled(step: Callable[[], Any]) -> dict[str, Any]:
+def kernels_of_step(step: Callable[[], Any]) -> dict[str, Any]:
     """Return the kernel time of a step and its launches."""
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as recorded:

@@ -18,8 +18,8 @@ SMALLEST_GROUP = 32
 """Inputs of the smallest group: those that a thread of the kernel reads at a time."""
 _LINEAR = ("Linear", "Conv1D")
 _SAME = "Load it into the model that was quantized, built anew: load quantizes it."
-_METADATA = "tracekit packed weights, 2"
-"""Names the order in which weights are packed; another order has another number."""
+_METADATA = "tracekit packed weights, 3"
+"""Names what a file says of its layers and the order in which weights are packed; another has another number."""
 
 
 def quantize(
@@ -80,21 +80,26 @@ def _why_nothing(model: "nn.Module", group_size: int) -> tuple[str, str]:
 
 
 def save(model: "nn.Module", path: str | Path) -> None:
-    """Write a model that `quantize` returned with int4 or int8, adapters included, as safetensors."""
-    from tracekit.quantization.quantized_linear import WeightOnlyLinear
-
-    layers = {
-        name: [layer.bits, layer.packed.shape[1] * 32 // layer.bits // layer.scale.shape[1], layer.lora_a is not None]
-        for name, layer in model.named_modules(remove_duplicate=False)
-        if isinstance(layer, WeightOnlyLinear)
-    }
+    """Write a model that `quantize` returned, adapters included, as safetensors."""
+    named = model.named_modules(remove_duplicate=False)
+    layers = {name: made for name, layer in named if (made := _made(layer)) is not None}
     if not layers:
-        raise InputError("The model has no layers of int4 or int8.", "Those of nf4 are saved by bitsandbytes.")
+        raise InputError("The model has no quantized layers.", "", "Write: save(tracekit.quantize(model, 'int4'), path).")
     files = require("safetensors.torch")
     try:
         files.save_model(model, str(path), metadata={_METADATA: json.dumps(layers)})
     except (OSError, require("safetensors").SafetensorError) as error:
         raise TracekitError(f"{path} cannot be written.", f"{error}.") from error
+
+
+def _made(layer: "nn.Module") -> tuple[str, int, bool] | None:
+    """Return format, group and whether there is an adapter of a quantized layer; None for any other layer."""
+    from tracekit.quantization.quantized_linear import WeightOnlyLinear
+
+    if isinstance(layer, WeightOnlyLinear):
+        group = layer.packed.shape[1] * 32 // layer.bits // layer.scale.shape[1]
+        return f"int{layer.bits}", group, layer.lora_a is not None
+    return ("nf4", 0, False) if type(layer).__name__ == "Linear4bit" else None
 
 
 def load(model: "nn.Module", path: str | Path) -> "nn.Module":
@@ -108,16 +113,18 @@ def load(model: "nn.Module", path: str | Path) -> "nn.Module":
     if _METADATA not in metadata:
         why = "Only what this version of tracekit.quantization.quantize.save wrote can be read."
         raise InputError(f"{path} holds no quantized model.", why, "Quantize the model again, and save it.")
-    wanted: dict[str, tuple[int, int, bool]] = json.loads(metadata[_METADATA])
+    wanted: dict[str, tuple[str, int, bool]] = json.loads(metadata[_METADATA])
     layers = {name: _layer_named(model, name, str(path)) for name in wanted}
     made: dict[nn.Module, nn.Module] = {}
-    for name, (bits, group, adapted) in wanted.items():
+    for name, (to, group, adapted) in wanted.items():
         parent, _, leaf = name.rpartition(".")
         if layers[name] not in made:
-            made[layers[name]] = _quantized(layers[name], "int4" if bits == 4 else "int8", group, adapted)
+            made[layers[name]] = _quantized(layers[name], to, group, adapted)
         setattr(model.get_submodule(parent), leaf, made[layers[name]])
+    state = require("safetensors.torch").load_file(str(path))
+    state |= {name: state[kept] for name, kept in metadata.items() if kept in state}  # tensors that share memory
     try:
-        require("safetensors.torch").load_model(model, str(path))
+        model.load_state_dict(state)
     except RuntimeError as error:
         raise InputError(f"{path} is of another model.", f"{error}"[:300], _SAME) from error
     return model
@@ -151,16 +158,9 @@ def _inputs(layer: "nn.Module") -> int:
 
 def _quantized(layer: "nn.Module", to: str, group: int, adapted: bool) -> "nn.Module":
     if to == "nf4":
-        return _nf4(layer)
+        from tracekit.quantization.nf4 import nf4_linear
+
+        return nf4_linear(_rows(layer), layer.bias)
     from tracekit.quantization.quantized_linear import RANK, WeightOnlyLinear
 
     return WeightOnlyLinear.of(_rows(layer), layer.bias, _BITS[to], group, RANK if adapted else 0)
-
-
-def _nf4(layer: "nn.Module") -> "nn.Module":
-    modules, weight = require("bitsandbytes").nn, _rows(layer)
-    options = {"bias": layer.bias is not None, "quant_type": "nf4", "compute_dtype": weight.dtype, "device": "meta"}
-    new: nn.Module = modules.Linear4bit(weight.shape[1], weight.shape[0], **options)
-    new.weight = modules.Params4bit(weight, requires_grad=False, quant_type="nf4", module=new)
-    new.bias = layer.bias
-    return new.to(weight.device)

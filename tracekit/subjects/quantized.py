@@ -37,23 +37,9 @@ def with_nf4(subject: Subject) -> Subject:
 
 def in_nf4(subject: Subject) -> Subject:
     """Return a 16-bit subject with its linear layers, except the head, in NF4; unlike `with_nf4`, also for training."""
-    modules = require("bitsandbytes").nn
+    from tracekit.quantization.nf4 import nf4_linear
 
-    def nf4(layer: "nn.Module", inputs: int, outputs: int) -> Any:
-        quantized = modules.Linear4bit(
-            inputs,
-            outputs,
-            bias=layer.bias is not None,
-            quant_type="nf4",
-            compute_dtype=layer.weight.dtype,
-            device="meta",
-        )
-        quantized.weight = modules.Params4bit(
-            _rows(layer), requires_grad=False, quant_type="nf4", compress_statistics=True, module=quantized
-        )
-        return quantized
-
-    return _with_layers(subject, nf4)
+    return _with_layers(subject, lambda layer, *_: nf4_linear(_rows(layer), layer.bias))
 
 
 def with_llm_int8(subject: Subject) -> Subject:
