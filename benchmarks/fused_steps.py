@@ -3,6 +3,7 @@
     python benchmarks/fused_steps.py predict FILE --runs ALL            # anywhere, before anything is timed
     python benchmarks/fused_steps.py run OUT --parts fused,liger,trace --runs HOST_BOUND   # on a GPU: 110 s
     python benchmarks/fused_steps.py run OUT --parts fused,compile,liger --runs ALL        # on a GPU: 200 s
+    python benchmarks/fused_steps.py run OUT --runs qwen3-0.6b-train --layers 12   # of 28: compiles in time
     python benchmarks/fused_steps.py score OUT                          # from traces and times: predicted, measured
 
 A run is named MODEL-KIND; ALL are nine, those whose compiled times were missing first, and HOST_BOUND six whose steps
@@ -12,6 +13,7 @@ wait for their host. Each run has a process of its own; while one times, the oth
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -48,13 +50,14 @@ def main() -> None:
     asked.add_argument("--seconds", type=float, default=195)
     asked.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     asked.add_argument("--runs", default="ALL")
-    asked.add_argument("--parts", default="fused,compile,liger")
+    asked.add_argument("--parts", default="fused,liger,compile")
+    asked.add_argument("--layers", type=int, default=0, help="of each model; 0: all")
     options = asked.parse_args()
     names = {"ALL": ALL, "HOST_BOUND": HOST_BOUND}.get(options.runs, options.runs.split(","))
     if options.what == "predict":
         predict(options.out, names)
     elif options.what == "run":
-        run(options.out, names, options.parts, options.device, options.seconds)
+        run(options.out, names, options.parts, options.device, options.seconds, options.layers)
     else:
         score(options.out)
 
@@ -70,7 +73,7 @@ def predict(target: Path, names: list[str]) -> None:
         target.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def run(out: Path, names: list[str], parts: str, device: str, seconds: float) -> None:
+def run(out: Path, names: list[str], parts: str, device: str, seconds: float, layers: int) -> None:
     import torch
 
     absent = [str(graph_path(name)) for name in names if not graph_path(name).is_file()]
@@ -81,11 +84,12 @@ def run(out: Path, names: list[str], parts: str, device: str, seconds: float) ->
     device_name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
     gpu = "h200" if "H200" in device_name else "h100-sxm"
     (out / "machine.json").write_text(json.dumps({"device": device_name, "gpu": gpu, "torch": torch.__version__}))
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(max(4, (os.cpu_count() or 4) // len(names))))
     waiting, running = list(names), list[subprocess.Popen[bytes]]()
     while (waiting or running) and time.time() < until:
         running = [each for each in running if each.poll() is None]
         while waiting and len(running) < _AT_ONCE and time.time() < until - _LAST_START_S:
-            words = [waiting.pop(0), str(out.resolve()), gpu, device, str(until), parts]
+            words = [waiting.pop(0), str(out.resolve()), gpu, device, str(until), parts, str(layers)]
             running.append(subprocess.Popen([sys.executable, "-c", _PROCESS, *words], cwd=Path(__file__).parent))
         time.sleep(0.2)
     for each in running:

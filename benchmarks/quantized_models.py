@@ -3,8 +3,8 @@
     python benchmarks/quantized_models.py OUT [--models llama-3.2-1b,llama-3.1-8b] [--seconds 45] [--device cpu]
 
 One token after 512, and 1 x 512 tokens. All formats of a model are timed in turn, before a profiler sums their kernels;
-then each of a small model is saved, and loaded into a new one. The error is that of the logits of 512 tokens, relative to fp16's,
-with random weights. bitsandbytes must be installed for nf4.
+then each of a small model is saved, and loaded into a new one. The error is that of the logits of 512 tokens, relative
+to fp16's, with random weights. bitsandbytes must be installed for nf4.
 """
 
 import argparse
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
 from fused.device_time import step_ms
 from fused.steps_part import kernels_of_step
+
 from tracekit.capture import models, workloads
 from tracekit.capture.annotate import NoRanges
 from tracekit.capture.settings import Settings

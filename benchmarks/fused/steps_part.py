@@ -6,7 +6,6 @@ a process that times: after one, each launch takes longer.
 
 import gc
 import json
-import os
 import time
 import traceback
 from collections.abc import Callable
@@ -39,7 +38,10 @@ Kernels = list[tuple[str, Any]]
 class RunTimes:
     """The measurements of one run, which are written after each of them."""
 
-    def __init__(self, name: str, out: Path, gpu: str, device: str, until: float, parts: list[str]) -> None:
+    def __init__(
+        self, name: str, out: Path, gpu: str, device: str, until: float, parts: list[str], layers: int
+    ) -> None:
+        self._layers = layers
         self._name, self._out, self._gpu, self._device, self._until = name, out, gpu, device, until
         self._parts, self._quiet, self.row = parts, Quiet(out), dict[str, Any]()
         self._settings = self._planned()
@@ -69,6 +71,8 @@ class RunTimes:
         asked = settings_of(*self._name.rsplit("-", 1))
         if self._device == "cpu":
             asked |= {"seq_len": 4, "batch_size": 1, "dtype": "fp32"}
+        if self._layers:
+            asked["model"] = _with_layers(asked["model"], self._layers, self._out)
         return Settings(**asked, device=self._device, gpu=self._gpu, steps=2)
 
     def _built(self) -> tuple[Any, Callable[[], Any]]:
@@ -147,6 +151,15 @@ class RunTimes:
                 record.write_run(model, prepared, self._settings, path, lambda _: None)
 
 
+def _with_layers(name: str, layers: int, out: Path) -> str:
+    """Write the configuration of a model with so many layers, and return its folder."""
+    config = models.load_config(models.find(name))
+    config.num_hidden_layers, config.layer_types = layers, (getattr(config, "layer_types", None) or [])[:layers]
+    folder = out / f"{name}-{layers}"
+    config.save_pretrained(folder)
+    return str(folder)
+
+
 def _kernels(name: str, gpu: str, out: Path) -> Kernels:
     """Return the written kernels that can be put into the model, each file once."""
     files: dict[str, tuple[str, Any]] = {}
@@ -197,10 +210,9 @@ def kernels_of_step(step: Callable[[], Any]) -> dict[str, Any]:
     return {"kernel_ms": total / 3e3, "launches": sum(event.count for event in events) / 3}
 
 
-def main(name: str, out: str, gpu: str, device: str, until: str, parts: str) -> None:
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
+def main(name: str, out: str, gpu: str, device: str, until: str, parts: str, layers: str) -> None:
     if device == "cpu":
         from tracekit.fusion.proof import interpret
 
         interpret()
-    RunTimes(name, Path(out), gpu, device, float(until), parts.split(",")).run()
+    RunTimes(name, Path(out), gpu, device, float(until), parts.split(","), int(layers)).run()

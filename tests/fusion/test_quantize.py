@@ -33,6 +33,24 @@ def test_heads_and_layers_that_no_group_divides_stay():
     assert type(quantized["lm_head"]) is type(quantized["odd"]) is torch.nn.Linear
 
 
+def test_nf4_is_saved_and_loaded(tmp_path):
+    pytest.importorskip("bitsandbytes")
+
+    def tied():
+        built = model()
+        built["again"] = built["body"][2]
+        return built
+
+    x, quantized = torch.randn(3, 128), tracekit.quantize(tied(), "nf4")
+    save(quantized, tmp_path / "model.safetensors")
+    other = tied()
+    for weight in other.parameters():
+        torch.nn.init.normal_(weight)
+    again = load(other, tmp_path / "model.safetensors")
+    assert torch.equal(again["body"](x), quantized["body"](x))
+    assert again["again"] is again["body"][2]
+
+
 def test_it_is_saved_and_loaded(tmp_path):
     x, quantized = torch.randn(3, 128), tracekit.quantize(model(), "int4", group_size=32, trainable="lora")
     torch.nn.init.normal_(quantized["body"][0].lora_b)
@@ -77,7 +95,7 @@ def test_errors_say_what_to_do(tmp_path):
         tracekit.quantize(model(), "int3")
     with pytest.raises(InputError, match="group of 48"):
         tracekit.quantize(model(), "int4", group_size=48)
-    with pytest.raises(InputError, match="no layers of int4"):
+    with pytest.raises(InputError, match="no quantized layers"):
         save(model(), tmp_path / "model.safetensors")
 
 

@@ -84,7 +84,9 @@ def save(model: "nn.Module", path: str | Path) -> None:
     named = model.named_modules(remove_duplicate=False)
     layers = {name: made for name, layer in named if (made := _made(layer)) is not None}
     if not layers:
-        raise InputError("The model has no quantized layers.", "", "Write: save(tracekit.quantize(model, 'int4'), path).")
+        raise InputError(
+            "The model has no quantized layers.", "", "Quantize it first: tracekit.quantize(model, 'int4')"
+        )
     files = require("safetensors.torch")
     try:
         files.save_model(model, str(path), metadata={_METADATA: json.dumps(layers)})
