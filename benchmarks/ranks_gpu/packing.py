@@ -30,7 +30,7 @@ _ARGS = {
 }
 _HEAD = (
     *("schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds", "displayTimeUnit"),
-    *("record_shapes", "cuda_runtime_version", "cuda_driver_version", "cupti_version"),
+    *("tracekit", "record_shapes", "cuda_runtime_version", "cuda_driver_version", "cupti_version"),
 )
 
 

@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 import collectives
@@ -19,10 +21,12 @@ import torch.distributed as dist
 import tracing
 from contender import Contender
 from planting import BUSY_GPU, Planted
-from workloads import JOBS, SCALED, Running, build
+from workloads import JOBS, PARTS, SCALED, Running, build
 
-WARM, TIMED, ROUNDS = 3, 10, 2
-STEPS_OF_A_JOB = 4
+WARM, TIMED, TURNS = 1, 3, 5
+WARM_OF_A_JOB, TIMED_OF_A_JOB = 3, 4
+MODES = ("one", "apart", "together")
+"""How ranks train to be timed: one alone, all at once without communication, and data parallel."""
 _PATIENCE = timedelta(seconds=60)
 
 
@@ -73,36 +77,41 @@ class Rank:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def step_ms(self, running: Running, timed: int = TIMED) -> list[float]:
-        """Times of steps without a profiler. Each step waits for the device at its end."""
-        for _ in range(WARM):
+    def timed(self, running: Running, warm: int, timed: int) -> list[list[float]]:
+        """Time steps without a profiler: ms that the host took for each part, or for the whole. A step waits for the
+        device at its end."""
+        for _ in range(warm):
             running.step()
-        times = []
-        for _ in range(3 if self.asked.tiny else timed):
+        steps = []
+        for _ in range(timed):
             begun = time.perf_counter()
-            running.step()
-            times.append(round((time.perf_counter() - begun) * 1e3, 4))
-        return times
+            ends = running.step() or (time.perf_counter(),)
+            steps.append([(end - start) * 1e3 for start, end in pairwise((begun, *ends))])
+        return steps
 
     def scaled(self, name: str) -> None:
-        """Times of one rank alone, of all at once without communication, and of all together, in turns.
-
-        Without communication, what ranks share is the host.
-        """
+        """Time the modes in short turns, so that all meet the same pace of the host. The first turn warms up."""
         alone = build(replace(SCALED[name], parallel=""), self.device, self.asked.tiny)
         together = build(SCALED[name], self.device, self.asked.tiny)
-        times: dict[str, list[float]] = {"one": [], "apart": [], "together": []}
-        for turn in range(ROUNDS):
-            if self.number == 0:
-                times["one"] += self.step_ms(alone)
-            self.meet(f"{name} one {turn}")
-            times["apart"] += self.step_ms(alone)
-            self.meet(f"{name} apart {turn}")
-            times["together"] += self.step_ms(together)
+        steps: dict[str, list[list[float]]] = {mode: [] for mode in MODES}
+        for turn in range(1 + TURNS):
+            for mode in MODES:
+                self.meet(f"{name} {mode} {turn}")
+                if mode != "one" or self.number == 0:
+                    took = self.timed(together if mode == "together" else alone, WARM, TIMED)
+                    steps[mode] += took if turn else []
+        self.known["scaled"] += self.gathered(name, _rows(name, self.number, steps))
         if self.number == 0:
-            tracing.record(alone.step, alone.model, self.folder("one") / name / "rank-0.json")
-            self.known["times"] += [_times(name, 1, times["one"]), _times(name, self.asked.ranks, times["together"])]
-            self.known["apart"].append(_times(name, self.asked.ranks, times["apart"]))
+            one, many = ([sum(parts) for parts in steps[mode]] for mode in ("one", "together"))
+            self.known["times"] += [_times(name, 1, one), _times(name, self.asked.ranks, many)]
+            target = self.folder("one") / name / "rank-0.json"
+            tracing.record(alone.step, alone.model, target, tracing.stated(one, self.known["versions"]))
+
+    def gathered(self, name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the rows of all ranks."""
+        keys = [f"{name} rows/{number}" for number in range(self.asked.ranks)]
+        self._store.set(keys[self.number], json.dumps(rows))
+        return [row for key in keys for row in json.loads(self._store.get(key))]
 
     def job(self, name: str, fault: str) -> None:
         kind = name.split("-")[0]
@@ -114,7 +123,7 @@ class Rank:
         running.fault.now = fault
         with self._contender.busy() if self._contender and fault == BUSY_GPU else nullcontext():
             self.meet(f"{name} begins")
-            times = self.step_ms(running, STEPS_OF_A_JOB)
+            times = [sum(parts) for parts in self.timed(running, WARM_OF_A_JOB, TIMED_OF_A_JOB)]
             tracing.record(running.step, running.model, self.folder(kind) / name / f"rank-{self.number}.json")
         self.known["jobs"].append({"job": name, **_summed(times)})
 
@@ -126,6 +135,7 @@ class Rank:
 
 def run(number: int, asked: argparse.Namespace, planted: dict[str, Planted], contenders: Sequence[Contender]) -> None:
     device = torch.device("cuda", number) if asked.device == "cuda" else None
+    _keep_to_own_cores(number, asked.ranks)
     torch.set_num_threads(8 if device else 1)
     if device:
         torch.cuda.set_device(device)
@@ -148,6 +158,13 @@ def run(number: int, asked: argparse.Namespace, planted: dict[str, Planted], con
     os._exit(0)
 
 
+def _keep_to_own_cores(number: int, ranks: int) -> None:
+    """Bind this process to its share of the cores, as launchers of jobs do, so that ranks do not move each other."""
+    cores = sorted(os.sched_getaffinity(0))
+    each = max(1, len(cores) // ranks)
+    os.sched_setaffinity(0, cores[number * each : (number + 1) * each] or cores)
+
+
 def _scaling(rank: Rank) -> None:
     for name in rank.asked.scaled:
         rank.measure(f"{name} scaled", lambda name=name: rank.scaled(name))
@@ -166,16 +183,26 @@ def _empty(asked: argparse.Namespace) -> dict[str, Any]:
     if asked.device == "cuda":
         versions["device"] = torch.cuda.get_device_name()
         versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-    return {"versions": versions, "times": [], "apart": [], "jobs": [], "sweep": [], "errors": [], "took_s": {}}
+    return {"versions": versions, "times": [], "scaled": [], "jobs": [], "sweep": [], "errors": [], "took_s": {}}
 
 
 def _times(name: str, ranks: int, times: list[float]) -> dict[str, Any]:
     return {"workload": name, "ranks": ranks, **_summed(times)}
 
 
+def _rows(name: str, rank: int, steps: dict[str, list[list[float]]]) -> list[dict[str, Any]]:
+    """Return a row for each mode: medians of the parts of a step on this rank, and of the whole."""
+    return [
+        {"workload": name, "mode": mode, "rank": rank, "ms": round(median(map(sum, took)), 3)}
+        | {part: round(median(each), 3) for part, each in zip(PARTS, zip(*took, strict=True), strict=True)}
+        for mode, took in steps.items()
+        if took
+    ]
+
+
 def _summed(times: list[float]) -> dict[str, Any]:
     return {
-        "mean_ms": round(sum(times) / len(times), 4),
-        "median_ms": sorted(times)[len(times) // 2],
-        "steps_ms": times,
+        "mean_ms": round(fmean(times), 4),
+        "median_ms": round(median(times), 4),
+        "steps_ms": [round(each, 4) for each in times],
     }

@@ -8,7 +8,8 @@ Needs torch and transformers, and no tracekit. Takes three to four minutes on tw
     medium.tar, small.tar, fsdp.tar, tensor.tar JOB/rank-N.json.xz, a few steps a rank; small.tar also holds traces of
                                                 single collectives, in sweep
     measured.json                               step times without a profiler: of one GPU, of all together, and of all
-                                                at once without communication; bandwidths of collectives by size
+                                                at once without communication, by rank and part of a step;
+                                                bandwidths of collectives by size
     planted.json                                which job has which fault, on which rank: not to be read before the
                                                 verdict
 
@@ -22,6 +23,7 @@ import shutil
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import contender
 import environment  # noqa: F401  first
@@ -29,14 +31,15 @@ import packing
 import planting
 import torch
 import transformers
+import transformers.models.bert.modeling_bert
 import transformers.models.gpt2.modeling_gpt2
 import transformers.models.llama.modeling_llama
 from rank import run
 from torch import multiprocessing
-from workloads import SCALED
+from workloads import PARTS, SCALED
 
 PACKS = ("one", *planting.KINDS)
-PARTS = ("sweep", "scaling", "jobs")
+MEASUREMENTS = ("sweep", "scaling", "jobs")
 _KILLED_AFTER_S = 15.0
 
 
@@ -60,7 +63,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--ranks", type=int, default=None, help="by default, all GPUs")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--parts", nargs="+", choices=MEASUREMENTS, default=MEASUREMENTS)
     parser.add_argument("--kinds", nargs="+", choices=planting.KINDS, default=planting.KINDS, help="of jobs")
     parser.add_argument("--scaled", nargs="+", choices=SCALED, default=tuple(SCALED), help="training to scale")
     parser.add_argument("--tiny", action="store_true", help="models of two narrow layers")
@@ -94,7 +97,7 @@ def _table(path: Path) -> str:
         return f"{path.name}: not written"
     written = json.loads(path.read_text(encoding="utf-8"))
     lines = [f"{row['workload']:16} {row['ranks']} ranks {row['mean_ms']:9.3f} ms a step" for row in written["times"]]
-    lines += [f"{row['workload']:16} {row['ranks']} apart {row['mean_ms']:9.3f} ms a step" for row in written["apart"]]
+    lines += [_row(row) for row in written["scaled"]]
     lines += [f"{row['job']:16} {row['mean_ms']:17.3f} ms a step" for row in written["jobs"]]
     largest = max((row["bytes"] for row in written["sweep"]), default=0)
     lines += [
@@ -103,6 +106,11 @@ def _table(path: Path) -> str:
         if row["bytes"] == largest
     ]
     return "\n".join([*lines, *(f"failed: {each}" for each in written["errors"])])
+
+
+def _row(row: dict[str, Any]) -> str:
+    parts = ", ".join(f"{part} {row[part]:.2f}" for part in PARTS)
+    return f"{row['workload']:16} {row['mode']:8} rank {row['rank']} {row['ms']:9.3f} ms: {parts}"
 
 
 def _write(path: Path, value: object) -> None:
