@@ -29,11 +29,11 @@ def record(
     plan = schedule(wait=0, warmup=WARM_UP, active=STEPS, repeat=1)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
     with layers(model), profile(activities=activities, schedule=plan, record_shapes=True) as profiler:
+        if stated:
+            profiler.add_metadata_json("tracekit", json.dumps(stated))
         for _ in range(WARM_UP + STEPS):
             step()
             profiler.step()
-        if stated:
-            profiler.add_metadata_json("tracekit", json.dumps(stated))
     target.parent.mkdir(parents=True, exist_ok=True)
     profiler.export_chrome_trace(str(target))
 
