@@ -56,6 +56,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     tensors: dict[int, Tensor]
     nodes: tuple[Node, ...]
     training: bool = False
+    composite: tuple[str, ...] = ()
+    """Paths of the modules that return anything but one tensor."""
 
     @cached_property
     def costs(self) -> list[Cost | None]:

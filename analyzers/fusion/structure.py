@@ -17,6 +17,8 @@ def rms_epsilon(group: OpGroup, layer: str) -> float | None:
     """Return the epsilon of an RMS norm, weight * x / sqrt(mean(x^2) + epsilon); None if the module computes another
     one, such as (1 + weight) * x / sqrt(mean(x^2) + epsilon)."""
     graph = group.graph
+    if layer in graph.composite:
+        return None
     nodes = [node for node in group.nodes if graph.layer(node) == layer]
     names = Counter(graph.name(node) for node in nodes if graph.name(node) not in _CASTS)
     if names != _RMS:
@@ -34,7 +36,7 @@ def layer_norm_epsilon(graph: Graph, node: int) -> float | None:
     """Return the epsilon of a layer norm with weight and bias; None for one without them, or with computed ones."""
     values = [each for each in graph.values(node) if isinstance(each, str) and each]
     read = graph.nodes[node].inputs
-    if len(read) != 3 or not values or not _are_parameters(graph, read[1:]):
+    if len(read) != 3 or not values or not _are_parameters(graph, read[1:]) or graph.layer(node) in graph.composite:
         return None
     try:
         return float(values[-1])
@@ -59,8 +61,13 @@ def is_plain_loss(group: OpGroup) -> bool:
 
 
 def is_residual_layer(graph: Graph, layer: str, names: list[str]) -> bool:
-    """Return whether a layer is x = x + b(a(x)); x + d(c(x)), for children a, b, c and d, and nothing else."""
+    """Return whether a layer is x = x + b(a(x)); x + d(c(x)), for children a, b, c and d, and nothing else.
+
+    Only b, an attention, may return more than a tensor.
+    """
     nodes, root = graph.inside.get(layer, []), roots(graph)
+    if {layer, f"{layer}.{names[3]}"} & set(graph.composite):
+        return False
     own = [node for node in nodes if graph.layer(node) == layer]
     if [graph.name(node) for node in own] != ["add", "add"] or not all(_is_plain_sum(graph, node) for node in own):
         return False
@@ -81,12 +88,14 @@ def is_residual_layer(graph: Graph, layer: str, names: list[str]) -> bool:
 
 
 def consists_of(group: OpGroup, path: str, further: tuple[int, ...] = ()) -> bool:
-    """Return whether a module computes the ops of a group and the `further` nodes alone, in each of its calls, and
-    every module of its class the same."""
+    """Return whether a module computes the ops of a group and the `further` nodes alone, in each of its calls, returns
+    one tensor, and every module of its class does the same."""
     graph = group.graph
     kinds = dict(graph.layers)
     ops = Counter(graph.name(node) for node in (*group.nodes, *further))
     alike = [each for each, kind in graph.layers if kind == kinds.get(path)]
+    if set(alike) & set(graph.composite):
+        return False
     return all(_calls(Counter(graph.name(node) for node in graph.inside.get(each, [])), ops) for each in alike)
 
 

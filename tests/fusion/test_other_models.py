@@ -89,6 +89,19 @@ class Attention(nn.Module):
         return self.o(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
 
+class Rotating(Attention):
+    """Rotates queries and keys in its own code."""
+
+    def forward(self, x):
+        q, k, v = (each(x).unflatten(-1, (2, -1)).transpose(1, 2) for each in (self.q, self.k, self.v))
+        angle = torch.arange(x.shape[1]).outer(torch.ones(16))
+        cos, sin, turned = angle.cos(), angle.sin(), []
+        for each in (q, k):
+            first, second = each.chunk(2, -1)
+            turned.append(each * cos + torch.cat((-second, first), -1) * sin)
+        return self.o(nn.functional.scaled_dot_product_attention(*turned, v).transpose(1, 2).flatten(2))
+
+
 class MLP(nn.Module):
     def __init__(self, width):
         super().__init__()
@@ -99,9 +112,9 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, width=32, mlp=MLP):
+    def __init__(self, width=32, mlp=MLP, attention=Attention):
         super().__init__()
-        self.norm1, self.attention = RMSNorm(width), Attention(width)
+        self.norm1, self.attention = RMSNorm(width), attention(width)
         self.norm2, self.mlp = RMSNorm(width), mlp(width)
 
     def forward(self, x):
@@ -141,6 +154,32 @@ class Twice(MLP):
         return super().forward(super().forward(x))
 
 
+class Chain(nn.Module):
+    def forward(self, x):
+        return torch.tanh(torch.sigmoid(x) * 2.0)
+
+
+class ChainAndNone(Chain):
+    def forward(self, x):
+        return super().forward(x), None
+
+
+class Chains(nn.Module):
+    kind: type[nn.Module] = Chain
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.chain, self.last = nn.Linear(64, 64), self.kind(), nn.Linear(64, 64)
+
+    def forward(self, x):
+        x = self.chain(self.first(x))
+        return self.last(x[0] if isinstance(x, tuple) else x)
+
+
+class Parts(Chains):
+    kind = ChainAndNone
+
+
 class Net(nn.Module):
     """A chain of pointwise ops beside a convolution in one module."""
 
@@ -174,15 +213,24 @@ def test_layers_that_differ_from_the_template_have_none():
     assert "add_norm" not in {row.template for row in planned_for(Decoder(Halved), torch.randn(2, 5, 32))}
 
 
-def test_a_layer_that_returns_more_is_refused_when_its_kernel_is_put_in(tmp_path):
-    model = Decoder(Pair).eval()
-    row = next(row for row in planned_for(model, torch.randn(2, 5, 32)) if row.template == "add_norm")
+def test_modules_that_return_more_than_a_tensor_have_no_kernel():
+    one, layers = (
+        {row.template for row in planned_for(Decoder(each), torch.randn(2, 5, 32))} for each in (Block, Pair)
+    )
+    assert one - layers == {"add_norm"}
+    two, parts = ({row.template for row in planned_for(each(), torch.randn(2, 64))} for each in (Chains, Parts))
+    assert two - parts == {"pointwise_chain"}
+
+
+def test_a_rotation_in_code_of_its_own_is_refused_when_its_kernel_is_put_in(tmp_path):
+    model, x = Decoder(lambda: Block(attention=Rotating)).eval(), torch.randn(2, 5, 32)
+    row = next(row for row in planned_for(model, x) if row.template == "rotary")
     path = run_kernels.write_source(1, row, H100, tmp_path, {})
-    with pytest.raises(TracekitError, match="returns more than its hidden states"):
+    with pytest.raises(TracekitError, match="call fused"):
         run_kernels.put_in(model, [path])
-    subject = Subject(model=model, settings=Settings(model="Pair", gpu="h100"), inputs={"x": torch.randn(2, 5, 32)})
+    subject = Subject(model=model, settings=Settings(model="Decoder", gpu="h100"), inputs={"x": x})
     (caveat,) = with_written_kernels(subject, ()).caveats
-    assert "add_norm.py: Pair returns more" in caveat
+    assert "rotary.py: No Rotating calls" in caveat
 
 
 def test_a_module_that_is_an_mlp_twice_has_no_kernel():

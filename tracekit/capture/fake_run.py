@@ -16,6 +16,7 @@ from tracekit.capture.model_errors import model_errors
 from tracekit.capture.models import ModelSpec
 from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.op_calls import element_type
+from tracekit.capture.op_graph import note_results
 from tracekit.capture.op_recorder import OpRecorder
 from tracekit.capture.packages import require
 from tracekit.capture.parallel.fake_world import fake_world
@@ -72,7 +73,7 @@ def _recorded(
         builder = recorder.start()
         for weight in filter(_is_trained, model.parameters() if training and not split else ()):
             weight.register_post_accumulate_grad_hook(_noting_gradient(builder))
-        with annotate(model, builder):
+        with annotate(model, builder), note_results(model, builder.recording):
             step(builder)
     recorder.finish()
     weights = list(model.parameters())

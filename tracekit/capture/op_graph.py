@@ -1,6 +1,6 @@
 """Numbers the tensors that ops read and write, and keeps a recording as the graph of its ops."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any
 
@@ -9,6 +9,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from tracekit.analyzers import ranges
 from tracekit.analyzers.fusion.graph import Call, Graph, Node, Tensor
+from tracekit.capture.annotate import Annotation, has_forward, range_name
 from tracekit.capture.op_signature import TENSOR_TYPES
 from tracekit.capture.recording import Recording
 
@@ -39,6 +40,22 @@ def numbers_in(arguments: Sequence[Any]) -> tuple[float, ...]:
     return tuple(float(each) for each in arguments[:2] if type(each) in (int, float) and isfinite(each))
 
 
+def note_results(model: torch.nn.Module, recording: Recording) -> Annotation:
+    """Note which modules return anything but one tensor, until `remove()` or the end of the `with` block."""
+    named = [(range_name(path, module), module) for path, module in model.named_modules() if has_forward(module)]
+    return Annotation([module.register_forward_hook(_noting(name, recording)) for name, module in named])
+
+
+def _noting(name: str, recording: Recording) -> Callable[..., None]:
+    _, path, _ = ranges.parse(name) or ("", "", "")
+
+    def note(_module: torch.nn.Module, _inputs: Any, result: Any) -> None:
+        if not isinstance(result, torch.Tensor):
+            recording.composite.add(path)
+
+    return note
+
+
 def graph_of(recording: Recording) -> Graph:
     """Return the graph of a recorded step."""
     layers, layer_of, phase_of = _places(recording)
@@ -57,7 +74,7 @@ def graph_of(recording: Recording) -> Graph:
         nodes.append(Node(recording.call[slot], *place, inputs, outputs, call.launches, origin, numbers))
     calls = tuple(Call(c.name, c.shapes, c.dtypes, c.strides, c.values) for c in recording.calls)
     tensors = {number: Tensor(*recording.shapes[number]) for number in sorted(used)}
-    return Graph(calls, layers, tensors, tuple(nodes), bool(recording.nodes))
+    return Graph(calls, layers, tensors, tuple(nodes), bool(recording.nodes), tuple(sorted(recording.composite)))
 
 
 def _places(recording: Recording) -> tuple[tuple[tuple[str, str], ...], list[int], list[str]]:

@@ -16,6 +16,7 @@ from tracekit.capture.cuda_attention import AttentionChoice
 from tracekit.capture.cuda_functions import CudaFunctions, HostTensors
 from tracekit.capture.fake_run import FakeRun
 from tracekit.capture.model_errors import first_line
+from tracekit.capture.op_graph import note_results
 from tracekit.capture.op_recorder import OpRecorder
 from tracekit.capture.own_model import OwnModel, mapped, weights_of
 from tracekit.capture.progress import Say
@@ -71,7 +72,7 @@ def _recorded(own: OwnModel, recorder: OpRecorder) -> FakeRun:
     if own.train:
         step(NoRanges())
     builder = recorder.start()
-    with annotate(own.model, builder):
+    with annotate(own.model, builder), note_results(own.model, builder.recording):
         step(builder)
     recorder.finish()
     return FakeRun(builder.recording, **weights_of(own.model))

@@ -103,6 +103,8 @@ class Recording:
     moves: list[Move] = field(default_factory=list)
     collectives: list[int] = field(default_factory=list)
     """The slots of collectives."""
+    composite: set[str] = field(default_factory=set)
+    """Paths of the modules that return anything but one tensor."""
     peak_bytes: int = 0
     """The largest sum of live tensor storages, including parameters."""
 
