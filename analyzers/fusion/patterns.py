@@ -7,6 +7,8 @@ from tracekit.analyzers.fusion.groups import OpGroup, family, roots
 from tracekit.analyzers.fusion.kernel import Kernel, Sizes, is_generated, matrix
 from tracekit.analyzers.fusion.product_patterns import cross_entropy, gelu, products
 from tracekit.analyzers.fusion.structure import (
+    CASTS,
+    JOINS,
     consists_of,
     is_residual_layer,
     is_rotation,
@@ -54,7 +56,10 @@ def _parts(group: OpGroup) -> list[OpGroup]:
 
 
 def _rotation_first(group: OpGroup) -> list[OpGroup]:
-    end = group.names.index("add") + 1 if "add" in group.names else 0
+    names = group.names
+    end = names.index("add") + 1 if "add" in names else 0
+    while end < len(names) and names[end] in CASTS:
+        end += 1
     first, rest = OpGroup(group.graph, group.nodes[:end]), OpGroup(group.graph, group.nodes[end:])
     return [first, rest] if is_rotation(first) else [group]
 
@@ -153,15 +158,20 @@ def _residual_norm(group: OpGroup, add: int, norm: int, sizes: Sizes) -> Kernel:
 
 def _rotary(group: OpGroup) -> Kernel | None:
     graph = group.graph
-    if not {"neg", "cat", "mul", "add"} <= set(group.names):
+    join = next((name for name in group.names if name in JOINS), "")
+    if not {"neg", join, "mul", "add"} <= set(group.names):
         return None
     shapes = [graph.tensors[each].shape for each in group.outputs]
     if len(shapes) != 2 or any(len(shape) != 4 for shape in shapes) or not is_rotation(group):
         return Kernel(group, "rotary embedding")
     (batch, q_heads, tokens, size), (_, k_heads, _, _) = shapes
     sizes = {"rows": batch * tokens, "heads": (q_heads, k_heads), "size": size}
-    constants = {"LAYERS": (_layer_of(group, "add")[1],)}
-    return Kernel(group, "rotary embedding", "rotary", constants, sizes, "liger-kernel has one for some models")
+    layer, kind = _layer_of(group, "add")
+    constants = {"LAYERS": (kind,), "INTERLEAVED": JOINS[join]}
+    made = {graph.layer(graph.producers[each]) for each in group.inputs if each in graph.producers}
+    known = not (JOINS[join] and layer in made)  # which angle belongs to which pair is not told (GLM)
+    library = "liger-kernel has one for some models"
+    return Kernel(group, "rotary embedding", "rotary" if known else "", constants, sizes, library)
 
 
 def _gated(group: OpGroup) -> Kernel | None:

@@ -7,10 +7,10 @@ from tracekit.analyzers.fusion.graph import Graph
 from tracekit.analyzers.fusion.groups import OpGroup, roots
 
 _RMS = Counter({"pow": 1, "mean": 1, "add": 1, "rsqrt": 1, "mul": 2})
-_CASTS = ("to_copy", "copy")
-_OF_ONE_TENSOR = Counter({"neg": 1, "cat": 1, "mul": 2, "add": 1})
-"""Ops of a rotary embedding whose halves are side by side."""
-_LOSS = ("log_softmax", "nll_loss_forward", "nll_loss", "nll_loss_nd", *_CASTS)
+CASTS = ("to_copy", "copy")
+JOINS = {"cat": False, "stack": True}
+"""Op that joins the rotated parts of a rotary embedding -> whether its parts are neighbours, not halves."""
+_LOSS = ("log_softmax", "nll_loss_forward", "nll_loss", "nll_loss_nd", *CASTS)
 
 
 def rms_epsilon(group: OpGroup, layer: str) -> float | None:
@@ -20,7 +20,7 @@ def rms_epsilon(group: OpGroup, layer: str) -> float | None:
     if layer in graph.composite:
         return None
     nodes = [node for node in group.nodes if graph.layer(node) == layer]
-    names = Counter(graph.name(node) for node in nodes if graph.name(node) not in _CASTS)
+    names = Counter(graph.name(node) for node in nodes if graph.name(node) not in CASTS)
     if names != _RMS:
         return None
     by_name = {graph.name(node): graph.nodes[node] for node in nodes}
@@ -50,9 +50,10 @@ def _are_parameters(graph: Graph, tensors: Iterable[int]) -> bool:
 
 
 def is_rotation(group: OpGroup) -> bool:
-    """Return whether the ops rotate halves of one tensor or of two: x * cos + (-x2, x1) * sin."""
-    names = Counter(name for name in group.names if name not in _CASTS)
-    return names in (_OF_ONE_TENSOR, _OF_ONE_TENSOR + _OF_ONE_TENSOR)
+    """Return whether the ops rotate halves, or neighbours, of one tensor or of two: x * cos + (-x2, x1) * sin."""
+    names = Counter(name for name in group.names if name not in CASTS)
+    rotations = [Counter({"neg": 1, join: 1, "mul": 2, "add": 1}) for join in JOINS]
+    return any(names in (each, each + each) for each in rotations)
 
 
 def is_plain_loss(group: OpGroup) -> bool:

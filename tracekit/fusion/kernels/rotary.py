@@ -14,6 +14,8 @@ import triton.language as tl
 LAYERS = ("LlamaAttention",)
 """Classes of the attention layers, which call the function that `apply` replaces."""
 FUNCTION = "apply_rotary_pos_emb"
+INTERLEAVED = False
+"""Whether neighbours are rotated (as in Cohere's models), not the halves of a head."""
 CONFIGS = ({"num_warps": 4}, {"num_warps": 2}, {"num_warps": 8})
 """Launch configurations to try, best first. A block rotates all heads of one token."""
 CONFIG = CONFIGS[0]
@@ -22,15 +24,15 @@ CONFIG = CONFIGS[0]
 @triton.jit
 def _turn(
     ptr, out_ptr, head_stride, HEADS: tl.constexpr, HEADS_BLOCK: tl.constexpr, HALF: tl.constexpr,
-    HALF_BLOCK: tl.constexpr, cos, other_cos, sin, other_sin,
+    HALF_BLOCK: tl.constexpr, STEP: tl.constexpr, APART: tl.constexpr, cos, other_cos, sin, other_sin,
 ):  # fmt: skip
     head, column = tl.arange(0, HEADS_BLOCK)[:, None], tl.arange(0, HALF_BLOCK)[None, :]
     inside = (head < HEADS) & (column < HALF)
-    first = tl.load(ptr + head * head_stride + column, mask=inside, other=0.0).to(tl.float32)
-    second = tl.load(ptr + head * head_stride + HALF + column, mask=inside, other=0.0).to(tl.float32)
-    at = out_ptr + head * 2 * HALF + column
+    first = tl.load(ptr + head * head_stride + STEP * column, mask=inside, other=0.0).to(tl.float32)
+    second = tl.load(ptr + head * head_stride + STEP * column + APART, mask=inside, other=0.0).to(tl.float32)
+    at = out_ptr + head * 2 * HALF + STEP * column
     tl.store(at, first * cos - second * sin, mask=inside)
-    tl.store(at + HALF, second * other_cos + first * other_sin, mask=inside)
+    tl.store(at + APART, second * other_cos + first * other_sin, mask=inside)
 
 
 @triton.jit
@@ -39,17 +41,18 @@ def _rotate(
     q_batch_stride, q_head_stride, q_token_stride, k_batch_stride, k_head_stride, k_token_stride,
     cos_batch_stride, cos_token_stride,
     Q_HEADS: tl.constexpr, K_HEADS: tl.constexpr, HALF: tl.constexpr,
-    Q_BLOCK: tl.constexpr, K_BLOCK: tl.constexpr, HALF_BLOCK: tl.constexpr, BACKWARD: tl.constexpr,
+    Q_BLOCK: tl.constexpr, K_BLOCK: tl.constexpr, HALF_BLOCK: tl.constexpr,
+    STEP: tl.constexpr, APART: tl.constexpr, BACKWARD: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
     batch, token = program // tokens, program % tokens
     column = tl.arange(0, HALF_BLOCK)[None, :]
     inside = column < HALF
-    at = batch * cos_batch_stride + token * cos_token_stride + column
+    at = batch * cos_batch_stride + token * cos_token_stride + STEP * column
     cos = tl.load(cos_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    other_cos = tl.load(cos_ptr + at + HALF, mask=inside, other=0.0).to(tl.float32)
+    other_cos = tl.load(cos_ptr + at + APART, mask=inside, other=0.0).to(tl.float32)
     sin = tl.load(sin_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    other_sin = tl.load(sin_ptr + at + HALF, mask=inside, other=0.0).to(tl.float32)
+    other_sin = tl.load(sin_ptr + at + APART, mask=inside, other=0.0).to(tl.float32)
     if BACKWARD:  # the transpose of the rotation
         turned = -other_sin
         other_sin = -sin
@@ -58,8 +61,12 @@ def _rotate(
     k_ptr += batch * k_batch_stride + token * k_token_stride
     q_out_ptr += program * Q_HEADS * 2 * HALF
     k_out_ptr += program * K_HEADS * 2 * HALF
-    _turn(q_ptr, q_out_ptr, q_head_stride, Q_HEADS, Q_BLOCK, HALF, HALF_BLOCK, cos, other_cos, sin, other_sin)
-    _turn(k_ptr, k_out_ptr, k_head_stride, K_HEADS, K_BLOCK, HALF, HALF_BLOCK, cos, other_cos, sin, other_sin)
+    _turn(
+        q_ptr, q_out_ptr, q_head_stride, Q_HEADS, Q_BLOCK, HALF, HALF_BLOCK, STEP, APART, cos, other_cos, sin, other_sin
+    )
+    _turn(
+        k_ptr, k_out_ptr, k_head_stride, K_HEADS, K_BLOCK, HALF, HALF_BLOCK, STEP, APART, cos, other_cos, sin, other_sin
+    )
 
 
 def _run(q, k, cos, sin, backward=False):
@@ -75,7 +82,7 @@ def _run(q, k, cos, sin, backward=False):
             q, k, cos, sin, q_out, k_out, tokens, *q.stride()[:3], *k.stride()[:3],
             cos.stride(0) if len(cos) > 1 else 0, cos.stride(1), q_heads, k_heads, size // 2,
             triton.next_power_of_2(q_heads), triton.next_power_of_2(k_heads), triton.next_power_of_2(size // 2),
-            backward, **CONFIG,
+            *((2, 1) if INTERLEAVED else (1, size // 2)), backward, **CONFIG,
         )  # fmt: skip
     return q_out.transpose(1, 2), k_out.transpose(1, 2)
 
@@ -100,8 +107,9 @@ def fused(q, k, cos, sin):
 
 def reference(q, k, cos, sin):
     def turned(x):
-        first, second = x.chunk(2, -1)
-        return x * cos.unsqueeze(1) + torch.cat((-second, first), -1) * sin.unsqueeze(1)
+        first, second = (x[..., ::2], x[..., 1::2]) if INTERLEAVED else x.chunk(2, -1)
+        other = torch.stack((-second, first), -1).flatten(-2) if INTERLEAVED else torch.cat((-second, first), -1)
+        return x * cos.unsqueeze(1) + other * sin.unsqueeze(1)
 
     return turned(q), turned(k)
 
