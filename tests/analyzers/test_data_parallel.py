@@ -11,6 +11,7 @@ from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.prediction.data_parallel.buckets import CAP_BYTES, buckets
 from tracekit.analyzers.prediction.data_parallel.gradients import Gradient
 from tracekit.analyzers.prediction.data_parallel.links import all_reduce_ns
+from tracekit.analyzers.prediction.data_parallel.scaling import Assumed
 from tracekit.answers.scaling import scaling
 from tracekit.cli import main
 
@@ -37,6 +38,13 @@ def test_scaling_of_a_recorded_step() -> None:
     assert two.latency_us.low <= two.latency_us.expected <= two.latency_us.high
     assert eight.transfer_us > 1.5 * two.transfer_us
     assert 0.8 < eight.efficiency.expected < two.efficiency.expected < 1
+
+
+def test_the_slowest_host_of_many_ranks_is_slower() -> None:
+    expected, none = Assumed(1, 1, 1, hosts=1), Assumed(1, 1, 1, hosts=0)
+    paces = [expected.pace(ranks) for ranks in (1, 2, 4, 8, 64)]
+    assert paces[0] == 1 and paces == sorted(set(paces)) and paces[-1] < 1.5
+    assert none.pace(64) == 1
 
 
 def test_command_says_it_and_refuses_what_does_not_train() -> None:
