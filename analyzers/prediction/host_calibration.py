@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 MOST_TO_LAUNCH_NS = 500_000.0
 """Longest host time before a launch that counts as launching. Beyond it, time belongs to data loading, compiling, or
 the caller's Python."""
+MOST_A_LAUNCH_NS = 50_000.0
+"""The same for each launch of an op that launches many kernels, such as a product for each of 64 experts."""
 _SAME = 0.03
 """Tolerance within which two host times explain a latency equally well: kernel times under a profiler vary as much."""
 _TOLD = 0.9

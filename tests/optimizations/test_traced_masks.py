@@ -12,7 +12,8 @@ from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.transforms.math_attention import with_a_mask
 from tracekit.optimizations import find
-from tracekit.optimizations.cuda_graphs import REPLAY_NS
+from tracekit.optimizations.cuda_graphs import KEPT_GUARDS, REPLAY_NS
+from tracekit.optimizations.shared.guards import guards_ns
 from tracekit.planning.advice import advise
 from tracekit.planning.scenarios import predicted_speedup
 from tracekit.reports.sentences import why
@@ -152,7 +153,8 @@ def test_compiled_code_divides_a_graph_around_copies_to_the_device():
     assert graphs.objection(compiled) is None
     parts = graphs.transform(compiled, "expected")
     assert parts.sync.sum() == 1
-    assert parts.host_ns.iloc[0] == pytest.approx(2 * REPLAY_NS.expected + compiled.other_host_ns)
+    guards = KEPT_GUARDS.expected * guards_ns(compiled, "expected")
+    assert parts.host_ns.iloc[0] == pytest.approx(2 * REPLAY_NS.expected + guards + compiled.other_host_ns)
     back = compiles.applied(copying("Memcpy DtoH (Device -> Pageable)"), "expected")
     assert "waits for a copy" in graphs.objection(back)
 

@@ -28,7 +28,7 @@ from tracekit.analyzers.transforms.retime import put, retimed
 from tracekit.analyzers.transforms.value_shapes import by_values
 from tracekit.optimizations.avoid_syncs import values_read_back
 from tracekit.optimizations.base import Optimization
-from tracekit.optimizations.cuda_graphs import forward_passes
+from tracekit.optimizations.shared.guards import ENTERED, guards_ns
 from tracekit.optimizations.shared.mask_advice import advice as mask_advice
 from tracekit.optimizations.shared.reasons import idle, launches, of_step, say
 from tracekit.optimizations.static_cache import WRITTEN, appended
@@ -38,14 +38,9 @@ LAUNCH = Interval(3.3, 2.65, 2.1)
 """Host time of a launch in generated code, in plain launches of the run's host, whatever its eager code does around
 each. Of 36 compiled rows of blind rounds 02 to 05, told how fast their host was when they were measured, as many are
 too fast at 2.65 as are too slow; their errors are 11 % on average."""
-GUARDS = Interval(20.0, 10.0, 5.0)
-"""Host time of entering the compiled code, per call, in plain launches."""
 BREAK = Interval(200.0, 90.0, 45.0)
 """Host time of a graph that breaks where Python branches on a tensor in the host's memory, in plain launches. Training
 UniSpeech-SAT (twelve breaks, an H100): 199; BART-large (24, an H200): 46."""
-GUARDED = Interval(0.8, 0.55, 0.35)
-"""Host time of the guards of a layer with weights, per call, in plain launches: the cache lookup of GPT-2 takes 4.5 µs
-a GEMM, that of Mistral-7B 2.9."""
 APPENDED = Interval(1.0, 0.5, 0.25)
 """Host time of putting a grown tensor back into its cache, in plain launches: Mistral-7B's 64 take 0.26 ms."""
 PRODUCTS = Interval(1.02, 1.0, 0.9)
@@ -126,7 +121,8 @@ class Compile(Optimization):
         return compiled(base, outcome)
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
-        return replace(super().applied(base, outcome), entry_ns=entering_ns(base, outcome))
+        entry_ns = entering_ns(base, outcome) + float(base.planning.sum())
+        return replace(super().applied(base, outcome), entry_ns=entry_ns)
 
     def reason(self, base: Baseline) -> Statements:
         after = int(fused(base.ops, base.gpu, "expected", within_layer=False).launches.sum())
@@ -202,17 +198,12 @@ def entering_ns(base: Baseline, outcome: Outcome) -> float:
     """
     asking = replace(base, ops=base.ops[~traced_masks.skipped(base.ops)])
     breaks = values_read_back(asking) + int(by_values(base.ops).sum())
-    calls = pick(GUARDS, outcome) * (forward_passes(base) + breaks)
-    forward = base.ops.phase != "backward"
-    guarded = pick(GUARDED, outcome) * (where(base.ops, _has_weight) & forward).sum()
+    reentered = pick(ENTERED, outcome) * breaks
     put_back = pick(APPENDED, outcome) * appended(base).sum() * (base.ops.phase == "decode").any()
     broken = pick(BREAK, outcome) * base.decisions
     unwrapped = pick(UNWRAPPED, outcome) * _torchao_layers(base)
-    return float(calls + guarded + put_back + broken + unwrapped) * plain_launch_ns(base)
-
-
-def _has_weight(cost: Cost | None) -> bool:
-    return cost is not None and cost.family in ("gemm", "convolution") and cost.weight_bytes > 0
+    further = float(reentered + put_back + broken + unwrapped)
+    return guards_ns(base, outcome) + further * plain_launch_ns(base)
 
 
 def _torchao_layers(base: Baseline) -> int:
