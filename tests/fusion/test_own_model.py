@@ -1,5 +1,8 @@
 """Fused kernels for a module of the user's own: its graph, its plan, and a kernel in its place."""
 
+import shutil
+
+import msgspec
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -8,10 +11,16 @@ from click.testing import CliRunner  # noqa: E402
 from torch import nn  # noqa: E402
 
 import tracekit  # noqa: E402
+from tracekit.analyzers import hardware, ranges  # noqa: E402
 from tracekit.analyzers.errors import InputError  # noqa: E402
+from tracekit.analyzers.fusion import graph as graphs  # noqa: E402
+from tracekit.capture.settings import Settings  # noqa: E402
 from tracekit.cli import main  # noqa: E402
 from tracekit.fusion.writing import load  # noqa: E402
 from tracekit.runs.folders import GRAPH  # noqa: E402
+from tracekit.subjects.prepared_step import prepare  # noqa: E402
+from tracekit.subjects.subject import Subject  # noqa: E402
+from tracekit.subjects.written_kernels import graph_of_subject, with_written_kernels  # noqa: E402
 
 
 class GatedMLP(nn.Module):
@@ -67,11 +76,36 @@ def test_a_kernel_takes_its_place(run, model, tmp_path):
     kernel.remove(model)
 
 
-def test_code_that_reads_values_has_no_written_kernels():
-    from tracekit.capture.settings import Settings
-    from tracekit.subjects.subject import Subject
-    from tracekit.subjects.written_kernels import with_written_kernels
+class Phases:
+    """An emitter that keeps the names of ranges."""
 
+    def __init__(self):
+        self.names = []
+
+    def push(self, name):
+        self.names.append(name)
+
+    def pop(self): ...
+
+
+def test_the_step_that_verify_records_has_the_phases_of_the_graph(model):
+    subject = Subject(model=model, settings=Settings(model="Own", gpu="h100"), inputs={"input": torch.randn(2, 16, 64)})
+    phases = Phases()
+    prepare(subject)(phases)
+    graph = graph_of_subject(subject, hardware.find("h100"))
+    assert {ranges.phase(node.phase) for node in graph.nodes} == set(phases.names)
+
+
+def test_a_trace_without_the_ops_of_its_graph_is_refused(run, tmp_path):
+    shutil.copytree(run, tmp_path / "other")
+    graph = graphs.read(run / GRAPH)
+    nodes = tuple(msgspec.structs.replace(node, phase="decode") for node in graph.nodes)
+    (tmp_path / "other" / GRAPH).write_bytes(graphs.to_bytes(msgspec.structs.replace(graph, nodes=nodes)))
+    with pytest.raises(InputError, match="graph is of another run"):
+        tracekit.predict(tmp_path / "other", apply="fused:all")
+
+
+def test_code_that_reads_values_has_no_written_kernels():
     settings = Settings(model="Reads", gpu="h100")
     with pytest.raises(InputError, match="Fake tensors cannot run the model"):
         with_written_kernels(Subject(model=Reads(), settings=settings, inputs={"x": torch.randn(2, 64)}), ())

@@ -15,7 +15,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import which
-from tracekit.analyzers.transforms.fused_groups import with_kernels
+from tracekit.analyzers.transforms.fused_groups import positions, rows_of, with_kernels
 from tracekit.analyzers.transforms.fusion import chains, fused
 from tracekit.analyzers.transforms.outcome import Outcome, pick, remembered
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
@@ -92,7 +92,7 @@ class FusedKernels(Optimization):
 
     def objection(self, base: Baseline) -> str | None:
         if self.groups and base.graph:
-            return None if self._planned(base) else "The plan of this run has no such group with a kernel for modules."
+            return self._unplanned(base)
         if not _fusible(base).any():
             return "No norm or activation launches two kernels in a row."
         return None
@@ -105,6 +105,14 @@ class FusedKernels(Optimization):
             ]
             return with_kernels(base.ops, passes, plain, outcome)
         return self._by_chains(base, outcome)
+
+    def _unplanned(self, base: Baseline) -> str | None:
+        """Return why none of the groups can be predicted."""
+        planned, rows = self._planned(base), rows_of(base.ops)
+        if not planned:
+            return "The plan of this run has no such group with a kernel for modules."
+        there = any(positions(each.places, rows) for _, each in planned)
+        return None if there else "The trace has none of the ops of these groups: its graph is of another run."
 
     def _planned(self, base: Baseline) -> list[tuple[Placed, Pass]]:
         """Return the groups of the plan that are applied, and each of their passes."""

@@ -50,7 +50,7 @@ def _own_step(subject: Subject, model: "nn.Module") -> Step:
     torch, inputs = require("torch"), dict(subject.inputs or {})
 
     def step(emitter: Emitter) -> Any:
-        with torch.inference_mode(), phase("prefill", emitter):
+        with torch.inference_mode(), phase("forward", emitter):
             return model(**inputs)
 
     return step
