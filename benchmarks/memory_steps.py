@@ -25,13 +25,13 @@ from tracekit.capture.own_model import OwnModel
 sys.path.append(str(Path(__file__).with_name("layer_shares")))
 from subjects import Subject, subjects
 
-RUNS = {"gpt2-train-fp32": False, "vision-train-amp": True, "denoiser-forward-fp16": True}
-"""Names of runs, and whether they are of the second set."""
+RUNS = {"gpt2-train-fp32": "first", "vision-train-amp": "second", "denoiser-forward-fp16": "second"}
+"""Names of runs, with their sets."""
 PEAKS = "peaks.json"
 
 
 def chosen(tiny: bool) -> dict[str, Subject]:
-    return {name: subjects(tiny, second=second)[name] for name, second in RUNS.items()}
+    return {name: subjects(which, tiny)[name] for name, which in RUNS.items()}
 
 
 def record(folder: Path, device: str, tiny: bool) -> None:

@@ -36,6 +36,8 @@ Access = Literal[
     "rows",
     "columns",
     "search",
+    "moments",
+    "windows",
     "scan",
     "scan-columns",
     "sort",
@@ -49,8 +51,8 @@ put and set: scattered into rows, as by index_put_ and index_copy_. joined: inpu
 joined in short rows. random: random numbers.
 
 Reductions: rows, along the innermost dimension. columns: along another dimension. search: rows that give an index or
-a variance. scan and sort: results as large as the input. scan-columns: along another dimension, a thread each. top-k:
-the largest elements.
+a variance. moments: the mean and variance of rows, a block each. windows: gradients of pooling. scan and sort: results
+as large as the input. scan-columns: along another dimension, a thread each. top-k: the largest elements.
 """
 
 ELEMENT_BYTES: dict[Precision, float] = {

@@ -73,14 +73,14 @@ def repeat(call: Arguments) -> Cost:
 @costs("aten::constant_pad_nd", "aten::reflection_pad1d", "aten::reflection_pad2d")
 @costs("aten::replication_pad1d", "aten::replication_pad2d")
 def pad(call: Arguments) -> Cost:
-    """(self, pad): pairs for the last dim come first; a negative pad crops."""
+    """(self, pad): pairs for the last dim come first; a negative pad crops. Elements are copied one at a time."""
     x, pads = call.tensor(0), call.integers(1)
     if pads is None or len(pads) % 2 or len(pads) > 2 * len(x.shape):
         raise MalformedCall("pads are not recorded")
     shape = list(x.shape)
     for pair, (before, after) in enumerate(zip(pads[::2], pads[1::2], strict=True)):
         shape[-1 - pair] = max(shape[-1 - pair] + before + after, 0)
-    return moves("copy", 0, [x], [x.like(shape)], x.dtype)
+    return moves("copy", 0, [x], [x.like(shape)], x.dtype, access="indexed")
 
 
 @costs("aten::fill_", "aten::zero_")

@@ -17,6 +17,7 @@ _BACKWARD = 13
 """FLOPs per element of the backward pass: normalize again 2, affine gradients 3, normalized value 1, its two sums 3,
 input 4."""
 _RMS_BACKWARD = 10
+_GROUPED = Norm(grouped=True)
 
 
 @costs("aten::native_layer_norm", saved=2)
@@ -83,18 +84,21 @@ def rms_norm_backward(call: Arguments) -> Cost:
 @costs("aten::group_norm")
 def group_norm(call: Arguments) -> Cost:
     """(input, num_groups, weight, bias, eps)."""
-    x = call.tensor(0)
-    parameters = call.every(2, 4)
-    return moves("norm", _forward_flops(x), [x, *parameters], [x], x.dtype, work=Norm(), shared=parameters)
+    x, parameters = call.tensor(0), call.every(2, 4)
+    row = x.numel // max(1, x.shape[0] * call.integer(1, 1))
+    return moves("norm", _forward_flops(x), [x, *parameters], [x], x.dtype, row=row, work=_GROUPED, shared=parameters)
 
 
 @costs("aten::native_group_norm")
 def native_group_norm(call: Arguments) -> Cost:
     """(input, weight, bias, N, C, HxW, group, eps): two float32 statistics per sample and group."""
     x = call.tensor(0)
-    statistics = Tensor((2, call.integer(3, 0), call.integer(6, 0)), FLOAT32)
-    parameters = call.every(1, 3)
-    return moves("norm", _forward_flops(x), [x, *parameters], [x, statistics], x.dtype, work=Norm(), shared=parameters)
+    samples, groups = call.integer(3, 0), call.integer(6, 0)
+    written, parameters = [x, Tensor((2, samples, groups), FLOAT32)], call.every(1, 3)
+    row = x.numel // max(1, samples * groups)
+    return moves(
+        "norm", _forward_flops(x), [x, *parameters], written, x.dtype, row=row, work=_GROUPED, shared=parameters
+    )
 
 
 @costs("aten::native_group_norm_backward")
@@ -108,7 +112,8 @@ def native_group_norm_backward(call: Arguments) -> Cost:
         reads,
         [x, weight, weight],
         x.dtype,
-        work=Norm(),
+        row=call.integer(7, 1),
+        work=_GROUPED,
         shared=[weight],
         shared_results=[weight, weight],
     )

@@ -69,4 +69,4 @@ def _resized(call: Arguments, x: Tensor) -> Tensor:
 def pool_backward(call: Arguments, indices: int) -> Cost:
     """(grad_output, self, ...): distributes the gradient over an output of self's size."""
     grad, x = call.tensor(0), call.tensor(1)
-    return moves("reduction", x.numel, [grad, call.optional(indices)], [x], x.dtype)
+    return moves("reduction", x.numel, [grad, call.optional(indices)], [x], x.dtype, access="windows")

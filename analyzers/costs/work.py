@@ -84,6 +84,8 @@ class Norm:
     channels_last: bool = False
     """Whether the channels of a position are neighbours in memory."""
     backward: bool = False
+    grouped: bool = False
+    """Whether statistics are of groups of channels of one sequence, which have kernels of their own."""
 
     def batched(self, factor: float) -> Self:
         return self

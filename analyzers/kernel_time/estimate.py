@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
-from tracekit.analyzers.costs.work import Attention, ConvolutionGradients, Precision, Product, Recurrent
+from tracekit.analyzers.costs.work import Attention, ConvolutionGradients, Norm, Precision, Product, Recurrent
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.kernel_time.attention import attention_seconds, backend
 from tracekit.analyzers.kernel_time.convolution import convolution_seconds, gradients_seconds
 from tracekit.analyzers.kernel_time.gemm import Machine
+from tracekit.analyzers.kernel_time.group_norm import group_norm_seconds
 from tracekit.analyzers.kernel_time.memory_bound import memory_seconds
 from tracekit.analyzers.kernel_time.products import product_seconds
 from tracekit.analyzers.kernel_time.recurrent import recurrent_seconds
@@ -59,6 +60,8 @@ def model_seconds(cost: Cost, gpu: GPU) -> float:
         return product_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), constants())
     if isinstance(cost.work, Recurrent):
         return recurrent_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), constants())
+    if isinstance(cost.work, Norm) and cost.work.grouped:
+        return group_norm_seconds(cost, gpu, machine(gpu, cost.precision), constants()["memory"])
     return max(
         memory_seconds(cost, gpu, machine(gpu, cost.precision), constants()["memory"]),
         cost.flops / gpu.sustained_flops(cost.precision),

@@ -38,7 +38,7 @@ def thread_seconds(cost: Cost, kind: str, machine: Machine, fit: Mapping[str, An
     """Seconds that one thread spends on its values, and that combining the parts of a split row or column takes."""
     if kind == "columns":
         return (_column(cost, machine)[1] - 1) * fit["part_ns"] * 1e-9
-    if isinstance(cost.work, Norm) and cost.work.channels:
+    if kind == "moments" or (isinstance(cost.work, Norm) and cost.work.channels):
         return 0.0
     joined = fit["split_us"] * 1e-6 if "split_us" in fit and cost.row >= _GRID else 0.0
     value_ns = fit.get("value_ns", 0.0) + fit.get("value_byte_ns", 0.0) * ELEMENT_BYTES[cost.precision]
@@ -51,6 +51,8 @@ def overlapped_seconds(cost: Cost, kind: str, machine: Machine, fit: Mapping[str
     a channel, which is a block's."""
     if isinstance(cost.work, Norm) and cost.work.channels:
         return elements(cost) / cost.work.channels * fit["value_ns"] * 1e-9
+    if kind == "moments":
+        return cost.row * float(fit["value_ns"]) * 1e-9
     if kind == "columns":
         return _column(cost, machine)[0] * fit["value_ns"] * 1e-9
     if kind == "scan-columns":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 from shares import shares
-from subjects import subjects
+from subjects import SETS, subjects
 
 import tracekit
 
@@ -21,10 +21,10 @@ def main() -> None:
     parser.add_argument("gpu")
     parser.add_argument("-o", "--output", type=Path, default=Path("predictions.csv"))
     parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--second", action="store_true", help="the second set of models")
+    parser.add_argument("--set", choices=SETS, default="first", help="which models (default: %(default)s)")
     args = parser.parse_args()
     tables = []
-    for name, subject in subjects(args.tiny, second=args.second).items():
+    for name, subject in subjects(args.set, args.tiny).items():
         model, inputs = subject.build()
         options = {"train": subject.train, "loss": subject.loss, "steps": STEPS, "device": "model"}
         with tempfile.TemporaryDirectory() as folder:

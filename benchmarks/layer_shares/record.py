@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from shares import shares
-from subjects import Subject, subjects
+from subjects import SETS, Subject, subjects
 
 import tracekit
 
@@ -27,12 +27,12 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--second", action="store_true", help="the second set of models")
+    parser.add_argument("--set", choices=SETS, default="first", help="which models (default: %(default)s)")
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
     tables = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, subject in subjects(args.tiny, second=args.second).items():
+        for name, subject in subjects(args.set, args.tiny).items():
             tables.append(_recorded(name, subject, args.device, Path(folder, name)))
             pd.concat(tables).to_csv(args.output / "shares.csv", index=False)
         with tarfile.open(args.output / "traces.tar", "w") as archive:

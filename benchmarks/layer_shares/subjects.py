@@ -1,10 +1,11 @@
-"""Runs of models that tracekit does not bundle, in two sets: the model, its inputs, and whether it trains."""
+"""Runs of models that tracekit does not bundle, in three sets: the model, its inputs, and whether it trains."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import third
 import torch
 from denoiser import Denoiser
 from encoder import Encoder
@@ -20,7 +21,8 @@ from vision import VisionNetwork
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 from gpt2_from_scratch import GPT2
 
-Build = Callable[[], tuple[nn.Module, Tensor | tuple[Tensor, ...]]]
+Build = Callable[[], tuple[nn.Module, Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]]]
+SETS = ("first", "second", "third")
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,9 @@ class Subject:
     loss: Callable[[Tensor], Tensor] | None = None
 
 
-def subjects(tiny: bool = False, *, second: bool = False) -> dict[str, Subject]:
+def subjects(which: str, tiny: bool = False) -> dict[str, Subject]:
     """Return the runs of a set by name; `tiny`: of few and narrow layers, for a CPU."""
-    return _second(tiny) if second else _first(tiny)
+    return {"first": _first, "second": _second, "third": _third}[which](tiny)
 
 
 def _first(tiny: bool) -> dict[str, Subject]:
@@ -53,6 +55,18 @@ def _second(tiny: bool) -> dict[str, Subject]:
         "denoiser-forward-fp16": Subject(lambda: _denoiser(tiny)),
         "sound-train-fp32": Subject(lambda: _sound(tiny), train=True, loss=next_token_loss),
         "vision-train-amp": Subject(lambda: _vision(tiny), train=True),
+    }
+
+
+def _third(tiny: bool) -> dict[str, Subject]:
+    return {
+        "olmo2-train-bf16": Subject(lambda: third.decoder(tiny), train=True),
+        "electra-train-fp32": Subject(lambda: third.encoder(tiny), train=True),
+        "bart-train-bf16": Subject(lambda: third.translator(tiny), train=True),
+        "efficientnet-train-fp32": Subject(lambda: third.images(tiny), train=True),
+        "segformer-forward-fp32": Subject(lambda: third.segments(tiny)),
+        "hubert-forward-fp16": Subject(lambda: third.speech(tiny)),
+        "scratch-gpt-train-amp": Subject(lambda: third.script(tiny), train=True, loss=next_token_loss),
     }
 
 

@@ -57,6 +57,13 @@ class AttentionChoice:
             raise _refused("This model calls attention with a mask.", "Flash attention does not support masks.")
         return "flash" if self._flash else choose(self._gpu, query, key, value, has_mask)
 
+    def follows_query(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Return whether the call is an attention whose result has the layout of its query: cuDNN's and flash
+        attention's."""
+        if func is not aten._scaled_dot_product_flash_attention_for_cpu.default:
+            return False
+        return self.backend(*args[:3], kwargs.get("attn_mask") is not None) in ("cudnn", "flash")
+
     def as_cuda(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """Return the call as CUDA would dispatch it; only calls of the CPU's fused attention are changed."""
         mask = kwargs.get("attn_mask") is not None

@@ -41,9 +41,6 @@ _LAUNCH_NOTHING = {
     "aten::unsqueeze_",
 }
 
-_ZEROED = {"aten::nll_loss_backward", "aten::nll_loss2d_backward"}
-"""Ops that write only some elements of their result, after a kernel that fills it with zeros."""
-
 
 def is_recorded(func: Any) -> bool:
     """Return whether a profiler would record the call. Queries about a tensor (prim::device, sizes) are not ops."""
@@ -67,8 +64,3 @@ def reads_back(func: Any, tensors: list[torch.Tensor]) -> bool:
     """Return whether the host waits for a number. Floats are an optimizer's step counters on the CPU, which need no
     wait."""
     return func is aten._local_scalar_dense.default and not tensors[0].dtype.is_floating_point
-
-
-def zeroed(func: Any, outputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the results that an op fills with zeros by a kernel of its own before it writes them."""
-    return outputs if func._schema.name in _ZEROED else []

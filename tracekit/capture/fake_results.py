@@ -12,17 +12,23 @@ aten = torch.ops.aten
 _VIEWS = (aten.view.default, aten._unsafe_view.default)
 
 
-def as_real(func: Any, args: tuple[Any, ...], result: Any) -> Any:
+def as_real(func: Any, args: tuple[Any, ...], result: Any, follows_query: bool) -> Any:
     """Return the result of `func` as CUDA does: in its layout, and with a transposed parameter that still needs a
-    gradient."""
+    gradient. `follows_query`: the result of an attention has the layout of its query."""
     if func is aten.t.default and args[0].requires_grad and torch.is_inference_mode_enabled():
         return result.requires_grad_()
     if func in _VIEWS:
         return _canonical(result)
     if func is aten._scaled_dot_product_flash_attention_for_cpu.default:
         out, log_sumexp = result
-        return torch.empty_permuted(out.shape, (0, 2, 1, 3), dtype=out.dtype, device=out.device), log_sumexp
+        order = _order(args[0]) if follows_query else (0, 2, 1, 3)
+        return torch.empty_permuted(out.shape, order, dtype=out.dtype, device=out.device), log_sumexp
     return result
+
+
+def _order(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Return the dimensions from the largest stride to the smallest."""
+    return tuple(sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis)))
 
 
 def _canonical(tensor: torch.Tensor) -> torch.Tensor:

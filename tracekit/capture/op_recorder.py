@@ -13,8 +13,9 @@ from tracekit.capture import cuda_norm
 from tracekit.capture.annotate import Emitter
 from tracekit.capture.cuda_attention import AttentionChoice
 from tracekit.capture.cuda_functions import HostTensors
-from tracekit.capture.cuda_ops import aten, is_recorded, reads_back, zeroed
+from tracekit.capture.cuda_ops import aten, is_recorded, reads_back
 from tracekit.capture.fake_results import as_real
+from tracekit.capture.inner_ops import decomposed
 from tracekit.capture.live_memory import LiveMemory
 from tracekit.capture.op_calls import element_type, op_call, tensors_in
 from tracekit.capture.op_graph import TensorNumbers, numbers_in
@@ -102,18 +103,20 @@ class OpRecorder(TorchDispatchMode):
     def _result(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Return the result of the call as CUDA would."""
         result = _one(args[0].dtype) if func is aten._local_scalar_dense.default else func(*args, **kwargs)
-        return as_real(func, args, result)
+        return as_real(func, args, result, self._attention.follows_query(func, args, kwargs))
 
     def _record(self, func: Any, args: Any, kwargs: Any, outputs: list[torch.Tensor]) -> None:
         inputs = tensors_in((*args, *kwargs.values()))
         check(func, [*inputs, *outputs])
         moves = func is aten._to_copy.default and inputs[0] in self._host_tensors
         self.memory.add(outputs)
-        for zeros in zeroed(func, outputs):
-            self._append(aten.zero_.default, (zeros,), {}, [zeros], "")
-        self._append(
-            func, args, kwargs, outputs, "to device" if moves else "to host" if reads_back(func, inputs) else ""
-        )
+        copies: Copies = "to device" if moves else "to host" if reads_back(func, inputs) else ""
+        first, remains, args = decomposed(func, args, outputs)
+        sequence, node = self._autograd()
+        for inner, read, written in first:
+            self.memory.add(written)
+            self._append(inner, read, {}, written, "", (-1, node))
+        self._append(remains, args, kwargs if remains is func else {}, outputs, copies, (sequence, node))
 
     def _record_function(self, func: Any, args: Any) -> None:
         """Record torch.profiler.record_function, called by a model or by torch itself, as a range."""
@@ -122,7 +125,15 @@ class OpRecorder(TorchDispatchMode):
         else:
             self._builder.pop()
 
-    def _append(self, func: Any, args: Any, kwargs: Any, outputs: list[torch.Tensor], copies: Copies) -> None:
+    def _append(
+        self,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        outputs: list[torch.Tensor],
+        copies: Copies,
+        autograd: tuple[int, int],
+    ) -> None:
         read = self._numbers.read(tensors_in((*args, *kwargs.values())))
         tensors = read, self._numbers.written(outputs), numbers_in(args)
         func, args, kwargs = cuda_norm.as_cuda(*self._attention.as_cuda(func, args, kwargs))
@@ -133,7 +144,7 @@ class OpRecorder(TorchDispatchMode):
             self._index[key] = len(calls)
             copied = copies_of_fsdp(func, args)
             calls.append(replace(op_call(func, key[0], copied or inputs, copied or outputs, copies), message=message))
-        slot = self._builder.append(self._index[key], *self._autograd(), tensors, waits)
+        slot = self._builder.append(self._index[key], *autograd, tensors, waits)
         if message:
             self._communicated.add([*inputs, *outputs], slot)
             self._builder.recording.collectives.append(slot)

@@ -1,0 +1,76 @@
+"""Ops that an op of CUDA calls before its own kernel: it clears its result, copies what it reads into one layout, or
+multiplies first. The CPU's kernels need none of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+Call = tuple[Any, tuple[Any, ...], list[torch.Tensor]]
+"""An OpOverload, its arguments and its results."""
+Decomposed = tuple[list[Call], Any, tuple[Any, ...]]
+"""The calls that come first, and the OpOverload and arguments of the op itself."""
+
+
+def decomposed(func: Any, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> Decomposed:
+    """Return the calls that `func` makes on CUDA before its own kernel, and what then remains of it."""
+    split = _OPS.get(func._schema.name)
+    return split(func, args, outputs) if split else ([], func, args)
+
+
+def _cleared(func: Any, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> Decomposed:
+    """Ops that write only some elements of their result."""
+    return [(aten.zero_.default, (out,), [out]) for out in outputs], func, args
+
+
+def _clone(_func: Any, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> Decomposed:
+    return [], aten.copy_.default, (outputs[0], args[0])
+
+
+def _masked_fill(func: Any, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> Decomposed:
+    in_place = getattr(aten.masked_fill_, func._overloadname)
+    return [(aten.copy_.default, (outputs[0], args[0]), outputs)], in_place, (outputs[0], *args[1:])
+
+
+def _softmax_backward(func: Any, args: tuple[Any, ...], _outputs: list[torch.Tensor]) -> Decomposed:
+    grad, result = args[:2]
+    product = torch.empty_like(result)
+    return [(aten.mul.Tensor, (grad, result), [product])], func, (product, *args[1:])
+
+
+def _reads_contiguous(func: Any, args: tuple[Any, ...], _outputs: list[torch.Tensor]) -> Decomposed:
+    """Norms and convolutions: the gradient and the input are copied if they are not in the layout of the kernel."""
+    layout = _layout(args) if "convolution" in func._schema.name else torch.contiguous_format
+    calls, read = list[Call](), list(args)
+    for index in range(2 if "backward" in func._schema.name else 1):
+        if not args[index].is_contiguous(memory_format=layout):
+            read[index] = torch.empty_like(args[index], memory_format=layout)
+            calls.append((aten.copy_.default, (read[index], args[index]), [read[index]]))
+    return calls, func, tuple(read)
+
+
+def _layout(args: tuple[Any, ...]) -> torch.memory_format:
+    """Return the layout in which convolutions of two dimensions run: channels last if one of their tensors is."""
+    tensors = [each for each in args[:3] if isinstance(each, torch.Tensor) and each.dim() == 4]
+    last = any(_is_channels_last(each) for each in tensors)
+    return torch.channels_last if last else torch.contiguous_format
+
+
+def _is_channels_last(tensor: torch.Tensor) -> bool:
+    return tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
+
+
+_NORMS = ("aten::native_layer_norm", "aten::native_group_norm", "tracekit::rms_norm")
+_OPS: dict[str, Callable[..., Decomposed]] = {
+    "aten::nll_loss_backward": _cleared,
+    "aten::nll_loss2d_backward": _cleared,
+    "aten::max_pool2d_with_indices_backward": _cleared,
+    "aten::embedding_dense_backward": _cleared,
+    "aten::constant_pad_nd": _cleared,
+    "aten::clone": _clone,
+    "aten::masked_fill": _masked_fill,
+    "aten::_softmax_backward_data": _softmax_backward,
+    **{f"{name}{suffix}": _reads_contiguous for name in (*_NORMS, "aten::convolution") for suffix in ("", "_backward")},
+}
