@@ -62,7 +62,8 @@ class AttentionChoice:
         attention's."""
         if func is not aten._scaled_dot_product_flash_attention_for_cpu.default:
             return False
-        return self.backend(*args[:3], kwargs.get("attn_mask") is not None) in ("cudnn", "flash")
+        query, key, value = args[:3]
+        return self.backend(query, key, value, kwargs.get("attn_mask") is not None) in ("cudnn", "flash")
 
     def as_cuda(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """Return the call as CUDA would dispatch it; only calls of the CPU's fused attention are changed."""

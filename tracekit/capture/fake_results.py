@@ -28,7 +28,8 @@ def as_real(func: Any, args: tuple[Any, ...], result: Any, follows_query: bool) 
 
 def _order(tensor: torch.Tensor) -> tuple[int, ...]:
     """Return the dimensions from the largest stride to the smallest."""
-    return tuple(sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis)))
+    strides = tensor.stride()
+    return tuple(sorted(range(len(strides)), key=lambda axis: -strides[axis]))
 
 
 def _canonical(tensor: torch.Tensor) -> torch.Tensor:

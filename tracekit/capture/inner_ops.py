@@ -42,24 +42,24 @@ def _softmax_backward(func: Any, args: tuple[Any, ...], _outputs: list[torch.Ten
 
 def _reads_contiguous(func: Any, args: tuple[Any, ...], _outputs: list[torch.Tensor]) -> Decomposed:
     """Norms and convolutions: the gradient and the input are copied if they are not in the layout of the kernel."""
-    layout = _layout(args) if "convolution" in func._schema.name else torch.contiguous_format
-    calls, read = list[Call](), list(args)
-    for index in range(2 if "backward" in func._schema.name else 1):
+    name, calls, read = func._schema.name, list[Call](), list(args)
+    first = 1 if "backward" in name else 0
+    layout = _layout(*args[first : first + 2]) if "convolution" in name else torch.contiguous_format
+    for index in range(first + 1):
         if not args[index].is_contiguous(memory_format=layout):
             read[index] = torch.empty_like(args[index], memory_format=layout)
             calls.append((aten.copy_.default, (read[index], args[index]), [read[index]]))
     return calls, func, tuple(read)
 
 
-def _layout(args: tuple[Any, ...]) -> torch.memory_format:
-    """Return the layout in which convolutions of two dimensions run: channels last if one of their tensors is."""
-    tensors = [each for each in args[:3] if isinstance(each, torch.Tensor) and each.dim() == 4]
-    last = any(_is_channels_last(each) for each in tensors)
-    return torch.channels_last if last else torch.contiguous_format
-
-
-def _is_channels_last(tensor: torch.Tensor) -> bool:
-    return tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
+def _layout(source: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
+    """Return the layout in which a convolution runs: channels last if its input or its weights are."""
+    last = torch.channels_last
+    if source.dim() == 4 and any(
+        each.is_contiguous(memory_format=last) > each.is_contiguous() for each in (source, weight)
+    ):
+        return last
+    return torch.contiguous_format
 
 
 _NORMS = ("aten::native_layer_norm", "aten::native_group_norm", "tracekit::rms_norm")

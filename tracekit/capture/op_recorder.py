@@ -111,12 +111,7 @@ class OpRecorder(TorchDispatchMode):
         moves = func is aten._to_copy.default and inputs[0] in self._host_tensors
         self.memory.add(outputs)
         copies: Copies = "to device" if moves else "to host" if reads_back(func, inputs) else ""
-        first, remains, args = decomposed(func, args, outputs)
-        sequence, node = self._autograd()
-        for inner, read, written in first:
-            self.memory.add(written)
-            self._append(inner, read, {}, written, "", (-1, node))
-        self._append(remains, args, kwargs if remains is func else {}, outputs, copies, (sequence, node))
+        self._append(func, args, kwargs, outputs, copies)
 
     def _record_function(self, func: Any, args: Any) -> None:
         """Record torch.profiler.record_function, called by a model or by torch itself, as a range."""
@@ -125,7 +120,16 @@ class OpRecorder(TorchDispatchMode):
         else:
             self._builder.pop()
 
-    def _append(
+    def _append(self, func: Any, args: Any, kwargs: Any, outputs: list[torch.Tensor], copies: Copies) -> None:
+        """Append the call, after those that it makes on CUDA before its own kernel."""
+        first, remains, args = decomposed(func, args, outputs)
+        sequence, node = self._autograd()
+        for inner, read, written in first:
+            self.memory.add(written)
+            self._append_one(inner, read, {}, written, "", (-1, node))
+        self._append_one(remains, args, kwargs if remains is func else {}, outputs, copies, (sequence, node))
+
+    def _append_one(
         self,
         func: Any,
         args: Any,
