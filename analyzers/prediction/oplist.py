@@ -16,6 +16,7 @@ from tracekit.analyzers.attribution.nesting import take
 from tracekit.analyzers.breakdown.covered import Covered
 from tracekit.analyzers.breakdown.host_activity import launching
 from tracekit.analyzers.breakdown.host_kinds import is_compiling
+from tracekit.analyzers.breakdown.whole_steps import whole_steps
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.prediction.decoding import with_decoding
 from tracekit.analyzers.prediction.launching import LAUNCH_LATENCY_NS
@@ -81,9 +82,9 @@ def listed(trace: Trace, analysis: Analysis, length_ns: int = 0) -> Listed:
 
 
 def typical_step(analysis: Analysis) -> "pd.Series[int] | None":
-    """Return the row of the steps' table with the median wall time among steps with device work; None if there is
-    none."""
-    steps = analysis.timeline.steps[analysis.timeline.steps.kernels > 0]
+    """Return the row of the steps' table with the median wall time among whole steps with device work; None if there
+    is none."""
+    steps = whole_steps(analysis.timeline.steps[analysis.timeline.steps.kernels > 0])
     if analysis.source.device != "gpu" or steps.empty:
         return None
     return steps.iloc[(steps.wall_ns - steps.wall_ns.median()).abs().argsort().iloc[0]]
