@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracekit.analyzers import analyze
+from tracekit.analyzers.prediction.oplist import typical_step
 from tracekit.analyzers.prediction.start import start
 from tracekit.analyzers.ranges import module, step
 from tracekit.analyzers.readers import load
@@ -189,6 +190,15 @@ def test_a_pass_alone_is_one_step():
 def test_a_layer_whose_weights_are_copied_is_no_step(copy_us, steps):
     made = passes(["norm", "gemm", "gelu"], first="[[8,16]]", last="[[8,16]]", copy_us=copy_us)
     assert len(analyze(made.trace()).timeline.steps) == steps
+
+
+def test_the_latency_leaves_out_a_last_step_that_the_recording_cut_off():
+    made = passes(["norm", "gemm", "gelu"], first="[[8,16]]", last="[[8,16]]", count=2, copy_us=2)
+    analysis = analyze(made.trace())
+    whole, cut_off = analysis.timeline.steps["wall_ns"]
+    assert cut_off < whole / 2
+    assert analysis.latency.profiled_us == whole / 1e3
+    assert typical_step(analysis).wall_ns == whole
 
 
 def forwards(count, streams=(7,)):

@@ -53,6 +53,18 @@ def test_the_high_end_is_the_step_without_it(name: str, cause: str):
     assert find(name).objection(with_work("setup"))
 
 
+def test_time_without_a_record_is_preprocessing_where_it_is_a_large_part_of_the_step():
+    base = with_work("unexplained", "")
+    rest = replace(base, outside=Outside()).latency_ns
+    assert [after("preprocessing", base, outcome) for outcome in ("low", "high")] == pytest.approx(
+        [base.latency_ns, rest]
+    )
+    assert [each.kind for each in find("preprocessing").reason(base)] == ["preprocessing", "host-work-unnamed"]
+    assert "with_stack" in find("preprocessing").how_to(base)
+    short = replace(base, outside=base.outside.scaled(0.2 * rest / LOADED_NS))
+    assert find("preprocessing").objection(replace(short, stated_ns=short.latency_ns))
+
+
 def test_two_workers_halve_what_the_step_does_not_cover():
     base = with_work("data-loading")
     rest = replace(base, outside=Outside()).latency_ns

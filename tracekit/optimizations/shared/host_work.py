@@ -29,8 +29,12 @@ class LessHostWork(Optimization):
     nothing: str
     """Why it is refused without such work."""
 
+    def reduced(self, base: Baseline) -> tuple[str, ...]:
+        """Return the causes whose host work it reduces in this run."""
+        return self.causes
+
     def objection(self, base: Baseline) -> str | None:
-        return None if base.outside.total(self.causes) > NOTABLE * base.unprofiled_ns else self.nothing
+        return None if base.outside.total(self.reduced(base)) > NOTABLE * base.unprofiled_ns else self.nothing
 
     @abstractmethod
     def left(self, base: Baseline, outcome: Outcome) -> float:
@@ -40,16 +44,17 @@ class LessHostWork(Optimization):
         return base.ops
 
     def outside(self, base: Baseline, outcome: Outcome) -> Outside:
-        return base.outside.scaled(self.left(base, outcome), self.causes)
+        return base.outside.scaled(self.left(base, outcome), self.reduced(base))
 
     def reason(self, base: Baseline) -> Statements:
-        time = base.outside_ns(self.causes)
+        causes = self.reduced(base)
+        time = base.outside_ns(causes)
         share = min(time / max(base.unprofiled_ns, 1.0), 1.0)
         spent = say(self.id, of_step("time", "outside_ns", time), of_step("share", "outside_share", share))
-        return (spent, *(most_of_it(base, self.causes) if self.names_function else ()))
+        return (spent, *(most_of_it(base, causes) if self.names_function else ()))
 
     def evidence(self, base: Baseline) -> Statements:
-        return named_causes(base, self.causes)
+        return named_causes(base, self.reduced(base))
 
     def apply(self, subject: Subject) -> Subject:
         raise refused(self, "It is a change of the code around the model, which the advice shows.")
