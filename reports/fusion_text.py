@@ -1,12 +1,21 @@
 """The plan of fused kernels, and the results of writing them, as text."""
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+import pandas as pd
 
 from tracekit.analyzers.fusion.planned_kernels import Planned
 from tracekit.analyzers.hardware import GPU
 from tracekit.reports.numbers import duration, percent
 from tracekit.reports.untrusted import printable
+
+_NO_DATA_FLOW = (
+    "The trace does not tell which op reads what another one wrote, so these groups are guesses, and no kernel is "
+    "written for them. For kernels, profile the model: tracekit profile --model NAME, or "
+    "tracekit.profile(model, inputs) for one of your own."
+)
 
 
 def plan_text(rows: Sequence[Planned], gpu: GPU) -> str:
@@ -29,6 +38,19 @@ def plan_text(rows: Sequence[Planned], gpu: GPU) -> str:
         if row.elsewhere:
             lines.append(f"      elsewhere: {row.elsewhere}")
     return "\n".join(lines) + "\n"
+
+
+def launch_order_text(plan: pd.DataFrame) -> str:
+    """Return the plan of a trace without a graph, one line per row, and what it does not know."""
+    if plan.empty:
+        return "Nothing can be fused: no ops of the trace that follow each other could be one kernel.\n"
+    lines = ["Ops that follow each other and have like sizes, so that one kernel may replace them:", ""]
+    for row in plan.to_dict("records"):
+        where = printable(row["layer"]) or "the model"
+        lines.append(f"{row['number']:3d}.  {row['pattern']}, {row['groups']} × {where}: {printable(row['ops'])}")
+        before, after = (duration(row[f"{name}_ns"] / 1e3) for name in ("before", "after"))
+        lines.append(f"      {before} → {after} in a step, modelled")
+    return "\n".join([*lines, "", *textwrap.wrap(_NO_DATA_FLOW, 100)]) + "\n"
 
 
 def results_text(results: Iterable[Any]) -> str:

@@ -1,15 +1,18 @@
 """What `fuse` says where it cannot write a kernel: without Triton, for another type or GPU, or with nothing to fuse."""
 
+import json
 import sys
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
 from tracekit.analyzers import hardware
 from tracekit.analyzers.errors import TracekitError
 from tracekit.analyzers.fusion.beside_compile import beside_compile
 from tracekit.analyzers.fusion.planned_kernels import plan
+from tracekit.cli import main
 from tracekit.fusion import proof, run_kernels
 from tracekit.fusion.writing import Written, load, text
 from tracekit.reports.fusion_text import plan_text
@@ -56,6 +59,29 @@ def test_the_plan_says_who_is_faster(planned):
     assert "does as well" in beside_compile("gated_activation", training=True)
     assert "faster than" in beside_compile("cross_entropy", training=True)
     assert beside_compile("cross_entropy", training=False) == ""
+
+
+def test_a_trace_without_a_graph_has_guesses_and_no_kernels(tmp_path):
+    trace = tmp_path / "trace.json"
+    events = [event for number, op in enumerate(("sigmoid", "tanh")) for event in _launching(f"aten::{op}", number)]
+    trace.write_text(json.dumps({"deviceProperties": [{"id": 0, "name": "Tesla T4"}], "traceEvents": events}))
+    shown = CliRunner().invoke(main, ["fuse", str(trace)])
+    assert shown.exit_code == 0, shown.output
+    assert "sigmoid, tanh" in shown.output
+    assert "these groups are guesses" in " ".join(shown.output.split())
+    for asked in (["fuse", str(trace), "--all"], ["predict", str(trace), "--apply", "fused:all"]):
+        refused = CliRunner().invoke(main, asked)
+        assert refused.exit_code == 1
+        assert "which op reads what" in refused.output or "no tensors" in refused.output
+
+
+def _launching(name, number):
+    begins, correlated = 20 * number, {"correlation": number + 1}
+    shapes = {"Input Dims": [[4096, 4096]], "Input type": ["float"], "Concrete Inputs": [""]}
+    op = {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": begins, "dur": 9, "args": shapes}
+    launch = op | {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": begins + 2, "dur": 3, "args": correlated}
+    kernel = {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": begins + 6, "dur": 10}
+    return op, launch, kernel | {"args": {"device": 0, "stream": 7, **correlated}}
 
 
 def test_nothing_to_fuse_is_said():

@@ -203,7 +203,7 @@ def test_a_mask_of_infinities_does_not_spoil_the_graph():
 
 
 def test_errors_say_what_to_do(run, tmp_path):
-    assert "Profile the model again" in _error(["fuse", str(_without_graph(run, tmp_path)), "--all"])
+    assert "Profile the model" in _error(["fuse", str(_without_graph(run, tmp_path)), "--all"])
     assert "--group" in _error(["fuse", str(run), "--group", "99"])
     refused = CliRunner().invoke(main, ["fuse", str(run), "--all", "--gpu", "t4"])
     assert refused.exit_code == 1

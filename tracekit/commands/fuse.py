@@ -27,7 +27,8 @@ def command(
     """Write fused kernels for RUN (a run's folder): one Triton file for each group of its plan.
 
     Groups are ops that data connects, from the graph that `profile` keeps beside the trace. Without --group or --all,
-    the plan is printed. A file holds the kernel, a reference in PyTorch, and apply(model) and remove(model), with the
+    the plan is printed; of a trace without a graph, such as another profiler's, it holds neighbours in launch order, and
+    no kernel is written. A file holds the kernel, a reference in PyTorch, and apply(model) and remove(model), with the
     backward pass where the run trains. Each kernel is first compared with its reference: in fp32 and in the type of the
     run, at odd sizes, in other layouts, with infinities, and by its gradients. This runs on the GPU, or without one in
     Triton's interpreter. What fails is reported and not written. On the GPU of the run, each kernel is timed beside the
@@ -45,6 +46,10 @@ def command(
     from tracekit.reports.fusion_text import plan_text, results_text
     from tracekit.runs.folders import KERNELS, TRACE
 
+    if not groups and not everything and run_kernels.is_trace_alone(run):
+        click.echo(_by_launch_order(run, gpu, gpu_file), nl=False)
+        return
+    run_kernels.check_graph(run)
     chosen = hardware.selected(gpu or "", gpu_file or "") or gpu_of(run)
     if not groups and not everything:
         rows, _ = run_kernels.rows_of(run, chosen)
@@ -64,6 +69,13 @@ def command(
         click.echo(f"\nWritten to {target}/: {', '.join(written)}")
     if not all(each.path or not each.planned.template for each in results):
         click.get_current_context().exit(1)
+
+
+def _by_launch_order(run: Path, gpu: str | None, gpu_file: str | None) -> str:
+    from tracekit.answers.full_analysis import analyze
+    from tracekit.reports.fusion_text import launch_order_text
+
+    return launch_order_text(analyze(run, gpu, gpu_file=gpu_file).fusion_plan)
 
 
 def _step(run: Path, chosen: "GPU", gpu: str | None, gpu_file: str | None) -> str:

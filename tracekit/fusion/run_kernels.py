@@ -24,7 +24,7 @@ from tracekit.fusion.writing import Written, load, text
 from tracekit.reports.files import write_atomically
 from tracekit.reports.numbers import percent
 from tracekit.runs import kernel_times
-from tracekit.runs.folders import GRAPH
+from tracekit.runs.folders import GRAPH, TRACE
 
 _DTYPES: dict[str, Dtype] = {"float": "fp32", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
 _OLDEST = (7, 0)
@@ -47,14 +47,26 @@ class Result:
     """Times of one group on this machine's GPU; None: the run's GPU is not in this machine."""
 
 
-def rows_of(folder: Path, gpu: GPU) -> tuple[list[Planned], bool]:
-    """Return the plan of a run by data flow, and whether the run trains. Raises InputError if there is no graph."""
-    if not (folder / GRAPH).is_file():
+def is_trace_alone(path: Path) -> bool:
+    """Return whether a path is a trace, or a folder with one, without the graph of its ops."""
+    return path.is_file() or ((path / TRACE).is_file() and not (path / GRAPH).is_file())
+
+
+def check_graph(folder: Path) -> None:
+    """Raise InputError if a run's folder holds no graph of its ops."""
+    if folder.exists() and not (folder / GRAPH).is_file():
         raise InputError(
             f"{folder} holds no graph of its ops.",
-            "Kernels are found by the data between ops, which traces do not record.",
-            "Profile the model again: tracekit profile --model NAME keeps the graph beside the trace.",
+            "Kernels are written from the data between ops. A trace tells shapes and the order of launches, and no "
+            "tensors.",
+            "Profile the model: tracekit profile --model NAME, or tracekit.profile(model, inputs) for one of your own, "
+            "keeps its graph.",
         )
+
+
+def rows_of(folder: Path, gpu: GPU) -> tuple[list[Planned], bool]:
+    """Return the plan of a run by data flow, and whether the run trains. Raises InputError if there is no graph."""
+    check_graph(folder)
     graph = graphs.read(folder / GRAPH)
     return plan(graph, gpu), graph.training
 

@@ -47,6 +47,7 @@ _SLOWER = (
     "The step waits for its host, which takes longer to launch the kernels of these groups than the ops that they "
     "replace: {groups}. Leave their files out."
 )
+_NO_GRAPH = "No graph of its ops is kept beside the trace, and a trace does not tell which op reads what another wrote."
 _TITLES = {"": "Fused kernels", "all": "Fused kernels of the run's own plan"}
 _NAMED = 3
 """Number of types of layers that the evidence names."""
@@ -91,14 +92,14 @@ class FusedKernels(Optimization):
         return type(self)(argument)
 
     def objection(self, base: Baseline) -> str | None:
-        if self.groups and base.graph:
+        if self.groups:
             return self._unplanned(base)
         if not _fusible(base).any():
             return "No norm or activation launches two kernels in a row."
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        if self.groups and base.graph:
+        if self.groups:
             plain = plain_launch_ns(base)
             passes = [
                 (group.template, each, _launch_ns(group, each, plain, outcome)) for group, each in self._planned(base)
@@ -108,6 +109,8 @@ class FusedKernels(Optimization):
 
     def _unplanned(self, base: Baseline) -> str | None:
         """Return why none of the groups can be predicted."""
+        if base.graph is None:
+            return _NO_GRAPH
         planned, rows = self._planned(base), rows_of(base.ops)
         if not planned:
             return "The plan of this run has no such group with a kernel for modules."
@@ -120,7 +123,7 @@ class FusedKernels(Optimization):
         return [(group, each) for group in known for each in group.passes if self.groups in ("all", str(group.number))]
 
     def _by_chains(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        """Fuse neighbours in launch order, for a run whose graph is unknown and for kernels of libraries."""
+        """Fuse neighbours in launch order, as kernels of libraries do."""
         among = _known(base)
         ops = fused(base.ops, base.gpu, outcome, within_layer=True, among=among)
         chain = chains(base.ops, within_layer=True, among=among)
@@ -129,14 +132,13 @@ class FusedKernels(Optimization):
         plain = plain_launch_ns(base)
         entered = (base.ops.host_ns.to_numpy()[starts] - plain).clip(min=0.0) * pick(CALLED, outcome)
         torch_has_it = ops.layer_type.isin(WRITTEN_OUT)
-        launched = pick(WRITTEN_LAUNCH if self.groups else LIGER_LAUNCH, outcome)
-        launch = np.where(torch_has_it, 1.0, launched) * plain
+        launch = np.where(torch_has_it, 1.0, pick(LIGER_LAUNCH, outcome)) * plain
         return ops.assign(host_ns=ops.host_ns.where(length == 1, entered + launch))
 
     def notes(self, base: Baseline) -> tuple[str, ...]:
         """Say which groups take the host longer than the ops that they replace, where the step waits for the host."""
         host_ns = base.ops.host_ns.sum()
-        if self.groups != "all" or not base.graph or host_ns < base.ops.kernel_ns.sum():
+        if self.groups != "all" or host_ns < base.ops.kernel_ns.sum():
             return ()
         numbers = sorted({group.number for group, _ in self._planned(base)})
         alone = [FusedKernels(str(number)) for number in numbers]
