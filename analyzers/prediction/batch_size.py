@@ -21,6 +21,7 @@ _BATCH_FIRST = {
 }
 """Ops whose first input has the batch as its first dimension -> rank of that input."""
 _HANDLING = ("aten::copy_", "aten::clone")
+_FILLING = ("aten::normal_", "aten::uniform_", "aten::random_")
 _CHOOSING = ("aten::topk", "aten::argmax", "aten::multinomial", "aten::sort")
 """Ops that choose among logits [batch, vocabulary] of a floating-point type."""
 _FLOATING = ("float", "c10::BFloat16", "c10::Half", "double")
@@ -65,12 +66,14 @@ def _beside_graphs(host: pd.DataFrame) -> int:
     """Return the batch by the ops around the launches of graphs, because those inside are not recorded.
 
     They copy tokens [batch, length] and choose the next token among logits; a graph that chooses it itself leaves a
-    copy of tokens [batch]. A graph of another model leaves copies of its inputs and results [batch, ...].
+    copy of tokens [batch]. A graph of another model leaves copies of its inputs and results [batch, ...], or inputs
+    that are filled in place.
     """
     of_matrices = _first(host, _HANDLING, _WHOLE, _MATRICES) or _first(host, _CHOOSING, _FLOATING, _MATRICES)
     if of_matrices or not host["name"].isin([_LAUNCHES_A_GRAPH]).any():
         return of_matrices
-    return _first(host, _HANDLING, _WHOLE, range(1, 2)) or _first(host, _HANDLING, _FLOATING, _OF_A_BATCH)
+    handled = _first(host, _HANDLING, _WHOLE, range(1, 2)) or _first(host, _HANDLING, _FLOATING, _OF_A_BATCH)
+    return handled or _first(host, _FILLING, (*_FLOATING, *_WHOLE), _OF_A_BATCH)
 
 
 def _first(host: pd.DataFrame, names: tuple[str, ...], dtypes: tuple[str, ...], ranks: range) -> int:

@@ -10,6 +10,7 @@ from tracekit.analyzers import hardware
 from tracekit.analyzers.prediction.batch_size import batch_by_shapes
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.projection import moved
+from tracekit.analyzers.prediction.running import Running
 from tracekit.analyzers.roofline.parameter_count import ACCUMULATED, gradient_bytes
 from tracekit.optimizations.batching import Batching
 from tracekit.planning.advice import advise
@@ -79,6 +80,7 @@ def test_weights_that_no_gpu_holds_leave_no_batch() -> None:
             0,
         ),
         ([("aten::copy_", "[[2,3,8,8],[]]", '["float"]')], 0),
+        ([("cudaGraphLaunch", ""), ("aten::normal_", "[[2,3,8,8],[],[]]", '["float"]')], 2),
         ([("cudaGraphLaunch", ""), ("aten::copy_", "[[4],[4],[]]"), ("aten::copy_", "[[1],[1],[]]")], 0),
         ([], 0),
     ],
@@ -101,6 +103,13 @@ def test_batching_takes_the_batch_of_the_shapes() -> None:
     known = run.__class__(**{**run.__dict__, "batch_by_shapes": 4})
     assert Batching().objection(known) is None
     assert Batching().applied(known, "expected").batch_size == 32
+
+
+def test_an_unknown_batch_of_a_graph_counts_as_one() -> None:
+    run = replace(base("a100", batch_size=0), running=Running(graph_launches=1, graphed=1.0))
+    assert Batching().objection(run) is None
+    assert Batching().work(run) == Batching(8).work(run) == 8
+    assert "if it is one now" in Batching().how_to(run)
 
 
 def test_a_trace_of_others_needs_at_least_what_is_known_on_another_gpu() -> None:

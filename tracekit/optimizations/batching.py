@@ -44,6 +44,8 @@ class Batching(Optimization):
     proportion; kernels of which only the grid is known, as in a graph, take as many waves of blocks more at worst. The
     gain is in throughput: a step takes longer. The reason says from which batch products are bound by arithmetic and
     which is the largest batch that fits.
+
+    Where graphs replay the step and nothing tells its batch, it counts as one.
     """
 
     id = "batching"
@@ -65,9 +67,9 @@ class Batching(Optimization):
         return type(self)(int(argument))
 
     def objection(self, base: Baseline) -> str | None:
-        if not base.batch_size:
+        if not base.batch_size and not base.running.is_graphed:
             return "Neither the trace nor the shapes of its ops say what its batch is."
-        if self.batch == base.batch_size:
+        if self.batch and self.batch == base.batch_size:
             return f"The batch is {self.batch} already."
         batch, largest = self.batch_after(base), largest_that_fits(base)
         if largest is not None and batch > max(largest, base.batch_size):
@@ -92,7 +94,7 @@ class Batching(Optimization):
         return self.batch_after(base) / max(1, base.batch_size)
 
     def batch_after(self, base: Baseline) -> int:
-        return self.batch or FACTOR * base.batch_size
+        return self.batch or FACTOR * max(1, base.batch_size)
 
     def settings(self, base: Baseline, capture: CaptureInfo) -> CaptureInfo:
         return msgspec.structs.replace(capture, batch_size=self.batch_after(base))
@@ -110,7 +112,8 @@ class Batching(Optimization):
         capture, batch = base.source.capture, self.batch_after(base)
         if capture and capture.model:
             return f"tracekit profile --model {capture.model} --batch-size {batch}  # to see it"
-        return f"batch = torch.cat(requests[:{batch}])  # {batch} in a step, in place of {base.batch_size}"
+        now = f"in place of {base.batch_size}" if base.batch_size else "if it is one now"
+        return f"batch = torch.cat(requests[:{batch}])  # {batch} in a step, {now}"
 
     def apply(self, subject: Subject) -> Subject:
         if subject.inputs is not None:
