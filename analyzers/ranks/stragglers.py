@@ -9,7 +9,7 @@ copies, its data loading, or garbage collection. All of these must hold:
   Or it is at least LEAST_ONCE of a step in every step. With fewer than LEAST_STEPS steps, only the latter counts.
 - Among four or more ranks, it is an outlier (outliers.py). Fewer ranks do
   not show how much hosts differ without a fault, so that a host must be later by HOSTS_DIFFER of its peers' own time,
-  and for EXPLAINS of that at one place in a step (even_pace.py).
+  what additional work takes not counted, and for EXPLAINS of that at one place in a step (even_pace.py).
 - The simulated job is faster by at least LEAST_COST of a step without it: if the rank takes the own time of its typical
   peer, or what its peers take for that class.
 
@@ -89,7 +89,7 @@ def costs(program: Program, parts: OwnParts, extra: Mapping[int, float]) -> Cost
     """
     run = _Run(program, parts, step_times(program), peers(program))
     simulated, late = _of_own_time(run)
-    paces = {each.rank: _pace_of_uneven_host(run, each) for each in late}
+    paces = {each.rank: _pace_of_uneven_host(run, each, extra.get(each.rank, 0.0)) for each in late}
     costly = _costly(run, [each for each in late if paces[each.rank] is None], extra)
     slower = tuple((rank, times) for rank, times in paces.items() if times and times > 1 + LEAST_EXCESS)
     return Costs(run.base, tuple(simulated), _largest_of_each(costly), slower)
@@ -149,8 +149,9 @@ class _Run:
         return Cost(rank, peer, _share(self.base, step_times(lighter)), float(saved.mean()), name)
 
 
-def _pace_of_uneven_host(run: _Run, cost: Cost) -> float | None:
-    """Return the pace of a rank whose excess is its host's, and by which hosts without a fault may differ.
+def _pace_of_uneven_host(run: _Run, cost: Cost, extra_ns: float) -> float | None:
+    """Return the pace of a rank whose excess, without its additional work, is its host's, and by which hosts without a
+    fault may differ.
 
     None for other ranks.
     """
@@ -160,7 +161,8 @@ def _pace_of_uneven_host(run: _Run, cost: Cost) -> float | None:
         return None
     usual = float(np.median(run.parts.own[others], axis=0).mean())
     spread = longest_pause(run.program, cost.rank, others) < EXPLAINS * cost.excess_ns
-    return pace(run.program, cost.rank, others) if spread or cost.excess_ns < HOSTS_DIFFER * usual else None
+    little = cost.excess_ns - extra_ns < HOSTS_DIFFER * usual
+    return pace(run.program, cost.rank, others) if spread or little else None
 
 
 def _is_much(run: _Run, rank: int, extra_ns: float) -> bool:

@@ -60,6 +60,12 @@ def test_two_hosts_may_differ_without_a_fault():
     assert named(late(pause=40.0), late()) == ([], []), "40 of 210"
 
 
+def test_what_remains_beyond_additional_work_may_be_an_uneven_host():
+    """The rank is 80 of 210 later, 35 of it by its work: less than half of it, but the rest is what hosts differ by."""
+    assert named(late(pause=80.0), late(), extra=35.0) == ([(0, MORE_WORK)], [])
+    assert named(late(pause=80.0), late(), extra=10.0) == ([(0, "")], []), "70 of 210"
+
+
 def test_four_ranks_show_how_much_their_hosts_differ():
     assert named(late(1.5), late(), late(1.01), late(0.99)) == ([(0, "")], [])
 
