@@ -42,8 +42,8 @@ def host_times(host: pd.DataFrame, rank: RankWork) -> HostTimes:
     mine = (computes & ~loading)[owner]
     communication = _times(host, is_collective(host) & (host["category"] == "range").to_numpy())
     compute = start[mine], end[mine]
-    anything = [np.concatenate(pair) for pair in zip(compute, communication, strict=True)]
-    busy = occupied(compute, communication, (anything[0], anything[1]))
+    nothing = np.zeros(0, dtype=np.int64)
+    busy = occupied(compute, communication, (nothing, nothing))
     work = rank.work[(computes & ~loading)[rank.work["op"].to_numpy()]]
     return HostTimes(busy, work, _idle(host, computes & ~loading, busy.anything, rank.steps))
 

@@ -61,14 +61,11 @@ def collectives_table(
     calls: pd.DataFrame, groups: tuple[Group, ...], numbers: Sequence[int], hosts: npt.NDArray, gpu: GPU | None
 ) -> pd.DataFrame:
     """Return COLLECTIVES in order of time, with `call`, the number of each in `calls`."""
-    beside = {
-        "overlapped": calls["device_end_ns"] - calls["device_start_ns"],
-        "took": calls["end_ns"] - calls["start_ns"],
-    }
-    by = calls.assign(**beside).groupby("call")
+    by = calls.groupby("call")
     first, last = by.first(), calls.loc[by["arrival"].idxmax()].set_index("call")
     size, sent = by.size(), by["bytes"].max()
     transfer = by["transfer"].min()
+    beside = np.minimum(calls["beside_ns"], transfer.loc[calls["call"]].to_numpy()).groupby(calls["call"]).mean()
     whole = np.array([len(group.ranks) for group in groups])[first["group"].to_numpy(dtype=np.int64)]
     whole = np.where(first["source"] >= 0, 2, whole)
     rate = (sent / (transfer / 1e9)).where((sent > 0) & (transfer > 0) & (size == whole) & (size > 1))
@@ -91,7 +88,7 @@ def collectives_table(
             "wait_ns": by["wait"].sum().round(),
             "transfer_ns": transfer.round(),
             "last_rank": np.asarray(numbers)[last["rank"].to_numpy(dtype=np.int64)],
-            "overlap": by["overlapped"].sum() / by["took"].sum().replace(0, np.nan),
+            "overlap": beside / transfer.where(transfer > 0),
             "algorithm_bandwidth": rate,
             "bus_bandwidth": bus,
             "roof_fraction": bus / links[first["group"].to_numpy(dtype=np.int64)] if len(links) else bus,

@@ -10,13 +10,16 @@ from tracekit.analyzers.attribution.kernel_names import is_communication
 from tracekit.analyzers.breakdown.covered import Covered
 
 Ints = npt.NDArray[np.int64]
+Spans = tuple[Ints, Ints]
+"""Starts and ends."""
 
 
 @dataclass(frozen=True, eq=False)
 class Occupied:
-    """The times in which a rank computes; computes or communicates; and computes, communicates or copies."""
+    """The times in which a rank computes; computes or copies; communicates; computes or communicates; or does any."""
 
     compute: Covered
+    working: Covered
     communication: Covered
     either: Covered
     anything: Covered
@@ -46,10 +49,21 @@ def of_device(work: pd.DataFrame) -> Occupied:
     end = start + work["duration_ns"].to_numpy()
     communicates = is_communication(work["name"])
     computes = (work["category"] == "kernel").to_numpy() & ~communicates
-    return occupied((start[computes], end[computes]), (start[communicates], end[communicates]), (start, end))
+    copies = ~(computes | communicates)
+    return occupied(*((start[each], end[each]) for each in (computes, communicates, copies)))
 
 
-def occupied(compute: tuple[Ints, Ints], communication: tuple[Ints, Ints], anything: tuple[Ints, Ints]) -> Occupied:
-    """Return the times from starts and ends of computation, communication, and both with copies, in any order."""
-    either = [np.concatenate(pair) for pair in zip(compute, communication, strict=True)]
-    return Occupied(Covered(*compute), Covered(*communication), Covered(*either), Covered(*anything))
+def occupied(compute: Spans, communication: Spans, copies: Spans) -> Occupied:
+    """Return the times from starts and ends of computation, communication and copies, in any order."""
+    return Occupied(
+        Covered(*compute),
+        _any_of(compute, copies),
+        Covered(*communication),
+        _any_of(compute, communication),
+        _any_of(compute, communication, copies),
+    )
+
+
+def _any_of(*spans: Spans) -> Covered:
+    starts, ends = zip(*spans, strict=True)
+    return Covered(np.concatenate(starts), np.concatenate(ends))

@@ -128,7 +128,8 @@ def _with_own_time(calls: pd.DataFrame, clocks: Alone) -> pd.DataFrame:
         "synced_ns": clocks.behind_at_sync(np.r_[issued[:1], latest[:-1]], issued),
     }
     columns = {str(name): calls[name] for name in calls}
-    return RANK_CALLS.frame({**columns, **own, "blocks": ~clocks.occupied.compute.at(end - 1)})
+    beside = {"beside_ns": clocks.occupied.working.within(start, end), "blocks": ~clocks.occupied.compute.at(end - 1)}
+    return RANK_CALLS.frame({**columns, **own, **beside})
 
 
 def _work(work: pd.DataFrame, paths: np.ndarray) -> pd.DataFrame:

@@ -67,6 +67,7 @@ RANK_CALLS = Table(
     Column("end_ns", "int64", "ns", "end, after the base time of the rank's trace"),
     Column("host_start_ns", "int64", "ns", "time at which the host issued it, after the base time; -1: not recorded"),
     *_OWN_SPAN,
+    Column("beside_ns", "int64", "ns", "part of its time in which the rank computes or copies"),
     Column("blocks", "bool", "", "whether nothing is computed when it ends: the next computation may wait for it"),
 )
 
@@ -120,7 +121,10 @@ COLLECTIVES = Table(
     Column("transfer_ns", "int64", "ns", "time from the last arrival to the end"),
     Column("last_rank", "int64", "", "rank that arrived last"),
     Column(
-        "overlap", "float64", "", "fraction of its time, summed over its ranks, in which they compute; NaN: no time"
+        "overlap",
+        "float64",
+        "",
+        "fraction of its transfer, at most, in which its ranks compute or copy, their mean; NaN: no time",
     ),
     Column("algorithm_bandwidth", "float64", "B/s", "bytes divided by transfer time; NaN: bytes not recorded"),
     Column("bus_bandwidth", "float64", "B/s", "algorithm bandwidth times the bytes that a link carries for each byte"),

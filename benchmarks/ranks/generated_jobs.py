@@ -198,6 +198,7 @@ def _calls(
             "host_start_ns": local["start"].ravel(),
             **dict.fromkeys(_CLOCKS, own[:, :-1].ravel().round()),
             "synced_ns": -1,
+            "beside_ns": 0,
             "blocks": True,
         }
     )

@@ -22,7 +22,7 @@ def summary(number, calls, world=2, groups=(), steps=1, wall_ms=100, base_ns=0):
         "phase": "",
         "dtype": "float",
     }
-    defaults |= {"bytes": 1000, "peer": -1, "stream": 7, "blocks": True}
+    defaults |= {"bytes": 1000, "peer": -1, "stream": 7, "beside_ns": 0, "blocks": True}
     filled = {name: table.get(name, pd.Series([value] * len(table))) for name, value in defaults.items()}
     start, end = (table[name].to_numpy() * MS for name in ("start", "end"))
     waited = np.cumsum(end - start) - (end - start)

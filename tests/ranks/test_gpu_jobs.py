@@ -33,6 +33,14 @@ def test_the_gradients_of_gpt2_are_reduced_over_nvlink(jobs):
     assert last["bus_bandwidth"] == pytest.approx(285.9e9, rel=0.1), "NCCL's own timing at that size"
 
 
+def test_gradients_are_slower_beside_computation(jobs):
+    """Beside the last bucket, only the copies out of the other buckets run."""
+    calls = jobs["healthy"].collectives
+    last, others = calls.nlargest(1, "bytes").iloc[0], calls[calls["bytes"] < calls["bytes"].max()]
+    assert 0.5 < last["overlap"] < 0.7 and others["overlap"].between(0.97, 1).all()
+    assert others["bus_bandwidth"].max() < 0.5 * last["bus_bandwidth"]
+
+
 def test_two_ranks_of_four_name_the_slower_loader(jobs):
     (straggler,) = jobs["two of four"].stragglers
     assert (straggler.rank, straggler.reason.cause) == (2, "data loading")
