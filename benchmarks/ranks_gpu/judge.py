@@ -30,7 +30,7 @@ HERE = Path(__file__).parent
 NO_JOBS = ("one", "scaling")
 RANKS = (2, 4, 8)
 BESIDE = 0.1
-"""A collective during which its ranks compute for less of its time runs alone: NCCL was timed alone."""
+"""A collective runs alone, as NCCL was timed, if its ranks compute or copy for less of its transfer."""
 
 
 def main() -> None:

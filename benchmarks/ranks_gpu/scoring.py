@@ -5,7 +5,6 @@ predicted_HOW.json what was said, where HOW is blind or seen.
 """
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ def scalings(folder: Path, how: str) -> list[Row]:
 def bandwidths(folder: Path, how: str) -> list[Row]:
     """Return rates on the bus by the traces beside NCCL's own timing at that size, or between its sizes, in GB/s.
 
-    `less_us` is how much less a call takes in the trace; `beside`: it runs beside computation.
+    `beside`: it runs beside computation or copies.
     """
     sweep, rows = _measured(folder, "sweep"), []
     for job, said in _read(folder / f"verdicts_{how}.json").items():
@@ -59,18 +58,11 @@ def bandwidths(folder: Path, how: str) -> list[Row]:
                 true = _rate(sweep, kind, size)
                 if true is not None:
                     row = {"job": job, "kind": kind, "bytes": size, "traced": rate, "nccl": true, "calls": calls}
-                    carried_kb = size * _bus_factor(sweep, kind) / 1e3
-                    less_us = carried_kb / true - carried_kb / rate
-                    rows.append({**row, "less_us": less_us, "beside": name == "beside_gbs"})
+                    rows.append({**row, "beside": name == "beside_gbs"})
     return rows
 
 
-def _bus_factor(sweep: Sequence[Row], kind: str) -> float:
-    ranks = next(row["ranks"] for row in sweep if row["kind"] == kind)
-    return (2 if kind == "all-reduce" else 1) * (ranks - 1) / ranks
-
-
-def _rate(sweep: Sequence[Row], kind: str, size: int) -> float | None:
+def _rate(sweep: list[Row], kind: str, size: int) -> float | None:
     known = sorted((row["bytes"], row["bus_gbs"]) for row in sweep if row["kind"] == kind)
     if not known or not known[0][0] <= size <= known[-1][0]:
         return None
