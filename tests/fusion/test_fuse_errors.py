@@ -51,6 +51,7 @@ def test_other_types_and_old_gpus_are_refused_with_advice(planned):
     assert "--dtype fp16" in run_kernels.obstacle(planned, hardware.find("t4"))
     pascal = replace(H100, name="P100", compute_capability=(6, 0))
     assert "another --gpu" in run_kernels.obstacle(replace(planned, dtype="float"), pascal)
+    assert "NVIDIA" in run_kernels.obstacle(planned, hardware.find("mi300x"))
     assert "torch.compile" in run_kernels.obstacle(replace(planned, template="", library=""), H100)
 
 

@@ -109,6 +109,7 @@ def test_errors_say_what_to_do(tmp_path):
         (model, {"to": "int4", "group_size": 512}, "group_size=128"),
         (lambda: "gpt2", {"to": "int4"}, "torch.nn.Module"),
         (lambda: torch.nn.Linear(64, 64), {"to": "int4"}, "nn.Sequential"),
+        (lambda: torch.nn.Sequential(torch.nn.Linear(64, 8)).double(), {"to": "int4"}, "model.half()"),
         (lambda: torch.nn.Conv2d(3, 3, 3), {"to": "int4"}, "no nn.Linear"),
         (lambda: tracekit.quantize(torch.nn.Sequential(torch.nn.Linear(64, 8)), "int4"), {"to": "int8"}, "already"),
     ],

@@ -27,7 +27,7 @@ def command(
     """Write fused kernels for RUN (a run's folder): one Triton file for each group of its plan.
 
     Groups are ops that data connects, from the graph that `profile` keeps beside the trace. Without --group or --all,
-    the plan is printed; of a trace without a graph, such as another profiler's, it holds neighbours in launch order, and
+    the plan is printed; of a trace without a graph, as of another profiler, it holds neighbours in launch order, and
     no kernel is written. A file holds the kernel, a reference in PyTorch, and apply(model) and remove(model), with the
     backward pass where the run trains. Each kernel is first compared with its reference: in fp32 and in the type of the
     run, at odd sizes, in other layouts, with infinities, and by its gradients. This runs on the GPU, or without one in

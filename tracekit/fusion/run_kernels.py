@@ -122,6 +122,8 @@ def obstacle(planned: Planned, gpu: GPU) -> str:
     dtype = _DTYPES.get(planned.dtype)
     if dtype is None:
         return f"its type, {planned.dtype or 'unknown'}, is not supported: profile the model in bf16, fp16 or fp32"
+    if gpu.vendor != "nvidia":
+        return f"kernels are written and proved for NVIDIA's GPUs, which the {gpu.name} is not: write for another --gpu"
     if gpu.compute_capability < _OLDEST:
         has = ".".join(map(str, gpu.compute_capability))
         return f"Triton needs compute capability 7.0 (Volta), and the {gpu.name} has {has}: write for another --gpu"

@@ -111,6 +111,8 @@ class FusedKernels(Optimization):
         """Return why none of the groups can be predicted."""
         if base.graph is None:
             return _NO_GRAPH
+        if base.gpu.vendor != "nvidia":
+            return f"Kernels are written for NVIDIA's GPUs, which the {base.gpu.name} is not."
         planned, rows = self._planned(base), rows_of(base.ops)
         if not planned:
             return "The plan of this run has no such group with a kernel for modules."

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Format = Literal["int4", "int8", "nf4"]
 _BITS = {"int4": 4, "int8": 8}
+_TYPES = {"float32", "float16", "bfloat16"}
 SMALLEST_GROUP = 32
 """Inputs of the smallest group: those that a thread of the kernel reads at a time."""
 _LINEAR = ("Linear", "Conv1D")
@@ -35,6 +36,7 @@ def quantize(
     layers = [each for each in _layers(model) if to == "nf4" or _inputs(each[2]) % group_size == 0]
     if not layers:
         raise InputError("Nothing can be quantized.", *_why_nothing(model, group_size))
+    _check_types([layer for _, _, layer in layers])
     if trainable:
         model.requires_grad_(False)
     made: dict[nn.Module, nn.Module] = {}
@@ -62,6 +64,13 @@ def _check(model: Any, to: str, group_size: int, trainable: Any) -> None:
     if not isinstance(group_size, int) or group_size < SMALLEST_GROUP or group_size & (group_size - 1):
         why = f"It must be a power of two, and at least {SMALLEST_GROUP}."
         raise InputError(f"A group of {group_size} is not possible.", why, "Try 64 or 128.")
+
+
+def _check_types(layers: "list[nn.Module]") -> None:
+    types = {str(layer.get_parameter("weight").dtype).removeprefix("torch.") for layer in layers}
+    if not types <= _TYPES:
+        why = f"Its linear layers have weights of {', '.join(sorted(types - _TYPES))}."
+        raise InputError("The model's type is not supported.", why, "Convert it first: model.half(), or model.float().")
 
 
 def _why_nothing(model: "nn.Module", group_size: int) -> tuple[str, str]:
