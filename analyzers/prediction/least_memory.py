@@ -16,10 +16,10 @@ def least_memory(trace: Trace, ops: pd.DataFrame, gpu: GPU, *, training: bool) -
     """Return a lower bound of device memory by purpose; None if nothing is known.
 
     Its peak is the larger of PyTorch's allocated bytes (`profile_memory=True`) and what shapes tell: parameters with
-    their gradients and moments, or the weights that products read and the KV cache. What shapes tell is ignored if it
-    exceeds the GPU's memory, because it cannot have been allocated at once.
+    their gradients and moments, or the weights that products read, the KV cache and the largest result. What shapes
+    tell is ignored if it exceeds the GPU's memory, because it cannot have been allocated at once.
     """
-    by_shapes = _trained(trace, ops) if training else Memory(weights=_weights(ops), kv_cache=kv_cache_bytes(ops))
+    by_shapes = _trained(trace, ops) if training else _inferred(ops)
     known = by_shapes if by_shapes.peak <= gpu.memory_bytes else _NOTHING
     recorded = trace.metadata.peak_memory_bytes
     if recorded > known.peak:
@@ -32,6 +32,11 @@ def _trained(trace: Trace, ops: pd.DataFrame) -> Memory:
     size = gradient_bytes(trace.host)
     moments = ADAM_MOMENTS if ops.name.str.contains("adam").any() else 0
     return Memory(weights=size, gradients=size, optimizer_state=moments * size)
+
+
+def _inferred(ops: pd.DataFrame) -> Memory:
+    results = [cost.write_bytes for cost in ops.cost[ops.category == "kernel"] if cost is not None]
+    return Memory(weights=_weights(ops), kv_cache=kv_cache_bytes(ops), activations=round(max(results, default=0)))
 
 
 def _of_an_op(ops: pd.DataFrame) -> int:

@@ -1,6 +1,7 @@
 """Advice for a run that does not fit its GPU's memory."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -8,6 +9,7 @@ from op_lists import base
 
 from tracekit.analyzers import hardware
 from tracekit.analyzers.prediction.batch_size import batch_by_shapes
+from tracekit.analyzers.prediction.least_memory import least_memory
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.projection import moved
 from tracekit.analyzers.prediction.running import Running
@@ -110,6 +112,13 @@ def test_an_unknown_batch_of_a_graph_counts_as_one() -> None:
     assert Batching().objection(run) is None
     assert Batching().work(run) == Batching(8).work(run) == 8
     assert "if it is one now" in Batching().how_to(run)
+
+
+def test_inference_holds_its_largest_result_beside_its_weights() -> None:
+    run, trace = base("h100", layers=2), SimpleNamespace(metadata=SimpleNamespace(peak_memory_bytes=0))
+    least = least_memory(trace, run.ops, run.gpu, training=False)
+    assert least is not None and least.weights > 0
+    assert least.activations == max(cost.write_bytes for cost in run.ops.cost) > 0
 
 
 def test_a_trace_of_others_needs_at_least_what_is_known_on_another_gpu() -> None:
