@@ -18,13 +18,7 @@ from tracekit.analyzers.idle_tables import HOST_CAUSES
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.batch_size import batch_by_shapes
 from tracekit.analyzers.prediction.graph_use import GraphUse
-from tracekit.analyzers.prediction.host_calibration import (
-    MOST_A_LAUNCH_NS,
-    MOST_TO_LAUNCH_NS,
-    modelled,
-    profiled,
-    timed,
-)
+from tracekit.analyzers.prediction.host_calibration import beyond_launching, modelled, profiled, timed
 from tracekit.analyzers.prediction.host_speed import REFERENCE, HostSpeed, host_speed
 from tracekit.analyzers.prediction.launching import launch_latency_ns, queued_gap_ns
 from tracekit.analyzers.prediction.least_memory import least_memory
@@ -176,8 +170,7 @@ class Baseline:
         """Host time of a step that remains however ops are launched."""
         host = self.ops.host_ns.to_numpy() - self.planning
         host[:1] -= self.entry_ns
-        most = np.maximum(MOST_TO_LAUNCH_NS, self.ops.launches.to_numpy() * MOST_A_LAUNCH_NS)
-        return float(np.maximum(host - most, 0.0).sum())
+        return float(beyond_launching(host, self.ops.launches.to_numpy()).sum())
 
     def hosts(self, factors: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
         """Return hosts with these factors on launch time and on unexplained time, which belongs to the script or, on a

@@ -3,9 +3,12 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.host_speed import modelled_speed
 from tracekit.analyzers.prediction.outside import Outside
+from tracekit.analyzers.prediction.simulate import Floats
 
 if TYPE_CHECKING:
     from tracekit.analyzers.prediction.baseline import Baseline
@@ -20,6 +23,11 @@ _SAME = 0.03
 _TOLD = 0.9
 """Fraction of the largest host time that explains a latency. If the host time must exceed it, the latency determines
 it."""
+
+
+def beyond_launching(host_ns: Floats, launches: Floats) -> Floats:
+    """Return the part of each op's host time that is longer than its launches take."""
+    return np.maximum(host_ns - np.maximum(MOST_TO_LAUNCH_NS, launches * MOST_A_LAUNCH_NS), 0.0)
 
 
 def modelled(raw: "Baseline") -> "Baseline":
