@@ -52,6 +52,7 @@ class RunTimes:
             "liger": self._liger,
             "compile": self._compiled,
             "trace": self._traced,
+            "sums": self._summed,
         }
         for part in self._parts:
             try:
@@ -138,6 +139,18 @@ class RunTimes:
         with self._quiet():
             self.row["compiled_ms"] = min(_round(step, self._device) for _ in range(2))
             self.row |= {f"compiled_{key}": value for key, value in kernels_of_step(step).items()}
+
+    def _summed(self) -> None:
+        """Sum the kernels of the eager step, and of that with all kernels."""
+        if self._device == "cpu":
+            return
+        model, step = self._built()
+        kernels = _kernels(self._name, self._gpu, self._out)
+        for which, used in (("eager", []), ("fused", kernels)):
+            _applied(used, model)
+            step()
+            with self._quiet():
+                self.row |= {f"{which}_{key}": value for key, value in kernels_of_step(step).items()}
 
     def _traced(self) -> None:
         """Record a trace of the eager step and one with all kernels."""
