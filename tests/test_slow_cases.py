@@ -30,7 +30,9 @@ def test_no_case_is_in_two_sets():
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize(("number", "mark"), [(1, "table"), (2, "second"), (3, "third"), (4, "fourth"), (5, "fifth")])
+@pytest.mark.parametrize(
+    ("number", "mark"), [(1, "table"), (2, "second"), (3, "third"), (4, "fourth"), (5, "fifth"), (6, "sixth")]
+)
 def test_the_readme_shows_the_catalogue(number, mark):
     readme = (CASES / "README.md").read_text()
     assert _between(readme, mark) == table(number)
@@ -69,7 +71,7 @@ def test_the_page_of_diagnosis_shows_what_was_measured():
     for mark, name in (("blind", BLIND), ("seen", SEEN)):
         assert _between(text, mark) == page(CASES / "h100", name)
     for mark, name in (("blind", BLIND), ("seen", SEEN)):
-        for number, folder in ((2, "second"), (3, "third"), (4, "fourth"), (5, "fifth")):
+        for number, folder in ((2, "second"), (3, "third"), (4, "fourth"), (5, "fifth"), (6, "sixth")):
             if (CASES / f"h100_{folder}" / name).exists():
                 assert _between(text, f"{folder}-{mark}") == page(CASES / f"h100_{folder}", name, number)
 
