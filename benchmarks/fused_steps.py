@@ -3,7 +3,7 @@
     python benchmarks/fused_steps.py predict FILE --runs ALL            # anywhere, before anything is timed
     python benchmarks/fused_steps.py run OUT --parts fused,liger,trace --runs HOST_BOUND   # on a GPU: 110 s
     python benchmarks/fused_steps.py run OUT --parts fused,compile,liger --runs ALL        # on a GPU: 200 s
-    python benchmarks/fused_steps.py run OUT --runs qwen3-0.6b-train --layers 8 --parts fused,compile,sums   # of 28: 60 s
+    python benchmarks/fused_steps.py run OUT --runs qwen3-0.6b-train --layers 8 --parts fused,compile,sums  # 60 s
     python benchmarks/fused_steps.py score OUT                          # from traces and times: predicted, measured
 
 A run is named MODEL-KIND; ALL are nine, those whose compiled times were missing first, and HOST_BOUND six whose steps
