@@ -17,7 +17,7 @@ from tracekit.analyzers.readers import load
 from tracekit.analyzers.results import Analysis
 from tracekit.capture.models import find
 from tracekit.optimizations import parse
-from tracekit.planning.scenarios import predicted_speedup, refusal
+from tracekit.planning.scenarios import scenarios, speedup, too_large, unchanged
 from tracekit.planning.search import pays
 
 _ROOT = Path(__file__).parents[2]
@@ -99,7 +99,10 @@ def _gain(name: str, base: Baseline) -> Interval | None:
         optimization = parse(name)
     except TracekitError:
         return None
-    return None if refusal(optimization, base) else predicted_speedup(optimization, base)
+    if optimization.obstacle(base):
+        return None
+    after = scenarios(optimization, base)
+    return None if too_large(after.expected, base) else speedup(unchanged(base), after)
 
 
 @cache
