@@ -47,7 +47,9 @@ class WeightOnlyLinear(nn.Module):
         return unpack(self.packed, self.scale, self.bits)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = _Product.apply(x, self.packed, self.scale, self.bias, self.bits)
+        trains = torch.is_grad_enabled() and x.requires_grad
+        multiply = _Product.apply if trains else _multiplied  # an autograd.Function takes the host longer
+        out: torch.Tensor = multiply(x, self.packed, self.scale, self.bias, self.bits)
         if self.lora_a is not None and self.lora_b is not None:
             out = out + x @ self.lora_a.t() @ self.lora_b.t()
         return out
@@ -60,15 +62,19 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, x: Any, packed: Any, scale: Any, bias: Any, bits: int) -> Any:
         ctx.bits = bits
         ctx.save_for_backward(packed, scale)
-        kernel = _kernel() if x.is_cuda else None
-        if kernel is not None:
-            return kernel.fused(x, packed, scale, bias, bits)
-        return nn.functional.linear(x, unpack(packed, scale, bits).to(x.dtype), bias)
+        return _multiplied(x, packed, scale, bias, bits)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         packed, scale = ctx.saved_tensors
         return grads[0] @ unpack(packed, scale, ctx.bits).to(grads[0].dtype), None, None, None, None
+
+
+def _multiplied(x: Any, packed: Any, scale: Any, bias: Any, bits: int) -> Any:
+    kernel = _kernel() if x.is_cuda else None
+    if kernel is not None:
+        return kernel.fused(x, packed, scale, bias, bits)
+    return nn.functional.linear(x, unpack(packed, scale, bits).to(x.dtype), bias)
 
 
 @cache
