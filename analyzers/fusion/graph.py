@@ -98,6 +98,11 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         values: list[Any] = msgspec.json.decode(self.calls[self.nodes[node].call].values)
         return values
 
+    def strides(self, node: int) -> list[Any]:
+        """Return the strides of a call's arguments; [] for what is no tensor."""
+        strides: list[Any] = msgspec.json.decode(self.calls[self.nodes[node].call].strides)
+        return strides
+
     def children(self, layer: str) -> list[tuple[str, str]]:
         """Return names and classes of a module's children in the order of their first calls."""
         prefix = f"{layer}."

@@ -53,7 +53,17 @@ def is_rotation(group: OpGroup) -> bool:
     """Return whether the ops rotate halves, or neighbours, of one tensor or of two: x * cos + (-x2, x1) * sin."""
     names = Counter(name for name in group.names if name not in CASTS)
     rotations = [Counter({"neg": 1, join: 1, "mul": 2, "add": 1}) for join in JOINS]
-    return any(names in (each, each + each) for each in rotations)
+    return any(names in (each, each + each) for each in rotations) and _turns_its_parts(group)
+
+
+def _turns_its_parts(group: OpGroup) -> bool:
+    """Return whether halves are cut and joined as halves, and neighbours as neighbours: told by strides and shapes."""
+    graph = group.graph
+    joins = [node for node in group.nodes if graph.name(node) in JOINS]
+    apart = 2 if JOINS[graph.name(joins[0])] else 1
+    cut = [graph.strides(node)[0][-1:] for node in group.nodes if graph.name(node) == "neg"]
+    pairs = apart == 1 or all(graph.tensors[graph.nodes[node].outputs[0]].shape[-1] == apart for node in joins)
+    return pairs and all(each == [apart] for each in cut)
 
 
 def is_plain_loss(group: OpGroup) -> bool:

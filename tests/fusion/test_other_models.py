@@ -104,8 +104,18 @@ class Rotating(Attention):
         cos, sin, turned = angle.cos(), angle.sin(), []
         for each in (q, k):
             first, second = each.chunk(2, -1)
-            turned.append(each * cos + torch.cat((-second, first), -1) * sin)
+            turned.append(each * cos + self.other(first, second) * sin)
         return self.o(nn.functional.scaled_dot_product_attention(*turned, v).transpose(1, 2).flatten(2))
+
+    def other(self, first, second):
+        return torch.cat((-second, first), -1)
+
+
+class Crossed(Rotating):
+    """Cuts halves, and joins them as neighbours."""
+
+    def other(self, first, second):
+        return torch.stack((-second, first), -1).flatten(-2)
 
 
 class MLP(nn.Module):
@@ -230,6 +240,8 @@ def test_modules_that_return_more_than_a_tensor_have_no_kernel():
 
 def test_a_rotation_in_code_of_its_own_is_refused_when_its_kernel_is_put_in(tmp_path):
     model, x = Decoder(lambda: Block(attention=Rotating)).eval(), torch.randn(2, 5, 32)
+    crossed = Decoder(lambda: Block(attention=Crossed)).eval()
+    assert "rotary" not in {row.template for row in planned_for(crossed, x)}
     row = next(row for row in planned_for(model, x) if row.template == "rotary")
     path = run_kernels.write_source(1, row, H100, tmp_path, {})
     with pytest.raises(TracekitError, match="call fused"):
