@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
 
+from accuracy import published_bert
 from accuracy.chapter import Chapter, NothingToCompareError, at_least, at_most, percent, seen, table, within
 from accuracy.published_cases import TABLE, cases
 from accuracy.published_causes import cause
@@ -31,6 +32,7 @@ def chapter(shared: Path) -> Chapter:
         "### Worst misses\n\n" + _worst(predictions),
         "### Every row\n\n" + _rows(predictions),
         "### Step times\n\n" + _step_times(predictions),
+        "### BERT on an A100\n\n" + published_bert.section(),
         "### Where a forward of GPT-2 on a T4 spends its time\n\n" + split(),
     ]
     targets = seen(
