@@ -21,6 +21,7 @@ _MEASURED = "Rows and sentences say what was measured; every other number is mod
 _MOST_ROWS = 60
 _POINTS = ["gpu", "apply", "source"]
 _REFUSED = {MODELLED: "cannot be applied", MEASURED: "was not measured"}
+_LACKS = {MODELLED: "refused", MEASURED: "not measured"}
 
 
 def sentences(sweep: pd.DataFrame) -> list[str]:
@@ -44,8 +45,8 @@ def _nearness(sweep: pd.DataFrame) -> list[str]:
 
 def _near(gpu: str, rows: pd.DataFrame) -> str:
     ratio, changed = rows["latency_ns_measured"] / rows["latency_ns"], rows[rows["apply"] != NONE]
-    low, high = significant(ratio.min()), significant(ratio.max())
-    steps = f"A measured step on {gpu} took {low} to {high} times the predicted time."
+    between = " to ".join(dict.fromkeys((significant(ratio.min()), significant(ratio.max()))))
+    steps = f"A measured step on {gpu} took {between} times the predicted time."
     inside = changed["speedup_measured"].between(changed["speedup_low"], changed["speedup_high"]).sum()
     gains = f" {inside} of {len(changed)} measured speed-ups lie in their predicted intervals."
     return steps + (gains if len(changed) else "")
@@ -87,7 +88,7 @@ def _cells(row: object) -> tuple[str, ...]:
     values = row._asdict()  # type: ignore[attr-defined]
     point = (values["gpu"], f"{values['batch_size']:,}", f"{values['seq_len']:,}", values["apply"], values["source"])
     if values["refused"]:
-        return (*point, ABSENT, ABSENT, "refused", ABSENT, ABSENT)
+        return (*point, ABSENT, ABSENT, _LACKS[values["source"]], ABSENT, ABSENT)
     gain = times(values["speedup"], values["speedup"]) if values["apply"] != NONE else ABSENT
     memory = _known(values["memory_bytes"], _bytes) + ("" if values["fits"] else ", too much")
     speed = (duration(values["latency_ns"] / 1e3), significant(values["rate"]), gain)

@@ -126,6 +126,12 @@ def test_pickled_weights_are_not_loaded(tmp_path, monkeypatch, name):
     assert not Path("EXECUTED").exists()
 
 
+@pytest.mark.parametrize("model_type", ["vit", "dinov2"])
+def test_images_are_no_tokens_whatever_else_the_configuration_names(tmp_path, model_type):
+    folder = folder_of(tmp_path / "model", {"model_type": model_type, "vocab_size": 100})
+    assert kind_of(models.load_config(models.find(str(folder)))) == "a model of images"
+
+
 @pytest.mark.parametrize("workload", ["prefill", "decode", "generate", "train"])
 def test_whisper_takes_spectrograms_and_a_prompt(tmp_path, workload):
     folder = folder_of(tmp_path / "model", WHISPER)

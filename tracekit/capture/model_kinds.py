@@ -57,11 +57,11 @@ def kind_of(config: Any) -> Kind:
         return "a model of images and text"
     if hasattr(config, "feat_extract_norm"):
         return "a model of sound"
-    if not hasattr(config, "vocab_size"):
-        if model_class(config).main_input_name == "pixel_values":
-            return "a model of images"
-        raise _refused(config)
-    if any(hasattr(config, name) for name in _OTHER_INPUTS):
+    several = any(hasattr(config, name) for name in _OTHER_INPUTS)
+    tokens = hasattr(config, "vocab_size")
+    if not (tokens and several) and model_class(config).main_input_name == "pixel_values":
+        return "a model of images"
+    if several or not tokens:
         raise _refused(config)
     if getattr(config, "is_encoder_decoder", False):
         return "an encoder-decoder"
