@@ -5,7 +5,7 @@ python benchmarks/results.py
 
 from pathlib import Path
 
-from outcomes import benched, fused, gains, own_models, several_gpus, trained, verified
+from outcomes import benched, fused, gains, own_models, several_gpus, swept, trained, verified
 
 _PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 _HEAD = """# Results on an H200
@@ -19,7 +19,7 @@ little of a trained model. How it was measured: [verify.md](verify.md#how-it-is-
 
 
 def text() -> str:
-    chapters = (verified, benched, trained, own_models, gains, fused, several_gpus)
+    chapters = (verified, benched, swept, trained, own_models, gains, fused, several_gpus)
     return "\n\n".join([_HEAD, *(each.chapter() for each in chapters)]) + "\n"
 
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from outcomes import benched, several_gpus, trained, verified
+from outcomes import benched, several_gpus, swept, trained, verified
 
 from tracekit.bench.row import Row
 
@@ -22,6 +22,12 @@ def test_the_page_holds_what_was_verified():
         (row,) = re.findall(rf"^\| {re.escape(result['id'])} \|(.*)\|$", chapter.partition("Peak")[0], re.MULTILINE)
         speedup = re.search(r"[\d.]+", row.split("|")[-1])
         assert speedup and float(speedup[0]) == pytest.approx(result["measured"]["expected"], rel=0.05)
+
+
+def test_the_page_holds_the_sweep():
+    chapter = swept.chapter()
+    assert chapter in PAGE
+    assert "| 8 | 128 | half-precision | 5.84 ms | 6.96 ms | 1.50 (1.07 to 2.48) | 1.28 |" in chapter
 
 
 def test_the_page_holds_the_trained_model():

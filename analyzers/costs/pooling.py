@@ -13,7 +13,7 @@ from tracekit.analyzers.costs.tensors import MalformedCall, Shape, Tensor
 @costs("aten::max_pool1d", "aten::max_pool2d", "aten::max_pool3d", dilation=4, ceil_mode=5)
 @costs("aten::avg_pool1d", "aten::avg_pool2d", "aten::avg_pool3d", dilation=-1, ceil_mode=4)
 def pool(call: Arguments, dilation: int, ceil_mode: int, indices: bool = False) -> Cost:
-    """(self, kernel_size, stride, padding, ...): an empty stride equals the kernel size."""
+    """(self, kernel_size, stride, padding, ...): an empty stride equals the kernel size. Taps beyond the input are skipped."""
     x, kernel = call.tensor(0), call.integers(1)
     rank = len(x.shape) - 2 if kernel and len(kernel) == 1 else len(kernel or ())
     if not kernel or min(kernel) < 1 or rank < 1:
@@ -21,11 +21,12 @@ def pool(call: Arguments, dilation: int, ceil_mode: int, indices: bool = False) 
     kernel = kernel * rank if len(kernel) == 1 else kernel
     strides = _each(call.integers(2) or kernel, rank)
     paddings, dilations = _each(call.integers(3) or (0,), rank), _each(call.integers(dilation) or (1,), rank)
-    windows = zip(x.shape[-rank:], kernel, strides, paddings, dilations, strict=True)
+    windows = list(zip(x.shape[-rank:], kernel, strides, paddings, dilations, strict=True))
     sizes = [_length(n + 2 * p - d * (k - 1) - 1, s, call.flag(ceil_mode)) for n, k, s, p, d in windows]
+    taps = prod(min(k, n) for n, k, *_ in windows)
     out = x.like((*x.shape[:-rank], *sizes))
     written = [out, out.like(dtype=dtypes.INT64)] if indices else [out]
-    return moves("reduction", out.numel * prod(kernel), [x], written, x.dtype)
+    return moves("reduction", out.numel * taps, [x], written, x.dtype)
 
 
 def _length(room: int, stride: int, ceil_mode: bool) -> int:

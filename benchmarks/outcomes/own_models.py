@@ -9,10 +9,14 @@ from layer_shares.compare import LIMIT, compared
 from tracekit.reports.numbers import percent
 
 _SHARES = Path(__file__).parents[1] / "layer_shares"
-_SETS = {"first": ("predictions.csv", "h100.csv"), "second": ("predictions_second.csv", "h100_second.csv")}
+_SETS = {
+    "first": ("predictions.csv", "h100.csv"),
+    "second": ("predictions_second.csv", "h100_second.csv"),
+    "third": ("predictions_third.csv", "h100_third.csv"),
+}
 _INTRO = """## Models that are not bundled
 
-Shares of layers of eleven runs that nothing was fitted on, on an H100, predicted and committed before their recording
+Shares of layers of fifteen runs that nothing was fitted on, on an H100, predicted and committed before their recording
 ([what was wrong, and what was mended](own_code.md#modelled-and-measured-shares-of-layers)). A step is its busy time."""
 _KERNELS = """### Kernels of sequences and images
 
@@ -33,7 +37,7 @@ def _shares() -> str:
         predicted, measured = (pd.read_csv(_SHARES / file) for file in files)
         rows = compared(measured, predicted)
         steps = [_step_ms(each) for each in (predicted, measured)]
-        for run in predicted["run"].unique():
+        for run in measured["run"].unique():
             lines.append(_row(name, run, rows[rows["run"] == run], *(each[run] for each in steps)))
     return "\n".join(lines)
 
