@@ -13,7 +13,7 @@ from tracekit.analyzers.costs.tensors import MalformedCall, Shape, Tensor
 @costs("aten::max_pool1d", "aten::max_pool2d", "aten::max_pool3d", dilation=4, ceil_mode=5)
 @costs("aten::avg_pool1d", "aten::avg_pool2d", "aten::avg_pool3d", dilation=-1, ceil_mode=4)
 def pool(call: Arguments, dilation: int, ceil_mode: int, indices: bool = False) -> Cost:
-    """(self, kernel_size, stride, padding, ...): an empty stride equals the kernel size. Taps beyond the input are skipped."""
+    """(self, kernel_size, stride, padding, ...): an empty stride equals the kernel size; no tap is beyond the input."""
     x, kernel = call.tensor(0), call.integers(1)
     rank = len(x.shape) - 2 if kernel and len(kernel) == 1 else len(kernel or ())
     if not kernel or min(kernel) < 1 or rank < 1:

@@ -10,7 +10,7 @@ _TABLE = Path(__file__).parents[1] / "data" / "h100_sweep_gpt2.csv"
 _INTRO = """## A sweep, measured
 
 `tracekit sweep --model gpt2 --measure --batch-size 1,8 --seq-len 128,512 --apply none,half-precision` on an H100, fp32,
-prefill ([sweep.md](sweep.md#measured)). Predicted before it was measured; the interval is that of the predicted speed-up."""
+prefill ([sweep.md](sweep.md#measured)). Predicted before it was measured; intervals are of predicted speed-ups."""
 _HEAD = (
     "| batch | tokens | | step, predicted | measured | speed-up, predicted | measured | memory, predicted | measured |"
 )
