@@ -1,6 +1,7 @@
 """Time of recurrent layers: one product of all inputs, and a small product and the gates for each step of the states.
 
-cuDNN's kernels that keep the weights on the chip over all steps are not modelled; nothing here is fitted.
+cuDNN does not divide the product of a step along its depth, which is longest in the backward pass. Its kernels that keep
+the weights on the chip over all steps are not modelled.
 """
 
 from collections.abc import Mapping
@@ -25,15 +26,19 @@ def recurrent_seconds(cost: Cost, work: Recurrent, gpu: GPU, machine: Machine, f
         of = replace(cost, flops=2 * m * n * k, read_bytes=read, write_bytes=written, weight_bytes=0, family="gemm")
         return product_seconds(replace(of, work=shape), shape, gpu, machine, fits)
 
+    def step(n: int, k: int) -> float:
+        depth = k * ELEMENT_BYTES[cost.precision] * fits["recurrent"]["byte_ns"] * 1e-9
+        return max(product(batch, n, k), fits["gemm"]["tensor"]["start_us"] * 1e-6 + depth if batch > 1 else 0.0)
+
     batch, gates = ceil(work.rows / work.steps), work.gates * work.hidden
     pointwise = _gates_seconds(cost, work, batch, gpu, machine, fits)
     steps = work.layers * work.steps
     if work.backward:
         inputs = sum(product(work.rows, width, gates) for width in work.widths)
         weights = sum(product(gates, width + work.output, work.rows) for width in work.widths)
-        return work.directions * (inputs + weights + steps * (product(batch, work.output, gates) + pointwise))
+        return work.directions * (inputs + weights + steps * (step(work.output, gates) + pointwise))
     inputs = sum(product(work.rows, gates, width) for width in work.widths)
-    return work.directions * (inputs + steps * (product(batch, gates, work.output) + pointwise))
+    return work.directions * (inputs + steps * (step(gates, work.output) + pointwise))
 
 
 def _gates_seconds(
