@@ -13,6 +13,7 @@ _ROUNDS = {
     "h200-x2-third": "third, 2 H200",
     "h200-x2-fourth": "fourth, 2 H200",
     "h200-x2-fifth": "fifth, 2 H200",
+    "h200-x2-sixth": "sixth, 2 H200",
 }
 _NO_TEST = {("h200-x2", "gpt2"), ("h200-x4", "gpt2")}
 """Machines and models whose run on one GPU was another training (its weights were bf16)."""
@@ -27,7 +28,11 @@ that were made afterwards. How ranks are named: [ranks](ranks.md#waits-and-cause
 _SCALING = """### Scaling
 
 Throughput of a GPU beside that of one alone, by medians of steps without a profiler. *Blind* was predicted from the
-trace of one GPU before the others were read, *today* with the rules that were made afterwards."""
+trace of one GPU before the others were read, *today* with the rules that were made afterwards. In the first two rounds,
+one GPU was timed in another run than several; in the third to the fifth in two turns of ten steps; in the sixth in
+five turns of three, each rank bound to its cores, and the trace states what a step of one GPU takes without a profiler.
+Sixth: *encoder* is BERT base (64×256), *long* GPT-2 of six layers (8×1024), *large* GPT-2 large (4×1024), whose devices
+set the pace, and *short* GPT-2 medium (2×256), whose host does."""
 _BANDWIDTH = """### Bandwidth
 
 Median rates on the bus by the traces, in calls of 16 MiB and more, beside NCCL timed by CUDA events (the formula of
