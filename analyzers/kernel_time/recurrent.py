@@ -1,7 +1,7 @@
 """Time of recurrent layers: one product of all inputs, and a small product and the gates for each step of the states.
 
-cuDNN does not divide the product of a step along its depth, which is longest in the backward pass. Its kernels that keep
-the weights on the chip over all steps are not modelled.
+cuDNN does not divide the product of a step along its depth, which is longest in the backward pass. Its kernels that
+keep the weights on the chip over all steps are not modelled.
 """
 
 from collections.abc import Mapping

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import tracekit
+from tracekit.capture.inner_ops import workspace
 
 
 class Calls(nn.Module):
@@ -21,6 +22,17 @@ class Calls(nn.Module):
 
 
 CONVOLUTION, NORM = nn.Conv1d(8, 8, 3), nn.LayerNorm(8)
+
+
+def test_a_convolution_in_half_precision_holds_its_tensors_with_channels_last() -> None:
+    weight, result = torch.empty(8, 4, 3, 3, dtype=torch.float16), torch.empty(1, 8, 8, 8, dtype=torch.float16)
+    source = torch.empty(1, 4, 8, 8, dtype=torch.float16)
+    convolution = torch.ops.aten.convolution.default
+    held = workspace(convolution, (source, weight), [result])
+    assert [each.shape for each in held] == [source.shape, weight.shape, result.shape]
+    assert not workspace(convolution, (source.float(), weight.float()), [result])
+    assert not workspace(convolution, (source.to(memory_format=torch.channels_last), weight), [result])
+    assert not workspace(convolution, (source, weight[:, :, :1, :1]), [result])
 
 
 @pytest.mark.parametrize(

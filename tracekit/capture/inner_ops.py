@@ -20,6 +20,18 @@ def decomposed(func: Any, args: tuple[Any, ...], outputs: list[torch.Tensor]) ->
     return split(func, args, outputs) if split else ([], func, args)
 
 
+def workspace(func: Any, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return what a convolution holds beside its tensors: copies of them with channels last, for tensor units.
+
+    Windows of one position need none, and neither do depthwise convolutions.
+    """
+    if func is not aten.convolution.default or args[1].dtype not in (torch.float16, torch.bfloat16):
+        return []
+    source, weight = args[:2]
+    converts = weight[0, 0].numel() > 1 < weight.shape[1] and _layout(source, weight) == torch.contiguous_format
+    return [torch.empty_like(each) for each in (source, weight, *outputs)] if converts else []
+
+
 def _cleared(func: Any, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> Decomposed:
     """Ops that write only some elements of their result."""
     return [(aten.zero_.default, (out,), [out]) for out in outputs], func, args

@@ -15,7 +15,7 @@ from tracekit.capture.cuda_attention import AttentionChoice
 from tracekit.capture.cuda_functions import HostTensors
 from tracekit.capture.cuda_ops import aten, is_recorded, reads_back
 from tracekit.capture.fake_results import as_real
-from tracekit.capture.inner_ops import decomposed
+from tracekit.capture.inner_ops import decomposed, workspace
 from tracekit.capture.live_memory import LiveMemory
 from tracekit.capture.op_calls import element_type, op_call, tensors_in
 from tracekit.capture.op_graph import TensorNumbers, numbers_in
@@ -127,6 +127,8 @@ class OpRecorder(TorchDispatchMode):
         for inner, read, written in first:
             self.memory.add(written)
             self._append_one(inner, read, {}, written, "", (-1, node))
+        held = workspace(func, args, outputs)
+        self.memory.add(held)
         self._append_one(remains, args, kwargs if remains is func else {}, outputs, copies, (sequence, node))
 
     def _append_one(
