@@ -26,9 +26,9 @@ _WRAPPERS = (
 )
 _DOMINANT = 0.4
 _NARROWED_BY = {
-    "unprofiled": "how much, `tracekit verify RUN --apply {id}` measures",
-    "profiled": "how much, a step timed without the profiler tells (`tracekit run SCRIPT`, or `--latency-ms`)",
-    "modelled": "how much, this machine's host tells (`tracekit calibrate`)",
+    "unprofiled": "`tracekit verify RUN --apply {id}` measures how much",
+    "profiled": "a step timed without the profiler tells how much (`tracekit run SCRIPT`, or `--latency-ms`)",
+    "modelled": "`tracekit calibrate` on that machine tells how much",
 }
 """Way to narrow a prediction's interval, by the evidence for the step that it starts from."""
 _HOPEFUL = 1.1
