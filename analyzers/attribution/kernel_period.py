@@ -6,6 +6,8 @@ consists of passes (see equal_periods). Where copies take much of the time, weig
 that layers must repeat within the period.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -32,10 +34,10 @@ _NOTABLE = 0.2
 def period_starts(items: WorkItems, origin: Origin, begin: int, end: int) -> Ints:
     """Return when the host issued the first kernel of each period on the busiest device; empty without a period."""
     rows, kernel = _sequence(items, origin, begin, end)
-    weight = items.busy[rows].astype(np.float64)
-    period = _period(kernel, weight)
-    bounded = period and _is_bounded(items, origin, rows, period) and not _copies_weights(items, kernel, rows, period)
-    return origin.time_ns[rows[::period]] if bounded else rows[:0]
+    for period in _periods(kernel, items.busy[rows].astype(np.float64)):
+        if not _copies_weights(items, kernel, rows, period):
+            return origin.time_ns[rows[::period]] if _is_bounded(items, origin, rows, period) else rows[:0]
+    return rows[:0]
 
 
 def pass_starts(host: pd.DataFrame, items: WorkItems, origin: Origin, begin: int, end: int) -> Ints:
@@ -55,30 +57,31 @@ def _is_bounded(items: WorkItems, origin: Origin, rows: Ints, period: int) -> bo
 
 def _copies_weights(items: WorkItems, kernel: Ints, rows: Ints, period: int) -> bool:
     """Return whether the period may be a layer whose weights are copied to the device."""
-    copying = items.busy[rows][is_copy_to_device(items.name)[rows]].sum()
-    return bool(copying >= _NOTABLE * items.busy[rows].sum()) and not repeats_within(kernel[:period])
+    copies = is_copy_to_device(items.name)[rows]
+    copying = items.busy[rows][copies].sum()
+    computing = kernel[:period][~copies[:period]]
+    return bool(copying >= _NOTABLE * items.busy[rows].sum()) and not repeats_within(computing)
 
 
 def _sequence(items: WorkItems, origin: Origin, begin: int, end: int) -> tuple[Ints, Ints]:
     """Return the items of the busiest device in the order of their launches, and within a launch of their starts; and
-    a number for the name of each. Both are empty for a run without device work."""
+    a number for each name, in a graph and outside. Both are empty for a run without device work."""
     if not items.on_device:
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     busy = pd.Series(items.busy).groupby(items.device).sum()
     inside = (items.device == busy.idxmax()) & (origin.time_ns >= begin) & (origin.time_ns <= end)
     rows = np.flatnonzero(inside)
     rows = rows[np.lexsort((items.start[rows], origin.time_ns[rows]))]
-    kernel, _ = pd.factorize(items.name.cat.codes.to_numpy()[rows].astype(np.int64))
+    kernel, _ = pd.factorize(2 * items.name.cat.codes.to_numpy()[rows].astype(np.int64) + (origin.graph[rows] >= 0))
     return rows, kernel
 
 
-def _period(kernel: Ints, weight: Floats) -> int:
-    """Return the shortest period of nearly the whole sequence, or 0."""
+def _periods(kernel: Ints, weight: Floats) -> Iterator[int]:
+    """Yield the periods of nearly the whole sequence, shortest first."""
     for period in sorted(distances(kernel)):
         alike = kernel[period:] == kernel[:-period]
         later, earlier = weight[period:] * alike, weight[:-period] * alike
         total = weight.sum()
         edges = weight[:period].sum() + later.sum(), weight[-period:].sum() + earlier.sum()
         if period > 1 and min(edges) >= _ALIKE * total:
-            return period
-    return 0
+            yield period

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers import ranges
+from tracekit.analyzers.attribution.captures import capture_spans
 from tracekit.analyzers.attribution.input_ops import input_ops
 from tracekit.analyzers.attribution.kernel_period import pass_starts, period_starts
 from tracekit.analyzers.attribution.nesting import Nest
@@ -127,14 +128,19 @@ def _of_any_model(host: pd.DataFrame, window: Window) -> _Calls:
 
 
 def _outermost_rows(host: pd.DataFrame) -> Ints:
-    """Return the rows of modules outside all others, from nn.Module events or tracekit's ranges."""
+    """Return the rows of modules outside all others, from nn.Module events or tracekit's ranges. A call that a CUDA
+    graph records does no work."""
     mask = (host["category"] == "module").to_numpy()
     if not mask.any():
         user = UserRanges(host)
         mask = np.zeros(len(host), dtype=bool)
         mask[user.rows_of(lambda name: (parsed := ranges.parse(name)) is not None and parsed[0] == "module")] = True
     nest = Nest(host, mask)
-    return nest.rows[nest.parent < 0].astype(np.int64)
+    rows = nest.rows[nest.parent < 0].astype(np.int64)
+    start = host["start_ns"].to_numpy()
+    for begin, end in capture_spans(host):
+        rows = rows[(start[rows] < begin) | (start[rows] >= end)]
+    return rows
 
 
 def _calls(host: pd.DataFrame, rows: Ints, names: "pd.Series[str]", window: Window) -> _Calls:

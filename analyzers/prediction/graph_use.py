@@ -25,8 +25,8 @@ class GraphUse:
 
     @property
     def falls_back(self) -> bool:
-        """Whether graphs are requested or recaptured but never replayed."""
-        return bool(self.requested or self.recorded) and not self.replayed
+        """Whether graphs are requested but never replayed, or recorded for no more than one replay each."""
+        return bool(self.requested and not self.replayed) or bool(self.recorded and self.replayed <= self.recorded)
 
 
 def graph_use(host: pd.DataFrame) -> GraphUse:

@@ -114,6 +114,17 @@ def test_calls_of_the_model_are_steps(around):
     assert analysis.timeline.steps["kernels"].tolist() == [2] * 5
 
 
+def test_a_call_that_a_graph_records_is_no_step():
+    made = Handmade()
+    for at in (0, 1000, 2000):
+        for call in (at, at + 200):
+            made.host("module", "nn.Module: Net_0", call, 90)
+            made.host("op", "aten::mm", call + 1, 8)
+        made.host("runtime", "cudaStreamBeginCapture", at + 190, 2).host("runtime", "cudaStreamEndCapture", at + 300, 2)
+        made.launched("k", at + 2, at + 10, 5).launched("k", at + 310, at + 320, 5)
+    assert analyze(made.trace()).timeline.steps["host_start_ns"].tolist() == [0, 1_000_000, 2_000_000]
+
+
 def test_calls_of_unlike_work_are_no_steps():
     made = Handmade()
     for i, kernels in enumerate((40, 4, 12, 1)):
@@ -186,9 +197,10 @@ def test_a_pass_alone_is_one_step():
     assert len(analyze(made.trace()).timeline.steps) == 1
 
 
-@pytest.mark.parametrize(("copy_us", "steps"), [(2, 3), (40, 1)], ids=["a batch", "weights of a layer"])
-def test_a_layer_whose_weights_are_copied_is_no_step(copy_us, steps):
-    made = passes(["norm", "gemm", "gelu"], first="[[8,16]]", last="[[8,16]]", copy_us=copy_us)
+@pytest.mark.parametrize(("copy_us", "copies", "steps"), [(2, 1, 3), (40, 1, 1), (40, 12, 1)])
+def test_a_layer_whose_weights_are_copied_is_no_step(copy_us, copies, steps):
+    kernels = [*["Memcpy HtoD (Pageable -> Device)"] * (copies - 1), "norm", "gemm", "gelu"]
+    made = passes(kernels, first="[[8,16]]", last="[[8,16]]", copy_us=copy_us)
     assert len(analyze(made.trace()).timeline.steps) == steps
 
 

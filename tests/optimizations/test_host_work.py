@@ -157,6 +157,18 @@ def test_a_run_that_asks_for_graphs_and_launches_none():
     assert find("graph-not-replaying").objection(op_lists.base())
 
 
+def test_a_graph_that_is_recorded_for_one_replay_is_not_replayed():
+    assert GraphUse(recorded=1, replayed=1).falls_back
+    assert not GraphUse(recorded=1, replayed=2).falls_back
+    assert not GraphUse(replayed=1).falls_back
+    pause = op_lists.base().ops.host_ns.where(op_lists.base().ops.index != 2, LOADED_NS)
+    base = replace(op_lists.base(), ops=op_lists.base().ops.assign(host_ns=pause))
+    recording, asking = (replace(base, graph_use=use) for use in (GraphUse(recorded=1, replayed=1), GraphUse(1)))
+    at_worst, expected = (after("graph-not-replaying", recording, outcome) for outcome in ("low", "expected"))
+    assert after("graph-not-replaying", asking) > 0.9 * LOADED_NS
+    assert 0.4 * LOADED_NS > at_worst > 0.2 * LOADED_NS > expected
+
+
 def test_pageable_copies_become_pinned_ones():
     base = op_lists.base()
     copy = base.ops.index == 3
@@ -169,6 +181,11 @@ def test_pageable_copies_become_pinned_ones():
     prefetched = replace(base.recorded, copies=names.where(~copy, "Memcpy HtoD (Pinned -> Device)"))
     pinned = replace(base, recorded=prefetched)
     assert find("pinned-copies").objection(pinned)
+    assert find("offload-overlap").objection(pinned) is None
+    assert "coming" in find("offload-overlap").how_to(pinned)
+    rest = pinned.busy_ns - 20e6
+    assert after("offload-overlap", pinned) == pytest.approx(pinned.latency_ns - 0.9 * rest, rel=0.05)
+    assert find("offload-overlap").objection(replace(pinned, side_by_side=0.7))
 
 
 def advised(shared, name: str):

@@ -1,4 +1,4 @@
-"""Copies the weights of an offloaded layer from the host while the previous layer computes."""
+"""Copies between host and GPU while the GPU computes: weights of offloaded layers, batches and results."""
 
 import numpy as np
 import pandas as pd
@@ -23,37 +23,42 @@ LAYERS = 4
 NOTABLE = 0.2
 """Smallest fraction of the busy time that these copies must take."""
 
+ONE_STREAM = 1.0
+"""Smallest possible fraction of the busy time where no work can run side by side."""
+
 
 class OffloadOverlap(Optimization):
-    """Offloaded weights are copied from the host while the previous layer computes.
+    """Offloaded weights, batches and results are copied while the GPU computes.
 
-    Four or more copies to the device between kernels, with at least a fifth of the busy time, are weights of a model
-    that is offloaded layer by layer. They become pinned, and overlap with 30, 90 or 100 % of the kernels.
+    Four or more copies to the device between kernels are weights of a model that is offloaded layer by layer. They, and
+    those of the first layer, become pinned, and overlap with 30, 90 or 100 % of the kernels. Where all work is on one
+    stream, pinned copies overlap as well, such as batches that come and results that leave: a GPU copies in both
+    directions while it computes.
 
-    *Refused* if there are no such copies.
+    *Refused* if such copies take less than a fifth of the busy time.
     """
 
     id = "offload-overlap"
-    title = "Offloaded weights copied ahead"
+    title = "Copies while the GPU computes"
     mends_mistake = True
-    costs = Costs("a layer's weights twice on the GPU; pinned host memory", "unchanged", "hooks, or a library")
+    costs = Costs("what is copied twice on the GPU; pinned host memory", "unchanged", "hooks, a library, or a stream")
     caveats = ("The link stays the bound: weights that fit on the GPU, if need be quantized, need no copies at all.",)
 
     def objection(self, base: Baseline) -> str | None:
-        rows = _weights(base)
-        if rows.sum() < LAYERS or base.ops.kernel_ns[rows].sum() < NOTABLE * base.busy_ns:
-            return "No weights are copied from the host layer by layer."
+        if base.ops.kernel_ns[_waited_for(base)].sum() < NOTABLE * base.busy_ns:
+            return "Neither copies of weights between layers nor pinned copies take a fifth of the GPU's time."
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        rows, sizes = _weights(base), copied_bytes(base)
+        rows, sizes = _waited_for(base), copied_bytes(base)
         modelled = np.array([copy_ns(int(size), base.gpu, "pinned") if size else np.inf for size in sizes])
-        times = np.where(rows, np.minimum(base.ops.kernel_ns, modelled * pick(SLOWER, outcome)), base.ops.kernel_ns)
+        pageable = rows & ~copies(base, "Pinned")
+        times = np.where(pageable, np.minimum(base.ops.kernel_ns, modelled * pick(SLOWER, outcome)), base.ops.kernel_ns)
         ahead = base.ops.assign(kernel_ns=times, sync=base.ops.sync & ~rows)
         return together(ahead, rows, pick(HIDDEN, outcome))
 
     def reason(self, base: Baseline) -> Statements:
-        rows = _weights(base)
+        rows = _waited_for(base)
         return (
             say(
                 "offload-overlap",
@@ -63,6 +68,13 @@ class OffloadOverlap(Optimization):
         )
 
     def how_to(self, base: Baseline) -> str:
+        if not _weights(base).any():
+            return (
+                "coming = torch.cuda.Stream()  # another for results that leave; two buffers each\n"
+                "with torch.cuda.stream(coming):  # while this batch is computed\n"
+                '    next_batch = pinned.to("cuda", non_blocking=True)\n'
+                "torch.cuda.current_stream().wait_stream(coming)"
+            )
         return (
             "weights = [w.pin_memory() for w in weights]  # once\n"
             "with torch.cuda.stream(copying):  # while the layer before computes\n"
@@ -74,9 +86,14 @@ class OffloadOverlap(Optimization):
         raise refused(self, "It is a change of how the model is offloaded.")
 
 
+def _waited_for(base: Baseline) -> "pd.Series[bool]":
+    """Return the copies of offloaded weights and, where all work is on one stream, pinned copies in both directions."""
+    return _weights(base) | (copies(base, "Pinned") & (base.side_by_side == ONE_STREAM))
+
+
 def _weights(base: Baseline) -> "pd.Series[bool]":
-    """Return the copies to the device with kernels before and after them."""
+    """Return the copies to the device before the last kernel, if enough of them lie between kernels."""
     kernels = np.flatnonzero(base.ops.category == "kernel")
-    places = np.arange(len(base.ops))
-    amid = (places > kernels[0]) & (places < kernels[-1]) if len(kernels) else np.zeros(len(base.ops), dtype=bool)
-    return copies(base, "HtoD|-> Device") & amid
+    places, coming = np.arange(len(base.ops)), copies(base, "HtoD|-> Device")
+    between = coming & (places > kernels.min(initial=len(places))) & (places < kernels.max(initial=-1))
+    return coming & (places < kernels.max(initial=-1)) & (between.sum() >= LAYERS)
