@@ -172,7 +172,7 @@ def _rows(data: bytes) -> int:
     try:
         connection.deserialize(data)
         return sum(_rows_of(connection, table) for table in TABLES)
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):  # the second if the message of an error quotes a damaged schema
         return 0
     finally:
         connection.close()

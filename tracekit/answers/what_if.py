@@ -14,7 +14,7 @@ from tracekit.analyzers.prediction.values import GainThere, Prediction
 from tracekit.answers.fused_kernel_plan import with_graph
 from tracekit.calibration.correction import Correction, here
 from tracekit.optimizations import find, in_order, parse
-from tracekit.optimizations.combined import Combined
+from tracekit.optimizations.combined import Combined, steps_of
 from tracekit.optimizations.other_gpu import OtherGPU
 from tracekit.planning.advice import advise, latency_us
 from tracekit.planning.explain import op_class_times
@@ -47,7 +47,7 @@ def predict(
     named = hardware.selected(gpu, gpu_file)
     base = _baseline(path, named, latency_ms)
     setting = (*_moved(base, named), *([find(f"batching:{batch_size}")] if batch_size is not None else []))
-    steps = (*setting, *_requested(apply))
+    steps = (*setting, *(steps_of(parse(apply)) if apply else ()))
     search = Search(base)
     together = _checked(search, steps)
     if apply:
@@ -60,11 +60,6 @@ def predict(
 
 def _moved(base: Baseline, named: GPU | None) -> Steps:
     return (OtherGPU(named),) if named and named != base.gpu else ()
-
-
-def _requested(apply: str) -> Steps:
-    chosen = parse(apply) if apply else Combined(())
-    return chosen.steps if isinstance(chosen, Combined) else (chosen,)
 
 
 def _gain_there(search: Search, together: Combined, setting: Steps) -> GainThere | None:

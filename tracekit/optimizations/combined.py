@@ -80,6 +80,11 @@ class Combined(Optimization):
                 base = run_after(step, base, "expected")
 
 
+def steps_of(optimization: Optimization) -> tuple[Optimization, ...]:
+    """Return the optimizations that one consists of: itself, unless it combines several."""
+    return optimization.steps if isinstance(optimization, Combined) else (optimization,)
+
+
 def conflict(steps: tuple[Optimization, ...]) -> str | None:
     """Return why two of these steps cannot be combined; None if all can."""
     for one, other in combinations(steps, 2):

@@ -21,11 +21,12 @@ from tracekit.capture.model_trace import Modelled
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Settings
 from tracekit.optimizations import in_order, parse
-from tracekit.optimizations.combined import Combined
+from tracekit.optimizations.combined import Combined, steps_of
 from tracekit.planning.scenarios import EXPECTED, Scenarios, speedup, too_large
-from tracekit.planning.search import Search, Steps
+from tracekit.planning.search import Search
 from tracekit.sweeps.grid import Grid
 from tracekit.sweeps.rows import Row, refused_row, table
+from tracekit.verification.trial import items_of
 
 _FILE = "trace.json.gz"
 _SELECTING = ("bf16", "flash-attention", "efficient-attention", "cudnn-attention")
@@ -62,7 +63,7 @@ def _baseline(settings: Settings, gpu: GPU, run: FakeRun, path: Path) -> Baselin
 
 
 def _point(settings: Settings, search: Search, name: str) -> Row:
-    base, steps = search.base, _steps(name)
+    base, steps = search.base, () if name == NONE else in_order(steps_of(parse(name)))
     together, before = Combined(steps), search.scenarios(())
     refused = "" if name == NONE else together.obstacle(base) or ""
     after = before if refused else search.scenarios(steps)
@@ -80,7 +81,7 @@ def _numbers(settings: Settings, before: Scenarios, after: Scenarios) -> Row:
         "latency_ns": latency,
         "latency_low_ns": latency * gain.expected / gain.high,
         "latency_high_ns": latency * gain.expected / gain.low,
-        "rate": after.work * _items(settings) / latency * 1e9,
+        "rate": after.work * items_of(settings)[0] / latency * 1e9,
         "speedup": gain.expected,
         "speedup_low": gain.low,
         "speedup_high": gain.high,
@@ -90,20 +91,6 @@ def _numbers(settings: Settings, before: Scenarios, after: Scenarios) -> Row:
     }
 
 
-def _items(settings: Settings) -> int:
-    """Return the tokens of a step: those that it generates, else those that it reads; samples for a model without
-    tokens."""
-    made = {"decode": 1, "generate": settings.new_tokens}.get(settings.workload)
-    return settings.batch_size * (made or settings.seq_len or 1)
-
-
 def _largest(base: Baseline) -> int:
     largest = largest_that_fits(base)
     return -1 if largest is None else largest
-
-
-def _steps(name: str) -> Steps:
-    if name == NONE:
-        return ()
-    chosen = parse(name)
-    return in_order(chosen.steps if isinstance(chosen, Combined) else (chosen,))
