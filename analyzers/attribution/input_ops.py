@@ -14,17 +14,17 @@ _TOKENS = "aten::embedding"
 _IMAGES = ("aten::conv2d", "aten::conv3d", "aten::convolution")
 """The last one is nested in the others."""
 _COLOURS = 4
-"""Most channels of an image; inner layers have more."""
+"""Maximum number of channels of an image; inner layers have more."""
 _IMAGE_RANK = 4
 """Smallest rank of a convolution's weights."""
 
 
 def input_ops(host: pd.DataFrame) -> Ints:
-    """Return the host rows of the op that reads the inputs, one for each forward pass; empty if no op tells.
+    """Return the host rows of the op that reads the inputs, one for each forward pass; empty without such an op.
 
     It is the lookup in the largest table, or else the convolution of an image with the most weights. The largest table
-    is that of tokens; smaller ones hold positions and types. A pass that reads an image and then tokens, as that of
-    CLIP, begins with the image.
+    is that of tokens; smaller ones hold positions and types. A pass that reads an image and then tokens, as CLIP's
+    does, begins with the image.
     """
     names, shapes = host["name"].astype(str), host["shapes"].astype(str)
     lookups = np.flatnonzero((names == _TOKENS).to_numpy())

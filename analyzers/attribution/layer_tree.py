@@ -30,15 +30,15 @@ class Tree:
     types: tuple[str, ...]
     parents: tuple[int, ...]
     modules: tuple[int, ...]
-    """Per layer, the module that it is, or that the range is recorded in; -1: a range outside every module. Where no
-    layer is known to be a module, each stands for one."""
+    """For each layer, the index of the module that it is or, for a range, of the module around it; -1 for a range
+    outside every module. If no layer is known to be a module, each of them counts as one."""
     of_row: Rows
     """Layer of which each host row is a call; -1 for none."""
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """Layers in the order in which they were found. A parent is another of them, or -1; so is a module."""
+    """Layers in order of discovery. `parents` and `modules` are indices of layers; -1 for none."""
 
     of_row: Rows
     paths: list[str]

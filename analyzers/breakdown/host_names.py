@@ -29,8 +29,8 @@ _MOST_OPS = 64
 
 
 def host_names(host: pd.DataFrame, rows: Ints, causes: Codes) -> tuple[Ints, npt.NDArray[np.object_]]:
-    """Return the number of the names of each of `rows` (-1 for none) and its cause, and the names by number
-    (NAME_COLUMNS)."""
+    """Return a number for each of `rows` (-1 for none) with its cause, and the names (NAME_COLUMNS) that each number
+    stands for."""
     wanted = np.flatnonzero((rows >= 0) & is_any(causes, [*_CODE, *_OPS, *_CALLS]))
     number, texts = np.zeros(len(rows), dtype=np.int64), [("", "", "")]
     if len(wanted):

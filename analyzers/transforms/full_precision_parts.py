@@ -25,7 +25,7 @@ Span = tuple[int, int]
 
 
 def with_wide_parts(base: Baseline, half: pd.DataFrame) -> pd.DataFrame:
-    """Return `half`, the base's op list in 16 bits, in which these parts keep fp32 and have casts around them.
+    """Return `half`, the base's op list in 16 bits, with these parts in fp32 and with casts around them.
 
     If the base is in 16 bits already, its op list contains these casts.
     """
@@ -64,7 +64,7 @@ def _math_attentions(base: Baseline) -> list[Span]:
 def _with_idle_casts(base: Baseline, added: list[Extra]) -> pd.DataFrame:
     """Return the op list with the casts that did nothing in fp32, except those that are `added` already.
 
-    Where in the step each of them stands is not known: they are spread evenly.
+    Their places in the step are not known, so they are spread evenly.
     """
     left = Counter(base.idle_casts)
     left.subtract(extra.cost.write_bytes // 2 for extra in added)

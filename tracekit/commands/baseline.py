@@ -29,7 +29,7 @@ def command() -> None:
 @click.option("--no-cache", is_flag=True, help="Read the traces again, and do not use or write the cache.")
 @click.option("--force", is_flag=True, help="Replace a baseline of another GPU, other versions or settings.")
 def save_baseline(name: str, runs: tuple[str, ...], baselines: Path | None, no_cache: bool, force: bool) -> None:
-    """Save RUN (runs' folders or traces of the same thing) as the baseline NAME, and add it to NAME's history."""
+    """Save each RUN (a folder or a trace; all of the same workload) as the baseline NAME, and add it to its history."""
     from tracekit.checking.check import Options
     from tracekit.checking.saving import save
 
