@@ -7,7 +7,7 @@ import pytest
 from op_lists import base
 
 from tracekit.analyzers.attribution.kernel_names import multiplies_in
-from tracekit.analyzers.transforms.named_products import in_precision, retimed_by_name
+from tracekit.analyzers.transforms.named_products import halved_at_best, in_precision, retimed_by_name
 from tracekit.optimizations.half_precision import HalfPrecision
 from tracekit.optimizations.mixed_precision import MixedPrecision
 from tracekit.optimizations.pad_shapes import PadShapes
@@ -50,6 +50,19 @@ def test_products_of_unknown_cost_shrink_by_their_names() -> None:
     assert (low.kernel_ns[products] > expected.kernel_ns[products]).all()
     assert (expected.kernel_ns[products] > high.kernel_ns[products]).all()
     assert (expected.kernel_ns[~products] == run.ops.kernel_ns[~products]).all()
+
+
+def test_other_kernels_of_unknown_cost_move_half_the_bytes_at_best() -> None:
+    known = base("h100", precision="fp32")
+    unknown = pd.Series([None] * len(known.ops), dtype=object)
+    named = pd.Series(["fp32" if name == "aten::addmm" else "" for name in known.ops.name])
+    run = replace(known, ops=known.ops.assign(cost=unknown), recorded=replace(known.recorded, multiplies_in=named))
+    others = run.ops.name != "aten::addmm"
+    low, high = (halved_at_best(run, run.ops, outcome).kernel_ns / run.ops.kernel_ns for outcome in ("low", "high"))
+    assert (low == 1).all()
+    assert high.tolist() == others.map({True: 0.5, False: 1.0}).tolist()
+    nameless = replace(run, recorded=replace(run.recorded, multiplies_in=named.mask(~others, "")))
+    assert (halved_at_best(nameless, run.ops, "high").kernel_ns == run.ops.kernel_ns).all()
 
 
 def test_unaligned_products_of_unknown_cost_are_told_by_their_names() -> None:

@@ -21,7 +21,7 @@ from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import where
 from tracekit.analyzers.transforms.expert_products import in_one_kernel
 from tracekit.analyzers.transforms.full_precision_parts import WIDE, with_wide_parts
-from tracekit.analyzers.transforms.named_products import in_precision, now_in, retimed_by_name
+from tracekit.analyzers.transforms.named_products import halved_at_best, in_precision, now_in, retimed_by_name
 from tracekit.analyzers.transforms.outcome import Outcome, pick, remembered
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.analyzers.transforms.retime import narrowed, retimed
@@ -103,7 +103,7 @@ class HalfPrecision(Optimization):
         base = fused_in_half(base, outcome)
         to = self.type_on(base.gpu)
         ops = retimed(base.ops, lambda cost: _halved(cost, to, base.gpu), base.gpu, outcome)
-        ops = retimed_by_name(base, ops, to, outcome)
+        ops = halved_at_best(base, retimed_by_name(base, ops, to, outcome), outcome)
         host = ops.host_ns * pick(HOST_FACTOR, outcome) + attention_host_ns(base, outcome)
         return in_one_kernel(base, with_wide_parts(base, ops.assign(host_ns=host)), outcome)
 
