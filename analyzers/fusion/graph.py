@@ -70,6 +70,15 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         return {tensor: i for i, node in enumerate(self.nodes) for tensor in node.outputs}
 
     @cached_property
+    def gradients(self) -> dict[int, list[int]]:
+        """Position of a node -> those of the nodes that compute its gradient."""
+        gradients: dict[int, list[int]] = defaultdict(list)
+        for i, node in enumerate(self.nodes):
+            if node.forward >= 0:
+                gradients[node.forward].append(i)
+        return dict(gradients)
+
+    @cached_property
     def inside(self) -> dict[str, list[int]]:
         """Module -> the launching forward nodes inside it; all of them are inside the model."""
         inside: dict[str, list[int]] = defaultdict(list)

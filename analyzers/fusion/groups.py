@@ -37,8 +37,7 @@ class OpGroup:
     def outputs(self) -> tuple[int, ...]:
         """Tensors of the group that outside nodes read, not counting the gradients of its own ops."""
         used = consumers(self.graph)
-        members = set(self.nodes)
-        members |= {i for i, node in enumerate(self.graph.nodes) if node.forward in members}
+        members = {*self.nodes, *(each for node in self.nodes for each in self.graph.gradients.get(node, ()))}
         made = [tensor for node in self.nodes for tensor in self.graph.nodes[node].outputs]
         kept = tuple(tensor for tensor in made if used[tensor] - members)
         return kept or tuple(made[-1:])

@@ -1,9 +1,10 @@
 """Recognizes what groups of ops compute, and selects their kernels."""
 
+from collections import defaultdict
 from typing import Any
 
 from tracekit.analyzers.fusion.graph import Graph
-from tracekit.analyzers.fusion.groups import OpGroup, family, roots
+from tracekit.analyzers.fusion.groups import OpGroup, consumers, family, roots
 from tracekit.analyzers.fusion.kernel import Kernel, Sizes, is_generated, matrix
 from tracekit.analyzers.fusion.product_patterns import cross_entropy, gelu, products
 from tracekit.analyzers.fusion.structure import (
@@ -67,9 +68,12 @@ def _rotation_first(group: OpGroup) -> list[OpGroup]:
 def _side_by_side(groups: list[OpGroup]) -> list[OpGroup]:
     """Join groups of equal ops in one module that share an input: the rotary embeddings of queries and keys."""
     result: list[OpGroup] = []
+    of_layer: dict[str, list[int]] = defaultdict(list)
     for each in groups:
-        before = next((i for i, other in enumerate(result) if _alike(other, each)), None)
+        beside = of_layer[each.graph.layer(each.nodes[-1])]
+        before = next((i for i in beside if _alike(result[i], each)), None)
         if before is None:
+            beside.append(len(result))
             result.append(each)
         else:
             result[before] = OpGroup(each.graph, (*result[before].nodes, *each.nodes))
@@ -78,9 +82,8 @@ def _side_by_side(groups: list[OpGroup]) -> list[OpGroup]:
 
 def _alike(one: OpGroup, other: OpGroup) -> bool:
     graph = one.graph
-    same = graph.layer(one.nodes[-1]) == graph.layer(other.nodes[-1]) and one.names == other.names
     loops = not one.reductions and family(graph, one.nodes[-1]) != "gemm"
-    return same and loops and bool(set(one.inputs) & set(other.inputs))
+    return one.names == other.names and loops and bool(set(one.inputs) & set(other.inputs))
 
 
 def _softmax(group: OpGroup) -> Kernel | None:
@@ -195,8 +198,7 @@ def _is_gated_mlp(group: OpGroup, layer: str, wide: list[int]) -> bool:
     graph, root = group.graph, roots(group.graph)
     products = [graph.producers[each] for each in wide]
     result = root[group.outputs[0]]
-    down = [i for i, node in enumerate(graph.nodes) if node.forward < 0 and result in {root[t] for t in node.inputs}]
-    down = [i for i in down if family(graph, i) == "gemm"]
+    down = [i for i in consumers(graph)[result] if graph.nodes[i].forward < 0 and family(graph, i) == "gemm"]
     read = [{root[tensor] for tensor in graph.nodes[node].inputs} for node in products]
     if len(down) != 1 or not read[0] & read[1] or _is_repeated(graph, layer, products):
         return False
