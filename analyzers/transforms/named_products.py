@@ -37,7 +37,7 @@ def halved_at_best(base: Baseline, ops: pd.DataFrame, outcome: Outcome) -> pd.Da
     products in 32 bits are told by names. The rows are those of the baseline."""
     names = base.recorded.products_in(base.ops)
     others = base.ops.cost.isna() & (base.ops.category == "kernel") & (names == "")
-    halved = others & (outcome == "high") & names.isin(["fp32", "tf32"]).any()
+    halved = others & (outcome == "high" and bool(names.isin(["fp32", "tf32"]).any()))
     return ops.assign(kernel_ns=ops.kernel_ns.where(~halved, ops.kernel_ns / 2))
 
 
