@@ -146,7 +146,7 @@ def test_a_modelled_run_says_whose_host_it_took(tmp_path: Path) -> None:
         latency[gpu] = msgspec.json.decode((folder / "analysis.json").read_bytes())["source"]["capture"]
     assert latency["h200"]["host_source"] == "calibrated on this machine on 2026-11-21"
     assert latency["h200"]["host_op_us"] == pytest.approx(1.5 * TABLE["calibrated"]["ratio"] * TABLE["fit"]["base_us"])
-    assert latency["a100"]["host_source"].startswith("assumed: 26 to 48 µs")
+    assert latency["a100"]["host_source"].startswith("assumed: 22 to 48 µs")
 
 
 def test_the_history_of_a_machine_is_read_in_order() -> None:

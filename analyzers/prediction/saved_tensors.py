@@ -62,12 +62,16 @@ def saved_bytes(ops: pd.DataFrame) -> "pd.Series[int]":
 
 
 def learned_layers(ops: pd.DataFrame) -> set[str]:
-    """Return the layers whose element-wise products of tensors have gradients of both factors: two products each."""
-    multiplies = ops.name == "aten::mul"
-    forward, backward = (
-        ops.layer[multiplies & (ops.phase == phase)].value_counts() for phase in ("forward", "backward")
+    """Return the layers whose element-wise products of tensors have gradients of both factors: two products each.
+
+    The gradient of a softmax begins with a product of its own.
+    """
+    forward = ops.layer[(ops.name == "aten::mul") & (ops.phase == "forward")].value_counts()
+    backward, softmaxes = (
+        ops.layer[(ops.name == name) & (ops.phase == "backward")].value_counts().reindex(forward.index, fill_value=0)
+        for name in ("aten::mul", "aten::_softmax_backward_data")
     )
-    return set(forward.index[backward.reindex(forward.index, fill_value=0) > forward])
+    return set(forward.index[backward - softmaxes > forward])
 
 
 class _Pass:

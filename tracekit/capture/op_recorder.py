@@ -125,7 +125,6 @@ class OpRecorder(TorchDispatchMode):
         first, remains, args = decomposed(func, args, outputs)
         sequence, node = self._autograd()
         for inner, read, written in first:
-            self.memory.add(written)
             self._append_one(inner, read, {}, written, "", (-1, node))
         held = workspace(func, args, outputs)
         self.memory.add(held)

@@ -1,5 +1,7 @@
 """Judges an optimization for a run: does it apply, what is its speed-up, and is it worth recommending?"""
 
+from math import log
+
 from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
@@ -9,6 +11,9 @@ from tracekit.optimizations.base import Optimization
 from tracekit.planning.explain import change
 from tracekit.planning.scenarios import speedup, too_large
 from tracekit.planning.search import WORTHWHILE, Search, worthwhile
+
+_ENOUGH = 0.95
+"""Fraction of a gain, in the logarithm, from which on the part that gives it is advised without the rest."""
 
 
 def judge(optimization: Optimization, search: Search) -> Considered:
@@ -42,10 +47,10 @@ def refused(optimization: Optimization, objection: str) -> Considered:
 
 def _simpler(optimization: Optimization, gain: Interval, search: Search) -> Statements:
     """Return the reason for one part of the optimization alone; empty if the whole gains notably more than each part,
-    or it has no parts."""
+    at its lower end, or it has no parts."""
     for part in map(find, optimization.contains):
         alone = 0.0 if part.obstacle(search.base) else search.gain((part,)).low
-        if alone >= WORTHWHILE and alone * WORTHWHILE > gain.low:
+        if alone >= WORTHWHILE and (alone * WORTHWHILE > gain.low or log(alone) > _ENOUGH * log(gain.low)):
             return (say("part-gives-more", of_step("part", "name", part.title)),)
     return ()
 
