@@ -116,10 +116,13 @@ class CUDAGraphs(Graphed):
         base = replace(base, ops=_recorded(base, outcome))
         between = between.reindex(base.ops.index, fill_value=False)
         host = base.ops.host_ns.where(between, 0.0)
-        guards = pick(KEPT_GUARDS, outcome) * guards_ns(base, outcome) if is_compiled(base) else 0.0
         replays = pick(REPLAY_NS, outcome) * (forward_passes(base) + between.sum())
-        host.iloc[0] += guards + replays + base.other_host_ns
+        host.iloc[0] += self.guarded_ns(base, outcome) + replays + base.other_host_ns
         return base.ops.assign(host_ns=host, sync=between)
+
+    def guarded_ns(self, base: Baseline, outcome: Outcome) -> float:
+        """Return the host time of the guards before the replay, in nanoseconds."""
+        return pick(KEPT_GUARDS, outcome) * guards_ns(base, outcome) if is_compiled(base) else 0.0
 
     def reason(self, base: Baseline) -> Statements:
         return (say("cuda-graphs", idle(base)),)

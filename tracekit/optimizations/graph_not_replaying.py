@@ -47,10 +47,12 @@ class GraphNotReplaying(CUDAGraphs):
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         ops = super().transform(base, outcome)
-        guards = {"low": base.entry_ns, "expected": min(base.entry_ns, entering_ns(base, outcome)), "high": 0.0}
         recording = (1 - pick(LEFT, outcome)) * base.other_host_ns if base.graph_use.recorded else 0.0
-        first = ops.index == ops.index[0]
-        return ops.assign(host_ns=ops.host_ns + (guards[outcome] - recording) * first)
+        return ops.assign(host_ns=ops.host_ns - recording * (ops.index == ops.index[0]))
+
+    def guarded_ns(self, base: Baseline, outcome: Outcome) -> float:
+        usual = min(base.entry_ns, entering_ns(base, outcome))
+        return {"low": base.entry_ns, "expected": usual, "high": 0.0}[outcome]
 
     def outside(self, base: Baseline, outcome: Outcome) -> Outside:
         return base.outside.scaled(pick(LEFT, outcome), ("setup", "allocation"))
