@@ -17,28 +17,23 @@ STATISTICS = "statistics of channels"
 _LAUNCHES, _BACKWARD = 2, 3
 """Kernels of the statistics: of parts of the sequences, then of these parts; each of the gradient's two sums has its
 own second kernel."""
-_NUMBER = 8
-"""Largest size of a single number in bytes."""
 
 
 def statistics_first(ops: pd.DataFrame, gpu: GPU, outcome: Outcome) -> pd.DataFrame:
-    """Return the op list with each norm over channels as its statistics and the pointwise op that uses them."""
+    """Return the op list with each norm over channels as its statistics and the pointwise op that uses them, which
+    keeps the norm's index."""
     rows = where(ops, _is_over_channels)
     if not rows.any():
         return ops
-    ops, rows = ops.reset_index(drop=True), rows.reset_index(drop=True)
-    norms = ops[rows]
+    norms, places = ops[rows], np.flatnonzero(rows)
     gradients = where(norms, lambda cost: cost is not None and isinstance(cost.work, Norm) and cost.work.backward)
     statistics = retimed(norms, _statistics, gpu, outcome).assign(
         name=STATISTICS, launches=np.where(gradients, _BACKWARD, _LAUNCHES)
     )
+    statistics.index = ops.index.max() + 1 + np.arange(len(norms))
     used = retimed(norms, _use, gpu, outcome).assign(host_ns=0.0, launches=1)
-    return pd.concat([ops[~rows], statistics, used]).sort_index(kind="stable").reset_index(drop=True)
-
-
-def counters(ops: pd.DataFrame) -> "pd.Series[bool]":
-    """Select additions to a single number in place, such as a norm's count of batches."""
-    return (ops.name == "aten::add_") & where(ops, lambda cost: cost is not None and cost.write_bytes <= _NUMBER)
+    order = np.argsort(np.concatenate([np.flatnonzero(~rows), places, places]), kind="stable")
+    return pd.concat([ops[~rows], statistics, used]).iloc[order]
 
 
 def _is_over_channels(cost: Cost | None) -> bool:

@@ -16,7 +16,7 @@ from tracekit.analyzers.prediction.host_calibration import MOST_TO_LAUNCH_NS
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms import traced_masks
 from tracekit.analyzers.transforms.by_cost import each, optimizes, where
-from tracekit.analyzers.transforms.channel_norms import STATISTICS, counters, statistics_first
+from tracekit.analyzers.transforms.channel_norms import STATISTICS, statistics_first
 from tracekit.analyzers.transforms.extra_kernels import WIDENING
 from tracekit.analyzers.transforms.fusion import fused
 from tracekit.analyzers.transforms.gated_products import gates_first
@@ -149,7 +149,7 @@ def compiled(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     entry_ns = entering_ns(base, outcome)
     base = replace(base, ops=_with_lookups(base.ops[~(_literals(base) | traced_masks.skipped(base.ops))]))
     base = replace(base, ops=statistics_first(gates_first(_turned(base, outcome)), base.gpu, outcome))
-    apart = base.ops.name.isin(_APART) | appended(base) | by_values(base.ops) | counters(base.ops)
+    apart = base.ops.name.isin(_APART) | appended(base) | by_values(base.ops) | _counters(base.ops)
     ops = _named(fused(_padded(base, outcome), base.gpu, outcome, within_layer=False, among=~apart), base.ops)
     ops = traced_masks.traced(replace(base, ops=ops), outcome)
     host = _host_ns(base, ops, outcome)
@@ -216,6 +216,11 @@ def _literals(base: Baseline) -> "pd.Series[bool]":
     """Return the copies of single numbers from the host, each with a wait; they are constants in compiled code."""
     small = where(base.ops, lambda cost: cost is not None and cost.write_bytes <= _NUMBER)
     return small & (base.ops.name == "aten::copy_") & (base.ops.category == "memcpy") & base.ops.sync
+
+
+def _counters(ops: pd.DataFrame) -> "pd.Series[bool]":
+    """Select additions to a single number in place, such as a norm's count of batches."""
+    return (ops.name == "aten::add_") & where(ops, lambda cost: cost is not None and cost.write_bytes <= _NUMBER)
 
 
 def _turned(base: Baseline, outcome: Outcome) -> pd.DataFrame:

@@ -1,7 +1,5 @@
 """Judges an optimization for a run: does it apply, what is its speed-up, and is it worth recommending?"""
 
-from math import log
-
 from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
@@ -50,7 +48,7 @@ def _simpler(optimization: Optimization, gain: Interval, search: Search) -> Stat
     at its lower end, or it has no parts."""
     for part in map(find, optimization.contains):
         alone = 0.0 if part.obstacle(search.base) else search.gain((part,)).low
-        if alone >= WORTHWHILE and (alone * WORTHWHILE > gain.low or log(alone) > _ENOUGH * log(gain.low)):
+        if alone >= WORTHWHILE and alone > min(gain.low / WORTHWHILE, gain.low**_ENOUGH):
             return (say("part-gives-more", of_step("part", "name", part.title)),)
     return ()
 
