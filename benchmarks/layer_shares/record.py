@@ -28,11 +28,13 @@ def main() -> None:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--set", choices=SETS, default="first", help="which models (default: %(default)s)")
+    parser.add_argument("--only", nargs="+", metavar="RUN", help="these runs of the set")
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
     tables = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, subject in subjects(args.set, args.tiny).items():
+        known = subjects(args.set, args.tiny)
+        for name, subject in ((name, known[name]) for name in args.only or known):
             tables.append(_recorded(name, subject, args.device, Path(folder, name)))
             pd.concat(tables).to_csv(args.output / "shares.csv", index=False)
         with tarfile.open(args.output / "traces.tar", "w") as archive:
