@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import results
 from outcomes import benched, several_gpus, swept, trained, verified
 
 from tracekit.bench.row import Row
@@ -66,6 +67,13 @@ def test_published_rates_stand_beside_ours_whatever_the_order_of_a_name():
 def test_published_rates_of_generated_tokens_are_not_held_against_training():
     table = benched.bench([row("fp32", 1.0, "train")], {"T4": {("gpt2", "fp32"): 50.0}})
     assert "50/s" not in table
+
+
+def test_the_page_is_what_its_generator_writes():
+    """An edit of the page itself would be lost with the next results."""
+    written = results.text()
+    differ = next((pair for pair in zip(PAGE.splitlines(), written.splitlines(), strict=False) if len({*pair}) > 1), "")
+    assert written == PAGE, f"run benchmarks/results.py; the first line that differs: {differ}"
 
 
 def test_the_page_holds_every_bench():

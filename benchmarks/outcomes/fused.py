@@ -4,6 +4,10 @@ import json
 from pathlib import Path
 
 from outcomes.fused_again import section as again
+from outcomes.fused_own import section as own
+from outcomes.fused_saved import section as saved
+from outcomes.quantized import section as quantized
+from outcomes.qwen3_training import section as qwen3_training
 
 _DATA = Path(__file__).parents[1] / "data"
 _STEPS = _DATA / "fused_steps_h100"
@@ -17,15 +21,14 @@ of a large copy's {rate:,.0f} GB/s; more than 100 % came from the L2. Training c
 _KERNELS = """### Steps of whole models on an H100
 
 All kernels of a step (bf16, sizes as above), summed, with the kernels that `apply` puts in place, liger-kernel's and
-`torch.compile`'s; a dash: not measured, or a model that liger-kernel does not know. What the kernels would save was
-predicted before (`benchmarks/predictions/fused_steps.json`)."""
+`torch.compile`'s; a dash: not measured, or a model that liger-kernel does not know; *: of a later session. What the
+kernels would save was predicted before (`benchmarks/predictions/fused_steps.json`)."""
 _WALL = """The same steps by the clock. Eager, fused and liger-kernel's: each model in a process of its own, three of
 them on one host, after a profiler had run in the process; both slow launches, so compare these with each other. Times
-of `torch.compile` marked * are of a later session, alone on the host; Qwen3's training did not compile within 195 s."""
-_OWN = """A decoder written by hand (16 layers of 2,048, RMS norms, gated MLPs, bf16; `benchmarks/fused_own_module.py`),
-one token, by `tracekit.verify(model, inputs, "fused:all")`: {before:.1f} → {after:.1f} ms, {measured:.2f} times as fast
-({low:.2f} to {high:.2f}: the machine was not quiet), outputs {off:.1%} apart. Its prefill was not reached."""
-_WEIGHTS = """Products of one row with weights of 4 and 8 bits (groups of 64) on an H100, by
+of `torch.compile` marked * are of a later session, alone on the host."""
+_WEIGHTS = """### Products of one row in 4 and 8 bits
+
+Products of one row with weights of 4 and 8 bits (groups of 64) on an H100, by
 `benchmarks/narrow_product.py`: ours, without one of its parts, with 16-bit weights, and PyTorch's int4 product; in
 brackets, of a copy's rate."""
 
@@ -44,7 +47,9 @@ def chapter() -> str:
         _WALL,
         _table(_walls(steps)),
     ]
-    return "\n\n".join([*parts, *again(), _own(), _WEIGHTS, _table(_weights())])
+    return "\n\n".join(
+        [*parts, *again(), *saved(), *own(), _WEIGHTS, _table(_weights()), *quantized(), *qwen3_training()]
+    )
 
 
 def _on_h100() -> list[str]:
@@ -60,7 +65,8 @@ def _steps() -> dict[str, dict]:
     steps: dict[str, dict] = {}
     for path in sorted(_STEPS.glob("steps-*.json")):
         steps |= json.loads(path.read_text())
-    for name, row in json.loads((_STEPS / "compiled.json").read_text()).items():
+    later = [json.loads((_STEPS / f"{name}.json").read_text()) for name in ("compiled", "qwen3_train_compiled")]
+    for name, row in (item for each in later for item in each.items()):
         if "compiled_ms" in row and "compiled_ms" not in steps[name]:
             steps[name] |= {
                 "compiled_ms": row["compiled_ms"],
@@ -100,7 +106,8 @@ def _kernel_times(steps: dict[str, dict]) -> list[str]:
     for name, row in steps.items():
         saved = row["eager_kernel_ms"] - row["fused_kernel_ms"]
         predicted = blind[name]["kernel_ms"] - blind[name]["kernel_after_ms"]["expected"]
-        others = (_ms(row, f"{which}_kernel_ms") for which in ("fused", "liger", "compiled"))
+        others = [_ms(row, f"{which}_kernel_ms") for which in ("fused", "liger", "compiled")]
+        others[-1] += " *" * bool(row.get("later"))
         lines.append(
             f"| {name} | {row['eager_kernel_ms']:.2f} ms | {' | '.join(others)} | {predicted:.2f} ms | {saved:.2f} | "
             f"{predicted / saved - 1:+.0%} | {row['eager_launches']:.0f} → {row['fused_launches']:.0f} |"
@@ -120,19 +127,6 @@ def _walls(steps: dict[str, dict]) -> list[str]:
 
 def _ms(row: dict, key: str) -> str:
     return f"{row[key]:.2f}" if key in row else "–"
-
-
-def _own() -> str:
-    row = json.loads((_STEPS / "own_module.json").read_text())
-    low, measured, high = row["measured"]
-    return _OWN.format(
-        before=row["before_ms"],
-        after=row["after_ms"],
-        measured=measured,
-        low=low,
-        high=high,
-        off=row["relative_difference"],
-    )
 
 
 _VARIANTS = ("ours", "reads alone", "without dequantization", "without the multiplication", "16 bits", "PyTorch's int4")
