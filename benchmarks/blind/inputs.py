@@ -51,8 +51,9 @@ def _signal(made: nn.Module, batch: int, dtype: torch.dtype, train: bool) -> dic
     elif hasattr(config, "num_mel_bins"):
         signal = {"input_values": torch.randn(batch, config.max_length, config.num_mel_bins, dtype=dtype)}
     else:
-        side = getattr(config, "image_size", 224)
-        signal = {"pixel_values": torch.randn(batch, config.num_channels, side, side, dtype=dtype)}
+        size = getattr(config, "image_size", 224)
+        sides = (size, size) if isinstance(size, int) else tuple(size)
+        signal = {"pixel_values": torch.randn(batch, config.num_channels, *sides, dtype=dtype)}
     return signal | _classes(config, batch, train)
 
 
