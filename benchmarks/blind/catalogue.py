@@ -39,7 +39,7 @@ class Model:
     def depth(self) -> int:
         """Number of layers, or of blocks in all stages."""
         settings = self.settings
-        names = ("num_hidden_layers", "num_layers", "n_layer", "encoder_layers")
+        names = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers")
         return next((settings[name] for name in names if name in settings), 0) or sum(settings["depths"])
 
 
