@@ -13,6 +13,7 @@ SETS = {
     4: ("fourth.toml", "fourth"),
     5: ("fifth.toml", "fifth"),
     6: ("sixth.toml", "sixth"),
+    7: ("seventh.toml", "seventh"),
 }
 """The list of each set, and the folder of its scripts."""
 

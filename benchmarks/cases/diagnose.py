@@ -20,7 +20,15 @@ from catalogue import SETS, Case, cases
 import tracekit
 
 BLIND, SEEN = "diagnosis_blind.json", "diagnosis.json"
-RECORDED = {1: "h100", 2: "h100_second", 3: "h100_third", 4: "h100_fourth", 5: "h100_fifth", 6: "h100_sixth"}
+RECORDED = {
+    1: "h100",
+    2: "h100_second",
+    3: "h100_third",
+    4: "h100_fourth",
+    5: "h100_fifth",
+    6: "h100_sixth",
+    7: "h100_seventh",
+}
 """Folder of the recorded cases of each set."""
 
 
@@ -91,7 +99,7 @@ def summary(folder: Path) -> str:
 
 
 _NOT_RECORDED = "not recorded"
-_ORDINALS = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth", 6: "sixth"}
+_ORDINALS = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth", 6: "sixth", 7: "seventh"}
 
 
 def page(folder: Path, name: str, number: int = 1) -> str:
