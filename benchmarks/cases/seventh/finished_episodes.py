@@ -37,7 +37,7 @@ def advantages(rewards: torch.Tensor, values: torch.Tensor, discount: float) -> 
 
 @torch.no_grad()
 def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
-    time, robots, seen, width = (4, 8, 12, 32) if tiny else (64, 8192, 96, 640)
+    time, robots, seen, width = (4, 8, 12, 32) if tiny else (64, 8192, 96, 512)
     critic = Critic(seen, width).to(device, torch.bfloat16).eval()
     observed = torch.randn(time, robots, seen, device=device, dtype=torch.bfloat16)
     rewards = torch.rand(time, robots, device=device)
