@@ -30,7 +30,7 @@ class OpGroup:
     def inputs(self) -> tuple[int, ...]:
         """Tensors that the group reads from outside, other than views."""
         made = {tensor for node in self.nodes for tensor in self.graph.nodes[node].outputs}
-        read = (roots(self.graph)[tensor] for node in self.nodes for tensor in self.graph.nodes[node].inputs)
+        read = (roots(self.graph)[tensor] for node in self.nodes for tensor in reads(self.graph, node))
         return tuple(dict.fromkeys(tensor for tensor in read if tensor not in made))
 
     @cached_property
@@ -93,6 +93,12 @@ def is_odd_product(graph: Graph, node: int) -> bool:
     if cost is None or not isinstance(cost.work, Product) or not cost.weight_bytes:
         return False
     return cost.work.n % multiple_of(cost) > 0
+
+
+def reads(graph: Graph, node: int) -> tuple[int, ...]:
+    """Return the tensors that a node reads: a copy overwrites its first one."""
+    inputs = graph.nodes[node].inputs
+    return inputs[1:] if graph.name(node) == "copy" and len(inputs) > 1 else inputs
 
 
 def family(graph: Graph, node: int) -> str:

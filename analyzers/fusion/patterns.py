@@ -7,9 +7,9 @@ from tracekit.analyzers.fusion.graph import Graph
 from tracekit.analyzers.fusion.groups import OpGroup, consumers, family, roots
 from tracekit.analyzers.fusion.kernel import Kernel, Sizes, is_generated, matrix
 from tracekit.analyzers.fusion.product_patterns import cross_entropy, gelu, products
+from tracekit.analyzers.fusion.rotary_pattern import rotary
 from tracekit.analyzers.fusion.structure import (
     CASTS,
-    JOINS,
     consists_of,
     is_residual_layer,
     is_rotation,
@@ -34,7 +34,7 @@ def _is_worthwhile(part: OpGroup) -> bool:
 
 def classify(group: OpGroup) -> Kernel | None:
     """Return the kernel of a group; None if no kernel is worthwhile, as for index arithmetic."""
-    known = (products, cross_entropy, _softmax, _embedding, _dropout, _norm, _rotary, _gated, _chain)
+    known = (products, cross_entropy, _softmax, _embedding, _dropout, _norm, rotary, _gated, _chain)
     for pattern in known:
         kernel = pattern(group)
         if kernel:
@@ -57,12 +57,16 @@ def _parts(group: OpGroup) -> list[OpGroup]:
 
 
 def _rotation_first(group: OpGroup) -> list[OpGroup]:
-    names = group.names
+    names, sizes = group.names, [_elements(group, node) for node in group.nodes]
     end = names.index("add") + 1 if "add" in names else 0
-    while end < len(names) and names[end] in CASTS:
+    while end < len(names) and names[end] in CASTS and sizes[end] == sizes[end - 1]:  # larger: repeated keys
         end += 1
     first, rest = OpGroup(group.graph, group.nodes[:end]), OpGroup(group.graph, group.nodes[end:])
     return [first, rest] if is_rotation(first) else [group]
+
+
+def _elements(group: OpGroup, node: int) -> int:
+    return max((group.graph.tensors[each].elements for each in group.graph.nodes[node].outputs), default=0)
 
 
 def _side_by_side(groups: list[OpGroup]) -> list[OpGroup]:
@@ -83,7 +87,8 @@ def _side_by_side(groups: list[OpGroup]) -> list[OpGroup]:
 def _alike(one: OpGroup, other: OpGroup) -> bool:
     graph = one.graph
     loops = not one.reductions and family(graph, one.nodes[-1]) != "gemm"
-    return one.names == other.names and loops and bool(set(one.inputs) & set(other.inputs))
+    shared = 2 if "neg" in one.names else 1  # cos and sin: a packed projection is shared, too
+    return one.names == other.names and loops and len(set(one.inputs) & set(other.inputs)) >= shared
 
 
 def _softmax(group: OpGroup) -> Kernel | None:
@@ -157,24 +162,6 @@ def _residual_norm(group: OpGroup, add: int, norm: int, sizes: Sizes) -> Kernel:
         constants["EPSILON"] = epsilon
     template = "add_norm" if known else ""
     return Kernel(group, "residual + norm", template, constants, sizes, "liger-kernel has one for some models")
-
-
-def _rotary(group: OpGroup) -> Kernel | None:
-    graph = group.graph
-    join = next((name for name in group.names if name in JOINS), "")
-    if not {"neg", join, "mul", "add"} <= set(group.names):
-        return None
-    shapes = [graph.tensors[each].shape for each in group.outputs]
-    if len(shapes) != 2 or any(len(shape) != 4 for shape in shapes) or not is_rotation(group):
-        return Kernel(group, "rotary embedding")
-    (batch, q_heads, tokens, size), (_, k_heads, _, _) = shapes
-    sizes = {"rows": batch * tokens, "heads": (q_heads, k_heads), "size": size}
-    layer, kind = _layer_of(group, "add")
-    constants = {"LAYERS": (kind,), "INTERLEAVED": JOINS[join]}
-    made = {graph.layer(graph.producers[each]) for each in group.inputs if each in graph.producers}
-    known = not (JOINS[join] and layer in made)  # which angle belongs to which pair is not told (GLM)
-    library = "liger-kernel has one for some models"
-    return Kernel(group, "rotary embedding", "rotary" if known else "", constants, sizes, library)
 
 
 def _gated(group: OpGroup) -> Kernel | None:

@@ -24,6 +24,7 @@ _BACKWARD_TENSORS = {
     "norm": (2, 1),
     "gated_activation": (3, 2),
     "rotary": (1, 1),
+    "rotary_of_one": (1, 1),
     "pointwise_chain": (2, 1),
     "dropout_residual": (1, 1),
 }
@@ -66,7 +67,7 @@ def _backward(kernel: Kernel, forward: Cost) -> Cost:
     """Return the cost of the backward pass. What it needs of the forward pass beside the inputs, it computes again."""
     group, graph = kernel.group, kernel.group.graph
     size = max((_bytes(graph, tensor) for tensor in (*group.inputs, *group.outputs)), default=0)
-    if kernel.template == "rotary":
+    if kernel.template in ("rotary", "rotary_of_one"):
         size = forward.write_bytes
     read, written = (count * size for count in _BACKWARD_TENSORS.get(kernel.template, (2, 1)))
     return replace(forward, read_bytes=read, write_bytes=written)

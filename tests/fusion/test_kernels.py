@@ -31,15 +31,6 @@ def test_a_template_is_proved(name):
     assert proof.failed(checks) == []
 
 
-def test_a_rotation_of_neighbours_is_proved(tmp_path):
-    kernel = template_with(tmp_path, "rotary", {"INTERLEAVED": True})
-    checks = proof.prove(kernel, "rotary", (torch.float32,), trains=True, device=DEVICE)
-    assert proof.failed(checks) == []
-    q, k, cos, sin = template("rotary").example(torch.float32, DEVICE)
-    halves = template("rotary").reference(q, k, cos, sin)
-    assert not torch.allclose(kernel.fused(q, k, cos, sin)[0], halves[0])
-
-
 def test_a_wrong_kernel_fails_its_proof(monkeypatch):
     kernel = template("gated_activation")
     right = kernel.fused

@@ -49,12 +49,6 @@ def test_scaled_residuals_and_logits_have_no_kernel(tmp_path):
     assert kernels == {"rotary", "gated_activation"}
 
 
-def test_rotations_of_neighbours_are_planned_where_their_angles_are_told(tmp_path):
-    assert "rotary" in templates(tmp_path, "cohere", "CohereForCausalLM", pad_token_id=0)
-    glm = {"head_dim": 16, "num_key_value_heads": 2, "pad_token_id": 0}
-    assert "rotary" not in templates(tmp_path, "glm", "GlmForCausalLM", **glm)
-
-
 def test_a_norm_by_one_plus_its_weight_has_no_kernel(tmp_path):
     assert "norm" not in templates(tmp_path, "gemma3_text", "Gemma3ForCausalLM", head_dim=16)
 

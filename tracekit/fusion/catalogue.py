@@ -59,6 +59,13 @@ TEMPLATES: dict[str, Template] = {
         small={"rows": 2, "heads": (1, 1), "size": 4},
         reduced="size",
     ),
+    "rotary_of_one": Template(
+        "rotary embedding",
+        ({"rows": 1, "heads": 3, "size": 6}, {"rows": 5, "heads": 4, "size": 64}),
+        gradients=(0,),
+        small={"rows": 2, "heads": 1, "size": 4},
+        reduced="size",
+    ),
     "dropout_residual": Template(
         "bias + dropout + residual",
         ({"rows": 1, "columns": 5}, {"rows": 3, "columns": 771}),

@@ -16,6 +16,8 @@ LAYERS = ("LlamaAttention",)
 FUNCTION = "apply_rotary_pos_emb"
 INTERLEAVED = False
 """Whether neighbours are rotated (as in Cohere's models), not the halves of a head."""
+PAIRED = False
+"""Whether the first half of cos and sin holds an angle for each pair (as in GLM), not one for each element."""
 CONFIGS = ({"num_warps": 4}, {"num_warps": 2}, {"num_warps": 8})
 """Launch configurations to try, best first. A block rotates all heads of one token."""
 CONFIG = CONFIGS[0]
@@ -42,17 +44,18 @@ def _rotate(
     cos_batch_stride, cos_token_stride,
     Q_HEADS: tl.constexpr, K_HEADS: tl.constexpr, HALF: tl.constexpr,
     Q_BLOCK: tl.constexpr, K_BLOCK: tl.constexpr, HALF_BLOCK: tl.constexpr,
-    STEP: tl.constexpr, APART: tl.constexpr, BACKWARD: tl.constexpr,
+    STEP: tl.constexpr, APART: tl.constexpr, ANGLE_STEP: tl.constexpr, ANGLE_APART: tl.constexpr,
+    BACKWARD: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
     batch, token = program // tokens, program % tokens
     column = tl.arange(0, HALF_BLOCK)[None, :]
     inside = column < HALF
-    at = batch * cos_batch_stride + token * cos_token_stride + STEP * column
+    at = batch * cos_batch_stride + token * cos_token_stride + ANGLE_STEP * column
     cos = tl.load(cos_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    other_cos = tl.load(cos_ptr + at + APART, mask=inside, other=0.0).to(tl.float32)
+    other_cos = tl.load(cos_ptr + at + ANGLE_APART, mask=inside, other=0.0).to(tl.float32)
     sin = tl.load(sin_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    other_sin = tl.load(sin_ptr + at + APART, mask=inside, other=0.0).to(tl.float32)
+    other_sin = tl.load(sin_ptr + at + ANGLE_APART, mask=inside, other=0.0).to(tl.float32)
     if BACKWARD:  # the transpose of the rotation
         turned = -other_sin
         other_sin = -sin
@@ -77,12 +80,13 @@ def _run(q, k, cos, sin, backward=False):
     k_heads = k.shape[1]
     q_out = torch.empty(batch, tokens, q_heads, size, dtype=q.dtype, device=q.device)
     k_out = torch.empty(batch, tokens, k_heads, size, dtype=k.dtype, device=k.device)
+    apart = (2, 1) if INTERLEAVED else (1, size // 2)
     if q_out.numel():
         _rotate[(batch * tokens,)](
             q, k, cos, sin, q_out, k_out, tokens, *q.stride()[:3], *k.stride()[:3],
             cos.stride(0) if len(cos) > 1 else 0, cos.stride(1), q_heads, k_heads, size // 2,
             triton.next_power_of_2(q_heads), triton.next_power_of_2(k_heads), triton.next_power_of_2(size // 2),
-            *((2, 1) if INTERLEAVED else (1, size // 2)), backward, **CONFIG,
+            *apart, *((1, 0) if PAIRED else apart), backward, **CONFIG,
         )  # fmt: skip
     return q_out.transpose(1, 2), k_out.transpose(1, 2)
 
@@ -106,6 +110,9 @@ def fused(q, k, cos, sin):
 
 
 def reference(q, k, cos, sin):
+    if PAIRED:
+        cos, sin = (each[..., : each.shape[-1] // 2].repeat_interleave(2, -1) for each in (cos, sin))
+
     def turned(x):
         first, second = (x[..., ::2], x[..., 1::2]) if INTERLEAVED else x.chunk(2, -1)
         other = torch.stack((-second, first), -1).flatten(-2) if INTERLEAVED else torch.cat((-second, first), -1)

@@ -1,0 +1,109 @@
+"""Rotary embeddings of other families than Llama: neighbours, angles of pairs, one tensor at a time, parts of heads."""
+
+import importlib
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from tracekit.analyzers import hardware  # noqa: E402
+from tracekit.analyzers.fusion.planned_kernels import plan  # noqa: E402
+from tracekit.capture import fake_run  # noqa: E402
+from tracekit.capture.complete_settings import complete as planned  # noqa: E402
+from tracekit.capture.op_graph import graph_of  # noqa: E402
+from tracekit.capture.settings import Settings  # noqa: E402
+from tracekit.fusion import proof, run_kernels  # noqa: E402
+from tracekit.fusion.writing import Written, load, text  # noqa: E402
+
+H100 = hardware.find("h100")
+SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 64}
+COMMON = {**SIZES, "num_attention_heads": 4, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+GPTJ = {"n_embd": 64, "n_layer": 2, "n_head": 4, **NO_DROPOUT}
+FAMILIES = {
+    "gptj": ("GPTJForCausalLM", "rotary_of_one", {**GPTJ, "rotary_dim": 8}),
+    "codegen": ("CodeGenForCausalLM", "rotary_of_one", {**GPTJ, "rotary_dim": 8}),
+    "glm": ("GlmForCausalLM", "rotary", {"head_dim": 16, "num_key_value_heads": 2, "attention_dropout": 0.0}),
+    "cohere": ("CohereForCausalLM", "rotary", {"num_key_value_heads": 2}),
+    "gpt_neox": ("GPTNeoXForCausalLM", "rotary", {}),
+    "phi": ("PhiForCausalLM", "rotary", {"resid_pdrop": 0.0}),
+    "persimmon": ("PersimmonForCausalLM", "rotary", {}),
+}
+
+
+@pytest.fixture
+def run(tmp_path, request):
+    """Return a family's model, the template that its rotation should get, and a function that writes its kernel."""
+    kind, workload = request.param
+    architecture, template, more = FAMILIES[kind]
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": kind, "architectures": [architecture], **COMMON, **more})
+    )
+    asked = {"model": str(tmp_path), "device": "model", "gpu": "h100", "dtype": "fp32", "seq_len": 8}
+    rows = plan(graph_of(fake_run.run(planned(Settings(**asked, workload=workload)), H100).recording), H100)
+    (row,) = [row for row in rows if row.pattern == "rotary embedding"]
+    assert row.template == template
+    path = run_kernels.write_source(1, row, H100, tmp_path, {})
+    return _model(tmp_path), load(path, f"rotary_{kind}_{workload}")
+
+
+def _model(folder):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), attn_implementation="eager")
+
+
+def of_all(workload):
+    return pytest.mark.parametrize("run", [(kind, workload) for kind in FAMILIES], indirect=True, ids=FAMILIES)
+
+
+@of_all("prefill")
+def test_a_model_computes_the_same(run, monkeypatch):
+    model, kernel = run
+    model.eval()
+    tokens = torch.randint(64, (2, 7))
+    with torch.inference_mode():
+        expected = model(tokens).logits
+        calls = counted(kernel, monkeypatch)
+        kernel.apply(model)
+        torch.testing.assert_close(model(tokens).logits, expected, atol=1e-5, rtol=1e-4)
+        assert calls, "the kernel was not called"
+        kernel.remove(model)
+        assert torch.equal(model(tokens).logits, expected)
+
+
+@of_all("train")
+def test_a_model_trains_the_same(run):
+    model, kernel = run
+    tokens = torch.randint(64, (2, 7))
+
+    def gradients():
+        model.zero_grad()
+        model(tokens, labels=tokens, use_cache=False).loss.backward()
+        return [weight.grad.clone() for weight in model.parameters()]
+
+    expected = gradients()
+    kernel.apply(model)
+    for got, wanted in zip(gradients(), expected, strict=True):
+        torch.testing.assert_close(got, wanted, atol=1e-6, rtol=1e-3)
+
+
+def counted(kernel, monkeypatch):
+    calls, run = [], kernel._run
+    monkeypatch.setattr(kernel, "_run", lambda *inputs, **options: calls.append(1) or run(*inputs, **options))
+    return calls
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_a_rotation_of_neighbours_is_proved(tmp_path, paired):
+    path = tmp_path / "rotary.py"
+    path.write_text(text(Written("rotary", {"INTERLEAVED": True, "PAIRED": paired})))
+    kernel = load(path, f"neighbours_{paired}")
+    checks = proof.prove(kernel, "rotary", (torch.float32,), trains=True, device="cpu")
+    assert proof.failed(checks) == []
+    inputs = kernel.example(torch.float32, "cpu")
+    halves = importlib.import_module("tracekit.fusion.kernels.rotary").reference(*inputs)
+    assert not torch.allclose(kernel.fused(*inputs)[0], halves[0])
