@@ -1,5 +1,5 @@
-"""Crossovers of a sweep: the batch or length from which an optimization pays, up to which it fits, or up to which the
-host limits."""
+"""Crossovers of a sweep: the batch size or length from which an optimization pays, or up to which a step fits in memory
+or waits for the host."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,13 +13,13 @@ NONE = "none"
 WORTHWHILE = 1.03
 """An expected speed-up below this does not pay."""
 HOST_MATTERS = 0.05
-"""Part of a step that waits for the host, from which on the host matters."""
+"""Fraction of a step spent waiting for the host from which on the host limits the step."""
 _AXES = {"batch_size": "seq_len", "seq_len": "batch_size"}
 
 
 @dataclass(frozen=True)
 class Crossover:
-    """A change along an axis of the grid, while the rest stays as it is."""
+    """A change along one axis of the grid, at one value of the other axis."""
 
     gpu: str
     apply: str
@@ -33,11 +33,12 @@ class Crossover:
     gain: float = float("nan")
     """The speed-up there."""
     source: str = MODELLED
-    """Whether predictions or measurements changed."""
+    """Whether the change is between predictions or between measurements."""
 
 
 def crossovers(sweep: pd.DataFrame) -> list[Crossover]:
-    """Every change, in the order of the table; the values named are points of the grid, except for what fits."""
+    """Return every crossover, in the order of the table. Values are points of the grid, except the largest batch that
+    fits."""
     changes: list[Crossover] = []
     for (gpu, source), rows in sweep.groupby(["gpu", "source"], sort=False):
         plain, optimized = rows[rows["apply"] == NONE], rows[rows["apply"] != NONE]
@@ -56,7 +57,7 @@ def _paying(gpu: str, optimized: pd.DataFrame, axis: str, other: str) -> Iterato
         kind = "pays up to" if pays[0] else "pays from"
         flips = [index for index in range(1, len(pays)) if pays[index] != pays[index - 1]]
         if len(flips) > 1:
-            continue  # it changes to and fro: no threshold
+            continue  # several changes to and fro: no threshold
         row = ordered.iloc[flips[0] - 1 if pays[0] else flips[0]]
         yield Crossover(gpu, str(apply), kind, axis, int(row[axis]), int(str(fixed)), float(row["speedup"]))
 

@@ -1,9 +1,9 @@
-"""How the GPUs of a job are connected: inside a host, and between hosts."""
+"""The connections between the GPUs of a job: inside a host, and between hosts."""
 
 from typing import Literal
 
 Link = Literal["nvlink", "ib"]
-"""One host, or hosts of eight GPUs with an InfiniBand adapter a GPU."""
+"""The network of a job: one host, or hosts of eight GPUs with one InfiniBand adapter per GPU."""
 
 GPUS_OF_A_HOST = 8
-"""Largest number of ranks on one host. A larger group spans hosts, whose network is unknown."""
+"""Largest number of ranks on one host. A larger group spans hosts with an unknown network."""

@@ -11,7 +11,7 @@ CAUSE_MEANINGS = {
     "python": "Python code inside the model or the training loop, without an op",
     "compilation": "torch.compile or Triton compiled code",
     "allocation": "the driver allocated or freed memory",
-    "planning": "an op worked on the host before its launch, as libraries do that plan a kernel for each new shape",
+    "planning": "an op worked on the host before its launch, as a library does that plans a kernel for each new shape",
     "setup": "the driver loaded a kernel, captured a graph, or initialized itself",
     "garbage-collection": "Python's garbage collector ran",
     "launch": "launch latency: the next work was launched, but had not started",

@@ -1,7 +1,7 @@
 """Finds passes of a model in a sequence of kernels that consists of equal periods only.
 
-The layers of a model repeat, too. A period is a pass if layers repeat within it, and if its last op works on tensors of
-other sizes than its first: a layer reads what the one before it wrote.
+The layers of a model repeat, too. A period counts as a pass if layers repeat within it, and if the input of its first
+op is not as large as that of its last op. From layer to layer, that size stays the same.
 """
 
 from math import prod
@@ -42,7 +42,7 @@ def repeats_within(kernel: Ints) -> bool:
 
 
 def distances(kernel: Ints) -> list[int]:
-    """Return the usual distances between equal kernels, for the rarest repeated ones."""
+    """Return the usual distance between equal kernels, for the kernels that repeat most rarely."""
     count = np.bincount(kernel)[kernel] if len(kernel) else kernel
     usual: dict[int, None] = {}
     for times in np.unique(count[count > 1])[:_CANDIDATES].tolist():
@@ -52,8 +52,8 @@ def distances(kernel: Ints) -> list[int]:
 
 
 def ends_unlike_it_begins(host: pd.DataFrame, op: npt.NDArray[np.integer]) -> bool:
-    """Return whether the last of these ops (rows of the host) reads no tensor as large as one that the first reads.
-    False if their shapes were not recorded."""
+    """Return whether the first and the last of these ops (rows of the host table) have no inputs of equal size. False
+    if their shapes were not recorded."""
     known = op[op >= 0]
     if not len(known):
         return False
@@ -62,5 +62,5 @@ def ends_unlike_it_begins(host: pd.DataFrame, op: npt.NDArray[np.integer]) -> bo
 
 
 def _sizes(shapes: str) -> set[int]:
-    """Return the numbers of elements of the tensors of these shapes (JSON text)."""
+    """Return the number of elements of each tensor with these shapes (JSON text)."""
     return {prod(dims) for dims in recorded_shapes(shapes) if dims and len(dims) >= _RANK}

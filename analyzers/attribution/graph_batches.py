@@ -1,4 +1,4 @@
-"""The batches that CUDA graphs were replayed with, as the ranges around their launches name them."""
+"""Finds the batch sizes with which CUDA graphs were replayed, in the names of the ranges around their launches."""
 
 from functools import cached_property
 
@@ -36,7 +36,7 @@ class Batches:
         return self._ranges.parents()
 
     def _named(self, row: int) -> int:
-        """Return the batch size in the name of a range or of one around it; 0: none."""
+        """Return the batch size in the name of the range or of one around it; 0: none."""
         while row >= 0:
             if size := batch_size(str(self._host["name"].iloc[row])):
                 return size

@@ -151,7 +151,7 @@ def _alike(captures: Sequence[Capture]) -> bool:
 
 
 def _captured_for(group: Ints, fitting: Sequence[Capture], launches: _Launches, batches: Batches) -> int | None:
-    """Return the batch size that a graph was captured for: the smallest that holds the batches which it was replayed
-    with, as engines choose. None if they are unknown, or larger."""
+    """Return the batch size for which a graph was captured: the smallest captured one that holds the replayed batches,
+    as engines choose. None if the replayed batches are unknown, or none is large enough."""
     batch = batches.largest(launches.items[launches.starts[group]])
     return min((capture.batch for capture in fitting if 0 < batch <= capture.batch), default=None)

@@ -26,7 +26,7 @@ _BESIDE = re.compile(
     r"init_device_workspace|precompute_indices|prepare_grouped_gemm|generateWinogradTiles"  # before
     r"|execute_split_k|ReduceSplitK|PostGSU|Bwd\w*(?:Preprocess|Postprocess|DotDoO|ConvertQGrad)|FwdCombine|SplitKVCombine"
 )
-"""Helpers whose names hold that of the kernel which they help."""
+"""Helpers whose names contain the name of the kernel that they serve."""
 _MULTIPLIES = re.compile(r"gem[mv]|Cijk_|nvjet|xmma|cutlass|winograd|fmha|implicit_conv", re.IGNORECASE)
 _FP32 = re.compile(r"sgemm|scudnn|f32f32_f32f32|simt_s|(?:gemv|engine|winograd)\w*<float|Cijk_\w+?_SB_", re.IGNORECASE)
 _16_BITS = re.compile(r"bf16|bfloat16|half|[hf]16|h884|h1688|hmma", re.IGNORECASE)

@@ -31,7 +31,7 @@ _OF_A_LIBRARY = re.compile(
     r"## Call CompiledFxGraph|Torch-Compiled Region|TorchDynamo |AOTDispatcher |Pregraph bytecode|CachingAutotuner"
     r"|async_compile|DistributedDataParallel\.|FullyShardedDataParallel\.|FSDP::|DataParallel\."
 )
-"""Ranges that torch records inside modules. Where there are modules, they are no layers."""
+"""Ranges that torch records inside modules. They are not layers if the trace has modules."""
 _HASH_CHARACTERS = 8
 MODULES = ("tracekit ranges", "nn.Module events")
 """Sources whose layers are modules, rather than arbitrary ranges."""

@@ -1,8 +1,8 @@
-"""Puts captures of CUDA graphs that were recorded in traces of their own before the trace of their replays.
+"""Adds captures of CUDA graphs that were recorded in separate traces to the trace of their replays.
 
-Serving engines capture their graphs while they start, and record the captures in a file for each batch size. What ran
-on the host during a capture is taken from these files: the kernels of the replays are then linked to the captured ops
-as if one trace held both.
+Serving engines capture their graphs while they start, and record the captures in a file for each batch size. The host
+events of the captures are taken from these files. The kernels of the replays are then linked to the captured ops as if
+one trace held both.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,8 @@ class _Part:
 
 
 def with_captures(trace: Trace, files: Sequence[tuple[str, Trace]]) -> Trace:
-    """Return the trace with the captures that are in the named traces. Raises InputError if none of them holds one."""
+    """Return the trace with the captures of the given traces added. Raises InputError if none of them holds a
+    capture."""
     rank = trace.metadata.rank
     same_rank = [each for each in files if rank is None or each[1].metadata.rank in (None, rank)]
     parts = [part for name, captured in same_rank if (part := _part(name, captured)) is not None]
@@ -83,7 +84,7 @@ def _part(name: str, trace: Trace) -> _Part | None:
 
 
 def _marks_steps(host: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Return which rows are ranges that would be taken for steps."""
+    """Return which rows are ranges that would count as steps."""
     code, names = pd.factorize(host["name"])
     steps = np.array([*(is_step_name(str(name)) or str(name).startswith("step: ") for name in names), False])
     return (host["category"] == "range").to_numpy() & steps[code]
@@ -125,7 +126,7 @@ def _placed(part: _Part, at: int, thread: int, ids: dict[str, int]) -> dict[str,
 
 
 def _label(part: _Part, at: int, thread: int) -> dict[str, Any]:
-    """Return a row with the name of the file, from which the batch size of its captures is read."""
+    """Return a row named like the file, from which the batch size of its captures is read."""
     values = {"start_ns": [at], "duration_ns": [part.length_ns], "thread": [thread], "category": ["overhead"]}
     row = HOST.partial({**values, "name": [f"{MERGED}{part.name}"]})
     return {column.name: row[column.name].array for column in HOST.columns}
@@ -138,5 +139,6 @@ def _concatenated(arrays: list[Any], name: str) -> Any:
 
 
 def _of_objects(texts: pd.Categorical) -> pd.Categorical:
-    """Return the same texts with categories of one dtype: those of an empty column have another."""
+    """Return the same texts as categories of dtype object, because the categories of an empty column have another
+    dtype."""
     return pd.Categorical.from_codes(texts.codes, categories=texts.categories.astype(object))

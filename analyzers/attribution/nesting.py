@@ -93,7 +93,7 @@ def nearest(parent: Rows, mask: Bools) -> Rows:
 
 
 def any_above(parent: Rows, *masks: Bools) -> list[Bools]:
-    """For each mask, the rows that are in it or have an ancestor in it; at most eight masks."""
+    """Return, for each of at most eight masks, which rows are in it or have an ancestor in it."""
     bits = np.zeros(len(parent), dtype=np.uint8)
     for bit, mask in enumerate(masks):
         bits |= mask.astype(np.uint8) << bit

@@ -1,7 +1,7 @@
-"""Ranges that a program records (record_function, NVTX) as layers beside its modules.
+"""Makes layers of the ranges that a program records (record_function, NVTX), beside its modules.
 
-A range inside a module is its child, and holds the modules that are called inside it. A range outside every module is a
-root; one around calls of a model is no layer, because it holds them all.
+A range inside a module is a child of the module, and the modules called inside the range are below it. A range outside
+all modules is a root; if modules are called inside it, it is not a layer.
 """
 
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ from tracekit.analyzers.ranges import ROOT
 
 Bools = npt.NDArray[np.bool_]
 Labelled = tuple[Rows, list[Label]]
-"""Per host row, the number of its label (-1: none), and the labels."""
+"""Label number of each host row (-1: none), and the labels."""
 
 
 def with_program_ranges(host: pd.DataFrame, modules: Labelled, program: Labelled) -> tuple[Tree, Nest]:
-    """The tree of the modules and of the program's ranges, and the nest of their calls."""
+    """Return the tree of the modules and the program's ranges, and the nest of their calls."""
     (code, labels), (range_code, range_labels) = modules, program
     is_range = _layers_among(host, code >= 0, range_code)
     calls = Nest(host, (code >= 0) | is_range)
@@ -42,8 +42,8 @@ def with_program_ranges(host: pd.DataFrame, modules: Labelled, program: Labelled
 def _layers_among(host: pd.DataFrame, is_module: Bools, range_code: Rows) -> Bools:
     """Select the program's ranges that are layers.
 
-    Ranges around modules are not, nor those in the backward pass only, whose work belongs to the layers of the forward
-    pass.
+    Ranges outside all modules that contain calls of modules are not layers. Neither are ranges that occur only in the
+    backward pass, because backward work belongs to the layers of the forward pass.
     """
     is_range = range_code >= 0
     if not is_range.any():
@@ -70,7 +70,8 @@ def _with_ancestors(parent: Rows, at: Rows) -> Rows:
 
 
 class _Builder:
-    """Numbers layers by what is around their calls. Modules that no range is around are told by their paths alone."""
+    """Numbers the layers by what encloses their calls. Modules outside all ranges are identified by their paths
+    alone."""
 
     def __init__(self, modules: Sequence[Label], program: Sequence[Label]) -> None:
         self._labels, self._module_labels = [*modules, *program], len(modules)
@@ -80,7 +81,7 @@ class _Builder:
         self._is_module: list[bool] = []
 
     def nodes(self, code: Rows, calls: Nest) -> Nodes:
-        """The layers of the calls, whose labels CODE gives."""
+        """Return the layers of the calls; `code` holds the label number of each host row."""
         parent = calls.parents()
         depth, of_row = depths(calls.rows, parent), np.full(len(code), -1, dtype=np.int32)
         size = len(self._labels)
@@ -107,7 +108,8 @@ class _Builder:
         return self._index[key]
 
     def _follows(self, above: int, path: str) -> bool:
-        """Whether a module hangs below what its call is in: a range, or what is in one, of a module that holds it."""
+        """Return whether the module belongs below the range (or the layer inside a range) in which it was called: only
+        if that range lies in one of the module's ancestors."""
         if above < 0 or (self._is_module[above] and self._above[above] < 0):
             return False
         return bool(_inside(path, self._label[self._module(above)].name)) if self._module(above) >= 0 else False
@@ -118,7 +120,8 @@ class _Builder:
         return node
 
     def _paths(self) -> list[str]:
-        """Attribute paths; of ranges, and of a module in several ranges, path/name of what it is in."""
+        """Return the path of each layer: a module's attribute path, or "path of its parent/name" for a range inside a
+        layer and for a module that is called in several ranges."""
         places = pd.Series([label.name for label in self._label])[self._is_module].value_counts()
         paths: list[str] = []
         for above, label, is_module in zip(self._above, self._label, self._is_module, strict=True):
@@ -138,7 +141,7 @@ class _Builder:
 
 
 def _inside(path: str, module: str) -> str:
-    """PATH as seen from the module that holds it; "" where it does not."""
+    """Return the path relative to a module that contains it; "" if the module does not contain it."""
     if module == ROOT:
         return path if path != ROOT else ""
     return path.removeprefix(f"{module}.") if path.startswith(f"{module}.") else ""

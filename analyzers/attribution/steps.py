@@ -39,7 +39,8 @@ class Steps:
     """Number of steps without work, or cut off by the recording, which are not among the spans."""
 
     def at(self, time: Ints) -> Rows:
-        """The step that is open on the host at each moment; -1: none. Without spans, all moments are in step 0."""
+        """Return the step that is open on the host at each time; -1 for none. Without spans, all times are in step
+        0."""
         if not len(self.start):
             return np.zeros(len(time), dtype=np.int32)
         return _at(self.start, self.end, time)

@@ -61,7 +61,7 @@ def backward_ops(host: pd.DataFrame, ops: Nest) -> Bools:
 
 
 def is_backward_op(host: pd.DataFrame) -> Bools:
-    """Whether each host row is an op of the backward pass."""
+    """Return which host rows are ops of the backward pass."""
     named = (host["forward_thread"].to_numpy() > 0) & (host["sequence"].to_numpy() >= 0)
     return named | matching(host["name"], _ENGINE)
 

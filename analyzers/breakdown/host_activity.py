@@ -23,8 +23,8 @@ ns, is not dispatch."""
 LONG_COMPUTING_NS = 100_000
 """An op on the host computes if its self time is at least this, in ns."""
 LOOP_NS, _LOOP_OPS, _LOOP_COMPUTES = 1_000_000, 10, 0.1
-"""Length in ns, number of ops and their fraction of the time, from which on ops on the host, without a launch between
-them, are a loop that computes. What lies between them belongs to it."""
+"""Limits from which ops that compute on the host are a loop: length in ns, number of ops, and their fraction of the
+time. The time between the ops of a loop belongs to it."""
 _PART_OF_LAUNCHES = 0.01
 """A thread that launches less than this fraction of the work does not set the pace of the launches."""
 
@@ -125,7 +125,7 @@ def _activity(
 
 
 def _in_loops(window: Ints, start: Ints, length: Ints, computes: Bools, windows: int) -> Bools:
-    """Return which pieces lie between the first and the last op that computes on the host, where these are a loop."""
+    """Return which pieces lie between the first and the last op that computes on the host, if these ops form a loop."""
     of, begin, ns = window[computes], start[computes], length[computes]
     first = np.full(windows, np.iinfo(np.int64).max)
     last = np.full(windows, np.iinfo(np.int64).min)

@@ -74,7 +74,7 @@ def is_module(host: pd.DataFrame) -> Bools:
 
 
 def is_library_op(host: pd.DataFrame) -> Bools:
-    """Ops of a library, without those that stand for a step of autograd."""
+    """Return which rows are ops of a library (namespace::name), except those of autograd, c10d and the profiler."""
     return (host["category"] == "op").to_numpy() & matching(host["name"], _LIBRARY_OP)
 
 
@@ -86,7 +86,7 @@ def is_in_model(host: pd.DataFrame) -> Bools:
 
 
 def is_compiling(host: pd.DataFrame) -> Bools:
-    """Ranges, frames and ops of compilers: what runs inside them is a part of compiling."""
+    """Return which rows are ranges, frames or ops of compilers. Everything inside them counts as compiling."""
     named = host["category"].isin(["range", "python", "op"]).to_numpy()
     return named & matching(host["name"], _COMPILING)
 
@@ -132,7 +132,7 @@ def kinds(host: pd.DataFrame, nest: Nest, to_host: Bools, launches: Ints, module
 
 
 def _own_kinds(host: pd.DataFrame, to_host: Bools) -> Codes:
-    """Return the kinds that follow from the rows themselves, whatever is around them; the code of UNKNOWN for none."""
+    """Return the kinds that follow from the rows themselves, whatever encloses them; the code of UNKNOWN for none."""
     category, names = host["category"], host["name"]
     runtime, overhead = (category == "runtime").to_numpy(), (category == "overhead").to_numpy()
     own = np.where(runtime, _calls(names, host["duration_ns"].to_numpy(), to_host), CODE[UNKNOWN])
@@ -146,7 +146,7 @@ def _own_kinds(host: pd.DataFrame, to_host: Bools) -> Codes:
 
 
 def _calls(names: pd.Series, length: Ints, to_host: Bools) -> Codes:
-    """Return the kinds of driver calls; the code of UNKNOWN if it depends on the rows around them."""
+    """Return the kinds of driver calls; the code of UNKNOWN if the kind depends on the rows around the call."""
     launch = is_launch(names)
     tests = {
         "sync": matching(names, _SYNCHRONISES) | to_host,

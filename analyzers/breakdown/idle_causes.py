@@ -34,7 +34,7 @@ def idle_causes_table(idle: Idle) -> pd.DataFrame:
             "mean_ns": by["mean"],
             "max_ns": by["max"].round().astype(np.int64),
             "op": ops.categories.to_numpy(dtype=object)[longest.reindex(by.index).to_numpy(dtype=np.int64)],
-            "meaning": [CAUSE_MEANINGS.get(word, "the trace does not say what launched the work") for word in words],
+            "meaning": [CAUSE_MEANINGS.get(word, "the launch of the work is not recorded") for word in words],
         }
     )
 

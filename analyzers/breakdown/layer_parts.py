@@ -1,4 +1,4 @@
-"""Breakdowns of layers into what they are made of: their ops, and their parts."""
+"""Breaks layers down into their ops and their parts."""
 
 import re
 
@@ -19,7 +19,8 @@ _INDEX = re.compile(r"(?<![^./])\d+(?![^./])")
 
 
 def layer_ops_table(layers: pd.DataFrame, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
-    """LAYER_OPS: each piece of work is in one row; rows are in the order of the layers, then by time."""
+    """Return LAYER_OPS, in the order of the layers, and by time within a layer. Each work item is in exactly one
+    row."""
     ops, phases, families = (work[name].cat for name in ("op_name", "phase", "family"))
     key = (work["layer"].to_numpy().astype(np.int64) + 1) * len(ops.categories) + ops.codes.to_numpy()
     group, keys = pd.factorize(key * len(phases.categories) + phases.codes.to_numpy())
@@ -43,7 +44,7 @@ def layer_ops_table(layers: pd.DataFrame, work: pd.DataFrame, totals: Totals) ->
 
 
 def layer_parts_table(layers: pd.DataFrame, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
-    """LAYER_PARTS: the children of all layers of a class, by name, and the work that such layers do themselves."""
+    """Return LAYER_PARTS: the children of all layers of a class, by name, and the own work of these layers."""
     size, parents = len(layers), layers["parent"].to_numpy()
     of_item = work["layer"].to_numpy().astype(np.int64)
     children, holders = np.flatnonzero(parents >= 0), np.unique(parents[parents >= 0])
@@ -77,7 +78,8 @@ def layer_parts_table(layers: pd.DataFrame, work: pd.DataFrame, totals: Totals) 
 
 
 def _classes(layers: pd.DataFrame) -> list[str]:
-    """Per layer its class; of a range, its name below the class of what it is recorded in."""
+    """Return the class of each layer. The class of a range inside a layer is "class of its parent/name of the
+    range"."""
     classes: list[str] = []
     for row, (kind, parent, module) in enumerate(zip(layers["type"], layers["parent"], layers["module"], strict=True)):
         classes.append(kind if module == row or parent < 0 else f"{classes[parent]}/{kind}")
@@ -85,7 +87,7 @@ def _classes(layers: pd.DataFrame) -> list[str]:
 
 
 def _names(layers: pd.DataFrame) -> list[str]:
-    """Per layer its name in its parent, with * for an index."""
+    """Return the name of each layer relative to its parent, with * for an index."""
     paths: list[str] = layers["path"].tolist()
     modules, names = layers["module"].tolist(), list[str]()
     for path, parent in zip(paths, layers["parent"].tolist(), strict=True):

@@ -20,7 +20,7 @@ class Side:
     """Number of steps in the trace; 1 for a trace without steps."""
     latency_ns: float
     latency_from: Literal["unprofiled", "trace"]
-    """Whether it was timed (or simulated) without a profiler, or is that in the trace."""
+    """Whether the latency was timed (or simulated) without a profiler; otherwise it is the latency in the trace."""
     spread_ns: tuple[float, float] | None
     """10th and 90th percentile of the unprofiled latency."""
     work_ns: float

@@ -1,4 +1,4 @@
-"""A mean step as comparisons need it: small enough to be kept in a file, and enough to explain a difference."""
+"""The mean step of a run for comparisons: small enough to be kept in a file, and sufficient to explain a difference."""
 
 from dataclasses import dataclass, field
 
@@ -25,9 +25,9 @@ class StepSummary:
     """Mean wall time of a step in the trace."""
     steps: int
     graph_share: float
-    """Part of the kernels that CUDA graphs launched."""
+    """Fraction of the kernels that CUDA graphs launched."""
     work: pd.DataFrame = field(repr=False)
-    """The columns of `step_work`, which see."""
+    """Work with the columns that `step_work` returns."""
     layers: pd.DataFrame = field(repr=False)
     """The columns path, type and parent of LAYERS."""
     idle: dict[str, float]
@@ -49,7 +49,7 @@ def summarize(analysis: Analysis) -> StepSummary:
 
 
 def condensed(work: pd.DataFrame) -> pd.DataFrame:
-    """Return the same work with like pieces summed. FLOPs and bytes that are not known stay so."""
+    """Return the work with rows that agree in all other columns summed. Unknown FLOPs and bytes stay unknown."""
     keys = [name for name in work.columns if name not in _SUMS]
     known = [np.isfinite(work[name]) for name in ("flops", "bytes")]
     grouped = work.assign(has_flops=known[0], has_bytes=known[1]).groupby(

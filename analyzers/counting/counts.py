@@ -13,7 +13,8 @@ Floats = npt.NDArray[np.float64]
 
 
 def counts_table(trace: Trace, of: Attributed, work: pd.DataFrame) -> pd.DataFrame:
-    """Return COUNTS by step; a trace without steps counts as one. Work and calls outside the steps are not counted."""
+    """Return COUNTS by step; a trace without steps counts as one step. Work and calls outside the steps are not
+    counted."""
     capture, size = trace.metadata.capture, max(1, len(of.steps.start))
     counted = _of_host(trace.host, of, size) | _of_work(work, of, size)
     if capture and capture.peak_memory_bytes:

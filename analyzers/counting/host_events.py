@@ -21,7 +21,7 @@ _COMPILES = re.compile(r"^entire_frame_compile|_compile\.compile_inner \(dynamo_
 
 
 def host_events(host: pd.DataFrame, *, on_device: bool) -> dict[str, Bools]:
-    """Return a mask of the host table for each counter of host rows. Without a device, its calls are not counted."""
+    """Return a mask of the host table for each counter of host rows. Without a device, device calls are not counted."""
     names = host["name"]
     runtime, op = ((host["category"] == kind).to_numpy() for kind in ("runtime", "op"))
     regions = matching(names, _REGION)

@@ -1,4 +1,4 @@
-"""The places in the code at which the host waits, reads a scalar, leaves a compiled graph or compiles."""
+"""Finds the places in the code at which the host waits, reads a scalar, leaves a compiled graph or compiles."""
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +43,7 @@ def source_of(host: pd.DataFrame, rows: npt.NDArray[np.int64]) -> tuple[list[str
 
 
 def _users(host: pd.DataFrame, python: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Select Python functions that belong neither to torch nor to the threads of the standard library."""
+    """Select Python functions that belong neither to torch nor to the threading machinery of the standard library."""
     codes, distinct = host["name"].cat.codes.to_numpy(), host["name"].cat.categories
     foreign = np.zeros(len(distinct) + 1, dtype=bool)
     used = np.unique(codes[python])

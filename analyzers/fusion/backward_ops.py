@@ -8,7 +8,7 @@ from tracekit.analyzers.fusion.groups import OpGroup
 
 
 def backward_of(graph: Graph) -> dict[int, list[int]]:
-    """Return each forward node -> the launching backward nodes of its gradient."""
+    """Return the launching backward nodes of the gradient of each forward node."""
     result: dict[int, list[int]] = {}
     for i, node in enumerate(graph.nodes):
         if node.forward >= 0 and node.launches:
@@ -22,9 +22,9 @@ def ops_of(group: OpGroup, backward: Mapping[int, Sequence[int]]) -> list[int]:
 
 
 def gradients_of(group: OpGroup, backward: Mapping[int, Sequence[int]]) -> list[int]:
-    """Return the backward nodes of the group's ops and of the views that only the group reads.
+    """Return the backward nodes of the group's ops, and of the views that only the group reads.
 
-    The gradient of a view writes: that of a slice fills a tensor with zeros and copies a part of it.
+    The gradient of a view moves data: that of a slice fills a tensor with zeros and copies a part of it.
     """
     return [other for node in (*group.nodes, *_own_views(group)) for other in backward.get(node, ())]
 
@@ -53,7 +53,7 @@ def _views_before(group: OpGroup) -> set[int]:
 
 
 def _readers(graph: Graph) -> Mapping[int, set[int]]:
-    """Return each tensor -> positions of the forward nodes that read it, views included."""
+    """Return, for each tensor, the positions of the forward nodes that read it, views included."""
     known: dict[int, set[int]] | None = graph.__dict__.get("_readers")
     if known is None:
         known = defaultdict(set)

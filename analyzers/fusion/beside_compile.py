@@ -1,4 +1,5 @@
-"""How long written kernels take beside torch.compile's for the same ops, as measured on an H100 and an H200."""
+"""Compares the time of written kernels with torch.compile's kernels for the same ops, as measured on an H100 and an
+H200."""
 
 _INFERENCE = {
     "add_norm": (0.87, 1.26),
@@ -26,16 +27,16 @@ _TRAINING = {
 """Template -> lowest and highest time of the kernel over that of torch.compile's, over models and sizes
 (benchmarks/data/h100_fused and h200_fused; forward and backward in training)."""
 _AS_WELL = 0.97
-"""Ratio from which torch.compile counts as doing as well."""
+"""Ratio from which torch.compile counts as equally fast."""
 
 
 def beside_compile(template: str, *, training: bool) -> str:
-    """Return in words who is faster, the template's kernel or torch.compile's; "" for one that was not measured."""
+    """Return in words whether the template's kernel or torch.compile's is faster; "" if it was not measured."""
     if not template:
         return "torch.compile fuses it, where it can compile the model"
     low, high = (_TRAINING if training else _INFERENCE).get(template, (0.0, 0.0))
     if not high:
         return ""
-    who = "torch.compile does as well" if low >= _AS_WELL else "faster than torch.compile's" if high < _AS_WELL else ""
+    who = "torch.compile is as fast" if low >= _AS_WELL else "faster than torch.compile's" if high < _AS_WELL else ""
     part = f"{low:.2f} to {high:.2f} of torch.compile's time, measured"
     return f"{who}: {part}" if who else part

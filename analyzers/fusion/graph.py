@@ -46,18 +46,19 @@ class Node(msgspec.Struct, frozen=True, array_like=True):
     forward: int = -1
     """For a backward op, the position of the forward node that it differentiates; -1: none."""
     numbers: tuple[float, ...] = ()
-    """Numbers among the first two arguments, such as an exponent. A trace does not record numbers beside tensors."""
+    """Numbers among the first two arguments, such as an exponent, which a trace does not record beside tensors."""
 
 
 class Graph(msgspec.Struct, frozen=True, dict=True):
     calls: tuple[Call, ...]
     layers: tuple[tuple[str, str], ...]
-    """Path and class of each called module in the order of first calls; the first entry stands for no module."""
+    """Path and class of each called module, in the order of first calls. The first entry stands for code outside
+    modules."""
     tensors: dict[int, Tensor]
     nodes: tuple[Node, ...]
     training: bool = False
     composite: tuple[str, ...] = ()
-    """Paths of the modules that return anything but one tensor."""
+    """Paths of the modules that return anything other than one tensor."""
 
     @cached_property
     def costs(self) -> list[Cost | None]:
@@ -66,12 +67,12 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def producers(self) -> dict[int, int]:
-        """Tensor -> position of the node that writes it."""
+        """Map each tensor to the position of the node that writes it."""
         return {tensor: i for i, node in enumerate(self.nodes) for tensor in node.outputs}
 
     @cached_property
     def gradients(self) -> dict[int, list[int]]:
-        """Position of a node -> those of the nodes that compute its gradient."""
+        """Map the position of a node to the positions of the nodes that compute its gradient."""
         gradients: dict[int, list[int]] = defaultdict(list)
         for i, node in enumerate(self.nodes):
             if node.forward >= 0:
@@ -80,7 +81,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def inside(self) -> dict[str, list[int]]:
-        """Module -> the launching forward nodes inside it; all of them are inside the model."""
+        """Map each module to the launching forward nodes inside it. All of them are inside the model itself."""
         inside: dict[str, list[int]] = defaultdict(list)
         for i, node in enumerate(self.nodes):
             if node.launches and node.forward < 0 and node.phase != "backward":
@@ -108,7 +109,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         return values
 
     def strides(self, node: int) -> list[Any]:
-        """Return the strides of a call's arguments; [] for what is no tensor."""
+        """Return the strides of a call's arguments; [] for an argument that is not a tensor."""
         strides: list[Any] = msgspec.json.decode(self.calls[self.nodes[node].call].strides)
         return strides
 

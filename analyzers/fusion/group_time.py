@@ -28,7 +28,7 @@ class Estimate:
     """Kernel time of the ops by the kernel model."""
     modelled_after_ns: float
     bound_by_memory: bool
-    """Whether the kernels move their bytes for longer than they compute."""
+    """Whether the kernels take longer to move their bytes than to compute."""
 
     @property
     def saves(self) -> bool:

@@ -1,4 +1,5 @@
-"""Finds groups of ops that one kernel could compute: connected by data, of one iteration space, with one reduction."""
+"""Finds groups of ops that one kernel could compute: ops that share data and an iteration space, with at most one
+reduction."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -81,14 +82,14 @@ def siblings(graph: Graph) -> list[OpGroup]:
 
 
 def odd_products(graph: Graph) -> list[OpGroup]:
-    """Return groups of one linear layer's product whose rows of results are no whole vectors."""
+    """Return a group for each linear layer's product whose output rows are not a multiple of 16 bytes."""
     packed = {node for group in siblings(graph) for node in group.nodes}
     layers = [i for i, node in enumerate(graph.nodes) if node.forward < 0 and graph.layer_type(i) == "Linear"]
     return [OpGroup(graph, (node,)) for node in layers if node not in packed and is_odd_product(graph, node)]
 
 
 def is_odd_product(graph: Graph, node: int) -> bool:
-    """Return whether a product with weights writes rows that are no whole vectors of 16 bytes."""
+    """Return whether a product with weights writes rows that are not a multiple of 16 bytes."""
     cost = graph.cost(node)
     if cost is None or not isinstance(cost.work, Product) or not cost.weight_bytes:
         return False
@@ -107,7 +108,7 @@ def family(graph: Graph, node: int) -> str:
 
 
 def roots(graph: Graph) -> dict[int, int]:
-    """Return each tensor -> the tensor that it is a view of, or itself."""
+    """Map each tensor to the tensor that it is a view of, or to itself."""
     known = graph.__dict__.get("_roots")
     if known is None:
         known = {tensor: tensor for tensor in graph.tensors}
@@ -119,7 +120,7 @@ def roots(graph: Graph) -> dict[int, int]:
 
 
 def consumers(graph: Graph) -> dict[int, set[int]]:
-    """Return each tensor -> positions of the nodes that read it or a view of it."""
+    """Map each tensor to the positions of the nodes that read it or a view of it."""
     known: dict[int, set[int]] | None = graph.__dict__.get("_consumers")
     if known is None:
         known, root = defaultdict(set), roots(graph)
@@ -131,9 +132,9 @@ def consumers(graph: Graph) -> dict[int, set[int]]:
 
 
 def depths(graph: Graph) -> list[int]:
-    """Return for each node the largest number of non-fusible ops on a path to it.
+    """Return, for each node, the largest number of non-fusible ops on a path to it.
 
-    Nodes of equal depth can be one kernel: none of them waits for an op that in turn waits for another of them.
+    Nodes of equal depth can be in one kernel, because no op outside the kernel lies between them.
     """
     of_tensor: dict[int, int] = {}
     result = []

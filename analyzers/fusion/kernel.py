@@ -26,9 +26,9 @@ class Kernel:
     pattern: str
     template: str = ""
     constants: dict[str, Any] = field(default_factory=dict)
-    """Names in the template -> values for this run."""
+    """Names in the template, with their values for this run."""
     sizes: Sizes = field(default_factory=dict)
-    """Arguments with which the template's `example` makes inputs of the run's size."""
+    """Arguments for the template's `example`, which makes inputs of the run's size."""
     library: str = ""
     """Library function that is used or preferred instead; "": none."""
 

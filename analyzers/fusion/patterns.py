@@ -28,7 +28,8 @@ def kernels(groups: list[OpGroup]) -> list[Kernel]:
 
 
 def _is_worthwhile(part: OpGroup) -> bool:
-    """Return whether a part is worth a kernel: one op alone is, if it is a product that can be padded."""
+    """Return whether a part is worth a kernel: several ops are, and a single op if it is a product that can be
+    padded."""
     return len(part.nodes) > 1 or (bool(part.nodes) and family(part.graph, part.nodes[0]) == "gemm")
 
 
@@ -43,8 +44,8 @@ def classify(group: OpGroup) -> Kernel | None:
 
 
 def _parts(group: OpGroup) -> list[OpGroup]:
-    """Split norms from rotary embeddings that use their results, and from dropouts or embeddings before them; and
-    rotary embeddings from what uses theirs, such as the scale of attention that is written out."""
+    """Split norms from the rotary embeddings that read their results and from dropouts or embeddings before them, and
+    rotary embeddings from the ops that read theirs, such as the scaling in unfused attention."""
     graph, names = group.graph, set(group.names)
     if not group.reductions:
         return _rotation_first(group)
@@ -99,7 +100,7 @@ def _softmax(group: OpGroup) -> Kernel | None:
     shape = graph.tensors[graph.nodes[node].inputs[0]].shape
     if len(shape) != 4:
         return Kernel(group, "softmax")
-    library = "scaled_dot_product_attention is better where the weights themselves are not needed"
+    library = "scaled_dot_product_attention is better if the attention weights are not needed"
     sizes = {"rows": shape[2], "heads": shape[0] * shape[1], "keys": shape[3]}
     return Kernel(group, "softmax with mask", "masked_softmax", {}, sizes, library)
 

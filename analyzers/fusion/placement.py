@@ -1,4 +1,4 @@
-"""The planned kernels of a step, with the places of the ops that they replace, by which a trace's ops are told."""
+"""Places the planned kernels of a step: the ops that they replace, by which a trace's ops are identified."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,10 +16,10 @@ from tracekit.analyzers.fusion.timed import Timed, TimedKernel
 from tracekit.analyzers.hardware import GPU
 
 SPELLED = {"aten::_to_copy": "aten::copy_", "aten::clone": "aten::copy_", "aten::embedding": "aten::index_select"}
-"""Op -> the op that launches its kernel, under which a trace records it."""
+"""Op that launches the kernel of an op, under whose name a trace records it."""
 
 BY_HAND = ("masked_softmax", "norm_quantize", "embedding_position", "weight_only_product", "draft_check")
-"""Kernels that cannot be put in place of modules."""
+"""Kernels that cannot replace modules."""
 
 
 class Place(NamedTuple):
@@ -41,7 +41,7 @@ class Pass(NamedTuple):
     launches: int
     backward: bool
     timed: bool = False
-    """Whether the ratio is that of measured times."""
+    """Whether the ratio was measured."""
 
 
 class Placed(NamedTuple):
@@ -56,7 +56,7 @@ class Placed(NamedTuple):
 def placed(graph: Graph, gpu: GPU, timed: Timed | None = None) -> tuple[Placed, ...]:
     """Return the groups of the plan whose kernels `apply` puts in place of modules, in the order of their first ops.
 
-    Kernels that were timed on the GPU take their measured part of the ops' time.
+    Kernels that were timed on the GPU take the measured fraction of the ops' time.
     """
     rows = {key_of(row.first): (number, row) for number, row in enumerate(plan(graph, gpu), 1)}
     backward, where = backward_of(graph), places(graph)
@@ -71,7 +71,7 @@ def placed(graph: Graph, gpu: GPU, timed: Timed | None = None) -> tuple[Placed, 
 
 
 def _as_timed(passes: tuple[Pass, ...], row: Planned, measured: TimedKernel) -> tuple[Pass, ...]:
-    """Scale the ratios of a group's passes so that the group takes its measured part of the ops' time."""
+    """Scale the ratios of a group's passes so that the group takes the measured fraction of the ops' time."""
     modelled = row.each.modelled_after_ns / row.each.modelled_ns if row.each.modelled_ns else 0.0
     if not modelled or not measured.before_ns:
         return passes
@@ -98,7 +98,7 @@ def _key(graph: Graph, i: int) -> tuple[str, str, str]:
 def _passes(
     kernel: Kernel, gpu: GPU, backward: Mapping[int, Sequence[int]], where: Mapping[int, Place]
 ) -> tuple[Pass, ...]:
-    """Return the forward pass of a group, and its backward pass if there is one. A loss computes its gradient in the
+    """Return the forward pass of a group, and its backward pass if it has one. A loss computes its gradient in the
     forward pass."""
     group = kernel.group
     graph, gradients = group.graph, gradients_of(group, backward)

@@ -1,4 +1,4 @@
-"""The fused kernels that a step could run: equal ones are combined, and those that save most come first."""
+"""The fused kernels that a step could run. Equal ones are combined; those that save most come first."""
 
 import re
 from collections import Counter
@@ -43,7 +43,7 @@ class Planned:
     inputs: str
     """Tensors that one group reads: type and shape."""
     outputs: str
-    """Tensors that it writes and others read."""
+    """Tensors that the group writes and other ops read."""
     first: Kernel
     """Kernel of the first group."""
     layers: set[str] = field(default_factory=set)
@@ -57,13 +57,13 @@ class Planned:
 
     @property
     def elsewhere(self) -> str:
-        """What a library and torch.compile have for it."""
+        """Equivalent functions of a library and of torch.compile."""
         compiled = beside_compile(self.template, training=self.first.group.graph.training)
         return "; ".join(each for each in (self.library, compiled) if each)
 
     @property
     def key(self) -> str:
-        """Name under which its measured times are kept: its template, type, sizes and ops."""
+        """Key of its measured times: its template, type, sizes and ops."""
         sizes = ", ".join(f"{name} {value}" for name, value in self.sizes.items())
         return f"{self.template}, {self.dtype}, {sizes}: {self.ops}"
 
@@ -77,8 +77,8 @@ class Planned:
 def plan(graph: Graph, gpu: GPU, measured_ns: Mapping[int, float] | None = None) -> list[Planned]:
     """Return the kernels of a step, those with the largest modelled gain first.
 
-    `measured_ns` holds the kernel time of nodes by position. It does not change the order, so that a group has one
-    number.
+    `measured_ns` maps positions of nodes to kernel times. Measured times do not change the order, so that a group keeps
+    its number.
     """
     backward = backward_of(graph)
     rows: dict[tuple[Any, ...], Planned] = {}
@@ -96,7 +96,7 @@ def plan(graph: Graph, gpu: GPU, measured_ns: Mapping[int, float] | None = None)
 
 
 def key_of(kernel: Kernel) -> tuple[Any, ...]:
-    """Return what equal kernels have in common."""
+    """Return the properties that equal kernels share."""
     where = _NUMBER.sub("*", _layer(kernel)) if not kernel.template else ""
     return kernel.pattern, kernel.template, kernel.group.names, repr(kernel.constants), repr(kernel.sizes), where
 

@@ -10,14 +10,14 @@ from tracekit.analyzers.fusion.structure import is_plain_loss
 from tracekit.analyzers.ranges import ROOT
 
 _CAUSAL = ("ForCausalLM", "LMHeadModel")
-"""Ends of the classes of transformers whose forward takes labels and shifts them."""
+"""Suffixes of the classes in transformers whose forward takes labels and shifts them."""
 _PACKED = "the product of PyTorch, on joined weights"
 _PADDED = "the product of PyTorch, on padded weights"
 _EPILOGUE = "the product of PyTorch with GELU as its epilogue"
 
 
 def products(group: OpGroup) -> Kernel | None:
-    """Return layers that multiply one input, or one layer whose number of outputs is odd."""
+    """Return layers that multiply one input, or one layer with an odd number of outputs."""
     graph = group.graph
     if graph.training or any(family(graph, node) != "gemm" for node in group.nodes):
         return None  # an optimizer needs separate weights

@@ -32,13 +32,14 @@ _BACKWARD_TENSORS = {
 _PARTIAL_ROWS = 528
 """Rows of partial sums of a norm's weight gradient: four blocks for each of 132 multiprocessors."""
 CHUNK_BYTES = 1 << 28
-"""Largest size of the logits that the loss holds at a time."""
+"""Largest part of the logits, in bytes, that the loss holds at a time."""
 
 
 def costs_after(kernel: Kernel, before: list[Cost]) -> list[Cost]:
-    """Return the costs of the kernels in place of ops with these costs.
+    """Return the costs of the kernels that replace ops with these costs.
 
-    A pointwise kernel of many ops takes the time to move its bytes: some tens of instructions an element take less.
+    A pointwise kernel of many ops takes the time to move its bytes, because its tens of instructions per element take
+    less.
     """
     if kernel.template in LIBRARY:
         return [_product(kernel, before)]
@@ -64,7 +65,7 @@ def _forward(kernel: Kernel, precision: Precision) -> Cost:
 
 
 def _backward(kernel: Kernel, forward: Cost) -> Cost:
-    """Return the cost of the backward pass. What it needs of the forward pass beside the inputs, it computes again."""
+    """Return the cost of the backward pass. It recomputes the intermediates of the forward pass that it needs."""
     group, graph = kernel.group, kernel.group.graph
     size = max((_bytes(graph, tensor) for tensor in (*group.inputs, *group.outputs)), default=0)
     if kernel.template in ("rotary", "rotary_of_one"):
@@ -95,8 +96,8 @@ def _is_kept(kernel: Kernel, tensor: int) -> bool:
 
 
 def _product(kernel: Kernel, before: list[Cost]) -> Cost:
-    """Return the cost of fused products. Products with one input read it once; one with an epilogue writes only its
-    result."""
+    """Return the cost of fused products. Products with the same input read it once; a product with an epilogue writes
+    only the result of the epilogue."""
     products = [cost for cost in before if isinstance(cost.work, Product)]
     shapes = [cost.work for cost in products if isinstance(cost.work, Product)]
     if kernel.template == "gelu_product":
@@ -115,7 +116,7 @@ def _product(kernel: Kernel, before: list[Cost]) -> Cost:
 
 
 def _padded_head(kernel: Kernel, before: list[Cost], precision: Precision) -> list[Cost]:
-    """Return the costs of the head's products if the group has them: padded, after a copy of the weights."""
+    """Return the costs of the head's products if the group has them: padded products, after a copy of the weights."""
     if not kernel.has_product:
         return []
     weights = round(kernel.sizes["vocabulary"] * kernel.sizes["columns"] * ELEMENT_BYTES[precision])
@@ -124,8 +125,8 @@ def _padded_head(kernel: Kernel, before: list[Cost], precision: Precision) -> li
 
 
 def _loss(kernel: Kernel, precision: Precision) -> list[Cost]:
-    """Return the cost of a fused loss: one pass for maximum and sum, one that overwrites the logits with the gradient,
-    for as many rows at a time as fit, and what the head's gradient takes beside."""
+    """Return the cost of a fused loss over as many rows at a time as fit: one pass for maximum and sum, one that
+    overwrites the logits with the gradient, and the additions of the head's gradient."""
     element = ELEMENT_BYTES[precision]
     logits = round(kernel.sizes["rows"] * kernel.sizes["vocabulary"] * element)
     if not kernel.group.graph.training:
@@ -136,7 +137,7 @@ def _loss(kernel: Kernel, precision: Precision) -> list[Cost]:
 
 
 def _head_gradient(kernel: Kernel, chunks: int, precision: Precision) -> list[Cost]:
-    """Return the costs of the head's gradient beside its products: chunks are added in fp32, and the sum is scaled."""
+    """Return the costs of the head's gradient besides its products: chunks are added in fp32, and the sum is scaled."""
     weights = kernel.sizes["vocabulary"] * kernel.sizes["columns"]
     narrow, wide = round(weights * ELEMENT_BYTES[precision]), 4 * weights
     scaled = Cost(0, narrow, narrow, "pointwise", precision)

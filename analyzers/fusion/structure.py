@@ -1,4 +1,4 @@
-"""Whether modules compute what a template computes in their place: by their ops, and by the tensors between them."""
+"""Checks whether modules compute what a template computes, by their ops and by the tensors between them."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,13 +9,13 @@ from tracekit.analyzers.fusion.groups import OpGroup, roots
 _RMS = Counter({"pow": 1, "mean": 1, "add": 1, "rsqrt": 1, "mul": 2})
 CASTS = ("to_copy", "copy")
 JOINS = {"cat": False, "stack": True}
-"""Op that joins the rotated parts of a rotary embedding -> whether its parts are neighbours, not halves."""
+"""Whether an op that joins the rotated parts of a rotary embedding joins neighbours rather than halves."""
 _LOSS = ("log_softmax", "nll_loss_forward", "nll_loss", "nll_loss_nd", *CASTS)
 
 
 def rms_epsilon(group: OpGroup, layer: str) -> float | None:
-    """Return the epsilon of an RMS norm, weight * x / sqrt(mean(x^2) + epsilon); None if the module computes another
-    one, such as (1 + weight) * x / sqrt(mean(x^2) + epsilon)."""
+    """Return the epsilon of an RMS norm, weight * x / sqrt(mean(x^2) + epsilon); None for another norm, such as (1 +
+    weight) * x / sqrt(mean(x^2) + epsilon)."""
     graph = group.graph
     if layer in graph.composite:
         return None
@@ -33,7 +33,7 @@ def rms_epsilon(group: OpGroup, layer: str) -> float | None:
 
 
 def layer_norm_epsilon(graph: Graph, node: int) -> float | None:
-    """Return the epsilon of a layer norm with weight and bias; None for one without them, or with computed ones."""
+    """Return the epsilon of a layer norm with weight and bias; None if it lacks one of them, or computes them."""
     values = [each for each in graph.values(node) if isinstance(each, str) and each]
     read = graph.nodes[node].inputs
     if len(read) != 3 or not values or not _are_parameters(graph, read[1:]) or graph.layer(node) in graph.composite:
@@ -50,14 +50,14 @@ def _are_parameters(graph: Graph, tensors: Iterable[int]) -> bool:
 
 
 def is_rotation(group: OpGroup) -> bool:
-    """Return whether the ops rotate halves, or neighbours, of one tensor or of two: x * cos + (-x2, x1) * sin."""
+    """Return whether the ops rotate halves, or neighbours, of one or two tensors: x * cos + (-x2, x1) * sin."""
     names = Counter(name for name in group.names if name not in CASTS)
     rotations = [Counter({"neg": 1, join: 1, "mul": 2, "add": 1}) for join in JOINS]
     return any(names in (each, each + each) for each in rotations) and _turns_its_parts(group)
 
 
 def _turns_its_parts(group: OpGroup) -> bool:
-    """Return whether halves are cut and joined as halves, and neighbours as neighbours: told by strides and shapes."""
+    """Return whether halves are cut and joined as halves, and neighbours as neighbours, by strides and shapes."""
     graph = group.graph
     joins = [node for node in group.nodes if graph.name(node) in JOINS]
     apart = 2 if JOINS[graph.name(joins[0])] else 1
@@ -74,7 +74,7 @@ def is_plain_loss(group: OpGroup) -> bool:
 def is_residual_layer(graph: Graph, layer: str, names: list[str]) -> bool:
     """Return whether a layer is x = x + b(a(x)); x + d(c(x)), for children a, b, c and d, and nothing else.
 
-    Only b, an attention, may return more than a tensor.
+    Only b, an attention, may return more than one tensor.
     """
     nodes, root = graph.inside.get(layer, []), roots(graph)
     if {layer, f"{layer}.{names[3]}"} & set(graph.composite):
@@ -99,8 +99,8 @@ def is_residual_layer(graph: Graph, layer: str, names: list[str]) -> bool:
 
 
 def consists_of(group: OpGroup, path: str, further: tuple[int, ...] = ()) -> bool:
-    """Return whether a module computes the ops of a group and the `further` nodes alone, in each of its calls, returns
-    one tensor, and every module of its class does the same."""
+    """Return whether each call of the module computes only the ops of the group and the `further` nodes, and returns
+    one tensor, and whether the same holds for every module of its class."""
     graph = group.graph
     kinds = dict(graph.layers)
     ops = Counter(graph.name(node) for node in (*group.nodes, *further))
@@ -111,7 +111,7 @@ def consists_of(group: OpGroup, path: str, further: tuple[int, ...] = ()) -> boo
 
 
 def _calls(there: Counter[str], ops: Counter[str]) -> bool:
-    """Return whether a module's ops are those of one call or of several."""
+    """Return whether a module's ops are those of one or several calls of the group."""
     times = sum(there.values()) / sum(ops.values())
     return there == Counter({name: round(count * times) for name, count in ops.items()})
 

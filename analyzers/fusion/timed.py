@@ -6,7 +6,7 @@ import msgspec
 
 
 class TimedKernel(msgspec.Struct, frozen=True):
-    """A kernel that was timed in turn with the ops that it replaces. In training, its backward pass is included."""
+    """Times of a kernel, timed in turn with the ops that it replaces. In training, the backward pass is included."""
 
     after_ns: float
     """Device time of the kernel with its fastest launch configuration."""
@@ -15,7 +15,7 @@ class TimedKernel(msgspec.Struct, frozen=True):
     roof_fraction: float
     """Bandwidth of the kernel relative to that of a copy; 0: its GEMM is bound by arithmetic."""
     compiled_ns: float = 0.0
-    """Device time of torch.compile's kernels for the same ops; 0: it could not compile them."""
+    """Device time of torch.compile's kernels for the same ops; 0: torch.compile failed."""
     launch: dict[str, int] = {}
     """The fastest launch configuration; empty: a library chooses."""
 

@@ -1,4 +1,4 @@
-"""Limits on times, memory and counters, which hold whatever the baseline was."""
+"""Limits on times, memory and counters that hold independently of the baseline."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -37,7 +37,7 @@ class Budget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def judged(
     budget: Budget, runs: Sequence[RunTimes], counters: Values, basis: Basis | None, rules: Rules
 ) -> tuple[BudgetLine, ...]:
-    """Return each limit beside what the runs take. Without a basis, times are left out."""
+    """Return each limit beside the runs' value. Without a basis, times are left out."""
     times = [_line(name, most, runs_ns, basis, rules) for name, most, runs_ns in _times(budget, runs)] if basis else []
     limits = {**budget.counters}
     if budget.peak_memory_gb is not None:
@@ -68,7 +68,7 @@ def _matching(kind: str, pattern: str, runs: Sequence[RunTimes]) -> Mapping[str,
 
 
 def _fits(path: str, pattern: str) -> bool:
-    """Whether a path is meant: * stands for one part of it."""
+    """Return whether a path matches a pattern, in which * stands for one part of a path."""
     parts, wanted = path.split("."), pattern.split(".")
     return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
 

@@ -40,7 +40,7 @@ def change_points(values: Sequence[float], least_change: float = 0.01) -> list[i
 
 
 def _starts(last: npt.NDArray[np.int64]) -> list[int]:
-    """The starts of all segments but the first."""
+    """Return the starts of all segments except the first."""
     starts, end = [], len(last) - 1
     while end > 0:
         end = int(last[end])

@@ -1,4 +1,4 @@
-"""Counters of a run beside those of its baseline: what noise does not change is compared exactly."""
+"""Compares the counters of a run with those of its baseline exactly, because noise does not change them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,10 +22,10 @@ def counter_values(counts: Sequence[pd.DataFrame]) -> Values:
 def compare_counters(
     before: Values, after: Values, tolerances: Mapping[str, float], ignored: Sequence[str]
 ) -> tuple[CounterChange, ...]:
-    """Return the counters that either side has, those that decide first.
+    """Return the counters of both sides, those that decide first.
 
-    `tolerances` are relative increases that pass, by counter. Of a counter that only one side has, nothing is decided,
-    but for a family of ops, whose absence is 0.
+    `tolerances` are relative increases that pass, by counter. A counter that only one side has decides nothing, except
+    the counter of a family of ops, which is 0 where it is absent.
     """
     names = {*before, *after}
     changes = [

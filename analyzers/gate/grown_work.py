@@ -13,16 +13,17 @@ from tracekit.analyzers.counting.count_tables import FAMILY
 NOWHERE = ""
 NUMBER = re.compile(r"\.\d+(?=\.|$)")
 _MOST_OF_IT = 0.8
-"""Fraction of the growth of similar layers that one of them must have to be named alone."""
+"""A layer is named alone if it has at least this fraction of the growth of similar layers."""
 _COLUMN = {"flops": "flops", "bytes": "bytes", "kernels": "kernels", "launches": "kernels", "ops": "kernels"}
 
 
 def layer_and_op(
     before: StepSummary, after: StepSummary, column: str = "ns", layer: str | None = None
 ) -> tuple[str, str]:
-    """Return path and op of the work of which a column of the step's work grew most; of `layer` only, if it is given.
+    """Return path and op of the work whose `column` grew most; only work of `layer`, if it is given.
 
-    Where layers that differ in a number grew alike, the number is *: transformer.h.*.attn. Both are "" if nothing grew.
+    If layers that differ in a number grew alike, the number becomes *: transformer.h.*.attn. Both are "" if nothing
+    grew.
     """
     grown = _by_place(after, column).sub(_by_place(before, column), fill_value=0.0)
     path = grown.index.get_level_values("path").to_numpy(dtype=object)
@@ -39,14 +40,14 @@ def layer_and_op(
 
 
 def of_main_part(comparison: Comparison, before: StepSummary, after: StepSummary) -> tuple[str, str]:
-    """Return layer and op behind a longer step: by time, or where the device waits longer, by launches."""
+    """Return layer and op behind a longer step: by time or, if the device waits longer, by launches."""
     grown = comparison.difference.groupby("kind")["change_ns"].sum()
     idle = grown.get("idle", 0.0) > grown.get("busy", 0.0) + grown.get("overlap", 0.0)
     return layer_and_op(before, after, "kernels" if idle else "ns")
 
 
 def behind_counter(name: str, before: StepSummary, after: StepSummary) -> tuple[str, str]:
-    """Return layer and op of the work that made a counter grow; "" where the counter is of no work."""
+    """Return layer and op of the work that made a counter grow; "" if the counter does not count work."""
     if name.startswith(FAMILY):
         family = name.removeprefix(FAMILY)
         return layer_and_op(_of_family(before, family), _of_family(after, family), "kernels")
@@ -54,7 +55,7 @@ def behind_counter(name: str, before: StepSummary, after: StepSummary) -> tuple[
 
 
 def new_place(name: str, before: pd.DataFrame, after: pd.DataFrame) -> tuple[str, str, str]:
-    """Return layer, function and location of the place (PLACES) at which a counter grew most; "" where none did."""
+    """Return layer, function and location of the place (PLACES) at which a counter grew most; "" if it grew nowhere."""
     keys = ["layer", "function"]
     sides = [places[places["counter"] == name] for places in (before, after)]
     counts = [side.groupby(keys)["count"].sum() for side in sides]

@@ -14,5 +14,5 @@ class HistoryPoint(Struct, frozen=True, kw_only=True):
     latency_us: float
     low_us: float
     high_us: float
-    """The shortest and longest run; of a single run, its 10th and 90th percentile where they are known."""
+    """The shortest and longest run; for a single run, its 10th and 90th percentile if they are known."""
     counters: dict[str, float] = {}

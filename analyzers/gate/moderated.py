@@ -1,5 +1,5 @@
-"""Variances of many parts that borrow strength from each other (Smyth 2004, as in limma): with three runs a side, a
-variance of one part alone has so few degrees of freedom that nothing could be decided."""
+"""Variances of many parts that borrow strength from each other (Smyth 2004, as in limma). With three runs per side, the
+variance of a single part has too few degrees of freedom to decide anything."""
 
 import math
 

@@ -1,7 +1,7 @@
 """Intervals of ratios from repeats, on logarithms of times.
 
-A repeat is a run, where there are enough of them. Otherwise it is a step, and the spread between runs, which steps of
-one run do not show, is assumed.
+A repeat is a run if there are enough runs. Otherwise it is a step, and the spread between runs, which the steps of one
+run do not show, is assumed.
 """
 
 import math
@@ -17,16 +17,16 @@ from tracekit.analyzers.student import t_quantile
 Floats = npt.NDArray[np.float64]
 
 FEWEST_DF = 2
-"""Degrees of freedom of the spread between runs from which it is estimated: two runs a side, or three and one."""
+"""Degrees of freedom from which on the spread between runs is estimated: two runs a side, or three and one."""
 _ENOUGH_FOR_MEDIAN = 5
 _MANY = 10**9
 
 
 def from_runs(before: Floats, after: Floats, level: float, *, together: bool) -> list[Ratio]:
-    """Return a ratio for each row of two arrays of log times, one column a run.
+    """Return a ratio for each row of two arrays of log times, which have one column per run.
 
     The intervals hold all true ratios at once with probability 1 - `level` (Bonferroni). Both sides have the same
-    variance. `together`: the rows are parts of a step; what they have in common is left out, and their variances are
+    variance. With `together`, the rows are parts of a step: their common change is subtracted, and their variances are
     moderated.
     """
     if together:
@@ -61,7 +61,7 @@ def from_steps(
 
 
 def over(most: float, after: Floats, runs: int, spread: float, level: float) -> Ratio:
-    """Return the ratio of times in ns to a limit. `runs` and `spread` as in `from_steps`."""
+    """Return the ratio of times in ns to a limit, with `runs` and `spread` as in `from_steps`."""
     logs = np.log(after)[np.newaxis]
     limit = np.full_like(logs, math.log(most))
     return from_steps(limit, logs, (_MANY, runs), spread, level, together=False)[0]
@@ -75,7 +75,7 @@ def paired(pairs: Sequence[tuple[float, float]], level: float) -> Ratio:
 
 
 def exact(before: float, after: float) -> Ratio:
-    """Return the ratio of times without noise: of modelled runs."""
+    """Return the ratio of times without noise, which modelled runs have."""
     ratio = after / before
     return Ratio(ratio, ratio, ratio)
 
@@ -90,7 +90,7 @@ def _squares(values: Floats) -> Floats:
 
 
 def _beyond_common(before: Floats, after: Floats) -> tuple[Floats, Floats]:
-    """Subtract the median change, which all parts of a run have in common (clock rate, load of the machine)."""
+    """Subtract the median change, which all parts of a run share (clock rate, load of the machine)."""
     if len(before) < _ENOUGH_FOR_MEDIAN:
         return before, after
     reference = before.mean(axis=1, keepdims=True)
@@ -100,19 +100,19 @@ def _beyond_common(before: Floats, after: Floats) -> tuple[Floats, Floats]:
 
 
 def _trimmed(values: Floats) -> tuple[Floats, int]:
-    """Each row in order, and how many values are cut at each end: a fifth, from five values on."""
+    """Return each row in order, and the number of values that are trimmed at each end: a fifth, from five values on."""
     size = values.shape[1]
     return np.sort(values, axis=1), size // 5 if size >= _ENOUGH_FOR_MEDIAN else 0
 
 
 def _center(values: Floats) -> Floats:
-    """Trimmed means: a collection of garbage in one step does not move them."""
+    """Return the trimmed means, which a single outlier, such as a garbage collection, does not move."""
     ordered, cut = _trimmed(values)
     return ordered[:, cut : values.shape[1] - cut].mean(axis=1)
 
 
 def _variance_of_center(values: Floats) -> tuple[Floats, float]:
-    """Variances of the trimmed means, and their degrees of freedom (Yuen 1974)."""
+    """Return the variances of the trimmed means, and their degrees of freedom (Yuen 1974)."""
     ordered, cut = _trimmed(values)
     size = values.shape[1]
     kept = size - 2 * cut

@@ -21,10 +21,10 @@ _MOST_LATENCIES = 50
 
 
 class RunTimes(Struct, frozen=True, kw_only=True):
-    """Times of one run. A run is one process: its steps do not show what differs from process to process."""
+    """Times of one run. A run is one process, whose steps do not show how processes differ."""
 
     unprofiled: Latency | None
-    """Timed without a profiler (or simulated); None: not timed."""
+    """Latency without a profiler (timed or simulated); None: not timed."""
     steps_ns: list[float]
     """Wall time of each step in the trace."""
     parts: Parts
@@ -41,7 +41,7 @@ class RunTimes(Struct, frozen=True, kw_only=True):
 
 
 def run_times(analysis: Analysis) -> RunTimes:
-    """Return the times of a run. A layer's are those of its own kernels, without the layers below it."""
+    """Return the times of a run. A layer's times are those of its own kernels, without the layers below it."""
     return RunTimes(
         unprofiled=analysis.latency.unprofiled,
         steps_ns=analysis.timeline.steps["wall_ns"].astype(float).tolist(),

@@ -1,4 +1,4 @@
-"""The times of a run beside those of its baseline."""
+"""Compares the times of a run with those of its baseline."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,25 +20,25 @@ class Rules:
     """The rules by which times are judged."""
 
     level: float = 0.01
-    """Most probability of a false alarm over all that is compared: half for the latency, a quarter for layers and ops,
-    a quarter for phases."""
+    """Largest probability of a false alarm over all comparisons: half for the latency, a quarter for layers and ops, a
+    quarter for phases."""
     margin: float = 0.01
-    """Changes below this part of a time are nobody's concern."""
+    """Smallest relative change of a time that matters."""
     run_spread: float = 0.05
-    """Assumed standard deviation between runs, as a part of the time, where there are too few runs to see it."""
+    """Assumed relative standard deviation between runs, if there are too few runs to measure it."""
     least_share: float = 0.01
     """Parts with less than this share of the step's work are not judged."""
 
 
 def basis_of(before: Runs, after: Runs, *, modelled: bool) -> Basis:
-    """Return what intervals are over."""
+    """Return the kind of repeat that intervals are based on."""
     if modelled:
         return "modelled"
     return "runs" if len(before) + len(after) - 2 >= ratios.FEWEST_DF else "steps"
 
 
 def compare_times(before: Runs, after: Runs, basis: Basis, rules: Rules) -> tuple[TimeChange, ...]:
-    """Return the change of the latency, then those of the parts that both sides have, the largest first."""
+    """Return the change of the latency, then those of the parts that both sides have, largest first."""
     latency = _change("latency", "", *_latencies(before, after), basis, rules, (len(before), len(after)))
     return (latency, *sorted(_parts(before, after, basis, rules), key=lambda change: -abs(change.change_ns)))
 
@@ -90,7 +90,8 @@ def _ratios(
 
 
 def _parts(before: Runs, after: Runs, basis: Basis, rules: Rules) -> list[TimeChange]:
-    """Layers and ops beside each other, and phases, which are as good as the whole step, by themselves."""
+    """Return the changes of layers and ops, relative to each other, and of phases, each by itself like the whole
+    step."""
     together = [(kind, name) for kind in ("layer", "op") for name in _shared(kind, before, after, rules.least_share)]
     phases = [("phase", name) for name in _shared("phase", before, after, rules.least_share)]
     half = replace(rules, level=rules.level / 2)
@@ -113,7 +114,7 @@ def _judged(
 
 
 def _moved_itself(change: TimeChange, margin: float) -> TimeChange:
-    """A part that only others moved away from did not change."""
+    """Return the change, as "pass" if the part's own time did not change and only the other parts' times did."""
     plain = change.after_ns / change.before_ns
     unchanged: dict[Outcome, bool] = {"regressed": plain <= 1 + margin, "improved": plain >= 1 - margin}
     return replace(change, outcome="pass") if unchanged.get(change.outcome) else change

@@ -11,16 +11,16 @@ Basis = Literal["runs", "steps", "modelled", "in turn"]
 
 @dataclass(frozen=True)
 class Ratio:
-    """New time over old time: above 1, the new one is slower."""
+    """New time divided by old time. Above 1, the new run is slower."""
 
     low: float
     value: float
     high: float
 
     def outcome(self, margin: float) -> Outcome:
-        """Regressed or improved: 1 lies outside the interval, and the change exceeds the margin.
+        """Return regressed or improved if the interval excludes 1 and the change exceeds the margin.
 
-        Pass: the interval excludes a slowdown of more than the margin. Else inconclusive.
+        Return pass if the interval excludes a slowdown of more than the margin, else inconclusive.
         """
         if self.low > 1 and self.value > 1 + margin:
             return "regressed"
@@ -38,7 +38,8 @@ class TimeChange:
     before_ns: float
     after_ns: float
     ratio: Ratio
-    """For a part, of its time relative to the others': what all parts have in common is left out."""
+    """Ratio of the times. For a part, it is relative to the other parts: the change that all parts share is subtracted.
+    """
     outcome: Outcome
 
     @property
@@ -55,9 +56,9 @@ class CounterChange:
     after: float
     outcome: Outcome
     decides: bool
-    """Whether the outcome counts: it does not for kernels by family and for ignored counters."""
+    """Whether the outcome counts. It does not for kernels by family and for ignored counters."""
     varies: bool = False
-    """The steps of a run differ in it."""
+    """Whether the steps of a run differ in it."""
 
     @property
     def change(self) -> float:
@@ -66,7 +67,7 @@ class CounterChange:
 
 @dataclass(frozen=True)
 class BudgetLine:
-    """A budget, and what the run takes of it. `unit` is ns, B, or ""."""
+    """A budget, and the run's value. `unit` is ns, B, or ""."""
 
     name: str
     most: float
@@ -98,10 +99,10 @@ class Check:
     baseline: str
     outcome: Outcome
     basis: Basis | None
-    """The samples of the intervals; None if times were not compared."""
+    """The kind of repeat that the intervals are based on; None if times were not compared."""
     counters_only: bool
     level: float
-    """Probability with which a run that did not change is called regressed or improved, at most."""
+    """Largest probability with which a run that did not change is called regressed or improved."""
     margin: float
     times: tuple[TimeChange, ...] = ()
     counters: tuple[CounterChange, ...] = ()
@@ -114,17 +115,17 @@ class Check:
 
     @property
     def latency(self) -> TimeChange | None:
-        """The change of the whole step; None: times were not compared."""
+        """The change of the whole step; None if times were not compared."""
         return next((change for change in self.times if change.kind == "latency"), None)
 
 
 def overall(
     times: tuple[TimeChange, ...], counters: tuple[CounterChange, ...], budgets: tuple[BudgetLine, ...]
 ) -> Outcome:
-    """Return the verdict on all: regressed if a counter, a budget, the latency or a part is.
+    """Return the overall verdict: regressed if a counter, a budget, the latency or a part regressed.
 
-    A part's regression does not count where the latency improved: work that moved from one layer to another. Without
-    a regression, the latency decides; without times, the counters do.
+    A part's regression does not count if the latency improved, because work moved from one layer to another. Without a
+    regression, the latency decides; without times, the counters do.
     """
     latency = next((change.outcome for change in times if change.kind == "latency"), None)
     exact = [change.outcome for change in counters if change.decides]

@@ -71,7 +71,7 @@ class GPU:
     launch_us: float
     """Time from a launch call to the kernel's start on an idle device."""
     kernel_start_us: float
-    """Time that a memory-bound kernel takes beyond the kernel time model's start, which H200s, A100s and T4s share."""
+    """Time of a memory-bound kernel beyond the start in the kernel time model, which H200s, A100s and T4s share."""
     basis: str
     """Source of the sustained numbers."""
     fitted: tuple[str, ...] = ()
@@ -153,6 +153,6 @@ class GPU:
 
 
 def nearest(name: str, known: Mapping[str, Any] | frozenset[str] | list[str]) -> str:
-    """A hint: the known names most like this one."""
+    """Return a hint that gives the known names most similar to this one."""
     close = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.4)
     return f"Nearest: {', '.join(close)}." if close else f"Known: {', '.join(sorted(known))}."

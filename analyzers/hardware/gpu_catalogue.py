@@ -114,7 +114,7 @@ def _distance(gpu: GPU, sms: int, memory_bytes: int) -> tuple[float, float]:
 
 @cache
 def _sections(file: Path) -> dict[str, str]:
-    """The text of each section by its id. Reading TOML takes 20 ms for all, and most runs need one."""
+    """Return the text of each section by its id. Most runs need one section, and parsing all TOML takes 20 ms."""
     parts = _SECTION.split(file.read_text(encoding="utf-8"))
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 

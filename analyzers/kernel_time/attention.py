@@ -17,16 +17,17 @@ _HALF = ("fp16", "bf16")
 _FEW_QUERIES = 16
 """Most queries for which flash attention splits the keys over the multiprocessors (split-KV)."""
 _DECODE_TILE = 64
-"""Rows of a decode tile. The queries of all heads that share keys fill one tile, padded to this."""
+"""Rows of a decode tile. One tile holds the queries of all heads that share keys, padded to this number."""
 _READS = 1.03
-"""Rate of a stream that only reads, relative to the copy rate."""
+"""Rate of a read-only stream, relative to the copy rate."""
 _EVEN_WAVES = 2
 _FULL = 0.8
 """CTAs per multiprocessor from which on FlashAttention 2 does not split keys (num_splits_heuristic)."""
 
 
 def backend(cost: Cost, gpu: GPU) -> str:
-    """The section of constants.toml for the backend that was called, or that scaled_dot_product_attention picks."""
+    """Return the section of constants.toml for the backend that was called, or that scaled_dot_product_attention
+    selects."""
     shape = cost.work
     asked = shape.backend if isinstance(shape, Attention) else ""
     if cost.precision not in _HALF:
@@ -39,7 +40,7 @@ def backend(cost: Cost, gpu: GPU) -> str:
 
 
 def attention_seconds(cost: Cost, shape: Attention, gpu: GPU, machine: Machine, fit: Mapping[str, float]) -> float:
-    """Seconds of one fused attention op, forward or backward: FLOPs and bytes are the cost's own."""
+    """Return the seconds of one fused attention op, forward or backward. FLOPs and bytes are the cost's own."""
     pair = _pair_seconds(shape, gpu, machine, fit)
     if shape.queries <= _FEW_QUERIES and shape.queries < shape.keys and fit["splits_keys"]:
         return _few_queries_seconds(cost, shape, machine, pair, fit)
@@ -52,7 +53,8 @@ def attention_seconds(cost: Cost, shape: Attention, gpu: GPU, machine: Machine, 
 
 
 def _pair_seconds(shape: Attention, gpu: GPU, machine: Machine, fit: Mapping[str, float]) -> float:
-    """Seconds of one multiprocessor for one query and one key: two products over the head, and an exponential."""
+    """Return the seconds that one multiprocessor takes per query and key: two products over the head, and an
+    exponential."""
     rate = machine.flops * fit["efficiency"]
     if gpu.compute_capability >= (9, 0):
         rate *= fit.get("without_wgmma", 1.0)
@@ -62,8 +64,8 @@ def _pair_seconds(shape: Attention, gpu: GPU, machine: Machine, fit: Mapping[str
 def _few_queries_seconds(
     cost: Cost, shape: Attention, machine: Machine, pair: float, fit: Mapping[str, float]
 ) -> float:
-    """Seconds with few queries: the stream of keys and values beside mostly empty tiles. A CTA processes keys that are
-    not split in sequence."""
+    """Return the seconds with few queries: the stream of keys and values, beside mostly empty tiles. If the keys are
+    not split, a CTA processes them in sequence."""
     rows = ceil(shape.queries * shape.heads / shape.kv_heads / _DECODE_TILE) * _DECODE_TILE
     ctas = shape.batch * shape.kv_heads / machine.sms
     compute = ctas * rows * shape.keys * pair
@@ -78,8 +80,8 @@ def _overlapped(one: float, other: float, exposed: float) -> float:
 
 
 def _tiles_seconds(asked: Tiles, shape: Attention, machine: Machine, pair: float, fit: Mapping[str, float]) -> float:
-    """Seconds of all tiles. Few equal tiles take whole waves; many average out. Unequal tiles take as long as the
-    longest one, or as all of them together."""
+    """Return the seconds of all tiles. A few equal tiles take whole waves; many tiles average out. Unequal tiles take
+    as long as the longest one, or as all of them together."""
     one = asked.queries * pair * (asked.mean_keys + fit["prologue"])
     waves = asked.count / machine.sms
     if not shape.causal:

@@ -28,7 +28,8 @@ class Tiles:
 
 
 def tiles(cost: Cost, shape: Attention, backend: str, capability: tuple[int, int]) -> Tiles:
-    """The tiles of an op. A block is computed if any of its pairs is unmasked: causal tiles end past the diagonal."""
+    """Return the tiles of an op. A block is computed if any of its pairs is unmasked, so causal tiles end past the
+    diagonal."""
     rows, block = _sides(shape, backend, capability)
     together = shape.heads // shape.kv_heads if backend == "flash3" and shape.packed else 1
     of_head = ceil(shape.queries * together / rows)
@@ -40,7 +41,7 @@ def tiles(cost: Cost, shape: Attention, backend: str, capability: tuple[int, int
 
 
 def is_backward(cost: Cost, shape: Attention) -> bool:
-    """Whether the FLOPs are those of the backward pass: five products instead of two."""
+    """Return whether the FLOPs are those of the backward pass: five products instead of two."""
     return cost.flops > _flops_of_a_key(shape) * shape.keys * 1.01
 
 
@@ -49,7 +50,7 @@ def _flops_of_a_key(shape: Attention) -> int:
 
 
 def _sides(shape: Attention, backend: str, capability: tuple[int, int]) -> tuple[int, int]:
-    """Queries and keys of one tile."""
+    """Return the number of queries and of keys of one tile."""
     if backend.startswith("efficient"):
         return 64, 64
     if shape.head_dim <= _NARROW:

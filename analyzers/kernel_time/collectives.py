@@ -17,8 +17,8 @@ Between = Literal["nvlink", "host"]
 
 
 def collective_ns(message: Message, gpu: GPU, between: Between | None = None) -> float:
-    """Nanoseconds of the kernel after all ranks have arrived, between GPUs like this one; by default over NVLink where
-    they have it."""
+    """Return the nanoseconds of the kernel after all ranks have arrived, between GPUs like this one; by default over
+    NVLink if they have it."""
     between = between or ("nvlink" if gpu.nvlink_gbs else "host")
     fit = constants()["collective"][between]
     rate = (gpu.nvlink_gbs / 2 if between == "nvlink" else gpu.pcie_gbs) * fit["efficiency"]
@@ -30,7 +30,7 @@ def collective_ns(message: Message, gpu: GPU, between: Between | None = None) ->
 
 
 def _carried(message: Message, steps: int, fit: dict[str, Any]) -> float:
-    """Bytes that one rank's link carries in one direction."""
+    """Return the bytes that one rank's link carries in one direction."""
     if message.kind == "broadcast":
         return message.bytes / fit["one_way"]
     return message.bytes / message.ranks * (steps + fit["kept"].get(message.kind, 0.0))

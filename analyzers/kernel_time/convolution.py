@@ -10,16 +10,17 @@ from tracekit.analyzers.kernel_time.gemm import Machine
 from tracekit.analyzers.kernel_time.memory_bound import memory_seconds
 
 _ALIGNMENT = 16
-"""Alignment in bytes of the channels of a position that vector loads into tensor units need."""
+"""Alignment in bytes of one position's channels that tensor units need for vector loads."""
 _SIMT = ("fp64", "fp32")
 _REACH = 16
-"""Positions from which on a tap is too far for Hopper's tensor memory accelerator, whose offsets in a window are -16 to
-15. The kernel that then computes the gradient of the weights does not divide the positions among multiprocessors."""
+"""Distance in positions from which on a tap is too far for Hopper's tensor memory accelerator, whose offsets in a
+window are -16 to 15. The kernel that then computes the weights' gradient does not divide the positions among
+multiprocessors."""
 _HOPPER = (9, 0)
 
 
 def convolution_seconds(cost: Cost, shape: Product, gpu: GPU, machine: Machine, fits: Mapping[str, Any]) -> float:
-    """Seconds of all kernels of a convolution; `fits` are the sections of constants.toml."""
+    """Return the seconds of all kernels of a convolution; `fits` are the sections of constants.toml."""
     fit = fits["convolution"]
     if _is_depthwise(shape.groups, cost):
         taps = _tap_seconds(cost.flops / 2, machine, fit["depthwise"]["forward"])
@@ -47,7 +48,7 @@ def _product_seconds(cost: Cost, shape: Product, gpu: GPU, machine: Machine, fit
 def gradients_seconds(
     cost: Cost, work: ConvolutionGradients, gpu: GPU, machine: Machine, fits: Mapping[str, Any]
 ) -> float:
-    """Seconds of all kernels of a convolution's gradients. Each reads the gradient of the result anew."""
+    """Return the seconds of all kernels of a convolution's gradients. Each kernel reads the result's gradient again."""
     fit, size = fits["convolution"], ELEMENT_BYTES[cost.precision]
     stream = (work.inputs + work.outputs) * size / machine.bandwidth
     depthwise = _is_depthwise(work.groups, cost)
@@ -70,7 +71,7 @@ def _sum(work: ConvolutionGradients, precision: Precision) -> Cost:
 def _product_gradients(
     work: ConvolutionGradients, gpu: GPU, machine: Machine, fit: Mapping[str, Any]
 ) -> tuple[float, float]:
-    """Seconds of arithmetic for the gradients of the input and of the weights."""
+    """Return the seconds of arithmetic for the gradients of the input and of the weights."""
     flops = 2 * work.positions * work.weights
     divides = gpu.compute_capability < _HOPPER or work.reach < _REACH
     depth = 0.0 if divides else work.positions * machine.operand_bytes * fit["byte_ns"] * 1e-9
@@ -91,7 +92,8 @@ def _is_depthwise(groups: int, cost: Cost) -> bool:
 
 
 def _tap_seconds(taps: float, machine: Machine, cycles: float) -> float:
-    """Seconds of a depthwise kernel: `cycles` of a multiprocessor for each tap of each position and channel."""
+    """Return the seconds of a depthwise kernel, which takes `cycles` of a multiprocessor per tap, position and
+    channel."""
     return taps * cycles / machine.sms / machine.clock_hz
 
 
@@ -100,6 +102,7 @@ def _on_tensor_units(cost: Cost, gpu: GPU) -> bool:
 
 
 def _depth_seconds(shape: Product, machine: Machine, fit: Mapping[str, Any]) -> float:
-    """Seconds that one CTA needs for the whole depth (k), or for a part of it plus the reduction after split-K."""
+    """Return the seconds that one CTA needs for the whole depth (k), or for a part of it plus the reduction after
+    split-K."""
     whole = shape.k * machine.operand_bytes * fit["byte_ns"] * 1e-9
     return min(whole / parts + (parts - 1) * fit["part_us"] * 1e-6 for parts in (1, 2, 4, 8))

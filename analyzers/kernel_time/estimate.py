@@ -21,19 +21,20 @@ CONSTANTS = Path(__file__).parent / "constants.toml"
 
 @lru_cache(maxsize=1 << 16)
 def estimate_ns(cost: Cost, gpu: GPU) -> float:
-    """Nanoseconds on the device without launch gaps; never below the roofline."""
+    """Return the nanoseconds on the device without launch gaps; never below the roofline."""
     return max(model_seconds(cost, gpu), roofline_seconds(cost, gpu)) * 1e9
 
 
 def roofline_seconds(cost: Cost, gpu: GPU) -> float:
-    """The lower bound for any kernel: FLOPs at the peak rate, and bytes at the bandwidth if they exceed the L2."""
+    """Return the lower bound of any kernel: FLOPs at the peak rate, and bytes at the bandwidth if they exceed the
+    L2."""
     compute = cost.flops / gpu.peak_flops(cost.precision)
     return max(compute, cost.bytes / gpu.bandwidth if cost.bytes > gpu.l2_bytes else 0.0)
 
 
 @cache
 def constants() -> dict[str, Any]:
-    """constants.toml: fitted numbers with their source."""
+    """Return constants.toml: fitted numbers with their source."""
     return tomllib.loads(CONSTANTS.read_text(encoding="utf-8"))
 
 
@@ -48,7 +49,7 @@ def machine(gpu: GPU, precision: Precision) -> Machine:
 
 
 def model_seconds(cost: Cost, gpu: GPU) -> float:
-    """Seconds by the model of the cost's family, without the roofline as a lower bound."""
+    """Return the seconds by the model of the cost's family, without the roofline as a lower bound."""
     if cost.flops and isinstance(cost.work, Attention):
         fit = constants()["attention"][backend(cost, gpu)]
         return attention_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), fit)

@@ -1,7 +1,7 @@
 """Time of a matrix product: tiles, waves, split-K, and a utilisation bounded by the roof.
 
-After NeuSight (Lee et al., ASPLOS 2025: tile x wave x bounded utilisation), with split-K and an L2 term added; the best
-tile is taken, as the library's own choice is not known. Shapes broadcast: an array of products is as good as one.
+After NeuSight (Lee et al., ASPLOS 2025: tile x wave x bounded utilisation), with split-K and an L2 term added. The best
+tile is taken, because the library's choice is unknown. Shapes broadcast, so products may be arrays.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ class Products:
 
 
 def gemm_seconds(products: Products, machine: Machine, fit: Mapping[str, float]) -> Floats:
-    """Seconds of each product."""
+    """Return the seconds of each product."""
     sizes = (products.batch, products.m, products.n, products.k, products.bytes)
     batch, m, n, k, moved = (_by_tiling(size) for size in sizes)
     ctas = batch * np.ceil(m / _TM) * np.ceil(n / _TN) * _SPLIT
@@ -75,13 +75,13 @@ def gemm_seconds(products: Products, machine: Machine, fit: Mapping[str, float])
 
 
 def _by_tiling(field: ArrayLike) -> Floats:
-    """The field with a last dimension for the tilings."""
+    """Return the field with an added last dimension for the tilings."""
     return np.asarray(field, dtype=np.float64)[..., None]
 
 
 def _compute_seconds(ctas: Floats, depth: Floats, machine: Machine, fit: Mapping[str, float]) -> Floats:
-    """Seconds of full waves and of the last, partial wave. A multiprocessor with few CTAs in flight stays below its
-    rate."""
+    """Return the seconds of full waves and of the last, partial wave. A multiprocessor with few CTAs in flight stays
+    below its rate."""
     area = _TM * _TN
     resident = np.maximum(1, np.floor(fit["resident"] / area))
     per_wave = machine.sms * resident

@@ -16,7 +16,7 @@ _FEW_GRADIENTS = 3072
 
 
 def kind(cost: Cost) -> str:
-    """The section [memory.*] of constants.toml for a cost."""
+    """Return the section [memory.*] of constants.toml for a cost."""
     named = {"softmax": _softmax, "norm": _norm, "embedding": _lookup, "gather": _lookup, "copy": _copy, "loss": _loss}
     if cost.family in named:
         return named[cost.family](cost)
@@ -24,14 +24,14 @@ def kind(cost: Cost) -> str:
 
 
 def elements(cost: Cost) -> float:
-    """Elements of the result, or of the input of a reduction."""
+    """Return the number of elements of the result, or of the input of a reduction."""
     reduced = cost.row and cost.family in ("reduction", "optimizer")
     moved = cost.read_bytes if reduced else _result_bytes(cost)
     return moved / ELEMENT_BYTES[cost.precision]
 
 
 def _result_bytes(cost: Cost) -> int:
-    """Bytes of the result; for a norm or softmax, without its statistics and in the type of its input."""
+    """Return the bytes of the result; for a norm or softmax, without its statistics and in the type of its input."""
     return min(cost.read_bytes, cost.write_bytes) if cost.row else cost.write_bytes
 
 
@@ -57,7 +57,7 @@ def _norm(cost: Cost) -> str:
 
 
 def _batch_norm(work: Norm, precision: Precision) -> str:
-    """PyTorch's own kernels compute in bf16 and fp64, cuDNN's in other types."""
+    """Return the section of a batch norm. PyTorch's own kernels compute in bf16 and fp64, cuDNN's in other types."""
     last, own = "-last" if work.channels_last else "", "-own" if precision in ("bf16", "fp64") else ""
     return f"batch-norm{last}{own}" + ("-backward" if work.backward else "")
 

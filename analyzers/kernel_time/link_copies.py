@@ -6,7 +6,7 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.kernel_time.estimate import constants
 
 Link = Literal["pinned", "pageable", "peer"]
-"""Host memory that is page-locked or not; another GPU of the same host."""
+"""The other end of a copy: host memory, page-locked or not, or another GPU of the same host."""
 
 
 def copy_ns(size: int, gpu: GPU, link: Link) -> float:

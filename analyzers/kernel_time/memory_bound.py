@@ -21,7 +21,7 @@ _BLOCK_ROW = 8192
 
 
 def memory_seconds(cost: Cost, gpu: GPU, machine: Machine, families: Mapping[str, Any]) -> float:
-    """Seconds of one op's kernels."""
+    """Return the seconds of one op's kernels."""
     name = kind(cost)
     fit = families.get(name, families["other"])
     start = (fit["start_us"] + gpu.kernel_start_us) * 1e-6 + thread_seconds(cost, name, machine, fit)
@@ -32,7 +32,7 @@ def memory_seconds(cost: Cost, gpu: GPU, machine: Machine, families: Mapping[str
 
 
 def _busy_seconds(cost: Cost, machine: Machine, fit: Mapping[str, Any]) -> float:
-    """Seconds of instructions on a multiprocessor: per element, byte, FLOP and row."""
+    """Return the seconds of instructions on a multiprocessor: per element, byte, FLOP and row."""
     of_a_row = fit.get("block_cycles" if cost.row >= _BLOCK_ROW else "row_cycles", fit.get("row_cycles", 0.0))
     cycles = elements(cost) * fit.get("cycles", 0.0) + rows(cost) * of_a_row
     cycles += cost.bytes * fit.get("byte_cycles", 0.0) + cost.flops * fit.get("flop_cycles", 0.0)
@@ -47,7 +47,7 @@ def _stream_seconds(cost: Cost, gpu: GPU, machine: Machine, fit: Mapping[str, An
 
 
 def _read_again(cost: Cost, gpu: GPU, fit: Mapping[str, Any]) -> float:
-    """Bytes that later passes over a row read from memory again, because the active rows exceed the L2."""
+    """Return the bytes that later passes over a row read from memory again, because the active rows exceed the L2."""
     blocks = sm_limits(gpu).warps * _WARP // fit["threads"]
     row_bytes = cost.read_bytes / max(1.0, rows(cost))
     working_set = min(rows(cost), blocks * gpu.sms) * row_bytes
@@ -56,7 +56,7 @@ def _read_again(cost: Cost, gpu: GPU, fit: Mapping[str, Any]) -> float:
 
 
 def _resident_bytes(cost: Cost, l2_bytes: int, l2: Mapping[str, float]) -> float:
-    """Bytes of the kernel that the L2 holds. A stream longer than the L2 evicts what it would have hit."""
+    """Return the bytes of the kernel that the L2 holds. A stream longer than the L2 evicts what it would have hit."""
     share = l2["share"] * l2_bytes
     evicted = max(0.0, (cost.bytes / share - 1) / l2["fade"])
     return min(cost.bytes - cost.weight_bytes, share * max(0.0, 1 - evicted))

@@ -12,7 +12,7 @@ from tracekit.analyzers.kernel_time.gemm import Machine, Products, gemm_seconds
 
 _SIMT = ("fp64", "fp32")
 _ALIGNMENT = 16
-"""Alignment in bytes of matrix rows that vector loads into tensor units need."""
+"""Alignment in bytes of matrix rows that tensor units need for vector loads."""
 _UNALIGNED_ROWS = 128
 _HALF = 2
 _FEW_ROWS = 8
@@ -24,7 +24,7 @@ _FEW_SUMS = 64
 
 
 def product_seconds(cost: Cost, shape: Product, gpu: GPU, machine: Machine, fits: Mapping[str, Any]) -> float:
-    """Seconds of a batch of products; `fits` are the sections gemm and gemv of constants.toml."""
+    """Return the seconds of a batch of products; `fits` are the sections gemm and gemv of constants.toml."""
     gemm, kernel = fits["gemm"], kind(cost, shape, gpu)
     if kernel == "int4":
         return _int4_seconds(cost, shape, machine, gemm["int4"])
@@ -54,13 +54,13 @@ def _tiled_seconds(
 
 
 def tiled_fit(gemm: Mapping[str, Any], cost: Cost, gpu: GPU) -> Mapping[str, float]:
-    """The section of the units. With tf32, another kernel first clears the output for split-K."""
+    """Return the section of the units. With tf32, another kernel first clears the output for split-K."""
     fit: Mapping[str, float] = gemm[units_of(cost, gpu)]
     return {**fit, **gemm["tf32"]} if gpu.runs_as(cost.precision) == "tf32" else fit
 
 
 def kind(cost: Cost, shape: Product, gpu: GPU) -> str:
-    """The kind of kernel: tiled, one row, few rows, unaligned or int4."""
+    """Return the kind of kernel: tiled, one row, few rows, unaligned or int4."""
     element = ELEMENT_BYTES[cost.precision]
     if shape.stored == "int4":
         return "int4"
@@ -73,23 +73,23 @@ def kind(cost: Cost, shape: Product, gpu: GPU) -> str:
 
 
 def vectors(shape: Product) -> tuple[int, ...]:
-    """Elements of the rows in memory that operands and result consist of. In a weight's gradient the rows of a
-    transposed operand have m elements."""
+    """Return the lengths in elements of the rows in memory of operands and result. In a weight's gradient, the rows of
+    a transposed operand have m elements."""
     return (shape.n, shape.k, shape.m) if shape.gradient else (shape.n, shape.k)
 
 
 def is_unaligned(cost: Cost, gpu: GPU) -> bool:
-    """Whether the rows of a product are no whole vectors, so that tensor units are fed an element at a time."""
+    """Return whether the rows of a product are not whole vectors, so that tensor units load one element at a time."""
     shape = cost.work
     return cost.family == "gemm" and isinstance(shape, Product) and kind(cost, shape, gpu) == "unaligned"
 
 
 def tiled(cost: Cost, shape: Product, gpu: GPU) -> Products:
-    """The product as its tiles cover it.
+    """Return the product as its tiles cover it.
 
-    On fp32 units a fused bias rules split-K out (with few rows: limits it to two parts); integer kernels have none.
-    cuBLAS's smallest tiles on fp32 units have 32 rows, in batches 64, and on Ampere and Ada 128, where a depth of less
-    than 128 takes as long as 128.
+    On fp32 units, a fused bias rules out split-K (with few rows, it limits split-K to two parts). Integer kernels have
+    no split-K. cuBLAS's smallest tiles on fp32 units have 32 rows. In batches they have 64 rows, and on Ampere and Ada
+    128 rows, where a depth of less than 128 takes as long as 128.
     """
     m, n, k, moved = shape.m, shape.n, shape.k, cost.bytes
     if units_of(cost, gpu) == "tensor":
@@ -101,13 +101,13 @@ def tiled(cost: Cost, shape: Product, gpu: GPU) -> Products:
 
 
 def units_of(cost: Cost, gpu: GPU) -> str:
-    """tensor or simt."""
+    """Return "tensor" or "simt"."""
     return "simt" if gpu.runs_as(cost.precision) in _SIMT else "tensor"
 
 
 def _few_rows_seconds(cost: Cost, shape: Product, machine: Machine, fit: Mapping[str, float]) -> float:
-    """Seconds with few rows: threads walk the depth with all rows at a time. Memory traffic, multiplications and the
-    sequential steps overlap in part."""
+    """Return the seconds with few rows: threads walk the depth with all rows at a time. Memory traffic, multiplications
+    and the sequential steps overlap in part."""
     stream = cost.bytes / machine.bandwidth
     busy = shape.m * shape.n * shape.k * fit["cycles"] / (machine.sms * machine.clock_hz)
     steps = shape.k * (fit["step_ns"] + shape.m * fit["row_ns"]) * 1e-9
@@ -115,7 +115,7 @@ def _few_rows_seconds(cost: Cost, shape: Product, machine: Machine, fit: Mapping
 
 
 def _int4_seconds(cost: Cost, shape: Product, machine: Machine, fit: Mapping[str, float]) -> float:
-    """Seconds with int4 weights, which are streamed, and unpacked once for every 16 rows."""
+    """Return the seconds with int4 weights, which are streamed, and unpacked once for every 16 rows."""
     blocks = max(fit["one_row"], shape.m / _INT4_ROWS)
     unpacked = shape.n * shape.k * blocks * fit["cycles"] / (machine.sms * machine.clock_hz)
     return fit["start_us"] * 1e-6 + max(cost.bytes / (machine.bandwidth * fit["stream"]), unpacked)

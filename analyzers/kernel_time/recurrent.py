@@ -18,7 +18,7 @@ from tracekit.analyzers.kernel_time.products import product_seconds
 
 
 def recurrent_seconds(cost: Cost, work: Recurrent, gpu: GPU, machine: Machine, fits: Mapping[str, Any]) -> float:
-    """Seconds of all layers, one after the other; the backward pass computes two products for each."""
+    """Return the seconds of all layers, one after the other. The backward pass computes two products for each."""
 
     def product(m: int, n: int, k: int) -> float:
         shape, size = Product(1, m, n, k), ELEMENT_BYTES[cost.precision]

@@ -11,7 +11,7 @@ from tracekit.analyzers.kernel_time.kernel_kinds import elements, rows
 
 _WARP = 32
 _THREADS = 512
-"""Threads of a block that reduces rows. Up to 16 rows share a block, a warp each, until a row has 256 values a
+"""Threads of a block that reduces rows. Up to 16 rows share a block, one warp each, until a row has 256 values per
 thread."""
 _MOST_VALUES = 256
 """Values of a row that one thread reduces before the row is split over blocks."""
@@ -35,7 +35,8 @@ _GATHER_THREADS, _GATHER_VALUES = 128, 8
 
 
 def thread_seconds(cost: Cost, kind: str, machine: Machine, fit: Mapping[str, Any]) -> float:
-    """Seconds that one thread spends on its values, and that combining the parts of a split row or column takes."""
+    """Return the seconds that one thread spends on its values, plus those for combining the parts of a split row or
+    column."""
     if kind == "columns":
         return (_column(cost, machine)[1] - 1) * fit["part_ns"] * 1e-9
     if kind == "moments" or (isinstance(cost.work, Norm) and cost.work.channels):
@@ -47,8 +48,8 @@ def thread_seconds(cost: Cost, kind: str, machine: Machine, fit: Mapping[str, An
 
 
 def overlapped_seconds(cost: Cost, kind: str, machine: Machine, fit: Mapping[str, Any]) -> float:
-    """Seconds of a thread's work that other blocks' memory traffic hides: a split column, a scan, a chunk of a list,
-    a channel, which is a block's."""
+    """Return the seconds of a thread's work that other blocks' memory traffic hides: a split column, a scan, a chunk of
+    a list, or the channel of a block."""
     if isinstance(cost.work, Norm) and cost.work.channels:
         return elements(cost) / cost.work.channels * fit["value_ns"] * 1e-9
     if kind == "moments":
@@ -65,7 +66,8 @@ def overlapped_seconds(cost: Cost, kind: str, machine: Machine, fit: Mapping[str
 
 
 def _list_seconds(cost: Cost, machine: Machine, fit: Mapping[str, Any]) -> float:
-    """The longer of two: all vectors of four elements over all multiprocessors, or one block's chunk of each list."""
+    """Return the longer of two: the time of all vectors of four elements over all multiprocessors, or that of one
+    block's chunk of each list."""
     count = max(1.0, elements(cost))
     streams = round(cost.bytes / count / ELEMENT_BYTES[cost.precision])
     alone = fit["chunk_cycles"] + fit["chunk_byte_cycles"] * ELEMENT_BYTES[cost.precision]
@@ -74,7 +76,7 @@ def _list_seconds(cost: Cost, machine: Machine, fit: Mapping[str, Any]) -> float
 
 
 def _values_a_thread(cost: Cost, kind: str) -> float:
-    """Values that one thread processes in sequence."""
+    """Return the number of values that one thread processes in sequence."""
     if kind in ("embedding-few", "gather-few"):
         return elements(cost) / cost.run
     if kind in ("scattered", "atomic"):
@@ -91,7 +93,8 @@ def _values_a_thread(cost: Cost, kind: str) -> float:
 
 
 def _column(cost: Cost, machine: Machine) -> tuple[float, float]:
-    """Values of a column per thread, and the number of parts that it is split into to fill the GPU."""
+    """Return the number of values of a column per thread, and the number of parts into which it is split to fill the
+    GPU."""
     values = cost.row / _COLUMN_THREADS
     blocks = ceil(rows(cost) / _COLUMNS)
     wanted = max(1.0, _BLOCKS * machine.sms / max(1, blocks))
@@ -100,7 +103,7 @@ def _column(cost: Cost, machine: Machine) -> tuple[float, float]:
 
 
 def _scan_seconds(cost: Cost, machine: Machine, fit: Mapping[str, Any]) -> float:
-    """Seconds of a scan: a block of 512 threads scans several rows, two values a thread in each step.
+    """Return the seconds of a scan: a block of 512 threads scans several rows, two values a thread in each step.
 
     The ratio of row length to rows decides how many threads a row gets (PyTorch's ScanUtils.cuh).
     """
@@ -113,7 +116,8 @@ def _scan_seconds(cost: Cost, machine: Machine, fit: Mapping[str, Any]) -> float
 
 
 def _column_scan_seconds(cost: Cost, machine: Machine, fit: Mapping[str, Any]) -> float:
-    """Seconds of a scan over a dimension that is not the last: each thread goes down a column, one load at a time."""
+    """Return the seconds of a scan over a dimension that is not the last: each thread goes down a column, one load at a
+    time."""
     waves = ceil(rows(cost) / (machine.sms * _RESIDENT_THREADS))
     a_step = fit["step_ns"] + fit["step_flop_ns"] * cost.flops / max(1.0, elements(cost))
     return waves * cost.row * a_step * 1e-9
