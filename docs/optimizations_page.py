@@ -29,7 +29,7 @@ GROUPS = {
     "Attention and its cache": ("sdpa", "fused-attention-fallback", "static-cache"),
     "Rows": ("batching", "paged-kv", "speculative-decoding"),
     "Formats of weights": ("int8-weight-only", "int4-weight-only", "nf4", "llm-int8", "fp8-dynamic", "int8-dynamic"),
-    "Launches and fusion": ("fused-kernels", "pad-shapes", "compile", "max-autotune", "cuda-graphs"),
+    "Launches and fusion": ("fused-kernels", "pad-shapes", "channels-last", "compile", "max-autotune", "cuda-graphs"),
     "Training": ("gradient-checkpointing", "fused-optimizer"),
 }
 NOTES = {

@@ -32,6 +32,7 @@ _FP32 = re.compile(r"sgemm|scudnn|f32f32_f32f32|simt_s|(?:gemv|engine|winograd)\
 _16_BITS = re.compile(r"bf16|bfloat16|half|[hf]16|h884|h1688|hmma", re.IGNORECASE)
 _TF32 = re.compile(r"tf32|s1688", re.IGNORECASE)
 _UNALIGNED = re.compile(r"tensorop\w*_align[12](?:\D|$)")
+_LAYOUT = re.compile(r"nchwTo\w*nhwc|nhwcTo\w*nchw", re.IGNORECASE)
 _TO_DEVICE = re.compile(r"HtoD|HostToDevice|^Memcpy [HM]2D", re.IGNORECASE)
 _TO_HOST = re.compile(r"DtoH|DeviceToHost|^Memcpy D2[HM]", re.IGNORECASE)
 _BETWEEN_DEVICES = re.compile(r"PtoP|PeerToPeer|Memcpy Peer", re.IGNORECASE)
@@ -72,6 +73,11 @@ def multiplies_in(names: pd.Series) -> npt.NDArray[np.object_]:
 def is_unaligned(names: pd.Series) -> npt.NDArray[np.bool_]:
     """Return which kernels on tensor cores load one or two elements at a time, by their names."""
     return matching(names, _UNALIGNED)
+
+
+def changes_layout(names: pd.Series) -> npt.NDArray[np.bool_]:
+    """Return which kernels copy images from channels first to channels last, or back, for cuDNN's convolutions."""
+    return matching(names, _LAYOUT)
 
 
 def is_host_copy(names: pd.Series) -> npt.NDArray[np.bool_]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribution.collective_messages import messages
-from tracekit.analyzers.attribution.kernel_names import is_unaligned, multiplies_in
+from tracekit.analyzers.attribution.kernel_names import changes_layout, is_unaligned, multiplies_in
 from tracekit.analyzers.attribution.nesting import take
 from tracekit.analyzers.breakdown.covered import Covered
 from tracekit.analyzers.breakdown.host_activity import launching
@@ -151,6 +151,7 @@ def _grouped(
         _recorded(trace, head, planned, launched[last]),
         multiplies_in=pd.Series(_multiplies_in(work, first)),
         unaligned=pd.Series(unaligned),
+        layout_share=pd.Series(_layout_shares(work, first)),
     )
     return Listed(with_decoding(ops), outside, recorded, work)
 
@@ -174,6 +175,13 @@ def _multiplies_in(work: pd.DataFrame, first: npt.NDArray[np.int64]) -> npt.NDAr
     precision = multiplies_in(work.name)
     tf32, fp32 = (np.logical_or.reduceat(precision == name, first) for name in ("tf32", "fp32"))
     return np.select([tf32, fp32], ["tf32", "fp32"], "").astype(object)
+
+
+def _layout_shares(work: pd.DataFrame, first: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return the fraction of each op's device time in kernels that change the layout of images."""
+    busy = work.busy_ns.to_numpy(dtype=float)
+    copying = np.add.reduceat(np.where(changes_layout(work.name), busy, 0.0), first)
+    return copying / np.maximum(np.add.reduceat(busy, first), 1.0)
 
 
 def _while_compiling(host: pd.DataFrame, launch: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

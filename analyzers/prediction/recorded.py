@@ -27,6 +27,8 @@ class Recorded:
     """fp32 or tf32 if the name of one of the op's kernels says that it multiplies in it; "": none does."""
     unaligned: pd.Series = field(default_factory=lambda: _nothing(bool))
     """Whether the name of one of the op's kernels says that it loads one or two elements at a time."""
+    layout_share: pd.Series = field(default_factory=lambda: _nothing(float))
+    """Fraction of the op's kernel time in kernels that copy images between channels first and channels last."""
     launched_ns: pd.Series = field(default_factory=lambda: _nothing(int))
     """Time in the trace at which the host had launched the op."""
 
@@ -40,6 +42,9 @@ class Recorded:
     def unaligned_in(self, ops: pd.DataFrame) -> "pd.Series[bool]":
         """Select the products of unknown cost that load one or two elements at a time, by the name of their kernel."""
         return self.unaligned.reindex(ops.index, fill_value=False).astype(bool) & ops["cost"].isna()
+
+    def layout_shares(self, ops: pd.DataFrame) -> npt.NDArray[np.float64]:
+        return self.layout_share.reindex(ops.index).fillna(0.0).to_numpy(dtype=float)
 
     def planned(self, ops: pd.DataFrame) -> npt.NDArray[np.float64]:
         """Return the planning time of each op in nanoseconds."""

@@ -7,6 +7,7 @@ from tracekit.analyzers.hardware.gpu import nearest
 from tracekit.optimizations.avoid_syncs import AvoidSyncs
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.batching import Batching
+from tracekit.optimizations.channels_last import ChannelsLast
 from tracekit.optimizations.combined import Combined, conflict
 from tracekit.optimizations.compile import Compile
 from tracekit.optimizations.cuda_graphs import CUDAGraphs
@@ -49,6 +50,7 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     HalfPrecision(),
     MixedPrecision(),
     TF32(),
+    ChannelsLast(),
     SDPA(),
     FusedAttentionFallback(),
     PadShapes(),
@@ -70,7 +72,7 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     PagedKV(),
 )
 """The order is that in which optimizations are applied together, whatever order they are named in: host work, copies
-and communication around the model, dtypes, attention and its cache, the rows of a step, formats of weights,
+and communication around the model, dtypes, layouts, attention and its cache, the rows of a step, formats of weights,
 fusing, compiling, the graph that captures the result, and last what is built around a decoding step."""
 
 

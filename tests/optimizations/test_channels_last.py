@@ -1,0 +1,92 @@
+"""Convolutions whose kernels copy images from one layout to the other."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from op_lists import base
+
+from tracekit.analyzers import cache
+from tracekit.analyzers.attribution.kernel_names import changes_layout
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.work import Product
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.recorded import Recorded
+from tracekit.analyzers.prediction.start import start
+from tracekit.optimizations import find
+
+TRACES = Path(__file__).parents[2] / "benchmarks/cases"
+CHANNELS_LAST = find("channels-last")
+
+
+@pytest.mark.parametrize(
+    ("name", "copies"),
+    [
+        ("void cudnn::engines_precompiled::nchwToNhwcKernel<__half, __half, float, false, true>", True),
+        ("void nhwcToNchwKernel<float, float, float, true, false>", True),
+        ("void cudnn::ops::nchwToFoldedNhwcKernel<__half>", True),
+        ("sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x128", False),
+        ("conv2d_c1_k1_nchw_shmem_tiling", False),
+    ],
+)
+def test_copies_between_layouts_are_known_by_their_names(name: str, copies: bool) -> None:
+    assert changes_layout(pd.Series([name], dtype="category")).tolist() == [copies]
+
+
+def _convolutions(call: str, **settings: str) -> Baseline:
+    """Return a run whose products are convolutions with channels first."""
+    run = base("h200", tokens=4096, **settings)
+    ops = run.ops.assign(call=[call if name == "aten::addmm" else name for name in run.ops.name])
+    costs = [
+        _convolution(cost) if name == "aten::addmm" else cost for name, cost in zip(ops.name, ops.cost, strict=True)
+    ]
+    return replace(run, ops=ops.assign(cost=pd.Series(costs, dtype=object)))
+
+
+def _convolution(cost: Cost) -> Cost:
+    assert isinstance(cost.work, Product)
+    return replace(cost, family="convolution", access="transposed", run=64)
+
+
+def _with_copies(run: Baseline, share: float) -> Baseline:
+    shares = pd.Series([share if name == "aten::addmm" else 0.0 for name in run.ops.name])
+    return replace(run, recorded=Recorded(layout_share=shares))
+
+
+def test_recorded_copies_go_and_the_rest_of_the_convolution_stays() -> None:
+    run = _with_copies(_convolutions("aten::conv2d"), 0.4)
+    rows = run.ops.call == "aten::conv2d"
+    at_best = CHANNELS_LAST.transform(run, "high").kernel_ns
+    assert at_best[rows].sum() == pytest.approx(0.6 * run.ops.kernel_ns[rows].sum())
+    assert at_best[~rows].equals(run.ops.kernel_ns[~rows])
+    expected, at_worst = (CHANNELS_LAST.transform(run, which).kernel_ns.sum() for which in ("expected", "low"))
+    assert at_best.sum() < expected < at_worst < run.ops.kernel_ns.sum()
+
+
+def test_modelled_convolutions_lose_the_modelled_copies() -> None:
+    run = _convolutions("aten::conv2d")
+    run = replace(run, source=replace(run.source, kind="modelled"))
+    after = CHANNELS_LAST.transform(run, "expected")
+    rows = run.ops.call == "aten::conv2d"
+    assert (after.kernel_ns[rows] < run.ops.kernel_ns[rows]).all()
+    assert {cost.access for cost in after.cost[rows]} == {"linear"}
+
+
+def test_what_copies_nothing_and_what_has_no_such_layout_is_refused() -> None:
+    assert "no convolution" in str(CHANNELS_LAST.objection(base("h200")))
+    assert "No convolution copies" in str(CHANNELS_LAST.objection(_with_copies(_convolutions("aten::conv2d"), 0.0)))
+    assert CHANNELS_LAST.objection(_with_copies(_convolutions("aten::conv1d"), 0.4))
+    assert CHANNELS_LAST.objection(_with_copies(_convolutions("aten::conv2d"), 0.4)) is None
+
+
+def test_a_recorded_training_run_of_images_is_told_of_its_copies() -> None:
+    _, run = start(cache.load(TRACES / "h100/data-loading.json.gz"))
+    assert run is not None
+    assert CHANNELS_LAST.objection(run) is None
+    (statement,) = CHANNELS_LAST.reason(run)
+    copies = next(each.value for each in statement.evidence if each.role == "copies")
+    assert 0.1 < copies < 0.2
+    _, sequences = start(cache.load(TRACES / "h100_fourth/scales-on-streams.json.gz"))
+    assert sequences is not None
+    assert CHANNELS_LAST.objection(sequences)

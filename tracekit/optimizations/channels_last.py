@@ -1,0 +1,95 @@
+"""Images and convolution weights with their channels last, as cuDNN's kernels on tensor cores read them."""
+
+from dataclasses import replace
+
+import pandas as pd
+
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.evidence import Evidence, Statements
+from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.values import Costs
+from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.outcome import Outcome, pick
+from tracekit.analyzers.transforms.retime import retimed
+from tracekit.capture.packages import require
+from tracekit.optimizations.base import Optimization, refused
+from tracekit.optimizations.shared.reasons import largest, say, share_of
+from tracekit.subjects.subject import Subject
+from tracekit.subjects.weight_copies import twin
+
+_LEFT_OUT = Interval(0.5, 0.9, 1.0)
+"""Fraction of the layout copies that goes. Weights that autocast converts in every step may be copied still."""
+
+
+class ChannelsLast(Optimization):
+    """Images and convolution weights in memory with their channels last (`torch.channels_last`).
+
+    cuDNN's kernels on tensor cores read channels last. If the tensors have their channels first, it copies the input,
+    the weights and the result to the other layout and back, around each convolution. The prediction takes these copies
+    out: in a measured trace the kernels that are named after them, in a modelled one their modelled time.
+
+    *Refused* if no convolution copies its tensors, and for convolutions over sequences (`conv1d`), which have no such
+    layout.
+    """
+
+    id = "channels-last"
+    title = "Channels last"
+    costs = Costs("unchanged", "unchanged but for the order of sums", "one line")
+    caveats = ("Ops without a kernel for this layout copy their inputs back: look for `contiguous` in the next trace.",)
+
+    def objection(self, base: Baseline) -> str | None:
+        if not base.ops.call.str.contains(r"conv(?:_transpose)?[23]d|convolution").any():
+            return "The run has no convolution over images."
+        if not _copying(base).any():
+            return "No convolution copies its tensors from one layout to the other."
+        return None
+
+    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+        if base.source.kind == "modelled":
+            return retimed(base.ops, _channels_last, base.gpu, outcome)
+        return base.ops.assign(kernel_ns=base.ops.kernel_ns - pick(_LEFT_OUT, outcome) * _copies_ns(base))
+
+    def reason(self, base: Baseline) -> Statements:
+        convolutions = share_of(base, _copying(base), "convolutions")
+        if base.source.kind == "modelled":
+            return (say("channels-last-modelled", convolutions),)
+        copies = Evidence("copies", float(_copies_ns(base).sum() / max(base.busy_ns, 1.0)), "ops", "share", "")
+        return (say("channels-last", convolutions, copies),)
+
+    def evidence(self, base: Baseline) -> Statements:
+        return largest(base, _copying(base))
+
+    def how_to(self, base: Baseline) -> str:
+        return (
+            "model = model.to(memory_format=torch.channels_last)\nimages = images.to(memory_format=torch.channels_last)"
+        )
+
+    def apply(self, subject: Subject) -> Subject:
+        if not subject.on_cuda:
+            raise refused(self, "It is for convolutions of cuDNN.")
+        torch = require("torch")
+        model = twin(subject.model, share=False).to(memory_format=torch.channels_last)
+        return replace(subject, model=model)
+
+
+def _copying(base: Baseline) -> "pd.Series[bool]":
+    """Select the convolutions over images that copy their tensors from one layout to the other."""
+    if base.source.kind == "modelled":
+        copies = where(base.ops, _is_copied)
+    else:
+        copies = pd.Series(base.recorded.layout_shares(base.ops) > 0, index=base.ops.index)
+    return copies & ~base.ops.call.str.contains("1d", regex=False)
+
+
+def _copies_ns(base: Baseline) -> "pd.Series[float]":
+    """Return the recorded time of the layout copies of each of these convolutions, in nanoseconds."""
+    return base.ops.kernel_ns * base.recorded.layout_shares(base.ops) * _copying(base)
+
+
+def _is_copied(cost: Cost | None) -> bool:
+    return cost is not None and cost.family == "convolution" and cost.access == "transposed"
+
+
+def _channels_last(cost: Cost) -> Cost:
+    return replace(cost, access="linear") if _is_copied(cost) else cost
